@@ -1,0 +1,68 @@
+# Copyright (c) the hpcml.torchstack contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Files that are either the old one or the new one, never half of either."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import tempfile
+
+
+def write_atomic(path: str, content: bytes, mode: int = 0o644) -> None:
+    """Replace ``path`` by ``content`` through a temporary file in the same directory and rename(2).
+
+    The file and its directory are flushed to disk, so that after a crash the name leads to one of the two contents.
+
+    Args:
+        path: the file to replace or create; its directory exists.
+        content: the bytes to write.
+        mode: permission bits of the new file, not subject to the umask.
+
+    Raises:
+        OSError: as the system reports it; the old file is untouched then.
+    """
+    directory = os.path.dirname(path) or "."
+    descriptor, temporary = tempfile.mkstemp(prefix=".%s." % os.path.basename(path)[:200], dir=directory)
+    try:
+        with os.fdopen(descriptor, "wb") as stream:
+            stream.write(content)
+            stream.flush()
+            os.fchmod(stream.fileno(), mode)
+            os.fsync(stream.fileno())
+        os.replace(temporary, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(temporary)
+        raise
+    flush_directory(directory)
+
+
+def flush_directory(directory: str) -> None:
+    """Flush a directory's entries to disk, where its file system can do that."""
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        with contextlib.suppress(OSError):
+            os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def write_json(path: str, record: object, mode: int = 0o644) -> None:
+    """Replace ``path`` by ``record`` as indented JSON with sorted keys (see :func:`write_atomic`)."""
+    write_atomic(path, (json.dumps(record, indent=2, sort_keys=True) + "\n").encode("utf-8"), mode)
+
+
+def read_json(path: str) -> object | None:
+    """The record in ``path``, or None where there is no such file.
+
+    Raises:
+        ValueError: the file is not JSON.
+        OSError: it exists and cannot be read.
+    """
+    try:
+        with open(path, "rb") as stream:
+            return json.loads(stream.read().decode("utf-8"))
+    except FileNotFoundError:
+        return None

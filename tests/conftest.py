@@ -1,0 +1,85 @@
+# Copyright (c) the hpcml.torchstack contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Shared fixtures: the checkout as a collection, and a module run as Ansible runs it."""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+CHECKOUT = pathlib.Path(__file__).resolve().parent.parent
+
+
+@pytest.fixture(scope="session")
+def collections_path(tmp_path_factory):
+    """A collections path in which this checkout is hpcml.torchstack."""
+    top = tmp_path_factory.mktemp("collections")
+    namespace = top / "ansible_collections" / "hpcml"
+    namespace.mkdir(parents=True)
+    (namespace / "torchstack").symlink_to(CHECKOUT)
+    return top
+
+
+@pytest.fixture(scope="session")
+def ansible_environment(collections_path, tmp_path_factory):
+    """Environment variables for an ansible process that sees only this checkout and a scratch home."""
+    home = tmp_path_factory.mktemp("home")
+    environment = dict(os.environ)
+    environment.update(
+        ANSIBLE_COLLECTIONS_PATH=str(collections_path),
+        ANSIBLE_CONFIG=str(home / "ansible.cfg"),
+        ANSIBLE_HOME=str(home),
+        ANSIBLE_LOCAL_TEMP=str(home / "tmp"),
+        ANSIBLE_REMOTE_TEMP=str(home / "tmp"),
+        ANSIBLE_NOCOLOR="1",
+        ANSIBLE_LOCALHOST_WARNING="False",
+        ANSIBLE_INVENTORY_UNPARSED_WARNING="False",
+        ANSIBLE_PYTHON_INTERPRETER=sys.executable,
+        LC_ALL="C.UTF-8",
+    )
+    (home / "ansible.cfg").write_text("[defaults]\n")
+    return environment
+
+
+class ModuleResult(dict):
+    """What a module returned; ``failed`` is always there."""
+
+    @property
+    def failed(self):
+        return bool(self.get("failed", False))
+
+    @property
+    def changed(self):
+        return bool(self.get("changed", False))
+
+
+@pytest.fixture()
+def run_module(ansible_environment, tmp_path_factory):
+    """Call a module of this collection through a real Ansible run and return its result.
+
+    ``run_module("tree_permissions", {...}, check=True, diff=True, environment={...})``
+    """
+
+    def run(name, arguments, check=False, diff=False, environment=None):
+        out = tmp_path_factory.mktemp("tree")
+        command = [
+            os.path.join(os.path.dirname(sys.executable), "ansible"), "localhost", "-c", "local",
+            "-m", "hpcml.torchstack." + name, "-a", json.dumps(arguments), "-t", str(out),
+        ]
+        command += ["--check"] * check + ["--diff"] * diff
+        process = subprocess.run(
+            command, env=dict(ansible_environment, **(environment or {})),
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, universal_newlines=True,
+        )
+        record = out / "localhost"
+        assert record.exists(), process.stdout
+        result = ModuleResult(json.loads(record.read_text()))
+        result.console = process.stdout
+        return result
+
+    return run
