@@ -1,0 +1,158 @@
+#!/usr/bin/python
+# Copyright (c) the hpcml.torchstack contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Ansible module release_record."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+---
+module: release_record
+short_description: Read and write the records of a release
+version_added: 0.1.0
+author: The hpcml.torchstack contributors (@hpcml)
+description:
+  - Reads what is recorded of a release, opens a release for building, or records that it is frozen.
+  - A frozen release is never opened again.
+attributes:
+  check_mode:
+    support: full
+    description: Nothing is written; the result is what would be.
+  diff_mode:
+    support: full
+    description: The resolved release file before and after.
+  idempotent:
+    support: full
+    description: The same text or digest again changes nothing.
+options:
+  root:
+    description: The directory that holds the releases.
+    type: path
+    required: true
+  release:
+    description: The name of the release, a directory below O(root).
+    type: str
+    required: true
+  state:
+    description:
+      - V(present) only reads. V(collected) also reads every record of the steps and roles.
+      - V(open) makes the release's directories and writes O(content) as its resolved release file.
+      - V(frozen) records that the release is frozen; the permissions themselves are M(hpcml.torchstack.tree_permissions)'s.
+    type: str
+    choices: [present, collected, open, frozen]
+    default: present
+  content:
+    description: The text of the resolved release file. Needed with O(state=open).
+    type: str
+  digest:
+    description: The digest of everything that was asked for. Needed with O(state=frozen).
+    type: str
+"""
+
+EXAMPLES = r"""
+- name: See what is recorded
+  hpcml.torchstack.release_record:
+    root: /soft/torchstack
+    release: "2026-11-20"
+
+- name: Open the release
+  hpcml.torchstack.release_record:
+    root: /soft/torchstack
+    release: "2026-11-20"
+    state: open
+    content: "{{ resolved | to_nice_yaml }}"
+"""
+
+RETURN = r"""
+content:
+  description: The resolved release file as it was before this task; null where there is none.
+  returned: always
+  type: str
+  sample: "release: 2026-11-20\n"
+frozen:
+  description: The record of the freeze; null where the release is not frozen.
+  returned: always
+  type: dict
+  sample: {"digest": "9f86d081884c7d65", "frozen_at": "2026-11-20T12:00:00Z"}
+prefix:
+  description: The release's directory.
+  returned: always
+  type: str
+  sample: /soft/torchstack/2026-11-20
+records:
+  description: The records of the steps (C(steps)), of the build (C(build)) and of what came after it (C(afterwards)).
+  returned: with O(state=collected)
+  type: dict
+  sample: {"steps": {"horovod": {"seconds": 151.2}}, "build": {"pytorch": {"version": "2.13.0+cpu"}}, "afterwards": {}}
+directories:
+  description: Directories made, or to be made in check mode.
+  returned: with O(state=open)
+  type: list
+  elements: str
+  sample: [/soft/torchstack/2026-11-20]
+"""
+
+import os
+import time
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.hpcml.torchstack.plugins.module_utils import release_records
+from ansible_collections.hpcml.torchstack.plugins.module_utils.errors import StackError
+
+
+def main() -> None:
+    """Run the module."""
+    module = AnsibleModule(
+        argument_spec={
+            "root": {"type": "path", "required": True},
+            "release": {"type": "str", "required": True},
+            "state": {"type": "str", "choices": ["present", "collected", "open", "frozen"], "default": "present"},
+            "content": {"type": "str"},
+            "digest": {"type": "str"},
+        },
+        required_if=[("state", "open", ["content"]), ("state", "frozen", ["digest"])],
+        supports_check_mode=True,
+    )
+    try:
+        module.exit_json(**_carry_out(module.params, module.check_mode))
+    except StackError as error:
+        module.fail_json(**error.as_result())
+
+
+def _carry_out(params: dict, check_mode: bool) -> dict:
+    os.umask(0o022)
+    files = release_records.ReleaseFiles(params["root"], params["release"])
+    recorded = release_records.read(files)
+    result = {"changed": False, "prefix": files.prefix, **recorded}
+    frozen = recorded["frozen"]
+    if params["state"] == "collected":
+        result["records"] = release_records.collect(files)
+    elif params["state"] == "open":
+        if frozen:
+            raise StackError(
+                "Release %s is frozen since %s and is not opened again." % (files.release, frozen.get("frozen_at")),
+                failed_step="open",
+                remedy="Make a new release: a release file of another name.",
+                path=files.prefix,
+            )
+        missing = release_records.planned_directories(files)
+        result["directories"] = missing
+        result["changed"] = bool(missing) or recorded["content"] != params["content"]
+        result["diff"] = {
+            "before": recorded["content"] or "",
+            "after": params["content"],
+            "before_header": files.resolved,
+            "after_header": files.resolved,
+        }
+        if result["changed"] and not check_mode:
+            release_records.open_release(files, params["content"], missing)
+    elif params["state"] == "frozen":
+        result["changed"] = not frozen or frozen.get("digest") != params["digest"]
+        record = {"digest": params["digest"], "frozen_at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())}
+        if result["changed"] and not check_mode:
+            release_records.record_freeze(files, record)
+    return result
+
+
+if __name__ == "__main__":
+    main()
