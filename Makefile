@@ -1,0 +1,49 @@
+# hpcml.torchstack: see `make help`.
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+
+PYTHON ?= python3
+VENV ?= .venv
+COLLECTION := $(VENV)/collections/ansible_collections/hpcml/torchstack
+# The newest ansible-core that the interpreter admits.
+CORE := $(shell $(PYTHON) -c 'import sys; print("2.21" if sys.version_info >= (3, 12) else "2.19")')
+# Arguments for ansible-playbook, as in: make rollout ARGS=-v
+ARGS ?=
+
+.PHONY: help env rollout plan test lint sanity units pytest molecule bench lock clean
+
+help: ## Show this list.
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+env: $(VENV)/rollout ## Make the environment that rollouts run in.
+
+$(VENV)/rollout: requirements/rollout-$(CORE).txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "torchstack needs Python 3.11 or newer: make $(MAKECMDGOALS) PYTHON=python3.12")'
+	@$(PYTHON) -c 'import venv, ensurepip' || { echo "This Python has no venv module; install it (Debian: python3-venv)."; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(VENV)/bin/pip install --quiet --disable-pip-version-check --require-hashes --requirement $<
+	mkdir -p $(dir $(COLLECTION))
+	ln -sfn "$(CURDIR)" $(COLLECTION)
+	touch $@
+
+rollout: env ## Build, verify, freeze and publish the release of this machine.
+	$(VENV)/bin/ansible-playbook playbooks/local.yml $(ARGS)
+
+plan: env ## Show what a rollout would do; changes nothing.
+	$(VENV)/bin/ansible-playbook playbooks/local.yml --check --diff $(ARGS)
+
+test: ## Everything that guards the collection.
+	tests/run all
+
+lint sanity units pytest molecule: ## One part of the tests.
+	tests/run $@
+
+bench: ## Compare the no-op rollout with plain stat tasks.
+	tests/run $@
+
+lock: ## Renew the locks in requirements/.
+	requirements/lock
+
+clean: ## Remove what the tests and the environment left in the checkout.
+	rm -rf .venv .venv-* .cache .ansible tests/output

@@ -1,0 +1,40 @@
+# Copyright (c) the hpcml.torchstack contributors
+# SPDX-License-Identifier: Apache-2.0
+"""What users of the scenario see."""
+
+import json
+import os
+
+import pytest
+
+ROOT = os.path.join(os.environ["MOLECULE_EPHEMERAL_DIRECTORY"], "root")
+RELEASES = ("2026-05-02", "2026-11-20", "2026-11-21")
+
+
+def journal(host, release):
+    text = host.file(os.path.join(ROOT, ".torchstack", release, "publish.jsonl")).content_string
+    return [json.loads(line) for line in text.splitlines()]
+
+
+@pytest.mark.parametrize("release", RELEASES)
+@pytest.mark.parametrize("path", ["lmod/torchstack/%s.lua", "tcl/torchstack/%s"])
+def test_the_visible_bytes_are_the_verified_ones(host, release, path):
+    visible = host.file(os.path.join(ROOT, "modulefiles", path % release))
+    staged = host.file(os.path.join(ROOT, ".torchstack", release, "modulefiles", path % release))
+    assert visible.content == staged.content and visible.mode == 0o644
+
+
+def test_the_default_is_the_release_that_was_made_the_default(host):
+    assert 'set ModulesVersion "2026-11-20"' in host.file(ROOT + "/modulefiles/tcl/torchstack/.version").content_string
+    lua = host.file(ROOT + "/modulefiles/lmod/torchstack/.modulerc.lua").content_string
+    assert 'module_version("torchstack/2026-11-20", "default")' in lua
+
+
+def test_the_journal_holds_each_change_once_and_the_reason_for_doing_without_acceptance(host):
+    assert [entry["action"] for entry in journal(host, "2026-11-20")] == ["show", "show", "default", "default"]
+    reasons = {entry["without_acceptance"] for entry in journal(host, "2026-11-21")}
+    assert reasons == {"the scenario shows that the reason is recorded"}
+
+
+def test_the_site_s_cache_command_was_run(host):
+    assert host.file(ROOT + "/cache-renewed").exists

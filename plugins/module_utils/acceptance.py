@@ -1,0 +1,443 @@
+# Copyright (c) the hpcml.torchstack contributors
+# SPDX-License-Identifier: Apache-2.0
+"""What the ranks of an acceptance reported, read and judged: text and data in, a verdict out; nothing is run here."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import re
+import zlib
+from typing import Any, Iterable, NamedTuple, Sequence
+
+CHECKS = (
+    "imports",
+    "devices",
+    "horovod_allreduce",
+    "horovod_broadcast",
+    "torch_gloo_allreduce",
+    "torch_nccl_allreduce",
+    "torch_mpi_allreduce",
+    "mpi4py_allreduce",
+    "cuda_graph_replay",
+)
+"""The checks that a site can ask for; the first two are done in any case."""
+
+LMOD, EM, NONE, ENVIRONMENT = "lmod", "environment-modules", "none", "environment"
+
+EVENT = "@torchstack-job"
+"""What the supervisor and its script begin their own lines with; the event's name, a tab and a text follow."""
+
+_EVENT = re.compile(re.escape(EVENT) + r" ([a-z_]+)\t([^\n]*)")
+_FRAME = re.compile(r"@torchstack:(stage|report):([0-9a-f]+):(\d+)/(\d+):([0-9a-f]{8}):([A-Za-z0-9+/=]+)@")
+
+REMEDIES = {
+    "module": "Load it by hand in a fresh login of that user to see why, and correct the module or acceptance_module_*.",
+    "launcher": "Correct acceptance_launcher, or have the modulefile put it on PATH.",
+    "python": "Correct acceptance_python, or have the modulefile put it on PATH.",
+    "timeout": "The log has the stacks of the ranks; if the job only waited in a queue, raise acceptance_timeout.",
+    "ranks": "Look into the log, and at acceptance_launcher: it has to start exactly acceptance_ranks processes.",
+    "placement": "Use the launcher that belongs to the MPI of this release (acceptance_launcher).",
+    "start": "Use the launcher that belongs to the MPI of this release (acceptance_launcher).",
+    "devices": "Bind the ranks, so that each has a GPU of its own (acceptance_launcher).",
+    "imports": "Look for user packages or another module on PYTHONPATH, and run the verification of this release.",
+    "libraries": "Compare the nodes' module environments and images, and run the verification of this release.",
+    "job": "Look into the log.",
+}
+"""What to do next, by what failed; for a check that is not here, :data:`VALUES`."""
+
+VALUES = "Do not publish this release; look into the log, and run the library verification of this release."
+
+
+class Failure(NamedTuple):
+    """Something that is wrong: in which check, and one sentence."""
+
+    check: str
+    message: str
+
+    @property
+    def remedy(self) -> str:
+        """What to do next."""
+        return REMEDIES.get(self.check, VALUES)
+
+
+class Heard(NamedTuple):
+    """What came out of a job.
+
+    ``reports`` are complete reports of ranks, ``stages`` the last stage of each process (by its key), ``events`` the
+    lines of the supervisor as (name, text) in order, ``broken`` how many processes' reports came incomplete.
+    """
+
+    reports: list[dict[str, Any]]
+    stages: dict[str, dict[str, Any]]
+    events: list[tuple[str, str]]
+    broken: int
+
+    def event(self, name: str) -> str | None:
+        """The text of the last event of this name."""
+        texts = [text for event, text in self.events if event == name]
+        return texts[-1] if texts else None
+
+
+class Verdict(NamedTuple):
+    """What the reports amount to."""
+
+    failures: list[Failure]
+    ranks: list[dict[str, Any]]
+    checks: list[dict[str, Any]]
+    not_checked: list[str]
+
+
+def _decode(pieces: dict[int, str], count: int) -> Any:
+    """The message that the pieces make up; None where one is missing or they make none."""
+    if sorted(pieces) != list(range(count)):
+        return None
+    try:
+        text = base64.b64decode("".join(pieces[number] for number in range(count)), validate=True)
+        return json.loads(zlib.decompress(text).decode("utf-8"))
+    except (binascii.Error, zlib.error, ValueError):
+        return None
+
+
+def hear(output: str) -> Heard:
+    """Find the messages in the mixed output of a launcher, the ranks and the supervisor.
+
+    A launcher may put labels before lines, and may cut one rank's line with another's: a frame counts only with the
+    right checksum, wherever in a line it stands, and each report comes twice.
+
+    Args:
+        output: everything that the job printed.
+    """
+    pieces: dict[tuple[str, int], dict[int, str]] = {}
+    stages: dict[str, dict[str, Any]] = {}
+    for match in _FRAME.finditer(output):
+        kind, key, number, count, checksum, text = match.groups()
+        right = "%08x" % zlib.crc32(text.encode("ascii")) == checksum
+        if kind == "stage" and right:
+            stages[key] = _decode({0: text}, 1) or stages.get(key, {})
+        elif kind == "report":
+            parts = pieces.setdefault((key, int(count)), {})
+            if right:
+                parts[int(number)] = text
+    # A rank reports a second time with the same pieces, or with more checks and so another number of pieces.
+    decoded = {}
+    for (key, count), parts in pieces.items():
+        decoded[key] = _decode(parts, count) or decoded.get(key)
+    reports = [report for report in decoded.values() if isinstance(report, dict)]
+    reports.sort(key=lambda report: (report.get("rank", -1), report["host"], report["pid"]))
+    return Heard(reports, stages, _EVENT.findall(output), len(decoded) - len(reports))
+
+
+def readable(output: str) -> str:
+    """The output for people: stages and events as short lines, reports left out."""
+
+    def plain(match: re.Match[str]) -> str:
+        stage = _decode({0: match.group(6)}, 1) if match.group(1) == "stage" else None
+        return "==== %s: %s" % (_who(stage), stage["stage"]) if stage else ""
+
+    lines = []
+    for line in output.splitlines():
+        text = _EVENT.sub(r"==== \1: \2", _FRAME.sub(plain, line))
+        if text or not line:
+            lines.append(text)
+    return "\n".join(lines) + "\n"
+
+
+def last_lines(output: str, count: int = 12) -> list[str]:
+    """The end of the job's own output, without what the ranks and the supervisor report."""
+    lines = [line.rstrip() for line in readable(output).splitlines()]
+    return [line[:400] for line in lines if line and not line.startswith("====")][-count:]
+
+
+def _who(report: dict[str, Any]) -> str:
+    """A rank in a sentence."""
+    if "rank" in report:
+        return "rank %d on %s" % (report["rank"], report["host"])
+    return "process %d on %s" % (report["pid"], report["host"])
+
+
+def _in_order(stages: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    return sorted(stages, key=lambda stage: (stage.get("rank", -1), stage["host"], stage["pid"]))
+
+
+def duplicate_devices(ranks: Iterable[dict[str, Any]]) -> list[tuple[str, list[int]]]:
+    """GPUs that more than one rank uses, with these ranks.
+
+    A GPU is named by its UUID, where there is none by host and bus address, else by host and index. Cores are not
+    devices in this sense: ranks may share them.
+
+    Args:
+        ranks: rows with ``rank``, ``host`` and ``device``.
+    """
+    users: dict[str, list[int]] = {}
+    for row in ranks:
+        device = row.get("device") or {}
+        if device.get("kind") == "gpu":
+            place = device.get("bus") or "index %s" % device.get("index")
+            users.setdefault(device.get("uuid") or "%s %s" % (row["host"], place), []).append(row["rank"])
+    return [(identity, sorted(owners)) for identity, owners in sorted(users.items()) if len(owners) > 1]
+
+
+def library_failures(reports: Sequence[dict[str, Any]]) -> list[Failure]:
+    """Libraries that one rank has from two files, or two ranks have from different ones.
+
+    Files are compared by path and size, so that node images which differ behind one path are noticed, too.
+
+    Args:
+        reports: reports of ranks with ``libraries``: stem of the file's name -> list of [path, size in bytes].
+    """
+    failures = []
+    for report in reports:
+        for stem, found in sorted(report["libraries"].items()):
+            if len(found) > 1:
+                paths = " and ".join(path for path, _size in found)
+                failures.append(Failure("libraries", "%s has %s from two files: %s" % (_who(report), stem, paths)))
+    for stem in sorted({stem for report in reports for stem in report["libraries"]}):
+        expected = reports[0]["libraries"].get(stem, [])
+        for report in reports[1:]:
+            found = report["libraries"].get(stem, [])
+            if found != expected:
+                failures.append(Failure("libraries", "%s has %s from %s, %s from %s" % (
+                    _who(reports[0]), stem, _files(expected), _who(report), _files(found)
+                )))
+                break
+    return failures
+
+
+def _files(found: Sequence[Sequence[Any]]) -> str:
+    """Library files in a sentence."""
+    return ", ".join("%s (%s bytes)" % (path, size) for path, size in found) or "nowhere"
+
+
+def outside(reports: Sequence[dict[str, Any]], imports: Sequence[str]) -> list[Failure]:
+    """Python modules of the release that a rank took from elsewhere.
+
+    Args:
+        reports: reports of ranks with ``files`` and ``prefix``, both as real paths.
+        imports: names of the Python modules that the release has to provide.
+    """
+    failures = []
+    for report in reports:
+        prefix = report["prefix"].rstrip("/") + "/"
+        for name in imports:
+            path = report["files"].get(name)
+            if path is not None and not path.startswith(prefix):
+                message = "%s imports %s from %s, not from the release in %s" % (
+                    _who(report), name, path or "no file", report["prefix"]
+                )
+                failures.append(Failure("imports", message))
+    return failures
+
+
+def _rank_failures(reports: Sequence[dict[str, Any]], required: Sequence[str]) -> list[Failure]:
+    """What the ranks themselves found wrong, exceptions (after which a rank leaves) before wrong values."""
+    failures = []
+    for report in sorted(reports, key=lambda report: report["stage"] == "end"):
+        for entry in report["checks"]:
+            if entry["status"] == "failed":
+                failures += [Failure(entry["name"], "%s: %s" % (_who(report), text)) for text in entry["problems"]]
+            elif entry["status"] == "skipped" and entry["name"] in required:
+                failures.append(Failure(entry["name"], "%s could not run it: %s" % (_who(report), entry["note"])))
+    return failures
+
+
+def _missing_ranks(heard: Heard, asked: int) -> list[Failure]:
+    """Ranks that were asked for and did not report, or are not what was asked for."""
+    reported = len(heard.reports)
+    numbers = [report.get("rank", -1) for report in heard.reports]
+    if reported > 1 and all(report.get("size") == 1 for report in heard.reports):
+        return [Failure("start", "%d processes started, and each believes to be alone" % reported)]
+    if numbers == list(range(asked)):
+        return []
+    known = {(report["host"], report["pid"]) for report in heard.reports}
+    silent = [
+        "%s was last in %s" % (_who(stage), stage["stage"])
+        for stage in _in_order(heard.stages.values()) if (stage["host"], stage["pid"]) not in known
+    ]
+    text = "%d ranks were asked for, %d reported" % (asked, reported)
+    if heard.broken:
+        text += ", %d more incompletely" % heard.broken
+    return [Failure("ranks", "; ".join([text, *silent]))]
+
+
+def _job_failures(heard: Heard, wanted_system: str) -> list[Failure]:
+    """What stopped the job before or beside the ranks."""
+    failures = []
+    for name, text in heard.events:
+        if name == "problem":
+            check, _, message = text.partition(" ")
+            failures.append(Failure(check, message))
+    if heard.event("timeout") is not None:
+        where = ", ".join("%s was in %s" % (_who(stage), stage["stage"]) for stage in _in_order(heard.stages.values()))
+        failures.append(Failure("timeout", "it did not finish within %s s: %s" % (
+            heard.event("timeout"), where or "no rank had begun"
+        )))
+    if heard.event("unkillable"):
+        failures.append(Failure("job", "these processes could not be ended: %s" % heard.event("unkillable")))
+    if wanted_system in (LMOD, EM) and heard.event("through") not in (None, wanted_system):
+        failures.append(Failure("module", "the module system is %s, not %s" % (heard.event("through"), wanted_system)))
+    return failures
+
+
+def judge(question: dict[str, Any], heard: Heard) -> Verdict:
+    """Whether the release is accepted.
+
+    Args:
+        question: ``ranks``, ``checks``, ``where_possible``, ``imports``, ``module_system``.
+        heard: what came out of the job.
+
+    Returns:
+        the failures, the one that explains most first; one row for each rank; one entry for each check, with the
+        seconds of the slowest rank; and sentences about what this acceptance cannot have noticed.
+    """
+    rows = [_row(report) for report in heard.reports if "rank" in report]
+    failures = _job_failures(heard, question["module_system"]) + _rank_failures(heard.reports, question["checks"])
+    if not failures:
+        failures += _missing_ranks(heard, question["ranks"])
+    failures += [
+        Failure("devices", "ranks %s use the same GPU %s" % (" and ".join(map(str, owners)), identity))
+        for identity, owners in duplicate_devices(rows)
+    ]
+    failures += outside(heard.reports, question["imports"])
+    failures += library_failures(heard.reports)
+    status = heard.event("exit")
+    if not failures and status != "0":
+        failures.append(Failure("job", "all ranks reported success, and the launcher ended with %s" % (
+            "exit status %s" % status if status is not None else "no exit status"
+        )))
+    checks = _summaries(heard.reports, [*question["checks"], *question["where_possible"]])
+    return Verdict(_unique(failures), rows, checks, _gaps(heard, rows, checks))
+
+
+def _unique(failures: Iterable[Failure]) -> list[Failure]:
+    """Without repetitions: each rank that shares a GPU says so, and so does the job as a whole."""
+    plain = [
+        Failure(failure.check, re.sub(r"^rank \d+ on \S+: (?=ranks )", "", failure.message)) for failure in failures
+    ]
+    return list(dict.fromkeys(plain))
+
+
+def _row(report: dict[str, Any]) -> dict[str, Any]:
+    """What the record keeps of a rank."""
+    keys = (
+        "rank", "local_rank", "size", "source", "host", "pid", "uid", "device", "executable", "python", "versions",
+        "files", "libraries", "port",
+    )
+    return {key: report[key] for key in keys if key in report}
+
+
+def _summaries(reports: Sequence[dict[str, Any]], asked: Sequence[str]) -> list[dict[str, Any]]:
+    """One entry for each check: failed where one rank failed, the seconds those of the slowest rank."""
+    names = dict.fromkeys([*("placement", "imports", "start", "devices"), *asked])
+    summaries = []
+    for name in names:
+        found = [entry for report in reports for entry in report["checks"] if entry["name"] == name]
+        states = {entry["status"] for entry in found}
+        status = next((state for state in ("failed", "skipped", "passed") if state in states), "not reached")
+        notes = list(dict.fromkeys(entry["note"] for entry in found if entry["note"]))
+        seconds = max([entry["seconds"] for entry in found], default=0.0)
+        summaries.append({"name": name, "status": status, "seconds": seconds, "note": "; ".join(notes)})
+    return summaries
+
+
+def _gaps(heard: Heard, rows: Sequence[dict[str, Any]], checks: Sequence[dict[str, Any]]) -> list[str]:
+    """What this acceptance cannot have noticed."""
+    sentences = []
+    if heard.event("through") == ENVIRONMENT:
+        sentences.append("Not through the module: %s." % (heard.event("without_module") or "no reason was given"))
+    devices = [row["device"] for row in rows if "device" in row]
+    hosts = list(dict.fromkeys(row["host"] for row in rows))
+    if devices and all(device["kind"] == "cpu" for device in devices):
+        sentences.append("No GPU on %s: devices are CPU cores." % ("this host" if len(hosts) == 1 else "these hosts"))
+    if any(device["kind"] == "gpu" and not (device.get("uuid") or device.get("bus")) for device in devices):
+        sentences.append("The GPUs are known by their index only: two ranks on one GPU may have gone unnoticed.")
+    if len(hosts) == 1:
+        sentences.append("All ranks ran on %s: nothing went from node to node." % hosts[0])
+    sentences += [
+        "%s did not run: %s." % (entry["name"], entry["note"]) for entry in checks if entry["status"] == "skipped"
+    ]
+    return sentences
+
+
+def own_account_gaps(user: str, uid: int, other: str) -> list[str]:
+    """What the account hides under which the acceptance runs.
+
+    Args:
+        user: name of the rollout account.
+        uid: its number.
+        other: the ordinary user that runs the ranks; empty for the rollout account itself.
+    """
+    if other:
+        return []
+    sentences = [
+        "Not as an ordinary user: as the rollout account %s itself, which can read files that others cannot." % user
+    ]
+    if uid == 0:
+        sentences.append(
+            "As root, which passes every permission check: unreadable files, unwritable caches and the limits of "
+            "users stay hidden."
+        )
+    return sentences
+
+
+def device_text(device: dict[str, Any]) -> str:
+    """A device in the table."""
+    if not device:
+        return "?"
+    if device["kind"] != "gpu":
+        return "cpu"
+    identity = " ".join(part for part in (device.get("bus"), device.get("uuid")) if part)
+    return "gpu %s %s" % (device.get("index"), identity or device.get("name", ""))
+
+
+def table(rows: Sequence[dict[str, Any]]) -> str:
+    """Rank, host and device of each rank as aligned plain text; empty without ranks."""
+    if not rows:
+        return ""
+    cells = [("rank", "local", "host", "pid", "device", "cores", "numa")]
+    for row in rows:
+        device = row.get("device") or {}
+        cells.append((
+            str(row["rank"]), str(row["local_rank"]), row["host"], str(row["pid"]), device_text(device),
+            device.get("cpus") or "?", device.get("numa") or "?",
+        ))
+    widths = [max(len(line[column]) for line in cells) for column in range(len(cells[0]))]
+    lines = ["  ".join(cell.ljust(width) for cell, width in zip(line, widths)).rstrip() for line in cells]
+    return "\n".join(lines)
+
+
+def reason_to_run(record: dict[str, Any] | None, question: dict[str, Any], again: bool) -> str:
+    """Why an acceptance has to run, as a sentence's end; empty where a record answers the question.
+
+    Args:
+        record: the last record, or None.
+        question: what would be asked now, with ``subject``.
+        again: whether the operator wants it in any case.
+    """
+    if record is None:
+        return "there is no acceptance of this release yet"
+    if again:
+        return "it was asked for again"
+    answered = record.get("question")
+    if record.get("passed") is not True or not isinstance(answered, dict):
+        return "the last acceptance did not pass"
+    if record.get("subject") != question["subject"]:
+        return "the last acceptance was of another state of this release"
+    changed = sorted(key for key in question if key != "subject" and answered.get(key) != question[key])
+    return "the site now asks for something else: %s" % ", ".join(changed) if changed else ""
+
+
+def failure_sentence(release: str, failures: Sequence[Failure], record: str, log: str) -> tuple[str, str]:
+    """What the play says when an acceptance fails: one sentence what is wrong, one what to do.
+
+    Args:
+        release: its name.
+        failures: at least one; the first one is the one that explains most.
+        record: path of the record.
+        log: path of the log.
+    """
+    first = failures[0]
+    more = " (and %d more in the record)" % (len(failures) - 1) if len(failures) > 1 else ""
+    message = "The acceptance of %s failed in %s: %s%s." % (release, first.check, first.message.rstrip("."), more)
+    return message, "%s Record: %s, log: %s." % (first.remedy, record, log)

@@ -1,0 +1,355 @@
+# Copyright (c) the hpcml.torchstack contributors
+# SPDX-License-Identifier: Apache-2.0
+"""How an acceptance is run: the account, its fresh environment, the script that loads the module, and the run itself."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import glob
+import importlib
+import io
+import json
+import os
+import pwd
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import zipfile
+from typing import Any, BinaryIO, Iterator, Mapping, NamedTuple, Sequence
+
+from ansible_collections.hpcml.torchstack.plugins.module_utils import acceptance_supervisor, processes
+from ansible_collections.hpcml.torchstack.plugins.module_utils.acceptance import EM, ENVIRONMENT, EVENT, LMOD, NONE
+from ansible_collections.hpcml.torchstack.plugins.module_utils.errors import StackError
+
+SEARCH_PATH = "/usr/local/bin:/usr/bin:/bin"
+"""PATH of a fresh login before any start-up file (login.defs(5), ENV_PATH)."""
+
+MARGIN = 5
+"""Seconds before the time limit at which a rank that still works prints its stack by itself."""
+
+LOST = 60.0
+"""Seconds after the time limit at which a supervisor that has not reported the end counts as lost."""
+
+OUTPUT_LIMIT = 64 << 20
+"""Bytes of the log that are read back; the reports come at the end."""
+
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_PARTS = (processes, acceptance_supervisor)
+_MAIN = """import sys
+from ansible_collections.hpcml.torchstack.plugins.module_utils.acceptance_supervisor import main
+sys.exit(main(sys.argv[1:]))
+"""
+_AS_USER = 'cd "$HOME" 2>/dev/null || cd /tmp; exec "$@"'
+
+
+class Account(NamedTuple):
+    """The account that runs the ranks; ``other`` when it is not the one that runs this."""
+
+    name: str
+    uid: int
+    home: str
+    shell: str
+    other: bool
+
+
+class Ended(NamedTuple):
+    """How a run went: its output, and its length in seconds."""
+
+    output: str
+    seconds: float
+
+
+def find_account(user: str) -> Account:
+    """The account that shall run the ranks.
+
+    Args:
+        user: its name; empty for the account that this runs as.
+
+    Raises:
+        StackError: there is no such account, or it is root.
+    """
+    try:
+        entry = pwd.getpwnam(user) if user else pwd.getpwuid(os.geteuid())
+    except KeyError:
+        raise StackError(
+            "There is no account %s on %s." % (user or "for uid %d" % os.geteuid(), os.uname().nodename), "user",
+            "Set acceptance_user to an ordinary account of this machine, or leave it empty.",
+        ) from None
+    if user and entry.pw_uid == 0:
+        raise StackError(
+            "acceptance_user is %s, which is root, not an ordinary user." % user, "user",
+            "Set acceptance_user to an ordinary account, or leave it empty.",
+        )
+    return Account(
+        entry.pw_name, entry.pw_uid, entry.pw_dir, entry.pw_shell or "/bin/sh", entry.pw_uid != os.geteuid()
+    )
+
+
+def launcher_words(launcher: Sequence[str], ranks: int) -> list[str]:
+    """The launcher's words with the number of ranks filled in.
+
+    Raises:
+        StackError: there are none, or a word has a placeholder that is not known.
+    """
+    words = [word.replace("{ranks}", str(ranks)) for word in launcher]
+    unknown = sorted({name for word in words for name in re.findall(r"\{[a-z_]*\}", word)})
+    if not words or unknown:
+        raise StackError(
+            "acceptance_launcher is %s." % ("empty" if not words else "not understood: %s" % ", ".join(unknown)),
+            "launcher", "Give the words of a command, such as [mpiexec, -n, '{ranks}'].",
+        )
+    return words
+
+
+def login_environment(account: Account, keep: Sequence[str], current: Mapping[str, str]) -> dict[str, str]:
+    """The variables with which a fresh login of the account begins.
+
+    Args:
+        account: whose login it is.
+        keep: names of variables to hand over from ``current``; a name may end in ``*``.
+        current: the variables of this process.
+    """
+    environment = {
+        "HOME": account.home, "USER": account.name, "LOGNAME": account.name, "SHELL": account.shell,
+        "LANG": "C.UTF-8", "PATH": SEARCH_PATH, "TMPDIR": "/tmp",
+    }
+    for pattern in keep:
+        for name, value in current.items():
+            if (name == pattern or (pattern.endswith("*") and name.startswith(pattern[:-1]))) and _NAME.fullmatch(name):
+                environment[name] = value
+    return environment
+
+
+def user_command(account: Account, become: Sequence[str], environment: Mapping[str, str]) -> list[str]:
+    """What has to stand before a command so that the account runs it in its home with this environment only."""
+    words = [word.replace("{user}", account.name) for word in become] if account.other else []
+    words += ["/usr/bin/env", "-i", *("%s=%s" % item for item in sorted(environment.items()))]
+    return [*words, "/bin/sh", "-c", _AS_USER, "acceptance"]
+
+
+def _module_lines(question: Mapping[str, Any]) -> list[str]:
+    """The part of the script that loads the module, or sets the environment where there are no modules."""
+    system, name = question["module_system"], question["module"]
+    wanted = question["modulepaths"]
+    lines = [". %s" % shlex.quote(path) for path in question["module_init"]]
+    lines += [
+        "through=%s" % ENVIRONMENT,
+        "reason='no module system on this host'",
+        'if [ "$(type -t module)" = function ]; then',
+        '    if [ -n "${LMOD_VERSION:-}${LMOD_CMD:-}" ]; then through=%s; else through=%s; fi' % (LMOD, EM),
+        "fi",
+    ]
+    if system == NONE or not name:
+        reason = "the inventory names no module" if system != NONE else "the inventory says that there are none"
+        lines += ["through=%s" % ENVIRONMENT, "reason=%s" % shlex.quote(reason)]
+    elif system in (LMOD, EM):
+        message = "no module system in a login of this user, where %s is expected" % system
+        lines.append('[ "$through" != %s ] || problem module %s' % (ENVIRONMENT, shlex.quote(message)))
+    lines.append('event through "$through"')
+    for kind, tree in ((LMOD, "lmod"), (EM, "tcl")):
+        path = wanted.get(tree, "")
+        use = "module use %s" % shlex.quote(path) if path else (
+            "problem module 'acceptance_modulepaths names no directory for %s'" % kind
+        )
+        lines.append('if [ "$through" = %s ]; then %s; fi' % (kind, use))
+    quoted = shlex.quote(name)
+    lines += [
+        'if [ "$through" = %s ]; then' % ENVIRONMENT,
+        '    event without_module "$reason"',
+        *("    export %s=%s" % (key, shlex.quote(str(value))) for key, value in question["environment"].items()),
+        "else",
+        "    module load %s || problem module \"$through cannot load \"%s" % (quoted, quoted),
+        '    case ":${LOADEDMODULES:-}:" in',
+        "        *:%s:*|*:%s/*) ;;" % (quoted, quoted),
+        '        *) problem module "$through did not load "%s ;;' % quoted,
+        "    esac",
+        '    event modulefile "${_LMFILES_##*:}"',
+        "fi",
+    ]
+    return lines
+
+
+def job_script(question: Mapping[str, Any], launcher: Sequence[str], directory: str) -> str:
+    """The script that an ordinary user would type: log in, load the module, start the ranks.
+
+    Args:
+        question: ``module``, ``module_system``, ``module_init``, ``modulepaths``, ``environment``, ``python``.
+        launcher: the launcher's words.
+        directory: where the rank program and its question are.
+    """
+    python = shlex.quote(question["python"])
+    program = [os.path.join(directory, name) for name in ("rank_check.py", "question.json")]
+    first = shlex.quote(launcher[0])
+    return "\n".join([
+        "#!/bin/bash",
+        "event() { printf '%s %%s\\t%%s\\n' \"$1\" \"$2\"; }" % EVENT,
+        "problem() { event problem \"$1 $2\"; exit 70; }",
+        "if [ -r /etc/profile ]; then . /etc/profile; fi" if not question["module_init"] else "# as module_init says",
+        *_module_lines(question),
+        'event launcher "$(type -P %s)"' % first,
+        "type -P %s > /dev/null || problem launcher %s" % (
+            first, shlex.quote("%s is not on PATH after the module is loaded" % launcher[0])
+        ),
+        'event python "$(type -P %s)"' % python,
+        "type -P %s > /dev/null || problem python %s" % (
+            python, shlex.quote("%s is not on PATH after the module is loaded" % question["python"])
+        ),
+        "exec %s" % " ".join([*map(shlex.quote, launcher), python, *map(shlex.quote, program)]),
+        "",
+    ])
+
+
+def archive() -> bytes:
+    """A zip archive that Python runs: the supervisor and the part of this collection that it uses."""
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as bundle:
+        bundle.writestr("__main__.py", _MAIN)
+        package = acceptance_supervisor.__name__.split(".")[:-1]
+        for depth in range(1, len(package) + 1):
+            bundle.writestr("/".join(package[:depth]) + "/__init__.py", "")
+        for part in _PARTS:
+            name = part.__name__
+            loader = importlib.import_module(name).__spec__.loader  # type: ignore[union-attr]
+            bundle.writestr(name.replace(".", "/") + ".py", loader.get_source(name))  # type: ignore[union-attr]
+    return buffer.getvalue()
+
+
+@contextlib.contextmanager
+def open_log(path: str) -> Iterator[BinaryIO]:
+    """The log, empty, and locked for as long as it is open: one acceptance of a release at a time.
+
+    Raises:
+        StackError: another one has it.
+    """
+    with open(path, "ab") as stream:
+        try:
+            fcntl.flock(stream.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise StackError(
+                "Another acceptance of this release is running; its log is %s." % path, "lock",
+                "Wait for it, then run this again.", path,
+            ) from None
+        except OSError:
+            # A file system without locks: two acceptances would spoil each other's log, not their records.
+            pass
+        stream.truncate(0)
+        os.fchmod(stream.fileno(), 0o644)
+        yield stream
+
+
+@contextlib.contextmanager
+def shared_directory(state: str, texts: Mapping[str, bytes]) -> Iterator[str]:
+    """A directory beside the records, on the file system that all nodes see, whose files every account can read.
+
+    Args:
+        state: the directory of the records.
+        texts: file name -> content.
+    """
+    prefix = os.path.join(state, "acceptance.run.")
+    for leftover in glob.glob(glob.escape(prefix) + "*"):
+        shutil.rmtree(leftover, ignore_errors=True)
+    directory = tempfile.mkdtemp(prefix=prefix)
+    try:
+        os.chmod(directory, 0o755)
+        for name, content in texts.items():
+            write_readable(os.path.join(directory, name), content)
+        yield directory
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def write_readable(path: str, content: bytes) -> None:
+    """Write a file that every account can read."""
+    with open(path, "wb") as stream:
+        stream.write(content)
+        os.fchmod(stream.fileno(), 0o644)
+
+
+def run_job(question: Mapping[str, Any], program: str, state: str, log: BinaryIO) -> Ended:
+    """Run the ranks and wait for the end.
+
+    Args:
+        question: everything that the script and the ranks have to know: ``account``, ``become``, ``launcher`` (words),
+            ``timeout``, ``environment_keep``, and what :func:`job_script` and the rank program read.
+        program: text of the rank program.
+        state: directory of the records.
+        log: where the output goes; its beginning is the beginning of the run.
+
+    Raises:
+        StackError: the supervisor did not start under that account.
+    """
+    account: Account = question["account"]
+    timeout = question["timeout"]
+    asked = {key: question[key] for key in ("prefix", "imports", "checks", "where_possible")}
+    with shared_directory(state, {"rank_check.py": program.encode("utf-8"), "supervisor.zip": archive()}) as directory:
+        started = time.time()
+        margin = min(float(MARGIN), timeout / 4.0)
+        asked.update(deadline=started + timeout - margin, patience=int(margin) + MARGIN)
+        write_readable(os.path.join(directory, "question.json"), json.dumps(asked).encode("utf-8"))
+        script = os.path.join(directory, "job.sh")
+        write_readable(script, job_script(question, question["launcher"], directory).encode("utf-8"))
+        environment = login_environment(account, question["environment_keep"], os.environ)
+        command = user_command(account, question["become"], environment)
+        command += [sys.executable, "-I", "-S", os.path.join(directory, "supervisor.zip"), script, str(timeout)]
+        _follow(command, account, timeout, log)
+        seconds = round(time.time() - started, 1)
+    return Ended(_read_back(log.name, question), seconds)
+
+
+def _follow(command: Sequence[str], account: Account, timeout: float, log: BinaryIO) -> None:
+    """Start the supervisor and wait for it; its standard input stays open exactly as long as this waits."""
+    try:
+        process = subprocess.Popen(
+            list(command), stdin=subprocess.PIPE, stdout=log, stderr=subprocess.STDOUT, start_new_session=True, cwd="/"
+        )
+    except OSError as error:
+        raise StackError(
+            "%s cannot be started: %s." % (command[0], error.strerror), "user", _become_remedy(account)
+        ) from error
+    try:
+        process.wait(timeout + LOST)
+    except subprocess.TimeoutExpired:
+        log.write(b"\n%s problem\tjob its supervisor did not report the end\n" % EVENT.encode("ascii"))
+        log.flush()
+    finally:
+        with contextlib.suppress(OSError):
+            if process.stdin:
+                process.stdin.close()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(LOST)
+
+
+def _read_back(path: str, question: Mapping[str, Any]) -> str:
+    """The job's output.
+
+    Raises:
+        StackError: there is no sign of the supervisor in it.
+    """
+    with open(path, "rb") as stream:
+        size = os.fstat(stream.fileno()).st_size
+        begun = ("%s started\t" % EVENT).encode("ascii") in stream.read(1 << 20)
+        stream.seek(max(0, size - OUTPUT_LIMIT))
+        output = stream.read().decode("utf-8", "replace")
+    if not begun:
+        account: Account = question["account"]
+        said = " ".join(output.split())[:400] or "it printed nothing"
+        raise StackError(
+            "The acceptance did not start as %s: %s" % (account.name, said if said.endswith(".") else said + "."),
+            "user", _become_remedy(account), path,
+        )
+    return output
+
+
+def _become_remedy(account: Account) -> str:
+    """What to do when the account cannot be used."""
+    if not account.other:
+        return "Look at the mode of the directories above the release's root."
+    return (
+        "Let this account run commands as %s without a password, and let %s read %s and the release's root; or leave "
+        "acceptance_user empty." % (account.name, account.name, sys.executable)
+    )

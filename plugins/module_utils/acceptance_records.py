@@ -1,0 +1,197 @@
+# Copyright (c) the hpcml.torchstack contributors
+# SPDX-License-Identifier: Apache-2.0
+"""The records of a release's acceptances: where they are, what they say, and one run with its record."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from typing import Any, Mapping, NamedTuple, Sequence
+
+from ansible_collections.hpcml.torchstack.plugins.module_utils import acceptance, acceptance_job
+from ansible_collections.hpcml.torchstack.plugins.module_utils.errors import StackError
+from ansible_collections.hpcml.torchstack.plugins.module_utils.files import read_json, write_atomic, write_json
+
+
+class Files(NamedTuple):
+    """The files about a release's acceptances, outside the frozen release."""
+
+    state: str
+    record: str
+    history: str
+    log: str
+
+    @classmethod
+    def below(cls, root: str, release: str) -> Files:
+        """The files of ``release`` below ``root``.
+
+        Raises:
+            StackError: the name of the release leads out of the root.
+        """
+        if not release or "/" in release or release.startswith("."):
+            raise StackError(
+                "%r is not the name of a release." % release, "release", "Give the directory's name below the root."
+            )
+        state = os.path.join(root, ".torchstack", release)
+        return cls(state, *(os.path.join(state, "acceptance." + end) for end in ("json", "jsonl", "log")))
+
+    def last(self) -> dict[str, Any] | None:
+        """The last record; None where there is none.
+
+        Raises:
+            StackError: the file is there and is not a record.
+        """
+        try:
+            record = read_json(self.record)
+        except (ValueError, OSError) as error:
+            raise StackError(
+                "The record of the last acceptance, %s, cannot be read: %s." % (self.record, error), "records",
+                "Look at it; all records are in %s too. Move it away, then run this again." % self.history, self.record,
+            ) from error
+        if record is not None and not isinstance(record, dict):
+            raise StackError("%s is not a record." % self.record, "records", "Move it away.", self.record)
+        return record
+
+    def add(self, record: Mapping[str, Any]) -> None:
+        """Append a record to the history, then make it the last one."""
+        line = json.dumps(record, sort_keys=True)
+        with open(self.history, "ab+") as stream:
+            torn = False
+            if stream.seek(0, os.SEEK_END):
+                # A line that a crash has cut must not swallow this one.
+                stream.seek(-1, os.SEEK_END)
+                torn = stream.read(1) != b"\n"
+            stream.write((("\n" if torn else "") + line + "\n").encode("utf-8"))
+            stream.flush()
+            os.fsync(stream.fileno())
+            os.fchmod(stream.fileno(), 0o644)
+        write_json(self.record, record)
+
+
+def missing(prefix: str, subject: str) -> StackError | None:
+    """What keeps an acceptance from being possible, as the error to raise."""
+    if not os.path.isdir(prefix):
+        return StackError(
+            "The release %s does not exist." % prefix, "prefix", "Build and freeze it first, or correct prefix.", prefix
+        )
+    if not subject:
+        return StackError(
+            "There is no subject: an acceptance belongs to one frozen state of a release.", "subject",
+            "Freeze the release first, and give its digest.", prefix,
+        )
+    return None
+
+
+def perform(
+    files: Files,
+    question: Mapping[str, Any],
+    program: str,
+    account: acceptance_job.Account,
+    become: Sequence[str],
+    timeout: int,
+    release: str,
+) -> dict[str, Any]:
+    """Run an acceptance and write its record.
+
+    Args:
+        files: where the records are.
+        question: what is asked; goes into the record.
+        program: text of the rank program.
+        account: who runs the ranks.
+        become: words that run a command as that account.
+        timeout: seconds for the job.
+        release: its name, for the sentence of a failure.
+
+    Returns:
+        The record of a passed acceptance.
+
+    Raises:
+        StackError: it did not pass (its record is in the details), or could not be tried.
+    """
+    try:
+        os.makedirs(files.state, mode=0o755, exist_ok=True)
+        with acceptance_job.open_log(files.log) as log:
+            started = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+            job = dict(question, account=account, become=become, timeout=timeout)
+            ended = acceptance_job.run_job(job, program, files.state, log)
+            heard = acceptance.hear(ended.output)
+            verdict = acceptance.judge(dict(question), heard)
+            record = _record(question, heard, verdict, account, started, ended.seconds)
+            files.add(record)
+            write_atomic(files.log, acceptance.readable(ended.output).encode("utf-8"))
+    except OSError as error:
+        raise StackError(
+            "The acceptance could not keep its records: %s." % error, "records",
+            "Run this as the account that owns the root, and look at the space that is left.", files.state,
+        ) from error
+    if verdict.failures:
+        message, remedy = acceptance.failure_sentence(release, verdict.failures, files.record, files.log)
+        raise StackError(
+            message, verdict.failures[0].check, remedy, files.log, changed=True, record=files.record, log=files.log,
+            last_lines=acceptance.last_lines(ended.output), **described(record),
+        )
+    return record
+
+
+def _record(
+    question: Mapping[str, Any],
+    heard: acceptance.Heard,
+    verdict: acceptance.Verdict,
+    account: acceptance_job.Account,
+    started: str,
+    seconds: float,
+) -> dict[str, Any]:
+    """The record of one run."""
+    asked = {key: value for key, value in question.items() if key != "subject"}
+    gaps = acceptance.own_account_gaps(account.name, account.uid, account.name if account.other else "")
+    return {
+        "schema": 1,
+        "passed": not verdict.failures,
+        "subject": question["subject"],
+        "user": account.name,
+        "ordinary_user": account.other,
+        "through": heard.event("through") or "",
+        "module": question["module"],
+        "modulefile": heard.event("modulefile") or "",
+        "launcher": question["launcher"],
+        "launcher_path": heard.event("launcher") or "",
+        "ranks": verdict.ranks,
+        "checks": verdict.checks,
+        "failures": [dict(failure._asdict(), remedy=failure.remedy) for failure in verdict.failures],
+        "not_checked": gaps + verdict.not_checked,
+        "question": asked,
+        "started": started,
+        "seconds": seconds,
+    }
+
+
+def described(record: Mapping[str, Any] | None) -> dict[str, Any]:
+    """What a result says about a record."""
+    if record is None:
+        return {}
+    hosts = {row["host"] for row in record["ranks"]}
+    counts = "%d rank%s on %d host%s" % (
+        len(record["ranks"]), "" if len(record["ranks"]) == 1 else "s", len(hosts), "" if len(hosts) == 1 else "s"
+    )
+    who = record["user"] if record["ordinary_user"] else "the rollout account %s itself" % record["user"]
+    how = "through %s" % record["through"] if record["through"] else "before any module was loaded"
+    if record["through"] == acceptance.ENVIRONMENT:
+        how = "not through the module"
+    summary = "%s: %s as %s, %s, in %.1f s." % (
+        "Accepted" if record["passed"] else "Not accepted", counts, who, how, record["seconds"]
+    )
+    table = acceptance.table(record["ranks"])
+    return {"passed": record["passed"], "summary": summary, "table": table, "acceptance": dict(record)}
+
+
+def difference(last: Mapping[str, Any] | None, subject: str, reason: str) -> dict[str, str]:
+    """The plan as Ansible shows a difference."""
+
+    def text(verdict: str, of: object) -> str:
+        return "acceptance: %s\nsubject: %s\n" % (verdict, of or "not known yet")
+
+    before = ""
+    if last is not None:
+        before = text("passed" if last.get("passed") is True else "failed", last.get("subject"))
+    return {"before": before, "after": text("to be run", subject) if reason else before}

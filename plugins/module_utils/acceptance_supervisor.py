@@ -1,0 +1,145 @@
+# Copyright (c) the hpcml.torchstack contributors
+# SPDX-License-Identifier: Apache-2.0
+"""The process that owns an acceptance's job, under the account that runs it: time limit, stack dumps, the end of all.
+
+It travels to that account in an archive (see :mod:`.acceptance_job`), because only that account can end its processes.
+Its standard input is a pipe held by whoever asked: when that is closed, nobody waits any more and the job is stopped.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+import uuid
+
+from ansible_collections.hpcml.torchstack.plugins.module_utils.processes import (
+    MARKER,
+    Process,
+    adopt_orphans,
+    catches,
+    command_line,
+    job_processes,
+    read_process,
+    stop_processes,
+)
+
+EVENT = "@torchstack-job"
+"""What our own lines begin with; also in :mod:`.acceptance`, which is not in the archive."""
+
+DUMP_SECONDS = 1.5
+"""Time for the ranks, also those on other nodes, to print their stacks after the signal."""
+
+GRACE = 5.0
+"""Seconds between SIGTERM and SIGKILL."""
+
+
+def event(name: str, text: object) -> None:
+    """Print an event of the job, in one write."""
+    os.write(1, ("%s %s\t%s\n" % (EVENT, name, text)).encode("utf-8", "replace"))
+
+
+class Job:
+    """One run of the script."""
+
+    def __init__(self, script: str, timeout: float) -> None:
+        self.timeout = timeout
+        self.nonce = uuid.uuid4().hex
+        self.status: int | None = None
+        process = subprocess.Popen(
+            ["/bin/bash", "--noprofile", "--norc", script], stdin=subprocess.DEVNULL, start_new_session=True,
+            env=dict(os.environ, **{MARKER: self.nonce}),
+        )
+        self.child = process.pid
+        # Children are reaped here by waitpid, adopted ones included; Popen must not look for its own.
+        process.returncode = 0
+        found = read_process(self.child)
+        self.start_time = found.start_time if found else None
+
+    def reap(self) -> None:
+        """Collect children that ended."""
+        with contextlib.suppress(ChildProcessError):
+            while True:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+                if pid == 0:
+                    return
+                if pid == self.child:
+                    self.status = status
+
+    def members(self) -> list[Process]:
+        """All living processes of the job on this machine."""
+        return job_processes(self.nonce, self.child, self.start_time, keep=os.getpid())
+
+    def wait(self) -> str:
+        """Wait for the end.
+
+        Returns:
+            ``ended``, ``timeout``, or ``abandoned`` when whoever asked is gone.
+        """
+        started = time.monotonic()
+        while True:
+            self.reap()
+            if self.status is not None:
+                return "ended"
+            if time.monotonic() - started >= self.timeout:
+                return "timeout"
+            readable, _, _ = select.select([0], [], [], 0.1)
+            if readable and not os.read(0, 4096):
+                return "abandoned"
+
+    def dump_stacks(self) -> None:
+        """Have the ranks print their stacks: those that listen to SIGUSR1, directly or through the launcher."""
+        for process in self.members():
+            if catches(process.pid, signal.SIGUSR1):
+                with contextlib.suppress(OSError):
+                    os.kill(process.pid, signal.SIGUSR1)
+        time.sleep(DUMP_SECONDS)
+
+    def stop(self) -> None:
+        """End every process of the job."""
+        left = stop_processes(self.members, GRACE, self.reap)
+        if left:
+            event("unkillable", ", ".join("%d (%s)" % (process.pid, process.command) for process in left))
+
+    def run(self) -> int:
+        """The whole job.
+
+        Returns:
+            The script's exit status, 128 + n for signal n, 124 after the time limit, 125 when abandoned.
+        """
+        how = self.wait()
+        if how == "timeout":
+            event("timeout", "%g" % self.timeout)
+            for process in self.members():
+                event("was_running", "%d %s" % (process.pid, command_line(process.pid) or process.command))
+            self.dump_stacks()
+        left = self.members()
+        if how == "ended" and left:
+            event("left_running", ", ".join("%d (%s)" % (process.pid, process.command) for process in left))
+        self.stop()
+        if how == "timeout":
+            return 124
+        if how == "abandoned" or self.status is None:
+            return 125
+        if os.WIFSIGNALED(self.status):
+            return 128 + os.WTERMSIG(self.status)
+        return os.WEXITSTATUS(self.status)
+
+
+def main(arguments: list[str]) -> int:
+    """Entry of the archive: ``SCRIPT TIMEOUT``."""
+    script, timeout = arguments[0], float(arguments[1])
+    os.umask(0o022)
+    adopt_orphans()
+    event("started", "%s uid %d pid %d" % (os.uname().nodename, os.getuid(), os.getpid()))
+    status = Job(script, timeout).run()
+    event("exit", status)
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

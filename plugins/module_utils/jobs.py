@@ -1,0 +1,162 @@
+# Copyright (c) the hpcml.torchstack contributors
+# SPDX-License-Identifier: Apache-2.0
+"""The record of who runs a step (job.json), and what it says about a job: running, elsewhere, silent, killed, ...
+
+A process id means something on one host in one boot only. From any other host a job is followed by its heartbeat, and
+a silent one is never taken for dead: the operator decides.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Callable
+
+from ansible_collections.hpcml.torchstack.plugins.module_utils.errors import StackError
+from ansible_collections.hpcml.torchstack.plugins.module_utils.files import read_json
+from ansible_collections.hpcml.torchstack.plugins.module_utils.processes import Here
+from ansible_collections.hpcml.torchstack.plugins.module_utils.steps import StepFiles, is_stamped, seconds_of
+
+HEARTBEAT_SECONDS = 5.0
+"""The supervisor of a job writes its heartbeat this often."""
+
+SILENT_SECONDS = 300.0
+"""A job of another host without a heartbeat for longer than this is silent: it may be dead, or cut off."""
+
+STARTING_SECONDS = 20.0
+"""A job that was announced this long ago, and still has no process, never began."""
+
+LIVE = ("running", "elsewhere")
+"""Standings of a job that one follows."""
+
+
+def read_record(path: str) -> dict | None:
+    """The record in ``path``, or None where there is none.
+
+    Raises:
+        StackError: the file is there and is not a record.
+    """
+    try:
+        record = read_json(path)
+    except (ValueError, UnicodeDecodeError):
+        record = {}
+    if record is not None and not (isinstance(record, dict) and record):
+        raise StackError(
+            "%s is not a record of a build step." % path, "records", "Look at it, then remove it.", path
+        )
+    return record
+
+
+def outcome_of(job: dict | None, outcome: dict | None) -> dict | None:
+    """``outcome`` if it is about this very job, else None."""
+    return outcome if job is not None and outcome is not None and outcome["nonce"] == job["nonce"] else None
+
+
+def judge(
+    job: dict | None,
+    outcome: dict | None,
+    here: Here,
+    now: float,
+    alive: Callable[[int | None, int | None], bool],
+    remains: Callable[[dict], bool],
+) -> str:
+    """How a job stands.
+
+    Args:
+        job: its record, if there is one.
+        outcome: the record of an end, of this job or of an older one.
+        here: this machine in this boot.
+        now: seconds since 1970.
+        alive: tells whether a process id with a start time still works on this machine.
+        remains: tells whether processes of a job without supervisor are left on this machine.
+
+    Returns:
+        * ``none``: there never was one.
+        * ``finished``: it ended and said how.
+        * ``starting``: announced just now, its supervisor has not reported yet.
+        * ``running``: its supervisor works on this machine.
+        * ``elsewhere``: it has a fresh heartbeat from another machine.
+        * ``silent``: it belongs to another machine, and its last heartbeat is older than :data:`SILENT_SECONDS`.
+        * ``rebooted``: this machine has been booted since.
+        * ``killed``: its supervisor died without a word, and nothing of it is left.
+        * ``leftover``: its supervisor died without a word, and its script or some of its children still work.
+    """
+    if job is None:
+        return "none"
+    end = outcome_of(job, outcome)
+    if end is not None and end["reason"] != "done":
+        return "finished"
+    if job["host"] != here.host:
+        if end is not None:
+            return "finished"
+        return "elsewhere" if now - seconds_of(job["heartbeat"]) <= SILENT_SECONDS else "silent"
+    if job["boot_id"] != here.boot_id:
+        return "finished" if end is not None else "rebooted"
+    if job["phase"] == "starting" and now - seconds_of(job["heartbeat"]) <= STARTING_SECONDS:
+        return "starting"
+    if alive(job.get("pid"), job.get("start_time")):
+        return "running"
+    if remains(job):
+        return "leftover"
+    return "finished" if end is not None else "killed"
+
+
+def refuse_other_build(files: StepFiles, job: dict, digest: str) -> None:
+    """Say that an older build of the step, with other inputs, is still running."""
+    raise StackError(
+        "Step %s is being built with other inputs on host %s (pid %s, started %s, log %s)."
+        % (files.name, job["host"], job["pid"], job["started"], files.log),
+        "start",
+        "Wait for it and run this again, or stop it with 'kill %s' on %s." % (job["pid"], job["host"]),
+        files.directory,
+        running_digest=job["digest"],
+        digest=digest,
+    )
+
+
+def refuse_silent(files: StepFiles, job: dict) -> None:
+    """Say that a job of another host has gone silent, and that nobody here can know whether it is dead."""
+    raise StackError(
+        "Step %s belongs to a build on host %s (pid %s, started %s), whose last heartbeat was at %s."
+        % (files.name, job["host"], job.get("pid") or "unknown", job["started"], job["heartbeat"]),
+        "start",
+        "Run this on %s, which can tell whether the build is alive; if that host is gone for good, remove %s and run "
+        "this again: a build that comes back without that file stops itself." % (job["host"], files.job),
+        files.job,
+    )
+
+
+def decide(
+    files: StepFiles, digest: str, stamp: dict | None, missing: list[str], standing: str, job: dict | None
+) -> str:
+    """What is to be done about a step: ``unchanged``, ``attach``, ``wait`` or ``run``.
+
+    Args:
+        files: the step.
+        digest: digest of the inputs asked for.
+        stamp: the record of the last success.
+        missing: paths of ``creates`` that do not exist.
+        standing: see :func:`judge`.
+        job: the record of the last job.
+
+    Raises:
+        StackError: an older build with other inputs is running, or nobody here can know whether it is.
+    """
+    if is_stamped(stamp, digest) and not missing:
+        return "unchanged"
+    if standing in LIVE and job is not None:
+        if job["digest"] != digest:
+            refuse_other_build(files, job, digest)
+        return "attach"
+    if standing == "silent" and job is not None:
+        refuse_silent(files, job)
+    return "wait" if standing == "starting" else "run"
+
+
+def write_in_place(path: str, record: dict) -> None:
+    """Replace a record without flushing it to disk: for a heartbeat, which is worth nothing after a crash."""
+    temporary = path + ".next"
+    with open(temporary, "w", encoding="utf-8") as stream:
+        json.dump(record, stream, indent=2, sort_keys=True)
+        stream.write("\n")
+    os.replace(temporary, path)

@@ -1,0 +1,78 @@
+# Copyright (c) the hpcml.torchstack contributors
+# SPDX-License-Identifier: Apache-2.0
+"""What a launcher promises, and the archive by which the supervisor travels.
+
+A launcher is one file with one class that has the methods of :class:`Launcher`; :mod:`.builds` knows it by name.
+"""
+
+from __future__ import annotations
+
+import importlib
+import io
+import sys
+import zipfile
+from typing import Protocol
+
+from ansible_collections.hpcml.torchstack.plugins.module_utils import (
+    artefacts,
+    errors,
+    files,
+    jobs,
+    processes,
+    steps,
+    supervisor,
+)
+from ansible_collections.hpcml.torchstack.plugins.module_utils.steplock import StepLock
+from ansible_collections.hpcml.torchstack.plugins.module_utils.steps import StepFiles
+
+ARCHIVE = ".supervisor.zip"
+"""The supervisor's code in the step's directory: a job that outlives its module cannot use the module's own copy."""
+
+ISOLATED = ("-I", "-S")
+"""Python options that keep the caller's PYTHONPATH, user packages and .pth files out of the supervisor."""
+
+_PARTS = (artefacts, errors, files, jobs, processes, steps, supervisor)
+_MAIN = """import sys
+from ansible_collections.hpcml.torchstack.plugins.module_utils.supervisor import main
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+class Launcher(Protocol):
+    """Where and how a step's supervisor runs."""
+
+    def standing(self, job: dict | None, outcome: dict | None) -> str:
+        """How the last job stands, in the words of :func:`.jobs.judge`."""
+
+    def launch(self, step: StepFiles, job: dict, lock: StepLock) -> list[str]:
+        """Start the supervisor of ``job``, whose record is on disk with the phase ``starting``.
+
+        Called with the step's lock held; returns when the supervisor has recorded itself, or the batch system has
+        accepted the job.
+
+        Returns:
+            Warnings for the operator.
+        """
+
+    def clear(self, step: StepFiles, job: dict) -> None:
+        """Stop what a job without supervisor has left running; called with the step's lock held."""
+
+
+def supervisor_archive() -> bytes:
+    """A zip archive that Python runs: the supervisor and the parts of this collection that it uses."""
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("__main__.py", _MAIN)
+        package = supervisor.__name__.split(".")[:-1]
+        for depth in range(1, len(package) + 1):
+            archive.writestr("/".join(package[:depth]) + "/__init__.py", "")
+        for part in _PARTS:
+            name = part.__name__
+            loader = importlib.import_module(name).__spec__.loader  # type: ignore[union-attr]
+            archive.writestr(name.replace(".", "/") + ".py", loader.get_source(name))  # type: ignore[union-attr]
+    return buffer.getvalue()
+
+
+def supervisor_command(step: StepFiles, confirm: int = -1, lock: int = -1) -> list[str]:
+    """The command that runs the supervisor of a step from its archive."""
+    return [sys.executable, *ISOLATED, step.path(ARCHIVE), step.directory, str(confirm), str(lock)]

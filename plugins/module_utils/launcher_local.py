@@ -1,0 +1,157 @@
+# Copyright (c) the hpcml.torchstack contributors
+# SPDX-License-Identifier: Apache-2.0
+"""The launcher that runs a step on the machine itself, detached from the module, the connection and the login.
+
+The supervisor is a new program in a session of its own: no descriptor of the connection, no file of the module and no
+controlling terminal stays open, so ssh returns and Ansible can clean up. Where logind ends a user's processes at
+logout, systemd-run moves it out of the login session.
+
+A supervisor that was killed leaves its script without an owner. The next run stops those processes and runs the script
+again rather than adopting them: nobody but a parent learns how a process ends.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pwd
+import select
+import shutil
+import subprocess
+import time
+
+from ansible_collections.hpcml.torchstack.plugins.module_utils.errors import StackError
+from ansible_collections.hpcml.torchstack.plugins.module_utils.jobs import judge
+from ansible_collections.hpcml.torchstack.plugins.module_utils.launcher import supervisor_command
+from ansible_collections.hpcml.torchstack.plugins.module_utils.processes import (
+    Process,
+    here,
+    is_alive,
+    job_processes,
+    stop_processes,
+)
+from ansible_collections.hpcml.torchstack.plugins.module_utils.steplock import StepLock
+from ansible_collections.hpcml.torchstack.plugins.module_utils.steps import StepFiles
+
+CONFIRM_SECONDS = 60
+"""How long a supervisor may take to start; Python itself can be slow to load from a busy parallel file system."""
+
+CGROUPS = "/proc/self/cgroup"
+LINGERING = "/var/lib/systemd/linger/"
+
+_QUERY = (
+    "busctl", "--system", "get-property", "org.freedesktop.login1", "/org/freedesktop/login1",
+    "org.freedesktop.login1.Manager", "KillUserProcesses",
+)
+
+
+class LocalLauncher:
+    """Runs supervisors on this machine."""
+
+    def standing(self, job: dict | None, outcome: dict | None) -> str:
+        """See :class:`.launcher.Launcher`."""
+        return judge(job, outcome, here(), time.time(), is_alive, lambda record: bool(_left_of(record)))
+
+    def launch(self, step: StepFiles, job: dict, lock: StepLock) -> list[str]:
+        """See :class:`.launcher.Launcher`.
+
+        Raises:
+            StackError: the supervisor did not start.
+        """
+        prefix, warnings = outlive_the_login(job["nonce"])
+        if prefix:
+            if self._start(step, lock, prefix):
+                return warnings
+            warnings.append("systemd-run could not move the build out of the login session; it runs inside.")
+        if not self._start(step, lock, []):
+            raise StackError(
+                "The supervisor of step %s did not start." % step.name,
+                "start",
+                "Its message is in %s." % step.log,
+                step.log,
+            )
+        return warnings
+
+    def _start(self, step: StepFiles, lock: StepLock, prefix: list[str]) -> bool:
+        reader, writer = os.pipe()
+        log = os.open(step.log, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            process = subprocess.Popen(
+                prefix + supervisor_command(step, writer, lock.descriptor),
+                stdin=subprocess.DEVNULL, stdout=log, stderr=log, pass_fds=[writer, lock.descriptor],
+                start_new_session=True,
+            )
+        finally:
+            os.close(log)
+            os.close(writer)
+        try:
+            ready = select.select([reader], [], [], CONFIRM_SECONDS)[0]
+            if ready and os.read(reader, 1) == b"1":
+                # It outlives this object on purpose; kept here, it is reaped should this process live on.
+                _children.append(process)
+                return True
+        finally:
+            os.close(reader)
+        with contextlib.suppress(OSError):
+            process.kill()
+        process.wait()
+        return False
+
+    def clear(self, step: StepFiles, job: dict) -> None:
+        """See :class:`.launcher.Launcher`.
+
+        Raises:
+            StackError: a process hangs in the kernel.
+        """
+        survivors = stop_processes(lambda: _left_of(job), job["limits"]["grace"], _reap)
+        if survivors:
+            raise StackError(
+                "Processes of an older build of step %s cannot be killed: %s."
+                % (step.name, ", ".join(str(process.pid) for process in survivors)),
+                "start",
+                "They hang in the kernel, usually on a file system; run this again when they have gone.",
+                step.directory,
+            )
+
+
+_children: list[subprocess.Popen] = []
+
+
+def _reap() -> None:
+    _children[:] = [child for child in _children if child.poll() is None]
+
+
+def _left_of(job: dict) -> list[Process]:
+    return job_processes(job["nonce"], job.get("child_pid"), job.get("child_start_time"), keep=job.get("pid"))
+
+
+def outlive_the_login(nonce: str) -> tuple[list[str], list[str]]:
+    """How to leave a login session whose end would kill the build.
+
+    logind with ``KillUserProcesses=yes`` ends whatever is in the scope of a login session; a scope of the user's own
+    service manager is left alone, as long as that manager lingers (logind.conf(5), loginctl(1)).
+
+    Returns:
+        The command to put in front, empty where nothing is needed or possible, and warnings.
+    """
+    try:
+        with open(CGROUPS, encoding="utf-8") as stream:
+            in_session = "/session-" in stream.read()
+    except OSError:
+        return [], []
+    if not in_session or not (shutil.which("busctl") and shutil.which("systemd-run")):
+        return [], []
+    try:
+        answer = subprocess.run(
+            _QUERY, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=5, check=False
+        ).stdout
+    except (OSError, subprocess.SubprocessError):
+        return [], []
+    if answer.split() != [b"b", b"true"]:
+        return [], []
+    warnings = []
+    if not os.path.exists(LINGERING + pwd.getpwuid(os.geteuid()).pw_name):
+        warnings.append(
+            "This machine ends a user's processes at the last logout; run 'loginctl enable-linger' to keep builds."
+        )
+    return ["systemd-run", "--user", "--scope", "--quiet", "--collect", "--unit=torchstack-" + nonce], warnings

@@ -1,0 +1,236 @@
+# Copyright (c) the hpcml.torchstack contributors
+# SPDX-License-Identifier: Apache-2.0
+"""A description as a Tcl modulefile, for Environment Modules 4 and 5.
+
+Environment Modules reverses a modulefile on unload: ``setenv`` unsets, ``prepend-path`` removes, and ``unsetenv NAME
+VALUE`` sets. The file keeps what the user had under a name of its own and gives it back by the latter. ``pushenv``
+(5.1 and later) is not used: it keeps its stack as one colon-separated variable, and a value with a colon in it, such
+as any address of a proxy, comes back cut off at the colon.
+"""
+
+from __future__ import annotations
+
+from typing import Mapping
+
+from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefile_description import parse_value, search_paths
+from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefile_lua import whatis_lines
+
+_ESCAPES = {char: "\\" + char for char in '\\"$[]{}'}
+_ESCAPES.update({"\n": "\\n", "\t": "\\t"})
+
+_HELPERS = r"""
+set saved @SAVED@
+
+# What the user's environment says, when the module is loaded.
+proc from_environment {name} {
+   global env
+   if {[info exists env($name)] && $env($name) ne ""} {
+      return $env($name)
+   }
+   if {[module-info mode load]} {
+      error "the environment variable $name is needed and is not set"
+   }
+   return ""
+}
+
+# While unloading: give a variable the value that it had.
+proc put_back {name value} {
+   global saved
+   setenv $saved$name ""
+   forget $saved$name
+   unsetenv $name $value
+}
+
+# While unloading, Environment Modules lets a variable that it takes away live on for the rest of its run. In a switch
+# the next modulefile would take it for the user's.
+proc forget {name} {
+   global env
+   if {[module-info mode unload] && [info exists env($name)]} {
+      unset env($name)
+   }
+}
+
+# Set a variable until unload brings back what the user had.
+proc replace {name value} {
+   global env saved
+   if {[module-info mode unload] && [info exists env($saved$name)]} {
+      put_back $name $env($saved$name)
+      return
+   }
+   keep $name
+   setenv $name $value
+   forget $name
+}
+
+# Take a variable away until unload brings it back.
+proc without {name} {
+   global env saved
+   if {[module-info mode unload]} {
+      if {[info exists env($saved$name)]} {
+         put_back $name $env($saved$name)
+      }
+      return
+   }
+   keep $name
+   unsetenv $name
+}
+
+# Values that the module command does not quote cannot be given back: the shell would run the second line of one with a
+# line break, replace ~ by a home directory and, in zsh, =name by a program or, in csh, brackets by file names.
+proc can_keep {value} {
+   if {[regexp {\n|(^|[:=])~} $value]} {
+      return 0
+   }
+   switch -- [module-info shell] {
+      zsh {
+         return [expr {![regexp {(^|[:=])=} $value]}]
+      }
+      csh - tcsh {
+         return [expr {![regexp {[\[\]]} $value]}]
+      }
+   }
+   return 1
+}
+
+proc keep {name} {
+   global env saved
+   if {[module-info mode load] && [info exists env($name)] && [can_keep $env($name)]} {
+      setenv $saved$name $env($name)
+   }
+}
+
+proc entries_of {text} {
+   return [split $text ":"]
+}
+
+# Search paths from which prepend-path and append-path can be taken back without a trace.
+proc is_reversible {text own} {
+   set entries [entries_of $text]
+   foreach entry $entries {
+      if {[string index $entry 0] ne "/" || [regexp {//|/\.\.?(/|$)|./$} $entry] || [lsearch -exact $own $entry] >= 0} {
+         return 0
+      }
+   }
+   return [expr {$text ne "" && [llength $entries] == [llength [lsort -unique $entries]]}]
+}
+
+proc joined {before text after own} {
+   set entries $before
+   foreach entry [entries_of $text] {
+      if {[lsearch -exact $own $entry] < 0} {
+         lappend entries $entry
+      }
+   }
+   return [join [concat $entries $after] ":"]
+}
+
+# Add directories before and after the user's own, until unload takes them away.
+proc extend {name before after} {
+   global env saved
+   set own [concat $before $after]
+   set current ""
+   if {[info exists env($name)]} {
+      set current $env($name)
+   }
+   if {[module-info mode unload] && [info exists env($saved$name)]} {
+      set copy $env($saved$name)
+      if {$current eq [joined $before $copy $after $own]} {
+         put_back $name $copy
+         return
+      }
+      set brought {}
+      foreach entry $own {
+         if {[lsearch -exact [entries_of $copy] $entry] < 0} {
+            lappend brought $entry
+         }
+      }
+      put_back $name [joined {} $current {} $brought]
+      return
+   }
+   if {[module-info mode load] && [info exists env($name)] && [can_keep $current]
+         && ![is_reversible $current $own]} {
+      keep $name
+      setenv $name [joined $before $current $after $own]
+      return
+   }
+   for {set i [llength $before]} {$i > 0} {incr i -1} {
+      prepend-path $name [lindex $before [expr {$i - 1}]]
+   }
+   foreach entry $after {
+      append-path $name $entry
+   }
+   if {[info exists env($name)] && $env($name) eq ""} {
+      forget $name
+   }
+}
+"""
+
+
+def quoted(text: str) -> str:
+    """A text as one Tcl word on one line, for any text.
+
+    Braces are escaped too, because Tcl counts them in a body before it looks at quotes.
+    """
+    return '"%s"' % "".join(
+        _ESCAPES.get(char, char if char >= " " and char != "\x7f" else "\\%03o" % ord(char)) for char in text
+    )
+
+
+def value_of(text: str) -> str:
+    """A value of the description as one Tcl word."""
+    return '"%s"' % "".join(
+        quoted(content)[1:-1] if kind == "text" else "[from_environment %s]" % content
+        for kind, content in parse_value(text)
+    )
+
+
+def render_tcl(description: Mapping, header: str, saved: str) -> str:
+    """The Tcl modulefile of a description without faults.
+
+    Args:
+        description: normalised, see :mod:`modulefile_description`.
+        header: sentences for the top of the file, one per line.
+        saved: prefix of the names under which the module keeps what the user had.
+    """
+    lines = ["#%Module1.0"]
+    lines.extend("# " + line for line in header.splitlines())
+    if description["help"]:
+        lines.append("proc ModulesHelp {} {")
+        lines.extend("   puts stderr %s" % quoted(line) for line in description["help"].splitlines())
+        lines.append("}")
+    lines.extend("module-whatis %s" % quoted(line) for line in whatis_lines(description))
+    lines.append("conflict %s" % quoted(description["name"]))
+    if description["family"]:
+        lines.append("if {[llength [info commands family]]} {")
+        lines.append("   family %s" % quoted(description["family"]))
+        lines.append("} else {")
+        lines.append("   conflict %s" % quoted(description["family"]))
+        lines.append("}")
+    lines.extend("conflict %s" % quoted(name) for name in description["conflicts"])
+    lines.extend("module load %s" % quoted(name) for name in description["depends_on"])
+    work = ["replace %s %s" % (name, value_of(description["setenv"][name])) for name in sorted(description["setenv"])]
+    work.extend("without %s" % name for name in sorted(description["unsetenv"]))
+    work.extend(
+        "extend %s [list%s] [list%s]" % (
+            name, "".join(" " + value_of(value) for value in before), "".join(" " + value_of(value) for value in after))
+        for name, (before, after) in search_paths(description).items()
+    )
+    if work:
+        lines.extend(_HELPERS.replace("@SAVED@", saved).splitlines())
+        lines.append("")
+        lines.extend(work)
+    lines.extend("set-alias %s %s" % (name, quoted(description["aliases"][name]))
+                 for name in sorted(description["aliases"]))
+    for name in sorted(description["functions"]):
+        body = description["functions"][name]
+        lines.append('if {[module-info shelltype csh]} {')
+        if body["csh"]:
+            lines.append("   set-alias %s %s" % (name, quoted(body["csh"])))
+        lines.append("} elseif {[llength [info commands set-function]]} {")
+        lines.append("   set-function %s %s" % (name, quoted(body["sh"])))
+        lines.append("}")
+    if description["message"]:
+        lines.append("if {[module-info mode load]} {")
+        lines.extend("   puts stderr %s" % quoted(line) for line in description["message"].splitlines())
+        lines.append("}")
+    return "\n".join(lines) + "\n"

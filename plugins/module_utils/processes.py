@@ -1,0 +1,211 @@
+# Copyright (c) the hpcml.torchstack contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Processes of one machine, read from /proc: who is alive, who belongs to a job, who listens to a signal; their end.
+
+A process is named by its id *and* its start time (field 22 of /proc/<pid>/stat, clock ticks since boot), because ids
+are used again. Field numbers and flags are those of proc(5); PR_SET_CHILD_SUBREAPER is prctl(2)'s.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import time
+from typing import Callable, Iterator, NamedTuple
+
+MARKER = "TORCHSTACK_JOB"
+"""Environment variable that every process of a job inherits; its value is the job's nonce."""
+
+KILL_PATIENCE = 15.0
+"""Seconds to wait after SIGKILL: only a process that hangs inside the kernel takes longer."""
+
+_SUBREAPER = 36
+
+
+class Process(NamedTuple):
+    """What /proc/<pid>/stat says that matters here."""
+
+    pid: int
+    command: str
+    state: str
+    parent: int
+    group: int
+    session: int
+    start_time: int
+
+    @property
+    def ended(self) -> bool:
+        """Whether it is a zombie or dead: it has an id, and does nothing any more."""
+        return self.state in "ZXx"
+
+
+class Here(NamedTuple):
+    """This machine in this boot."""
+
+    host: str
+    boot_id: str
+
+
+def here() -> Here:
+    """Name and boot id of this machine; two boots of one machine differ in the boot id."""
+    with open("/proc/sys/kernel/random/boot_id", "rb") as stream:
+        return Here(os.uname().nodename, stream.read().decode("ascii").strip())
+
+
+def read_process(pid: int) -> Process | None:
+    """The process with this id, a zombie included; None where there is none."""
+    try:
+        with open("/proc/%d/stat" % pid, "rb") as stream:
+            text = stream.read()
+    except OSError:
+        return None
+    head, _, tail = text.rpartition(b")")
+    fields = tail.split()
+    if len(fields) < 20:
+        return None
+    command = head.partition(b"(")[2].decode("utf-8", "replace")
+    return Process(
+        pid, command, fields[0].decode("ascii"), int(fields[1]), int(fields[2]), int(fields[3]), int(fields[19])
+    )
+
+
+def is_alive(pid: int | None, start_time: int | None) -> bool:
+    """Whether the very process that had this id and start time still works; a zombie does not."""
+    if not pid:
+        return False
+    process = read_process(pid)
+    return process is not None and not process.ended and process.start_time == start_time
+
+
+def own_processes() -> Iterator[Process]:
+    """All living processes of this account, this one excluded."""
+    user, self_pid = os.geteuid(), os.getpid()
+    for entry in os.listdir("/proc"):
+        if not entry.isdigit() or int(entry) == self_pid:
+            continue
+        try:
+            if os.stat("/proc/" + entry).st_uid != user:
+                continue
+        except OSError:
+            continue
+        process = read_process(int(entry))
+        if process is not None and not process.ended:
+            yield process
+
+
+def bears_marker(pid: int, nonce: str) -> bool:
+    """Whether the environment that this process started with names the job ``nonce``."""
+    try:
+        with open("/proc/%d/environ" % pid, "rb") as stream:
+            text = stream.read()
+    except OSError:
+        return False
+    return ("%s=%s" % (MARKER, nonce)).encode("ascii") in text.split(b"\0")
+
+
+def job_processes(
+    nonce: str, leader: int | None = None, leader_start: int | None = None, keep: int | None = None
+) -> list[Process]:
+    """The living processes of a job, wherever they went.
+
+    A process belongs to the job when it bears the job's marker, or sits in the session that the job's script leads.
+    Descendants of this very process count too: with :func:`adopt_orphans` none of them can leave.
+
+    Args:
+        nonce: the job's nonce.
+        leader: process id of the script, which leads its own session; its session counts unless that id now
+            belongs to a process with another start time.
+        leader_start: the script's start time.
+        keep: a process that is never part of the answer, such as the supervisor that asks.
+    """
+    processes = list(own_processes())
+    parents = {process.pid: process.parent for process in processes}
+    stranger = any(process.pid == leader and process.start_time != leader_start for process in processes)
+    self_pid = os.getpid()
+
+    def descends(pid: int) -> bool:
+        seen = set()
+        while pid in parents and pid not in seen:
+            seen.add(pid)
+            pid = parents[pid]
+        return pid == self_pid
+
+    return [
+        process
+        for process in processes
+        if process.pid != keep
+        and (
+            (leader is not None and not stranger and process.session == leader)
+            or bears_marker(process.pid, nonce)
+            or (keep == self_pid and descends(process.pid))
+        )
+    ]
+
+
+def stop_processes(find: Callable[[], list[Process]], grace: float, tick: Callable[[], None]) -> list[Process]:
+    """Ask the processes that ``find`` names to end, and after ``grace`` seconds make them.
+
+    Args:
+        find: who is still there; asked again and again, so that late children are met too.
+        grace: seconds between SIGTERM and SIGKILL.
+        tick: called between two looks, for whoever has children to reap or a heartbeat to write.
+
+    Returns:
+        Who survived SIGKILL for :data:`KILL_PATIENCE` seconds; empty when all are gone.
+    """
+    started = time.monotonic()
+    asked = set()
+    pause = 0.02
+    while True:
+        tick()
+        remaining = find()
+        elapsed = time.monotonic() - started
+        if not remaining or elapsed > grace + KILL_PATIENCE:
+            return remaining
+        for process in remaining:
+            with contextlib.suppress(OSError):
+                if elapsed >= grace:
+                    os.kill(process.pid, signal.SIGKILL)
+                elif process.pid not in asked:
+                    asked.add(process.pid)
+                    os.kill(process.pid, signal.SIGTERM)
+                    os.kill(process.pid, signal.SIGCONT)
+        time.sleep(min(pause, max(0.02, grace - elapsed)) if elapsed < grace else 0.05)
+        pause = min(pause * 1.5, 0.5)
+
+
+def catches(pid: int, signum: int) -> bool:
+    """Whether the process has a handler of its own for the signal (SigCgt of /proc/<pid>/status)."""
+    try:
+        with open("/proc/%d/status" % pid, "rb") as stream:
+            for line in stream:
+                if line.startswith(b"SigCgt:"):
+                    return bool(int(line.split()[1], 16) >> (signum - 1) & 1)
+    except OSError:
+        pass
+    return False
+
+
+def command_line(pid: int) -> str:
+    """The process's arguments in one line, at most 200 characters."""
+    try:
+        with open("/proc/%d/cmdline" % pid, "rb") as stream:
+            text = stream.read(4096)
+    except OSError:
+        return ""
+    return text.replace(b"\0", b" ").decode("utf-8", "replace").strip()[:200]
+
+
+def adopt_orphans() -> bool:
+    """Become the parent of every descendant that loses its own, so that a double fork does not lead out of the job.
+
+    Returns:
+        False where the kernel or this Python cannot do that; the marker then has to find them.
+    """
+    try:
+        import ctypes
+
+        return ctypes.CDLL(None, use_errno=True).prctl(_SUBREAPER, 1, 0, 0, 0) == 0
+    except (ImportError, OSError, AttributeError):
+        return False

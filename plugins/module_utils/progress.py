@@ -1,0 +1,95 @@
+# Copyright (c) the hpcml.torchstack contributors
+# SPDX-License-Identifier: Apache-2.0
+"""How far a build is, from what it prints: ninja's ``[1234/2210]`` and the ``[ 56%]`` of CMake's makefiles."""
+
+from __future__ import annotations
+
+import os
+import re
+
+WINDOW = 16384
+"""Bytes at the end of a log that are searched; a hundred compiler command lines fit."""
+
+QUIET_SECONDS = 10
+"""Steps shorter than this print no progress, and two lines are at least this far apart."""
+
+SILENCE_SECONDS = 60
+"""Longest time without a line while a step runs."""
+
+_COUNT = re.compile(rb"(?:^|[\r\n])\[\s*(\d+)/(\d+)\]")
+_PERCENT = re.compile(rb"(?:^|[\r\n])\[\s*(\d{1,3})%\]")
+
+
+def parse_progress(text: bytes) -> dict | None:
+    """The last progress mark at the start of a line.
+
+    Returns:
+        ``{"done": 1234, "total": 2210, "percent": 55}``, ``{"percent": 56}``, or None where there is no mark.
+    """
+    marks = []
+    for match in _COUNT.finditer(text):
+        done, total = int(match.group(1)), int(match.group(2))
+        if total > 0 and done <= total:
+            marks.append((match.start(), {"done": done, "total": total, "percent": 100 * done // total}))
+    for match in _PERCENT.finditer(text):
+        if int(match.group(1)) <= 100:
+            marks.append((match.start(), {"percent": int(match.group(1))}))
+    return max(marks, key=lambda mark: mark[0])[1] if marks else None
+
+
+def read_end(path: str, start: int = 0, window: int = WINDOW) -> bytes:
+    """The last ``window`` bytes of a file after ``start``; nothing where there is no file."""
+    try:
+        with open(path, "rb") as stream:
+            size = stream.seek(0, os.SEEK_END)
+            stream.seek(max(0, min(start, size), size - window))
+            return stream.read(window)
+    except FileNotFoundError:
+        return b""
+
+
+def last_lines(text: bytes, count: int = 30, width: int = 500) -> list[str]:
+    """The last ``count`` lines as a terminal would have left them: what a carriage return overwrote is dropped."""
+    lines = text.decode("utf-8", "replace").rstrip("\n").split("\n") if text.strip() else []
+    return [line.rstrip("\r").rpartition("\r")[2][:width] for line in lines[-count:]]
+
+
+def progress_line(name: str, progress: dict | None, seconds: float) -> str:
+    """One line for the operator: ``name  [1234/2210]  56 %  12 min``."""
+    parts = [name]
+    if progress and "total" in progress:
+        parts.append("[%d/%d]" % (progress["done"], progress["total"]))
+    if progress and "percent" in progress:
+        parts.append("%d %%" % progress["percent"])
+    parts.append("%d min" % (seconds // 60) if seconds >= 60 else "%d s" % seconds)
+    return "  ".join(parts)
+
+
+class ProgressPrinter:
+    """Decides which looks at a step deserve a line on the operator's screen.
+
+    A line is due when the percentage has changed, or :data:`SILENCE_SECONDS` after the last one; never in the first
+    :data:`QUIET_SECONDS` of a step, and never two closer than that.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.shown: dict | None = None
+        self.shown_at: float | None = None
+
+    def line(self, progress: dict | None, seconds: float, now: float) -> str | None:
+        """The line to print, or None.
+
+        Args:
+            progress: what :func:`parse_progress` found.
+            seconds: how long the step has been running.
+            now: any clock that only goes forward, in seconds.
+        """
+        if seconds < QUIET_SECONDS:
+            return None
+        since = None if self.shown_at is None else now - self.shown_at
+        moved = (progress or {}).get("percent") != (self.shown or {}).get("percent")
+        if since is not None and since < (QUIET_SECONDS if moved else SILENCE_SECONDS):
+            return None
+        self.shown, self.shown_at = progress, now
+        return progress_line(self.name, progress, seconds)

@@ -1,0 +1,126 @@
+# Copyright (c) the hpcml.torchstack contributors
+# SPDX-License-Identifier: Apache-2.0
+"""One starter of a step at a time, on one host and between hosts.
+
+On one host flock(2) decides; the lock's descriptor is handed to the supervisor, so that there is no moment between two
+owners. Between hosts flock may be missing or local (a mount option of Lustre), so a starter also announces itself
+by link(2), which is atomic on every shared file system. The announcement of a dead starter is removed only
+on its own host.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import json
+import os
+import time
+
+from ansible_collections.hpcml.torchstack.plugins.module_utils.errors import StackError
+from ansible_collections.hpcml.torchstack.plugins.module_utils.jobs import read_record
+from ansible_collections.hpcml.torchstack.plugins.module_utils.processes import Here, is_alive, read_process
+from ansible_collections.hpcml.torchstack.plugins.module_utils.steps import StepFiles, utc
+
+_WITHOUT_FLOCK = (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK)
+
+
+class StepLock:
+    """The right to start a step."""
+
+    def __init__(self, files: StepFiles, here: Here) -> None:
+        self.files = files
+        self.here = here
+        self.path = files.path(".lock")
+        self.claim = files.path(".starting")
+        self.descriptor = -1
+
+    def acquire(self) -> bool:
+        """Take the lock if it is free, without waiting.
+
+        Raises:
+            OSError: the step's directory cannot be written.
+        """
+        self.descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(self.descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            if error.errno in (errno.EWOULDBLOCK, errno.EACCES):
+                self.release()
+                return False
+            if error.errno not in _WITHOUT_FLOCK:
+                self.release()
+                raise
+        if self._announce():
+            return True
+        self.release()
+        return False
+
+    def _announce(self) -> bool:
+        process = read_process(os.getpid())
+        record = {
+            "host": self.here.host,
+            "boot_id": self.here.boot_id,
+            "pid": os.getpid(),
+            "start_time": process.start_time if process else None,
+            "since": utc(time.time()),
+        }
+        mine = "%s.%s.%d" % (self.claim, self.here.host, os.getpid())
+        with open(mine, "w", encoding="utf-8") as stream:
+            json.dump(record, stream)
+        try:
+            for _attempt in range(2):
+                try:
+                    os.link(mine, self.claim)
+                    return True
+                except FileExistsError:
+                    if not self._remove_dead_claim():
+                        return False
+            return False
+        finally:
+            os.unlink(mine)
+
+    def _remove_dead_claim(self) -> bool:
+        other = read_record(self.claim)
+        if other is None:
+            return True
+        if other["host"] != self.here.host:
+            return False
+        if other["boot_id"] == self.here.boot_id and is_alive(other["pid"], other["start_time"]):
+            return False
+        # Only one of several removers wins this rename, and the file it moves is the one that was judged.
+        aside = "%s.dead.%d" % (self.claim, os.getpid())
+        with contextlib.suppress(FileNotFoundError):
+            os.rename(self.claim, aside)
+            os.unlink(aside)
+        return True
+
+    def refusal(self) -> StackError:
+        """Why the lock could not be had, for the operator."""
+        other = read_record(self.claim)
+        if other is None:
+            return StackError(
+                "Another process holds %s, and step %s is not running." % (self.path, self.files.name),
+                "lock",
+                "Look with 'fuser -v %s' which one it is, end it, and run this again." % self.path,
+                self.path,
+            )
+        return StackError(
+            "Host %s (pid %s) has been starting step %s since %s."
+            % (other["host"], other["pid"], self.files.name, other["since"]),
+            "lock",
+            "Run this again in a minute; if that process is gone for good, remove %s first." % self.claim,
+            self.claim,
+        )
+
+    def release(self) -> None:
+        """Give this process's share of the lock back; a supervisor that inherited it keeps it."""
+        if self.descriptor >= 0:
+            os.close(self.descriptor)
+            self.descriptor = -1
+
+    def withdraw(self) -> None:
+        """Remove the announcement and release the lock."""
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(self.claim)
+        self.release()

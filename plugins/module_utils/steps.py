@@ -1,0 +1,348 @@
+# Copyright (c) the hpcml.torchstack contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Build steps as data: what is asked for, its digest, its script, its records on disk, and what is to be done. Pure.
+
+Nothing here starts a process or writes a file.
+"""
+
+from __future__ import annotations
+
+import datetime
+import hashlib
+import json
+import os
+import re
+import shlex
+from typing import NamedTuple
+
+from ansible_collections.hpcml.torchstack.plugins.module_utils.errors import StackError
+
+SCHEMA = 1
+"""Version of the digest's recipe; a change of it builds every step again."""
+
+PLANNED = "planned_after"
+"""An input ``{"planned_after": "<step>"}`` stands for a value that only exists after that step."""
+
+_STEP_NAME = re.compile(r"[a-z0-9_][a-z0-9._-]*\Z")
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
+_TIME = "%Y-%m-%dT%H:%M:%SZ"
+
+
+class StepFiles(NamedTuple):
+    """Where a step keeps its records."""
+
+    name: str
+    directory: str
+
+    def path(self, name: str) -> str:
+        """A file of the step's directory."""
+        return os.path.join(self.directory, name)
+
+    @property
+    def script(self) -> str:
+        """The shell script that an operator can read and run by hand."""
+        return self.path("script.sh")
+
+    @property
+    def inputs(self) -> str:
+        """What the digest was made of."""
+        return self.path("inputs.json")
+
+    @property
+    def log(self) -> str:
+        """Everything that all attempts printed."""
+        return self.path("log")
+
+    @property
+    def exit(self) -> str:
+        """How the last attempt ended."""
+        return self.path("exit")
+
+    @property
+    def stamp(self) -> str:
+        """Written last, and only after success."""
+        return self.path("stamp.json")
+
+    @property
+    def job(self) -> str:
+        """Who runs the step, or ran it last."""
+        return self.path("job.json")
+
+    @property
+    def by_hand(self) -> str:
+        """The command that repeats the step by hand."""
+        return "bash " + shlex.quote(self.script)
+
+
+class Request(NamedTuple):
+    """One step as it is asked for, checked by :func:`check_request`."""
+
+    files: StepFiles
+    script: str
+    chdir: str | None
+    modules: list[str]
+    module_init: str | None
+    environment: dict[str, str]
+    unset: list[str]
+    inputs: object
+    needs: list[str]
+    creates: list[str]
+
+
+def utc(seconds: float) -> str:
+    """Seconds since 1970 as the records spell them: 2026-11-20T23:11:48Z."""
+    return datetime.datetime.fromtimestamp(seconds, datetime.timezone.utc).strftime(_TIME)
+
+
+def seconds_of(text: str) -> float:
+    """The inverse of :func:`utc`."""
+    return datetime.datetime.strptime(text, _TIME).replace(tzinfo=datetime.timezone.utc).timestamp()
+
+
+def step_files(state_dir: str, name: str) -> StepFiles:
+    """The records of step ``name`` below ``state_dir``.
+
+    Raises:
+        StackError: the name could not be a directory of its own.
+    """
+    if not _STEP_NAME.match(name):
+        raise StackError(
+            "The step name %r is not usable." % name,
+            "options",
+            "Use lower-case letters, digits, dot, dash and underscore, and start with a letter, digit or underscore.",
+        )
+    if not os.path.isabs(state_dir):
+        raise StackError("state_dir %r is not an absolute path." % state_dir, "options", "Give it from the root.")
+    return StepFiles(name, os.path.join(state_dir, name))
+
+
+def _text(value: object, what: str) -> str:
+    """``value`` if it can stand in a script and in JSON."""
+    text = str(value)
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        raise StackError("%s is not valid UTF-8." % what, "options", "Write it in UTF-8.") from None
+    if "\0" in text:
+        raise StackError("%s holds a NUL character." % what, "options", "A shell script cannot hold one.")
+    return text
+
+
+def _variable(name: object) -> str:
+    if not _VARIABLE.match(str(name)):
+        raise StackError("%r is not the name of an environment variable." % name, "options", "Correct the name.")
+    return str(name)
+
+
+def _value(name: str, value: object) -> str:
+    # YAML turns ON into true and 2.10 into 2.1: guessing here would build the wrong thing silently.
+    if isinstance(value, bool) or not isinstance(value, (str, int)):
+        raise StackError(
+            "environment: the value of %s is %r, which is not text." % (name, value), "options", "Put it in quotes."
+        )
+    return _text(value, "environment: %s" % name)
+
+
+def check_request(params: dict) -> Request:
+    """The step that the module's options describe.
+
+    Raises:
+        StackError: an option cannot be used as it is; nothing has been touched.
+    """
+    files = step_files(params["state_dir"], params["name"])
+    chdir = params.get("chdir")
+    if chdir is not None and not os.path.isabs(chdir):
+        raise StackError("chdir %r is not an absolute path." % chdir, "options", "Give it from the root.")
+    creates = [_text(path, "creates") for path in params.get("creates") or []]
+    for path in creates:
+        if not os.path.isabs(path) and chdir is None:
+            raise StackError("creates: %r is relative, and there is no chdir." % path, "options", "Give either.")
+    needs = list(params.get("needs") or [])
+    for need in needs:
+        if need == files.name or not _STEP_NAME.match(need):
+            raise StackError("Step %s cannot need %r." % (files.name, need), "options", "Name other steps.")
+    environment = {_variable(key): _value(key, value) for key, value in (params.get("environment") or {}).items()}
+    modules = [_text(module, "modules") for module in params.get("modules") or []]
+    module_init = params.get("module_init")
+    return Request(
+        files,
+        _text(params["script"], "script"),
+        None if chdir is None else _text(chdir, "chdir"),
+        modules,
+        None if module_init is None else _text(module_init, "module_init"),
+        environment,
+        sorted({_variable(name) for name in params.get("unset") or []}),
+        params.get("inputs"),
+        needs,
+        creates,
+    )
+
+
+def created_paths(request_or_facts: Request | dict) -> list[str]:
+    """The paths of ``creates``, from the root; relative ones start at ``chdir``."""
+    if isinstance(request_or_facts, dict):
+        chdir, creates = request_or_facts["chdir"], request_or_facts["creates"]
+    else:
+        chdir, creates = request_or_facts.chdir, request_or_facts.creates
+    return [os.path.join(chdir or "/", path) for path in creates]
+
+
+def step_facts(request: Request, needs: dict[str, str]) -> dict:
+    """Everything that a step's result depends on, and nothing else.
+
+    The step's name is not part of it, nor are the names of the steps it needs: only their digests are. Time limits,
+    launcher, cache and the place of the records are left out, because they do not change what is built. The order of
+    modules and of ``creates`` counts, the order of unset variables does not.
+
+    Args:
+        request: the step.
+        needs: digest of each step it needs, by name.
+    """
+    return {
+        "schema": SCHEMA,
+        "script": request.script,
+        "chdir": request.chdir,
+        "modules": request.modules,
+        "module_init": request.module_init,
+        "environment": request.environment,
+        "unset": request.unset,
+        "inputs": request.inputs,
+        "creates": request.creates,
+        "needs": sorted(needs.values()),
+    }
+
+
+def digest_of(facts: dict) -> str:
+    """sha256 of the facts as canonical JSON: keys sorted, no spaces, ASCII only, no NaN.
+
+    Raises:
+        StackError: the inputs are not plain data.
+    """
+    try:
+        text = json.dumps(facts, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise StackError("inputs cannot be digested: %s." % error, "options", "Use text, numbers and lists.") from None
+    return hashlib.sha256(text.encode("ascii")).hexdigest()
+
+
+def pending_input(inputs: object) -> str | None:
+    """The step that an input waits for (see :data:`PLANNED`), or None when all inputs are known."""
+    if isinstance(inputs, dict):
+        if set(inputs) == {PLANNED}:
+            return str(inputs[PLANNED])
+        inputs = list(inputs.values())
+    if isinstance(inputs, (list, tuple)):
+        for item in inputs:
+            found = pending_input(item)
+            if found is not None:
+                return found
+    return None
+
+
+_MODULE_CHECK = """
+if ! type module >/dev/null 2>&1; then
+    echo 'There is no module command in this shell; name the file that defines it in module_init.' >&2
+    exit 1
+fi
+"""
+
+
+def render_script(request: Request, digest: str, needs: dict[str, str]) -> str:
+    """The step as a shell script that stands alone.
+
+    Module systems are not written for ``set -eu``: it is suspended around them, and each load is checked by itself.
+    """
+    quote = shlex.quote
+    lines = [
+        "#!/bin/bash",
+        "# Build step %s, digest %s." % (request.files.name, digest),
+        *("# Built on step %s, digest %s." % item for item in sorted(needs.items())),
+        "# Written by hpcml.torchstack.build_step. It is the whole recipe: read it, or run it by hand with bash.",
+        "",
+        "set -euo pipefail",
+        "umask 022",
+        "unset BASH_ENV ENV CDPATH",
+    ]
+    if request.modules or request.module_init:
+        lines += ["", "set +eu"]
+        if request.module_init:
+            if request.module_init.startswith("/") and "\n" not in request.module_init:
+                lines.append("test -r %s || { echo %s >&2; exit 1; }" % (
+                    quote(request.module_init), quote("module_init %s cannot be read" % request.module_init)))
+                lines.append(". " + quote(request.module_init))
+            else:
+                lines.append(request.module_init)
+        lines += _MODULE_CHECK.strip("\n").split("\n")
+        lines.append("module purge")
+        for module in request.modules:
+            lines.append("module load %s || { echo %s >&2; exit 1; }" % (
+                quote(module), quote("module load %s failed" % module)))
+        lines.append("set -eu")
+    if request.unset:
+        lines += ["", "unset -v " + " ".join(request.unset)]
+    if request.environment:
+        lines.append("")
+        lines += ["export %s=%s" % (key, quote(value)) for key, value in sorted(request.environment.items())]
+    lines += ["", "cd -- %s" % (quote(request.chdir) if request.chdir else '"$(dirname -- "${BASH_SOURCE[0]}")"'), ""]
+    return "\n".join(lines) + "\n" + request.script.rstrip("\n") + "\n"
+
+
+def describe_inputs(record: dict | None, script: str | None) -> str:
+    """Inputs and script of a step as one text, for a difference that people read."""
+    parts = []
+    if record is not None:
+        facts = {key: value for key, value in record["facts"].items() if key not in ("script", "schema", "needs")}
+        facts["needs"] = record["needs"]
+        parts.append(json.dumps(facts, indent=2, sort_keys=True, ensure_ascii=False))
+    if script is not None:
+        parts.append(script.rstrip("\n"))
+    return "".join(part + "\n" for part in parts)
+
+
+def is_stamped(stamp: object, digest: str) -> bool:
+    """Whether the step has succeeded for exactly this digest."""
+    return isinstance(stamp, dict) and stamp.get("digest") == digest
+
+
+def resume_reason(name: str, standing: str, job: dict | None, outcome: dict | None, missing: list[str]) -> str | None:
+    """Why a step runs although an attempt was made before, as one sentence; None for a first attempt.
+
+    Args:
+        name: the step.
+        standing: how the last job stands (see :mod:`.jobs`).
+        job: its record.
+        outcome: the record of how it ended, when there is one.
+        missing: paths of a stamped step that have gone since.
+    """
+    if missing:
+        return "%s was complete, but %s is gone" % (name, ", ".join(missing))
+    if job is None:
+        return None
+    where = "(host %s, pid %s, started %s)" % (job["host"], job.get("pid") or "unknown", job["started"])
+    if standing == "rebooted":
+        return "the machine rebooted while %s was running %s; resumed" % (name, where)
+    if standing == "leftover":
+        return "the supervisor of %s was killed %s; what was left of it was stopped; resumed" % (name, where)
+    if standing == "killed":
+        return "%s was killed %s; resumed" % (name, where)
+    if outcome is not None and outcome["reason"] != "done":
+        return "the last attempt failed: %s" % describe_outcome(name, outcome)
+    return None
+
+
+def describe_outcome(name: str, outcome: dict) -> str:
+    """How an attempt ended, as the beginning of a sentence."""
+    reason = outcome["reason"]
+    if reason == "exit":
+        return "step %s failed with exit code %d" % (name, outcome["code"])
+    if reason == "signal":
+        return "step %s was ended by signal %d" % (name, outcome["signal"])
+    if reason == "timeout":
+        return "step %s was stopped after %g s (timeout)" % (name, outcome["limit"])
+    if reason == "no_output_timeout":
+        return "step %s printed nothing for %g s and was stopped (no_output_timeout)" % (name, outcome["limit"])
+    if reason == "stopped":
+        return "step %s was stopped: its supervisor was asked to by signal %d" % (name, outcome["signal"])
+    if reason == "creates":
+        return "step %s exited with 0, but did not create %s" % (name, ", ".join(outcome["missing"]))
+    return "step %s could not be recorded: %s" % (name, outcome["error"])

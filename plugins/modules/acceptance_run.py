@@ -1,0 +1,353 @@
+#!/usr/bin/python
+# Copyright (c) the hpcml.torchstack contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Accept a release: many ranks, as an ordinary user, through the module and the site's launcher, with checked values."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: acceptance_run
+version_added: 0.1.0
+short_description: Accept a finished release as its users will use it
+description:
+  - Starts O(ranks) ranks as an ordinary user, in the environment of a fresh login, through the release's module and the
+    site's launcher, and has them all-reduce over Horovod, C(torch.distributed) and mpi4py. The values are such that
+    they are only right if every rank contributed exactly once.
+  - Refuses too few ranks, two ranks on one GPU, ranks that map different MPI, PyTorch, NCCL or C++ libraries, Python
+    modules from outside O(prefix), and wrong values; each with one sentence that names the rank.
+  - After O(timeout) seconds the ranks print their Python stacks, and every process of the job is ended.
+  - The record is C(<root>/.torchstack/<release>/acceptance.json), with the table of rank, host and device and with what
+    could not be checked here; all records are kept in C(acceptance.jsonl), the last output in C(acceptance.log).
+  - When the record says that the same O(subject) passed what is asked here, nothing is done.
+author:
+  - The hpcml.torchstack contributors (@hpcml)
+attributes:
+  check_mode:
+    support: full
+    description: Says whether an acceptance would run, and with which command; runs and writes nothing.
+  diff_mode:
+    support: full
+    description: Shows the last verdict and its subject, and the new ones.
+  idempotent:
+    support: full
+    description: A release that has passed what is asked is not accepted again, unless O(again) says so.
+options:
+  root:
+    description: The directory that holds the site's releases and their records.
+    type: path
+    required: true
+  release:
+    description: Name of the release below O(root).
+    type: str
+    required: true
+  prefix:
+    description: Directory below which the Python modules in O(imports) must lie. By default O(root)/O(release).
+    type: path
+  subject:
+    description:
+      - Digest of the frozen release to which this acceptance belongs. A record of another subject does not count.
+      - Required, except in check mode, where a release that is not frozen yet has none.
+    type: str
+    default: ""
+  module:
+    description:
+      - The module to load, with its version. Empty where there are no modules; O(environment) is used then.
+    type: str
+    default: ""
+  modulepaths:
+    description: Directories for C(module use), one for each module system that the site may have.
+    type: dict
+    default: {}
+    suboptions:
+      lmod:
+        description: Directory of the Lua modulefiles.
+        type: path
+      tcl:
+        description: Directory of the Tcl modulefiles.
+        type: path
+  module_system:
+    description:
+      - The module system that a login has to offer. V(auto) takes what is there; where nothing is there, O(environment)
+        is used and the record says so. V(none) does not look for one.
+    type: str
+    choices: [auto, lmod, environment-modules, none]
+    default: auto
+  module_init:
+    description: Start-up files for bash, in this order, instead of C(/etc/profile).
+    type: list
+    elements: path
+    default: []
+  environment:
+    description: Variables to set where no module can be loaded.
+    type: dict
+    default: {}
+  environment_keep:
+    description:
+      - Names of variables of this task's environment that the ranks' fresh login keeps; a name may end in V(*). For a
+        launcher that has to know the batch job it is in, such as V(PBS_*).
+    type: list
+    elements: str
+    default: []
+  user:
+    description:
+      - The ordinary user that runs the ranks. Empty for the account of this task, with the environment of a fresh
+        login; the record then says what that cannot show.
+    type: str
+    default: ""
+  become_command:
+    description: Words that run a command as O(user), which replaces C({user}); without asking for a password.
+    type: list
+    elements: str
+    default: [sudo, -n, -u, "{user}", --]
+  ranks:
+    description: How many ranks to start.
+    type: int
+    default: 2
+  launcher:
+    description: The site's launcher with its options; O(ranks) replaces C({ranks}). The rank program follows.
+    type: list
+    elements: str
+    default: [mpiexec, -n, "{ranks}"]
+  python:
+    description: The interpreter of the ranks, as found on the module's E(PATH).
+    type: str
+    default: python3
+  imports:
+    description: Python modules that every rank imports and that must lie below O(prefix).
+    type: list
+    elements: str
+    default: [torch, horovod.torch]
+  checks:
+    description: Checks that have to run and to pass.
+    type: list
+    elements: str
+    choices: &checks
+      - imports
+      - devices
+      - horovod_allreduce
+      - horovod_broadcast
+      - torch_gloo_allreduce
+      - torch_nccl_allreduce
+      - torch_mpi_allreduce
+      - mpi4py_allreduce
+      - cuda_graph_replay
+    default: [imports, devices, horovod_allreduce, horovod_broadcast, torch_gloo_allreduce]
+  where_possible:
+    description: Checks that run where the hardware and the build allow them; where they do not, RV(not_checked) says why.
+    type: list
+    elements: str
+    choices: *checks
+    default: [torch_nccl_allreduce, torch_mpi_allreduce, cuda_graph_replay]
+  timeout:
+    description: Seconds for the whole job, the launcher's waiting in a queue included.
+    type: int
+    default: 600
+  program:
+    description: Text of the rank program, the file C(rank_check.py) of the role P(hpcml.torchstack.acceptance#role).
+    type: str
+    required: true
+  again:
+    description: Run even if the record says that the same passed before.
+    type: bool
+    default: false
+notes:
+  - Where the ranks run on other nodes, O(root) has to be on a file system that these see at the same path.
+seealso:
+  - module: hpcml.torchstack.build_step
+"""
+
+EXAMPLES = r"""
+- name: Accept the release on two nodes as an ordinary user
+  hpcml.torchstack.acceptance_run:
+    root: /soft/torchstack
+    release: "2026-11-20"
+    subject: "sha256:5f1c0e3f"
+    module: torchstack/2026-11-20
+    modulepaths:
+      lmod: /soft/torchstack/modulefiles/lmod
+      tcl: /soft/torchstack/modulefiles/tcl
+    user: tester
+    ranks: 8
+    launcher: [srun, --nodes=2, "--ntasks={ranks}", --gpus-per-task=1]
+    checks: [imports, devices, horovod_allreduce, horovod_broadcast, torch_gloo_allreduce, torch_nccl_allreduce]
+    program: "{{ lookup('ansible.builtin.file', 'rank_check.py') }}"
+"""
+
+RETURN = r"""
+passed:
+  description: Whether the release is accepted; V(null) in check mode when an acceptance would run.
+  returned: always
+  type: bool
+  sample: true
+reason:
+  description: Why an acceptance ran or would run; empty when the record answered.
+  returned: always
+  type: str
+  sample: there is no acceptance of this release yet
+planned_after:
+  description: The phase that has to come first; in check mode, where O(prefix) or O(subject) is not there yet.
+  returned: in check mode, when something is missing
+  type: str
+  sample: freeze
+command:
+  description: The launcher's command, as the ordinary user would type it after loading the module.
+  returned: always
+  type: str
+  sample: mpiexec -n 2 python3 rank_check.py
+table:
+  description: Rank, host and device of each rank as aligned text.
+  returned: when there is a record
+  type: str
+  sample: |-
+    rank  local  host  pid   device                                                 cores  numa
+    0     0      n1    4711  gpu 0 0000:07:00 2704ec93-0e56-e1be-0f33-ed05520e4775  0-7    0
+summary:
+  description: The verdict in one sentence.
+  returned: when there is a record
+  type: str
+  sample: "Accepted: 2 ranks on 1 host as tester, through lmod, in 4.2 s."
+record:
+  description: Path of the record.
+  returned: always
+  type: str
+  sample: /soft/torchstack/.torchstack/2026-11-20/acceptance.json
+log:
+  description: Path of the last run's output.
+  returned: always
+  type: str
+  sample: /soft/torchstack/.torchstack/2026-11-20/acceptance.log
+acceptance:
+  description: The record itself.
+  returned: when there is a record
+  type: dict
+  contains:
+    passed: {description: Whether all is well., type: bool, returned: always, sample: true}
+    subject: {description: Digest of the release., type: str, returned: always, sample: "sha256:5f1c0e3f"}
+    user: {description: The account that ran the ranks., type: str, returned: always, sample: tester}
+    through:
+      description: V(lmod), V(environment-modules), V(environment), or empty when it did not come that far.
+      type: str
+      returned: always
+      sample: lmod
+    module: {description: The module., type: str, returned: always, sample: torchstack/2026-11-20}
+    modulefile: {description: The file that was loaded., type: str, returned: always, sample: /soft/m/2026-11-20.lua}
+    launcher: {description: The launcher's words., type: list, elements: str, returned: always, sample: [mpiexec, -n, "2"]}
+    ranks: {description: "One entry for each rank: host, device, versions, files, libraries.", type: list,
+            elements: dict, returned: always, sample: [{rank: 0, host: n1}]}
+    checks: {description: "One entry for each check: status, seconds, note.", type: list, elements: dict,
+             returned: always, sample: [{name: imports, status: passed, seconds: 1.2, note: ""}]}
+    failures: {description: "What is wrong: check, message, remedy.", type: list, elements: dict, returned: always,
+               sample: []}
+    not_checked: {description: Sentences about what could not be noticed here., type: list, elements: str,
+                  returned: always, sample: ["All ranks ran on n1: nothing went from node to node."]}
+    question: {description: What was asked., type: dict, returned: always, sample: {ranks: 2}}
+    started: {description: Begin in UTC., type: str, returned: always, sample: "2026-11-20T12:00:00Z"}
+    seconds: {description: Length of the run., type: float, returned: always, sample: 4.2}
+failed_step:
+  description: What failed, the name of a check or V(user), V(module), V(launcher), V(timeout) and the like.
+  returned: failure
+  type: str
+  sample: horovod_allreduce
+remedy:
+  description: What to do next.
+  returned: failure
+  type: str
+  sample: Do not publish this release.
+"""
+
+import os
+import shlex
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.hpcml.torchstack.plugins.module_utils import acceptance, acceptance_job, acceptance_records
+from ansible_collections.hpcml.torchstack.plugins.module_utils.errors import StackError
+
+ASKED = (
+    "module", "module_system", "module_init", "modulepaths", "environment", "environment_keep", "ranks", "python",
+    "imports", "checks", "where_possible",
+)
+
+
+def run(module: AnsibleModule) -> dict:
+    """Plan the acceptance, run it where that is needed, and return the result.
+
+    Raises:
+        StackError: it did not pass, or could not be tried.
+    """
+    options = module.params
+    os.umask(0o022)
+    prefix = options["prefix"] or os.path.join(options["root"], options["release"])
+    account = acceptance_job.find_account(options["user"])
+    launcher = acceptance_job.launcher_words(options["launcher"], options["ranks"])
+    question = dict(
+        {key: options[key] for key in ASKED}, subject=options["subject"], prefix=prefix, launcher=launcher,
+        user=account.name,
+    )
+    files = acceptance_records.Files.below(options["root"], options["release"])
+    last = files.last()
+    reason = acceptance.reason_to_run(last, question, options["again"])
+    result = {
+        "changed": bool(reason), "reason": reason, "record": files.record, "log": files.log,
+        "command": " ".join(map(shlex.quote, [*launcher, options["python"], "rank_check.py"])),
+        "diff": acceptance_records.difference(last, options["subject"], reason),
+    }
+    missing = acceptance_records.missing(prefix, options["subject"])
+    if missing and not module.check_mode:
+        raise missing
+    if not reason:
+        return dict(result, **acceptance_records.described(last))
+    if module.check_mode:
+        return dict(result, passed=None, **({"planned_after": "freeze"} if missing else {}))
+    record = acceptance_records.perform(
+        files, question, options["program"], account, options["become_command"], options["timeout"], options["release"]
+    )
+    return dict(result, **acceptance_records.described(record))
+
+
+def main() -> None:
+    """Entry of the module."""
+    checks = list(acceptance.CHECKS)
+    module = AnsibleModule(
+        argument_spec={
+            "root": {"type": "path", "required": True},
+            "release": {"type": "str", "required": True},
+            "prefix": {"type": "path"},
+            "subject": {"type": "str", "default": ""},
+            "module": {"type": "str", "default": ""},
+            "modulepaths": {
+                "type": "dict", "default": {}, "options": {"lmod": {"type": "path"}, "tcl": {"type": "path"}},
+            },
+            "module_system": {
+                "type": "str", "default": "auto", "choices": ["auto", "lmod", "environment-modules", "none"],
+            },
+            "module_init": {"type": "list", "elements": "path", "default": []},
+            "environment": {"type": "dict", "default": {}},
+            "environment_keep": {"type": "list", "elements": "str", "default": []},
+            "user": {"type": "str", "default": ""},
+            "become_command": {"type": "list", "elements": "str", "default": ["sudo", "-n", "-u", "{user}", "--"]},
+            "ranks": {"type": "int", "default": 2},
+            "launcher": {"type": "list", "elements": "str", "default": ["mpiexec", "-n", "{ranks}"]},
+            "python": {"type": "str", "default": "python3"},
+            "imports": {"type": "list", "elements": "str", "default": ["torch", "horovod.torch"]},
+            "checks": {
+                "type": "list", "elements": "str", "choices": checks,
+                "default": ["imports", "devices", "horovod_allreduce", "horovod_broadcast", "torch_gloo_allreduce"],
+            },
+            "where_possible": {
+                "type": "list", "elements": "str", "choices": checks,
+                "default": ["torch_nccl_allreduce", "torch_mpi_allreduce", "cuda_graph_replay"],
+            },
+            "timeout": {"type": "int", "default": 600},
+            "program": {"type": "str", "required": True},
+            "again": {"type": "bool", "default": False},
+        },
+        supports_check_mode=True,
+    )
+    try:
+        module.exit_json(**run(module))
+    except StackError as error:
+        module.fail_json(**error.as_result())
+
+
+if __name__ == "__main__":
+    main()

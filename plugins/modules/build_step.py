@@ -1,0 +1,464 @@
+#!/usr/bin/python
+# Copyright (c) the hpcml.torchstack contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Runs a build step once for its inputs; the work is in module_utils, by noun, begun in builds.py."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+---
+module: build_step
+short_description: Run a build step exactly once for its inputs, detached, with progress
+version_added: 0.1.0
+author: The hpcml.torchstack contributors (@hpcml)
+description:
+  - Makes sure that a shell script has succeeded for exactly these inputs. When it has, nothing is done.
+  - Otherwise the script runs detached from the connection, under a supervisor that keeps the time limits, the log and
+    the record of success. A lost connection, Ctrl-C, or a killed controller does not stop the build; running the same
+    task again attaches to it. After a failure, a kill or a reboot, running the task again resumes the step.
+  - The step's directory holds a plain C(script.sh) that an operator can read and run by hand.
+  - The exit code is the script's own. It runs in bash with C(set -euo pipefail) and umask 022, whatever the caller has.
+options:
+  name:
+    description:
+      - Name of the step, and of its directory below O(state_dir).
+      - Lower-case letters, digits, dot, dash and underscore.
+    type: str
+    required: true
+  state:
+    description:
+      - V(present) makes sure that the step has succeeded.
+      - V(absent) removes its stamp, so that it runs again. Everything else stays, the log included. With O(cache), the
+        next run may copy instead of running.
+    type: str
+    choices: [present, absent]
+    default: present
+  state_dir:
+    description:
+      - Directory of all steps of a release. The step keeps C(script.sh), C(inputs.json), C(log), C(exit), C(job.json)
+        and, after success only, C(stamp.json) in a directory of its own name there.
+    type: path
+    required: true
+  script:
+    description:
+      - The commands, as shell text. Required with O(state=present).
+      - The step's environment is the caller's, then what the modules change, without O(unset), with O(environment).
+        Login and startup files of the shell are not read.
+    type: str
+  chdir:
+    description:
+      - Directory the commands start in. The default is the step's own directory.
+    type: path
+  modules:
+    description:
+      - Environment modules to load, in this order, after a purge.
+      - Without O(modules) and O(module_init) the module system is not touched.
+    type: list
+    elements: str
+    default: []
+  module_init:
+    description:
+      - What defines the C(module) command in a plain shell. An absolute path of a file that is sourced, or else shell
+        text, such as C(. /usr/share/lmod/lmod/init/bash; module use /opt/modulefiles).
+      - The default is the caller's own C(module) function, where it is exported.
+    type: str
+  environment:
+    description:
+      - Environment variables for the commands. Values are literal, nothing in them is expanded.
+      - Values other than text and whole numbers are refused; YAML would have changed C(ON) and C(2.10) already.
+    type: dict
+    default: {}
+  unset:
+    description:
+      - Environment variables that the commands must not see, modules' included.
+    type: list
+    elements: str
+    default: []
+  inputs:
+    description:
+      - Anything else that the result depends on, such as commits and checksums. It is digested, not used.
+      - In check mode a value C({"planned_after":"<step>"}) anywhere inside stands for one that is not known yet.
+    type: raw
+  needs:
+    description:
+      - Names of steps below the same O(state_dir) that have to be complete. Their digests join this step's digest.
+    type: list
+    elements: str
+    default: []
+  creates:
+    description:
+      - Paths that have to exist after the script, or else the step has failed. Relative ones start at O(chdir).
+    type: list
+    elements: path
+    default: []
+  launcher:
+    description:
+      - Where the step runs. V(local) is the machine itself.
+    type: str
+    choices: [local]
+    default: local
+  timeout:
+    description:
+      - Seconds the script may take as a whole; V(0) for no limit.
+    type: float
+    default: 0
+  no_output_timeout:
+    description:
+      - Seconds the script may be silent; V(0) for no limit.
+    type: float
+    default: 0
+  hang_signal:
+    description:
+      - Signal by which silent processes are asked for their stack before they are stopped. Only processes with a
+        handler for it get it, such as Python programs that called C(faulthandler.register).
+      - C(py-spy) is asked for other Python processes, where it is on the caller's PATH.
+    type: str
+    choices: [USR1, USR2, QUIT, none]
+    default: USR1
+  grace:
+    description:
+      - Seconds between SIGTERM and SIGKILL when the step is stopped.
+    type: float
+    default: 10
+  cache:
+    description:
+      - Directory that keeps what steps created, by digest. When it holds every file of O(creates) with its recorded
+        sha256, they are copied instead of running the script. Only plain files are kept.
+    type: path
+  trees:
+    description:
+      - Source trees whose patch journals must be closed before the script may start.
+    type: list
+    elements: dict
+    default: []
+    suboptions:
+      src:
+        description: The tree.
+        type: path
+        required: true
+      state_dir:
+        description: Where M(hpcml.torchstack.patch_series) keeps the tree's records.
+        type: path
+        required: true
+  planned:
+    description:
+      - Steps that this play would run again before this one. Set by the action plugin in check mode.
+    type: list
+    elements: str
+    default: []
+  follow:
+    description:
+      - Look at the job with this identifier instead of starting one. Set by the action plugin, again and again.
+    type: str
+attributes:
+  check_mode:
+    support: full
+    description: Reports whether the step would run, and its digest where it can be known. Writes nothing.
+  diff_mode:
+    support: full
+    description: Shows what changed in inputs and script since the last run.
+  idempotent:
+    support: full
+    description: A step with a stamp for the same inputs is left alone.
+notes:
+  - The digest covers script, chdir, modules, module_init, environment, unset, inputs, creates and the digests of the
+    needed steps. It covers neither the step's name nor limits, launcher, cache and trees.
+  - From another host a build is followed by its heartbeat. One that is silent for more than five minutes is never taken
+    for dead; the error says what to do.
+  - Processes that a script leaves running are stopped when it ends.
+  - When the supervisor itself is killed, the next run stops what is left of the script and runs it again.
+seealso:
+  - module: hpcml.torchstack.patch_series
+"""
+
+EXAMPLES = r"""
+- name: Build PyTorch
+  hpcml.torchstack.build_step:
+    name: pytorch
+    state_dir: /soft/torch/2024-10/.torchstack/steps
+    chdir: /soft/torch/2024-10/src/pytorch
+    module_init: /usr/share/lmod/lmod/init/bash
+    modules: [gcc/12.2.0, cudatoolkit/12.4]
+    environment:
+      USE_SYSTEM_NCCL: 1
+      TORCH_CUDA_ARCH_LIST: "8.0"
+    unset: [LDFLAGS, CFLAGS]
+    inputs:
+      commit: ee1b6804381c57161c477caa380a840a84167676
+    needs: [nccl]
+    script: python3 setup.py bdist_wheel
+    creates: [dist/torch-2.4.1-cp311-cp311-linux_x86_64.whl]
+    no_output_timeout: 3600
+    cache: /soft/torch/cache
+
+- name: Let PyTorch be built again
+  hpcml.torchstack.build_step:
+    name: pytorch
+    state_dir: /soft/torch/2024-10/.torchstack/steps
+    state: absent
+"""
+
+RETURN = r"""
+state:
+  description: V(planned), V(unchanged), V(done), V(cached) or V(absent).
+  returned: success
+  type: str
+  sample: done
+step:
+  description: Name of the step.
+  returned: always
+  type: str
+  sample: pytorch
+digest:
+  description: sha256 of everything that the result depends on; null when it is not known yet.
+  returned: when O(state=present)
+  type: str
+  sample: 6f1ed002ab5595859014ebf0951522d9e1c9b2f1c1a4b7b2d5a8f8f2c6f0c8d1
+planned_after:
+  description: The step that has to run before the digest can be known.
+  returned: in check mode, when the digest is not known
+  type: str
+  sample: nccl
+attached:
+  description: Whether a build that was running already has been followed.
+  returned: when O(state=present)
+  type: bool
+  sample: false
+resumed:
+  description: Why the step ran although there had been an attempt; null for a first one.
+  returned: when O(state=present)
+  type: str
+  sample: the machine rebooted while pytorch was running (host login01, pid 4711, started 2026-11-20T02:12:09Z); resumed
+from_cache:
+  description: Whether the artefacts were copied from the cache.
+  returned: when the step has run
+  type: bool
+  sample: false
+seconds:
+  description: How long the step took.
+  returned: when the step has run
+  type: float
+  sample: 4312.7
+started:
+  description: When the attempt began, in UTC.
+  returned: when the step has run
+  type: str
+  sample: "2026-11-20T02:12:09Z"
+log:
+  description: The log of all attempts.
+  returned: success
+  type: str
+  sample: /soft/torch/2024-10/.torchstack/steps/pytorch/log
+script:
+  description: The script that can be run by hand.
+  returned: success
+  type: str
+  sample: /soft/torch/2024-10/.torchstack/steps/pytorch/script.sh
+progress:
+  description: The last progress that was seen in the log.
+  returned: when the step ran
+  type: dict
+  sample: {"done": 1234, "total": 2210, "percent": 55, "text": "pytorch  [1234/2210]  55 %  12 min"}
+reason:
+  description:
+    - V(exit), V(signal), V(timeout), V(no_output_timeout), V(stopped), V(creates), V(killed), V(rebooted) or V(error).
+  returned: when the script did not succeed
+  type: str
+  sample: exit
+exit_code:
+  description: The script's exit code.
+  returned: when the script ended by itself
+  type: int
+  sample: 2
+missing:
+  description: Paths of O(creates) that the script did not create.
+  returned: when the script did not succeed
+  type: list
+  elements: str
+  sample: []
+log_tail:
+  description: The last lines of this attempt.
+  returned: when the script did not succeed
+  type: list
+  elements: str
+  sample: ["ninja: build stopped: subcommand failed."]
+retry:
+  description: The command that repeats the step by hand.
+  returned: when the script did not succeed
+  type: str
+  sample: bash /soft/torch/2024-10/.torchstack/steps/pytorch/script.sh
+failed_step:
+  description:
+    - V(options), V(needs), V(trees), V(records), V(lock), V(start), V(run), V(creates), V(follow) or V(forget).
+  returned: on failure
+  type: str
+  sample: run
+"""
+
+import os
+from typing import Callable
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.hpcml.torchstack.plugins.module_utils.errors import StackError
+from ansible_collections.hpcml.torchstack.plugins.module_utils.jobs import read_record
+from ansible_collections.hpcml.torchstack.plugins.module_utils.steps import (
+    Request,
+    check_request,
+    created_paths,
+    describe_inputs,
+    digest_of,
+    is_stamped,
+    pending_input,
+    render_script,
+    step_facts,
+    step_files,
+)
+
+ARGUMENTS = {
+    "name": {"type": "str", "required": True},
+    "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
+    "state_dir": {"type": "path", "required": True},
+    "script": {"type": "str"},
+    "chdir": {"type": "path"},
+    "modules": {"type": "list", "elements": "str", "default": []},
+    "module_init": {"type": "str"},
+    "environment": {"type": "dict", "default": {}},
+    "unset": {"type": "list", "elements": "str", "default": []},
+    "inputs": {"type": "raw"},
+    "needs": {"type": "list", "elements": "str", "default": []},
+    "creates": {"type": "list", "elements": "path", "default": []},
+    "launcher": {"type": "str", "choices": ["local"], "default": "local"},
+    "timeout": {"type": "float", "default": 0},
+    "no_output_timeout": {"type": "float", "default": 0},
+    "hang_signal": {"type": "str", "choices": ["USR1", "USR2", "QUIT", "none"], "default": "USR1"},
+    "grace": {"type": "float", "default": 10},
+    "cache": {"type": "path"},
+    "trees": {
+        "type": "list",
+        "elements": "dict",
+        "default": [],
+        "options": {"src": {"type": "path", "required": True}, "state_dir": {"type": "path", "required": True}},
+    },
+    "planned": {"type": "list", "elements": "str", "default": []},
+    "follow": {"type": "str"},
+}
+
+
+def known_needs(request: Request, params: dict) -> tuple[dict[str, str], str | None]:
+    """Digests of the needed steps that are complete, and the first step that is not."""
+    digests: dict[str, str] = {}
+    pending = None
+    for need in request.needs:
+        stamp = read_record(step_files(params["state_dir"], need).stamp)
+        if stamp is None or need in params["planned"]:
+            pending = pending or need
+        else:
+            digests[need] = stamp["digest"]
+    return digests, pending
+
+
+def difference(request: Request, digest: str, needs: dict[str, str]) -> dict:
+    """What changed in inputs and script since the last run."""
+    script = None
+    if os.path.exists(request.files.script):
+        with open(request.files.script, encoding="utf-8", errors="replace") as stream:
+            script = stream.read()
+    now = {"facts": step_facts(request, needs), "needs": needs}
+    header = "step %s" % request.files.name
+    return {
+        "before": describe_inputs(read_record(request.files.inputs), script),
+        "after": describe_inputs(now, render_script(request, digest, needs)),
+        "before_header": header,
+        "after_header": header,
+    }
+
+
+def refuse_unready(request: Request, trees: list[dict]) -> None:
+    """Refuse what would make the script build from half a source, or fail before its first command.
+
+    Raises:
+        StackError: a patch journal is open, or there is no working directory.
+    """
+    if trees:
+        from ansible_collections.hpcml.torchstack.plugins.module_utils.journal import has_open_journal
+
+        for tree in trees:
+            if has_open_journal(tree["src"], tree["state_dir"]):
+                raise StackError(
+                    "The patching of %s was interrupted." % tree["src"], "trees",
+                    "Run patch_series on it again: it completes or undoes what was begun.", tree["src"],
+                )
+    if request.chdir is not None and not os.path.isdir(request.chdir):
+        raise StackError(
+            "The directory %s of step %s does not exist." % (request.chdir, request.files.name), "start",
+            "Correct chdir, or extract the source first.", request.chdir,
+        )
+
+
+def present(params: dict, check: bool, diff: bool) -> dict:
+    """The result of O(state=present)."""
+    request = check_request(params)
+    needs, unmet = known_needs(request, params)
+    pending = pending_input(request.inputs)
+    if (unmet or pending) and not check:
+        raise StackError(
+            "Step %s needs step %s, which is not complete." % (request.files.name, unmet or pending), "needs",
+            "Run that step first.", request.files.directory,
+        )
+    digest = None if unmet or pending else digest_of(step_facts(request, needs))
+    created = created_paths(request)
+    stamp = read_record(request.files.stamp)
+    files = {"step": request.files.name, "log": request.files.log, "script": request.files.script}
+    base: dict = {"attached": False, "resumed": None, "digest": digest}
+    if digest and is_stamped(stamp, digest) and all(os.path.lexists(path) for path in created):
+        from_stamp = {key: stamp[key] for key in ("from_cache", "seconds", "started")} if stamp else {}
+        return dict(base, **from_stamp, changed=False, state="unchanged", **files)
+    if diff:
+        base["diff"] = difference(request, digest or "known after step %s" % (unmet or pending), needs)
+    if check or digest is None:
+        return dict(base, changed=True, state="planned", planned_after=unmet or pending, **files)
+    from ansible_collections.hpcml.torchstack.plugins.module_utils.builds import begin
+
+    refuse_unready(request, params["trees"])
+    limits = {key: params[key] for key in ("timeout", "no_output_timeout", "grace", "hang_signal")}
+    return dict(base, **begin(request, digest, needs, created, limits, params["cache"], params["launcher"]))
+
+
+def choose(params: dict, check: bool, diff: bool) -> Callable[[], dict]:
+    """The call that the options ask for."""
+    if params["follow"] is None and params["state"] == "present":
+        return lambda: present(params, check, diff)
+    files = step_files(params["state_dir"], params["name"])
+    from ansible_collections.hpcml.torchstack.plugins.module_utils.builds import forget, look
+
+    if params["follow"] is not None:
+        return lambda: look(files, params["follow"])
+    return lambda: forget(files, check)
+
+
+def main() -> None:
+    """Entry point."""
+    module = AnsibleModule(argument_spec=ARGUMENTS, supports_check_mode=True)
+    name = module.params["name"]
+    try:
+        if (module.params["state"], module.params["script"], module.params["follow"]) == ("present", None, None):
+            raise StackError("Step %s has no script." % name, "options", "Give its commands in script.")
+        result = choose(module.params, module.check_mode, module._diff)()
+    except StackError as error:
+        failed = dict(error.as_result(), step=name)
+        # A result with a path gets the file's mode, owner and "state: file" added by AnsibleModule.
+        failed.pop("path", None)
+        module.fail_json(**failed)
+    except OSError as error:
+        module.fail_json(
+            msg="Step %s: %s: %s. Check that this account may write there and that there is space."
+            % (name, error.filename, error.strerror),
+            failed_step="records", step=name,
+        )
+    for warning in result.pop("warnings", []):
+        module.warn(warning)
+    module.exit_json(**result)
+
+
+if __name__ == "__main__":
+    main()

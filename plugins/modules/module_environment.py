@@ -1,0 +1,294 @@
+#!/usr/bin/python
+# Copyright (c) the hpcml.torchstack contributors
+# SPDX-License-Identifier: Apache-2.0
+"""What loading modules does to an environment, returned as data."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: module_environment
+version_added: 0.1.0
+short_description: Report what C(module load) does to an environment
+description:
+  - Answers what C(module purge; module use ...; module load ...) would do, as data, without a shell - the variables
+    set and unset, and, kept apart, what no set of variables can hold (functions, aliases, executed commands,
+    completions).
+  - Works with Lmod and with Environment Modules, through the module command's own machine output. Nothing that the
+    module command prints is executed.
+  - Environment Modules reports a failed load with exit status 0; it is a failure here.
+  - The module command evaluates each modulefile twice, once for its Python output and once for its bash output. A
+    command that a modulefile runs while it is evaluated (C(exec) in Tcl, C(capture) in Lua) therefore runs twice, as it
+    would run for each C(module load) of a user.
+author:
+  - The hpcml.torchstack contributors (@hpcml)
+attributes:
+  check_mode:
+    support: full
+    description: Reads only; the same in check mode.
+  diff_mode:
+    support: none
+    description: Changes nothing, so there is no difference to show.
+  idempotent:
+    support: full
+    description: Changes nothing. The same modulefiles and environment give the same answer.
+options:
+  modules:
+    description: The modules to load, in this order, as one would type them.
+    type: list
+    elements: str
+    default: []
+  use:
+    description: Directories to put before C(MODULEPATH); the first one of the list ends up first.
+    type: list
+    elements: path
+    default: []
+  purge:
+    description: Unload everything that the environment has loaded before.
+    type: bool
+    default: false
+  system:
+    description:
+      - The module system. V(auto) takes the one that the environment names (E(LMOD_CMD), E(LMOD_PKG), E(MODULES_CMD),
+        E(MODULESHOME)), then the one at a well-known path; where both are installed and nothing tells, it fails.
+      - V(none) is a machine without modules. Asking for modules there is an error; the environment is returned as it
+        is.
+    type: str
+    choices: [auto, lmod, environment-modules, none]
+    default: auto
+  command:
+    description: Path of the module command, C(lmod) or C(modulecmd.tcl), instead of looking for it.
+    type: path
+  init:
+    description:
+      - Start-up files that bash reads first, in this order, for tasks whose environment is not that of a login, such as
+        C(/etc/profile.d/lmod.sh). What they change counts as a change of the environment.
+    type: list
+    elements: path
+    default: []
+  environment:
+    description:
+      - The environment to start from, complete. The task's own environment when left out.
+      - Values are texts; numbers are written as they are.
+    type: dict
+  planned_after:
+    description:
+      - The step that creates the modulefiles. In check mode, modules that do not exist yet are then not an error but a
+        plan, reported with this name and RV(missing).
+    type: str
+  timeout:
+    description: Seconds that one call of the module command may take.
+    type: int
+    default: 120
+notes:
+  - RV(environment) holds the complete environment, secrets of the task's environment included. Give O(environment), or
+    set C(no_log), where that matters.
+seealso:
+  - module: hpcml.torchstack.build_step
+"""
+
+EXAMPLES = r"""
+- name: Ask what the programming environment sets
+  hpcml.torchstack.module_environment:
+    purge: true
+    use:
+      - /soft/modulefiles
+    modules:
+      - PrgEnv-gnu
+      - cudatoolkit-standalone/12.4
+  register: programming_environment
+
+- name: Run a compiler in it
+  ansible.builtin.command: cc --version
+  environment: "{{ programming_environment.environment }}"
+  changed_when: false
+
+- name: Ask a given Environment Modules, from a login's start-up files
+  hpcml.torchstack.module_environment:
+    modules: [openmpi]
+    system: environment-modules
+    init:
+      - /etc/profile.d/modules.sh
+"""
+
+RETURN = r"""
+set:
+  description: Variables that are new or have another value, with it. The module system's own records are left out.
+  returned: success
+  type: dict
+  sample: {"CC": "gcc-12", "PATH": "/opt/gcc/12/bin:/usr/bin:/bin"}
+unset:
+  description: Variables that are gone, without the module system's own records.
+  returned: success
+  type: list
+  elements: str
+  sample: ["LD_PRELOAD"]
+bookkeeping:
+  description: The module system's own records that changed (such as E(LOADEDMODULES)); V(null) for those that are gone.
+  returned: success
+  type: dict
+  sample: {"LOADEDMODULES": "gcc/12", "_LMFILES_": "/soft/modulefiles/gcc/12.lua"}
+not_captured:
+  description: What a shell would get besides variables. None of it is in RV(environment).
+  returned: success
+  type: dict
+  contains:
+    functions:
+      description: Shell functions with their text; V(null) for those removed.
+      type: dict
+    aliases:
+      description: Shell aliases with their text; V(null) for those removed.
+      type: dict
+    commands:
+      description: Text that the shell would execute.
+      type: list
+      elements: str
+    completions:
+      description: Commands that set up the shell's completion.
+      type: list
+      elements: str
+    differing:
+      description:
+        - Variables that bash would not get with the value in RV(set), which is the modulefile's - some versions of both
+          systems break a value at its line break, and Lmod's shells get no variable with a dot in its name.
+      type: list
+      elements: str
+  sample:
+    functions: {"activate": "source /opt/tool/activate $1"}
+    aliases: {"ll": "ls -l"}
+    commands: ["ulimit -s unlimited"]
+    completions: ["complete -W 'build test' tool"]
+    differing: []
+exact:
+  description: Whether RV(not_captured) is empty, so that RV(environment) is all that loading the modules does.
+  returned: success
+  type: bool
+  sample: true
+environment:
+  description: The complete environment after loading, enough to run a program in it.
+  returned: success
+  type: dict
+  sample: {"HOME": "/home/alice", "LOADEDMODULES": "gcc/12", "PATH": "/opt/gcc/12/bin:/usr/bin:/bin"}
+loaded:
+  description: Names and versions of the modules loaded, in load order. On a failed load, those that can be loaded.
+  returned: success, or a failed load
+  type: list
+  elements: str
+  sample: ["gcc/12", "openmpi/4.1"]
+modulefiles:
+  description: The files of these modules, in the same order.
+  returned: success
+  type: list
+  elements: str
+  sample: ["/soft/modulefiles/gcc/12.lua", "/soft/modulefiles/openmpi/4.1.lua"]
+messages:
+  description: What the module command and the modulefiles said, line by line.
+  returned: success, or a failed command
+  type: list
+  elements: str
+  sample: ["Lmod is automatically replacing \"cce/17\" with \"gcc/12\"."]
+system:
+  description: The module system.
+  returned: success
+  type: str
+  sample: lmod
+command:
+  description: Path of its module command.
+  returned: success
+  type: str
+  sample: /usr/share/lmod/lmod/libexec/lmod
+version:
+  description: Version of the module command, as it tells it.
+  returned: success
+  type: str
+  sample: 8.6.19
+missing:
+  description: Modules asked for that the module system does not have.
+  returned: a failed load, or a plan with O(planned_after)
+  type: list
+  elements: str
+  sample: ["cudatoolkit/99.9"]
+refused:
+  description: Modules asked for that exist and refuse to load (a conflict, a missing prerequisite, an error in it).
+  returned: a failed load
+  type: list
+  elements: str
+  sample: ["craype-accel-nvidia80"]
+planned_after:
+  description: The step that creates the missing modulefiles.
+  returned: check mode, where modules do not exist yet and O(planned_after) was given
+  type: str
+  sample: nccl install
+failed_step:
+  description: What failed - C(input), C(find the module system), C(init), C(purge), C(use) or C(load).
+  returned: failure
+  type: str
+  sample: load
+"""
+
+import os
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.hpcml.torchstack.plugins.module_utils import environment_modules
+from ansible_collections.hpcml.torchstack.plugins.module_utils.errors import StackError
+
+
+def base_environment(given: dict | None) -> dict[str, str]:
+    """The environment to start from, as texts."""
+    if given is None:
+        return dict(os.environ)
+    for name, value in given.items():
+        if not isinstance(value, (str, int, float)) or isinstance(value, bool):
+            raise StackError(
+                "The value of %s in environment is %r, not a text." % (name, value), "input", "Write it in quotes."
+            )
+    return {str(name): str(value) for name, value in given.items()}
+
+
+def report(params: dict) -> dict[str, object]:
+    """Everything that the module returns on success."""
+    for name in params["modules"]:
+        if not name or name.startswith("-") or name != name.strip():
+            raise StackError("%r is not the name of a module." % name, "input", "Correct modules.")
+    before = base_environment(params["environment"])
+    timeout = params["timeout"]
+    start = environment_modules.source_init(before, params["init"], timeout) if params["init"] else before
+    system = environment_modules.find_system(start, params["system"], params["command"])
+    after, parts, messages = environment_modules.load_modules(
+        system, start, params["modules"], params["use"], params["purge"], timeout
+    )
+    version = "" if system.kind == environment_modules.NONE else environment_modules.version(system, start, timeout)
+    return dict(
+        environment_modules.describe(before, after, parts),
+        messages=messages, system=system.kind, command=system.command, version=version,
+    )
+
+
+def main() -> None:
+    """Run the module."""
+    module = AnsibleModule(
+        argument_spec={
+            "modules": {"type": "list", "elements": "str", "default": []},
+            "use": {"type": "list", "elements": "path", "default": []},
+            "purge": {"type": "bool", "default": False},
+            "system": {"choices": ["auto", "lmod", "environment-modules", "none"], "default": "auto"},
+            "command": {"type": "path"},
+            "init": {"type": "list", "elements": "path", "default": []},
+            "environment": {"type": "dict"},
+            "planned_after": {"type": "str"},
+            "timeout": {"type": "int", "default": 120},
+        },
+        supports_check_mode=True,
+    )
+    later = module.params["planned_after"]
+    try:
+        result = report(module.params)
+    except StackError as error:
+        missing = error.details.get("missing")
+        if module.check_mode and later and missing:
+            module.exit_json(changed=False, planned_after=later, missing=missing, loaded=error.details["loaded"])
+        module.fail_json(**error.as_result())
+    module.exit_json(changed=False, **result)
+
+
+if __name__ == "__main__":
+    main()

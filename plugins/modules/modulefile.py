@@ -1,0 +1,305 @@
+#!/usr/bin/python
+# Copyright (c) the hpcml.torchstack contributors
+# SPDX-License-Identifier: Apache-2.0
+"""One description, rendered as a Tcl and as a Lua modulefile, staged where no user sees them."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: modulefile
+version_added: 0.1.0
+short_description: Stage the modulefiles of a release, Tcl and Lua from one description
+description:
+  - Writes C(<root>/.torchstack/<release>/modulefiles/lmod/<name>/<version>.lua), the same under C(tcl) without the
+    suffix, and the description that they were made from. Nobody's C(MODULEPATH) leads there, so nobody sees them yet.
+    M(hpcml.torchstack.modulefile_verify) loads and unloads them, M(hpcml.torchstack.modulefile_publish) makes the same
+    bytes visible.
+  - What the module does to an environment is undone when it is unloaded, whatever the user had there before, with Lmod
+    8.6 or later and with Environment Modules 4 and 5. See O(description) for the limits.
+  - The same description gives the same bytes, whenever and wherever.
+author:
+  - The hpcml.torchstack contributors (@hpcml)
+attributes:
+  check_mode:
+    support: full
+    description: Reports which files would change and writes none.
+  diff_mode:
+    support: full
+    description: The text of each file, before and after.
+  idempotent:
+    support: full
+    description: Files that already have the content are left alone.
+options:
+  root:
+    description: The directory that holds the releases.
+    type: path
+    required: true
+  release:
+    description: The release's name.
+    type: str
+    required: true
+  description:
+    description:
+      - What the module is and does.
+      - In the values of O(description.setenv), O(description.prepend) and O(description.append), C(${NAME}) stands for
+        what the environment variable holds when a user loads the module; a user who does not have it set gets one
+        sentence and no module. C($${) stands for a literal C(${). Everything else is literal text.
+      - Refused, with a sentence each, are compiler flags, a directory called C(include) in C(PATH), a C(stubs)
+        directory anywhere, empty entries, entries with a colon, paths that are neither below O(description.prefix) nor
+        in O(description.external), search paths set instead of extended, a user base shared by releases, and values
+        with a line break.
+      - Some values of a user cannot be given back on unload, because the module systems do not quote them for the
+        shell; such a variable is unset afterwards. These are values with a line break; in zsh, with a C(=) at the
+        beginning or after a colon or another C(=); with Environment Modules, with a C(~) at such a place or, in csh,
+        with brackets, and with its version 4 an empty value. Aliases of the same name are not given back.
+    type: dict
+    required: true
+    suboptions:
+      name:
+        description: Name of the module, one word.
+        type: str
+        required: true
+      version:
+        description: Version of the module, one word; as a rule the release's name.
+        type: str
+        required: true
+      prefix:
+        description: The release's own directory.
+        type: str
+        required: true
+      external:
+        description: Directories outside O(description.prefix) that paths may lead to, such as a vendor's CUDA.
+        type: list
+        elements: str
+        default: []
+      help:
+        description: What C(module help) prints.
+        type: str
+        default: ""
+      whatis:
+        description: Further lines of C(module whatis), by their title, such as C(Description).
+        type: dict
+        default: {}
+      category:
+        description: The C(Category) line.
+        type: str
+        default: ""
+      keywords:
+        description: The C(Keywords) line.
+        type: list
+        elements: str
+        default: []
+      conflicts:
+        description: Modules that cannot be loaded at the same time. Other versions of this one never can.
+        type: list
+        elements: str
+        default: []
+      family:
+        description:
+          - Of the modules of one family, only one can be loaded. Lmod swaps them. Environment Modules before 5.1 has no
+            families; there it is a conflict with a module of that name.
+        type: str
+        default: ""
+      depends_on:
+        description: Modules that are loaded before this one, and unloaded after it if the user did not load them.
+        type: list
+        elements: str
+        default: []
+      prepend:
+        description: Directories to put before the user's own, in the order of search.
+        type: list
+        elements: dict
+        default: []
+        suboptions:
+          name:
+            description: The variable.
+            type: str
+            required: true
+          values:
+            description: The directories, the first to be searched first.
+            type: list
+            elements: str
+            required: true
+      append:
+        description: Directories to put after the user's own, in the order of search.
+        type: list
+        elements: dict
+        default: []
+        suboptions:
+          name:
+            description: The variable.
+            type: str
+            required: true
+          values:
+            description: The directories, the last to be searched last.
+            type: list
+            elements: str
+            required: true
+      setenv:
+        description: Variables to set. A value of the user's comes back on unload.
+        type: dict
+        default: {}
+      unsetenv:
+        description: Variables that are unset while the module is loaded. They come back on unload.
+        type: list
+        elements: str
+        default: []
+      aliases:
+        description: Shell aliases by name.
+        type: dict
+        default: {}
+      functions:
+        description:
+          - Shell functions by name, each a mapping of C(sh), the body for bash, zsh and their kin, and optionally
+            C(csh), the alias that stands for it in csh. Environment Modules before 4.2 has no functions and leaves them
+            out.
+        type: dict
+        default: {}
+      message:
+        description: What users are told when they load the module.
+        type: str
+        default: ""
+seealso:
+  - module: hpcml.torchstack.modulefile_verify
+  - module: hpcml.torchstack.modulefile_publish
+"""
+
+EXAMPLES = r"""
+- name: Stage the modulefiles
+  hpcml.torchstack.modulefile:
+    root: /soft/torchstack
+    release: "2026-11-20"
+    description:
+      name: torchstack
+      version: "2026-11-20"
+      prefix: /soft/torchstack/2026-11-20
+      help: PyTorch 2.6.0 with NCCL and Horovod.
+      family: python
+      prepend:
+        - name: PATH
+          values: [/soft/torchstack/2026-11-20/base/bin]
+      setenv:
+        PYTHONUSERBASE: "${HOME}/.local/torchstack/polaris/2026-11-20"
+      unsetenv: [PYTHONSTARTUP]
+"""
+
+RETURN = r"""
+files:
+  description: The staged files, by what they are.
+  returned: success
+  type: dict
+  sample:
+    lmod: /soft/torchstack/.torchstack/2026-11-20/modulefiles/lmod/torchstack/2026-11-20.lua
+    tcl: /soft/torchstack/.torchstack/2026-11-20/modulefiles/tcl/torchstack/2026-11-20
+    description: /soft/torchstack/.torchstack/2026-11-20/modulefiles/description.json
+written:
+  description: The files that changed, or would change in check mode.
+  returned: success
+  type: list
+  elements: str
+  sample: [/soft/torchstack/.torchstack/2026-11-20/modulefiles/tcl/torchstack/2026-11-20]
+faults:
+  description: What is wrong with the description, one sentence each.
+  returned: when the description is refused
+  type: list
+  elements: str
+  sample: ["LDFLAGS in a modulefile leaks into every build of a user; set it in the step that needs it."]
+failed_step:
+  description: What failed - C(check the description), C(read) or C(write).
+  returned: failure
+  type: str
+  sample: check the description
+"""
+
+import json
+import os
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.hpcml.torchstack.plugins.module_utils.errors import StackError
+from ansible_collections.hpcml.torchstack.plugins.module_utils.files import write_atomic
+from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefile_description import faults, normalised
+from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefile_layout import (
+    DESCRIPTION,
+    make_directory,
+    read_bytes,
+    relative_path,
+    render,
+    stage_directory,
+)
+
+
+def run(module: AnsibleModule) -> dict:
+    """Check the description, render it, and write what differs."""
+    description = normalised(module.params["description"])
+    found = faults(description)
+    if found:
+        raise StackError(
+            "The description of %s/%s is refused: %s" % (description["name"], description["version"], " ".join(found)),
+            "check the description", "Change modulefile_description.", faults=found,
+        )
+    stage = stage_directory(module.params["root"], module.params["release"])
+    rendered = render(description, module.params["release"])
+    paths = {
+        syntax: os.path.join(stage, relative_path(syntax, description["name"], description["version"]))
+        for syntax in rendered
+    }
+    paths["description"] = os.path.join(stage, DESCRIPTION)
+    texts = {**rendered, "description": json.dumps(description, indent=2, sort_keys=True) + "\n"}
+    written, diff = [], []
+    for key, path in paths.items():
+        before, after = read_bytes(path), texts[key].encode("utf-8")
+        if before != after:
+            written.append(path)
+            diff.append({
+                "before_header": path, "before": (before or b"").decode("utf-8", "replace"),
+                "after_header": path, "after": texts[key],
+            })
+            if not module.check_mode:
+                write(path, after)
+    return {"changed": bool(written), "files": paths, "written": written, "diff": diff}
+
+
+def write(path: str, content: bytes) -> None:
+    """Write one file, its directory included."""
+    try:
+        make_directory(os.path.dirname(path))
+        write_atomic(path, content, 0o644)
+    except OSError as error:
+        raise StackError(
+            "Cannot write %s: %s." % (path, error.strerror), "write", "Run as the account that owns the root.", path
+        ) from error
+
+
+def main() -> None:
+    """Entry point."""
+    text = {"type": "str", "default": ""}
+    texts = {"type": "list", "elements": "str", "default": []}
+    mapping = {"type": "dict", "default": {}}
+    required = {"type": "str", "required": True}
+    entry = {"name": required, "values": {"type": "list", "elements": "str", "required": True}}
+    entries = {"type": "list", "elements": "dict", "default": [], "options": entry}
+    module = AnsibleModule(
+        argument_spec={
+            "root": {"type": "path", "required": True},
+            "release": required,
+            "description": {
+                "type": "dict",
+                "required": True,
+                "options": {
+                    "name": required, "version": required, "prefix": required, "external": texts, "help": text,
+                    "whatis": mapping, "category": text, "keywords": texts, "conflicts": texts, "family": text,
+                    "depends_on": texts, "prepend": entries, "append": entries, "setenv": mapping, "unsetenv": texts,
+                    "aliases": mapping, "functions": mapping, "message": text,
+                },
+            },
+        },
+        supports_check_mode=True,
+    )
+    try:
+        module.exit_json(**run(module))
+    except StackError as error:
+        module.fail_json(**error.as_result())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,210 @@
+#!/usr/bin/python
+# Copyright (c) the hpcml.torchstack contributors
+# SPDX-License-Identifier: Apache-2.0
+"""The modulefiles of a release, really loaded and unloaded, in real shells."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: modulefile_verify
+version_added: 0.1.0
+short_description: Really load and unload the modulefiles of a release
+description:
+  - Loads and unloads the modulefiles that M(hpcml.torchstack.modulefile) staged, with each module system and in each
+    shell that this machine has, once in a clean environment and once in one where the user already has a value of
+    everything that the module changes. What the description declares must arrive, and after unload the environment, the
+    aliases and the functions must be the same as before.
+  - The variables in which a module system keeps its own accounts do not count - C(LOADEDMODULES), C(_LMFILES_*),
+    C(MODULESHOME), C(LMOD_*), C(__LMOD_*), C(_ModuleTable*), C(MODULES_*), C(__MODULES_*) and C(*_modshare). Neither do
+    the shell's own C(_), C(SHLVL), C(PWD) and C(OLDPWD).
+  - The sessions run with a scratch directory as C(HOME) and without any start-up file.
+  - What could not be checked, because there is no such module system or shell, is said in RV(not_checked) and in the
+    record C(<root>/.torchstack/<release>/modulefile.json); it is not an error.
+author:
+  - The hpcml.torchstack contributors (@hpcml)
+attributes:
+  check_mode:
+    support: full
+    description:
+      - Says whether sessions would be run, and runs none. RV(planned_after) is V(modulefile) where the modulefiles are
+        not there yet.
+  diff_mode:
+    support: none
+    description: It writes nothing but its record.
+  idempotent:
+    support: full
+    description:
+      - Nothing is run where the record says that the same bytes passed with the same versions of the same module
+        systems in the same shells.
+options:
+  root:
+    description: The directory that holds the releases.
+    type: path
+    required: true
+  release:
+    description: The release's name.
+    type: str
+    required: true
+  where:
+    description:
+      - V(staged) verifies the staged files and writes the record.
+      - V(published) verifies what users see, always, and writes nothing. The system may have changed under a release.
+    type: str
+    choices: [staged, published]
+    default: staged
+  module_path:
+    description: Directories with the modules that this one depends on.
+    type: list
+    elements: path
+    default: []
+  shells:
+    description: The shells to try; one that is not installed is reported as not checked.
+    type: list
+    elements: str
+    choices: [bash, zsh, tcsh]
+    default: [bash, zsh, tcsh]
+  lmod_command:
+    description: Path of C(lmod), or V(none) to leave it out. Looked for when empty.
+    type: str
+    default: ""
+  modulecmd_command:
+    description: Path of C(modulecmd.tcl) of Environment Modules, or V(none) to leave it out. Looked for when empty.
+    type: str
+    default: ""
+seealso:
+  - module: hpcml.torchstack.modulefile
+  - module: hpcml.torchstack.modulefile_publish
+"""
+
+EXAMPLES = r"""
+- name: Load and unload the staged modulefiles
+  hpcml.torchstack.modulefile_verify:
+    root: /soft/torchstack
+    release: "2026-11-20"
+
+- name: See whether the published release still loads on today's system
+  hpcml.torchstack.modulefile_verify:
+    root: /soft/torchstack
+    release: "2026-11-20"
+    where: published
+"""
+
+RETURN = r"""
+checked:
+  description: The sessions, each with its outcome; from the record where nothing was run.
+  returned: success, and failure of a session
+  type: list
+  elements: dict
+  sample:
+    - {syntax: lmod, system: Lmod, version: 8.7.60, command: /usr/share/lmod/lmod/libexec/lmod, shell: bash,
+       state: clean, passed: true, problems: []}
+not_checked:
+  description: What this machine has no means to check.
+  returned: success, and failure of a session
+  type: list
+  elements: dict
+  sample:
+    - {syntax: tcl, why: Environment Modules was not found on this machine.}
+record:
+  description: Path of the record.
+  returned: success
+  type: str
+  sample: /soft/torchstack/.torchstack/2026-11-20/modulefile.json
+planned_after:
+  description: The role that writes what is not there yet.
+  returned: in check mode, when the modulefiles do not exist
+  type: str
+  sample: modulefile
+failed_step:
+  description: What failed - C(read), C(find the module system), C(load and unload the modulefile) or C(write).
+  returned: failure
+  type: str
+  sample: load and unload the modulefile
+"""
+
+import os
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.hpcml.torchstack.plugins.module_utils.errors import StackError
+from ansible_collections.hpcml.torchstack.plugins.module_utils.files import read_json, write_json
+from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefile_layout import RECORD, stage_directory
+from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefile_verification import (
+    carry_out,
+    find_commands,
+    is_done,
+    make_plan,
+    read_description,
+    verdict,
+)
+
+
+def run(module: AnsibleModule) -> dict:
+    """Plan the sessions, run them unless the record has them, and write the record."""
+    params = module.params
+    stage = stage_directory(params["root"], params["release"])
+    staged = params["where"] == "staged"
+    top = stage if staged else params["root"]
+    description = read_description(stage)
+    commands = {"lmod": params["lmod_command"], "tcl": params["modulecmd_command"]}
+    plan = make_plan(
+        top, description, find_commands(commands, os.environ), params["shells"], params["module_path"])
+    path = os.path.join(stage, RECORD)
+    record = read_record(path) if staged else None
+    if isinstance(record, dict) and is_done(plan, record):
+        return result(record, path, False)
+    if module.check_mode:
+        planned = [check.as_dict() for check in plan.checks]
+        return result({"checked": planned, "not_checked": plan.not_checked}, path, staged)
+    record = carry_out(plan, top, description, params["module_path"], os.environ, module.tmpdir)
+    if staged:
+        try:
+            write_json(path, record)
+        except OSError as error:
+            raise StackError(
+                "Cannot write %s: %s." % (path, error.strerror), "write", "Run as the account that owns the root.", path
+            ) from error
+    failure = verdict(record)
+    if failure:
+        raise failure
+    return result(record, path, staged)
+
+
+def result(record: dict, path: str, changed: bool) -> dict:
+    """What the module returns."""
+    return {"changed": changed, "checked": record["checked"], "not_checked": record["not_checked"], "record": path}
+
+
+def read_record(path: str) -> object:
+    """The record of the last verification; None where it is missing or damaged, so that it is made anew."""
+    try:
+        return read_json(path)
+    except (OSError, ValueError):
+        return None
+
+
+def main() -> None:
+    """Entry point."""
+    shells = ["bash", "zsh", "tcsh"]
+    module = AnsibleModule(
+        argument_spec={
+            "root": {"type": "path", "required": True},
+            "release": {"type": "str", "required": True},
+            "where": {"type": "str", "choices": ["staged", "published"], "default": "staged"},
+            "module_path": {"type": "list", "elements": "path", "default": []},
+            "shells": {"type": "list", "elements": "str", "choices": shells, "default": shells},
+            "lmod_command": {"type": "str", "default": ""},
+            "modulecmd_command": {"type": "str", "default": ""},
+        },
+        supports_check_mode=True,
+    )
+    try:
+        module.exit_json(**run(module))
+    except StackError as error:
+        planned_after = error.details.get("planned_after")
+        if module.check_mode and planned_after:
+            module.exit_json(changed=True, planned_after=planned_after, checked=[], not_checked=[])
+        module.fail_json(**error.as_result())
+
+
+if __name__ == "__main__":
+    main()

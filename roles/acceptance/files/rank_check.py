@@ -1,0 +1,710 @@
+# Copyright (c) the hpcml.torchstack contributors
+# SPDX-License-Identifier: Apache-2.0
+"""What one rank of the acceptance does: ``rank_check.py QUESTION.json``, started by the site's launcher.
+
+The answer goes to standard output in frames (see :func:`frames`), because that is the one channel that every launcher
+carries from every node. Python 3.8 or later; needs nothing but the standard library and what it checks.
+
+Exit status: 0 when all checks of this rank passed or could not run, 1 otherwise.
+"""
+
+from __future__ import annotations
+
+import array
+import base64
+import contextlib
+import ctypes
+import datetime
+import faulthandler
+import importlib
+import json
+import os
+import re
+import signal
+import socket
+import sys
+import time
+import traceback
+import uuid
+import zlib
+
+COUNTS = (1, 4099, 1048583)
+"""Elements of the tensors: one, and two primes, so that no number of ranks divides them evenly."""
+
+TOLERANCE = {"float16": 2.0**-8, "bfloat16": 2.0**-5, "float32": 1e-6, "float64": 1e-12}
+"""Relative error that an average may have; sums are whole numbers and have none."""
+
+WHOLE = {"float16": 2048, "bfloat16": 256}
+"""Whole numbers up to here are exact in the short types (IEEE 754 binary16: 11 bits; bfloat16: 8 bits)."""
+
+LIBRARY = re.compile(r"(libmpi[a-z0-9_]*|libtorch[a-z_]*|libnccl[a-z_-]*|librccl[a-z_-]*|libstdc\+\+)\.so")
+"""Libraries of which all ranks must map the same file."""
+
+NEEDS = {
+    "horovod_allreduce": ("torch", "horovod.torch"),
+    "horovod_broadcast": ("torch", "horovod.torch"),
+    "torch_gloo_allreduce": ("torch",),
+    "torch_nccl_allreduce": ("torch",),
+    "torch_mpi_allreduce": ("torch",),
+    "cuda_graph_replay": ("torch",),
+    "mpi4py_allreduce": ("mpi4py.MPI",),
+}
+"""The Python modules that a check imports."""
+
+FRAME_BYTES = 300
+
+
+class Unusable(Exception):
+    """A check cannot run here; the text says why."""
+
+
+class Wrong(Exception):
+    """A check ran and its result is wrong; ``problems`` has one sentence each."""
+
+    def __init__(self, problems):
+        super().__init__("; ".join(problems))
+        self.problems = problems
+
+
+# --- where this rank is ----------------------------------------------------------------------------------------------
+
+
+def _number(environment, *names):
+    """The first of the variables that is set, as a whole number; None where none is.
+
+    Raises:
+        ValueError: it is set to something else.
+    """
+    for name in names:
+        text = environment.get(name, "")
+        if text:
+            if not text.isdigit():
+                raise ValueError("%s is %r, not a number" % (name, text))
+            return int(text)
+    return None
+
+
+def placement(environment):
+    """Turn a launcher's variables into rank, size, local rank and local size.
+
+    The innermost launcher counts: torchrun marks its workers, and what mpirun or Hydra set is newer than the SLURM_
+    variables of the batch script that they were started from. srun gives the ranks of a step their local rank only in
+    SLURM_LOCALID, whatever MPI start-up it uses.
+
+    Args:
+        environment: the variables of one rank.
+
+    Returns:
+        A dict with ``source`` (torchrun, openmpi, pmi, slurm, none), ``rank``, ``size``, ``local_rank`` and
+        ``local_size`` (None where the launcher does not tell).
+
+    Raises:
+        ValueError: a variable is no number, or the numbers contradict each other.
+    """
+
+    def number(*names):
+        return _number(environment, *names)
+
+    slurm_rank = number("SLURM_PROCID")
+    if environment.get("TORCHELASTIC_RUN_ID") and number("RANK") is not None:
+        source, rank, size = "torchrun", number("RANK"), number("WORLD_SIZE")
+        local_rank, local_size = number("LOCAL_RANK"), number("LOCAL_WORLD_SIZE")
+    elif number("OMPI_COMM_WORLD_RANK") is not None:
+        source, rank, size = "openmpi", number("OMPI_COMM_WORLD_RANK"), number("OMPI_COMM_WORLD_SIZE")
+        local_rank, local_size = number("OMPI_COMM_WORLD_LOCAL_RANK"), number("OMPI_COMM_WORLD_LOCAL_SIZE")
+    elif number("PMI_RANK", "PALS_RANKID") is not None:
+        source, rank, size = "pmi", number("PMI_RANK", "PALS_RANKID"), number("PMI_SIZE")
+        local_rank = number("PMI_LOCAL_RANK", "PALS_LOCAL_RANKID", "MPI_LOCALRANKID")
+        local_size = number("PMI_LOCAL_SIZE", "PALS_LOCAL_SIZE", "MPI_LOCALNRANKS")
+        if slurm_rank == rank:
+            local_rank = number("SLURM_LOCALID") if local_rank is None else local_rank
+            size = number("SLURM_STEP_NUM_TASKS", "SLURM_NTASKS") if size is None else size
+    elif slurm_rank is not None:
+        source, rank = "slurm", slurm_rank
+        size = number("SLURM_STEP_NUM_TASKS", "SLURM_NTASKS", "SLURM_NPROCS")
+        local_rank, local_size = number("SLURM_LOCALID"), None
+    elif number("RANK") is not None and number("WORLD_SIZE") is not None:
+        source, rank, size = "torchrun", number("RANK"), number("WORLD_SIZE")
+        local_rank, local_size = number("LOCAL_RANK"), number("LOCAL_WORLD_SIZE")
+    else:
+        source, rank, size, local_rank, local_size = "none", 0, 1, 0, 1
+    if size is None:
+        raise ValueError("the launcher (%s) tells this rank its number, %d, but not how many there are" % (source, rank))
+    if rank >= size:
+        raise ValueError("the launcher (%s) says rank %d of %d" % (source, rank, size))
+    if local_rank is None:
+        raise ValueError("the launcher (%s) does not tell rank %d its number on its node" % (source, rank))
+    return {"source": source, "rank": rank, "size": size, "local_rank": local_rank, "local_size": local_size}
+
+
+def ranges(numbers):
+    """``[0, 1, 2, 5]`` as ``0-2,5``."""
+    groups = []
+    for number in sorted(numbers):
+        if groups and number == groups[-1][1] + 1:
+            groups[-1][1] = number
+        else:
+            groups.append([number, number])
+    return ",".join("%d" % low if low == high else "%d-%d" % (low, high) for low, high in groups)
+
+
+def expand(text):
+    """``0-2,5`` as a set of numbers."""
+    numbers = set()
+    for part in text.strip().split(","):
+        low, _, high = part.partition("-")
+        if low:
+            numbers.update(range(int(low), int(high or low) + 1))
+    return numbers
+
+
+def cpu_device(nodes="/sys/devices/system/node"):
+    """The CPU cores and memory nodes that this rank may run on."""
+    allowed = os.sched_getaffinity(0)
+    near = []
+    with contextlib.suppress(OSError):
+        for name in os.listdir(nodes):
+            if re.fullmatch(r"node\d+", name):
+                with open(os.path.join(nodes, name, "cpulist")) as stream:
+                    if allowed & expand(stream.read()):
+                        near.append(int(name[4:]))
+    return {"kind": "cpu", "cpus": ranges(allowed), "numa": ranges(near)}
+
+
+def gpu_device(torch, local_rank):
+    """Choose this rank's GPU and say which one it is; None where PyTorch sees none."""
+    if not torch.cuda.is_available():
+        return None
+    visible = torch.cuda.device_count()
+    index = local_rank % visible
+    torch.cuda.set_device(index)
+    properties = torch.cuda.get_device_properties(index)
+    identity = str(getattr(properties, "uuid", "") or "")
+    bus = ""
+    if hasattr(properties, "pci_bus_id"):
+        bus = "%04x:%02x:%02x" % (properties.pci_domain_id, properties.pci_bus_id, properties.pci_device_id)
+    # Older PyTorch tells neither; the driver itself knows, and obeys CUDA_VISIBLE_DEVICES as PyTorch does.
+    with contextlib.suppress(OSError, AttributeError):
+        if not (identity and bus):
+            driver = ctypes.CDLL("libcuda.so.1")
+            handle, raw, text = ctypes.c_int(), (ctypes.c_ubyte * 16)(), ctypes.create_string_buffer(64)
+            if driver.cuInit(0) == 0 and driver.cuDeviceGet(ctypes.byref(handle), index) == 0:
+                if not identity and driver.cuDeviceGetUuid(raw, handle) == 0:
+                    identity = str(uuid.UUID(bytes=bytes(raw)))
+                if not bus and driver.cuDeviceGetPCIBusId(text, 64, handle) == 0:
+                    bus = text.value.decode("ascii").lower().partition(".")[0]
+    return {
+        "kind": "gpu", "index": index, "visible": visible, "name": properties.name, "uuid": identity, "bus": bus,
+    }
+
+
+# --- what this rank runs ---------------------------------------------------------------------------------------------
+
+
+def libraries(maps="/proc/self/maps"):
+    """The library files that this process has mapped: stem of the name -> list of [path, size in bytes]."""
+    paths = set()
+    with open(maps, errors="surrogateescape") as stream:
+        for line in stream:
+            fields = line.rstrip("\n").split(None, 5)
+            if len(fields) == 6 and LIBRARY.match(os.path.basename(fields[5])):
+                paths.add(fields[5])
+    found = {}
+    for path in sorted(paths):
+        stem = LIBRARY.match(os.path.basename(path)).group(1)
+        try:
+            size = os.stat(path).st_size
+        except OSError:
+            size = -1
+        found.setdefault(stem, []).append([path, size])
+    return found
+
+
+def mpi_version(mapped):
+    """What the mapped MPI library calls itself, its first line; empty where there is none or it does not tell."""
+    for path, _size in mapped.get("libmpi", []):
+        with contextlib.suppress(OSError, AttributeError):
+            text, length = ctypes.create_string_buffer(8192), ctypes.c_int()
+            if ctypes.CDLL(path).MPI_Get_library_version(text, ctypes.byref(length)) == 0:
+                return " ".join(text.value.decode("utf-8", "replace").split("\n")[0].split())
+    return ""
+
+
+# --- values ----------------------------------------------------------------------------------------------------------
+
+
+def pattern(torch, count, rank, size, dtype, device):
+    """What ``rank`` contributes: small whole numbers that depend on the position, and at every ``size``-th on the rank."""
+    position = torch.arange(count, device=device)
+    own = (position % size == rank).to(torch.int64) * 3 * (rank + 1)
+    return (position % 5 + 1 + own).to(dtype)
+
+
+def total(torch, count, size, device):
+    """The sum of what all ranks contribute, in float64: one missing, doubled or shifted contribution shows."""
+    position = torch.arange(count, device=device)
+    return ((position % 5 + 1) * size + 3 * (position % size + 1)).to(torch.float64)
+
+
+def difference(torch, got, expected, tolerance=0.0):
+    """Where ``got`` is first wrong, as the end of a sentence; None where it is right."""
+    got = got.to(torch.float64)
+    wrong = ~((got - expected).abs() <= expected.abs() * tolerance)
+    indices = wrong.nonzero()
+    if len(indices) == 0:
+        return None
+    first = int(indices[0])
+    return "index %d: got %s, expected %s (%d of %d values are wrong)" % (
+        first, got[first].item(), expected[first].item(), len(indices), got.numel()
+    )
+
+
+def exact(name, size):
+    """Whether sums over ``size`` ranks stay whole in this type: the largest is 8 times the number of ranks."""
+    return 8 * size <= WHOLE.get(name, 1 << 24)
+
+
+class Rank:
+    """This rank: who it is, what it has imported, and what it found out."""
+
+    def __init__(self, question):
+        self.question = question
+        self.key = uuid.uuid4().hex[:12]
+        self.modules = {}
+        self.exchange = None
+        self.store = None
+        self.rounds = 0
+        self.gpu = False
+        self.report = {
+            "host": socket.gethostname(), "pid": os.getpid(), "uid": os.getuid(), "executable": sys.executable,
+            "python": ".".join(map(str, sys.version_info[:3])), "prefix": os.path.realpath(question["prefix"]),
+            "versions": {}, "files": {}, "libraries": {}, "sizes": {}, "checks": [], "stage": "",
+        }
+        self.limit = max(2.0, question["deadline"] - time.time())
+
+    # --- telling ---
+
+    def say(self, kind, data):
+        """Print frames; each in one write, so that they stay whole where the launcher does its part."""
+        for frame in frames(kind, self.key, data):
+            os.write(1, frame)
+
+    def stage(self, name):
+        """Say what comes next: of a rank that hangs, this is what remains."""
+        self.report["stage"] = name
+        keys = ("host", "pid", "rank", "stage")
+        self.say("stage", {key: self.report[key] for key in keys if key in self.report})
+
+    def tell(self):
+        """Print the report."""
+        self.report["libraries"] = libraries()
+        self.report["versions"]["mpi"] = mpi_version(self.report["libraries"])
+        self.say("report", self.report)
+
+    def check(self, name, work):
+        """Do one check and keep its result.
+
+        Raises:
+            Exception: what ``work`` raised; the other ranks may wait for this one, so there is no going on.
+        """
+        self.stage(name)
+        entry = {"name": name, "status": "passed", "problems": [], "note": ""}
+        self.report["checks"].append(entry)
+        started = time.monotonic()
+        try:
+            entry["note"] = work() or ""
+        except Unusable as reason:
+            entry.update(status="skipped", note=str(reason))
+        except Wrong as wrong:
+            entry.update(status="failed", problems=wrong.problems)
+        except Exception as error:
+            entry.update(status="failed", problems=["%s: %s" % (type(error).__name__, str(error).strip()[:600])])
+            raise
+        finally:
+            entry["seconds"] = round(time.monotonic() - started, 3)
+
+    # --- coming up ---
+
+    def place(self):
+        """Find out which rank this is."""
+        self.report.update(placement(os.environ))
+
+    def load(self):
+        """Import what the checks need; what only a check that may be left out needs, may be missing."""
+        required = set(self.question["imports"])
+        for name in self.question["checks"]:
+            required.update(NEEDS.get(name, ()))
+        wanted = list(self.question["imports"])
+        for name in [*self.question["checks"], *self.question["where_possible"]]:
+            wanted += NEEDS.get(name, ())
+        for name in dict.fromkeys(wanted):
+            try:
+                module = importlib.import_module(name)
+            except ImportError as error:
+                if name in required:
+                    raise ImportError("%s cannot be imported: %s" % (name, error)) from error
+                continue
+            self.modules[name] = module
+            top = name.partition(".")[0]
+            self.report["files"][name] = os.path.realpath(getattr(module, "__file__", None) or "")
+            self.report["versions"][top] = str(getattr(sys.modules[top], "__version__", ""))
+        torch = self.modules.get("torch")
+        if torch is not None and torch.version.cuda:
+            self.report["versions"]["cuda"] = torch.version.cuda
+            with contextlib.suppress(Exception):
+                self.report["versions"]["nccl"] = ".".join(map(str, torch.cuda.nccl.version()))
+
+    def connect(self):
+        """Start the parallel libraries and find a way to hand small things around."""
+        torch = self.modules.get("torch")
+        self.report["device"] = cpu_device()
+        if torch is not None:
+            self.report["device"].update(gpu_device(torch, self.report["local_rank"]) or {})
+        if "mpi4py.MPI" in self.modules:
+            world = self.modules["mpi4py.MPI"].COMM_WORLD
+            self.report["sizes"]["mpi4py"] = [world.Get_rank(), world.Get_size()]
+            self.exchange = world.allgather
+        if "horovod.torch" in self.modules:
+            horovod = self.modules["horovod.torch"]
+            horovod.init()
+            self.report["sizes"]["horovod"] = [horovod.rank(), horovod.size()]
+            self.exchange = self.exchange or horovod.allgather_object
+        own = [self.report["rank"], self.report["size"]]
+        for library, seen in self.report["sizes"].items():
+            if seen != own:
+                raise Wrong(["%s sees rank %d of %d where the launcher started rank %d of %d" % (library, *seen, *own)])
+        if self.exchange is None and torch is not None and self.report["source"] == "torchrun":
+            self.store = torch.distributed.TCPStore(
+                os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), is_master=False, timeout=self.patience()
+            )
+            self.exchange = self.gather_through_store
+        if self.exchange is None:
+            raise Wrong([
+                "nothing here can hand a port from rank 0 to the others: none of the checks uses Horovod or mpi4py, "
+                "and the launcher is not torchrun"
+            ])
+
+    def patience(self):
+        """How long to wait for the others, as a duration."""
+        return datetime.timedelta(seconds=self.limit)
+
+    def gather_through_store(self, thing):
+        """What every rank has given, by way of torchrun's own store."""
+        self.rounds += 1
+        keys = ["acceptance/%d/%d" % (self.rounds, rank) for rank in range(self.report["size"])]
+        self.store.set(keys[self.report["rank"]], json.dumps(thing))
+        return [json.loads(self.store.get(key).decode("utf-8")) for key in keys]
+
+    def meet(self):
+        """Tell each other where one is; GPUs are used only where every rank has one of its own."""
+        everyone = self.exchange({key: self.report[key] for key in ("host", "rank", "device")})
+        with_gpu = [other for other in everyone if other["device"]["kind"] == "gpu"]
+        if with_gpu and len(with_gpu) < len(everyone):
+            lacking = next(other for other in everyone if other["device"]["kind"] != "gpu")
+            raise Wrong(["rank %d on %s has no GPU, others have" % (lacking["rank"], lacking["host"])])
+        owners = {}
+        for other in with_gpu:
+            device = other["device"]
+            place = device["bus"] or "index %d" % device["index"]
+            owners.setdefault(device["uuid"] or "%s %s" % (other["host"], place), []).append(other["rank"])
+        shared = [(identity, ranks) for identity, ranks in sorted(owners.items()) if len(ranks) > 1]
+        self.gpu = bool(with_gpu) and not shared
+        if shared:
+            raise Wrong([
+                "ranks %s use the same GPU %s" % (" and ".join(map(str, ranks)), identity)
+                for identity, ranks in shared
+            ])
+
+    # --- the checks ---
+
+    def devices(self):
+        """The devices on which tensors are checked."""
+        return ["cpu", "cuda"] if self.gpu else ["cpu"]
+
+    def judge(self, problems, what, got, expected, tolerance=0.0):
+        """Add a sentence to ``problems`` if values are wrong."""
+        wrong = difference(self.modules["torch"], got, expected, tolerance)
+        if wrong:
+            problems.append("%s: %s" % (what, wrong))
+
+    def reduce_values(self, types, devices, reduce):
+        """Sums, and averages where ``reduce`` has them, over all types, sizes and devices.
+
+        Args:
+            types: names of PyTorch types.
+            devices: ``cpu``, ``cuda``.
+            reduce: function of a tensor and ``sum`` or ``average`` that returns the reduced tensor, or None where it
+                has no such operation.
+        """
+        torch, rank, size = self.modules["torch"], self.report["rank"], self.report["size"]
+        types = [name for name in types if exact(name, size)]
+        problems, done = [], 0
+        for device in devices:
+            for name in types:
+                for count in COUNTS:
+                    mine = pattern(torch, count, rank, size, getattr(torch, name), device)
+                    expected = total(torch, count, size, device)
+                    what = "of %d %s on %s" % (count, name, device)
+                    self.judge(problems, "sum " + what, reduce(mine.clone(), "sum"), expected)
+                    done += 1
+                    average = reduce(mine.clone(), "average") if name in TOLERANCE else None
+                    if average is not None:
+                        self.judge(problems, "average " + what, average, expected / size, TOLERANCE[name])
+                        done += 1
+        if problems:
+            raise Wrong(problems)
+        return "%d reductions of %s on %s" % (done, ", ".join(types), " and ".join(devices))
+
+    def broadcast_values(self, broadcast, devices):
+        """A broadcast from the last rank; all others start with what it never has."""
+        torch, rank, size = self.modules["torch"], self.report["rank"], self.report["size"]
+        problems = []
+        for device in devices:
+            for count in COUNTS:
+                expected = pattern(torch, count, size - 1, size, torch.float32, device)
+                given = expected.clone() if rank == size - 1 else torch.full_like(expected, -1.0)
+                what = "broadcast of %d float32 on %s from rank %d" % (count, device, size - 1)
+                self.judge(problems, what, broadcast(given, size - 1), expected.to(torch.float64))
+        if problems:
+            raise Wrong(problems)
+
+    def horovod_allreduce(self):
+        """Horovod's all-reduce: one by one, and many at once, which it fuses."""
+        torch, horovod = self.modules["torch"], self.modules["horovod.torch"]
+        operations = {"sum": horovod.Sum, "average": horovod.Average}
+        types = ("float32", "float64", "float16", "int32", "int64")
+        note = self.reduce_values(types, self.devices(), lambda x, kind: horovod.allreduce(x, op=operations[kind]))
+        rank, size = self.report["rank"], self.report["size"]
+        problems = []
+        for device in self.devices():
+            counts = range(100, 116)
+            handles = [
+                horovod.allreduce_async(
+                    pattern(torch, count, rank, size, torch.float32, device), name="fused.%s.%d" % (device, count),
+                    op=horovod.Sum,
+                )
+                for count in counts
+            ]
+            for count, handle in zip(counts, handles):
+                what = "sum of %d float32 on %s among %d at once" % (count, device, len(counts))
+                self.judge(problems, what, horovod.synchronize(handle), total(torch, count, size, device))
+        if problems:
+            raise Wrong(problems)
+        return note
+
+    def horovod_broadcast(self):
+        """Horovod's broadcast."""
+        self.broadcast_values(self.modules["horovod.torch"].broadcast, self.devices())
+
+    def open_store(self):
+        """A rendezvous store of this job alone: rank 0 takes a free port and hands it out."""
+        torch = self.modules["torch"]
+        if self.store is not None:
+            return self.store
+        offer, host = None, self.report["host"]
+        if self.report["rank"] == 0:
+            self.store = torch.distributed.TCPStore(
+                "127.0.0.1", 0, is_master=True, wait_for_workers=False, timeout=self.patience()
+            )
+            offer = {"port": self.store.port, "host": host, "addresses": addresses(host)}
+        offer = self.exchange(offer)[0]
+        if self.store is None:
+            near = ["127.0.0.1"] if offer["host"] == host else []
+            self.store = torch.distributed.TCPStore(
+                reachable([*near, *offer["addresses"]], offer["port"]), offer["port"], is_master=False,
+                wait_for_workers=False, timeout=self.patience(),
+            )
+        self.report["port"] = offer["port"]
+        return self.store
+
+    def torch_group(self, backend, types, device):
+        """All-reduce and broadcast of torch.distributed over one backend."""
+        distributed = self.modules["torch"].distributed
+        rank, size = self.report["rank"], self.report["size"]
+        if backend == "mpi":
+            distributed.init_process_group(backend)
+        else:
+            store = distributed.PrefixStore("acceptance-" + backend, self.open_store())
+            distributed.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=self.patience())
+        try:
+            seen = [distributed.get_rank(), distributed.get_world_size()]
+            if seen != [rank, size]:
+                raise Wrong(["the %s backend sees rank %d of %d" % (backend, *seen)])
+
+            def reduce(tensor, kind):
+                if kind == "average" and backend != "nccl":
+                    return None
+                operation = distributed.ReduceOp.SUM if kind == "sum" else distributed.ReduceOp.AVG
+                distributed.all_reduce(tensor, op=operation)
+                return tensor
+
+            def broadcast(tensor, root):
+                distributed.broadcast(tensor, src=root)
+                return tensor
+
+            note = self.reduce_values(types, [device], reduce)
+            self.broadcast_values(broadcast, [device])
+            distributed.barrier()
+            return note
+        finally:
+            distributed.destroy_process_group()
+
+    def torch_gloo_allreduce(self):
+        """torch.distributed over gloo."""
+        if not self.modules["torch"].distributed.is_gloo_available():
+            raise Unusable("this PyTorch was built without gloo")
+        return self.torch_group("gloo", ("float32", "float64", "float16", "int32", "int64"), "cpu")
+
+    def torch_nccl_allreduce(self):
+        """torch.distributed over NCCL."""
+        if not self.gpu:
+            raise Unusable("not every rank has a GPU of its own")
+        if not self.modules["torch"].distributed.is_nccl_available():
+            raise Unusable("this PyTorch was built without NCCL")
+        return self.torch_group("nccl", ("float32", "float64", "float16", "bfloat16", "int32", "int64"), "cuda")
+
+    def torch_mpi_allreduce(self):
+        """torch.distributed over MPI."""
+        if not self.modules["torch"].distributed.is_mpi_available():
+            raise Unusable("this PyTorch was built without MPI")
+        return self.torch_group("mpi", ("float32", "float64", "int32", "int64"), "cpu")
+
+    def mpi4py_allreduce(self):
+        """MPI's all-reduce through mpi4py."""
+        if "mpi4py.MPI" not in self.modules:
+            raise Unusable("there is no mpi4py")
+        mpi, rank, size = self.modules["mpi4py.MPI"], self.report["rank"], self.report["size"]
+        problems = []
+        for code, name in (("d", "float64"), ("f", "float32"), ("i", "int32"), ("q", "int64")):
+            for count in COUNTS[:2]:
+                mine = array.array(code, [i % 5 + 1 + 3 * (rank + 1) * (i % size == rank) for i in range(count)])
+                result = array.array(code, bytes(len(mine) * mine.itemsize))
+                mpi.COMM_WORLD.Allreduce(mine, result, op=mpi.SUM)
+                expected = [(i % 5 + 1) * size + 3 * (i % size + 1) for i in range(count)]
+                wrong = [i for i in range(count) if result[i] != expected[i]]
+                if wrong:
+                    problems.append("sum of %d %s: index %d: got %s, expected %s (%d of %d values are wrong)" % (
+                        count, name, wrong[0], result[wrong[0]], expected[wrong[0]], len(wrong), count
+                    ))
+        if problems:
+            raise Wrong(problems)
+
+    def cuda_graph_replay(self):
+        """Capture a CUDA graph and replay it on other values."""
+        if not self.gpu:
+            raise Unusable("not every rank has a GPU of its own")
+        torch = self.modules["torch"]
+        given = torch.ones(COUNTS[1], device="cuda")
+        side = torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            torch.add(given * 2, 1)
+        torch.cuda.current_stream().wait_stream(side)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            result = given * 2 + 1
+        mine = pattern(torch, COUNTS[1], self.report["rank"], self.report["size"], torch.float32, "cuda")
+        given.copy_(mine)
+        graph.replay()
+        torch.cuda.synchronize()
+        problems = []
+        self.judge(problems, "replayed graph", result, mine.to(torch.float64) * 2 + 1)
+        if problems:
+            raise Wrong(problems)
+
+    # --- all of it ---
+
+    def work(self):
+        """Everything, in order."""
+        self.check("placement", self.place)
+        self.check("imports", self.load)
+        self.check("start", self.connect)
+        if self.report["checks"][-1]["status"] == "failed":
+            return
+        self.check("devices", self.meet)
+        for name in [*self.question["checks"], *self.question["where_possible"]]:
+            if name in NEEDS:
+                self.check(name, getattr(self, name))
+        self.stage("end")
+
+    def run(self):
+        """Work, report, and leave.
+
+        Returns:
+            The exit status.
+        """
+        try:
+            self.work()
+        except Exception:
+            traceback.print_exc()
+        self.tell()
+        if self.report["stage"] != "end":
+            # Others may wait for this rank in a collective; leaving without MPI_Finalize makes the launcher end them.
+            os._exit(1)
+        self.exchange(None)
+        # A frame that was broken on the way counts by its second copy.
+        self.say("report", self.report)
+        return 1 if any(entry["status"] == "failed" for entry in self.report["checks"]) else 0
+
+
+def addresses(host):
+    """Names and addresses under which others may reach this host, the likeliest first."""
+    found = [host]
+    for name in (host, socket.getfqdn()):
+        with contextlib.suppress(OSError):
+            found += [entry[4][0] for entry in socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)]
+    return list(dict.fromkeys(found))
+
+
+def reachable(candidates, port):
+    """The first address at which somebody listens.
+
+    Raises:
+        ConnectionError: none of them.
+    """
+    reasons = []
+    for address in candidates:
+        try:
+            socket.create_connection((address, port), timeout=5).close()
+            return address
+        except OSError as error:
+            reasons.append("%s (%s)" % (address, error))
+    raise ConnectionError("rank 0 cannot be reached at port %d: %s" % (port, ", ".join(reasons)))
+
+
+def frames(kind, key, data):
+    """Cut a message into lines that a reader can find and check in the mixed output of all ranks.
+
+    ``@torchstack:<kind>:<key>:<n>/<total>:<crc32>:<base64 of a piece of the deflated JSON>@``
+
+    Args:
+        kind: ``stage`` or ``report``.
+        key: hexadecimal digits that only this process uses.
+        data: plain data.
+    """
+    text = base64.b64encode(zlib.compress(json.dumps(data).encode("utf-8"))).decode("ascii")
+    pieces = [text[start:start + FRAME_BYTES] for start in range(0, len(text), FRAME_BYTES)]
+    for number, piece in enumerate(pieces):
+        frame = "@torchstack:%s:%s:%d/%d:%08x:%s@\n" % (
+            kind, key, number, len(pieces), zlib.crc32(piece.encode("ascii")), piece
+        )
+        yield frame.encode("ascii")
+
+
+def main(arguments):
+    """Read the question, arm the dumps for a hang, and work."""
+    with open(arguments[0], encoding="utf-8") as stream:
+        question = json.load(stream)
+    faulthandler.enable()
+    faulthandler.register(signal.SIGUSR1, all_threads=True, chain=False)
+    rank = Rank(question)
+    faulthandler.dump_traceback_later(rank.limit)
+    # The kernel's own alarm also ends a rank on another node that holds the interpreter lock for ever.
+    signal.alarm(int(rank.limit) + question["patience"])
+    status = rank.run()
+    faulthandler.cancel_dump_traceback_later()
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

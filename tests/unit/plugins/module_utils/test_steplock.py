@@ -1,0 +1,96 @@
+# Copyright (c) the hpcml.torchstack contributors
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+import errno
+import fcntl
+import json
+import os
+
+import pytest
+from ansible_collections.hpcml.torchstack.plugins.module_utils.processes import Here, here, read_process
+from ansible_collections.hpcml.torchstack.plugins.module_utils.steplock import StepLock
+from ansible_collections.hpcml.torchstack.plugins.module_utils.steps import step_files
+
+
+@pytest.fixture(name="files")
+def step_directory(tmp_path):
+    files = step_files(str(tmp_path), "s")
+    os.mkdir(files.directory)
+    return files
+
+
+def write_claim(files, **changes):
+    place = here()
+    record = {
+        "host": place.host, "boot_id": place.boot_id, "pid": os.getpid(),
+        "start_time": read_process(os.getpid()).start_time, "since": "2026-11-20T00:00:00Z",
+    }
+    with open(files.path(".starting"), "w", encoding="utf-8") as stream:
+        json.dump(dict(record, **changes), stream)
+
+
+@pytest.fixture(params=[True, False], ids=["flock", "no-flock"])
+def with_and_without_flock(request, monkeypatch):
+    if not request.param:
+
+        def refuse(*arguments):
+            raise OSError(errno.ENOSYS, "Function not implemented")
+
+        monkeypatch.setattr(fcntl, "flock", refuse)
+
+
+@pytest.mark.usefixtures("with_and_without_flock")
+def test_one_starter_at_a_time(files):
+    first, second = StepLock(files, here()), StepLock(files, here())
+    assert first.acquire()
+    assert not second.acquire()
+    first.withdraw()
+    assert second.acquire()
+    second.withdraw()
+    assert os.listdir(files.directory) == [".lock"]
+
+
+def test_whoever_inherits_the_descriptor_keeps_the_lock(files):
+    starter = StepLock(files, here())
+    assert starter.acquire()
+    inherited = os.dup(starter.descriptor)
+    starter.withdraw()
+    late = StepLock(files, here())
+    assert not late.acquire()
+    os.close(inherited)
+    assert late.acquire()
+    late.withdraw()
+
+
+@pytest.mark.usefixtures("with_and_without_flock")
+@pytest.mark.parametrize("change", [{"start_time": 1}, {"boot_id": "older"}, {"pid": 2**22 + 1}], ids=str)
+def test_the_claim_of_a_dead_starter_of_this_host_is_taken_over(files, change):
+    write_claim(files, **change)
+    lock = StepLock(files, here())
+    assert lock.acquire()
+    lock.withdraw()
+
+
+def test_a_starter_of_another_host_is_never_declared_dead(files):
+    write_claim(files, host="login02", boot_id="other", pid=1, start_time=1)
+    lock = StepLock(files, here())
+    assert not lock.acquire()
+    error = lock.refusal()
+    assert "login02" in error.message
+    assert files.path(".starting") in error.remedy
+    assert os.path.exists(files.path(".starting"))
+
+
+def test_two_hosts_without_a_common_flock_start_one_job(files, monkeypatch):
+    monkeypatch.setattr(fcntl, "flock", lambda *arguments: None)
+    first, second = StepLock(files, Here("login01", "a")), StepLock(files, Here("login02", "b"))
+    assert first.acquire()
+    assert not second.acquire()
+    first.withdraw()
+    assert second.acquire()
+    second.withdraw()
+
+
+def test_a_lock_without_a_claim_is_explained(files):
+    assert "fuser" in StepLock(files, here()).refusal().remedy
