@@ -16,6 +16,7 @@ import contextlib
 import ctypes
 import datetime
 import faulthandler
+import functools
 import importlib
 import json
 import os
@@ -368,7 +369,9 @@ class Rank:
             horovod = self.modules["horovod.torch"]
             horovod.init()
             self.report["sizes"]["horovod"] = [horovod.rank(), horovod.size()]
-            self.exchange = self.exchange or horovod.allgather_object
+            # Without a name Horovod names it after the type of the thing, which differs between the ranks.
+            by_name = functools.partial(horovod.allgather_object, name="acceptance")
+            self.exchange = self.exchange or by_name
         own = [self.report["rank"], self.report["size"]]
         for library, seen in self.report["sizes"].items():
             if seen != own:

@@ -1,0 +1,70 @@
+# Copyright (c) the hpcml.torchstack contributors
+# SPDX-License-Identifier: Apache-2.0
+"""The records of a release on disk."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+from ansible_collections.hpcml.torchstack.plugins.module_utils import release_records
+from ansible_collections.hpcml.torchstack.plugins.module_utils.errors import StackError
+from ansible_collections.hpcml.torchstack.plugins.module_utils.release_records import ReleaseFiles
+
+
+@pytest.fixture()
+def files(tmp_path):
+    return ReleaseFiles(str(tmp_path), "2026-11-20")
+
+
+def test_a_root_without_the_release_has_no_records(files):
+    assert release_records.read(files) == {"content": None, "frozen": None}
+
+
+def test_an_opened_release_has_its_directories_and_its_text(files):
+    missing = release_records.planned_directories(files)
+    release_records.open_release(files, "release: x\n", missing)
+    assert release_records.planned_directories(files) == []
+    assert release_records.read(files)["content"] == "release: x\n"
+
+
+def test_a_freeze_is_read_back(files):
+    os.makedirs(files.afterwards)
+    release_records.record_freeze(files, {"digest": "d"})
+    assert release_records.read(files)["frozen"] == {"digest": "d"}
+
+
+def test_a_broken_record_is_refused_and_named(files):
+    os.makedirs(files.afterwards)
+    with open(files.frozen, "w") as stream:
+        stream.write("{")
+    with pytest.raises(StackError) as caught:
+        release_records.read(files)
+    assert caught.value.path == files.frozen
+    assert caught.value.remedy
+
+
+def test_a_file_where_the_release_should_be_stops_the_opening(files):
+    with open(files.prefix, "w") as stream:
+        stream.write("")
+    with pytest.raises(StackError) as caught:
+        release_records.open_release(files, "x", release_records.planned_directories(files))
+    assert caught.value.failed_step == "open"
+
+
+def test_records_of_steps_and_roles_are_collected_and_broken_ones_left_out(files):
+    release_records.open_release(files, "x", release_records.planned_directories(files))
+    for path, text in {
+        "%s/.torchstack/steps/horovod/stamp.json" % files.prefix: '{"seconds": 3}',
+        "%s/.torchstack/pytorch.json" % files.prefix: '{"version": "2"}',
+        "%s/acceptance.json" % files.afterwards: '{"passed": true}',
+        "%s/broken.json" % files.afterwards: "{",
+    }.items():
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with open(path, "w") as stream:
+            stream.write(text)
+    assert release_records.collect(files) == {
+        "steps": {"horovod": {"seconds": 3}},
+        "build": {"pytorch": {"version": "2"}},
+        "afterwards": {"acceptance": {"passed": True}},
+    }
