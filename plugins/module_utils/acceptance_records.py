@@ -27,8 +27,10 @@ class Files(NamedTuple):
         """The files of ``release`` below ``root``.
 
         Raises:
-            StackError: the name of the release leads out of the root.
+            StackError: the root is no absolute path, or the name of the release leads out of it.
         """
+        if not os.path.isabs(root):
+            raise StackError("The root is %r, not an absolute path." % root, "root", "Set acceptance_root.")
         if not release or "/" in release or release.startswith("."):
             raise StackError(
                 "%r is not the name of a release." % release, "release", "Give the directory's name below the root."

@@ -92,11 +92,14 @@ class Job:
                 return "abandoned"
 
     def dump_stacks(self) -> None:
-        """Have the ranks print their stacks: those that listen to SIGUSR1, directly or through the launcher."""
-        for process in self.members():
-            if catches(process.pid, signal.SIGUSR1):
-                with contextlib.suppress(OSError):
-                    os.kill(process.pid, signal.SIGUSR1)
+        """Have the ranks print their stacks.
+
+        A launcher that listens to SIGUSR1 passes it on, to other nodes as well; else the ranks of this machine get it.
+        """
+        listening = [process.pid for process in self.members() if catches(process.pid, signal.SIGUSR1)]
+        for pid in [self.child] if self.child in listening else listening:
+            with contextlib.suppress(OSError):
+                os.kill(pid, signal.SIGUSR1)
         time.sleep(DUMP_SECONDS)
 
     def stop(self) -> None:

@@ -234,17 +234,27 @@ def mpi_version(mapped):
 # --- values ----------------------------------------------------------------------------------------------------------
 
 
+def contribution(position, rank, size):
+    """What ``rank`` puts at ``position``: a small number that depends on the position, more at every ``size``-th.
+
+    Position and result are whole numbers, or tensors of them.
+    """
+    return position % 5 + 1 + 3 * (rank + 1) * (position % size == rank)
+
+
+def contributions(position, size):
+    """The sum of what all ranks put at ``position``: one missing, doubled or shifted contribution shows in it."""
+    return (position % 5 + 1) * size + 3 * (position % size + 1)
+
+
 def pattern(torch, count, rank, size, dtype, device):
-    """What ``rank`` contributes: small whole numbers that depend on the position, and at every ``size``-th on the rank."""
-    position = torch.arange(count, device=device)
-    own = (position % size == rank).to(torch.int64) * 3 * (rank + 1)
-    return (position % 5 + 1 + own).to(dtype)
+    """A rank's tensor."""
+    return contribution(torch.arange(count, device=device), rank, size).to(dtype)
 
 
 def total(torch, count, size, device):
-    """The sum of what all ranks contribute, in float64: one missing, doubled or shifted contribution shows."""
-    position = torch.arange(count, device=device)
-    return ((position % 5 + 1) * size + 3 * (position % size + 1)).to(torch.float64)
+    """The sum of all ranks' tensors, in float64."""
+    return contributions(torch.arange(count, device=device), size).to(torch.float64)
 
 
 def difference(torch, got, expected, tolerance=0.0):
@@ -276,6 +286,7 @@ class Rank:
         self.store = None
         self.rounds = 0
         self.gpu = False
+        self.without_gpu = "no rank has a GPU"
         self.report = {
             "host": socket.gethostname(), "pid": os.getpid(), "uid": os.getuid(), "executable": sys.executable,
             "python": ".".join(map(str, sys.version_info[:3])), "prefix": os.path.realpath(question["prefix"]),
@@ -403,6 +414,7 @@ class Rank:
         everyone = self.exchange({key: self.report[key] for key in ("host", "rank", "device")})
         with_gpu = [other for other in everyone if other["device"]["kind"] == "gpu"]
         if with_gpu and len(with_gpu) < len(everyone):
+            self.without_gpu = "not every rank has a GPU"
             lacking = next(other for other in everyone if other["device"]["kind"] != "gpu")
             raise Wrong(["rank %d on %s has no GPU, others have" % (lacking["rank"], lacking["host"])])
         owners = {}
@@ -413,6 +425,7 @@ class Rank:
         shared = [(identity, ranks) for identity, ranks in sorted(owners.items()) if len(ranks) > 1]
         self.gpu = bool(with_gpu) and not shared
         if shared:
+            self.without_gpu = "ranks share a GPU"
             raise Wrong([
                 "ranks %s use the same GPU %s" % (" and ".join(map(str, ranks)), identity)
                 for identity, ranks in shared
@@ -561,7 +574,7 @@ class Rank:
     def torch_nccl_allreduce(self):
         """torch.distributed over NCCL."""
         if not self.gpu:
-            raise Unusable("not every rank has a GPU of its own")
+            raise Unusable(self.without_gpu)
         if not self.modules["torch"].distributed.is_nccl_available():
             raise Unusable("this PyTorch was built without NCCL")
         return self.torch_group("nccl", ("float32", "float64", "float16", "bfloat16", "int32", "int64"), "cuda")
@@ -580,10 +593,10 @@ class Rank:
         problems = []
         for code, name in (("d", "float64"), ("f", "float32"), ("i", "int32"), ("q", "int64")):
             for count in COUNTS[:2]:
-                mine = array.array(code, [i % 5 + 1 + 3 * (rank + 1) * (i % size == rank) for i in range(count)])
+                mine = array.array(code, [contribution(i, rank, size) for i in range(count)])
                 result = array.array(code, bytes(len(mine) * mine.itemsize))
                 mpi.COMM_WORLD.Allreduce(mine, result, op=mpi.SUM)
-                expected = [(i % 5 + 1) * size + 3 * (i % size + 1) for i in range(count)]
+                expected = [contributions(i, size) for i in range(count)]
                 wrong = [i for i in range(count) if result[i] != expected[i]]
                 if wrong:
                     problems.append("sum of %d %s: index %d: got %s, expected %s (%d of %d values are wrong)" % (
@@ -595,7 +608,7 @@ class Rank:
     def cuda_graph_replay(self):
         """Capture a CUDA graph and replay it on other values."""
         if not self.gpu:
-            raise Unusable("not every rank has a GPU of its own")
+            raise Unusable(self.without_gpu)
         torch = self.modules["torch"]
         given = torch.ones(COUNTS[1], device="cuda")
         side = torch.cuda.Stream()

@@ -1,0 +1,182 @@
+# Copyright (c) the hpcml.torchstack contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Apply the hunks of one file in memory: exact context only, at the place where GNU patch would put them.
+
+The order in which places are tried, and the hunks that are tied to the begin or end of a file, are those of GNU patch
+2.7 with ``--fuzz=0``; the differential tests hold both side by side. On top of it a hunk may lie at most ``max_offset``
+lines away from the line in its header, and two things that GNU patch does silently are refused: inserting without
+context beyond the end of the file, and leaving a line without a newline in the middle of the result.
+"""
+
+from __future__ import annotations
+
+from typing import Iterator, NamedTuple, Sequence
+
+from ansible_collections.hpcml.torchstack.plugins.module_utils.patches import Hunk
+
+
+class Misfit(Exception):
+    """A hunk, or a whole file, for which the tree is not what the patch expects.
+
+    Attributes:
+        reason: a clause for a sentence, without names.
+        hunk: 1-based number of the hunk, 0 for the file as a whole.
+        line: line of the hunk in the patch file.
+        offset: where it would have fitted, in lines from its header; None where it fits nowhere.
+    """
+
+    def __init__(self, reason: str, hunk: int = 0, line: int = 0, offset: int | None = None) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.hunk = hunk
+        self.line = line
+        self.offset = offset
+
+
+class Applied(NamedTuple):
+    """The new lines of a file, and for each hunk how many lines away from its header it was applied."""
+
+    lines: list[bytes]
+    offsets: tuple[int, ...]
+
+
+def apply_hunks(
+    lines: Sequence[bytes], hunks: Sequence[Hunk], max_offset: int, pinned: Sequence[int] | None = None
+) -> Applied:
+    """Apply hunks in order.
+
+    Args:
+        lines: the file, each line with its newline (see ``patches.split_lines``).
+        hunks: in the order of the patch.
+        max_offset: how far, in lines, a hunk may lie from its header's line.
+        pinned: offsets known from an earlier application; they are used without a search, ``max_offset`` aside.
+
+    Raises:
+        Misfit: a hunk does not fit exactly, or only too far away.
+    """
+    result: list[bytes] = []
+    offsets: list[int] = []
+    shift = 0
+    frozen = 0
+    for number, hunk in enumerate(hunks, 1):
+        where: int | None
+        if pinned is None:
+            where = _locate(lines, hunk, shift, frozen)
+        else:
+            where = hunk.first + pinned[number - 1]
+            where = where if _matches(lines, hunk, where) else None
+        if where is None:
+            raise Misfit(_nowhere(lines, hunk, shift), number, hunk.line)
+        shift = where - hunk.first
+        if pinned is None and abs(shift) > max_offset:
+            raise Misfit(_too_far(shift, max_offset), number, hunk.line, shift)
+        start = where - 1 + hunk.prefix
+        if start < frozen:
+            raise Misfit("it overlaps the hunk before it", number, hunk.line)
+        if not hunk.old and start > len(lines):
+            raise Misfit("it inserts at line %d of a file with %d lines" % (where, len(lines)), number, hunk.line)
+        result.extend(lines[frozen:start])
+        result.extend(hunk.new[hunk.prefix:len(hunk.new) - hunk.suffix])
+        frozen = where - 1 + len(hunk.old) - hunk.suffix
+        offsets.append(shift)
+    result.extend(lines[frozen:])
+    if any(not line.endswith(b"\n") for line in result[:-1]):
+        raise Misfit("it would leave a line without a newline inside the file", len(hunks), hunks[-1].line)
+    return Applied(result, tuple(offsets))
+
+
+def reverse_hunks(hunks: Sequence[Hunk]) -> tuple[Hunk, ...]:
+    """The hunks that undo these, placed by the lines that these really add and remove, not by their headers."""
+    reversed_hunks = []
+    grown = 0
+    for hunk in hunks:
+        reversed_hunks.append(hunk._replace(first=hunk.first + grown, old=hunk.new, new=hunk.old))
+        grown += len(hunk.new) - len(hunk.old)
+    return tuple(reversed_hunks)
+
+
+def _matches(lines: Sequence[bytes], hunk: Hunk, where: int) -> bool:
+    """Whether the old side stands at 1-based line ``where``."""
+    count = len(hunk.old)
+    if where < 1 or not count:
+        return where >= 1
+    start = where - 1
+    if start + count > len(lines) or lines[start] != hunk.old[0]:
+        return False
+    return tuple(lines[start:start + count]) == hunk.old
+
+
+def _locate(lines: Sequence[bytes], hunk: Hunk, shift: int, frozen: int) -> int | None:
+    """The 1-based line where GNU patch applies the hunk, or None.
+
+    Args:
+        shift: offset at which the hunk before was applied.
+        frozen: number of leading lines of the file that earlier hunks have used up.
+    """
+    if not hunk.old:
+        return max(hunk.first + shift, 1)
+    if max(hunk.old, key=len) not in lines:
+        return None
+    for where in _places(len(lines), hunk, shift, frozen):
+        if _matches(lines, hunk, where):
+            return where
+    return None
+
+
+def _places(total: int, hunk: Hunk, shift: int, frozen: int) -> Iterator[int]:
+    """The lines at which the hunk may be tried, in order: the expected one, then alternately after and before it.
+
+    Less context before the change than after it means that the hunk began at the file's first line, and less after it
+    that it ended at the last: such a hunk fits only there.
+    """
+    guess = hunk.first + shift
+    lowest = frozen + 1 - max(hunk.prefix, hunk.suffix)
+    highest = total - len(hunk.old) + 1
+    ahead = highest - guess
+    back = guess - lowest
+    furthest = max(ahead, back)
+    if guess <= back:
+        back = guess - 1
+    if hunk.prefix < hunk.suffix and hunk.first <= 1:
+        if frozen <= hunk.prefix and highest >= 1:
+            yield 1
+        return
+    if hunk.suffix < hunk.prefix:
+        if highest >= guess - back:
+            yield highest
+        return
+    distance = -ahead if ahead < 0 else min(back, 0)
+    while distance <= furthest:
+        if distance <= ahead:
+            yield guess + distance
+        if distance <= back:
+            yield guess - distance
+        distance += 1
+
+
+def _too_far(shift: int, max_offset: int) -> str:
+    return "it fits %d line%s %s, and max_offset allows %d" % (
+        abs(shift), "" if abs(shift) == 1 else "s", "further down" if shift > 0 else "further up", max_offset,
+    )
+
+
+def _nowhere(lines: Sequence[bytes], hunk: Hunk, shift: int) -> str:
+    """Name the first line that differs at the place where the hunk is expected."""
+    guess = hunk.first + shift
+    for index, expected in enumerate(hunk.old):
+        at = guess - 1 + index
+        if at < 0 or at >= len(lines):
+            return "line %d of the file is expected to be %s, and the file has %d lines" % (
+                at + 1, _excerpt(expected), len(lines)
+            )
+        if lines[at] != expected:
+            return "line %d of the file is %s where the patch expects %s" % (
+                at + 1, _excerpt(lines[at]), _excerpt(expected)
+            )
+    return "it is tied to the begin or end of the file and does not fit there"
+
+
+def _excerpt(line: bytes) -> str:
+    text = line[:81].decode("utf-8", "backslashreplace").rstrip("\n")
+    note = "" if line.endswith(b"\n") or len(line) > 81 else " without a newline"
+    return "'%s%s'%s" % (text[:80].replace("\r", "\\r"), "..." if len(text) > 80 else "", note)

@@ -1,0 +1,335 @@
+# Copyright (c) the hpcml.torchstack contributors
+# SPDX-License-Identifier: Apache-2.0
+"""The whole rollout of the local site, in the order of its life: planned, interrupted, built, frozen, used, refused."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import stat
+import subprocess
+
+import pytest
+
+from .conftest import RELEASE, wait_for
+
+STEPS = ("tools", "base", "pytorch", "mpi4py-source", "mpi4py", "mpi4py-install", "horovod-source", "horovod", "horovod-install")
+COMPILED = re.compile(r"^\[(\d+)/(\d+)\] Building CXX object (\S+)", re.M)
+
+
+def compiled(site):
+    return COMPILED.findall(site.log("horovod"))
+
+
+def controller_processes(site):
+    """Processes on this machine that have this site's root in their environment and belong to Ansible."""
+    found = []
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            try:
+                with open("/proc/%s/environ" % name, "rb") as stream:
+                    mine = ("TORCHSTACK_ROOT=%s\0" % site.root).encode() in stream.read()
+                with open("/proc/%s/cmdline" % name, "rb") as stream:
+                    command = stream.read().replace(b"\0", b" ").decode(errors="replace")
+            except OSError:
+                continue
+            if mine and ("ansible-playbook" in command or "AnsiballZ" in command or "ansible_collections" in command):
+                found.append((int(name), command))
+    return found
+
+
+def test_a_plan_on_an_empty_machine_is_complete_and_writes_nothing(site):
+    site.remove()
+    rollout = site.roll_out("--check", "--diff")
+    assert not site.root.exists()
+    for step in STEPS:
+        assert re.search(r"\b%s\b.*\b(sha256:)?[0-9a-f]{12}|\b%s\b.*known after" % (step, step), rollout.text), step
+
+
+def test_s13_a_killed_controller_and_a_killed_build_cost_nothing_that_was_done(site):
+    site.remove()
+    first = site.start(TORCHSTACK_CACHE="")
+    wait_for(lambda: len(compiled(site)) >= 8 or first.process.poll() is not None, 900, "Horovod compiling")
+    assert first.process.poll() is None, first.text[-6000:]
+    os.kill(first.process.pid, signal.SIGKILL)
+    first.process.wait()
+    wait_for(lambda: not controller_processes(site), 30, "followers of the killed controller to leave")
+    done = len(compiled(site))
+    wait_for(lambda: len(compiled(site)) > done, 120, "the build to go on without its controller")
+
+    second = site.start(TORCHSTACK_CACHE="")
+    wait_for(lambda: second.process.poll() is not None or "attached" in second.text or len(compiled(site)) >= 24, 300, "attach")
+    assert site.log("horovod").count("attempt") == 1, "the second controller started a second build"
+    wait_for(lambda: len(compiled(site)) >= 24, 300, "more of Horovod")
+    job = site.job("horovod")
+    for pid in {job["pid"], *(child_groups(job["pid"]))}:
+        try:
+            os.killpg(os.getpgid(pid), signal.SIGKILL)
+        except ProcessLookupError:
+            continue
+    assert second.wait() != 0, "a killed build counts as done"
+    assert not (site.step("horovod") / "stamp.json").exists()
+
+    third = site.start(TORCHSTACK_CACHE="")
+    assert third.wait() == 0, third.text[-6000:]
+    objects = [name for _n, _of, name in compiled(site)]
+    twice = {name for name in objects if objects.count(name) > 1}
+    assert len(objects) > 40
+    assert len(twice) <= 4, "compiled again: %s" % sorted(twice)
+
+
+def child_groups(pid):
+    """A process and all its descendants."""
+    table = {}
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            try:
+                with open("/proc/%s/stat" % name) as stream:
+                    table.setdefault(int(stream.read().rpartition(")")[2].split()[1]), []).append(int(name))
+            except OSError:
+                continue
+    found, queue = [], [pid]
+    while queue:
+        queue += table.get(queue.pop(), [])
+        found += [child for child in queue if child not in found]
+    return found
+
+
+def test_the_summary_says_what_was_built_checked_and_not_checked(released):
+    text = released.roll_out().text
+    for words in ("2.13.0", "Horovod 0.28.1", "module load torchstack/" + RELEASE, "modulefiles/lmod", "steps/", "Not checked"):
+        assert words in text, words
+
+
+def test_a_second_rollout_changes_nothing(released):
+    before = released.snapshot()
+    rollout = released.roll_out()
+    assert rollout.changed == 0, rollout.text
+    after = released.snapshot()
+    assert {path for path in {**before, **after} if before.get(path) != after.get(path)} == set()
+
+
+def test_a_check_of_the_finished_release_reports_no_change(released):
+    assert released.roll_out("--check", "--diff").changed == 0
+
+
+def test_s27_the_loaded_module_gives_a_python_with_everything(module_system):
+    process = module_system.run("python3 -c 'import torch, horovod.torch, mpi4py.MPI; print(torch.__version__)'")
+    assert process.stdout.strip().startswith("2.13.0")
+
+
+def test_s22_horovodrun_sums_over_two_ranks(module_system, tmp_path):
+    program = tmp_path / "sum.py"
+    program.write_text(
+        "import torch, horovod.torch as hvd\n"
+        "hvd.init()\n"
+        "total = hvd.allreduce(torch.arange(8.0) + 10 * hvd.rank(), op=hvd.Sum)\n"
+        "assert total.tolist() == [2.0 * i + 10 for i in range(8)], total\n"
+        "print('rank %d of %d is right' % (hvd.rank(), hvd.size()))\n"
+    )
+    process = module_system.run("horovodrun -np 2 python3 %s" % program)
+    assert sorted(re.findall(r"rank \d of 2 is right", process.stdout)) == ["rank 0 of 2 is right", "rank 1 of 2 is right"]
+
+
+def test_nothing_in_the_release_is_writable_by_mode(released):
+    writable = [
+        str(path)
+        for path in [released.prefix, *released.prefix.rglob("*")]
+        if not path.is_symlink() and path.lstat().st_mode & 0o222
+    ]
+    assert writable == []
+
+
+def attempts(prefix, python_library):
+    return {
+        "create": "touch %s/new" % prefix,
+        "create deep": "touch %s/base/bin/new" % prefix,
+        "overwrite": "echo x >> %s/base/bin/horovodrun" % prefix,
+        "remove": "rm -f %s/base/bin/horovodrun" % prefix,
+        "rename": "mv %s/wheels %s/other" % (prefix, prefix),
+        "make a directory": "mkdir %s/base/new" % prefix,
+        "replace a record": "cp /dev/null %s/.torchstack/release.yml" % prefix,
+        "link": "ln -s /dev/null %s/base/lib/new" % prefix,
+    }
+
+
+@pytest.mark.parametrize("what", sorted(attempts("", "")))
+def test_the_owner_cannot_change_the_release(released, what):
+    command = attempts(released.prefix, "")[what]
+    assert subprocess.run(["bash", "-c", command], stderr=subprocess.DEVNULL).returncode != 0
+    assert (released.prefix / "base" / "bin" / "horovodrun").stat().st_size > 0
+
+
+@pytest.mark.parametrize("what", sorted(attempts("", "")))
+def test_another_user_cannot_change_the_release(released, ordinary_user, what):
+    command = attempts(released.prefix, "")[what]
+    process = subprocess.run(["sudo", "-n", "-u", ordinary_user, "bash", "-c", command], stderr=subprocess.DEVNULL)
+    assert process.returncode != 0
+
+
+def test_another_user_works_with_the_release_through_the_module(module_system, ordinary_user):
+    process = module_system.run("horovodrun -np 2 python3 -c 'import horovod.torch as h; h.init(); print(h.size())'", user=ordinary_user)
+    assert process.stdout.count("2") >= 2
+
+
+def test_s14_each_release_has_its_own_user_base_and_no_startup_file(module_system, tmp_path):
+    process = module_system.run(
+        "echo base=$PYTHONUSERBASE startup=${PYTHONSTARTUP-none}", PYTHONSTARTUP="/tmp/x.py", home=str(tmp_path)
+    )
+    assert "base=%s/" % tmp_path in process.stdout
+    assert RELEASE in process.stdout
+    assert "startup=none" in process.stdout
+
+
+def make_wheel(directory):
+    """A tiny wheel that replaces a package of the release."""
+    source = directory / "source"
+    source.mkdir()
+    (source / "cloudpickle.py").write_text("__version__ = '99.0'\n")
+    (source / "setup.py").write_text("from setuptools import setup\nsetup(name='cloudpickle', version='99.0', py_modules=['cloudpickle'])\n")
+    return source
+
+
+ASK = "import cloudpickle, horovod, torch; print('cloudpickle', cloudpickle.__version__, torch.__version__)"
+
+
+def test_a_users_own_environment_sees_the_release_and_replaces_its_packages(module_system, tmp_path):
+    source = make_wheel(tmp_path)
+    process = module_system.run(
+        "cd %s; python3 -m venv mine; mine/bin/python -c \"%s\"; "
+        "mine/bin/python -m pip install --quiet --no-index --no-build-isolation --no-deps %s; mine/bin/python -c \"%s\""
+        % (tmp_path, ASK, source, ASK),
+        home=str(tmp_path),
+    )
+    seen = re.findall(r"cloudpickle (\S+) 2\.13\.0", process.stdout)
+    assert seen[0] != "99.0" and seen[1] == "99.0", process.stdout
+
+
+def test_pip_install_user_lands_in_the_releases_user_base_and_wins(module_system, tmp_path):
+    source = make_wheel(tmp_path)
+    process = module_system.run(
+        "cd %s; python3 -c \"%s\"; python3 -m pip install --user --quiet --no-index --no-build-isolation --no-deps %s; python3 -c \"%s\"; "
+        "find $PYTHONUSERBASE -name cloudpickle.py" % (tmp_path, ASK, source, ASK),
+        home=str(tmp_path),
+    )
+    seen = re.findall(r"cloudpickle (\S+) 2\.13\.0", process.stdout)
+    assert seen[0] != "99.0" and seen[1] == "99.0", process.stdout
+    assert RELEASE in process.stdout.splitlines()[-1]
+
+
+def test_s03_no_directory_of_the_release_shuts_users_out(released):
+    for path in [released.prefix, *(p for p in released.prefix.rglob("*") if p.is_dir() and not p.is_symlink())]:
+        assert stat.S_IMODE(path.lstat().st_mode) & 0o555 == 0o555, path
+
+
+def test_a_frozen_release_refuses_a_changed_flag(released, tmp_path):
+    arguments = released.other_inventory(tmp_path, lambda text: text.replace('HOROVOD_WITH_GLOO: "1"', 'HOROVOD_WITHOUT_GLOO: "1"'))
+    rollout = released.refused(*arguments)
+    assert "Make a new release" in rollout.message
+    assert "definition.horovod.environment" in rollout.message
+
+
+def test_a_frozen_release_refuses_a_changed_patch(released, tmp_path, collections_path):
+    copy = tmp_path / "ansible_collections" / "hpcml" / "torchstack"
+    copy.parent.mkdir(parents=True)
+    subprocess.run(["cp", "-r", "--no-preserve=mode", str(collections_path / "ansible_collections/hpcml/torchstack/roles"), str(tmp_path / "roles")], check=True)
+    copy.mkdir()
+    for name in ("plugins", "meta", "galaxy.yml"):
+        (copy / name).symlink_to(collections_path / "ansible_collections/hpcml/torchstack" / name)
+    (tmp_path / "roles").rename(copy / "roles")
+    patch = copy / "roles/horovod/files/series/0.28.1/0003-include-what-is-used.patch"
+    patch.write_text(patch.read_text().replace("Include the standard", "Do include the standard"))
+    rollout = released.refused(ANSIBLE_COLLECTIONS_PATH=str(tmp_path))
+    assert "Make a new release" in rollout.message
+    assert "series.horovod" in rollout.message
+
+
+@pytest.mark.parametrize(
+    "change, sentence",
+    [
+        (lambda text: text.replace("\nhorovod:", "\nhorovd:"), "did you mean 'horovod'"),
+        (lambda text: text.replace('  version: "4.1.2"', "  version: 4.1"), "mpi4py.version"),
+        (lambda text: text.replace('release: "2026-11-20"', 'release: "2026-11-21"'), "they must be the same"),
+        (lambda text: text.replace('HOROVOD_WITHOUT_MXNET: "1"', 'HOROVOD_WITH_MXNET: "0"'), "HOROVOD_WITHOUT_<PART>"),
+    ],
+    ids=["unknown key", "a number for a version", "another release", "s26 a meaningless flag"],
+)
+def test_a_bad_release_file_gets_one_sentence_and_changes_nothing(site, tmp_path, change, sentence):
+    root = tmp_path / "root"
+    rollout = site.refused(*site.other_inventory(tmp_path, change), "--check", TORCHSTACK_ROOT=str(root))
+    assert sentence in rollout.message
+    assert not root.exists()
+
+
+def test_an_unknown_release_is_refused_with_the_known_ones(site, tmp_path):
+    rollout = site.refused(TORCHSTACK_RELEASE="1999-01-01", TORCHSTACK_ROOT=str(tmp_path / "root"))
+    assert RELEASE in rollout.message
+    assert not (tmp_path / "root").exists()
+
+
+def test_a_root_with_spaces_and_quotes_is_refused_before_anything_is_written(site, tmp_path):
+    root = tmp_path / "with 'quotes' and spaces"
+    rollout = site.refused(TORCHSTACK_ROOT=str(root))
+    assert "character" in rollout.message
+    assert not root.exists()
+
+
+def test_a_root_that_cannot_be_written_is_refused(site):
+    rollout = site.refused(TORCHSTACK_ROOT="/usr/torchstack-test")
+    assert "/usr" in rollout.message
+
+
+def test_a_machine_without_a_compiler_is_refused(site, tmp_path):
+    commands = tmp_path / "bin"
+    commands.mkdir()
+    for directory in ("/usr/bin", "/bin"):
+        for name in os.listdir(directory):
+            if not re.search(r"(^|-)(c\+\+|g\+\+|gcc|cc|clang|c89|c99)(-\d+)?$|clang", name) and not (commands / name).exists():
+                (commands / name).symlink_to(os.path.join(directory, name))
+    rollout = site.refused(PATH=str(commands), TORCHSTACK_ROOT=str(tmp_path / "root"))
+    assert "compiler" in rollout.message
+    assert not (tmp_path / "root").exists()
+
+
+def test_an_mpi_without_a_cxx_wrapper_is_refused(site, tmp_path):
+    commands = tmp_path / "bin"
+    commands.mkdir()
+    for name in ("mpicc", "mpiexec"):
+        (commands / name).write_text("#!/bin/sh\nexit 0\n")
+        (commands / name).chmod(0o755)
+    path = "%s:%s" % (commands, site.environment["PATH"])
+    rollout = site.refused(PATH=path, TORCHSTACK_ROOT=str(tmp_path / "root"))
+    assert "C++" in rollout.message
+    assert not (tmp_path / "root").exists()
+
+
+def test_two_rollouts_at_once_are_refused_naming_the_first(site, tmp_path):
+    root = tmp_path / "root"
+    first = site.start(TORCHSTACK_ROOT=str(root))
+    try:
+        wait_for(lambda: (root / RELEASE / ".torchstack" / "release.yml").exists() or first.process.poll() is not None, 60, "the first to open")
+        assert first.process.poll() is None, first.text
+        second = site.refused(TORCHSTACK_ROOT=str(root))
+        assert str(first.process.pid) in second.message
+        assert os.uname().nodename in second.message
+    finally:
+        os.kill(first.process.pid, signal.SIGKILL)
+        first.process.wait()
+        wait_for(lambda: not stop_builds(root), 60, "the builds to end")
+
+
+def stop_builds(root):
+    """Stop what still works below a root; what was found."""
+    found = []
+    for name in os.listdir("/proc"):
+        if name.isdigit() and int(name) != os.getpid():
+            try:
+                with open("/proc/%s/cmdline" % name, "rb") as stream:
+                    command = stream.read()
+                if str(root).encode() in command or os.readlink("/proc/%s/cwd" % name).startswith(str(root)):
+                    found.append(int(name))
+                    os.kill(int(name), signal.SIGKILL)
+            except OSError:
+                continue
+    return found
