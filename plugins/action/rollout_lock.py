@@ -48,7 +48,7 @@ class ActionModule(ActionBase):
             arguments = dict(self._task.args, holder=holder, dead=dead)
             answer = self._execute_module(module_args=arguments, task_vars=task_vars)
             other = answer.get("holder") or {}
-            token = other.get("token")
+            token = other.get("token", "")
             if not answer.get("would_block") or token in dead or lock.judge(other, place) != lock.DEAD:
                 break
             dead.append(token)

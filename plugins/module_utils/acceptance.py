@@ -47,19 +47,22 @@ REMEDIES = {
 }
 """What to do next, by what failed; for a check that is not here, :data:`VALUES`."""
 
+ELSEWHERE = "Run the acceptance where it can run (acceptance_launcher), or move it to acceptance_where_possible."
+
 VALUES = "Do not publish this release; look into the log, and run the library verification of this release."
 
 
 class Failure(NamedTuple):
-    """Something that is wrong: in which check, and one sentence."""
+    """Something that is wrong: in which check, one sentence, and what to do where that is not the check's usual."""
 
     check: str
     message: str
+    advice: str = ""
 
     @property
     def remedy(self) -> str:
         """What to do next."""
-        return REMEDIES.get(self.check, VALUES)
+        return self.advice or REMEDIES.get(self.check, VALUES)
 
 
 class Heard(NamedTuple):
@@ -238,7 +241,8 @@ def _rank_failures(reports: Sequence[dict[str, Any]], required: Sequence[str]) -
             if entry["status"] == "failed":
                 failures += [Failure(entry["name"], "%s: %s" % (_who(report), text)) for text in entry["problems"]]
             elif entry["status"] == "skipped" and entry["name"] in required:
-                failures.append(Failure(entry["name"], "%s could not run it: %s" % (_who(report), entry["note"])))
+                message = "%s could not run it: %s" % (_who(report), entry["note"])
+                failures.append(Failure(entry["name"], message, ELSEWHERE))
     return failures
 
 
@@ -313,7 +317,7 @@ def judge(question: dict[str, Any], heard: Heard) -> Verdict:
 def _unique(failures: Iterable[Failure]) -> list[Failure]:
     """Without repetitions: each rank that shares a GPU says so, and so does the job as a whole."""
     plain = [
-        Failure(failure.check, re.sub(r"^rank \d+ on \S+: (?=ranks )", "", failure.message)) for failure in failures
+        failure._replace(message=re.sub(r"^rank \d+ on \S+: (?=ranks )", "", failure.message)) for failure in failures
     ]
     return list(dict.fromkeys(plain))
 
@@ -439,5 +443,5 @@ def failure_sentence(release: str, failures: Sequence[Failure], record: str, log
     """
     first = failures[0]
     more = " (and %d more in the record)" % (len(failures) - 1) if len(failures) > 1 else ""
-    message = "The acceptance of %s failed in %s: %s%s." % (release, first.check, first.message.rstrip("."), more)
+    message = "The acceptance of %s failed at %s: %s%s." % (release, first.check, first.message.rstrip("."), more)
     return message, "%s Record: %s, log: %s." % (first.remedy, record, log)

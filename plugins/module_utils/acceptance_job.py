@@ -35,8 +35,11 @@ MARGIN = 5
 LOST = 60.0
 """Seconds after the time limit at which a supervisor that has not reported the end counts as lost."""
 
+RUN, OUTPUT = "acceptance.run.", "output"
+"""Beginning of the name of a run's directory, and the name of the file in it that has what the job prints."""
+
 OUTPUT_LIMIT = 64 << 20
-"""Bytes of the log that are read back; the reports come at the end."""
+"""Bytes of the output that are read back; the reports come at the end."""
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _PARTS = (processes, acceptance_supervisor)
@@ -94,8 +97,10 @@ def launcher_words(launcher: Sequence[str], ranks: int) -> list[str]:
     """The launcher's words with the number of ranks filled in.
 
     Raises:
-        StackError: there are none, or a word has a placeholder that is not known.
+        StackError: there are none, a word has a placeholder that is not known, or no rank is asked for.
     """
+    if ranks < 1:
+        raise StackError("acceptance_ranks is %d." % ranks, "launcher", "Ask for at least one rank, better for two.")
     words = [word.replace("{ranks}", str(ranks)) for word in launcher]
     unknown = sorted({name for word in words for name in re.findall(r"\{[a-z_]*\}", word)})
     if not words or unknown:
@@ -220,26 +225,30 @@ def archive() -> bytes:
 
 
 @contextlib.contextmanager
-def open_log(path: str) -> Iterator[BinaryIO]:
-    """The log, empty, and locked for as long as it is open: one acceptance of a release at a time.
+def locked(state: str) -> Iterator[None]:
+    """One acceptance of a release at a time.
+
+    Args:
+        state: the directory of the records.
 
     Raises:
-        StackError: another one has it.
+        StackError: another one is running.
     """
-    with open(path, "ab") as stream:
-        try:
-            fcntl.flock(stream.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise StackError(
-                "Another acceptance of this release is running; its log is %s." % path, "lock",
-                "Wait for it, then run this again.", path,
-            ) from None
-        except OSError:
-            # A file system without locks: two acceptances would spoil each other's log, not their records.
-            pass
-        stream.truncate(0)
-        os.fchmod(stream.fileno(), 0o644)
-        yield stream
+    descriptor = os.open(state, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        # A file system without locks: two acceptances would get in each other's way, not spoil the records.
+        with contextlib.suppress(OSError):
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise StackError(
+                    "Another acceptance of this release is running.", "lock",
+                    "Wait for it, then run this again; its output is %s." % os.path.join(state, RUN + "*", OUTPUT),
+                    state,
+                ) from None
+        yield
+    finally:
+        os.close(descriptor)
 
 
 @contextlib.contextmanager
@@ -250,7 +259,7 @@ def shared_directory(state: str, texts: Mapping[str, bytes]) -> Iterator[str]:
         state: the directory of the records.
         texts: file name -> content.
     """
-    prefix = os.path.join(state, "acceptance.run.")
+    prefix = os.path.join(state, RUN)
     for leftover in glob.glob(glob.escape(prefix) + "*"):
         shutil.rmtree(leftover, ignore_errors=True)
     directory = tempfile.mkdtemp(prefix=prefix)
@@ -270,7 +279,7 @@ def write_readable(path: str, content: bytes) -> None:
         os.fchmod(stream.fileno(), 0o644)
 
 
-def run_job(question: Mapping[str, Any], program: str, state: str, log: BinaryIO) -> Ended:
+def run_job(question: Mapping[str, Any], program: str, state: str) -> Ended:
     """Run the ranks and wait for the end.
 
     Args:
@@ -278,7 +287,6 @@ def run_job(question: Mapping[str, Any], program: str, state: str, log: BinaryIO
             ``timeout``, ``environment_keep``, and what :func:`job_script` and the rank program read.
         program: text of the rank program.
         state: directory of the records.
-        log: where the output goes; its beginning is the beginning of the run.
 
     Raises:
         StackError: the supervisor did not start under that account.
@@ -296,16 +304,17 @@ def run_job(question: Mapping[str, Any], program: str, state: str, log: BinaryIO
         environment = login_environment(account, question["environment_keep"], os.environ)
         command = user_command(account, question["become"], environment)
         command += [sys.executable, "-I", "-S", os.path.join(directory, "supervisor.zip"), script, str(timeout)]
-        _follow(command, account, timeout, log)
+        with open(os.path.join(directory, OUTPUT), "wb") as output:
+            _follow(command, account, timeout, output)
         seconds = round(time.time() - started, 1)
-    return Ended(_read_back(log.name, question), seconds)
+        return Ended(_read_back(os.path.join(directory, OUTPUT), account), seconds)
 
 
-def _follow(command: Sequence[str], account: Account, timeout: float, log: BinaryIO) -> None:
+def _follow(command: Sequence[str], account: Account, timeout: float, output: BinaryIO) -> None:
     """Start the supervisor and wait for it; its standard input stays open exactly as long as this waits."""
     try:
         process = subprocess.Popen(
-            list(command), stdin=subprocess.PIPE, stdout=log, stderr=subprocess.STDOUT, start_new_session=True, cwd="/"
+            list(command), stdin=subprocess.PIPE, stdout=output, stderr=subprocess.STDOUT, start_new_session=True, cwd="/"
         )
     except OSError as error:
         raise StackError(
@@ -314,8 +323,8 @@ def _follow(command: Sequence[str], account: Account, timeout: float, log: Binar
     try:
         process.wait(timeout + LOST)
     except subprocess.TimeoutExpired:
-        log.write(b"\n%s problem\tjob its supervisor did not report the end\n" % EVENT.encode("ascii"))
-        log.flush()
+        output.write(b"\n%s problem\tjob its supervisor did not report the end\n" % EVENT.encode("ascii"))
+        output.flush()
     finally:
         with contextlib.suppress(OSError):
             if process.stdin:
@@ -324,7 +333,7 @@ def _follow(command: Sequence[str], account: Account, timeout: float, log: Binar
             process.wait(LOST)
 
 
-def _read_back(path: str, question: Mapping[str, Any]) -> str:
+def _read_back(path: str, account: Account) -> str:
     """The job's output.
 
     Raises:
@@ -336,11 +345,10 @@ def _read_back(path: str, question: Mapping[str, Any]) -> str:
         stream.seek(max(0, size - OUTPUT_LIMIT))
         output = stream.read().decode("utf-8", "replace")
     if not begun:
-        account: Account = question["account"]
         said = " ".join(output.split())[:400] or "it printed nothing"
         raise StackError(
             "The acceptance did not start as %s: %s" % (account.name, said if said.endswith(".") else said + "."),
-            "user", _become_remedy(account), path,
+            "user", _become_remedy(account),
         )
     return output
 

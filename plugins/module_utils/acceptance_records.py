@@ -109,19 +109,19 @@ def perform(
         The record of a passed acceptance.
 
     Raises:
-        StackError: it did not pass (its record is in the details), or could not be tried.
+        StackError: it did not pass, or could not be tried.
     """
     try:
         os.makedirs(files.state, mode=0o755, exist_ok=True)
-        with acceptance_job.open_log(files.log) as log:
+        with acceptance_job.locked(files.state):
             started = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
             job = dict(question, account=account, become=become, timeout=timeout)
-            ended = acceptance_job.run_job(job, program, files.state, log)
+            ended = acceptance_job.run_job(job, program, files.state)
             heard = acceptance.hear(ended.output)
             verdict = acceptance.judge(dict(question), heard)
             record = _record(question, heard, verdict, account, started, ended.seconds)
-            files.add(record)
             write_atomic(files.log, acceptance.readable(ended.output).encode("utf-8"))
+            files.add(record)
     except OSError as error:
         raise StackError(
             "The acceptance could not keep its records: %s." % error, "records",
@@ -130,8 +130,9 @@ def perform(
     if verdict.failures:
         message, remedy = acceptance.failure_sentence(release, verdict.failures, files.record, files.log)
         raise StackError(
-            message, verdict.failures[0].check, remedy, files.log, changed=True, record=files.record, log=files.log,
-            last_lines=acceptance.last_lines(ended.output), **described(record),
+            message, verdict.failures[0].check, remedy, changed=True, passed=False, record=files.record,
+            log=files.log, failures=[failure.message for failure in verdict.failures], table=described(record)["table"],
+            not_checked=record["not_checked"], last_lines=acceptance.last_lines(ended.output),
         )
     return record
 
@@ -160,7 +161,10 @@ def _record(
         "launcher_path": heard.event("launcher") or "",
         "ranks": verdict.ranks,
         "checks": verdict.checks,
-        "failures": [dict(failure._asdict(), remedy=failure.remedy) for failure in verdict.failures],
+        "failures": [
+            {"check": failure.check, "message": failure.message, "remedy": failure.remedy}
+            for failure in verdict.failures
+        ],
         "not_checked": gaps + verdict.not_checked,
         "question": asked,
         "started": started,
@@ -184,7 +188,10 @@ def described(record: Mapping[str, Any] | None) -> dict[str, Any]:
         "Accepted" if record["passed"] else "Not accepted", counts, who, how, record["seconds"]
     )
     table = acceptance.table(record["ranks"])
-    return {"passed": record["passed"], "summary": summary, "table": table, "acceptance": dict(record)}
+    return {
+        "passed": record["passed"], "summary": summary, "table": table, "not_checked": record["not_checked"],
+        "acceptance": dict(record),
+    }
 
 
 def difference(last: Mapping[str, Any] | None, subject: str, reason: str) -> dict[str, str]:

@@ -99,6 +99,12 @@ proc keep {name} {
    }
 }
 
+# Version 4 exports a function as a variable too, which stays behind in zsh; pushenv tells version 5 from it.
+proc can_define {} {
+   return [expr {[llength [info commands set-function]]
+      && (![module-info shell zsh] || [llength [info commands pushenv]])}]
+}
+
 proc entries_of {text} {
    return [split $text ":"]
 }
@@ -215,7 +221,7 @@ def render_tcl(description: Mapping, header: str, saved: str) -> str:
             name, "".join(" " + value_of(value) for value in before), "".join(" " + value_of(value) for value in after))
         for name, (before, after) in search_paths(description).items()
     )
-    if work:
+    if work or description["functions"]:
         lines.extend(_HELPERS.replace("@SAVED@", saved).splitlines())
         lines.append("")
         lines.extend(work)
@@ -226,7 +232,7 @@ def render_tcl(description: Mapping, header: str, saved: str) -> str:
         lines.append('if {[module-info shelltype csh]} {')
         if body["csh"]:
             lines.append("   set-alias %s %s" % (name, quoted(body["csh"])))
-        lines.append("} elseif {[llength [info commands set-function]]} {")
+        lines.append("} elseif {[can_define]} {")
         lines.append("   set-function %s %s" % (name, quoted(body["sh"])))
         lines.append("}")
     if description["message"]:

@@ -216,9 +216,27 @@ log:
   returned: always
   type: str
   sample: /soft/torchstack/.torchstack/2026-11-20/acceptance.log
+not_checked:
+  description: Sentences about what this acceptance cannot have noticed.
+  returned: when there is a record
+  type: list
+  elements: str
+  sample: ["All ranks ran on n1: nothing went from node to node."]
+failures:
+  description: One sentence for each thing that is wrong.
+  returned: when the acceptance failed
+  type: list
+  elements: str
+  sample: ["rank 1 on n1: sum of 1 float32 on cpu: index 0: got 6.0, expected 5.0 (1 of 1 values are wrong)"]
+last_lines:
+  description: The end of what the job itself printed.
+  returned: when the acceptance failed
+  type: list
+  elements: str
+  sample: ["slurmstepd: error: *** STEP 4.0 ON n1 CANCELLED ***"]
 acceptance:
   description: The record itself.
-  returned: when there is a record
+  returned: success, when there is a record
   type: dict
   contains:
     passed: {description: Whether all is well., type: bool, returned: always, sample: true}

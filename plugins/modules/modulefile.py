@@ -151,8 +151,8 @@ options:
       functions:
         description:
           - Shell functions by name, each a mapping of C(sh), the body for bash, zsh and their kin, and optionally
-            C(csh), the alias that stands for it in csh. Environment Modules before 4.2 has no functions and leaves them
-            out.
+            C(csh), the alias that stands for it in csh. Environment Modules 4 leaves them out in zsh, and before 4.2 in
+            every shell.
         type: dict
         default: {}
       message:

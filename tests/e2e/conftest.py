@@ -1,149 +1,14 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""A rollout as an operator starts it, and the shells of those who use what it made."""
+"""Fixtures of the end-to-end tests: one site, its release, the module systems and accounts of this machine."""
 
 from __future__ import annotations
 
-import json
 import os
-import pathlib
-import re
-import shutil
-import signal
 import subprocess
-import sys
-import time
 
 import pytest
-
-CHECKOUT = pathlib.Path(__file__).resolve().parents[2]
-RELEASE = "2026-11-20"
-RECAP = re.compile(r"ok=(\d+) +changed=(\d+) +unreachable=(\d+) +failed=(\d+)")
-
-
-class Rollout:
-    """One run of ansible-playbook."""
-
-    def __init__(self, site: Site, arguments=(), environment=None):
-        self.output = site.scratch / ("rollout-%d.log" % time.monotonic_ns())
-        command = [os.path.join(os.path.dirname(sys.executable), "ansible-playbook"), "playbooks/local.yml", *arguments]
-        with open(self.output, "wb") as stream:
-            self.process = subprocess.Popen(
-                command,
-                cwd=CHECKOUT,
-                env={**site.environment, **(environment or {})},
-                stdin=subprocess.DEVNULL,
-                stdout=stream,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
-
-    def wait(self, timeout=1500):
-        """The exit code."""
-        try:
-            return self.process.wait(timeout)
-        finally:
-            if self.process.poll() is None:
-                os.killpg(self.process.pid, signal.SIGKILL)
-
-    @property
-    def text(self):
-        """What it printed so far."""
-        return self.output.read_text(errors="replace")
-
-    @property
-    def message(self):
-        """What it printed, without the line breaks and colours of the console."""
-        return " ".join(self.text.split())
-
-    @property
-    def changed(self):
-        """The count of changed tasks in the recap."""
-        return int(RECAP.findall(self.text)[-1][1])
-
-
-class Site:
-    """The local site with a root of its own."""
-
-    release = RELEASE
-
-    def __init__(self, root, scratch, collections):
-        self.root = pathlib.Path(root)
-        self.scratch = scratch
-        self.prefix = self.root / RELEASE
-        self.environment = {
-            name: value
-            for name, value in os.environ.items()
-            if not name.startswith(("ANSIBLE_", "TORCHSTACK_", "PYTHON"))
-        }
-        self.environment.update(
-            ANSIBLE_CONFIG=str(CHECKOUT / "ansible.cfg"),
-            ANSIBLE_COLLECTIONS_PATH=str(collections),
-            ANSIBLE_NOCOLOR="1",
-            TORCHSTACK_ROOT=str(self.root),
-            TORCHSTACK_ORDINARY_USER=os.environ.get("TORCHSTACK_ORDINARY_USER", ""),
-            TORCHSTACK_CACHE=os.environ.get("TORCHSTACK_CACHE", ""),
-        )
-
-    def start(self, *arguments, **environment):
-        return Rollout(self, arguments, environment)
-
-    def roll_out(self, *arguments, **environment):
-        """Run to the end, which must be a good one."""
-        rollout = self.start(*arguments, **environment)
-        code = rollout.wait()
-        assert code == 0, rollout.text[-6000:]
-        return rollout
-
-    def refused(self, *arguments, **environment):
-        """Run to the end, which must be a bad one."""
-        rollout = self.start(*arguments, **environment)
-        assert rollout.wait() != 0, rollout.text[-6000:]
-        return rollout
-
-    def remove(self):
-        """Remove the root, frozen or not."""
-        if self.root.exists():
-            subprocess.run(["chmod", "-R", "u+rwX", str(self.root)], check=True)
-            shutil.rmtree(self.root)
-
-    def step(self, name):
-        return self.prefix / ".torchstack" / "steps" / name
-
-    def job(self, name):
-        return json.loads((self.step(name) / "job.json").read_text())
-
-    def log(self, name):
-        path = self.step(name) / "log"
-        return path.read_text(errors="replace") if path.exists() else ""
-
-    def snapshot(self):
-        """Path, type, mode, size and time of everything below the root."""
-        found = {}
-        for path in [self.root, *sorted(self.root.rglob("*"))]:
-            status = path.lstat()
-            if "locks" not in path.parts and path.name != "lock.json":
-                found[str(path)] = (status.st_mode, status.st_size, status.st_mtime_ns)
-        return found
-
-    def other_inventory(self, tmp_path, change):
-        """The local site's inventory, with a changed release file; the arguments that choose it."""
-        copy = tmp_path / "local"
-        shutil.copytree(CHECKOUT / "inventories" / "local", copy)
-        path = copy / "releases" / (RELEASE + ".yml")
-        path.write_text(change(path.read_text()))
-        return ["-i", str(copy / "hosts.yml")]
-
-
-def wait_for(condition, timeout, what):
-    """Wait until ``condition()`` is true, and return it."""
-    deadline = time.monotonic() + timeout
-    while time.monotonic() < deadline:
-        value = condition()
-        if value:
-            return value
-        time.sleep(0.2)
-    raise AssertionError("Waited %s s in vain for: %s" % (timeout, what))
+from rollouts import RELEASE, ModuleSystem, Site
 
 
 @pytest.fixture(scope="session")
@@ -159,30 +24,6 @@ def released(site):
     if not (site.root / ".torchstack" / RELEASE / "publish.jsonl").exists():
         site.roll_out()
     return site
-
-
-class ModuleSystem:
-    """One module system and how a bash gets its `module` command."""
-
-    def __init__(self, name, start, modulepath):
-        self.name, self.start, self.modulepath = name, start, modulepath
-
-    def run(self, script, user=None, home=None, check=True, **variables):
-        """Run a bash script with the release loaded, in a login's environment."""
-        home = home or os.path.expanduser("~%s" % (user or ""))
-        environment = {"HOME": home, "PATH": "/usr/local/bin:/usr/bin:/bin", "LANG": "C.UTF-8", **variables}
-        text = "set -e\n%s\nmodule use %s\nmodule load torchstack/%s\n%s\n" % (
-            self.start, self.modulepath, RELEASE, script,
-        )
-        command = ["env", "-i", *("%s=%s" % item for item in environment.items()), "bash", "-c", text]
-        if user:
-            command = ["sudo", "-n", "-u", user, *command]
-        process = subprocess.run(
-            command, cwd="/tmp", stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-            universal_newlines=True, timeout=300,
-        )
-        assert not check or process.returncode == 0, process.stdout
-        return process
 
 
 @pytest.fixture(params=["lmod", "environment-modules"])

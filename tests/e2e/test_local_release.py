@@ -12,7 +12,7 @@ import subprocess
 
 import pytest
 
-from .conftest import RELEASE, wait_for
+from rollouts import RELEASE, wait_for
 
 STEPS = ("tools", "base", "pytorch", "mpi4py-source", "mpi4py", "mpi4py-install", "horovod-source", "horovod", "horovod-install")
 COMPILED = re.compile(r"^\[(\d+)/(\d+)\] Building CXX object (\S+)", re.M)

@@ -434,8 +434,8 @@ def test_a_tree_five_thousand_levels_deep_is_walked_with_few_descriptors(tmp_pat
     top = tmp_path / "deep"
     top.mkdir()
     descriptor = os.open(str(top), os.O_RDONLY)
-    for _level in range(5000):
-        for name in ("d", "a"):
+    for level in range(5000):
+        for name in ("d", "a")[:1 + (level % 4 == 0)]:
             os.mkdir(name, 0o700, dir_fd=descriptor)
         below = os.open("d", os.O_RDONLY, dir_fd=descriptor)
         os.close(descriptor)
@@ -449,8 +449,8 @@ def test_a_tree_five_thousand_levels_deep_is_walked_with_few_descriptors(tmp_pat
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
         subprocess.run(["rm", "-rf", str(top)], check=True)
-    assert (result["directories"], result["changed_directories"], result["vanished"]) == (10001, 10001, 0)
-    assert thawed["changed_directories"] == 10001
+    assert (result["directories"], result["changed_directories"], result["vanished"]) == (6251, 6251, 0)
+    assert thawed["changed_directories"] == 6251
 
 
 def test_a_large_tree_needs_little_memory(tmp_path):

@@ -1,0 +1,420 @@
+#!/usr/bin/python
+# Copyright (c) the hpcml.torchstack contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Looks at a machine before a rollout; the work is in module_utils/site_facts.py and preflight.py."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+---
+module: site_preflight
+short_description: Look at a machine before a rollout
+version_added: 0.1.0
+author: The hpcml.torchstack contributors (@hpcml)
+description:
+  - Looks in one go at everything that a rollout needs of a machine, and returns facts and findings. Each finding says
+    in one sentence what is so, and in another one what to do.
+  - Fails when a finding is an error, with the sentences of all errors. Warnings are shown and do not fail.
+  - On a machine that is not the site it says only that.
+  - What is looked at is given by options, so that everything in which sites differ is data.
+notes:
+  - Commands, compilers and MPI are looked for in the environment of the task. Set the keyword C(environment) to what
+    the site's modules set, to look at what the steps will see.
+  - Compilers are called as they are given and never resolved, because the compilers of Cray systems look at the name
+    they were called by.
+options:
+  root:
+    description:
+      - The directory below which releases are installed, or the nearest one above it that exists. This account must own
+        it, with everything in it that records earlier rollouts.
+      - Its name must be absolute, without spaces, quotes and other characters that break compiler wrappers and the
+        first lines of scripts.
+    type: str
+    required: true
+  site:
+    description: The site's name, for the sentences.
+    type: str
+    default: ""
+  expect:
+    description: What tells the site from other machines.
+    type: dict
+    default: {}
+    suboptions:
+      hostname_globs:
+        description: Patterns, one of which the host name matches, with or without its domain.
+        type: list
+        elements: str
+        default: []
+      paths:
+        description: Paths that all exist.
+        type: list
+        elements: str
+        default: []
+      rehearsal:
+        description: The command that plays the site on any machine, for the sentence.
+        type: str
+        default: ""
+  release_done:
+    description:
+      - Whether the release is built already. Space, latency and compilers are then not tried out, because nothing will
+        be built.
+    type: bool
+    default: false
+  required_bytes:
+    description: Bytes that the release needs.
+    type: int
+    default: 0
+  required_inodes:
+    description: Files and directories that the release needs.
+    type: int
+    default: 0
+  reserve:
+    description:
+      - Whether to reserve O(required_bytes) for a moment, which shows a quota where free space does not. The
+        reservation is given back at once. It is not tried in check mode.
+    type: bool
+    default: true
+  shebang_reserve:
+    description:
+      - Characters of the first line of an installed script beside the root. A warning is given where both together are
+        more than 127.
+    type: int
+    default: 60
+  latency:
+    description: How fast the file system is with small files. It is not measured in check mode.
+    type: dict
+    default: {}
+    suboptions:
+      files:
+        description: Files to create, look at and remove; 0 for none.
+        type: int
+        default: 50
+      warn_ms:
+        description: Milliseconds for one file from which a warning is given; 0 only measures.
+        type: float
+        default: 0
+  python:
+    description:
+      - The Python that the release is built on, as a path or a name. It must not be inside a virtual environment.
+      - Empty for the interpreter that Ansible uses on the target, or its base where that one is inside a virtual
+        environment.
+    type: str
+    default: ""
+  python_minimum:
+    description: The oldest version of that Python that will do.
+    type: str
+    default: "3.8"
+  module_python_minimum:
+    description: The oldest version that will do of the interpreter that Ansible uses on the target, if that is another.
+    type: str
+    default: "3.8"
+  python_venv:
+    description: Whether that Python needs C(venv) and C(ensurepip).
+    type: bool
+    default: true
+  python_headers:
+    description: Whether that Python needs its header files.
+    type: bool
+    default: true
+  compilers:
+    description: Compilers to find and to try on a small program in Ansible's temporary directory.
+    type: list
+    elements: dict
+    default:
+      - {name: CC, language: c}
+      - {name: CXX, language: c++}
+    suboptions:
+      name:
+        description: The variable that builds take the compiler from, such as C(CXX).
+        type: str
+        required: true
+      language:
+        description: Its language.
+        type: str
+        choices: [c, c++]
+        required: true
+      command:
+        description: The command with its words; empty for the value of the variable in the environment, or a search.
+        type: str
+        default: ""
+      candidates:
+        description: Commands to search for; empty for C(cc) and C(gcc), or C(c++) and C(g++).
+        type: list
+        elements: str
+        default: []
+      standard:
+        description: The language standard; empty for C++17, and for the compiler's own in C.
+        type: str
+        default: ""
+      cross:
+        description: Whether it compiles for other machines than this one, so that its program is not run.
+        type: bool
+        default: false
+  required_commands:
+    description: Commands that must be on PATH.
+    type: list
+    elements: str
+    default: []
+  mpi:
+    description:
+      - The MPI that the release is built with. Without this option none is looked for.
+      - It is the one that is named, else the C(mpicc) on PATH, else the one that comes as a Python wheel.
+    type: dict
+    suboptions:
+      prefix:
+        description: Its installation.
+        type: str
+        default: ""
+      cc:
+        description: Its C wrapper, where that is not C(mpicc).
+        type: str
+        default: ""
+      cxx:
+        description: Its C++ wrapper, where that is not beside the C wrapper.
+        type: str
+        default: ""
+      launcher:
+        description: Its launcher, where that is neither C(mpiexec) nor C(mpirun).
+        type: str
+        default: ""
+      allow_path:
+        description: Whether the one on PATH may be taken.
+        type: bool
+        default: true
+      wheel:
+        description: Whether the wheel may be taken.
+        type: bool
+        default: true
+  timeout:
+    description: Seconds for each command that is run.
+    type: float
+    default: 10
+attributes:
+  check_mode:
+    support: full
+    description: Writes nothing outside Ansible's temporary directory, so that quota and latency stay unknown.
+  diff_mode:
+    support: none
+    description: Nothing is changed, so there is nothing to show.
+  idempotent:
+    support: full
+    description: Never changes anything; what it writes to try the file system out is removed at once.
+"""
+
+EXAMPLES = r"""
+- name: Look at the machine before the rollout
+  hpcml.torchstack.site_preflight:
+    site: polaris
+    root: /soft/stacks
+    expect:
+      hostname_globs: [polaris-login-*, "x3*"]
+      paths: [/soft, /opt/cray]
+      rehearsal: ansible-playbook -i inventories/rehearsal/polaris playbooks/polaris.yml
+    required_bytes: "{{ '60 GB' | human_to_bytes }}"
+    required_inodes: 400000
+    latency:
+      warn_ms: 20
+    python: python3.11
+    python_minimum: "3.10"
+    compilers:
+      - {name: CC, language: c, command: gcc-12}
+      - {name: CXX, language: c++, command: g++-12}
+    required_commands: [git, make]
+    mpi:
+      cc: cc
+      cxx: CC
+  environment: "{{ site_environment.set }}"
+"""
+
+RETURN = r"""
+findings:
+  description: Everything that was looked at, in the order in which it was.
+  returned: always
+  type: list
+  elements: dict
+  contains:
+    check:
+      description: What was looked at.
+      type: str
+    ok:
+      description: Whether it is as it should be.
+      type: bool
+    severity:
+      description: V(error), V(warning) or V(note).
+      type: str
+    message:
+      description: What is so.
+      type: str
+    remedy:
+      description: What to do.
+      type: str
+  sample:
+    - check: root.writable
+      ok: false
+      severity: error
+      message: "/soft/stacks cannot be created, because stacks may not write in /soft."
+      remedy: Run this as the account that owns it, or let that account create /soft/stacks for stacks.
+python:
+  description:
+    - The Python that the release is built on. There are also C(base_executable), C(prefix), C(base_prefix), C(in_venv),
+      C(implementation), C(include_dir), C(headers), C(venv), C(ensurepip), C(externally_managed) (the marker of PEP
+      668), C(command) (as given) and C(problem) (why it did not answer).
+  returned: on the site
+  type: dict
+  sample:
+    executable: /usr/bin/python3.11
+    version: 3.11.2
+    minor: "3.11"
+    tag: cp311
+    abi_tag: cp311
+    soabi: cpython-311-x86_64-linux-gnu
+    platform: linux_x86_64
+compilers:
+  description: The command of each compiler, as it is typed; empty where none was found.
+  returned: on the site
+  type: dict
+  sample: {CC: cc, CXX: c++}
+mpi:
+  description:
+    - The MPI, if one was asked for. C(provider) is V(named), V(path) or V(wheel). There are also C(include_dirs),
+      C(library_dirs), C(cxx_library_dirs), C(launcher_vendor), C(launcher_version), C(header), C(complaint) and
+      C(looked_for).
+  returned: on the site
+  type: dict
+  sample:
+    provider: path
+    vendor: MPICH
+    version: 4.3.2
+    prefix: /opt/mpich
+    bin: /opt/mpich/bin
+    cc: /opt/mpich/bin/mpicc
+    cxx: /opt/mpich/bin/mpicxx
+    launcher: /opt/mpich/bin/mpiexec
+facts:
+  description:
+    - What else was found. C(host) and C(missing_paths) tell the site from others, C(account) has C(uid), C(user) and
+      C(umask). On the site there are also C(root), C(compilers) (in detail), C(commands) (paths), C(module_python) and
+      C(module_system).
+  returned: always
+  type: dict
+  sample:
+    account: {uid: 1001, user: stacks, umask: "0022"}
+    host: login-01
+    missing_paths: []
+    module_system: {kind: lmod, version: 8.7.60, command: /usr/share/lmod/lmod/libexec/lmod, problem: ""}
+seconds:
+  description: How long it took.
+  returned: always
+  type: float
+  sample: 0.41
+failed_step:
+  description: What failed.
+  returned: failure
+  type: str
+  sample: preflight
+"""
+
+import time
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.hpcml.torchstack.plugins.module_utils import preflight, preflight_root, site_facts
+from ansible_collections.hpcml.torchstack.plugins.module_utils.errors import StackError
+from ansible_collections.hpcml.torchstack.plugins.module_utils.findings import WARNING, Finding, failure
+
+TEXT = {"type": "str", "default": ""}
+TEXTS = {"type": "list", "elements": "str", "default": []}
+YES = {"type": "bool", "default": True}
+NO = {"type": "bool", "default": False}
+COMPILER = {
+    "name": {"type": "str", "required": True},
+    "language": {"type": "str", "choices": ["c", "c++"], "required": True},
+    "command": TEXT,
+    "candidates": TEXTS,
+    "standard": TEXT,
+    "cross": NO,
+}
+SPEC = {
+    "root": {"type": "str", "required": True},
+    "site": TEXT,
+    "expect": {"type": "dict", "default": {}, "options": {"hostname_globs": TEXTS, "paths": TEXTS, "rehearsal": TEXT}},
+    "release_done": NO,
+    "required_bytes": {"type": "int", "default": 0},
+    "required_inodes": {"type": "int", "default": 0},
+    "reserve": YES,
+    "shebang_reserve": {"type": "int", "default": 60},
+    "latency": {
+        "type": "dict",
+        "default": {},
+        "options": {"files": {"type": "int", "default": 50}, "warn_ms": {"type": "float", "default": 0}},
+    },
+    "python": TEXT,
+    "python_minimum": {"type": "str", "default": "3.8"},
+    "module_python_minimum": {"type": "str", "default": "3.8"},
+    "python_venv": YES,
+    "python_headers": YES,
+    "compilers": {
+        "type": "list",
+        "elements": "dict",
+        "default": [{"name": "CC", "language": "c"}, {"name": "CXX", "language": "c++"}],
+        "options": COMPILER,
+    },
+    "required_commands": TEXTS,
+    "mpi": {
+        "type": "dict",
+        "options": {"prefix": TEXT, "cc": TEXT, "cxx": TEXT, "launcher": TEXT, "allow_path": YES, "wheel": YES},
+    },
+    "timeout": {"type": "float", "default": 10},
+}
+
+
+def look(wanted: dict, directory: str, write: bool) -> tuple[list[Finding], dict]:
+    """Gather the facts and judge them.
+
+    Args:
+        wanted: the options.
+        directory: Ansible's temporary directory.
+        write: whether probe files may be written below the root.
+    """
+    facts: dict = dict(site_facts.identity(wanted["expect"]), account=site_facts.account())
+    findings = preflight.judge_site(facts["host"], facts["missing_paths"], wanted["expect"], wanted["site"])
+    if failure(findings):
+        return findings, {"facts": facts}
+    uid, user = facts["account"]["uid"], facts["account"]["user"]
+    findings += preflight.judge_account(uid, user, facts["account"]["umask"])
+    findings += preflight_root.judge_path(wanted["root"], wanted["shebang_reserve"])
+    facts.update(site_facts.gather(wanted, directory, write, not failure(findings)))
+    if facts["root"]:
+        findings += preflight_root.judge_root(facts["root"], uid, user, wanted)
+    findings += preflight.judge_python(facts["python"], facts["module_python"], wanted)
+    findings += preflight.judge_compilers(facts["compilers"], wanted["compilers"])
+    findings += preflight.judge_commands(facts["commands"])
+    if facts["mpi"]:
+        findings += preflight.judge_mpi(facts["mpi"])
+    findings += preflight.judge_modules(facts["module_system"])
+    commands = {name: compiler["command"] for name, compiler in facts["compilers"].items()}
+    return findings, {"python": facts.pop("python"), "mpi": facts.pop("mpi"), "compilers": commands, "facts": facts}
+
+
+def main() -> None:
+    module = AnsibleModule(argument_spec=SPEC, supports_check_mode=True)
+    begin = time.monotonic()
+    findings: list[Finding] = []
+    result: dict = {"facts": {}}
+    try:
+        findings, result = look(module.params, module.tmpdir, not module.check_mode)
+        message = failure(findings)
+    except OSError as error:
+        message = "The machine could not be looked at: %s. Look at that path by hand." % error
+    result.update(
+        changed=False, findings=[finding._asdict() for finding in findings],
+        seconds=round(time.monotonic() - begin, 3))
+    for finding in findings:
+        if finding.severity == WARNING:
+            module.warn(finding.sentence)
+    if message:
+        module.fail_json(**dict(result, **StackError(message, "preflight").as_result()))
+    module.exit_json(**result)
+
+
+if __name__ == "__main__":
+    main()

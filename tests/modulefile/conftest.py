@@ -1,0 +1,85 @@
+# Copyright (c) the hpcml.torchstack contributors
+# SPDX-License-Identifier: Apache-2.0
+"""The module systems and shells of this machine, and modulefiles to try in them.
+
+Further module commands, such as other versions, are named by TORCHSTACK_LMOD and TORCHSTACK_MODULECMD, colon-separated.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+import shutil
+
+import pytest
+from ansible_collections.hpcml.torchstack.plugins.module_utils import environment_modules as systems
+from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefile_description import faults, normalised
+from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefile_layout import relative_path, render
+from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefile_session import run_session
+
+SYNTAX = {systems.LMOD: "lmod", systems.EM: "tcl"}
+EXTRA = {systems.LMOD: ("TORCHSTACK_LMOD", ()), systems.EM: ("TORCHSTACK_MODULECMD", ("/opt/em/usr/lib/*/modulecmd.tcl",))}
+
+
+def module_systems():
+    """Every module system that can be found, the ones named by variables first."""
+    found = []
+    for kind, (variable, patterns) in EXTRA.items():
+        commands = [path for path in os.environ.get(variable, "").split(":") if path]
+        for pattern in (*systems.WELL_KNOWN[kind], *patterns):
+            commands.extend(sorted(glob.glob(pattern)))
+        unique = {os.path.realpath(path): path for path in reversed(commands)}
+        found.extend(systems.find_system({}, kind, path) for path in reversed(list(unique.values())))
+    return found
+
+
+def name_of(system):
+    """Which system, and which version of it."""
+    return "%s-%s" % (SYNTAX[system.kind], systems.version(system, dict(os.environ), 60))
+
+
+SYSTEMS = module_systems()
+SHELLS = [path for path in map(shutil.which, ("bash", "zsh", "tcsh")) if path]
+
+
+def pytest_generate_tests(metafunc):
+    """Run a test with every module system and in every shell; a machine without modules skips it."""
+    if "system" in metafunc.fixturenames:
+        metafunc.parametrize("system", SYSTEMS, ids=name_of)
+    if "shell" in metafunc.fixturenames:
+        metafunc.parametrize("shell", SHELLS, ids=os.path.basename)
+
+
+@pytest.fixture()
+def modulefiles(tmp_path):
+    """Write modulefiles of descriptions below tmp_path, and return the directory that holds both syntaxes."""
+
+    def write(*descriptions):
+        for raw in descriptions:
+            description = normalised(raw)
+            assert faults(description) == []
+            for syntax, text in render(description, description["version"]).items():
+                path = tmp_path / relative_path(syntax, description["name"], description["version"])
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_bytes(text.encode("utf-8"))
+        return tmp_path / "modulefiles"
+
+    return write
+
+
+@pytest.fixture()
+def session(tmp_path):
+    """Run module commands in a shell with the modulefiles below tmp_path, and return the snapshots."""
+
+    def run(system, shell, commands, **environment):
+        scratch = tmp_path / ("session-%d" % len(list(tmp_path.iterdir())))
+        scratch.mkdir()
+        start = {
+            "HOME": str(scratch), "PATH": "/usr/local/bin:/usr/bin:/bin", "LC_ALL": "C.UTF-8",
+            "MODULEPATH": str(tmp_path / "modulefiles" / SYNTAX[system.kind]), **environment,
+        }
+        result = run_session(shell, system, commands, start, str(scratch))
+        assert set(result.statuses) == {0}, result.messages
+        return result
+
+    return run

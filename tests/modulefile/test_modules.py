@@ -1,0 +1,164 @@
+# Copyright (c) the hpcml.torchstack contributors
+# SPDX-License-Identifier: Apache-2.0
+"""The three modules through a real Ansible run: check, do, check again, do again; and what they refuse."""
+
+from __future__ import annotations
+
+import json
+import os
+
+import pytest
+from ansible_collections.hpcml.torchstack.plugins.module_utils.environment_modules import EM
+
+RELEASE = "2026-11-20"
+
+
+@pytest.fixture()
+def place(tmp_path):
+    """A root with nothing in it, and the arguments that every module takes."""
+    return {"root": str(tmp_path / "root"), "release": RELEASE}
+
+
+def description(place, **changes):
+    prefix = os.path.join(place["root"], place["release"])
+    return {
+        "name": "torchstack", "version": place["release"], "prefix": prefix,
+        "prepend": [{"name": "PATH", "values": [prefix + "/base/bin"]}],
+        "setenv": {"PYTHONUSERBASE": "${HOME}/.local/torchstack/x/" + place["release"], "NCCL_NET": "AWS Libfabric"},
+        "unsetenv": ["PYTHONSTARTUP"], **changes,
+    }
+
+
+@pytest.fixture()
+def staged(run_module, place):
+    """Stage and verify a release with bash alone, with an acceptance; return the arguments of its place."""
+
+    def make(release=RELEASE, accepted=True):
+        here = {**place, "release": release}
+        result = run_module("modulefile", {**here, "description": description(here)})
+        assert not result.failed, result.console
+        result = run_module("modulefile_verify", {**here, "shells": ["bash"]})
+        assert not result.failed, result.console
+        if accepted:
+            path = os.path.join(here["root"], ".torchstack", release, "acceptance.json")
+            with open(path, "w", encoding="utf-8") as stream:
+                json.dump({"passed": True}, stream)
+        return here
+
+    return make
+
+
+def listing(root):
+    found = []
+    for directory, _directories, names in os.walk(root):
+        found.extend(os.path.join(directory, name) for name in names)
+    return sorted(found)
+
+
+def test_staging_goes_through_check_and_do_twice(run_module, place):
+    arguments = {**place, "description": description(place)}
+    planned = run_module("modulefile", arguments, check=True, diff=True)
+    assert planned.changed and len(planned["written"]) == 3 and listing(place["root"]) == []
+    assert "pushenv" not in planned["diff"][0]["after"] and "+replace NCCL_NET" in planned.console
+    done = run_module("modulefile", arguments)
+    assert done.changed and done["written"] == planned["written"] == list(done["files"].values())
+    assert all(os.stat(path).st_mode & 0o777 == 0o644 for path in done["written"])
+    assert not run_module("modulefile", arguments, check=True).changed
+    assert not run_module("modulefile", arguments).changed
+
+
+def test_a_description_with_faults_changes_nothing_and_names_them_all(run_module, place):
+    bad = description(place, setenv={"CFLAGS": "-I/x", "CUDA_HOME": "/opt/cuda"})
+    result = run_module("modulefile", {**place, "description": bad})
+    assert result.failed and result["failed_step"] == "check the description" and len(result["faults"]) == 2
+    assert listing(place["root"]) == []
+
+
+def test_verification_goes_through_check_and_do_twice(run_module, place):
+    first = run_module("modulefile_verify", place, check=True)
+    assert first.changed and first["planned_after"] == "modulefile"
+    assert run_module("modulefile_verify", place).failed
+    run_module("modulefile", {**place, "description": description(place)})
+    planned = run_module("modulefile_verify", place, check=True)
+    record = os.path.join(place["root"], ".torchstack", RELEASE, "modulefile.json")
+    assert planned.changed and not os.path.exists(record)
+    done = run_module("modulefile_verify", place)
+    assert done.changed and not done.failed and done["record"] == record
+    assert all(entry["passed"] for entry in done["checked"])
+    assert not run_module("modulefile_verify", place, check=True).changed
+    again = run_module("modulefile_verify", place)
+    assert not again.changed and again["checked"] == done["checked"]
+
+
+def test_other_bytes_are_verified_anew(run_module, staged, place):
+    staged()
+    run_module("modulefile", {**place, "description": description(place, message="hello")})
+    assert run_module("modulefile_verify", {**place, "shells": ["bash"]}).changed
+
+
+def test_a_machine_without_modules_says_what_could_not_be_checked(run_module, place):
+    run_module("modulefile", {**place, "description": description(place)})
+    result = run_module("modulefile_verify", {**place, "lmod_command": "none", "modulecmd_command": "none"})
+    assert not result.failed and result["checked"] == []
+    assert [entry["syntax"] for entry in result["not_checked"]] == ["tcl", "lmod"]
+    assert all("left out by request" in entry["why"] for entry in result["not_checked"])
+
+
+def test_a_modulefile_that_does_not_load_is_recorded_and_not_published(run_module, place, system):
+    key = "modulecmd_command" if system.kind == EM else "lmod_command"
+    other = "lmod_command" if system.kind == EM else "modulecmd_command"
+    run_module("modulefile", {**place, "description": description(place, depends_on=["not-there/1"])})
+    arguments = {**place, "shells": ["bash"], key: system.command, other: "none"}
+    result = run_module("modulefile_verify", arguments)
+    assert result.failed and "not-there" in result["msg"] and result["failed_step"] == "load and unload the modulefile"
+    with open(os.path.join(place["root"], ".torchstack", RELEASE, "modulefile.json"), encoding="utf-8") as stream:
+        assert json.load(stream)["passed"] is False
+    refused = run_module("modulefile_publish", {**place, "visible": True, "without_acceptance": "a test"})
+    assert refused.failed and "failed its verification" in refused["msg"]
+
+
+def test_publishing_goes_through_check_and_do_twice(run_module, staged):
+    here = staged()
+    arguments = {**here, "visible": True, "default": True}
+    planned = run_module("modulefile_publish", arguments, check=True, diff=True)
+    assert planned.changed and not os.path.exists(os.path.join(here["root"], "modulefiles"))
+    assert '+set ModulesVersion "2026-11-20"' in planned.console
+    done = run_module("modulefile_publish", arguments)
+    assert done.changed and done["actions"] == planned["actions"]
+    assert [action["action"] for action in done["actions"]] == ["show", "show", "default", "default"]
+    assert not run_module("modulefile_publish", arguments, check=True).changed
+    assert not run_module("modulefile_publish", arguments).changed
+
+
+def test_a_plan_before_the_acceptance_says_that_it_comes_first(run_module, staged):
+    here = staged(accepted=False)
+    planned = run_module("modulefile_publish", {**here, "visible": True}, check=True)
+    assert planned.changed and planned["planned_after"] == "acceptance"
+    refused = run_module("modulefile_publish", {**here, "visible": True})
+    assert refused.failed and "has not been accepted" in refused["msg"]
+    assert not os.path.exists(os.path.join(here["root"], "modulefiles"))
+
+
+def test_s10_publish_move_the_default_and_roll_back(run_module, staged):
+    first, second = staged("1"), staged("2")
+    run_module("modulefile_publish", {**first, "visible": True, "default": True})
+    moved = run_module("modulefile_publish", {**second, "visible": True, "default": True})
+    assert moved["previous_default"] == {"tcl": "1", "lmod": "1"}
+    back = run_module("modulefile_publish", {**second, "state": "rolled_back"})
+    assert back.changed and {action["version"] for action in back["actions"]} == {"1"}
+    hidden = run_module("modulefile_publish", {**second, "state": "withdrawn"})
+    assert [action["action"] for action in hidden["actions"]] == ["hide", "hide"]
+    assert not run_module("modulefile_publish", {**second, "state": "withdrawn"}).changed
+
+
+def test_s45_a_published_release_is_verified_against_today_s_system(run_module, staged):
+    here = staged()
+    assert run_module("modulefile_verify", {**here, "where": "published"}).failed
+    run_module("modulefile_publish", {**here, "visible": True})
+    result = run_module("modulefile_verify", {**here, "where": "published", "shells": ["bash"]})
+    assert not result.failed and not result.changed
+    path = os.path.join(here["root"], "modulefiles", "lmod", "torchstack", RELEASE + ".lua")
+    with open(path, "a", encoding="utf-8") as stream:
+        stream.write('setenv("PYTHONSTARTUP", "/x")\n')
+    broken = run_module("modulefile_verify", {**here, "where": "published", "shells": ["bash"]})
+    assert broken.failed and "PYTHONSTARTUP" in broken["msg"]
