@@ -234,16 +234,20 @@ def outside(reports: Sequence[dict[str, Any]], imports: Sequence[str]) -> list[F
 
 
 def _rank_failures(reports: Sequence[dict[str, Any]], required: Sequence[str]) -> list[Failure]:
-    """What the ranks themselves found wrong, exceptions (after which a rank leaves) before wrong values."""
+    """What the ranks themselves found wrong, exceptions (after which a rank leaves) before wrong values.
+
+    A check that had to run and could not counts where nothing else failed that may be the reason.
+    """
     failures = []
+    refused = []
     for report in sorted(reports, key=lambda report: report["stage"] == "end"):
         for entry in report["checks"]:
             if entry["status"] == "failed":
                 failures += [Failure(entry["name"], "%s: %s" % (_who(report), text)) for text in entry["problems"]]
             elif entry["status"] == "skipped" and entry["name"] in required:
                 message = "%s could not run it: %s" % (_who(report), entry["note"])
-                failures.append(Failure(entry["name"], message, ELSEWHERE))
-    return failures
+                refused.append(Failure(entry["name"], message, ELSEWHERE))
+    return failures or refused
 
 
 def _missing_ranks(heard: Heard, asked: int) -> list[Failure]:

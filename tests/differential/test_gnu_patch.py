@@ -47,7 +47,8 @@ class Trees:
 
     def line(self):
         """Few different lines, so that hunks also fit in wrong places."""
-        return self.random.choice((b"", b"}", b"  return;", b"int x = %d;" % self.random.randrange(40), b"\xff\xe9 caf"))
+        number = self.random.randrange(40)
+        return self.random.choice((b"", b"}", b"  return;", b"int x = %d;" % number, b"\xff\xe9 caf"))
 
     def file(self, length):
         end = self.random.choice((b"\n", b"\n", b"\n", b"\r\n"))

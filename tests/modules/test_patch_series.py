@@ -612,8 +612,9 @@ def test_a_write_that_fails_anywhere_is_taken_back_at_once(tmp_path):
     while 5 not in outcomes:
         site = rich(tmp_path / str(len(outcomes)))
         before = site.found()
+        number = len(outcomes) + 1
 
-        def failing(site=site, number=len(outcomes) + 1):
+        def failing(site=site, number=number):
             def full():
                 raise OSError(28, "No space left on device")
             count = stop_at(number, full)

@@ -560,7 +560,6 @@ class Rank:
 
             note = self.reduce_values(types, [device], reduce)
             self.broadcast_values(broadcast, [device])
-            distributed.barrier()
             return note
         finally:
             distributed.destroy_process_group()

@@ -22,8 +22,8 @@ def test_a_command_is_answered_with_its_code_and_what_it_said():
 
 
 def test_the_complaint_is_the_line_with_the_error():
-    said = "import sys; sys.stderr.write('In file x.c:\\nx.c:1: fatal error: no such header\\ncompilation ended\\n'); sys.exit(1)"
-    assert run(python(said), 20).complaint == "x.c:1: fatal error: no such header"
+    said = "import sys; print('In file x.c:\\nx.c:1: fatal error: no header\\nended', file=sys.stderr); sys.exit(1)"
+    assert run(python(said), 20).complaint == "x.c:1: fatal error: no header"
     assert run(python("import sys; sys.exit(7)"), 20).complaint == "it ended with exit code 7"
 
 

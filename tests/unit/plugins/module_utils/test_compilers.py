@@ -88,7 +88,8 @@ def test_s05_a_compiler_that_looks_at_its_own_name_is_called_by_it(tools, tmp_pa
         facts = compilers.attempt(wanted, found["path"], str(tmp_path), 60)
         assert facts["compiles"] and facts["runs"] is True
     resolved = os.path.realpath(os.path.join(tools.path, name))
-    assert compilers.attempt(wanted, resolved, str(tmp_path), 60)["complaint"] == "redirect: no driver is called redirect"
+    facts = compilers.attempt(wanted, resolved, str(tmp_path), 60)
+    assert facts["complaint"] == "redirect: no driver is called redirect"
 
 
 @needs_compiler

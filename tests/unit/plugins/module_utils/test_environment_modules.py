@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import fnmatch
 import os
 import time
 
@@ -26,10 +27,10 @@ from ansible_collections.hpcml.torchstack.plugins.module_utils.module_output imp
 
 
 def find(environment=None, files=(), **options):
-    def expand(pattern):
-        return [path for path in files if path == pattern or ("*" in pattern and path.startswith(pattern[:9]))]
-
-    return find_system(environment or {}, exists=lambda path: path in files, expand=expand, **options)
+    return find_system(
+        environment or {}, exists=lambda path: path in files, expand=lambda pattern: fnmatch.filter(files, pattern),
+        **options,
+    )
 
 
 def stand_in(tmp_path, text, name="lmod"):

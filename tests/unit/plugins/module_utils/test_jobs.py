@@ -76,8 +76,9 @@ def test_a_stamp_for_the_same_digest_is_all_there_is_to_know():
         (None, [], "leftover", "run"),
         (None, [], "rebooted", "run"),
         (None, [], "finished", "run"),
-        ({"digest": "d0"}, [], "finished", "run"),
-        ({"digest": "d1"}, ["/gone"], "finished", "run"),
+        ({"digest": "d0", "nonce": "n0"}, [], "finished", "run"),
+        ({"digest": "d1", "nonce": "n1"}, ["/gone"], "finished", "run"),
+        ({"digest": "d1", "nonce": "n1"}, ["/gone"], "running", "run"),
         (None, [], "starting", "wait"),
         (None, [], "running", "attach"),
         (None, [], "elsewhere", "attach"),
@@ -92,6 +93,7 @@ def test_an_older_build_with_other_inputs_is_named_and_left_alone(standing):
     with pytest.raises(StackError) as caught:
         decide(FILES, "d2", None, [], standing, job())
     message = caught.value.as_result()["msg"]
+    assert decide(FILES, "d2", {"digest": "d1", "nonce": "n1"}, [], standing, job()) == "run", "it has just ended"
     for part in ("login01", "pid 7", utc(NOW - 1000), "/steps/pytorch/log", "kill 7"):
         assert part in message
 

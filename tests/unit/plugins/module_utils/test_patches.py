@@ -15,6 +15,8 @@ from ansible_collections.hpcml.torchstack.plugins.module_utils.patches import (
     split_lines,
 )
 
+NOW = b"\t2024-01-01 00:00:00.5 +0000"
+EPOCH = b"\t1970-01-01 00:00:00.000000000 +0000"
 PLAIN = b"--- a/f.c\n+++ b/f.c\n@@ -1,2 +1,2 @@\n-old\n+new\n same\n"
 
 
@@ -41,7 +43,8 @@ def test_format_patch_mail_with_signature_and_several_files():
     text = (
         b"From 1234 Mon Sep 17 00:00:00 2001\nSubject: x\n\n---\n f.c | 2 +-\n 1 file changed\n\n"
         b"diff --git a/f.c b/f.c\nindex 0358b15c117..65ef4d6a0a0 100644\n" + PLAIN
-        + b"diff --git a/g.c b/g.c\nindex 1111111..2222222 100755\n" + PLAIN.replace(b"f.c", b"g.c") + b"-- \n2.39.5\n\n"
+        + b"diff --git a/g.c b/g.c\nindex 1111111..2222222 100755\n" + PLAIN.replace(b"f.c", b"g.c")
+        + b"-- \n2.39.5\n\n"
     )
     first, second = parse(text).files
     assert (first.old_id, first.new_id) == ("0358b15c117", "65ef4d6a0a0")
@@ -50,17 +53,13 @@ def test_format_patch_mail_with_signature_and_several_files():
 
 @pytest.mark.parametrize("text, kind, path", [
     (b"--- /dev/null\n+++ b/new dir/n\n@@ -0,0 +1 @@\n+x\n", "create", b"new dir/n"),
-    (b"--- a/n\t1970-01-01 00:00:00.000000000 +0000\n+++ b/n\t2024-01-01 00:00:00.5 +0000\n@@ -0,0 +1 @@\n+x\n",
-     "create", b"n"),
-    (b"--- a/n\t1970-01-01 01:00:00.000000000 +0100\n+++ b/n\t2024-01-01 00:00:00.5 +0100\n@@ -0,0 +1 @@\n+x\n",
-     "create", b"n"),
+    (b"--- a/n" + EPOCH + b"\n+++ b/n" + NOW + b"\n@@ -0,0 +1 @@\n+x\n", "create", b"n"),
+    (b"--- a/n\t1970-01-01 01:00:00.0 +0100\n+++ b/n" + NOW + b"\n@@ -0,0 +1 @@\n+x\n", "create", b"n"),
     (b"--- a/n\n+++ b/n\n@@ -0,0 +1 @@\n+x\n", "create", b"n"),
-    (b"--- a/n\t2024-01-01 00:00:00.0 +0000\n+++ b/n\t2024-01-01 00:00:00.5 +0000\n@@ -0,0 +1 @@\n+x\n", "modify", b"n"),
-    (b"--- a/n\t2024-01-01 00:00:00.0 +0000\n+++ /dev/null\t1970-01-01 00:00:00.0 +0000\n@@ -1 +0,0 @@\n-x\n",
-     "delete", b"n"),
-    (b"--- a/n\t2024-01-01 00:00:00.0 +0000\n+++ b/n\t1970-01-01 00:00:00.000000000 +0000\n@@ -1 +0,0 @@\n-x\n",
-     "delete", b"n"),
-    (b"--- a/n\t2024-01-01 00:00:00.0 +0000\n+++ b/n\t2024-01-01 00:00:00.0 +0000\n@@ -1 +0,0 @@\n-x\n", "modify", b"n"),
+    (b"--- a/n" + NOW + b"\n+++ b/n" + NOW + b"\n@@ -0,0 +1 @@\n+x\n", "modify", b"n"),
+    (b"--- a/n" + NOW + b"\n+++ /dev/null" + EPOCH + b"\n@@ -1 +0,0 @@\n-x\n", "delete", b"n"),
+    (b"--- a/n" + NOW + b"\n+++ b/n" + EPOCH + b"\n@@ -1 +0,0 @@\n-x\n", "delete", b"n"),
+    (b"--- a/n" + NOW + b"\n+++ b/n" + NOW + b"\n@@ -1 +0,0 @@\n-x\n", "modify", b"n"),
     (b"diff --git a/n b/n\nnew file mode 100755\nindex 0000000..e69de29\n", "create", b"n"),
     (b"diff --git a/n b/n\ndeleted file mode 100644\nindex e69de29..0000000\n", "delete", b"n"),
     (b"diff --git a/n m b/n m\nold mode 100644\nnew mode 100755\n", "modify", b"n m"),
@@ -68,8 +67,10 @@ def test_format_patch_mail_with_signature_and_several_files():
     (b'--- "a/t\\tq\\"b"\n+++ "b/t\\tq\\"b"\n@@ -1 +1 @@\n-x\n+y\n', "modify", b't\tq"b'),
     (b"--- a/\xff\xfe\n+++ b/\xff\xfe\n@@ -1 +1 @@\n-x\n+y\n", "modify", b"\xff\xfe"),
     (b"--- a/with blank.c\t\n+++ b/with blank.c\t\n@@ -1 +1 @@\n-x\n+y\n", "modify", b"with blank.c"),
-    (b"--- a/f.c 2024-01-01 00:00:00.0 +0000\n+++ b/f.c Mon Jan  1 00:00:00 2024\n@@ -1 +1 @@\n-x\n+y\n", "modify", b"f.c"),
-    (b"Index: f.c\n=====\n--- a//f.c\t(revision 3)\n+++ b/./f.c\t(working copy)\n@@ -1 +1 @@\n-x\n+y\n", "modify", b"f.c"),
+    (b"--- a/f.c 2024-01-01 00:00:00.0 +0000\n+++ b/f.c Mon Jan  1 00:00:00 2024\n@@ -1 +1 @@\n-x\n+y\n",
+     "modify", b"f.c"),
+    (b"Index: f.c\n=====\n--- a//f.c\t(revision 3)\n+++ b/./f.c\t(working copy)\n@@ -1 +1 @@\n-x\n+y\n",
+     "modify", b"f.c"),
 ])
 def test_what_happens_to_a_file_is_told_by_its_header(text, kind, path):
     section = only(text)
@@ -142,7 +143,8 @@ def test_an_insertion_without_context_goes_before_the_line_after():
     (b'--- "a/f\n+++ b/f\n@@ -1 +1 @@\n-x\n+y\n', "quoted name", 1),
     (b"Torchstack-Pristine: zzz f.c\n" + PLAIN, "expected 'Torchstack-Pristine:", 1),
     (b"Torchstack-Pristine: 1234567 other.c\n" + PLAIN, "does not touch", 1),
-    (b"--- a/f\n+++ b/f\n@@ -1,2 +1,2 @@\n-x\n\\ No newline at end of file\n-y\n+x\n+z\n", "without a newline inside", 3),
+    (b"--- a/f\n+++ b/f\n@@ -1,2 +1,2 @@\n-x\n\\ No newline at end of file\n-y\n+x\n+z\n",
+     "without a newline inside", 3),
 ])
 def test_what_a_build_must_not_guess_about_is_refused_with_patch_and_line(text, words, line):
     with pytest.raises(StackError) as caught:

@@ -108,7 +108,8 @@ def test_a_longer_series_goes_on_where_the_recorded_one_ended():
 
 @pytest.mark.parametrize("text, reason", [
     (edit(b"f", b"0\n", b"1\n", ids=False), "names no pristine blob for f"),
-    (edit(b"f", b"0\n", b"1\n").replace(blob_id(b"0\n").encode()[:9], b"123456789"), "was made for blob 123456789 of f"),
+    (edit(b"f", b"0\n", b"1\n").replace(blob_id(b"0\n").encode()[:9], b"123456789"),
+     "was made for blob 123456789 of f"),
     (edit(b"f", b"0\n", b"1\n").replace(b"+1\n", b"+7\n"), "edited after it was made"),
 ])
 def test_hunks_that_fit_are_not_enough(text, reason):

@@ -1,0 +1,251 @@
+# Copyright (c) the hpcml.torchstack contributors
+# SPDX-License-Identifier: Apache-2.0
+"""The frozen tree next to what chmod(1) and find(1) make and see of the same tree."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import stat
+import subprocess
+import sys
+
+import pytest
+from ansible_collections.hpcml.torchstack.plugins.module_utils.modes import Policy, apply_rule
+from ansible_collections.hpcml.torchstack.plugins.module_utils.tree import Pass
+
+pytestmark = pytest.mark.skipif(shutil.which("chmod") is None, reason="there is no chmod to compare with")
+
+
+def freeze(top, state="frozen", rules=None, **options):
+    top = str(top)
+    return Pass(Policy(state, rules), True, **options).over(os.path.dirname(top), os.path.basename(top))
+
+
+def modes(top):
+    """Path to type and permission bits, of everything below and the tree itself."""
+    found = {".": os.lstat(str(top)).st_mode}
+    for directory, names, files in os.walk(str(top)):
+        for name in names + files:
+            path = os.path.join(directory, name)
+            found[os.path.relpath(path, str(top))] = os.lstat(path).st_mode
+    return found
+
+
+def build(top, seed):
+    """A tree of random shape, names, links and modes, some of which shut its owner out."""
+    numbers = random.Random(seed)
+    os.mkdir(str(top))
+    directories, files = [str(top)], []
+    names = ["plain%d", "with space %d", "new\nline%d", "-dash%d", "*%d", "caf\udce9%d", ".hidden%d", "'%d"]
+    for number in range(150):
+        path = os.path.join(numbers.choice(directories), numbers.choice(names) % number)
+        what = numbers.random()
+        if what < 0.3:
+            os.mkdir(path)
+            directories.append(path)
+        elif what < 0.4:
+            os.symlink(numbers.choice([".", "/nonexistent", "..", "../..", path]), path)
+        elif what < 0.45 and files:
+            os.link(numbers.choice(files), path)
+        elif what < 0.5:
+            os.mkfifo(path)
+        else:
+            with open(path, "w"):
+                pass
+            files.append(path)
+    for path in files:
+        os.chmod(path, numbers.choice([numbers.randrange(0o1000), numbers.randrange(0o10000), 0o644, 0o755]))
+    for path in reversed(directories):
+        os.chmod(path, numbers.choice([0o700, 0o755, 0o2500, 0o2755, 0o3777, 0o500 | numbers.randrange(0o10000)]))
+
+
+@pytest.fixture()
+def pair(tmp_path):
+    """Two equal random trees, by seed."""
+    made = []
+
+    def make(seed):
+        for name in ("ours", "theirs"):
+            build(tmp_path / name, seed)
+            made.append(tmp_path / name)
+        assert modes(tmp_path / "ours") == modes(tmp_path / "theirs")
+        return tmp_path / "ours", tmp_path / "theirs"
+
+    yield make
+    for top in made:
+        subprocess.run(["chmod", "-R", "u+rwx", str(top)], check=True)
+
+
+@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("workers", [1, 4])
+def test_freezing_ends_where_chmod_ends(pair, seed, workers):
+    ours, theirs = pair(seed)
+    freeze(ours, workers=workers)
+    subprocess.run(["chmod", "-R", "a-w,a+rX", str(theirs)], check=True)
+    assert modes(ours) == modes(theirs)
+
+
+@pytest.mark.parametrize("seed", range(12, 18))
+def test_thawing_ends_where_chmod_ends(pair, seed):
+    ours, theirs = pair(seed)
+    freeze(ours)
+    freeze(ours, "writable")
+    subprocess.run(["chmod", "-R", "a-w,a+rX", str(theirs)], check=True)
+    subprocess.run(["chmod", "-R", "u+w", str(theirs)], check=True)
+    assert modes(ours) == modes(theirs)
+
+
+@pytest.mark.parametrize("rule", ["a-w,go=rX", "u-w,go-w", "ug=rX,o=", "a=rX", "u-w,g=r,o=X,g-w"])
+def test_symbolic_policies_end_where_chmod_ends_with_special_bits_kept(pair, rule):
+    """chmod's ``=`` takes setuid, setgid and sticky of files away; a policy never does."""
+    ours, theirs = pair(99)
+    special = {path: mode & 0o7000 for path, mode in modes(ours).items()}
+    freeze(ours, rules={"files": rule, "executables": rule, "directories": rule})
+    subprocess.run(["chmod", "-R", rule, str(theirs)], check=True)
+    after = modes(ours)
+    assert {path: mode & ~0o7000 for path, mode in after.items()} == {
+        path: mode & ~0o7000 for path, mode in modes(theirs).items()
+    }
+    assert {path: mode & 0o7000 for path, mode in after.items()} == special
+
+
+def test_every_clause_means_what_it_means_to_chmod(tmp_path):
+    numbers = random.Random(5)
+    file, directory = tmp_path / "file", tmp_path / "directory"
+    file.write_text("")
+    directory.mkdir()
+    for _number in range(150):
+        rule = ",".join(
+            "".join(numbers.sample("ugo", numbers.randrange(1, 4)) if numbers.random() < 0.8 else "a")
+            + "".join(
+                numbers.choice("+-=") + "".join(numbers.sample("rwxX", numbers.randrange(0, 4)))
+                for _change in range(numbers.randrange(1, 3))
+            )
+            for _clause in range(numbers.randrange(1, 4))
+        )
+        before = numbers.randrange(0o1000)
+        for path in (file, directory):
+            path.chmod(before)
+            subprocess.run(["chmod", "--", rule, str(path)], check=True)
+            after = stat.S_IMODE(os.lstat(str(path)).st_mode)
+            assert "%04o" % apply_rule(rule, before, path is directory) == "%04o" % after, (rule, oct(before))
+    directory.chmod(0o700)
+
+
+@pytest.mark.parametrize("seed", [3, 4])
+def test_find_sees_nothing_writable_and_every_directory_open(pair, seed):
+    ours, _theirs = pair(seed)
+    freeze(ours)
+
+    def find(*conditions):
+        return subprocess.check_output(["find", str(ours), *conditions])
+
+    assert find("!", "-type", "l", "-perm", "/222") == b""
+    assert find("-type", "d", "!", "-perm", "-555") == b""
+    assert find("!", "-type", "l", "!", "-perm", "-444") == b""
+    assert find("-type", "d", "-perm", "-2000") != b""
+
+
+def test_counts_equal_those_of_find(pair):
+    ours, _theirs = pair(8)
+    tally = freeze(ours)
+
+    def count(*conditions):
+        return subprocess.check_output(["find", str(ours), *conditions, "-printf", "x"]).count(b"x")
+
+    assert tally.directories == count("-type", "d")
+    assert tally.symlinks == count("-type", "l")
+    assert tally.files == count("!", "-type", "d", "!", "-type", "l")
+    assert tally.hardlinked == count("!", "-type", "d", "!", "-type", "l", "-links", "+1")
+    assert tally.hardlinked_outside == 0
+
+
+def run_as(account, script, *arguments):
+    """Whether a shell script succeeds, as this account or, for root, as another one."""
+    command = ["/bin/sh", "-c", script, "sh", *arguments]
+    if account is not None:
+        command = ["runuser", "-u", account, "--", *command]
+    return subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd="/").returncode == 0
+
+
+ATTEMPTS = {
+    "write": 'echo x >> "$1/lib/data"',
+    "truncate": ': > "$1/lib/data"',
+    "create": ': > "$1/lib/new"',
+    "make a directory": 'mkdir "$1/lib/new"',
+    "rename": 'mv -T "$1/lib/data" "$1/lib/other"',
+    "rename over": 'mv -fT "$1/bin/tool" "$1/lib/data"',
+    "delete": 'rm -f "$1/lib/data" && ! test -e "$1/lib/data"',
+    "link": 'ln "$1/lib/data" "$1/lib/link"',
+    "write at the top": ': > "$1/new"',
+}
+
+
+@pytest.fixture()
+def release(tmp_path):
+    """A small tree below a directory that everyone may enter; for root it belongs to an ordinary account."""
+    for directory in (tmp_path, *tmp_path.parents):
+        if os.stat(str(directory)).st_mode & 0o005 != 0o005 and os.stat(str(directory)).st_uid == os.geteuid():
+            os.chmod(str(directory), 0o755)
+    top = tmp_path / "release"
+    (top / "lib").mkdir(parents=True)
+    (top / "bin").mkdir()
+    (top / "lib" / "data").write_text("content")
+    (top / "bin" / "tool").write_text("#!/bin/sh\necho ran\n")
+    (top / "bin" / "tool").chmod(0o777)
+    (top / "lib" / "data").chmod(0o666)
+    for directory in (top, top / "lib", top / "bin"):
+        directory.chmod(0o777)
+    if os.geteuid() == 0:
+        if shutil.which("runuser") is None:
+            pytest.skip("there is no runuser to become an ordinary account with")
+        subprocess.run(["chown", "-R", "tsdev", str(top)], check=True)
+    yield top
+    freeze(top, "writable")
+
+
+@pytest.mark.parametrize("attempt", sorted(ATTEMPTS))
+def test_the_owner_cannot_change_a_frozen_tree(release, attempt):
+    owner = None if os.geteuid() else "tsdev"
+    freeze(release)
+    assert not run_as(owner, ATTEMPTS[attempt], str(release))
+    assert (release / "lib" / "data").read_text() == "content"
+    assert run_as(owner, 'test "$("$1/bin/tool")" = ran && cat "$1/lib/data"', str(release))
+
+
+@pytest.mark.parametrize("attempt", sorted(ATTEMPTS))
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another account")
+def test_another_account_cannot_change_a_frozen_tree_and_can_use_it(release, attempt):
+    freeze(release)
+    assert not run_as("tsuser", ATTEMPTS[attempt], str(release))
+    assert (release / "lib" / "data").read_text() == "content"
+    assert run_as("tsuser", 'test "$("$1/bin/tool")" = ran && cat "$1/lib/data"', str(release))
+
+
+@pytest.mark.parametrize("attempt", sorted(set(ATTEMPTS)))
+def test_the_attempts_succeed_on_a_tree_that_is_not_frozen(release, attempt):
+    assert run_as(None if os.geteuid() else "tsdev", ATTEMPTS[attempt], str(release))
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make a tree of another group")
+def test_setgid_of_a_group_that_the_owner_is_not_in_is_kept_where_chmod_loses_it(release, tmp_path):
+    subprocess.run(["chgrp", "-R", "tsuser", str(release)], check=True)
+    subprocess.run(["chmod", "2775", str(release / "lib")], check=True)
+    script = (
+        "import os, sys;"
+        "from ansible_collections.hpcml.torchstack.plugins.module_utils import modes, tally, tree;"
+        "top = sys.argv[1];"
+        "done = tree.Pass(modes.Policy('frozen'), True).over(os.path.dirname(top), os.path.basename(top));"
+        "print(tally.problem(done, top).details['setgid_lost'])"
+    )
+    output = subprocess.check_output(
+        ["runuser", "-u", "tsdev", "--", "env", "PYTHONDONTWRITEBYTECODE=1",
+         "PYTHONPATH=" + os.pathsep.join(path for path in sys.path if path), sys.executable, "-c", script, str(release)],
+        universal_newlines=True,
+    )
+    assert output.strip() == "['lib']"
+    assert stat.S_IMODE(os.stat(str(release / "lib")).st_mode) == 0o2775
+    subprocess.run(["runuser", "-u", "tsdev", "--", "chmod", "a-w", str(release / "lib")], check=True)
+    assert stat.S_IMODE(os.stat(str(release / "lib")).st_mode) == 0o555

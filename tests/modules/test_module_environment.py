@@ -1,0 +1,349 @@
+# Copyright (c) the hpcml.torchstack contributors
+# SPDX-License-Identifier: Apache-2.0
+"""module_environment as Ansible runs it, with a real Lmod and a real Environment Modules."""
+
+from __future__ import annotations
+
+import glob
+import os
+import subprocess
+
+import pytest
+
+LMOD = glob.glob("/usr/share/lmod/*/libexec/lmod")
+EM = [
+    path
+    for pattern in ("/usr/lib/*-linux-gnu", "/usr/share/[Mm]odules/libexec", "/opt/em/usr/lib/*-linux-gnu")
+    for path in glob.glob(pattern + "/modulecmd.tcl")
+]
+
+SYSTEMS = {
+    "lmod": pytest.param("lmod", marks=pytest.mark.skipif(not LMOD, reason="Lmod is not installed")),
+    "environment-modules": pytest.param(
+        "environment-modules", marks=pytest.mark.skipif(not EM, reason="Environment Modules is not installed")
+    ),
+}
+both = pytest.mark.parametrize("system", SYSTEMS.values())
+only_lmod = pytest.mark.parametrize("system", [SYSTEMS["lmod"]])
+only_em = pytest.mark.parametrize("system", [SYSTEMS["environment-modules"]])
+
+BASE = {"PATH": "/usr/local/bin:/usr/bin:/bin:/usr/bin", "HOME": "/", "LC_ALL": "C.UTF-8", "CC": "cc", "GONE": "here"}
+
+MODULEFILES = {
+    "base/1.0": """
+setenv BASE_ROOT /opt/base
+prepend-path PATH /opt/base/bin
+append-path PATH /opt/base/late
+append-path MANPATH /opt/base/man
+pushenv CC basecc
+unsetenv GONE
+""",
+    "base/2.0": "setenv BASE_ROOT /opt/base2\n",
+    "odd/1.0": r"""
+setenv QUOTES "it's \"quoted\" \$HOME `x` \\ end\\"
+setenv SPACES "  two  spaces "
+setenv LINES "one\ntwo"
+setenv EMPTY ""
+setenv UNICODE "caf\u00e9"
+""",
+    "shell/1.0": """
+set-alias say {echo hi there}
+puts stdout {echo executed;}
+""",
+    "rival/1.0": "conflict base\nsetenv RIVAL 1\n",
+    "broken/1.0": "setenv X 1\nno-such-command here\n",
+    "wordy/1.0": "puts stderr {a message}\nsetenv WORDY 1\n",
+    "again/1.0": "prepend-path PATH /opt/base/bin\n",
+}
+EM_ONLY = {
+    "function/1.0": "set-function greet {echo fn $1}\ncomplete bash greet \"-W 'a b'\"\n",
+    "needs/1.0": "prereq base/1.0\nsetenv NEEDS 1\n",
+}
+LMOD_ONLY = {
+    "function/1.0.lua": """
+set_shell_function("greet", "echo fn $1", "echo fn")
+complete("bash", "greet", "-W 'a b'")
+execute{cmd="ulimit -s unlimited", modeA={"load"}}
+""",
+    "needs/1.0.lua": 'depends_on("base/1.0")\nsetenv("NEEDS", "1")\n',
+    "strict/1.0.lua": 'prereq("base/1.0")\nsetenv("STRICT", "1")\n',
+    "hier/1.0.lua": 'prepend_path("MODULEPATH", pathJoin(os.getenv("DEEPER"), "deeper"))\n',
+}
+
+
+@pytest.fixture()
+def ask(run_module, tmp_path):
+    """Ask for modules of ours: ``ask(system, ["base"])``."""
+    directories = {}
+    for system, more in (("lmod", LMOD_ONLY), ("environment-modules", EM_ONLY)):
+        for name, text in {**MODULEFILES, **more}.items():
+            path = tmp_path / system / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(("" if name.endswith(".lua") else "#%Module1.0\n") + text)
+        directories[system] = tmp_path / system
+
+    def ask(system, modules, base=None, check=False, **options):
+        arguments = dict({
+            "modules": modules, "use": [str(directories[system])], "system": system,
+            "environment": BASE if base is None else base,
+        }, **options)
+        if system == "environment-modules":
+            arguments["command"] = EM[0]
+        return run_module("module_environment", arguments, check=check)
+
+    ask.directories = directories
+    return ask
+
+
+def captured(**parts):
+    return dict({"functions": {}, "aliases": {}, "commands": [], "completions": [], "differing": []}, **parts)
+
+
+@both
+def test_variables_set_prepended_appended_pushed_and_unset_are_returned(ask, system):
+    result = ask(system, ["base/1.0"])
+    assert not result.failed and not result.changed
+    assert result["set"]["BASE_ROOT"] == "/opt/base"
+    assert result["set"]["PATH"].startswith("/opt/base/bin:/usr/local/bin:")
+    assert result["set"]["PATH"].endswith(":/opt/base/late")
+    assert result["set"]["MANPATH"].strip(":") == "/opt/base/man"
+    assert result["set"]["CC"] == "basecc"
+    assert result["unset"] == ["GONE"]
+    assert result["exact"] is True and result["not_captured"] == captured()
+    assert result["loaded"] == ["base/1.0"]
+    assert result["modulefiles"] == [str(ask.directories[system] / "base" / "1.0")]
+    assert result["system"] == system and result["version"][0].isdigit()
+
+
+@both
+def test_check_mode_answers_the_same(ask, system):
+    real, checked = ask(system, ["base/1.0"]), ask(system, ["base/1.0"], check=True)
+    for key in ("set", "unset", "environment", "loaded"):
+        assert real[key] == checked[key]
+
+
+@both
+def test_the_records_of_the_module_system_are_kept_apart(ask, system):
+    result = ask(system, ["base/1.0"])
+    assert result["bookkeeping"]["LOADEDMODULES"] == "base/1.0"
+    assert not [name for name in result["set"] if "LMOD" in name or "_MODULES" in name or name.startswith("_")]
+    assert result["environment"]["LOADEDMODULES"] == "base/1.0"
+
+
+@both
+def test_a_program_runs_in_the_environment_returned(ask, system):
+    environment = ask(system, ["base/1.0", "odd"])["environment"]
+    output = subprocess.check_output(
+        ["/bin/sh", "-c", 'printf "%s|" "$BASE_ROOT" "$QUOTES" "$LINES" "${GONE-unset}" "$HOME"'], env=environment
+    )
+    assert output.decode() == "/opt/base|it's \"quoted\" $HOME `x` \\ end\\|one\ntwo|unset|/|"
+
+
+@both
+def test_values_with_quotes_spaces_line_breaks_and_dollars_arrive_exactly(ask, system):
+    result = ask(system, ["odd"])
+    values = {name: result["set"][name] for name in ("QUOTES", "SPACES", "LINES", "EMPTY", "UNICODE")}
+    assert values == {
+        "QUOTES": "it's \"quoted\" $HOME `x` \\ end\\", "SPACES": "  two  spaces ", "LINES": "one\ntwo", "EMPTY": "",
+        "UNICODE": "caf\xe9",
+    }
+    assert set(result["not_captured"]["differing"]) <= {"LINES"}
+
+
+@only_lmod
+def test_lmod_takes_repeated_path_entries_away(ask, system):
+    assert ask(system, ["base/1.0"])["set"]["PATH"] == "/opt/base/bin:/usr/local/bin:/usr/bin:/bin:/opt/base/late"
+
+
+@only_em
+def test_environment_modules_leaves_repeated_path_entries(ask, system):
+    path = ask(system, ["base/1.0", "again"])["set"]["PATH"]
+    assert path == "/opt/base/bin:/usr/local/bin:/usr/bin:/bin:/usr/bin:/opt/base/late"
+
+
+@both
+def test_aliases_and_executed_commands_are_reported_and_not_executed(ask, system):
+    result = ask(system, ["shell"])
+    assert result["exact"] is False
+    assert result["not_captured"]["aliases"] == {"say": "echo hi there"}
+    assert [text.rstrip(";") for text in result["not_captured"]["commands"]] == ["echo executed"]
+
+
+@both
+def test_functions_and_completions_are_reported_with_their_text(ask, system):
+    found = ask(system, ["function"])["not_captured"]
+    assert {name: text.rstrip("; ") for name, text in found["functions"].items()} == {"greet": "echo fn $1"}
+    assert [text.replace("  ", " ") for text in found["completions"]] == ["complete -W 'a b' greet"]
+    assert found["commands"] == (["ulimit -s unlimited;"] if system == "lmod" else [])
+
+
+@both
+def test_what_a_module_needs_is_loaded_with_it(ask, system):
+    result = ask(system, ["base/1.0", "needs"])
+    assert result["loaded"] == ["base/1.0", "needs/1.0"]
+    assert result["set"]["BASE_ROOT"] == "/opt/base"
+
+
+@only_lmod
+def test_depends_on_loads_what_was_not_asked_for(ask, system):
+    assert ask(system, ["needs"])["loaded"] == ["base/1.0", "needs/1.0"]
+
+
+@both
+def test_modules_are_loaded_in_the_order_given(ask, system):
+    assert ask(system, ["odd", "base/1.0"])["loaded"] == ["odd/1.0", "base/1.0"]
+
+
+@both
+def test_a_missing_module_is_named_with_the_tools_message(ask, system):
+    result = ask(system, ["base/1.0", "nosuch/3"])
+    assert result.failed and result["failed_step"] == "load"
+    assert (result["missing"], result["refused"], result["loaded"]) == (["nosuch/3"], [], ["base/1.0"])
+    assert "cannot load nosuch/3: " in result["msg"]
+    assert ("are unknown" if system == "lmod" else "Unable to locate a modulefile") in result["msg"]
+    assert "MODULEPATH is %s" % ask.directories[system] in result["msg"]
+
+
+@both
+def test_a_conflict_is_a_failure_with_the_tools_message(ask, system):
+    result = ask(system, ["base/1.0", "rival"])
+    assert result.failed
+    assert (result["missing"], result["refused"], result["loaded"]) == ([], ["rival"], ["base/1.0"])
+    assert ("loaded: base" if system == "lmod" else "Conflicting base") in result["msg"]
+    assert "set purge" in result["msg"]
+
+
+@both
+def test_an_error_in_a_modulefile_is_a_failure_of_that_module(ask, system):
+    result = ask(system, ["base/1.0", "broken"])
+    assert result.failed
+    assert (result["missing"], result["refused"]) == ([], ["broken"])
+    assert result["messages"]
+
+
+@only_lmod
+def test_an_unmet_prerequisite_is_a_refusal(ask, system):
+    result = ask(system, ["strict"])
+    assert result.failed and result["refused"] == ["strict"]
+    assert ask(system, ["base/1.0", "strict"])["set"]["STRICT"] == "1"
+
+
+@only_em
+def test_an_unmet_prerequisite_is_a_refusal_where_nothing_is_loaded_automatically(ask, system):
+    base = dict(BASE, MODULES_AUTO_HANDLING="0")
+    result = ask(system, ["needs"], base=base)
+    assert result.failed and result["refused"] == ["needs"]
+    assert ask(system, ["base/1.0", "needs"], base=base)["set"]["NEEDS"] == "1"
+
+
+@only_lmod
+def test_a_module_that_another_one_makes_visible_is_not_missing(ask, system, tmp_path):
+    (tmp_path / "deeper" / "inner").mkdir(parents=True)
+    (tmp_path / "deeper" / "inner" / "1.0.lua").write_text('setenv("INNER", "1")\n')
+    base = dict(BASE, DEEPER=str(tmp_path))
+    assert ask(system, ["hier", "inner"], base=base)["set"]["INNER"] == "1"
+    result = ask(system, ["hier", "inner", "nosuch"], base=base)
+    assert (result["missing"], result["loaded"]) == (["nosuch"], ["hier/1.0", "inner/1.0"])
+
+
+@both
+def test_purge_forgets_what_was_loaded_and_restores_what_it_changed(ask, system):
+    loaded = ask(system, ["base/1.0"])["environment"]
+    result = ask(system, ["odd"], base=loaded, purge=True)
+    assert result["loaded"] == ["odd/1.0"]
+    assert "BASE_ROOT" in result["unset"] and result["set"]["CC"] == "cc"
+    kept = ask(system, ["odd"], base=loaded)
+    assert kept["loaded"] == ["base/1.0", "odd/1.0"]
+    assert "BASE_ROOT" not in kept["set"] and kept["environment"]["BASE_ROOT"] == "/opt/base"
+
+
+@both
+def test_the_first_directory_to_use_comes_first(ask, system, tmp_path):
+    other = tmp_path / "other"
+    (other / "base").mkdir(parents=True)
+    (other / "base" / "1.0").write_text("#%Module1.0\nsetenv BASE_ROOT /other\n")
+    ours = str(ask.directories[system])
+    first = ask(system, ["base/1.0"], use=[str(other), ours])
+    assert first["set"]["MODULEPATH"].split(":")[:2] == [str(other), ours]
+    assert first["set"]["BASE_ROOT"] == "/other"
+    assert ask(system, ["base/1.0"], use=[ours, str(other)])["set"]["BASE_ROOT"] == "/opt/base"
+
+
+@both
+def test_messages_of_modulefiles_are_returned(ask, system):
+    assert "a message" in ask(system, ["wordy"])["messages"]
+
+
+@both
+def test_no_modules_asked_for_changes_nothing_but_the_module_path(ask, system):
+    result = ask(system, [], use=[])
+    assert (result["set"], result["unset"], result["loaded"]) == ({}, [], [])
+    assert result["environment"] == BASE
+
+
+@both
+def test_a_start_up_file_gives_the_module_path(ask, system, tmp_path):
+    (tmp_path / "login.sh").write_text("export MODULEPATH=%s SITE=here\n" % ask.directories[system])
+    result = ask(system, ["base/1.0"], use=[], init=[str(tmp_path / "login.sh")])
+    assert (result["set"]["SITE"], result["set"]["BASE_ROOT"]) == ("here", "/opt/base")
+
+
+@only_lmod
+def test_the_module_system_that_the_environment_names_is_found(run_module, ask, system):
+    base = dict(BASE, LMOD_CMD=LMOD[0], MODULEPATH=str(ask.directories[system]))
+    result = run_module("module_environment", {"modules": ["base/1.0"], "environment": base})
+    assert (result["system"], result["command"]) == ("lmod", LMOD[0])
+
+
+@both
+def test_the_tasks_own_environment_is_the_default(run_module, ask, system):
+    arguments = {"modules": ["base/1.0"], "use": [str(ask.directories[system])], "system": system}
+    if system == "environment-modules":
+        arguments["command"] = EM[0]
+    result = run_module("module_environment", arguments, environment={"FROM_TASK": "yes"})
+    assert result["environment"]["FROM_TASK"] == "yes"
+    assert "FROM_TASK" not in result["set"]
+
+
+@both
+def test_nothing_is_written_into_the_home(ask, system, tmp_path):
+    home = tmp_path / "home"
+    home.mkdir()
+    ask(system, ["base/1.0"], base=dict(BASE, HOME=str(home)))
+    ask(system, ["nosuch"], base=dict(BASE, HOME=str(home)))
+    assert os.listdir(str(home)) == []
+
+
+def test_a_machine_without_modules_says_so(run_module):
+    result = run_module("module_environment", {"system": "none", "environment": {"A": "1", "N": 5}})
+    assert result["environment"] == {"A": "1", "N": "5"}
+    assert (result["set"], result["loaded"], result["exact"], result["system"]) == ({}, [], True, "none")
+    refused = run_module("module_environment", {"system": "none", "modules": ["gcc"], "environment": {}})
+    assert refused.failed and "system is none" in refused["msg"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"modules": ["-a"]}, "is not the name of a module"),
+        ({"modules": [""]}, "is not the name of a module"),
+        ({"modules": ["gcc"], "environment": {"A": True}}, "Write it in quotes"),
+        ({"modules": ["gcc"], "command": "/nonexistent/lmod"}, "does not exist"),
+        ({"modules": ["gcc"], "init": ["/nonexistent/init"]}, "does not exist"),
+    ],
+)
+def test_bad_input_is_refused_with_a_remedy(run_module, arguments, words):
+    result = run_module("module_environment", arguments)
+    assert result.failed and words in result["msg"]
+    assert result["remedy"] and result["failed_step"]
+
+
+@both
+def test_a_plan_for_modulefiles_that_an_earlier_step_creates_names_that_step(ask, system):
+    planned = ask(system, ["base/1.0", "later/1"], check=True, planned_after="nccl install")
+    assert not planned.failed
+    assert (planned["planned_after"], planned["missing"], planned["loaded"]) == (
+        "nccl install", ["later/1"], ["base/1.0"]
+    )
+    assert ask(system, ["later/1"], planned_after="nccl install").failed
+    assert ask(system, ["base/1.0", "rival"], check=True, planned_after="nccl install").failed

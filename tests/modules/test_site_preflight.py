@@ -1,0 +1,235 @@
+# Copyright (c) the hpcml.torchstack contributors
+# SPDX-License-Identifier: Apache-2.0
+"""The look at a machine before a rollout, through real Ansible."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+PYTHON = os.path.join(sys.base_prefix, "bin", "python%d.%d" % sys.version_info[:2])
+NO_COMPILERS = {"compilers": [], "python_headers": False}
+
+
+def refused(result):
+    """Whether Ansible called the task failed; the record that it leaves of a result does not say so."""
+    return "FAILED!" in result.console
+
+
+def by_check(result):
+    return {found["check"]: found for found in result["findings"]}
+
+
+def errors(result):
+    return [found["check"] for found in result["findings"] if found["severity"] == "error"]
+
+
+def tree(path):
+    """Names, sizes and times of everything below a directory."""
+    return sorted(
+        (str(entry), entry.lstat().st_size, entry.lstat().st_mtime_ns) for entry in [path, *path.rglob("*")])
+
+
+needs_compiler = pytest.mark.skipif(not shutil.which("c++") or not shutil.which("cc"), reason="no compiler here")
+
+
+@needs_compiler
+def test_checking_and_looking_in_four_steps_never_changes_anything(run_module, tmp_path):
+    root = tmp_path / "soft" / "stacks"
+    arguments = {"root": str(root), "required_bytes": 1 << 20, "required_inodes": 10, "python_headers": False}
+    before = tree(tmp_path)
+    for check in (True, False, True, False):
+        result = run_module("site_preflight", arguments, check=check)
+        assert not refused(result), result.console
+        assert not result.changed and os.listdir(str(tmp_path)) == []
+        assert ("probe" in result["facts"]["root"]) is not check
+        assert (tree(tmp_path) == before) or not check
+        assert result["compilers"] == {"CC": "cc", "CXX": "c++"}
+        assert result["facts"]["compilers"]["CXX"]["runs"] is True
+        assert os.path.realpath(result["python"]["executable"]) == os.path.realpath(PYTHON)
+        assert result["python"]["tag"] == "cp%d%d" % sys.version_info[:2] and not result["python"]["in_venv"]
+
+
+@needs_compiler
+def test_looking_takes_less_than_a_second_and_a_half_and_less_when_the_release_is_done(run_module, tmp_path):
+    arguments = {"root": str(tmp_path), "required_bytes": 1 << 30, "mpi": {}, "python_headers": False}
+    full = min(run_module("site_preflight", arguments)["seconds"] for _attempt in range(2))
+    done = min(run_module("site_preflight", dict(arguments, release_done=True))["seconds"] for _attempt in range(2))
+    assert done < full < 1.5
+
+
+def test_on_a_machine_that_is_not_the_site_it_says_only_that(run_module, tmp_path):
+    result = run_module("site_preflight", {
+        "root": "relative", "site": "polaris", "required_commands": ["no-such-command"],
+        "expect": {"hostname_globs": ["polaris-login-*"], "paths": [str(tmp_path), "/no/such/soft"],
+                   "rehearsal": "ansible-playbook -i inventories/rehearsal/polaris playbooks/polaris.yml"}})
+    host = os.uname().nodename
+    assert refused(result) and result["failed_step"] == "preflight"
+    assert result["msg"] == (
+        "%s is not the site polaris: its host name is not like polaris-login-*, and it has no /no/such/soft. To try "
+        "the playbook on any machine, run its rehearsal: ansible-playbook -i inventories/rehearsal/polaris "
+        "playbooks/polaris.yml." % host)
+    assert errors(result) == ["site"] and "python" not in result
+    here = run_module("site_preflight", dict(
+        NO_COMPILERS, root=str(tmp_path), expect={"hostname_globs": [host[:2] + "*"], "paths": [str(tmp_path)]}))
+    assert not refused(here) and by_check(here)["site"]["ok"]
+
+
+def test_all_errors_are_said_at_once(run_module, tmp_path):
+    result = run_module("site_preflight", {
+        "root": str(tmp_path / "my soft"), "required_commands": ["no-such-command"],
+        "compilers": [{"name": "CXX", "language": "c++", "command": "no-such-compiler"}],
+        "python": "/no/such/python", "mpi": {"prefix": "/no/such/mpi"}})
+    assert refused(result)
+    assert errors(result) == ["root.path", "python", "compiler.CXX", "commands", "mpi"]
+    for found in result["findings"]:
+        if found["severity"] == "error":
+            assert found["message"] in result["msg"] and found["remedy"] in result["msg"] and found["remedy"]
+    assert "space" in result["msg"]
+
+
+def test_the_python_that_is_named_must_not_be_a_virtual_environment(run_module, tmp_path):
+    if not os.access(PYTHON, os.X_OK):
+        pytest.skip("this Python has no %s" % PYTHON)
+    subprocess.run([PYTHON, "-m", "venv", "--without-pip", str(tmp_path / "venv")], check=True)
+    named = str(tmp_path / "venv" / "bin" / "python")
+    result = run_module("site_preflight", dict(NO_COMPILERS, root=str(tmp_path / "root"), python=named))
+    assert refused(result) and errors(result) == ["python.base"] and result["python"]["in_venv"]
+    base = result["python"]["base_executable"]
+    assert base in result["msg"] and not base.startswith(str(tmp_path))
+    result = run_module("site_preflight", dict(NO_COMPILERS, root=str(tmp_path / "root"), python=base))
+    assert not refused(result)
+    result = run_module("site_preflight", dict(
+        NO_COMPILERS, root=str(tmp_path / "root"), python=base, python_minimum="3.99"))
+    assert refused(result) and errors(result) == ["python.version"]
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_a_root_of_another_account_is_refused_with_its_name(run_module, tmp_path):
+    result = run_module("site_preflight", dict(NO_COMPILERS, root="/usr/lib"))
+    assert refused(result) and errors(result)[0] == "root.owner"
+    assert "/usr/lib belongs to root" in result["msg"] and "Run this as root." in result["msg"]
+    closed = tmp_path / "closed"
+    closed.mkdir(mode=0o555)
+    result = run_module("site_preflight", dict(NO_COMPILERS, root=str(closed / "root")))
+    assert errors(result) == ["root.writable"] and "cannot be created" in result["msg"]
+
+
+def test_a_root_that_others_can_write_is_warned_of_and_not_refused(run_module, tmp_path):
+    root = tmp_path / "root"
+    root.mkdir()
+    root.chmod(0o775)
+    result = run_module("site_preflight", dict(NO_COMPILERS, root=str(root)))
+    assert not refused(result) and by_check(result)["root.mode"]["severity"] == "warning"
+    assert "chmod go-w" in result.console
+
+
+def test_s31_the_latency_that_was_measured_is_warned_of_above_the_limit(run_module, tmp_path):
+    arguments = dict(NO_COMPILERS, root=str(tmp_path), latency={"files": 5, "warn_ms": 0.0001})
+    result = run_module("site_preflight", arguments)
+    found = by_check(result)["root.latency"]
+    assert found["severity"] == "warning" and result["facts"]["root"]["probe"]["latency"]["files"] == 5
+    assert "root.latency" not in by_check(run_module("site_preflight", arguments, check=True))
+    assert "root.latency" not in by_check(run_module("site_preflight", dict(arguments, release_done=True)))
+
+
+def test_s03_the_umask_of_the_caller_is_reported(run_module, tmp_path):
+    old = os.umask(0o077)
+    try:
+        result = run_module("site_preflight", dict(NO_COMPILERS, root=str(tmp_path / "root")))
+    finally:
+        os.umask(old)
+    assert result["facts"]["account"]["umask"] == "0077" and "0077" in by_check(result)["umask"]["message"]
+
+
+@needs_compiler
+def test_s05_compilers_that_look_at_their_own_name_are_called_by_it(run_module, tmp_path):
+    tools = tmp_path / "bin"
+    tools.mkdir()
+    (tools / "redirect").write_text(
+        "#!/bin/sh\ncase ${0##*/} in\n  gcc) exec %s \"$@\" ;;\n  g++) exec %s \"$@\" ;;\n"
+        "  *) echo \"no driver is called ${0##*/}\" >&2; exit 1 ;;\nesac\n" % (shutil.which("cc"), shutil.which("c++")))
+    (tools / "redirect").chmod(0o755)
+    for name in ("gcc", "g++"):
+        (tools / name).symlink_to("redirect")
+    result = run_module("site_preflight", {
+        "root": str(tmp_path / "root"), "python_headers": False, "compilers": [
+            {"name": "CC", "language": "c", "command": "gcc"},
+            {"name": "CXX", "language": "c++", "command": str(tools / "g++")}]},
+        environment={"PATH": "%s:%s" % (tools, os.environ["PATH"])})
+    assert not refused(result), result.console
+    assert result["compilers"] == {"CC": "gcc", "CXX": str(tools / "g++")}
+    assert result["facts"]["compilers"]["CC"]["path"] == str(tools / "gcc")
+    assert result["facts"]["compilers"]["CXX"]["runs"] is True
+
+
+def test_an_mpi_without_a_wrapper_for_cxx_is_refused_with_what_to_do(run_module, tmp_path):
+    directory = tmp_path / "mpi" / "bin"
+    directory.mkdir(parents=True)
+    (directory / "mpicc").write_text("#!/bin/sh\ncat \"$2\"\n")
+    (directory / "mpicc").chmod(0o755)
+    arguments = dict(NO_COMPILERS, root=str(tmp_path / "root"))
+    result = run_module("site_preflight", dict(arguments, mpi={"prefix": str(tmp_path / "mpi")}))
+    assert refused(result) and errors(result) == ["mpi"]
+    assert "has no C++ wrapper" in result["msg"] and "mpi.cxx" in result["msg"]
+    bare = {"PATH": "%s:/usr/bin:/bin" % (tmp_path / "empty")}
+    if not shutil.which("mpicc", path=bare["PATH"]):
+        result = run_module("site_preflight", dict(arguments, mpi={}), environment=bare)
+        assert not refused(result) and result["mpi"]["provider"] == "wheel"
+
+
+@pytest.fixture
+def mounted(tmp_path_factory):
+    """An interpreter whose modules see a small tmpfs at a directory, and that directory."""
+
+    def make(options):
+        place = tmp_path_factory.mktemp("mount")
+        wrapper = tmp_path_factory.mktemp("bin") / "python"
+        wrapper.write_text(
+            "#!/bin/sh\nexec unshare --user --map-root-user --mount"
+            " sh -c 'mount -t tmpfs -o %s none %s && exec \"$0\" \"$@\"' %s \"$@\"\n"
+            % (options, place, sys.executable))
+        wrapper.chmod(0o755)
+        probe = subprocess.run(
+            [str(wrapper), "-c", "pass"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        if probe.returncode:
+            pytest.skip("no user namespaces here: " + probe.stdout.strip())
+        return place, {"ANSIBLE_PYTHON_INTERPRETER": str(wrapper)}
+
+    return make
+
+
+@pytest.mark.parametrize(
+    ("options", "asked", "check", "words"),
+    [
+        ("size=4m", {"required_bytes": 64 << 20}, "root.space", "has 4 MiB free, and the release needs about 64 MiB"),
+        ("size=4m,nr_inodes=10", {"required_inodes": 1000}, "root.inodes", "the release needs about 1000"),
+        ("ro,size=4m", {}, "root.mount", "is mounted read-only (tmpfs at "),
+        ("noexec,size=4m", {}, "root.mount", "where no program can be run (tmpfs at "),
+    ],
+    ids=["full", "inodes", "ro", "noexec"],
+)
+def test_a_file_system_that_will_not_do_is_refused(run_module, mounted, options, asked, check, words):
+    place, environment = mounted(options)
+    for mode in (True, False):
+        result = run_module(
+            "site_preflight", dict(NO_COMPILERS, root=str(place), **asked), check=mode, environment=environment)
+        assert refused(result) and errors(result) == [check] and words in result["msg"]
+
+
+def test_a_limit_that_free_space_does_not_show_is_found_by_reserving(run_module, tmp_path):
+    wrapper = tmp_path / "python"
+    wrapper.write_text("#!/bin/sh\nulimit -f 4096\nexec %s \"$@\"\n" % sys.executable)
+    wrapper.chmod(0o755)
+    arguments = dict(NO_COMPILERS, root=str(tmp_path / "root"), required_bytes=1 << 30)
+    environment = {"ANSIBLE_PYTHON_INTERPRETER": str(wrapper)}
+    result = run_module("site_preflight", arguments, environment=environment)
+    assert refused(result) and errors(result) == ["root.space"] and "ulimit -f" in result["msg"]
+    for free in ({"reserve": False}, {"release_done": True}):
+        assert not refused(run_module("site_preflight", dict(arguments, **free), environment=environment))
+    assert not refused(run_module("site_preflight", arguments, check=True, environment=environment))
+    assert not (tmp_path / "root").exists() and sorted(os.listdir(str(tmp_path))) == ["python"]

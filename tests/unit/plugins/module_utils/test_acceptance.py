@@ -1,0 +1,568 @@
+# Copyright (c) the hpcml.torchstack contributors
+# SPDX-License-Identifier: Apache-2.0
+"""What the ranks report, how it is read through a launcher's mixed output, and how it is judged."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import json
+import os
+import pathlib
+import re
+import subprocess
+import sys
+
+import pytest
+from ansible_collections.hpcml.torchstack.plugins.module_utils import acceptance, acceptance_job, acceptance_records
+from ansible_collections.hpcml.torchstack.plugins.module_utils.errors import StackError
+
+PROGRAM = pathlib.Path(__file__).resolve().parents[4] / "roles" / "acceptance" / "files" / "rank_check.py"
+
+
+def load_program():
+    """The rank program as a module."""
+    specification = importlib.util.spec_from_file_location("rank_check", PROGRAM)
+    module = importlib.util.module_from_spec(specification)
+    specification.loader.exec_module(module)
+    return module
+
+
+rank_check = load_program()
+
+QUESTION = {
+    "ranks": 2, "checks": ["imports", "devices", "horovod_allreduce"], "where_possible": ["torch_nccl_allreduce"],
+    "imports": ["torch"], "module_system": "auto",
+}
+LIBRARIES = {"libmpi": [["/soft/r/lib/libmpi.so.12", 100]], "libtorch": [["/soft/r/torch/lib/libtorch.so", 200]]}
+
+
+def entry(name, status="passed", problems=(), note="", seconds=0.5):
+    return {"name": name, "status": status, "problems": list(problems), "note": note, "seconds": seconds}
+
+
+def report(rank, **changes):
+    """A report of a rank to which nothing happened."""
+    base = {
+        "rank": rank, "local_rank": rank, "size": 2, "source": "pmi", "host": "n1", "pid": 100 + rank, "uid": 1002,
+        "stage": "end", "prefix": "/soft/r", "files": {"torch": "/soft/r/torch/__init__.py"},
+        "libraries": json.loads(json.dumps(LIBRARIES)), "versions": {"torch": "2.6.0"}, "executable": "/usr/bin/python3",
+        "python": "3.11.2", "device": {"kind": "cpu", "cpus": "0-1", "numa": "0"},
+        "checks": [entry(name) for name in ("placement", "imports", "start", "devices", "horovod_allreduce")],
+    }
+    base.update(changes)
+    return base
+
+
+def printed(reports, before="", after="", events=(("through", "lmod"), ("exit", "0"))):
+    """What a job prints whose ranks have these reports."""
+    frames = [
+        frame.decode("ascii")
+        for number, one in enumerate(reports) for frame in rank_check.frames("report", "%012x" % number, one)
+    ]
+    ends = ["%s %s\t%s\n" % (acceptance.EVENT, *event) for event in events]
+    return "".join([before, *frames, after, *ends])
+
+
+def judged(reports, question=None, **kwargs):
+    return acceptance.judge(dict(QUESTION, **(question or {})), acceptance.hear(printed(reports, **kwargs)))
+
+
+def gpu(index, uuid, bus="0000:07:00"):
+    return {"kind": "gpu", "index": index, "visible": 4, "name": "GPU", "uuid": uuid, "bus": bus, "cpus": "0-7", "numa": "3"}
+
+
+# --- where a rank is -------------------------------------------------------------------------------------------------
+
+PALS = {"PMI_RANK": "5", "PMI_SIZE": "8", "PMI_LOCAL_RANK": "1", "PMI_LOCAL_SIZE": "4", "PALS_RANKID": "5"}
+SRUN = {
+    "SLURM_PROCID": "5", "SLURM_LOCALID": "1", "SLURM_NTASKS": "16", "SLURM_STEP_NUM_TASKS": "8", "SLURM_NODEID": "1",
+}
+BATCH_SCRIPT = {"SLURM_PROCID": "0", "SLURM_LOCALID": "0", "SLURM_NTASKS": "1"}
+TORCHRUN = {
+    "TORCHELASTIC_RUN_ID": "none", "RANK": "5", "WORLD_SIZE": "8", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "4",
+    "MASTER_ADDR": "n1", "MASTER_PORT": "34567",
+}
+OPENMPI = {
+    "OMPI_COMM_WORLD_RANK": "5", "OMPI_COMM_WORLD_SIZE": "8", "OMPI_COMM_WORLD_LOCAL_RANK": "1",
+    "OMPI_COMM_WORLD_LOCAL_SIZE": "4", "PMIX_RANK": "5",
+}
+HYDRA = {"PMI_RANK": "5", "PMI_SIZE": "8", "MPI_LOCALRANKID": "1", "MPI_LOCALNRANKS": "4"}
+
+
+@pytest.mark.parametrize(("environment", "source", "local_size"), [
+    pytest.param(PALS, "pmi", 4, id="PALS"),
+    pytest.param({"PALS_RANKID": "5", "PMI_SIZE": "8", "PALS_LOCAL_RANKID": "1"}, "pmi", None, id="PALS without PMI"),
+    pytest.param(HYDRA, "pmi", 4, id="Hydra"),
+    pytest.param(dict(HYDRA, SLURM_PROCID="1", SLURM_LOCALID="0", SLURM_NTASKS="2"), "pmi", 4, id="Hydra by srun"),
+    pytest.param(SRUN, "slurm", None, id="srun"),
+    pytest.param(dict(SRUN, PMI_RANK="5", PMI_SIZE="8"), "pmi", None, id="srun with PMI-2"),
+    pytest.param(dict(SRUN, PMI_RANK="5"), "pmi", None, id="srun on Cray"),
+    pytest.param(dict(SRUN, PMIX_RANK="5"), "slurm", None, id="srun with PMIx"),
+    pytest.param(OPENMPI, "openmpi", 4, id="mpirun"),
+    pytest.param(dict(OPENMPI, **BATCH_SCRIPT), "openmpi", 4, id="mpirun in a batch script"),
+    pytest.param(dict(HYDRA, **BATCH_SCRIPT), "pmi", 4, id="Hydra in a batch script"),
+    pytest.param(TORCHRUN, "torchrun", 4, id="torchrun"),
+    pytest.param(dict(TORCHRUN, **BATCH_SCRIPT), "torchrun", 4, id="torchrun in a batch script"),
+    pytest.param(dict(TORCHRUN, SLURM_PROCID="1", SLURM_LOCALID="0", PMI_RANK="1", PMI_SIZE="2", SLURM_NTASKS="2"),
+                 "torchrun", 4, id="torchrun by srun"),
+    pytest.param({"RANK": "5", "WORLD_SIZE": "8", "LOCAL_RANK": "1"}, "torchrun", None, id="set by hand"),
+])
+def test_s43_every_launcher_gives_rank_local_rank_and_world_size(environment, source, local_size):
+    assert rank_check.placement(environment) == {
+        "source": source, "rank": 5, "size": 8, "local_rank": 1, "local_size": local_size,
+    }
+
+
+def test_s43_a_process_without_a_launcher_is_alone():
+    assert rank_check.placement({"PATH": "/bin"})["size"] == 1
+    assert rank_check.placement({})["source"] == "none"
+
+
+@pytest.mark.parametrize(("environment", "said"), [
+    ({"PMI_RANK": "x", "PMI_SIZE": "2"}, "PMI_RANK is 'x'"),
+    ({"PMI_RANK": "2", "PMI_SIZE": "2", "PMI_LOCAL_RANK": "0"}, "rank 2 of 2"),
+    ({"PMI_RANK": "0", "PMI_LOCAL_RANK": "0"}, "not how many"),
+    ({"PMI_RANK": "1", "PMI_SIZE": "2"}, "its number on its node"),
+    # The local rank of the batch script itself is not that of a rank which Hydra started.
+    (dict(BATCH_SCRIPT, PMI_RANK="1", PMI_SIZE="2"), "its number on its node"),
+])
+def test_s43_launcher_variables_that_make_no_sense_are_refused(environment, said):
+    with pytest.raises(ValueError, match=said):
+        rank_check.placement(environment)
+
+
+def test_cores_are_written_as_ranges_and_read_back():
+    assert rank_check.ranges({0, 1, 2, 5, 7, 8}) == "0-2,5,7-8"
+    assert rank_check.expand("0-2,5,7-8\n") == {0, 1, 2, 5, 7, 8}
+    assert rank_check.ranges([]) == ""
+    assert rank_check.expand("\n") == set()
+
+
+def test_a_rank_on_cores_names_them_and_their_memory_nodes(tmp_path):
+    for number, cores in ((0, "%d" % min(os.sched_getaffinity(0))), (1, "1000-1001")):
+        (tmp_path / ("node%d" % number)).mkdir()
+        (tmp_path / ("node%d" % number) / "cpulist").write_text(cores + "\n")
+    device = rank_check.cpu_device(str(tmp_path))
+    assert device == {"kind": "cpu", "cpus": rank_check.ranges(os.sched_getaffinity(0)), "numa": "0"}
+
+
+# --- values ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", [2, 3, 4, 7, 64])
+def test_s21_the_sum_is_only_right_if_every_rank_contributed_once(size):
+    positions = range(4 * size)
+
+    def summed(ranks, shift=0):
+        return [sum(rank_check.contribution(position + shift, rank, size) for rank in ranks) for position in positions]
+
+    right = [rank_check.contributions(position, size) for position in positions]
+    everyone = list(range(size))
+    assert summed(everyone) == right
+    for rank in everyone:
+        others = [other for other in everyone if other != rank]
+        assert summed(others) != right
+        assert summed([*everyone, rank]) != right
+        assert summed([*others, others[0]]) != right
+    assert summed(everyone, shift=1) != right
+
+
+def test_s21_even_one_element_shows_a_missing_rank():
+    for size in (2, 3, 8):
+        for missing in range(size):
+            ranks = [rank for rank in range(size) if rank != missing]
+            assert sum(rank_check.contribution(0, rank, size) for rank in ranks) != rank_check.contributions(0, size)
+
+
+@pytest.mark.parametrize(("name", "size", "fits"), [
+    ("float16", 256, True), ("float16", 257, False), ("bfloat16", 32, True), ("bfloat16", 33, False), ("float32", 9000, True),
+])
+def test_sums_in_short_types_are_only_taken_where_they_stay_whole(name, size, fits):
+    assert rank_check.exact(name, size) is fits
+    largest = max(rank_check.contributions(position, size) for position in range(5 * size))
+    assert largest <= 8 * size
+
+
+# --- reading ---------------------------------------------------------------------------------------------------------
+
+
+def test_reports_are_found_in_the_mixed_output_of_a_launcher():
+    reports = [report(0), report(1)]
+    lines = [
+        frame.decode("ascii")
+        for key, one in (("a0", reports[0]), ("b1", reports[1])) for frame in rank_check.frames("report", key, one)
+    ]
+    mixed = "".join("[n1:%d] %s" % (number, line) for number, line in enumerate(reversed(lines)))
+    heard = acceptance.hear("Loading torchstack\n" + mixed + "no newline at the end of this" + lines[0])
+    assert heard.reports == reports
+    assert heard.broken == 0
+
+
+def test_a_report_that_was_cut_on_the_way_counts_by_its_second_copy():
+    first, second = (list(rank_check.frames("report", "c0", report(0))) for _copy in range(2))
+    cut = first[0].decode("ascii").replace(":", ":x", 5)
+    output = cut + b"".join(first[1:]).decode("ascii")
+    assert acceptance.hear(output).reports == []
+    assert acceptance.hear(output + b"".join(second).decode("ascii")).reports == [report(0)]
+
+
+def test_a_report_with_a_wrong_checksum_is_not_believed():
+    text = b"".join(rank_check.frames("report", "c0", report(0))).decode("ascii")
+    spoilt = re.sub(r":([A-Za-z0-9+/=])([A-Za-z0-9+/=]+)@", r":\2\1@", text, count=1)
+    heard = acceptance.hear(spoilt)
+    assert heard.reports == []
+    assert heard.broken == 1
+
+
+def test_the_log_for_people_has_stages_and_the_job_s_own_words_but_no_frames():
+    stage = b"".join(rank_check.frames("stage", "a0", {"rank": 1, "host": "n1", "pid": 7, "stage": "imports"})).decode("ascii")
+    text = acceptance.readable(printed([report(0)], before="hello\n\n" + stage, after="srun: error: oops\n"))
+    assert text == "hello\n\n==== rank 1 on n1: imports\nsrun: error: oops\n==== through: lmod\n==== exit: 0\n"
+    assert acceptance.last_lines(printed([report(0)], after="srun: error: oops\n")) == ["srun: error: oops"]
+
+
+# --- judging ---------------------------------------------------------------------------------------------------------
+
+
+def test_two_good_ranks_are_accepted():
+    verdict = judged([report(0), report(1)])
+    assert verdict.failures == []
+    assert [row["rank"] for row in verdict.ranks] == [0, 1]
+    assert {one["name"]: one["status"] for one in verdict.checks} == {
+        "placement": "passed", "imports": "passed", "start": "passed", "devices": "passed",
+        "horovod_allreduce": "passed", "torch_nccl_allreduce": "not reached",
+    }
+
+
+def test_a_check_takes_as_long_as_its_slowest_rank():
+    slow = report(1)
+    slow["checks"][1]["seconds"] = 3.5
+    assert {one["name"]: one["seconds"] for one in judged([report(0), slow]).checks}["imports"] == 3.5
+
+
+def test_a_wrong_value_names_rank_type_index_and_both_values():
+    bad = report(1)
+    wrong = "sum of 4099 float32 on cpu: index 17: got 9.0, expected 10.0 (1 of 4099 values are wrong)"
+    bad["checks"][-1] = entry("horovod_allreduce", "failed", [wrong])
+    failure = judged([report(0), bad], events=(("exit", "1"),)).failures[0]
+    assert failure.check == "horovod_allreduce"
+    assert failure.message == "rank 1 on n1: " + wrong
+    assert "Do not publish" in failure.remedy
+
+
+def test_s07_two_ranks_on_one_gpu_are_refused():
+    shared = "9cc0b41d-0000-4000-8000-000000000007"
+    reports = [report(0, device=gpu(0, shared)), report(1, device=gpu(0, shared))]
+    for one in reports:
+        one["checks"][3] = entry("devices", "failed", ["ranks 0 and 1 use the same GPU " + shared])
+    failures = judged(reports).failures
+    assert [(failure.check, failure.message) for failure in failures] == [
+        ("devices", "ranks 0 and 1 use the same GPU " + shared)
+    ]
+    assert "acceptance_launcher" in failures[0].remedy
+
+
+def test_s07_duplicates_are_found_even_if_the_ranks_did_not_notice():
+    ranks = [{"rank": rank, "host": "n%d" % (rank // 4), "device": gpu(rank % 4, "", bus="0000:%02x:00" % (rank % 4))}
+             for rank in range(8)]
+    assert acceptance.duplicate_devices(ranks) == []
+    ranks[4]["host"] = "n0"
+    assert acceptance.duplicate_devices(ranks) == [("n0 0000:00:00", [0, 4])]
+
+
+def test_s07_the_same_index_on_two_hosts_or_behind_a_mask_is_not_a_duplicate():
+    own = [{"rank": 0, "host": "n1", "device": gpu(0, "u-1")}, {"rank": 1, "host": "n1", "device": gpu(0, "u-2")}]
+    assert acceptance.duplicate_devices(own) == []
+    unknown = [{"rank": rank, "host": host, "device": gpu(0, "", bus="")} for rank, host in enumerate(("n1", "n2", "n1"))]
+    assert acceptance.duplicate_devices(unknown) == [("n1 index 0", [0, 2])]
+
+
+def test_ranks_may_share_cores():
+    assert acceptance.duplicate_devices([report(0), report(1)]) == []
+
+
+def test_fewer_ranks_than_asked_are_refused_and_the_silent_ones_named():
+    stage = {"rank": 1, "host": "n2", "pid": 7, "stage": "start"}
+    before = b"".join(rank_check.frames("stage", "d1", stage)).decode("ascii")
+    failure = judged([report(0)], before=before).failures[0]
+    assert failure.check == "ranks"
+    assert failure.message == "2 ranks were asked for, 1 reported; rank 1 on n2 was last in start"
+
+
+def test_more_ranks_than_asked_are_refused():
+    failure = judged([report(0), report(1), report(2)]).failures[0]
+    assert failure.message.startswith("2 ranks were asked for, 3 reported")
+
+
+def test_processes_that_each_believe_to_be_alone_are_refused():
+    failures = judged([report(0, size=1), report(0, size=1, pid=200)]).failures
+    assert failures[0].message == "2 processes started, and each believes to be alone"
+    assert "belongs to the MPI" in failures[0].remedy
+
+
+def test_an_exception_comes_before_what_follows_from_it():
+    dead = report(1, stage="imports", checks=[entry("placement"), entry("imports", "failed", ["ImportError: no torch"])])
+    verdict = judged([report(0), dead], events=(("exit", "1"),))
+    assert [failure.message for failure in verdict.failures] == ["rank 1 on n1: ImportError: no torch"]
+
+
+def test_ranks_with_different_libraries_are_refused():
+    other = report(1)
+    other["libraries"]["libmpi"] = [["/opt/other/libmpi.so.12", 100]]
+    failures = judged([report(0), other]).failures
+    assert [failure.check for failure in failures] == ["libraries"]
+    assert "rank 0 on n1 has libmpi from /soft/r/lib/libmpi.so.12" in failures[0].message
+    assert "rank 1 on n1 from /opt/other/libmpi.so.12" in failures[0].message
+
+
+def test_a_library_that_only_one_rank_has_is_refused():
+    other = report(1)
+    del other["libraries"]["libmpi"]
+    assert "rank 1 on n1 from nowhere" in judged([report(0), other]).failures[0].message
+
+
+def test_one_path_with_different_files_on_two_nodes_is_refused():
+    other = report(1)
+    other["libraries"]["libtorch"][0][1] = 201
+    assert "(201 bytes)" in judged([report(0), other]).failures[0].message
+
+
+def test_a_rank_with_two_copies_of_a_library_is_refused():
+    reports = [report(0), report(1)]
+    for one in reports:
+        one["libraries"]["libmpi"].append(["/usr/lib/libmpi.so.12", 90])
+    messages = [failure.message for failure in judged(reports).failures]
+    assert messages[0] == "rank 0 on n1 has libmpi from two files: /soft/r/lib/libmpi.so.12 and /usr/lib/libmpi.so.12"
+
+
+def test_s14_a_module_from_a_user_s_own_packages_is_refused():
+    reports = [report(0), report(1, files={"torch": "/home/u/.local/lib/python3.11/site-packages/torch/__init__.py"})]
+    failure = judged(reports).failures[0]
+    assert failure.check == "imports"
+    assert failure.message.startswith("rank 1 on n1 imports torch from /home/u/.local/")
+
+
+def test_a_sibling_of_the_prefix_with_a_longer_name_is_outside():
+    reports = [report(rank, files={"torch": "/soft/r2/torch/__init__.py"}) for rank in (0, 1)]
+    assert [failure.check for failure in judged(reports).failures] == ["imports", "imports"]
+
+
+def test_a_check_that_had_to_run_and_could_not_fails():
+    reports = [report(0), report(1)]
+    for one in reports:
+        one["checks"].append(entry("torch_nccl_allreduce", "skipped", note="no rank has a GPU"))
+    assert judged(reports).failures == []
+    failure = judged(reports, question={"checks": ["torch_nccl_allreduce"]}).failures[0]
+    assert failure.message == "rank 0 on n1 could not run it: no rank has a GPU"
+    assert "acceptance_where_possible" in failure.remedy
+
+
+def test_a_launcher_that_fails_after_good_reports_fails():
+    failure = judged([report(0), report(1)], events=(("exit", "9"),)).failures[0]
+    assert failure.message == "all ranks reported success, and the launcher ended with exit status 9"
+    assert judged([report(0), report(1)], events=()).failures[0].message.endswith("no exit status")
+
+
+def test_s32_a_hang_names_where_each_rank_was():
+    stages = "".join(
+        frame.decode("ascii") for rank, stage in ((1, "start"), (0, "torch_gloo_allreduce"))
+        for frame in rank_check.frames("stage", "e%d" % rank, {"rank": rank, "host": "n1", "pid": rank, "stage": stage})
+    )
+    failure = judged([], before=stages, events=(("timeout", "60"), ("exit", "124"))).failures[0]
+    assert failure.check == "timeout"
+    assert failure.message == (
+        "it did not finish within 60 s: rank 0 on n1 was in torch_gloo_allreduce, rank 1 on n1 was in start"
+    )
+
+
+def test_a_module_that_does_not_load_is_the_first_failure():
+    failures = judged([], events=(("problem", "module lmod cannot load torchstack/1"), ("exit", "70"))).failures
+    assert [(failure.check, failure.message) for failure in failures] == [("module", "lmod cannot load torchstack/1")]
+
+
+def test_another_module_system_than_the_site_s_is_refused():
+    events = (("through", "environment-modules"), ("exit", "0"))
+    failure = judged([report(0), report(1)], question={"module_system": "lmod"}, events=events).failures[0]
+    assert failure.message == "the module system is environment-modules, not lmod"
+
+
+# --- what was not checked --------------------------------------------------------------------------------------------
+
+
+def test_the_record_says_what_one_host_without_gpus_and_modules_cannot_show():
+    events = (("through", "environment"), ("without_module", "no module system on this host"), ("exit", "0"))
+    assert judged([report(0), report(1)], events=events).not_checked == [
+        "Not through the module: no module system on this host.",
+        "No GPU on this host: devices are CPU cores.",
+        "All ranks ran on n1: nothing went from node to node.",
+    ]
+
+
+def test_two_hosts_with_gpus_leave_nothing_unsaid():
+    reports = [report(0, device=gpu(0, "u-1")), report(1, host="n2", device=gpu(0, "u-2"))]
+    assert judged(reports).not_checked == []
+
+
+def test_a_gpu_known_by_its_index_only_is_said():
+    reports = [report(rank, host="n%d" % rank, device=gpu(0, "", bus="")) for rank in (0, 1)]
+    assert len(judged(reports).not_checked) == 1
+    assert "index only" in judged(reports).not_checked[0]
+
+
+def test_the_rollout_account_says_what_it_hides_and_root_more():
+    assert acceptance.own_account_gaps("build", 1001, "tester") == []
+    assert len(acceptance.own_account_gaps("build", 1001, "")) == 1
+    assert "rollout account build itself" in acceptance.own_account_gaps("build", 1001, "")[0]
+    assert "permission check" in acceptance.own_account_gaps("root", 0, "")[1]
+
+
+def test_the_table_is_aligned_and_has_host_and_device_of_each_rank():
+    rows = judged([report(0), report(1, host="node-with-a-name", device=gpu(3, "u-2"))]).ranks
+    assert acceptance.table(rows).splitlines() == [
+        "rank  local  host              pid  device                cores  numa",
+        "0     0      n1                100  cpu                   0-1    0",
+        "1     1      node-with-a-name  101  gpu 3 0000:07:00 u-2  0-7    3",
+    ]
+    assert acceptance.table([]) == ""
+
+
+# --- records ---------------------------------------------------------------------------------------------------------
+
+ASKED = {"subject": "sha256:1", "ranks": 2, "checks": ["imports"]}
+PASSED = {"passed": True, "subject": "sha256:1", "question": {"ranks": 2, "checks": ["imports"]}}
+
+
+@pytest.mark.parametrize(("record", "asked", "again", "reason"), [
+    (None, ASKED, False, "no acceptance"),
+    (PASSED, ASKED, True, "again"),
+    (dict(PASSED, passed=False), ASKED, False, "did not pass"),
+    ({}, ASKED, False, "did not pass"),
+    (PASSED, dict(ASKED, subject="sha256:2"), False, "another state"),
+    (PASSED, dict(ASKED, ranks=8), False, "something else: ranks"),
+])
+def test_an_acceptance_runs_again_only_for_a_reason(record, asked, again, reason):
+    assert reason in acceptance.reason_to_run(record, asked, again)
+
+
+def test_a_passed_record_for_the_same_subject_means_nothing_to_do():
+    assert acceptance.reason_to_run(PASSED, ASKED, False) == ""
+
+
+def test_the_history_survives_a_line_that_a_crash_has_cut(tmp_path):
+    files = acceptance_records.Files.below(str(tmp_path), "r1")
+    os.makedirs(files.state)
+    files.add({"run": 1})
+    with open(files.history, "ab") as stream:
+        stream.write(b'{"run": 2, "cut')
+    files.add({"run": 3})
+    lines = pathlib.Path(files.history).read_text().splitlines()
+    assert [json.loads(lines[0]), json.loads(lines[2])] == [{"run": 1}, {"run": 3}]
+    assert files.last() == {"run": 3}
+
+
+@pytest.mark.parametrize(("root", "release"), [("relative", "r"), ("", "r"), ("/soft", "../x"), ("/soft", ""), ("/soft", ".x")])
+def test_records_stay_below_the_root(root, release):
+    with pytest.raises(StackError):
+        acceptance_records.Files.below(root, release)
+
+
+def test_a_record_that_is_no_json_is_an_error_with_a_remedy(tmp_path):
+    files = acceptance_records.Files.below(str(tmp_path), "r1")
+    os.makedirs(files.state)
+    pathlib.Path(files.record).write_text("{")
+    with pytest.raises(StackError) as caught:
+        files.last()
+    assert "acceptance.jsonl" in caught.value.remedy
+
+
+# --- the command -----------------------------------------------------------------------------------------------------
+
+
+def test_the_launcher_s_words_get_the_number_of_ranks():
+    assert acceptance_job.launcher_words(["srun", "--ntasks={ranks}", "-N2"], 8) == ["srun", "--ntasks=8", "-N2"]
+
+
+@pytest.mark.parametrize(("words", "ranks"), [([], 2), (["srun", "{nodes}"], 2), (["srun"], 0)])
+def test_a_launcher_that_is_not_understood_is_refused(words, ranks):
+    with pytest.raises(StackError):
+        acceptance_job.launcher_words(words, ranks)
+
+
+def test_a_fresh_login_has_nothing_of_the_rollout_s_environment_but_what_was_named():
+    account = acceptance_job.Account("tester", 1002, "/home/tester", "/bin/bash", True)
+    current = {"PYTHONPATH": "/x", "PBS_JOBID": "7", "PBS_NODEFILE": "/n", "TOKEN": "t", "BASH_FUNC_x%%": "() { :; }"}
+    environment = acceptance_job.login_environment(account, ["PBS_*", "BASH_FUNC*"], current)
+    assert environment == {
+        "HOME": "/home/tester", "USER": "tester", "LOGNAME": "tester", "SHELL": "/bin/bash", "LANG": "C.UTF-8",
+        "PATH": "/usr/local/bin:/usr/bin:/bin", "TMPDIR": "/tmp", "PBS_JOBID": "7", "PBS_NODEFILE": "/n",
+    }
+    words = acceptance_job.user_command(account, ["sudo", "-n", "-u", "{user}", "--"], {"A": "b"})
+    assert words[:7] == ["sudo", "-n", "-u", "tester", "--", "/usr/bin/env", "-i"]
+    assert "sudo" not in acceptance_job.user_command(account._replace(other=False), ["sudo"], {})
+
+
+def test_the_rank_program_compiles_on_the_oldest_python_of_a_target():
+    source = PROGRAM.read_text()
+    ast.parse(source, feature_version=(3, 8))
+    assert "removeprefix" not in source
+    assert "removesuffix" not in source
+
+
+SCRIPTED = {
+    "module": "stack/1", "module_system": "auto", "module_init": [], "modulepaths": {"lmod": "/m o/lmod"},
+    "environment": {}, "python": "python3",
+}
+
+
+def run_script(tmp_path, changes, launcher=("env", "echo", "launched"), functions=""):
+    """Run the job's script with a ``module`` function of our own; its output."""
+    start = tmp_path / "init.sh"
+    start.write_text(functions)
+    question = dict(SCRIPTED, module_init=[str(start)], **changes)
+    script = tmp_path / "job.sh"
+    script.write_text(acceptance_job.job_script(question, list(launcher), str(tmp_path)))
+    process = subprocess.run(
+        ["/bin/bash", "--noprofile", "--norc", str(script)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        universal_newlines=True, env={"PATH": os.path.dirname(sys.executable) + ":/usr/bin:/bin"}, check=False,
+    )
+    return process.returncode, process.stdout
+
+
+LMOD = """
+LMOD_VERSION=8.7
+module() { if [ "$1" = use ]; then echo "used <$2>"; else LOADEDMODULES=gcc/12:$2; _LMFILES_=/g.lua:/m/$2.lua; fi; }
+"""
+
+
+def test_the_script_uses_the_module_path_of_the_system_it_finds(tmp_path):
+    code, output = run_script(tmp_path, {}, functions=LMOD)
+    assert code == 0, output
+    assert "used </m o/lmod>" in output
+    assert "%s through\tlmod" % acceptance.EVENT in output
+    assert "modulefile\t/m/stack/1.lua" in output
+    assert output.splitlines()[-1].startswith("launched python3 ")
+
+
+@pytest.mark.parametrize(("functions", "changes", "problem"), [
+    (LMOD + "module() { return 1; }", {}, "module lmod cannot load stack/1"),
+    (LMOD + "module() { :; }", {}, "module lmod did not load stack/1"),
+    ("MODULESHOME=/em; module() { :; }", {}, "module acceptance_modulepaths names no directory for environment-modules"),
+    ("", {"module_system": "lmod"}, "module no module system in a login of this user, where lmod is expected"),
+    (LMOD, {"python": "python-that-is-not-there"}, "python python-that-is-not-there is not on PATH"),
+])
+def test_the_script_says_what_kept_it_from_starting_the_ranks(tmp_path, functions, changes, problem):
+    code, output = run_script(tmp_path, changes, functions=functions)
+    assert code == 70
+    assert "problem\t" + problem in output
+    assert "launched" not in output
+
+
+def test_without_modules_the_environment_is_used_as_it_is_written(tmp_path):
+    changes = {"environment": {"SECRET": "a b'$(false)\"", "N": 3}}
+    code, output = run_script(tmp_path, changes, launcher=["env", "bash", "-c", 'echo "<$SECRET|$N>"'])
+    assert code == 0, output
+    assert "<a b'$(false)\"|3>" in output
+    assert "without_module\tno module system on this host" in output
+    _code, output = run_script(tmp_path, {"module_system": "none"}, functions=LMOD)
+    assert "through\tenvironment" in output
