@@ -213,7 +213,10 @@ def target_elsewhere(tmp_path_factory):
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     if probe.stdout.strip() != "target-1":
         pytest.skip("no user namespaces here: " + probe.stdout.strip())
-    return {"ANSIBLE_PYTHON_INTERPRETER": str(wrapper)}
+    # A host that no inventory names would be run by Ansible's own interpreter.
+    inventory = wrapper.with_name("hosts.ini")
+    inventory.write_text("localhost ansible_connection=local ansible_python_interpreter=%s\n" % wrapper)
+    return {"ANSIBLE_INVENTORY": str(inventory)}
 
 
 def test_a_dead_process_of_the_control_node_is_recognised_from_a_target_elsewhere(
@@ -232,6 +235,7 @@ def test_a_living_process_of_the_control_node_is_respected_from_a_target_elsewhe
     rollouts.wait_until_taken("one")
     result = run_module("rollout_lock", arguments(tmp_path), environment=target_elsewhere)
     assert refused(result) and result["holder"]["pid"] == process.pid
+    assert "target-1 cannot tell whether that process is alive" in result["msg"]
 
 
 @pytest.mark.parametrize("release", ["", "..", "a/b", "-x", "a b", ".torchstack"])

@@ -41,13 +41,13 @@ needs_compiler = pytest.mark.skipif(not shutil.which("c++") or not shutil.which(
 def test_checking_and_looking_in_four_steps_never_changes_anything(run_module, tmp_path):
     root = tmp_path / "soft" / "stacks"
     arguments = {"root": str(root), "required_bytes": 1 << 20, "required_inodes": 10, "python_headers": False}
-    before = tree(tmp_path)
     for check in (True, False, True, False):
+        before = tree(tmp_path)
         result = run_module("site_preflight", arguments, check=check)
         assert not refused(result), result.console
         assert not result.changed and os.listdir(str(tmp_path)) == []
         assert ("probe" in result["facts"]["root"]) is not check
-        assert (tree(tmp_path) == before) or not check
+        assert (tree(tmp_path) == before) is check
         assert result["compilers"] == {"CC": "cc", "CXX": "c++"}
         assert result["facts"]["compilers"]["CXX"]["runs"] is True
         assert os.path.realpath(result["python"]["executable"]) == os.path.realpath(PYTHON)
@@ -57,8 +57,8 @@ def test_checking_and_looking_in_four_steps_never_changes_anything(run_module, t
 @needs_compiler
 def test_looking_takes_less_than_a_second_and_a_half_and_less_when_the_release_is_done(run_module, tmp_path):
     arguments = {"root": str(tmp_path), "required_bytes": 1 << 30, "mpi": {}, "python_headers": False}
-    full = min(run_module("site_preflight", arguments)["seconds"] for _attempt in range(2))
-    done = min(run_module("site_preflight", dict(arguments, release_done=True))["seconds"] for _attempt in range(2))
+    full = min(run_module("site_preflight", arguments)["seconds"] for _attempt in range(3))
+    done = min(run_module("site_preflight", dict(arguments, release_done=True))["seconds"] for _attempt in range(3))
     assert done < full < 1.5
 
 
@@ -182,6 +182,13 @@ def test_an_mpi_without_a_wrapper_for_cxx_is_refused_with_what_to_do(run_module,
         assert not refused(result) and result["mpi"]["provider"] == "wheel"
 
 
+def through(wrapper):
+    """What makes Ansible run modules by this interpreter: of a host that no inventory names it would be its own."""
+    inventory = wrapper.with_name("hosts.ini")
+    inventory.write_text("localhost ansible_connection=local ansible_python_interpreter=%s\n" % wrapper)
+    return {"ANSIBLE_INVENTORY": str(inventory)}
+
+
 @pytest.fixture
 def mounted(tmp_path_factory):
     """An interpreter whose modules see a small tmpfs at a directory, and that directory."""
@@ -198,7 +205,7 @@ def mounted(tmp_path_factory):
             [str(wrapper), "-c", "pass"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         if probe.returncode:
             pytest.skip("no user namespaces here: " + probe.stdout.strip())
-        return place, {"ANSIBLE_PYTHON_INTERPRETER": str(wrapper)}
+        return place, through(wrapper)
 
     return make
 
@@ -221,15 +228,15 @@ def test_a_file_system_that_will_not_do_is_refused(run_module, mounted, options,
         assert refused(result) and errors(result) == [check] and words in result["msg"]
 
 
-def test_a_limit_that_free_space_does_not_show_is_found_by_reserving(run_module, tmp_path):
-    wrapper = tmp_path / "python"
+def test_a_limit_that_free_space_does_not_show_is_found_by_reserving(run_module, tmp_path, tmp_path_factory):
+    wrapper = tmp_path_factory.mktemp("bin") / "python"
     wrapper.write_text("#!/bin/sh\nulimit -f 4096\nexec %s \"$@\"\n" % sys.executable)
     wrapper.chmod(0o755)
     arguments = dict(NO_COMPILERS, root=str(tmp_path / "root"), required_bytes=1 << 30)
-    environment = {"ANSIBLE_PYTHON_INTERPRETER": str(wrapper)}
+    environment = through(wrapper)
     result = run_module("site_preflight", arguments, environment=environment)
     assert refused(result) and errors(result) == ["root.space"] and "ulimit -f" in result["msg"]
     for free in ({"reserve": False}, {"release_done": True}):
         assert not refused(run_module("site_preflight", dict(arguments, **free), environment=environment))
     assert not refused(run_module("site_preflight", arguments, check=True, environment=environment))
-    assert not (tmp_path / "root").exists() and sorted(os.listdir(str(tmp_path))) == ["python"]
+    assert os.listdir(str(tmp_path)) == []
