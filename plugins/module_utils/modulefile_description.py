@@ -17,7 +17,7 @@ from ansible_collections.hpcml.torchstack.plugins.module_utils.environment_modul
 Part = tuple
 """``("text", literal)`` or ``("variable", name)``."""
 
-TEXT_KEYS = ("name", "version", "prefix", "help", "category", "family", "message")
+TEXT_KEYS = ("name", "version", "prefix", "help", "category", "family", "load_message")
 LIST_KEYS = ("external", "keywords", "conflicts", "depends_on", "unsetenv")
 DICT_KEYS = ("whatis", "setenv", "aliases", "functions")
 PATH_KEYS = ("prepend", "append")
@@ -151,7 +151,7 @@ def _form_faults(description: Mapping) -> Iterable[str]:
             yield "%s is a list or a mapping, where a text belongs." % where
         elif _CONTROL.search(str(value)):
             yield "%s holds a control character." % where
-        elif "\n" in str(value) and key not in ("help", "message", "functions"):
+        elif "\n" in str(value) and key not in ("help", "load_message", "functions"):
             yield (
                 "%s holds a line break; module systems hand it to the shell as two lines, of which the second one "
                 "would be run as a command." % where

@@ -197,9 +197,9 @@ def render_lua(description: Mapping, header: str, saved: str) -> str:
         lines.append("else")
         lines.append("   set_shell_function(%s, %s, %s)" % (quoted(name), quoted(body["sh"]), quoted("")))
         lines.append("end")
-    if description["message"]:
+    if description["load_message"]:
         lines.append('if mode() == "load" then')
-        lines.append("   LmodMessage(%s)" % long_text(description["message"]))
+        lines.append("   LmodMessage(%s)" % long_text(description["load_message"]))
         lines.append("end")
     return "\n".join(lines) + "\n"
 

@@ -235,8 +235,8 @@ def render_tcl(description: Mapping, header: str, saved: str) -> str:
         lines.append("} elseif {[can_define]} {")
         lines.append("   set-function %s %s" % (name, quoted(body["sh"])))
         lines.append("}")
-    if description["message"]:
+    if description["load_message"]:
         lines.append("if {[module-info mode load]} {")
-        lines.extend("   puts stderr %s" % quoted(line) for line in description["message"].splitlines())
+        lines.extend("   puts stderr %s" % quoted(line) for line in description["load_message"].splitlines())
         lines.append("}")
     return "\n".join(lines) + "\n"

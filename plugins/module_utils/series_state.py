@@ -112,7 +112,7 @@ def run_trial(
             trial.faults += _detours(patch, trial, files, mode_paths, broken or set())
         if trial.faults and not collect:
             return trial
-        trial.digests.append(digests([path for section in patch.files for path in {section.old, section.new}]))
+        trial.digests.append(digests([path for section in patch.files for path in (section.old, section.new)]))
     trial.final = {path: files.get(path) for path in touched}
     return trial
 

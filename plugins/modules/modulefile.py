@@ -155,7 +155,7 @@ options:
             every shell.
         type: dict
         default: {}
-      message:
+      load_message:
         description: What users are told when they load the module.
         type: str
         default: ""
@@ -274,6 +274,7 @@ def main() -> None:
     """Entry point."""
     text = {"type": "str", "default": ""}
     texts = {"type": "list", "elements": "str", "default": []}
+    keywords = {"type": "list", "elements": "str", "default": [], "no_log": False}
     mapping = {"type": "dict", "default": {}}
     required = {"type": "str", "required": True}
     entry = {"name": required, "values": {"type": "list", "elements": "str", "required": True}}
@@ -287,9 +288,9 @@ def main() -> None:
                 "required": True,
                 "options": {
                     "name": required, "version": required, "prefix": required, "external": texts, "help": text,
-                    "whatis": mapping, "category": text, "keywords": texts, "conflicts": texts, "family": text,
+                    "whatis": mapping, "category": text, "keywords": keywords, "conflicts": texts, "family": text,
                     "depends_on": texts, "prepend": entries, "append": entries, "setenv": mapping, "unsetenv": texts,
-                    "aliases": mapping, "functions": mapping, "message": text,
+                    "aliases": mapping, "functions": mapping, "load_message": text,
                 },
             },
         },

@@ -237,12 +237,12 @@ def test_setgid_of_a_group_that_the_owner_is_not_in_is_kept_where_chmod_loses_it
         "import os, sys;"
         "from ansible_collections.hpcml.torchstack.plugins.module_utils import modes, tally, tree;"
         "top = sys.argv[1];"
-        "done = tree.Pass(modes.Policy('frozen'), True).over(os.path.dirname(top), os.path.basename(top));"
+        "done = tree.Pass(modes.Policy('frozen'), True).over(*os.path.split(top));"
         "print(tally.problem(done, top).details['setgid_lost'])"
     )
     output = subprocess.check_output(
         ["runuser", "-u", "tsdev", "--", "env", "PYTHONDONTWRITEBYTECODE=1",
-         "PYTHONPATH=" + os.pathsep.join(path for path in sys.path if path), sys.executable, "-c", script, str(release)],
+         "PYTHONPATH=" + os.pathsep.join(filter(None, sys.path)), sys.executable, "-c", script, str(release)],
         universal_newlines=True,
     )
     assert output.strip() == "['lib']"

@@ -26,7 +26,7 @@ pytestmark = pytest.mark.skipif(
 )
 
 ANY_OFFSET = 10**6
-SEEDS = 400
+SEEDS = 300
 # What GNU patch does silently and a build must not: these alone may be refused where it succeeds.
 STRICTER = ("without a newline inside the file", "it inserts at line")
 OFFSET = re.compile(r"^Hunk #(\d+) succeeded at \d+(?: \(offset (-?\d+) lines?\))?\.$")
@@ -35,7 +35,9 @@ ENVIRONMENT = dict(os.environ, LC_ALL="C", HOME="/nonexistent", GIT_CONFIG_NOSYS
 
 
 def command(*words, cwd=None):
-    return subprocess.run(words, cwd=cwd, env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    return subprocess.run(
+        words, cwd=cwd, env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False
+    )
 
 
 class Trees:
@@ -52,23 +54,23 @@ class Trees:
 
     def file(self, length):
         end = self.random.choice((b"\n", b"\n", b"\n", b"\r\n"))
-        content = b"".join(self.line() + end for _ in range(length))
+        content = b"".join(self.line() + end for _each in range(length))
         return content[:-1] if content and self.random.random() < 0.2 else content
 
     def edit(self, content, edits):
         """Replace, insert or delete a few lines."""
         lines = content.split(b"\n")
-        for _ in range(edits):
+        for _each in range(edits):
             at = self.random.randrange(len(lines) + 1)
             gone = self.random.choice((0, 0, 1, 2))
-            lines[at:at + gone] = [self.line() for _ in range(self.random.choice((0, 1, 1, 3)))]
+            lines[at:at + gone] = [self.line() for _each in range(self.random.choice((0, 1, 1, 3)))]
         return b"\n".join(lines)
 
     def drift(self, content, how):
         """Nothing, some lines more at the top, or one or two edits anywhere."""
         return (
             content,
-            b"".join(b"// %d\n" % self.random.randrange(99) for _ in range(self.random.randint(0, 3))) + content,
+            b"".join(b"// %d\n" % self.random.randrange(99) for _each in range(self.random.randint(0, 3))) + content,
             self.edit(content, 1),
             self.edit(content, 2),
         )[how]
@@ -199,7 +201,7 @@ def series_of(trees):
     tree = {name: (trees.file(trees.random.choice((0, 3, 12, 40))), False) for name in ("x.c", "sub/y.h", "z")}
     pristine, patches = tree, []
     git, context = trees.random.random() < 0.5, trees.random.choice((0, 1, 2, 3, 3, 3, 5))
-    for _ in range(trees.random.randint(1, 4)):
+    for _each in range(trees.random.randint(1, 4)):
         after = trees.change(tree, git)
         patch = trees.diff(tree, after, git, context)
         if patch:

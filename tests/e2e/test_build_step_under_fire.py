@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """build_step when things go wrong: killed controllers, scripts and supervisors, reboots, other hosts, hangs, races.
 
-Most tests call what the module calls (builds.begin, builds.look), each call as short as the module's own; the supervisor
-is the real one, detached. Where the controller matters, a real ansible-playbook is started and killed.
+Most tests call what the module calls (builds.begin, builds.look), each call as short as the module's own; the
+supervisor is the real one, detached. Where the controller matters, a real ansible-playbook is started and killed.
 """
 
 from __future__ import annotations
@@ -536,10 +536,11 @@ def one_playbook(gated, ansible_environment, tmp_path):
     book.write_text(json.dumps([{"hosts": "localhost", "gather_facts": False, "connection": "local", "tasks": [task]}]))
     running = []
 
-    def start():
+    def start(**environment):
         process = subprocess.Popen(
             [os.path.join(os.path.dirname(sys.executable), "ansible-playbook"), str(book), "-v"],
-            env=ansible_environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True,
+            env=dict(ansible_environment, **environment), stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            start_new_session=True,
         )
         running.append(process)
         return process
@@ -548,7 +549,9 @@ def one_playbook(gated, ansible_environment, tmp_path):
         return named(str(book)) + looking()
 
     def looking():
-        return [pid for pid in named("AnsiballZ_build_step") if str(tmp_path.parent.parent) in full_command(pid)]
+        home = ansible_environment["ANSIBLE_HOME"]
+        commands = [full_command(pid) for pid in named("AnsiballZ_build_step")]
+        return [command for command in commands if command.startswith(sys.executable) and home in command]
 
     start.leftovers, start.looking = leftovers, looking
     yield start
@@ -588,6 +591,17 @@ def test_the_build_goes_on_without_its_controller_and_the_next_run_attaches(play
     answer = answer_of(second)
     assert (answer["changed"], answer["state"], answer["attached"]) == (True, "done", True)
     assert gated.runs() == 1
+
+
+def test_a_pipelined_module_lets_go_of_its_build_too(playbook, gated):
+    controller = playbook(ANSIBLE_PIPELINING="True")
+    gated.nonces.add(eventually(lambda: gated.job, "the record")["nonce"])
+    eventually(gated.runs, "the script runs")
+    eventually(lambda: len(gated.log) > 500, "some output")
+    assert controller.poll() is None
+    gated.open()
+    answer = answer_of(controller)
+    assert (answer["state"], answer["attached"]) == ("done", False)
 
 
 def test_two_playbooks_at_once_run_one_build(playbook, gated):
@@ -689,7 +703,8 @@ class Campaign:
 
     def lose_artefact(self):
         if self.step.read("stamp.json"):
-            (self.top / "artefact").unlink()
+            with contextlib.suppress(FileNotFoundError):
+                (self.top / "artefact").unlink()
 
     def toggle_break(self):
         broken = self.top / "broken"

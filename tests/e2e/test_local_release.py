@@ -4,8 +4,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
+import shutil
 import signal
 import stat
 import subprocess
@@ -44,43 +46,44 @@ def test_a_plan_on_an_empty_machine_is_complete_and_writes_nothing(site):
     rollout = site.roll_out("--check", "--diff")
     assert not site.root.exists()
     for step in STEPS:
-        assert re.search(r"\b%s\b.*\b(sha256:)?[0-9a-f]{12}|\b%s\b.*known after" % (step, step), rollout.text), step
+        assert re.search(r"- %s +would run, inputs ([0-9a-f]{12}|known after )" % step, rollout.text), step
 
 
-def test_s13_a_killed_controller_and_a_killed_build_cost_nothing_that_was_done(site):
+def test_s13_a_killed_controller_and_a_killed_build_cost_nothing_that_was_done(site, tmp_path):
     site.remove()
-    first = site.start(TORCHSTACK_CACHE="")
-    wait_for(lambda: len(compiled(site)) >= 8 or first.process.poll() is not None, 900, "Horovod compiling")
+    cache = {"TORCHSTACK_CACHE": str(tmp_path / "cache")}
+    first = site.start(**cache)
+    wait_for(lambda: len(compiled(site)) >= 8 or first.process.poll() is not None, 1200, "Horovod compiling")
     assert first.process.poll() is None, first.text[-6000:]
     os.kill(first.process.pid, signal.SIGKILL)
     first.process.wait()
-    wait_for(lambda: not controller_processes(site), 30, "followers of the killed controller to leave")
+    wait_for(lambda: not controller_processes(site), 30, "the followers of the killed controller to leave")
     done = len(compiled(site))
-    wait_for(lambda: len(compiled(site)) > done, 120, "the build to go on without its controller")
+    wait_for(lambda: len(compiled(site)) > done, 180, "the build to go on without its controller")
 
-    second = site.start(TORCHSTACK_CACHE="")
-    wait_for(lambda: second.process.poll() is not None or "attached" in second.text or len(compiled(site)) >= 24, 300, "attach")
-    assert site.log("horovod").count("attempt") == 1, "the second controller started a second build"
-    wait_for(lambda: len(compiled(site)) >= 24, 300, "more of Horovod")
+    second = site.start(**cache)
+    wait_for(lambda: len(compiled(site)) >= 24 or second.process.poll() is not None, 600, "more of Horovod")
+    assert second.process.poll() is None, second.text[-6000:]
     job = site.job("horovod")
-    for pid in {job["pid"], *(child_groups(job["pid"]))}:
-        try:
-            os.killpg(os.getpgid(pid), signal.SIGKILL)
-        except ProcessLookupError:
-            continue
+    assert job["attempt"] == 1, "the second controller started a second build"
+    for pid in [job["pid"], *descendants(job["pid"])]:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
     assert second.wait() != 0, "a killed build counts as done"
     assert not (site.step("horovod") / "stamp.json").exists()
 
-    third = site.start(TORCHSTACK_CACHE="")
+    third = site.start(**cache)
     assert third.wait() == 0, third.text[-6000:]
-    objects = [name for _n, _of, name in compiled(site)]
+    objects = [name for _number, _total, name in compiled(site)]
     twice = {name for name in objects if objects.count(name) > 1}
-    assert len(objects) > 40
+    assert len(set(objects)) > 40
     assert len(twice) <= 4, "compiled again: %s" % sorted(twice)
+    if site.environment["TORCHSTACK_CACHE"]:
+        shutil.copytree(cache["TORCHSTACK_CACHE"], site.environment["TORCHSTACK_CACHE"], dirs_exist_ok=True)
 
 
-def child_groups(pid):
-    """A process and all its descendants."""
+def descendants(pid):
+    """All processes that come from a process, nearest first."""
     table = {}
     for name in os.listdir("/proc"):
         if name.isdigit():
@@ -89,10 +92,12 @@ def child_groups(pid):
                     table.setdefault(int(stream.read().rpartition(")")[2].split()[1]), []).append(int(name))
             except OSError:
                 continue
-    found, queue = [], [pid]
+    found = []
+    queue = [pid]
     while queue:
-        queue += table.get(queue.pop(), [])
-        found += [child for child in queue if child not in found]
+        children = table.get(queue.pop(0), [])
+        found += children
+        queue += children
     return found
 
 

@@ -18,7 +18,10 @@ from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefile_layout
 from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefile_session import run_session
 
 SYNTAX = {systems.LMOD: "lmod", systems.EM: "tcl"}
-EXTRA = {systems.LMOD: ("TORCHSTACK_LMOD", ()), systems.EM: ("TORCHSTACK_MODULECMD", ("/opt/em/usr/lib/*/modulecmd.tcl",))}
+EXTRA = {
+    systems.LMOD: ("TORCHSTACK_LMOD", ()),
+    systems.EM: ("TORCHSTACK_MODULECMD", ("/opt/em/usr/lib/*/modulecmd.tcl",)),
+}
 
 
 def module_systems():

@@ -62,7 +62,7 @@ def test_nobody_ever_sees_half_of_a_publication(system, tmp_path):
     def ask(*words):
         process = subprocess.run(
             [*system.words, "python", *words], env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-            universal_newlines=True, check=False,
+            text=True, check=False,
         )
         return process.returncode, process.stdout
 
@@ -106,7 +106,7 @@ def test_the_default_is_what_load_without_a_version_gives(system, tmp_path):
         environment = {"HOME": str(tmp_path), "PATH": "/usr/bin:/bin", **QUIET[system.kind],
                        "MODULEPATH": str(tmp_path / "modulefiles" / syntax)}
         text = subprocess.run([*system.words, "python", "load", "torchstack"], env=environment, stdout=subprocess.PIPE,
-                              stderr=subprocess.STDOUT, universal_newlines=True, check=False).stdout
+                              stderr=subprocess.STDOUT, text=True, check=False).stdout
         return [version for version in ("1", "2") if "/soft/%s/bin" % version in text]
 
     change(tmp_path, "1", "published", default=True)

@@ -13,9 +13,9 @@ from ansible_collections.hpcml.torchstack.plugins.module_utils import modulefile
 LUA = next((path for path in map(shutil.which, ("lua", "lua5.4", "lua5.3", "lua5.1")) if path), None)
 TCL = next((path for path in map(shutil.which, ("tclsh", "tclsh8.6", "tclsh9.0")) if path), None)
 TEXTS = [
-    "", "plain", "it's", 'say "x"', "$HOME ${HOME} [exec touch /x] {unbalanced", "}", "\\", "ends in \\", "\\n is no newline",
-    "one\ntwo", "\n", "\nleading", "trailing\n", "tab\there", "bell\x07", "del\x7f", "]] ]=] ]==]", "]", "[[x]]", "é ü 漢", "#;&|",
-    "--[[ comment", "%d %s", "a]\n]=",
+    "", "plain", "it's", 'say "x"', "$HOME ${HOME} [exec touch /x] {unbalanced", "}", "\\", "ends in \\",
+    "\\n is no newline", "one\ntwo", "\n", "\nleading", "trailing\n", "tab\there", "bell\x07", "del\x7f",
+    "]] ]=] ]==]", "]", "[[x]]", "\u00e9 \u00fc \u6f22", "#;&|", "--[[ comment", "%d %s", "a]\n]=",
 ]
 
 
@@ -29,7 +29,9 @@ def test_lua_reads_back_what_was_quoted(tmp_path, quote, text):
 
 
 @pytest.mark.skipif(TCL is None, reason="no Tcl interpreter")
-@pytest.mark.parametrize("frame", ["puts -nonewline %s\n", "if {1} {\n   puts -nonewline %s\n}\n", "proc p {} {\n puts -nonewline %s\n}\np\n"])
+@pytest.mark.parametrize("frame", [
+    "puts -nonewline %s\n", "if {1} {\n   puts -nonewline %s\n}\n", "proc p {} {\n puts -nonewline %s\n}\np\n",
+])
 @pytest.mark.parametrize("text", TEXTS)
 def test_tcl_reads_back_what_was_quoted_in_a_body_too(tmp_path, frame, text):
     program = tmp_path / "program.tcl"

@@ -184,7 +184,7 @@ def test_the_plan_of_a_play_cascades(step, ansible_environment, tmp_path):
         command = [os.path.join(os.path.dirname(sys.executable), "ansible-playbook"), str(book), *options]
         output = subprocess.run(
             command, env=ansible_environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-            universal_newlines=True, check=True,
+            text=True, check=True,
         ).stdout
         return output.split("seen: ")[1].split('"')[0].split()
 

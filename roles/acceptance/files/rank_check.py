@@ -59,12 +59,8 @@ class Unusable(Exception):
     """A check cannot run here; the text says why."""
 
 
-class Wrong(Exception):
-    """A check ran and its result is wrong; ``problems`` has one sentence each."""
-
-    def __init__(self, problems):
-        super().__init__("; ".join(problems))
-        self.problems = problems
+class Refused(Exception):
+    """Ranks that do not fit together cannot go on; the text says why."""
 
 
 # --- where this rank is ----------------------------------------------------------------------------------------------
@@ -257,7 +253,7 @@ def total(torch, count, size, device):
     return contributions(torch.arange(count, device=device), size).to(torch.float64)
 
 
-def difference(torch, got, expected, tolerance=0.0):
+def difference(got, expected, tolerance=0.0):
     """Where ``got`` is first wrong, as the end of a sentence; None where it is right."""
     got = got.to(torch.float64)
     wrong = ~((got - expected).abs() <= expected.abs() * tolerance)
@@ -285,6 +281,7 @@ class Rank:
         self.exchange = None
         self.store = None
         self.rounds = 0
+        self.problems = []
         self.gpu = False
         self.without_gpu = "no rank has a GPU"
         self.report = {
@@ -316,23 +313,30 @@ class Rank:
     def check(self, name, work):
         """Do one check and keep its result.
 
+        A check adds what is wrong to its ``problems`` and goes on, because the other ranks go on as well and would
+        wait for this one.
+
         Raises:
             Exception: what ``work`` raised; the other ranks may wait for this one, so there is no going on.
         """
         self.stage(name)
-        entry = {"name": name, "status": "passed", "problems": [], "note": ""}
+        self.problems = []
+        entry = {"name": name, "status": "passed", "problems": self.problems, "note": ""}
         self.report["checks"].append(entry)
         started = time.monotonic()
         try:
             entry["note"] = work() or ""
         except Unusable as reason:
             entry.update(status="skipped", note=str(reason))
-        except Wrong as wrong:
-            entry.update(status="failed", problems=wrong.problems)
+        except Refused as reason:
+            self.problems.append(str(reason))
+            raise
         except Exception as error:
-            entry.update(status="failed", problems=["%s: %s" % (type(error).__name__, str(error).strip()[:600])])
+            self.problems.append("%s: %s" % (type(error).__name__, str(error).strip()[:600]))
             raise
         finally:
+            if self.problems:
+                entry["status"] = "failed"
             entry["seconds"] = round(time.monotonic() - started, 3)
 
     # --- coming up ---
@@ -386,17 +390,17 @@ class Rank:
         own = [self.report["rank"], self.report["size"]]
         for library, seen in self.report["sizes"].items():
             if seen != own:
-                raise Wrong(["%s sees rank %d of %d where the launcher started rank %d of %d" % (library, *seen, *own)])
+                raise Refused("%s sees rank %d of %d where the launcher started rank %d of %d" % (library, *seen, *own))
         if self.exchange is None and torch is not None and self.report["source"] == "torchrun":
             self.store = torch.distributed.TCPStore(
                 os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), is_master=False, timeout=self.patience()
             )
             self.exchange = self.gather_through_store
         if self.exchange is None:
-            raise Wrong([
+            raise Refused(
                 "nothing here can hand a port from rank 0 to the others: none of the checks uses Horovod or mpi4py, "
                 "and the launcher is not torchrun"
-            ])
+            )
 
     def patience(self):
         """How long to wait for the others, as a duration."""
@@ -416,20 +420,18 @@ class Rank:
         if with_gpu and len(with_gpu) < len(everyone):
             self.without_gpu = "not every rank has a GPU"
             lacking = next(other for other in everyone if other["device"]["kind"] != "gpu")
-            raise Wrong(["rank %d on %s has no GPU, others have" % (lacking["rank"], lacking["host"])])
+            self.problems.append("rank %d on %s has no GPU, others have" % (lacking["rank"], lacking["host"]))
         owners = {}
         for other in with_gpu:
             device = other["device"]
             place = device["bus"] or "index %d" % device["index"]
             owners.setdefault(device["uuid"] or "%s %s" % (other["host"], place), []).append(other["rank"])
         shared = [(identity, ranks) for identity, ranks in sorted(owners.items()) if len(ranks) > 1]
-        self.gpu = bool(with_gpu) and not shared
         if shared:
             self.without_gpu = "ranks share a GPU"
-            raise Wrong([
-                "ranks %s use the same GPU %s" % (" and ".join(map(str, ranks)), identity)
-                for identity, ranks in shared
-            ])
+        for identity, ranks in shared:
+            self.problems.append("ranks %s use the same GPU %s" % (" and ".join(map(str, ranks)), identity))
+        self.gpu = bool(with_gpu) and not self.problems
 
     # --- the checks ---
 
@@ -437,11 +439,11 @@ class Rank:
         """The devices on which tensors are checked."""
         return ["cpu", "cuda"] if self.gpu else ["cpu"]
 
-    def judge(self, problems, what, got, expected, tolerance=0.0):
-        """Add a sentence to ``problems`` if values are wrong."""
-        wrong = difference(self.modules["torch"], got, expected, tolerance)
+    def judge(self, what, got, expected, tolerance=0.0):
+        """Add a sentence to the check's problems if values are wrong."""
+        wrong = difference(got, expected, tolerance)
         if wrong:
-            problems.append("%s: %s" % (what, wrong))
+            self.problems.append("%s: %s" % (what, wrong))
 
     def reduce_values(self, types, devices, reduce):
         """Sums, and averages where ``reduce`` has them, over all types, sizes and devices.
@@ -454,35 +456,30 @@ class Rank:
         """
         torch, rank, size = self.modules["torch"], self.report["rank"], self.report["size"]
         types = [name for name in types if exact(name, size)]
-        problems, done = [], 0
+        done = 0
         for device in devices:
             for name in types:
                 for count in COUNTS:
                     mine = pattern(torch, count, rank, size, getattr(torch, name), device)
                     expected = total(torch, count, size, device)
                     what = "of %d %s on %s" % (count, name, device)
-                    self.judge(problems, "sum " + what, reduce(mine.clone(), "sum"), expected)
+                    self.judge("sum " + what, reduce(mine.clone(), "sum"), expected)
                     done += 1
                     average = reduce(mine.clone(), "average") if name in TOLERANCE else None
                     if average is not None:
-                        self.judge(problems, "average " + what, average, expected / size, TOLERANCE[name])
+                        self.judge("average " + what, average, expected / size, TOLERANCE[name])
                         done += 1
-        if problems:
-            raise Wrong(problems)
         return "%d reductions of %s on %s" % (done, ", ".join(types), " and ".join(devices))
 
     def broadcast_values(self, broadcast, devices):
         """A broadcast from the last rank; all others start with what it never has."""
         torch, rank, size = self.modules["torch"], self.report["rank"], self.report["size"]
-        problems = []
         for device in devices:
             for count in COUNTS:
                 expected = pattern(torch, count, size - 1, size, torch.float32, device)
                 given = expected.clone() if rank == size - 1 else torch.full_like(expected, -1.0)
                 what = "broadcast of %d float32 on %s from rank %d" % (count, device, size - 1)
-                self.judge(problems, what, broadcast(given, size - 1), expected.to(torch.float64))
-        if problems:
-            raise Wrong(problems)
+                self.judge(what, broadcast(given, size - 1), expected.to(torch.float64))
 
     def horovod_allreduce(self):
         """Horovod's all-reduce: one by one, and many at once, which it fuses."""
@@ -491,7 +488,6 @@ class Rank:
         types = ("float32", "float64", "float16", "int32", "int64")
         note = self.reduce_values(types, self.devices(), lambda x, kind: horovod.allreduce(x, op=operations[kind]))
         rank, size = self.report["rank"], self.report["size"]
-        problems = []
         for device in self.devices():
             counts = range(100, 116)
             handles = [
@@ -503,9 +499,7 @@ class Rank:
             ]
             for count, handle in zip(counts, handles):
                 what = "sum of %d float32 on %s among %d at once" % (count, device, len(counts))
-                self.judge(problems, what, horovod.synchronize(handle), total(torch, count, size, device))
-        if problems:
-            raise Wrong(problems)
+                self.judge(what, horovod.synchronize(handle), total(torch, count, size, device))
         return note
 
     def horovod_broadcast(self):
@@ -545,7 +539,7 @@ class Rank:
         try:
             seen = [distributed.get_rank(), distributed.get_world_size()]
             if seen != [rank, size]:
-                raise Wrong(["the %s backend sees rank %d of %d" % (backend, *seen)])
+                raise Refused("the %s backend sees rank %d of %d" % (backend, *seen))
 
             def reduce(tensor, kind):
                 if kind == "average" and backend != "nccl":
@@ -589,7 +583,6 @@ class Rank:
         if "mpi4py.MPI" not in self.modules:
             raise Unusable("there is no mpi4py")
         mpi, rank, size = self.modules["mpi4py.MPI"], self.report["rank"], self.report["size"]
-        problems = []
         for code, name in (("d", "float64"), ("f", "float32"), ("i", "int32"), ("q", "int64")):
             for count in COUNTS[:2]:
                 mine = array.array(code, [contribution(i, rank, size) for i in range(count)])
@@ -598,11 +591,9 @@ class Rank:
                 expected = [contributions(i, size) for i in range(count)]
                 wrong = [i for i in range(count) if result[i] != expected[i]]
                 if wrong:
-                    problems.append("sum of %d %s: index %d: got %s, expected %s (%d of %d values are wrong)" % (
+                    self.problems.append("sum of %d %s: index %d: got %s, expected %s (%d of %d values are wrong)" % (
                         count, name, wrong[0], result[wrong[0]], expected[wrong[0]], len(wrong), count
                     ))
-        if problems:
-            raise Wrong(problems)
 
     def cuda_graph_replay(self):
         """Capture a CUDA graph and replay it on other values."""
@@ -622,10 +613,7 @@ class Rank:
         given.copy_(mine)
         graph.replay()
         torch.cuda.synchronize()
-        problems = []
-        self.judge(problems, "replayed graph", result, mine.to(torch.float64) * 2 + 1)
-        if problems:
-            raise Wrong(problems)
+        self.judge("replayed graph", result, mine.to(torch.float64) * 2 + 1)
 
     # --- all of it ---
 
@@ -634,8 +622,6 @@ class Rank:
         self.check("placement", self.place)
         self.check("imports", self.load)
         self.check("start", self.connect)
-        if self.report["checks"][-1]["status"] == "failed":
-            return
         self.check("devices", self.meet)
         for name in [*self.question["checks"], *self.question["where_possible"]]:
             if name in NEEDS:
@@ -650,6 +636,8 @@ class Rank:
         """
         try:
             self.work()
+        except Refused:
+            pass
         except Exception:
             traceback.print_exc()
         self.tell()

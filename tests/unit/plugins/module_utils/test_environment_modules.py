@@ -175,7 +175,8 @@ def test_the_tools_own_sentence_is_found_in_its_messages(messages, sentence):
 
 
 def test_a_command_without_verdict_is_judged_by_its_marked_errors(tmp_path):
-    old = stand_in(tmp_path, 'echo "ModuleCmd_Load.c(244):ERROR:105: Unable to locate a modulefile for \'x\'" >&2', "modulecmd")
+    text = "ModuleCmd_Load.c(244):ERROR:105: Unable to locate a modulefile for 'x'"
+    old = stand_in(tmp_path, 'echo "%s" >&2' % text, "modulecmd")
     with pytest.raises(StackError) as caught:
         load_modules(old, {"PATH": os.environ["PATH"]}, ["x"])
     assert caught.value.details["missing"] == ["x"]
@@ -220,7 +221,7 @@ def test_a_module_command_that_hangs_is_stopped(tmp_path):
 def test_a_module_command_that_cannot_run_is_an_error_by_name(tmp_path):
     path = tmp_path / "lmod"
     path.write_text("not a program")
-    with pytest.raises(StackError, match="Cannot run .*/lmod"):
+    with pytest.raises(StackError, match=r"Cannot run .*/lmod"):
         load_modules(ModuleSystem(LMOD, (str(path),)), {}, ["x"])
 
 
@@ -239,5 +240,5 @@ def test_a_start_up_file_that_is_missing_or_leaves_the_shell_is_an_error(tmp_pat
     with pytest.raises(StackError, match="does not exist"):
         source_init({}, [str(tmp_path / "nothing.sh")], 30)
     (tmp_path / "leaves.sh").write_text("echo why >&2; exit 4\n")
-    with pytest.raises(StackError, match="exit status 4 while it read .*leaves.sh: why"):
+    with pytest.raises(StackError, match=r"exit status 4 while it read .*leaves.sh: why"):
         source_init({"PATH": "/usr/bin:/bin"}, [str(tmp_path / "leaves.sh")], 30)

@@ -51,7 +51,7 @@ bf () { local x=1
 if true; then
  echo hi
 };
-fi; 
+fi;\x20
 };
 echo hello; export X=1;
 multi
@@ -188,12 +188,13 @@ def test_statements_about_variables_that_the_python_output_does_not_know_are_com
 
 def test_output_that_ends_anywhere_is_read_to_its_end():
     changes = parse_lmod_python(LMOD_PYTHON).changes
-    for whole, parse in ((LMOD_BASH, None), (EM_BASH, None), (LMOD_PYTHON, parse_lmod_python), (EM_PYTHON, parse_em_python)):
-        for length in range(len(whole)):
-            if parse is None:
-                parse_shell(whole[:length], changes)
-            else:
-                parse(whole[:length])
+    complete = parse_shell(LMOD_BASH, changes)
+    for length in range(len(LMOD_BASH)):
+        assert set(parse_shell(LMOD_BASH[:length], changes).aliases) <= {*complete.aliases, "old"}
+        assert set(parse_shell(EM_BASH[:length], changes).functions) <= {"df"}
+    for length in range(len(LMOD_PYTHON)):
+        assert set(parse_lmod_python(LMOD_PYTHON[:length]).changes) <= set(changes)
+        assert set(parse_em_python(EM_PYTHON[:length]).changes) <= {*changes, "BSQ"}
 
 
 @pytest.mark.parametrize(

@@ -61,7 +61,7 @@ def test_a_whole_description_is_accepted():
         setenv={"PYTHONUSERBASE": "${HOME}/.local/torchstack/site/2026-11-20", "CUDA_HOME": "/opt/nvidia/cuda",
                 "XLA_FLAGS": "--x=/anywhere", "SINGULARITY_BIND": "/pfs,/scratch", "Q": "'\"$[]{}\\`!"},
         unsetenv=["PYTHONSTARTUP"], aliases={"ts-where": "echo $HOME"},
-        functions={"f": {"sh": "echo 'x'", "csh": "echo x"}}, message="Hello\nyou",
+        functions={"f": {"sh": "echo 'x'", "csh": "echo x"}}, load_message="Hello\nyou",
     ) == []
 
 

@@ -156,7 +156,7 @@ def test_the_journal_says_what_was_the_default_before_and_survives_a_torn_line(t
     ({"accepted": False}, {}, "has not been accepted", "acceptance"),
     ({"acceptance": {"passed": False}}, {}, "failed its acceptance", None),
     ({"acceptance": {"passed": "true"}}, {}, "failed its acceptance", None),
-    ({"acceptance": {"passed": True, "modulefiles": {"tcl": "0" * 64}}}, {}, "accepted with another tcl modulefile", None),
+    ({"acceptance": {"passed": True, "modulefiles": {"tcl": "0" * 64}}}, {}, "with another tcl modulefile", None),
     ({}, {"visible": False, "default": True}, "is not visible", None),
     ({"accepted": False}, {"reason": "  "}, "has not been accepted", "acceptance"),
 ])
@@ -193,7 +193,8 @@ def test_a_release_without_a_record_names_the_role_that_makes_it(tmp_path):
 
 
 @pytest.mark.parametrize("path", [
-    relative_path("tcl", NAME, "1"), relative_path("lmod", NAME, "1"), default_path("tcl", NAME), default_path("lmod", NAME),
+    relative_path("tcl", NAME, "1"), relative_path("lmod", NAME, "1"),
+    default_path("tcl", NAME), default_path("lmod", NAME),
 ])
 def test_a_file_that_somebody_else_wrote_is_never_replaced(tmp_path, path):
     release(tmp_path, "1")

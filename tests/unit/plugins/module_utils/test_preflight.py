@@ -57,8 +57,8 @@ WANTED = {
     "python": "", "python_minimum": "3.9", "module_python_minimum": "3.8", "python_venv": True, "python_headers": True}
 
 
-def python(module_python=PYTHON, wanted=WANTED, **changes):
-    return preflight.judge_python(dict(PYTHON, **changes), module_python, wanted)
+def python(module_python=None, wanted=None, **changes):
+    return preflight.judge_python(dict(PYTHON, **changes), module_python or PYTHON, wanted or WANTED)
 
 
 def test_a_python_that_has_everything_will_do():
