@@ -79,6 +79,7 @@ def run_module(ansible_environment, tmp_path_factory):
         record = out / "localhost"
         assert record.exists(), process.stdout
         result = ModuleResult(json.loads(record.read_text()))
+        result["failed"] = process.returncode != 0
         result.console = process.stdout
         return result
 

@@ -41,8 +41,9 @@ USERS = {
     "nothing": {},
     "values": {"NCCL_NET": "Socket", "PROXY": "http://user:secret@other:8080/?", "EMPTY": "full",
                "PYTHONSTARTUP": "/home/u/.pythonrc", "PYTHONUSERBASE": "/home/u/base"},
-    "odd values": {"NCCL_NET": "it's \"odd\" $HOME `x` \\ {a} & | ; < > # % ^ * ? \u00e9", "PROXY": "ab?", "LITERAL": "b\u00e9?",
-                   "PYTHONSTARTUP": " "},
+    "odd values": {
+        "NCCL_NET": "it's \"odd\" $HOME `x` \\ {a} & | ; < > # % ^ * ? \u00e9", "PROXY": "ab?", "LITERAL": "b\u00e9?",
+        "PYTHONSTARTUP": " "},
     "same values": {"NCCL_NET": "AWS Libfabric", "PROXY": "http://proxy:3128"},
     "other entries": {"PYTHONPATH": "/home/u/a:/home/u/b", "LD_LIBRARY_PATH": "/opt/x", "MANPATH": "/home/u/man"},
     "own entries at other places": {

@@ -180,7 +180,7 @@ def test_the_record_has_the_table_the_checks_and_what_was_not_checked(run_module
 def test_a_planted_wrong_value_fails_and_the_record_says_so(run_module, site):
     result = run_module("acceptance_run", with_environment(site, FAKE_MPI_OFF_BY_ONE="1"))
     assert result.get("failed_step") == "mpi4py_allreduce"
-    wrong = "rank 1 on %s: sum of 4099 float64: index 17: got 10.0, expected 9 (1 of 4099 values are wrong)"
+    wrong = "rank 1 on %s: sum of 4099 float64: index 17: got 13.0, expected 12 (1 of 4099 values are wrong)"
     assert result["failures"][0] == wrong % os.uname().nodename
     assert wrong % os.uname().nodename in result["msg"] and "Do not publish" in result["msg"]
     assert result["record"] in result["msg"] and result["log"] in result["msg"]
