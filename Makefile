@@ -28,10 +28,10 @@ $(VENV)/rollout: requirements/rollout-$(CORE).txt
 	touch $@
 
 rollout: env ## Build, verify, freeze and publish the release of this machine.
-	$(VENV)/bin/ansible-playbook playbooks/local.yml $(ARGS)
+	PYTHONUNBUFFERED=1 $(VENV)/bin/ansible-playbook playbooks/local.yml $(ARGS)
 
 plan: env ## Show what a rollout would do; changes nothing.
-	$(VENV)/bin/ansible-playbook playbooks/local.yml --check --diff $(ARGS)
+	PYTHONUNBUFFERED=1 $(VENV)/bin/ansible-playbook playbooks/local.yml --check --diff $(ARGS)
 
 test: ## Everything that guards the collection.
 	tests/run all

@@ -1,15 +1,13 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What the ranks of an acceptance reported, read and judged: text and data in, a verdict out; nothing is run here."""
+"""What the ranks of an acceptance reported, judged: data in, a verdict out; nothing is run here."""
 
 from __future__ import annotations
 
-import base64
-import binascii
-import json
 import re
-import zlib
 from typing import Any, Iterable, NamedTuple, Sequence
+
+from ansible_collections.hpcml.torchstack.plugins.module_utils.acceptance_output import Heard, who
 
 CHECKS = (
     "imports",
@@ -26,14 +24,8 @@ CHECKS = (
 
 LMOD, EM, NONE, ENVIRONMENT = "lmod", "environment-modules", "none", "environment"
 
-EVENT = "@torchstack-job"
-"""What the supervisor and its script begin their own lines with; the event's name, a tab and a text follow."""
-
-_EVENT = re.compile(re.escape(EVENT) + r" ([a-z_]+)\t([^\n]*)")
-_FRAME = re.compile(r"@torchstack:(stage|report):([0-9a-f]+):(\d+)/(\d+):([0-9a-f]{8}):([A-Za-z0-9+/=]+)@")
-
 REMEDIES = {
-    "module": "Load it by hand in a fresh login of that user to see why, and correct the module or acceptance_module_*.",
+    "module": "Load it by hand in a fresh login of that user to see why; correct the module or acceptance_module_*.",
     "launcher": "Correct acceptance_launcher, or have the modulefile put it on PATH.",
     "python": "Correct acceptance_python, or have the modulefile put it on PATH.",
     "timeout": "The log has the stacks of the ranks; if the job only waited in a queue, raise acceptance_timeout.",
@@ -65,24 +57,6 @@ class Failure(NamedTuple):
         return self.advice or REMEDIES.get(self.check, VALUES)
 
 
-class Heard(NamedTuple):
-    """What came out of a job.
-
-    ``reports`` are complete reports of ranks, ``stages`` the last stage of each process (by its key), ``events`` the
-    lines of the supervisor as (name, text) in order, ``broken`` how many processes' reports came incomplete.
-    """
-
-    reports: list[dict[str, Any]]
-    stages: dict[str, dict[str, Any]]
-    events: list[tuple[str, str]]
-    broken: int
-
-    def event(self, name: str) -> str | None:
-        """The text of the last event of this name."""
-        texts = [text for event, text in self.events if event == name]
-        return texts[-1] if texts else None
-
-
 class Verdict(NamedTuple):
     """What the reports amount to."""
 
@@ -90,74 +64,6 @@ class Verdict(NamedTuple):
     ranks: list[dict[str, Any]]
     checks: list[dict[str, Any]]
     not_checked: list[str]
-
-
-def _decode(pieces: dict[int, str], count: int) -> Any:
-    """The message that the pieces make up; None where one is missing or they make none."""
-    if sorted(pieces) != list(range(count)):
-        return None
-    try:
-        text = base64.b64decode("".join(pieces[number] for number in range(count)), validate=True)
-        return json.loads(zlib.decompress(text).decode("utf-8"))
-    except (binascii.Error, zlib.error, ValueError):
-        return None
-
-
-def hear(output: str) -> Heard:
-    """Find the messages in the mixed output of a launcher, the ranks and the supervisor.
-
-    A launcher may put labels before lines, and may cut one rank's line with another's: a frame counts only with the
-    right checksum, wherever in a line it stands, and each report comes twice.
-
-    Args:
-        output: everything that the job printed.
-    """
-    pieces: dict[tuple[str, int], dict[int, str]] = {}
-    stages: dict[str, dict[str, Any]] = {}
-    for match in _FRAME.finditer(output):
-        kind, key, number, count, checksum, text = match.groups()
-        right = "%08x" % zlib.crc32(text.encode("ascii")) == checksum
-        if kind == "stage" and right:
-            stages[key] = _decode({0: text}, 1) or stages.get(key, {})
-        elif kind == "report":
-            parts = pieces.setdefault((key, int(count)), {})
-            if right:
-                parts[int(number)] = text
-    # A rank reports a second time with the same pieces, or with more checks and so another number of pieces.
-    decoded = {}
-    for (key, count), parts in pieces.items():
-        decoded[key] = _decode(parts, count) or decoded.get(key)
-    reports = [report for report in decoded.values() if isinstance(report, dict)]
-    reports.sort(key=lambda report: (report.get("rank", -1), report["host"], report["pid"]))
-    return Heard(reports, stages, _EVENT.findall(output), len(decoded) - len(reports))
-
-
-def readable(output: str) -> str:
-    """The output for people: stages and events as short lines, reports left out."""
-
-    def plain(match: re.Match[str]) -> str:
-        stage = _decode({0: match.group(6)}, 1) if match.group(1) == "stage" else None
-        return "==== %s: %s" % (_who(stage), stage["stage"]) if stage else ""
-
-    lines = []
-    for line in output.splitlines():
-        text = _EVENT.sub(r"==== \1: \2", _FRAME.sub(plain, line))
-        if text or not line:
-            lines.append(text)
-    return "\n".join(lines) + "\n"
-
-
-def last_lines(output: str, count: int = 12) -> list[str]:
-    """The end of the job's own output, without what the ranks and the supervisor report."""
-    lines = [line.rstrip() for line in readable(output).splitlines()]
-    return [line[:400] for line in lines if line and not line.startswith("====")][-count:]
-
-
-def _who(report: dict[str, Any]) -> str:
-    """A rank in a sentence."""
-    if "rank" in report:
-        return "rank %d on %s" % (report["rank"], report["host"])
-    return "process %d on %s" % (report["pid"], report["host"])
 
 
 def _in_order(stages: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -171,11 +77,11 @@ def duplicate_devices(ranks: Iterable[dict[str, Any]]) -> list[tuple[str, list[i
     devices in this sense: ranks may share them.
 
     Args:
-        ranks: rows with ``rank``, ``host`` and ``device``.
+        ranks: rows with ``rank``, ``host`` and ``device_facts``.
     """
     users: dict[str, list[int]] = {}
     for row in ranks:
-        device = row.get("device") or {}
+        device = row["device_facts"]
         if device.get("kind") == "gpu":
             place = device.get("bus") or "index %s" % device.get("index")
             users.setdefault(device.get("uuid") or "%s %s" % (row["host"], place), []).append(row["rank"])
@@ -195,14 +101,14 @@ def library_failures(reports: Sequence[dict[str, Any]]) -> list[Failure]:
         for stem, found in sorted(report["libraries"].items()):
             if len(found) > 1:
                 paths = " and ".join(path for path, _size in found)
-                failures.append(Failure("libraries", "%s has %s from two files: %s" % (_who(report), stem, paths)))
+                failures.append(Failure("libraries", "%s has %s from two files: %s" % (who(report), stem, paths)))
     for stem in sorted({stem for report in reports for stem in report["libraries"]}):
         expected = reports[0]["libraries"].get(stem, [])
         for report in reports[1:]:
             found = report["libraries"].get(stem, [])
             if found != expected:
                 failures.append(Failure("libraries", "%s has %s from %s, %s from %s" % (
-                    _who(reports[0]), stem, _files(expected), _who(report), _files(found)
+                    who(reports[0]), stem, _files(expected), who(report), _files(found)
                 )))
                 break
     return failures
@@ -227,7 +133,7 @@ def outside(reports: Sequence[dict[str, Any]], imports: Sequence[str]) -> list[F
             path = report["files"].get(name)
             if path is not None and not path.startswith(prefix):
                 message = "%s imports %s from %s, not from the release in %s" % (
-                    _who(report), name, path or "no file", report["prefix"]
+                    who(report), name, path or "no file", report["prefix"]
                 )
                 failures.append(Failure("imports", message))
     return failures
@@ -243,9 +149,9 @@ def _rank_failures(reports: Sequence[dict[str, Any]], required: Sequence[str]) -
     for report in sorted(reports, key=lambda report: report["stage"] == "end"):
         for entry in report["checks"]:
             if entry["status"] == "failed":
-                failures += [Failure(entry["name"], "%s: %s" % (_who(report), text)) for text in entry["problems"]]
+                failures += [Failure(entry["name"], "%s: %s" % (who(report), text)) for text in entry["problems"]]
             elif entry["status"] == "skipped" and entry["name"] in required:
-                message = "%s could not run it: %s" % (_who(report), entry["note"])
+                message = "%s could not run it: %s" % (who(report), entry["note"])
                 refused.append(Failure(entry["name"], message, ELSEWHERE))
     return failures or refused
 
@@ -260,7 +166,7 @@ def _missing_ranks(heard: Heard, asked: int) -> list[Failure]:
         return []
     known = {(report["host"], report["pid"]) for report in heard.reports}
     silent = [
-        "%s was last in %s" % (_who(stage), stage["stage"])
+        "%s was last in %s" % (who(stage), stage["stage"])
         for stage in _in_order(heard.stages.values()) if (stage["host"], stage["pid"]) not in known
     ]
     text = "%d ranks were asked for, %d reported" % (asked, reported)
@@ -277,7 +183,7 @@ def _job_failures(heard: Heard, wanted_system: str) -> list[Failure]:
             check, _, message = text.partition(" ")
             failures.append(Failure(check, message))
     if heard.event("timeout") is not None:
-        where = ", ".join("%s was in %s" % (_who(stage), stage["stage"]) for stage in _in_order(heard.stages.values()))
+        where = ", ".join("%s was in %s" % (who(stage), stage["stage"]) for stage in _in_order(heard.stages.values()))
         failures.append(Failure("timeout", "it did not finish within %s s: %s" % (
             heard.event("timeout"), where or "no rank had begun"
         )))
@@ -296,8 +202,8 @@ def judge(question: dict[str, Any], heard: Heard) -> Verdict:
         heard: what came out of the job.
 
     Returns:
-        the failures, the one that explains most first; one row for each rank; one entry for each check, with the
-        seconds of the slowest rank; and sentences about what this acceptance cannot have noticed.
+        the failures, the one that explains most first; one row for each rank; one entry for each check that ran, with
+        the seconds of the slowest rank; and sentences about what this acceptance cannot have noticed.
     """
     rows = [_row(report) for report in heard.reports if "rank" in report]
     failures = _job_failures(heard, question["module_system"]) + _rank_failures(heard.reports, question["checks"])
@@ -314,8 +220,9 @@ def judge(question: dict[str, Any], heard: Heard) -> Verdict:
         failures.append(Failure("job", "all ranks reported success, and the launcher ended with %s" % (
             "exit status %s" % status if status is not None else "no exit status"
         )))
-    checks = _summaries(heard.reports, [*question["checks"], *question["where_possible"]])
-    return Verdict(_unique(failures), rows, checks, _gaps(heard, rows, checks))
+    checks = _summaries(heard.reports)
+    ran = [entry for entry in checks if entry["status"] != "skipped"]
+    return Verdict(_unique(failures), rows, ran, _gaps(heard, rows, checks))
 
 
 def _unique(failures: Iterable[Failure]) -> list[Failure]:
@@ -329,23 +236,24 @@ def _unique(failures: Iterable[Failure]) -> list[Failure]:
 def _row(report: dict[str, Any]) -> dict[str, Any]:
     """What the record keeps of a rank."""
     keys = (
-        "rank", "local_rank", "size", "source", "host", "pid", "uid", "device", "executable", "python", "versions",
-        "files", "libraries", "port",
+        "rank", "local_rank", "size", "source", "host", "pid", "uid", "executable", "python", "versions", "files",
+        "libraries", "port",
     )
-    return {key: report[key] for key in keys if key in report}
+    facts = report.get("device") or {}
+    return dict({key: report[key] for key in keys if key in report}, device=device_text(facts), device_facts=facts)
 
 
-def _summaries(reports: Sequence[dict[str, Any]], asked: Sequence[str]) -> list[dict[str, Any]]:
-    """One entry for each check: failed where one rank failed, the seconds those of the slowest rank."""
-    names = dict.fromkeys([*("placement", "imports", "start", "devices"), *asked])
+def _summaries(reports: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """One entry for each check that began: failed where one rank failed, the seconds those of the slowest rank."""
     summaries = []
-    for name in names:
+    for name in CHECKS:
         found = [entry for report in reports for entry in report["checks"] if entry["name"] == name]
         states = {entry["status"] for entry in found}
-        status = next((state for state in ("failed", "skipped", "passed") if state in states), "not reached")
-        notes = list(dict.fromkeys(entry["note"] for entry in found if entry["note"]))
-        seconds = max([entry["seconds"] for entry in found], default=0.0)
-        summaries.append({"name": name, "status": status, "seconds": seconds, "note": "; ".join(notes)})
+        if states:
+            status = next(state for state in ("failed", "skipped", "passed") if state in states)
+            notes = list(dict.fromkeys(entry["note"] for entry in found if entry["note"]))
+            seconds = max(entry["seconds"] for entry in found)
+            summaries.append({"name": name, "status": status, "seconds": seconds, "note": "; ".join(notes)})
     return summaries
 
 
@@ -354,7 +262,7 @@ def _gaps(heard: Heard, rows: Sequence[dict[str, Any]], checks: Sequence[dict[st
     sentences = []
     if heard.event("through") == ENVIRONMENT:
         sentences.append("Not through the module: %s." % (heard.event("without_module") or "no reason was given"))
-    devices = [row["device"] for row in rows if "device" in row]
+    devices = [row["device_facts"] for row in rows if row["device_facts"]]
     hosts = list(dict.fromkeys(row["host"] for row in rows))
     if devices and all(device["kind"] == "cpu" for device in devices):
         sentences.append("No GPU on %s: devices are CPU cores." % ("this host" if len(hosts) == 1 else "these hosts"))
@@ -405,23 +313,26 @@ def table(rows: Sequence[dict[str, Any]]) -> str:
         return ""
     cells = [("rank", "local", "host", "pid", "device", "cores", "numa")]
     for row in rows:
-        device = row.get("device") or {}
+        facts = row["device_facts"]
         cells.append((
-            str(row["rank"]), str(row["local_rank"]), row["host"], str(row["pid"]), device_text(device),
-            device.get("cpus") or "?", device.get("numa") or "?",
+            str(row["rank"]), str(row["local_rank"]), row["host"], str(row["pid"]), row["device"],
+            facts.get("cpus") or "?", facts.get("numa") or "?",
         ))
     widths = [max(len(line[column]) for line in cells) for column in range(len(cells[0]))]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(line, widths)).rstrip() for line in cells]
     return "\n".join(lines)
 
 
-def reason_to_run(record: dict[str, Any] | None, question: dict[str, Any], again: bool) -> str:
+def reason_to_run(
+    record: dict[str, Any] | None, question: dict[str, Any], again: bool, modulefiles: dict[str, str]
+) -> str:
     """Why an acceptance has to run, as a sentence's end; empty where a record answers the question.
 
     Args:
         record: the last record, or None.
         question: what would be asked now, with ``subject``.
         again: whether the operator wants it in any case.
+        modulefiles: digest of the modulefile that the record's ranks had loaded, as it is now, by its kind.
     """
     if record is None:
         return "there is no acceptance of this release yet"
@@ -432,6 +343,8 @@ def reason_to_run(record: dict[str, Any] | None, question: dict[str, Any], again
         return "the last acceptance did not pass"
     if record.get("subject") != question["subject"]:
         return "the last acceptance was of another state of this release"
+    if record.get("modulefiles", {}) != modulefiles:
+        return "the modulefile has changed since the last acceptance"
     changed = sorted(key for key in question if key != "subject" and answered.get(key) != question[key])
     return "the site now asks for something else: %s" % ", ".join(changed) if changed else ""
 

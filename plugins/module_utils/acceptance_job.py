@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""How an acceptance is run: the account, its fresh environment, the script that loads the module, and the run itself."""
+"""How an acceptance is run: the account, its fresh environment, the script that loads the module, and the run."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ import zipfile
 from typing import Any, BinaryIO, Iterator, Mapping, NamedTuple, Sequence
 
 from ansible_collections.hpcml.torchstack.plugins.module_utils import acceptance_supervisor, processes
-from ansible_collections.hpcml.torchstack.plugins.module_utils.acceptance import EM, ENVIRONMENT, EVENT, LMOD, NONE
+from ansible_collections.hpcml.torchstack.plugins.module_utils.acceptance import EM, ENVIRONMENT, LMOD, NONE
+from ansible_collections.hpcml.torchstack.plugins.module_utils.acceptance_output import EVENT
 from ansible_collections.hpcml.torchstack.plugins.module_utils.errors import StackError
 
 SEARCH_PATH = "/usr/local/bin:/usr/bin:/bin"
@@ -157,8 +158,8 @@ def _module_lines(question: Mapping[str, Any]) -> list[str]:
         lines.append('[ "$through" != %s ] || problem module %s' % (ENVIRONMENT, shlex.quote(message)))
     lines.append('event through "$through"')
     for kind, tree in ((LMOD, "lmod"), (EM, "tcl")):
-        path = wanted.get(tree, "")
-        use = "module use %s" % shlex.quote(path) if path else (
+        path = (wanted.get(tree) or "").rstrip("/")
+        use = "from=%s; module use \"$from\"" % shlex.quote(path) if path else (
             "problem module 'acceptance_modulepaths names no directory for %s'" % kind
         )
         lines.append('if [ "$through" = %s ]; then %s; fi' % (kind, use))
@@ -173,7 +174,9 @@ def _module_lines(question: Mapping[str, Any]) -> list[str]:
         "        *:%s:*|*:%s/*) ;;" % (quoted, quoted),
         '        *) problem module "$through did not load "%s ;;' % quoted,
         "    esac",
-        '    event modulefile "${_LMFILES_##*:}"',
+        '    modulefile=$(tr : "\\n" <<< "${_LMFILES_:-}" | grep -m 1 -F -e "$from/")',
+        '    [ -n "$modulefile" ] || problem module %s" was loaded from elsewhere than $from"' % quoted,
+        '    event modulefile "$modulefile"',
         "fi",
     ]
     return lines
@@ -314,7 +317,8 @@ def _follow(command: Sequence[str], account: Account, timeout: float, output: Bi
     """Start the supervisor and wait for it; its standard input stays open exactly as long as this waits."""
     try:
         process = subprocess.Popen(
-            list(command), stdin=subprocess.PIPE, stdout=output, stderr=subprocess.STDOUT, start_new_session=True, cwd="/"
+            list(command), stdin=subprocess.PIPE, stdout=output, stderr=subprocess.STDOUT, start_new_session=True,
+            cwd="/",
         )
     except OSError as error:
         raise StackError(

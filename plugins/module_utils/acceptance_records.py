@@ -4,12 +4,19 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import time
 from typing import Any, Mapping, NamedTuple, Sequence
 
 from ansible_collections.hpcml.torchstack.plugins.module_utils import acceptance, acceptance_job
+from ansible_collections.hpcml.torchstack.plugins.module_utils.acceptance_output import (
+    Heard,
+    hear,
+    last_lines,
+    readable,
+)
 from ansible_collections.hpcml.torchstack.plugins.module_utils.errors import StackError
 from ansible_collections.hpcml.torchstack.plugins.module_utils.files import read_json, write_atomic, write_json
 
@@ -71,6 +78,28 @@ class Files(NamedTuple):
         write_json(self.record, record)
 
 
+def modulefile_digests(through: str, path: str) -> dict[str, str]:
+    """sha256 of a modulefile by its kind, ``lmod`` or ``tcl``; empty without one, or if it cannot be read.
+
+    Args:
+        through: the module system that loaded it.
+        path: the file.
+    """
+    kinds = {acceptance.LMOD: "lmod", acceptance.EM: "tcl"}
+    try:
+        with open(path, "rb") as stream:
+            return {kinds[through]: hashlib.sha256(stream.read()).hexdigest()}
+    except (OSError, KeyError):
+        return {}
+
+
+def reason_to_run(last: dict[str, Any] | None, question: dict[str, Any], again: bool) -> str:
+    """Why an acceptance has to run (see :func:`.acceptance.reason_to_run`), with the modulefile as it is now."""
+    loaded = last or {}
+    now = modulefile_digests(str(loaded.get("through", "")), str(loaded.get("modulefile", "")))
+    return acceptance.reason_to_run(last, question, again, now)
+
+
 def missing(prefix: str, subject: str) -> StackError | None:
     """What keeps an acceptance from being possible, as the error to raise."""
     if not os.path.isdir(prefix):
@@ -117,10 +146,10 @@ def perform(
             started = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
             job = dict(question, account=account, become=become, timeout=timeout)
             ended = acceptance_job.run_job(job, program, files.state)
-            heard = acceptance.hear(ended.output)
+            heard = hear(ended.output)
             verdict = acceptance.judge(dict(question), heard)
             record = _record(question, heard, verdict, account, started, ended.seconds)
-            write_atomic(files.log, acceptance.readable(ended.output).encode("utf-8"))
+            write_atomic(files.log, readable(ended.output).encode("utf-8"))
             files.add(record)
     except OSError as error:
         raise StackError(
@@ -132,14 +161,14 @@ def perform(
         raise StackError(
             message, verdict.failures[0].check, remedy, changed=True, passed=False, record=files.record,
             log=files.log, failures=[failure.message for failure in verdict.failures], table=described(record)["table"],
-            not_checked=record["not_checked"], last_lines=acceptance.last_lines(ended.output),
+            not_checked=record["not_checked"], last_lines=last_lines(ended.output),
         )
     return record
 
 
 def _record(
     question: Mapping[str, Any],
-    heard: acceptance.Heard,
+    heard: Heard,
     verdict: acceptance.Verdict,
     account: acceptance_job.Account,
     started: str,
@@ -147,6 +176,7 @@ def _record(
 ) -> dict[str, Any]:
     """The record of one run."""
     asked = {key: value for key, value in question.items() if key != "subject"}
+    through, modulefile = heard.event("through") or "", heard.event("modulefile") or ""
     gaps = acceptance.own_account_gaps(account.name, account.uid, account.name if account.other else "")
     return {
         "schema": 1,
@@ -154,9 +184,10 @@ def _record(
         "subject": question["subject"],
         "user": account.name,
         "ordinary_user": account.other,
-        "through": heard.event("through") or "",
+        "through": through,
         "module": question["module"],
-        "modulefile": heard.event("modulefile") or "",
+        "modulefile": modulefile,
+        "modulefiles": modulefile_digests(through, modulefile),
         "launcher": question["launcher"],
         "launcher_path": heard.event("launcher") or "",
         "ranks": verdict.ranks,

@@ -29,7 +29,7 @@ from ansible_collections.hpcml.torchstack.plugins.module_utils.processes import 
 )
 
 EVENT = "@torchstack-job"
-"""What our own lines begin with; also in :mod:`.acceptance`, which is not in the archive."""
+"""What our own lines begin with; also in :mod:`.acceptance_output`, which is not in the archive."""
 
 DUMP_SECONDS = 1.5
 """Time for the ranks, also those on other nodes, to print their stacks after the signal."""

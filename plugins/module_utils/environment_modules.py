@@ -389,10 +389,20 @@ def load_modules(
     return current, parts, messages
 
 
+def _is_text(name: str, value: str) -> bool:
+    """Whether a variable can be written down: bytes that are not UTF-8 are lone surrogates in Python's texts."""
+    try:
+        (name + value).encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def describe(before: Mapping[str, str], after: Mapping[str, str], parts: Sequence[ShellParts]) -> dict[str, object]:
     """The difference of two environments, and what no environment can hold, as plain data."""
-    changed = {name: value for name, value in after.items() if before.get(name) != value}
-    removed = sorted(name for name in before if name not in after)
+    texts = {name: value for name, value in after.items() if _is_text(name, value)}
+    changed = {name: value for name, value in texts.items() if before.get(name) != value}
+    removed = sorted(name for name in before if name not in after and _is_text(name, ""))
     bookkeeping: dict[str, str | None] = {name: value for name, value in changed.items() if is_bookkeeping(name)}
     bookkeeping.update((name, None) for name in removed if is_bookkeeping(name))
     functions: dict[str, str | None] = {}
@@ -405,7 +415,10 @@ def describe(before: Mapping[str, str], after: Mapping[str, str], parts: Sequenc
         "aliases": aliases,
         "commands": [text for part in parts for text in part.commands],
         "completions": [text for part in parts for text in part.completions],
-        "differing": sorted({name for part in parts for name in part.differing if not is_bookkeeping(name)}),
+        "differing": sorted({
+            name for part in parts for name in part.differing if name in changed and not is_bookkeeping(name)
+        }),
+        "not_text": sorted(ascii(name)[1:-1] for name in after if name not in texts),
     }
     return {
         "set": {name: value for name, value in changed.items() if not is_bookkeeping(name)},
@@ -415,5 +428,5 @@ def describe(before: Mapping[str, str], after: Mapping[str, str], parts: Sequenc
         "exact": not any(not_captured.values()),
         "loaded": loaded(after),
         "modulefiles": _split(after.get("_LMFILES_", "")),
-        "environment": dict(after),
+        "environment": texts,
     }

@@ -64,7 +64,13 @@ class ShellParts(NamedTuple):
 
 
 def _text(raw: bytes) -> str:
+    """A name or value, as Python itself holds those of its own environment."""
     return raw.decode("utf-8", "surrogateescape")
+
+
+def _shown(raw: bytes) -> str:
+    """A text to report, which any output can hold."""
+    return raw.decode("utf-8", "backslashreplace")
 
 
 def unquote_lua(raw: bytes) -> bytes:
@@ -197,13 +203,13 @@ class _ShellReader:
 
     def alias(self, match: re.Match[bytes]) -> int:
         value, end, _broken = read_word(self.output, match.end())
-        self.aliases[_text(match.group(1))] = _text(value)
+        self.aliases[_shown(match.group(1))] = _shown(value)
         closing = _STATEMENT_END.match(self.output, end)
         return closing.end() if closing else end + 1
 
     def removed(self, match: re.Match[bytes]) -> int:
         table = self.aliases if match.group(1) == b"unalias" else self.functions
-        table[_text(match.group(2))] = None
+        table[_shown(match.group(2))] = None
         return match.end()
 
     def function(self, match: re.Match[bytes]) -> int:
@@ -211,12 +217,12 @@ class _ShellReader:
         for ending in (b"; \n};\n", b"; }; export -f " + name + b";\n", b"; };\n"):
             end = self.output.find(ending, match.end())
             if end >= 0:
-                self.functions[_text(name)] = _text(self.output[match.end():end])
+                self.functions[_shown(name)] = _shown(self.output[match.end():end])
                 return end + len(ending)
         return 0
 
     def completion(self, match: re.Match[bytes]) -> int:
-        self.completions.append(_text(match.group(1)))
+        self.completions.append(_shown(match.group(1)))
         return match.end()
 
     def status(self, match: re.Match[bytes]) -> int:
@@ -254,6 +260,6 @@ def parse_shell(output: bytes, changes: dict[str, str | None]) -> ShellParts:
     """
     reader = _ShellReader(output, changes)
     reader.read()
-    commands = [_text(text.strip()) for text in reader.commands if text.strip()]
+    commands = [_shown(text.strip()) for text in reader.commands if text.strip()]
     differing = sorted(name for name, value in changes.items() if value is not None and reader.seen.get(name) != value)
     return ShellParts(reader.functions, reader.aliases, commands, reader.completions, differing, reader.failed)

@@ -127,7 +127,7 @@ class Pass:
         self.work = Work()
         self.threads: list[threading.Thread] = []
         self.tallies: list[Tally] = []
-        self.started = False
+        self.started = workers > 0
 
     def over(self, root: str, relative: str) -> Tally:
         """Walk the tree ``relative`` to the boundary ``root``, both from :func:`locate`.
@@ -183,7 +183,6 @@ class Pass:
         for _number in range(count):
             self.threads.append(threading.Thread(target=self._serve, args=(self._tally(),), daemon=True))
             self.threads[-1].start()
-        self.started = self.started or count > 0 or self.workers > 0
 
     def _serve(self, tally: Tally) -> None:
         """Work off items until there are none."""
@@ -204,6 +203,7 @@ class Pass:
         """Start the other threads once what one thread has seen shows that calls wait for a server."""
         seen = tally.files + tally.directories + tally.symlinks
         if not self.started and seen >= 64 and (time.perf_counter() - self.began) / seen > SLOW:
+            self.started = True
             self._start(AUTO_WORKERS - 1)
 
     def _directory(self, directory: Directory, tally: Tally) -> None:

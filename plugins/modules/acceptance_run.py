@@ -1,7 +1,7 @@
 #!/usr/bin/python
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Accept a release: many ranks, as an ordinary user, through the module and the site's launcher, with checked values."""
+"""Accept a release: many ranks, as an ordinary user, through the module and the launcher, with checked values."""
 
 from __future__ import annotations
 
@@ -133,7 +133,8 @@ options:
       - cuda_graph_replay
     default: [imports, devices, horovod_allreduce, horovod_broadcast, torch_gloo_allreduce]
   where_possible:
-    description: Checks that run where the hardware and the build allow them; where they do not, RV(not_checked) says why.
+    description:
+      - Checks that run where the hardware and the build allow them. Where they do not, RV(not_checked) says why.
     type: list
     elements: str
     choices: *checks
@@ -249,10 +250,13 @@ acceptance:
       sample: lmod
     module: {description: The module., type: str, returned: always, sample: torchstack/2026-11-20}
     modulefile: {description: The file that was loaded., type: str, returned: always, sample: /soft/m/2026-11-20.lua}
-    launcher: {description: The launcher's words., type: list, elements: str, returned: always, sample: [mpiexec, -n, "2"]}
+    launcher: {description: The launcher's words., type: list, elements: str, returned: always,
+               sample: [mpiexec, -n, "2"]}
+    modulefiles: {description: "sha256 of that file, by C(lmod) or C(tcl).", type: dict, returned: always,
+                  sample: {lmod: 9f86d081}}
     ranks: {description: "One entry for each rank: host, device, versions, files, libraries.", type: list,
             elements: dict, returned: always, sample: [{rank: 0, host: n1}]}
-    checks: {description: "One entry for each check: status, seconds, note.", type: list, elements: dict,
+    checks: {description: "One entry for each check that ran: status, seconds, note.", type: list, elements: dict,
              returned: always, sample: [{name: imports, status: passed, seconds: 1.2, note: ""}]}
     failures: {description: "What is wrong: check, message, remedy.", type: list, elements: dict, returned: always,
                sample: []}
@@ -303,7 +307,7 @@ def run(module: AnsibleModule) -> dict:
     )
     files = acceptance_records.Files.below(options["root"], options["release"])
     last = files.last()
-    reason = acceptance.reason_to_run(last, question, options["again"])
+    reason = acceptance_records.reason_to_run(last, question, options["again"])
     result = {
         "changed": bool(reason), "reason": reason, "record": files.record, "log": files.log,
         "command": " ".join(map(shlex.quote, [*launcher, options["python"], "rank_check.py"])),

@@ -1,7 +1,6 @@
 #!/usr/bin/python
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-# Apache-2.0 is compatible with version 3 of the GNU General Public License, under which Ansible itself is.
 """What loading modules does to an environment, returned as data."""
 
 from __future__ import annotations
@@ -153,12 +152,18 @@ not_captured:
           systems break a value at its line break, and Lmod's shells get no variable with a dot in its name.
       type: list
       elements: str
+    not_text:
+      description:
+        - Variables whose value is no UTF-8 text. They are in no other part of the result, RV(environment) included.
+      type: list
+      elements: str
   sample:
     functions: {"activate": "source /opt/tool/activate $1"}
     aliases: {"ll": "ls -l"}
     commands: ["ulimit -s unlimited"]
     completions: ["complete -W 'build test' tool"]
     differing: []
+    not_text: []
 exact:
   description: Whether RV(not_captured) is empty, so that RV(environment) is all that loading the modules does.
   returned: success

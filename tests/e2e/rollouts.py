@@ -78,6 +78,7 @@ class Site:
             ANSIBLE_CONFIG=str(CHECKOUT / "ansible.cfg"),
             ANSIBLE_COLLECTIONS_PATH=str(collections),
             ANSIBLE_NOCOLOR="1",
+            PYTHONUNBUFFERED="1",
             TORCHSTACK_ROOT=str(self.root),
             TORCHSTACK_ORDINARY_USER=os.environ.get("TORCHSTACK_ORDINARY_USER", ""),
             TORCHSTACK_CACHE=os.environ.get("TORCHSTACK_CACHE", ""),

@@ -3,8 +3,8 @@
 """The module acceptance_run, with the real rank program, a small launcher and a small mpi4py, both of this file.
 
 The tests at the end take a real stack: an install prefix with mpiexec, PyTorch and Horovod, named by
-TORCHSTACK_TEST_STACK; they are skipped without one. ACCEPTANCE_TEST_USER names a second account which this one may
-become by ``sudo -n``.
+TORCHSTACK_TEST_STACK; they are skipped without one. ACCEPTANCE_TEST_USER, or TORCHSTACK_ORDINARY_USER, names a second
+account which this one may become by ``sudo -n``.
 """
 
 from __future__ import annotations
@@ -131,7 +131,8 @@ def still_running(text):
     for entry in os.listdir("/proc"):
         if entry.isdigit():
             try:
-                line = pathlib.Path("/proc", entry, "cmdline").read_bytes().replace(b"\0", b" ").decode("utf-8", "replace")
+                words = pathlib.Path("/proc", entry, "cmdline").read_bytes().split(b"\0")
+                line = b" ".join(words).decode("utf-8", "replace")
                 state = pathlib.Path("/proc", entry, "stat").read_text().rpartition(")")[2].split()[0]
             except OSError:
                 continue
@@ -319,7 +320,8 @@ def test_when_whoever_asked_is_killed_the_job_ends_too(collections_path, site):
     )
     program = slow.pop("program")
     code = (
-        "import json, sys; from ansible_collections.hpcml.torchstack.plugins.module_utils import acceptance_job as job\n"
+        "import json, sys\n"
+        "from ansible_collections.hpcml.torchstack.plugins.module_utils import acceptance_job as job\n"
         "question = dict(json.loads(sys.argv[1]), account=job.find_account(''), become=[])\n"
         "job.run_job(question, sys.argv[2], sys.argv[3])\n"
     )
@@ -343,7 +345,7 @@ def test_when_whoever_asked_is_killed_the_job_ends_too(collections_path, site):
 # --- with a real stack -----------------------------------------------------------------------------------------------
 
 STACK = os.environ.get("TORCHSTACK_TEST_STACK", "")
-needs_stack = pytest.mark.skipif(not STACK, reason="TORCHSTACK_TEST_STACK names no prefix with mpiexec, torch and horovod")
+needs_stack = pytest.mark.skipif(not STACK, reason="TORCHSTACK_TEST_STACK names no prefix with torch and horovod")
 
 OFF_BY_ONE = """
 import importlib.util, os, sys
@@ -425,7 +427,7 @@ def test_s36_two_jobs_on_one_node_do_not_collide(run_module, stack, tmp_path):
 
 @needs_stack
 def test_another_account_runs_the_ranks_and_the_rollout_account_keeps_the_record(run_module, stack, tmp_path):
-    other = os.environ.get("ACCEPTANCE_TEST_USER", "")
+    other = os.environ.get("ACCEPTANCE_TEST_USER") or os.environ.get("TORCHSTACK_ORDINARY_USER", "")
     if not other or subprocess.call(["sudo", "-n", "-u", other, "--", "true"], stderr=subprocess.DEVNULL):
         pytest.skip("ACCEPTANCE_TEST_USER names no account that this one may become without a password")
     for directory in [tmp_path, *tmp_path.parents][:3]:

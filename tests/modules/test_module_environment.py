@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""module_environment as Ansible runs it, with a real Lmod and a real Environment Modules."""
+"""module_environment with a real Lmod and a real Environment Modules, without Ansible and as Ansible runs it."""
 
 from __future__ import annotations
 
@@ -9,6 +9,9 @@ import os
 import subprocess
 
 import pytest
+from ansible_collections.hpcml.torchstack.plugins.module_utils.environment_modules import is_bookkeeping
+from ansible_collections.hpcml.torchstack.plugins.module_utils.errors import StackError
+from ansible_collections.hpcml.torchstack.plugins.modules import module_environment
 
 LMOD = glob.glob("/usr/share/lmod/*/libexec/lmod")
 EM = [
@@ -72,8 +75,37 @@ execute{cmd="ulimit -s unlimited", modeA={"load"}}
 }
 
 
+DEFAULTS = {
+    "modules": [], "use": [], "purge": False, "system": "auto", "command": None, "init": [], "environment": None,
+    "timeout": 120,
+}
+
+
+class Question:
+    """The arguments for modules of ours, and the module's answer to them."""
+
+    def __init__(self, directories):
+        self.directories = directories
+
+    def arguments(self, system, modules, base=None, **options):
+        arguments = dict({
+            "modules": modules, "use": [str(self.directories[system])], "system": system,
+            "environment": BASE if base is None else base,
+        }, **options)
+        if system == "environment-modules":
+            arguments["command"] = EM[0]
+        return arguments
+
+    def __call__(self, system, modules, base=None, **options):
+        """What the module would return, without Ansible around it."""
+        try:
+            return module_environment.report(dict(DEFAULTS, **self.arguments(system, modules, base, **options)))
+        except StackError as error:
+            return error.as_result()
+
+
 @pytest.fixture()
-def ask(run_module, tmp_path):
+def ask(tmp_path):
     """Ask for modules of ours: ``ask(system, ["base"])``."""
     directories = {}
     for system, more in (("lmod", LMOD_ONLY), ("environment-modules", EM_ONLY)):
@@ -83,32 +115,22 @@ def ask(run_module, tmp_path):
             path.write_text(("" if name.endswith(".lua") else "#%Module1.0\n") + text)
         directories[system] = tmp_path / system
 
-    def ask(system, modules, base=None, check=False, **options):
-        arguments = dict({
-            "modules": modules, "use": [str(directories[system])], "system": system,
-            "environment": BASE if base is None else base,
-        }, **options)
-        if system == "environment-modules":
-            arguments["command"] = EM[0]
-        return run_module("module_environment", arguments, check=check)
-
-    ask.directories = directories
-    return ask
+    return Question(directories)
 
 
 def failed(result):
     """Whether the module failed; the record of a run does not always hold Ansible's own word for it."""
-    return result.failed or "failed_step" in result
+    return bool(result.get("failed")) or "failed_step" in result
 
 
 def captured(**parts):
-    return dict({"functions": {}, "aliases": {}, "commands": [], "completions": [], "differing": []}, **parts)
+    empty = {"functions": {}, "aliases": {}, "commands": [], "completions": [], "differing": [], "not_text": []}
+    return dict(empty, **parts)
 
 
 @both
 def test_variables_set_prepended_appended_pushed_and_unset_are_returned(ask, system):
     result = ask(system, ["base/1.0", "push"])
-    assert not failed(result) and not result.changed
     assert result["set"]["BASE_ROOT"] == "/opt/base"
     assert result["set"]["PATH"].startswith("/opt/base/bin:/usr/local/bin:")
     assert result["set"]["PATH"].endswith(":/opt/base/late")
@@ -119,13 +141,6 @@ def test_variables_set_prepended_appended_pushed_and_unset_are_returned(ask, sys
     assert result["loaded"] == ["base/1.0", "push/1.0"]
     assert result["modulefiles"][0] == str(ask.directories[system] / "base" / "1.0")
     assert result["system"] == system and result["version"][0].isdigit()
-
-
-@both
-def test_check_mode_answers_the_same(ask, system):
-    real, checked = ask(system, ["base/1.0"]), ask(system, ["base/1.0"], check=True)
-    for key in ("set", "unset", "environment", "loaded"):
-        assert real[key] == checked[key]
 
 
 @both
@@ -296,20 +311,11 @@ def test_a_start_up_file_gives_the_module_path(ask, system, tmp_path):
 
 
 @only_lmod
-def test_the_module_system_that_the_environment_names_is_found(run_module, ask, system):
-    base = dict(BASE, LMOD_CMD=LMOD[0], MODULEPATH=str(ask.directories[system]))
-    result = run_module("module_environment", {"modules": ["base/1.0"], "environment": base})
+def test_the_module_system_that_the_environment_names_is_found(ask, system):
+    base = dict(BASE, LMOD_CMD=LMOD[0])
+    arguments = dict(ask.arguments(system, ["base/1.0"], base=base), system="auto")
+    result = module_environment.report(dict(DEFAULTS, **arguments))
     assert (result["system"], result["command"]) == ("lmod", LMOD[0])
-
-
-@both
-def test_the_tasks_own_environment_is_the_default(run_module, ask, system):
-    arguments = {"modules": ["base/1.0"], "use": [str(ask.directories[system])], "system": system}
-    if system == "environment-modules":
-        arguments["command"] = EM[0]
-    result = run_module("module_environment", arguments, environment={"FROM_TASK": "yes"})
-    assert result["environment"]["FROM_TASK"] == "yes"
-    assert "FROM_TASK" not in result["set"]
 
 
 @both
@@ -319,6 +325,63 @@ def test_nothing_is_written_into_the_home(ask, system, tmp_path):
     ask(system, ["base/1.0"], base=dict(BASE, HOME=str(home)))
     ask(system, ["nosuch"], base=dict(BASE, HOME=str(home)))
     assert os.listdir(str(home)) == []
+
+
+@both
+def test_a_real_bash_that_loads_the_modules_gets_the_same_variables(ask, system):
+    """Next to the shell function's own way: bash evaluates what the module command prints for it."""
+    result = ask(system, ["base/1.0", "push", "shell", "odd"])
+    command = LMOD[0] if system == "lmod" else EM[0]
+    script = 'eval "$("$0" bash load base/1.0 push shell odd)" >&2; exec env -0'
+    output = subprocess.check_output(
+        ["bash", "--noprofile", "--norc", "-c", script, command],
+        env=dict(BASE, MODULEPATH=str(ask.directories[system])), stderr=subprocess.DEVNULL,
+    )
+    theirs = dict(entry.decode().split("=", 1) for entry in output.split(b"\0") if entry)
+    differing = set(result["not_captured"]["differing"])
+    assert differing <= {"LINES"}
+    for name, value in result["set"].items():
+        if name not in differing:
+            assert theirs[name] == value, name
+    assert not set(result["unset"]) & set(theirs)
+    records = {name for name in {**theirs, **result["environment"]} if is_bookkeeping(name)}
+    assert set(theirs) - records - {"_", "SHLVL", "PWD"} == set(result["environment"]) - records
+
+
+@both
+def test_ansible_gets_the_same_answer_in_check_mode_and_outside(run_module, ask, system):
+    expected = ask(system, ["base/1.0", "shell"])
+    for check in (True, False):
+        result = run_module("module_environment", ask.arguments(system, ["base/1.0", "shell"]), check=check)
+        assert not failed(result) and not result.changed
+        assert {key: result[key] for key in expected} == expected
+
+
+@only_em
+def test_a_value_that_is_no_utf8_comes_through_ansible(run_module, ask, system):
+    path = ask.directories[system] / "latin" / "1.0"
+    path.parent.mkdir()
+    path.write_text("#%Module1.0\nsetenv LATIN caf\\u00e9\nsetenv PLAIN 1\n")
+    result = run_module("module_environment", ask.arguments(system, ["latin"], base=dict(BASE, LC_ALL="C")))
+    assert not failed(result)
+    assert result["set"]["PLAIN"] == "1"
+    assert result["not_captured"]["not_text"] == ["LATIN"]
+
+
+@both
+def test_a_failed_load_fails_the_task_with_its_details(run_module, ask, system):
+    result = run_module("module_environment", ask.arguments(system, ["base/1.0", "rival", "nosuch"]))
+    assert failed(result)
+    assert (result["missing"], result["refused"], result["loaded"]) == (["nosuch"], ["rival"], ["base/1.0"])
+
+
+@both
+def test_the_tasks_own_environment_is_the_default(run_module, ask, system):
+    arguments = ask.arguments(system, ["base/1.0"])
+    del arguments["environment"]
+    result = run_module("module_environment", arguments, environment={"FROM_TASK": "yes"})
+    assert result["environment"]["FROM_TASK"] == "yes"
+    assert "FROM_TASK" not in result["set"]
 
 
 def test_a_machine_without_modules_says_so(run_module):
@@ -346,11 +409,15 @@ def test_bad_input_is_refused_with_a_remedy(run_module, arguments, words):
 
 
 @both
-def test_a_plan_for_modulefiles_that_an_earlier_step_creates_names_that_step(ask, system):
-    planned = ask(system, ["base/1.0", "later/1"], check=True, planned_after="nccl install")
+def test_a_plan_for_modulefiles_that_an_earlier_step_creates_names_that_step(run_module, ask, system):
+    def run(modules, check):
+        arguments = ask.arguments(system, modules, planned_after="nccl install")
+        return run_module("module_environment", arguments, check=check)
+
+    planned = run(["base/1.0", "later/1"], check=True)
     assert not failed(planned)
     assert (planned["planned_after"], planned["missing"], planned["loaded"]) == (
         "nccl install", ["later/1"], ["base/1.0"]
     )
-    assert failed(ask(system, ["later/1"], planned_after="nccl install"))
-    assert failed(ask(system, ["base/1.0", "rival"], check=True, planned_after="nccl install"))
+    assert failed(run(["later/1"], check=False))
+    assert failed(run(["base/1.0", "rival"], check=True))

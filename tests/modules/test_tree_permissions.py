@@ -22,7 +22,8 @@ def failed(result):
 
 def shown_difference(result):
     """The lines that Ansible showed as added and removed."""
-    return [line for line in result.console.splitlines() if line[:1] in "+-" and line[:3] not in ("+++", "---")]
+    lines = result.console.splitlines()
+    return [line for line in lines if line.startswith(("+", "-")) and line[:3] not in ("+++", "---")]
 
 
 @pytest.fixture()

@@ -126,7 +126,7 @@ def placement(environment):
     else:
         source, rank, size, local_rank, local_size = "none", 0, 1, 0, 1
     if size is None:
-        raise ValueError("the launcher (%s) tells this rank its number, %d, but not how many there are" % (source, rank))
+        raise ValueError("the launcher (%s) tells rank %d its number, but not how many there are" % (source, rank))
     if rank >= size:
         raise ValueError("the launcher (%s) says rank %d of %d" % (source, rank, size))
     if local_rank is None:
@@ -255,7 +255,7 @@ def total(torch, count, size, device):
 
 def difference(got, expected, tolerance=0.0):
     """Where ``got`` is first wrong, as the end of a sentence; None where it is right."""
-    got = got.to(torch.float64)
+    got = got.double()
     wrong = ~((got - expected).abs() <= expected.abs() * tolerance)
     indices = wrong.nonzero()
     if len(indices) == 0:

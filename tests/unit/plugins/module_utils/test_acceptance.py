@@ -14,7 +14,12 @@ import subprocess
 import sys
 
 import pytest
-from ansible_collections.hpcml.torchstack.plugins.module_utils import acceptance, acceptance_job, acceptance_records
+from ansible_collections.hpcml.torchstack.plugins.module_utils import (
+    acceptance,
+    acceptance_job,
+    acceptance_output,
+    acceptance_records,
+)
 from ansible_collections.hpcml.torchstack.plugins.module_utils.errors import StackError
 
 PROGRAM = pathlib.Path(__file__).resolve().parents[4] / "roles" / "acceptance" / "files" / "rank_check.py"
@@ -46,8 +51,9 @@ def report(rank, **changes):
     base = {
         "rank": rank, "local_rank": rank, "size": 2, "source": "pmi", "host": "n1", "pid": 100 + rank, "uid": 1002,
         "stage": "end", "prefix": "/soft/r", "files": {"torch": "/soft/r/torch/__init__.py"},
-        "libraries": json.loads(json.dumps(LIBRARIES)), "versions": {"torch": "2.6.0"}, "executable": "/usr/bin/python3",
-        "python": "3.11.2", "device": {"kind": "cpu", "cpus": "0-1", "numa": "0"},
+        "libraries": json.loads(json.dumps(LIBRARIES)), "versions": {"torch": "2.6.0"},
+        "executable": "/usr/bin/python3", "python": "3.11.2",
+        "device": {"kind": "cpu", "cpus": "0-1", "numa": "0"},
         "checks": [entry(name) for name in ("placement", "imports", "start", "devices", "horovod_allreduce")],
     }
     base.update(changes)
@@ -60,16 +66,17 @@ def printed(reports, before="", after="", events=(("through", "lmod"), ("exit", 
         frame.decode("ascii")
         for number, one in enumerate(reports) for frame in rank_check.frames("report", "%012x" % number, one)
     ]
-    ends = ["%s %s\t%s\n" % (acceptance.EVENT, *event) for event in events]
+    ends = ["%s %s\t%s\n" % (acceptance_output.EVENT, *event) for event in events]
     return "".join([before, *frames, after, *ends])
 
 
 def judged(reports, question=None, **kwargs):
-    return acceptance.judge(dict(QUESTION, **(question or {})), acceptance.hear(printed(reports, **kwargs)))
+    return acceptance.judge(dict(QUESTION, **(question or {})), acceptance_output.hear(printed(reports, **kwargs)))
 
 
 def gpu(index, uuid, bus="0000:07:00"):
-    return {"kind": "gpu", "index": index, "visible": 4, "name": "GPU", "uuid": uuid, "bus": bus, "cpus": "0-7", "numa": "3"}
+    place = {"uuid": uuid, "bus": bus, "cpus": "0-7", "numa": "3"}
+    return dict(place, kind="gpu", index=index, visible=4, name="GPU")
 
 
 # --- where a rank is -------------------------------------------------------------------------------------------------
@@ -176,7 +183,8 @@ def test_s21_even_one_element_shows_a_missing_rank():
 
 
 @pytest.mark.parametrize(("name", "size", "fits"), [
-    ("float16", 256, True), ("float16", 257, False), ("bfloat16", 32, True), ("bfloat16", 33, False), ("float32", 9000, True),
+    ("float16", 256, True), ("float16", 257, False), ("bfloat16", 32, True), ("bfloat16", 33, False),
+    ("float32", 9000, True),
 ])
 def test_sums_in_short_types_are_only_taken_where_they_stay_whole(name, size, fits):
     assert rank_check.exact(name, size) is fits
@@ -194,7 +202,7 @@ def test_reports_are_found_in_the_mixed_output_of_a_launcher():
         for key, one in (("a0", reports[0]), ("b1", reports[1])) for frame in rank_check.frames("report", key, one)
     ]
     mixed = "".join("[n1:%d] %s" % (number, line) for number, line in enumerate(reversed(lines)))
-    heard = acceptance.hear("Loading torchstack\n" + mixed + "no newline at the end of this" + lines[0])
+    heard = acceptance_output.hear("Loading torchstack\n" + mixed + "no newline at the end of this" + lines[0])
     assert heard.reports == reports
     assert heard.broken == 0
 
@@ -203,23 +211,24 @@ def test_a_report_that_was_cut_on_the_way_counts_by_its_second_copy():
     first, second = (list(rank_check.frames("report", "c0", report(0))) for _copy in range(2))
     cut = first[0].decode("ascii").replace(":", ":x", 5)
     output = cut + b"".join(first[1:]).decode("ascii")
-    assert acceptance.hear(output).reports == []
-    assert acceptance.hear(output + b"".join(second).decode("ascii")).reports == [report(0)]
+    assert acceptance_output.hear(output).reports == []
+    assert acceptance_output.hear(output + b"".join(second).decode("ascii")).reports == [report(0)]
 
 
 def test_a_report_with_a_wrong_checksum_is_not_believed():
     text = b"".join(rank_check.frames("report", "c0", report(0))).decode("ascii")
     spoilt = re.sub(r":([A-Za-z0-9+/=])([A-Za-z0-9+/=]+)@", r":\2\1@", text, count=1)
-    heard = acceptance.hear(spoilt)
+    heard = acceptance_output.hear(spoilt)
     assert heard.reports == []
     assert heard.broken == 1
 
 
 def test_the_log_for_people_has_stages_and_the_job_s_own_words_but_no_frames():
-    stage = b"".join(rank_check.frames("stage", "a0", {"rank": 1, "host": "n1", "pid": 7, "stage": "imports"})).decode("ascii")
-    text = acceptance.readable(printed([report(0)], before="hello\n\n" + stage, after="srun: error: oops\n"))
+    told = {"rank": 1, "host": "n1", "pid": 7, "stage": "imports"}
+    stage = b"".join(rank_check.frames("stage", "a0", told)).decode("ascii")
+    text = acceptance_output.readable(printed([report(0)], before="hello\n\n" + stage, after="srun: error: oops\n"))
     assert text == "hello\n\n==== rank 1 on n1: imports\nsrun: error: oops\n==== through: lmod\n==== exit: 0\n"
-    assert acceptance.last_lines(printed([report(0)], after="srun: error: oops\n")) == ["srun: error: oops"]
+    assert acceptance_output.last_lines(printed([report(0)], after="srun: error: oops\n")) == ["srun: error: oops"]
 
 
 # --- judging ---------------------------------------------------------------------------------------------------------
@@ -230,9 +239,17 @@ def test_two_good_ranks_are_accepted():
     assert verdict.failures == []
     assert [row["rank"] for row in verdict.ranks] == [0, 1]
     assert {one["name"]: one["status"] for one in verdict.checks} == {
-        "placement": "passed", "imports": "passed", "start": "passed", "devices": "passed",
-        "horovod_allreduce": "passed", "torch_nccl_allreduce": "not reached",
+        "imports": "passed", "devices": "passed", "horovod_allreduce": "passed",
     }
+
+
+def test_a_check_that_could_not_run_is_no_check_but_a_gap():
+    reports = [report(0), report(1)]
+    for one in reports:
+        one["checks"].append(entry("torch_mpi_allreduce", "skipped", note="this PyTorch was built without MPI"))
+    verdict = judged(reports)
+    assert "torch_mpi_allreduce" not in {one["name"] for one in verdict.checks}
+    assert "torch_mpi_allreduce did not run: this PyTorch was built without MPI." in verdict.not_checked
 
 
 def test_a_check_takes_as_long_as_its_slowest_rank():
@@ -264,7 +281,7 @@ def test_s07_two_ranks_on_one_gpu_are_refused():
 
 
 def test_s07_duplicates_are_found_even_if_the_ranks_did_not_notice():
-    ranks = [{"rank": rank, "host": "n%d" % (rank // 4), "device": gpu(rank % 4, "", bus="0000:%02x:00" % (rank % 4))}
+    ranks = [{"rank": rank, "host": "n%d" % (rank // 4), "device_facts": gpu(rank % 4, "", bus="0000:%02x:00" % (rank % 4))}
              for rank in range(8)]
     assert acceptance.duplicate_devices(ranks) == []
     ranks[4]["host"] = "n0"
@@ -272,14 +289,15 @@ def test_s07_duplicates_are_found_even_if_the_ranks_did_not_notice():
 
 
 def test_s07_the_same_index_on_two_hosts_or_behind_a_mask_is_not_a_duplicate():
-    own = [{"rank": 0, "host": "n1", "device": gpu(0, "u-1")}, {"rank": 1, "host": "n1", "device": gpu(0, "u-2")}]
+    own = [{"rank": rank, "host": "n1", "device_facts": gpu(0, "u-%d" % rank)} for rank in (0, 1)]
     assert acceptance.duplicate_devices(own) == []
-    unknown = [{"rank": rank, "host": host, "device": gpu(0, "", bus="")} for rank, host in enumerate(("n1", "n2", "n1"))]
+    hosts = ("n1", "n2", "n1")
+    unknown = [{"rank": rank, "host": host, "device_facts": gpu(0, "", bus="")} for rank, host in enumerate(hosts)]
     assert acceptance.duplicate_devices(unknown) == [("n1 index 0", [0, 2])]
 
 
 def test_ranks_may_share_cores():
-    assert acceptance.duplicate_devices([report(0), report(1)]) == []
+    assert acceptance.duplicate_devices(judged([report(0), report(1)]).ranks) == []
 
 
 def test_fewer_ranks_than_asked_are_refused_and_the_silent_ones_named():
@@ -302,7 +320,8 @@ def test_processes_that_each_believe_to_be_alone_are_refused():
 
 
 def test_an_exception_comes_before_what_follows_from_it():
-    dead = report(1, stage="imports", checks=[entry("placement"), entry("imports", "failed", ["ImportError: no torch"])])
+    checks = [entry("placement"), entry("imports", "failed", ["ImportError: no torch"])]
+    dead = report(1, stage="imports", checks=checks)
     verdict = judged([report(0), dead], events=(("exit", "1"),))
     assert [failure.message for failure in verdict.failures] == ["rank 1 on n1: ImportError: no torch"]
 
@@ -442,11 +461,24 @@ PASSED = {"passed": True, "subject": "sha256:1", "question": {"ranks": 2, "check
     (PASSED, dict(ASKED, ranks=8), False, "something else: ranks"),
 ])
 def test_an_acceptance_runs_again_only_for_a_reason(record, asked, again, reason):
-    assert reason in acceptance.reason_to_run(record, asked, again)
+    assert reason in acceptance.reason_to_run(record, asked, again, {})
 
 
 def test_a_passed_record_for_the_same_subject_means_nothing_to_do():
-    assert acceptance.reason_to_run(PASSED, ASKED, False) == ""
+    assert acceptance.reason_to_run(PASSED, ASKED, False, {}) == ""
+
+
+def test_a_changed_modulefile_needs_another_acceptance(tmp_path):
+    modulefile = tmp_path / "1.lua"
+    modulefile.write_text("one")
+    digests = acceptance_records.modulefile_digests("lmod", str(modulefile))
+    assert list(digests) == ["lmod"]
+    record = dict(PASSED, through="lmod", modulefile=str(modulefile), modulefiles=digests)
+    assert acceptance_records.reason_to_run(record, ASKED, False) == ""
+    modulefile.write_text("two")
+    assert "modulefile has changed" in acceptance_records.reason_to_run(record, ASKED, False)
+    modulefile.unlink()
+    assert "modulefile has changed" in acceptance_records.reason_to_run(record, ASKED, False)
 
 
 def test_the_history_survives_a_line_that_a_crash_has_cut(tmp_path):
@@ -461,7 +493,9 @@ def test_the_history_survives_a_line_that_a_crash_has_cut(tmp_path):
     assert files.last() == {"run": 3}
 
 
-@pytest.mark.parametrize(("root", "release"), [("relative", "r"), ("", "r"), ("/soft", "../x"), ("/soft", ""), ("/soft", ".x")])
+@pytest.mark.parametrize(("root", "release"), [
+    ("relative", "r"), ("", "r"), ("/soft", "../x"), ("/soft", ""), ("/soft", ".x"),
+])
 def test_records_stay_below_the_root(root, release):
     with pytest.raises(StackError):
         acceptance_records.Files.below(root, release)
@@ -524,14 +558,14 @@ def run_script(tmp_path, changes, launcher=("env", "echo", "launched"), function
     script.write_text(acceptance_job.job_script(question, list(launcher), str(tmp_path)))
     process = subprocess.run(
         ["/bin/bash", "--noprofile", "--norc", str(script)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-        universal_newlines=True, env={"PATH": os.path.dirname(sys.executable) + ":/usr/bin:/bin"}, check=False,
+        text=True, env={"PATH": os.path.dirname(sys.executable) + ":/usr/bin:/bin"}, check=False,
     )
     return process.returncode, process.stdout
 
 
 LMOD = """
 LMOD_VERSION=8.7
-module() { if [ "$1" = use ]; then echo "used <$2>"; else LOADEDMODULES=gcc/12:$2; _LMFILES_=/g.lua:/m/$2.lua; fi; }
+module() { if [ "$1" = use ]; then echo "used <$2>"; else LOADEDMODULES=$2:gcc/12; _LMFILES_="/m o/lmod/$2.lua:/g.lua"; fi; }
 """
 
 
@@ -539,15 +573,17 @@ def test_the_script_uses_the_module_path_of_the_system_it_finds(tmp_path):
     code, output = run_script(tmp_path, {}, functions=LMOD)
     assert code == 0, output
     assert "used </m o/lmod>" in output
-    assert "%s through\tlmod" % acceptance.EVENT in output
-    assert "modulefile\t/m/stack/1.lua" in output
+    assert "%s through\tlmod" % acceptance_output.EVENT in output
+    assert "modulefile\t/m o/lmod/stack/1.lua" in output
     assert output.splitlines()[-1].startswith("launched python3 ")
 
 
 @pytest.mark.parametrize(("functions", "changes", "problem"), [
     (LMOD + "module() { return 1; }", {}, "module lmod cannot load stack/1"),
     (LMOD + "module() { :; }", {}, "module lmod did not load stack/1"),
-    ("MODULESHOME=/em; module() { :; }", {}, "module acceptance_modulepaths names no directory for environment-modules"),
+    (LMOD + "module() { LOADEDMODULES=stack/1; _LMFILES_=/old/stack/1.lua; }", {},
+     "module stack/1 was loaded from elsewhere than /m o/lmod"),
+    ("MODULESHOME=/em; module() { :; }", {}, "module acceptance_modulepaths names no directory for environment-module"),
     ("", {"module_system": "lmod"}, "module no module system in a login of this user, where lmod is expected"),
     (LMOD, {"python": "python-that-is-not-there"}, "python python-that-is-not-there is not on PATH"),
 ])

@@ -139,11 +139,20 @@ def test_the_difference_keeps_records_and_shell_parts_apart():
         "bookkeeping": {"_LMFILES_": "/m/a:/m/b", "LOADEDMODULES": None},
         "not_captured": {
             "functions": {"old": None, "f": "x"}, "aliases": {"a": "ls"}, "commands": ["cmd"],
-            "completions": ["complete x"], "differing": ["NEW"],
+            "completions": ["complete x"], "differing": ["NEW"], "not_text": [],
         },
         "exact": False, "loaded": [], "modulefiles": ["/m/a", "/m/b"], "environment": after,
     }
     assert describe(before, after, [])["exact"] is True
+
+
+def test_a_value_that_is_no_text_is_left_out_by_name():
+    after = {"A": "caf\udce9", "B": "caf\xe9", "C\udcff": ""}
+    result = describe({"GONE\udcff": "1"}, after, [ShellParts({}, {}, [], [], ["A", "B"], False)])
+    assert result["set"] == result["environment"] == {"B": "caf\xe9"}
+    assert result["not_captured"]["not_text"] == ["A", "C\\udcff"]
+    assert result["not_captured"]["differing"] == ["B"]
+    assert (result["unset"], result["exact"]) == ([], False)
 
 
 LMOD_UNKNOWN = """Lmod has detected the following error: The following module(s) are unknown:

@@ -423,6 +423,14 @@ def test_slow_calls_bring_in_more_threads_and_pay(tmp_path):
     go(top, "writable")
 
 
+def test_the_number_of_workers_is_the_number_asked_for(tmp_path):
+    top = flat(tmp_path, 3000)
+    one_pass = Pass(Policy("frozen"), True, workers=6)
+    over(one_pass, top)
+    assert len(one_pass.threads) == 5
+    go(top, "writable")
+
+
 def test_one_worker_means_one_however_slow(top, monkeypatch):
     monkeypatch.setattr(tree_module, "SLOW", 0.0)
     one_pass = Pass(Policy("frozen"), True, workers=1)
