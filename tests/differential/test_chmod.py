@@ -167,7 +167,7 @@ def run_as(account, script, *arguments):
     command = ["/bin/sh", "-c", script, "sh", *arguments]
     if account is not None:
         command = ["runuser", "-u", account, "--", *command]
-    return subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd="/").returncode == 0
+    return subprocess.call(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd="/") == 0
 
 
 ATTEMPTS = {

@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The module acceptance_run, with the real rank program, a small launcher and a small mpi4py, both of this file.
+"""The module acceptance_run, with the real rank program, a small launcher and a small mpi4py.
 
 The tests at the end take a real stack: an install prefix with mpiexec, PyTorch and Horovod, named by
 TORCHSTACK_TEST_STACK; they are skipped without one. ACCEPTANCE_TEST_USER, or TORCHSTACK_ORDINARY_USER, names a second
@@ -15,77 +15,16 @@ import os
 import pathlib
 import pwd
 import re
+import shutil
 import subprocess
 import sys
 import time
 
 import pytest
 
-PROGRAM = pathlib.Path(__file__).resolve().parents[2] / "roles" / "acceptance" / "files" / "rank_check.py"
-
-LAUNCHER = """#!/usr/bin/env python3
-import os, signal, subprocess, sys, time
-count, words = int(sys.argv[2]), sys.argv[3:]
-start = int(os.environ.get("LAUNCHER_STARTS", count))
-ranks = []
-for rank in range(start):
-    variables = dict(PMI_RANK=str(rank), PMI_SIZE=str(count), MPI_LOCALRANKID=str(rank), MPI_LOCALNRANKS=str(count))
-    ranks.append(subprocess.Popen(words, env=dict(os.environ, **variables)))
-signal.signal(signal.SIGUSR1, lambda number, frame: [rank.send_signal(number) for rank in ranks])
-codes = {}
-while len(codes) < len(ranks):
-    for rank in ranks:
-        if rank.pid not in codes and rank.poll() is not None:
-            codes[rank.pid] = rank.returncode
-            if rank.returncode:
-                for other in ranks:
-                    other.terminate()
-    time.sleep(0.02)
-sys.exit(max(abs(code) for code in codes.values()))
-"""
-
-MPI = """
-import json, os, time
-SUM = "sum"
-__file__ = os.environ.get("FAKE_MPI_FILE", __file__)
-
-
-class World:
-    def __init__(self):
-        self.rank, self.size, self.rounds = int(os.environ["PMI_RANK"]), int(os.environ["PMI_SIZE"]), 0
-
-    def Get_rank(self):
-        return self.rank
-
-    def Get_size(self):
-        return int(os.environ.get("FAKE_MPI_SIZE", self.size))
-
-    def allgather(self, thing):
-        self.rounds += 1
-        if os.environ.get("FAKE_MPI_HANGS") == "%d:%d" % (self.rank, self.rounds):
-            time.sleep(3600)
-        base = os.path.join(os.environ["FAKE_MPI_DIRECTORY"], str(os.getppid()))
-        names = ["%s.%d.%d" % (base, self.rounds, rank) for rank in range(self.size)]
-        with open(names[self.rank] + ".new", "w") as stream:
-            json.dump(thing, stream)
-        os.rename(names[self.rank] + ".new", names[self.rank])
-        while not all(map(os.path.exists, names)):
-            time.sleep(0.01)
-        return [json.load(open(name)) for name in names]
-
-    def Allreduce(self, mine, result, op):
-        if os.environ.get("FAKE_MPI_RAISES") == str(self.rank):
-            raise RuntimeError("MPI_ERR_OTHER: fabric down")
-        sums = [sum(values) for values in zip(*self.allgather(list(mine)))]
-        if os.environ.get("FAKE_MPI_OFF_BY_ONE") == str(self.rank) and len(sums) > 17:
-            sums[17] += 1
-        for index, value in enumerate(sums):
-            result[index] = type(result[0])(value)
-
-
-COMM_WORLD = World()
-"""
-
+CHECKOUT = pathlib.Path(__file__).resolve().parents[2]
+PROGRAM = CHECKOUT / "roles" / "acceptance" / "files" / "rank_check.py"
+STAND_IN = CHECKOUT / "tests" / "fixtures" / "acceptance"
 
 @pytest.fixture()
 def site(tmp_path):
@@ -95,10 +34,10 @@ def site(tmp_path):
     packages = release / "lib"
     (packages / "mpi4py").mkdir(parents=True)
     (packages / "mpi4py" / "__init__.py").write_text('__version__ = "4.0"\n')
-    (packages / "mpi4py" / "MPI.py").write_text(MPI)
+    shutil.copy(str(STAND_IN / "MPI.py"), str(packages / "mpi4py" / "MPI.py"))
     (release / "bin").mkdir()
     launcher = release / "bin" / "mpiexec"
-    launcher.write_text(LAUNCHER)
+    shutil.copy(str(STAND_IN / "mpiexec.py"), str(launcher))
     launcher.chmod(0o755)
     python = release / "bin" / "python3"
     python.symlink_to(sys.executable)

@@ -281,8 +281,10 @@ def test_s07_two_ranks_on_one_gpu_are_refused():
 
 
 def test_s07_duplicates_are_found_even_if_the_ranks_did_not_notice():
-    ranks = [{"rank": rank, "host": "n%d" % (rank // 4), "device_facts": gpu(rank % 4, "", bus="0000:%02x:00" % (rank % 4))}
-             for rank in range(8)]
+    ranks = [
+        {"rank": rank, "host": "n%d" % (rank // 4), "device_facts": gpu(rank % 4, "", "0000:%02x:00" % (rank % 4))}
+        for rank in range(8)
+    ]
     assert acceptance.duplicate_devices(ranks) == []
     ranks[4]["host"] = "n0"
     assert acceptance.duplicate_devices(ranks) == [("n0 0000:00:00", [0, 4])]
@@ -565,7 +567,10 @@ def run_script(tmp_path, changes, launcher=("env", "echo", "launched"), function
 
 LMOD = """
 LMOD_VERSION=8.7
-module() { if [ "$1" = use ]; then echo "used <$2>"; else LOADEDMODULES=$2:gcc/12; _LMFILES_="/m o/lmod/$2.lua:/g.lua"; fi; }
+module() {
+    if [ "$1" = use ]; then echo "used <$2>"; return; fi
+    LOADEDMODULES=$2:gcc/12 _LMFILES_="/m o/lmod/$2.lua:/g.lua"
+}
 """
 
 

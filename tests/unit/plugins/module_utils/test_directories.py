@@ -163,7 +163,7 @@ def test_every_item_is_worked_off_once_by_any_number_of_threads():
 
     for number in range(500):
         work.put(number)
-    threads = [threading.Thread(target=serve) for _ in range(4)]
+    threads = [threading.Thread(target=serve) for _number in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
