@@ -180,7 +180,7 @@ def _job_failures(heard: Heard, wanted_system: str) -> list[Failure]:
     failures = []
     for name, text in heard.events:
         if name == "problem":
-            check, _, message = text.partition(" ")
+            check, _space, message = text.partition(" ")
             failures.append(Failure(check, message))
     if heard.event("timeout") is not None:
         where = ", ".join("%s was in %s" % (who(stage), stage["stage"]) for stage in _in_order(heard.stages.values()))

@@ -13,7 +13,6 @@ import os
 import select
 import signal
 import subprocess
-import sys
 import time
 import uuid
 
@@ -87,7 +86,7 @@ class Job:
                 return "ended"
             if time.monotonic() - started >= self.timeout:
                 return "timeout"
-            readable, _, _ = select.select([0], [], [], 0.1)
+            readable = select.select([0], [], [], 0.1)[0]
             if readable and not os.read(0, 4096):
                 return "abandoned"
 
@@ -142,7 +141,3 @@ def main(arguments: list[str]) -> int:
     status = Job(script, timeout).run()
     event("exit", status)
     return status
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

@@ -60,7 +60,8 @@ def read_process(pid: int) -> Process | None:
             text = stream.read()
     except OSError:
         return None
-    head, _, tail = text.rpartition(b")")
+    # The command's name stands in brackets and may hold any byte, brackets and spaces included.
+    head, _bracket, tail = text.rpartition(b")")
     fields = tail.split()
     if len(fields) < 20:
         return None

@@ -78,8 +78,9 @@ def collect(files: ReleaseFiles) -> dict:
     """Every record that roles and steps left behind, for a summary.
 
     Returns:
-        ``steps`` (name to the step's stamp), ``build`` and ``afterwards`` (record name without its ending to the record,
-        from inside and outside of the release). A record that cannot be read is left out: a summary is no judge.
+        ``steps`` (name to the step's stamp), ``build`` and ``afterwards`` (record name without its ending to the
+        record, from inside and outside of the release). A record that cannot be read is left out: a summary is no
+        judge.
     """
     return {
         "steps": _json_files(os.path.join(files.prefix, ".torchstack", "steps", "*", "stamp.json"), by_directory=True),

@@ -16,7 +16,6 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 import time
 
 from ansible_collections.hpcml.torchstack.plugins.module_utils import artefacts
@@ -343,7 +342,3 @@ def main(arguments: list[str]) -> int:
             os.write(confirm, b"1")
         os.close(confirm)
     return supervisor.run()
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

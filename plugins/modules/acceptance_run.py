@@ -1,6 +1,7 @@
 #!/usr/bin/python
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
+# Apache-2.0 is compatible with version 3 of the GNU General Public License, under which Ansible itself is.
 """Accept a release: many ranks, as an ordinary user, through the module and the launcher, with checked values."""
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 #!/usr/bin/python
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
+# Apache-2.0 is compatible with version 3 of the GNU General Public License, under which Ansible itself is.
 """Runs a build step once for its inputs; the work is in module_utils, by noun, begun in builds.py."""
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ options:
     description:
       - V(present) only reads. V(collected) also reads every record of the steps and roles.
       - V(open) makes the release's directories and writes O(content) as its resolved release file.
-      - V(frozen) records that the release is frozen; the permissions themselves are M(hpcml.torchstack.tree_permissions)'s.
+      - V(frozen) records that the release is frozen. The permissions are M(hpcml.torchstack.tree_permissions)'s matter.
     type: str
     choices: [present, collected, open, frozen]
     default: present

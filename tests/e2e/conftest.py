@@ -30,8 +30,8 @@ def released(site):
 def module_system(request, released):
     """The release's modules, in each module system that this machine has."""
     if request.param == "lmod":
-        start = next((p for p in ("/usr/share/lmod/lmod/init/bash", "/etc/profile.d/lmod.sh") if os.path.exists(p)), None)
-        if start is None:
+        start = "/usr/share/lmod/lmod/init/bash"
+        if not os.path.exists(start):
             pytest.skip("no Lmod on this machine")
         return ModuleSystem("lmod", "source " + start, released.root / "modulefiles" / "lmod")
     command = os.environ.get("MODULES_CMD", "/usr/lib/x86_64-linux-gnu/modulecmd.tcl")

@@ -13,10 +13,19 @@ import stat
 import subprocess
 
 import pytest
-
 from rollouts import RELEASE, wait_for
 
-STEPS = ("tools", "base", "pytorch", "mpi4py-source", "mpi4py", "mpi4py-install", "horovod-source", "horovod", "horovod-install")
+STEPS = (
+    "tools",
+    "base",
+    "pytorch",
+    "mpi4py-source",
+    "mpi4py",
+    "mpi4py-install",
+    "horovod-source",
+    "horovod",
+    "horovod-install",
+)
 COMPILED = re.compile(r"^\[(\d+)/(\d+)\] Building CXX object (\S+)", re.M)
 
 
@@ -103,7 +112,7 @@ def descendants(pid):
 
 def test_the_summary_says_what_was_built_checked_and_not_checked(released):
     text = released.roll_out().text
-    for words in ("2.13.0", "Horovod 0.28.1", "module load torchstack/" + RELEASE, "modulefiles/lmod", "steps/", "Not checked"):
+    for words in ("2.13.0", "Horovod 0.28.1", "module load torchstack/" + RELEASE, "modulefiles/lmod", "Not checked"):
         assert words in text, words
 
 
@@ -134,7 +143,7 @@ def test_s22_horovodrun_sums_over_two_ranks(module_system, tmp_path):
         "print('rank %d of %d is right' % (hvd.rank(), hvd.size()))\n"
     )
     process = module_system.run("horovodrun -np 2 python3 %s" % program)
-    assert sorted(re.findall(r"rank \d of 2 is right", process.stdout)) == ["rank 0 of 2 is right", "rank 1 of 2 is right"]
+    assert sorted(re.findall(r"rank (\d) of 2 is right", process.stdout)) == ["0", "1"]
 
 
 def test_nothing_in_the_release_is_writable_by_mode(released):
@@ -174,8 +183,9 @@ def test_another_user_cannot_change_the_release(released, ordinary_user, what):
 
 
 def test_another_user_works_with_the_release_through_the_module(module_system, ordinary_user):
-    process = module_system.run("horovodrun -np 2 python3 -c 'import horovod.torch as h; h.init(); print(h.size())'", user=ordinary_user)
-    assert process.stdout.count("2") >= 2
+    program = "import horovod.torch as hvd; hvd.init(); print('one of', hvd.size())"
+    process = module_system.run('horovodrun -np 2 python3 -c "%s"' % program, user=ordinary_user)
+    assert process.stdout.count("one of 2") == 2
 
 
 def test_s14_each_release_has_its_own_user_base_and_no_startup_file(module_system, tmp_path):
@@ -192,7 +202,9 @@ def make_wheel(directory):
     source = directory / "source"
     source.mkdir()
     (source / "cloudpickle.py").write_text("__version__ = '99.0'\n")
-    (source / "setup.py").write_text("from setuptools import setup\nsetup(name='cloudpickle', version='99.0', py_modules=['cloudpickle'])\n")
+    (source / "setup.py").write_text(
+        "from setuptools import setup\nsetup(name='cloudpickle', version='99.0', py_modules=['cloudpickle'])\n"
+    )
     return source
 
 
@@ -214,7 +226,8 @@ def test_a_users_own_environment_sees_the_release_and_replaces_its_packages(modu
 def test_pip_install_user_lands_in_the_releases_user_base_and_wins(module_system, tmp_path):
     source = make_wheel(tmp_path)
     process = module_system.run(
-        "cd %s; python3 -c \"%s\"; python3 -m pip install --user --quiet --no-index --no-build-isolation --no-deps %s; python3 -c \"%s\"; "
+        "cd %s; python3 -c \"%s\"; "
+        "python3 -m pip install --user --quiet --no-index --no-build-isolation --no-deps %s; python3 -c \"%s\"; "
         "find $PYTHONUSERBASE -name cloudpickle.py" % (tmp_path, ASK, source, ASK),
         home=str(tmp_path),
     )
@@ -229,20 +242,21 @@ def test_s03_no_directory_of_the_release_shuts_users_out(released):
 
 
 def test_a_frozen_release_refuses_a_changed_flag(released, tmp_path):
-    arguments = released.other_inventory(tmp_path, lambda text: text.replace('HOROVOD_WITH_GLOO: "1"', 'HOROVOD_WITHOUT_GLOO: "1"'))
-    rollout = released.refused(*arguments)
+    def change(text):
+        return text.replace("HOROVOD_WITH_GLOO", "HOROVOD_WITHOUT_GLOO")
+
+    rollout = released.refused(*released.other_inventory(tmp_path, change))
     assert "Make a new release" in rollout.message
     assert "definition.horovod.environment" in rollout.message
 
 
 def test_a_frozen_release_refuses_a_changed_patch(released, tmp_path, collections_path):
+    original = collections_path / "ansible_collections" / "hpcml" / "torchstack"
     copy = tmp_path / "ansible_collections" / "hpcml" / "torchstack"
-    copy.parent.mkdir(parents=True)
-    subprocess.run(["cp", "-r", "--no-preserve=mode", str(collections_path / "ansible_collections/hpcml/torchstack/roles"), str(tmp_path / "roles")], check=True)
-    copy.mkdir()
+    copy.mkdir(parents=True)
     for name in ("plugins", "meta", "galaxy.yml"):
-        (copy / name).symlink_to(collections_path / "ansible_collections/hpcml/torchstack" / name)
-    (tmp_path / "roles").rename(copy / "roles")
+        (copy / name).symlink_to(original / name)
+    shutil.copytree(original / "roles", copy / "roles")
     patch = copy / "roles/horovod/files/series/0.28.1/0003-include-what-is-used.patch"
     patch.write_text(patch.read_text().replace("Include the standard", "Do include the standard"))
     rollout = released.refused(ANSIBLE_COLLECTIONS_PATH=str(tmp_path))
@@ -290,7 +304,8 @@ def test_a_machine_without_a_compiler_is_refused(site, tmp_path):
     commands.mkdir()
     for directory in ("/usr/bin", "/bin"):
         for name in os.listdir(directory):
-            if not re.search(r"(^|-)(c\+\+|g\+\+|gcc|cc|clang|c89|c99)(-\d+)?$|clang", name) and not (commands / name).exists():
+            compiler = re.search(r"(^|-)(c\+\+|g\+\+|gcc|cc|c89|c99)(-\d+)?$|clang", name)
+            if not compiler and not (commands / name).exists():
                 (commands / name).symlink_to(os.path.join(directory, name))
     rollout = site.refused(PATH=str(commands), TORCHSTACK_ROOT=str(tmp_path / "root"))
     assert "compiler" in rollout.message
@@ -313,7 +328,8 @@ def test_two_rollouts_at_once_are_refused_naming_the_first(site, tmp_path):
     root = tmp_path / "root"
     first = site.start(TORCHSTACK_ROOT=str(root))
     try:
-        wait_for(lambda: (root / RELEASE / ".torchstack" / "release.yml").exists() or first.process.poll() is not None, 60, "the first to open")
+        opened = root / RELEASE / ".torchstack" / "release.yml"
+        wait_for(lambda: opened.exists() or first.process.poll() is not None, 60, "the first to open its release")
         assert first.process.poll() is None, first.text
         second = site.refused(TORCHSTACK_ROOT=str(root))
         assert str(first.process.pid) in second.message

@@ -26,6 +26,7 @@ CHECKOUT = pathlib.Path(__file__).resolve().parents[2]
 PROGRAM = CHECKOUT / "roles" / "acceptance" / "files" / "rank_check.py"
 STAND_IN = CHECKOUT / "tests" / "fixtures" / "acceptance"
 
+
 @pytest.fixture()
 def site(tmp_path):
     """A site with a small launcher and mpi4py, and the module's arguments for it."""
@@ -37,7 +38,7 @@ def site(tmp_path):
     shutil.copy(str(STAND_IN / "MPI.py"), str(packages / "mpi4py" / "MPI.py"))
     (release / "bin").mkdir()
     launcher = release / "bin" / "mpiexec"
-    shutil.copy(str(STAND_IN / "mpiexec.py"), str(launcher))
+    launcher.write_text("#!/usr/bin/env python3\n" + (STAND_IN / "mpiexec.py").read_text())
     launcher.chmod(0o755)
     python = release / "bin" / "python3"
     python.symlink_to(sys.executable)

@@ -46,9 +46,8 @@ def judge(tmp_path, report, expected):
     text.write_text(report)
     process = subprocess.run(
         [sys.executable, str(PROGRAM), str(text), json.dumps(expected), str(record)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        universal_newlines=True,
+        capture_output=True,
+        text=True,
     )
     return process, record
 

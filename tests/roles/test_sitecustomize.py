@@ -32,7 +32,7 @@ def overlay(tmp_path):
 def ask(python, overlay, program, **variables):
     environment = {"PATH": os.environ["PATH"], "HOME": str(overlay), "PYTHONPATH": str(overlay / "site"), **variables}
     return subprocess.run(
-        [str(python), "-c", program], env=environment, check=True, stdout=subprocess.PIPE, universal_newlines=True
+        [str(python), "-c", program], env=environment, check=True, stdout=subprocess.PIPE, text=True
     ).stdout.strip()
 
 

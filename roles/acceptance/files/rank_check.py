@@ -149,7 +149,7 @@ def expand(text):
     """``0-2,5`` as a set of numbers."""
     numbers = set()
     for part in text.strip().split(","):
-        low, _, high = part.partition("-")
+        low, _dash, high = part.partition("-")
         if low:
             numbers.update(range(int(low), int(high or low) + 1))
     return numbers

@@ -91,7 +91,7 @@ def test_a_job_is_found_by_its_marker_wherever_it_went(spawn):
     assert child.pid in found
     assert stranger.pid not in found
     assert {process.pid for process in job_processes(NONCE, keep=child.pid)} == found - {child.pid}
-    assert stop_processes(lambda: job_processes(NONCE), 5, lambda: child.poll()) == []
+    assert stop_processes(lambda: job_processes(NONCE), 5, child.poll) == []
 
 
 def test_a_job_is_found_by_its_session_although_it_cleared_its_environment(spawn):
@@ -108,7 +108,7 @@ def test_what_does_not_end_when_asked_is_made_to(spawn):
     )
     child.stdout.readline()
     began = time.monotonic()
-    assert stop_processes(lambda: job_processes(NONCE), 0.5, lambda: child.poll()) == []
+    assert stop_processes(lambda: job_processes(NONCE), 0.5, child.poll) == []
     assert time.monotonic() - began >= 0.5
     assert child.wait() == -signal.SIGKILL
 
@@ -116,7 +116,7 @@ def test_what_does_not_end_when_asked_is_made_to(spawn):
 def test_a_stopped_process_ends_when_asked(spawn):
     child = spawn(["sleep", "60"], env=dict(os.environ, **{MARKER: NONCE}))
     os.kill(child.pid, signal.SIGSTOP)
-    assert stop_processes(lambda: job_processes(NONCE), 5, lambda: child.poll()) == []
+    assert stop_processes(lambda: job_processes(NONCE), 5, child.poll) == []
     assert child.wait() == -signal.SIGTERM
 
 
