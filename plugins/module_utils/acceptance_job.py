@@ -48,7 +48,14 @@ _MAIN = """import sys
 from ansible_collections.hpcml.torchstack.plugins.module_utils.acceptance_supervisor import main
 sys.exit(main(sys.argv[1:]))
 """
-_AS_USER = 'cd "$HOME" 2>/dev/null || cd /tmp; exec "$@"'
+_AS_USER = """cd "$HOME" 2> /dev/null || cd /tmp
+for python in %s; do
+    if "$python" -I -S -c 'import sys; sys.exit(sys.version_info < (3, 8))' 2> /dev/null; then
+        exec "$python" -I -S "$@"
+    fi
+done
+echo "there is no Python 3.8 or later that this account can run: not %s."
+"""
 
 
 class Account(NamedTuple):
@@ -131,11 +138,21 @@ def login_environment(account: Account, keep: Sequence[str], current: Mapping[st
     return environment
 
 
-def user_command(account: Account, become: Sequence[str], environment: Mapping[str, str]) -> list[str]:
-    """What has to stand before a command so that the account runs it in its home with this environment only."""
+def user_command(
+    account: Account, become: Sequence[str], environment: Mapping[str, str], pythons: Sequence[str]
+) -> list[str]:
+    """What has to stand before a Python program so that the account runs it in its home with this environment only.
+
+    Args:
+        account: who runs it.
+        become: words that run a command as that account, if it is another one.
+        environment: all variables.
+        pythons: interpreters; the account takes the first one that it can run, for one in somebody's home it may not.
+    """
     words = [word.replace("{user}", account.name) for word in become] if account.other else []
     words += ["/usr/bin/env", "-i", *("%s=%s" % item for item in sorted(environment.items()))]
-    return [*words, "/bin/sh", "-c", _AS_USER, "acceptance"]
+    places = list(dict.fromkeys(pythons))
+    return [*words, "/bin/sh", "-c", _AS_USER % (" ".join(map(shlex.quote, places)), ", ".join(places)), "acceptance"]
 
 
 def _module_lines(question: Mapping[str, Any]) -> list[str]:
@@ -305,8 +322,9 @@ def run_job(question: Mapping[str, Any], program: str, state: str) -> Ended:
         script = os.path.join(directory, "job.sh")
         write_readable(script, job_script(question, question["launcher"], directory).encode("utf-8"))
         environment = login_environment(account, question["environment_keep"], os.environ)
-        command = user_command(account, question["become"], environment)
-        command += [sys.executable, "-I", "-S", os.path.join(directory, "supervisor.zip"), script, str(timeout)]
+        pythons = (sys.executable, question["python"], "/usr/bin/python3")
+        command = user_command(account, question["become"], environment, pythons)
+        command += [os.path.join(directory, "supervisor.zip"), script, str(timeout)]
         with open(os.path.join(directory, OUTPUT), "wb") as output:
             _follow(command, account, timeout, output)
         seconds = round(time.time() - started, 1)
@@ -362,6 +380,6 @@ def _become_remedy(account: Account) -> str:
     if not account.other:
         return "Look at the mode of the directories above the release's root."
     return (
-        "Let this account run commands as %s without a password, and let %s read %s and the release's root; or leave "
-        "acceptance_user empty." % (account.name, account.name, sys.executable)
+        "Let this account run commands as %s without a password, and let that account read the release's root; or "
+        "leave acceptance_user empty." % account.name
     )

@@ -49,7 +49,7 @@ from ansible_collections.hpcml.torchstack.plugins.module_utils.steps import (
 )
 
 LAUNCHERS: dict[str, type[Launcher]] = {"local": LocalLauncher}
-"""Every way to run a step, by the name that the module's option C(launcher) gives it."""
+"""Every way to run a step, by the name that the module's option ``launcher`` gives it."""
 
 LOCK_SECONDS = 25.0
 """How long to wait for another starter; longer than a job may be announced without a process."""

@@ -397,7 +397,7 @@ def refuse_unready(request: Request, trees: list[dict]) -> None:
 
 
 def present(params: dict, check: bool, diff: bool) -> dict:
-    """The result of O(state=present)."""
+    """The result of ``state: present``."""
     request = check_request(params)
     needs, unmet = known_needs(request, params)
     pending = pending_input(request.inputs)

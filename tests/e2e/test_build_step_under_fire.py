@@ -18,7 +18,12 @@ import sys
 import time
 
 import pytest
-from ansible_collections.hpcml.torchstack.plugins.module_utils import builds, launcher, processes
+from ansible_collections.hpcml.torchstack.plugins.module_utils import (
+    builds,
+    launcher,
+    launcher_local,
+    processes,
+)
 from ansible_collections.hpcml.torchstack.plugins.module_utils.errors import StackError
 from ansible_collections.hpcml.torchstack.plugins.module_utils.jobs import SILENT_SECONDS, read_record
 from ansible_collections.hpcml.torchstack.plugins.module_utils.steps import (
@@ -242,6 +247,27 @@ def test_what_the_script_leaves_running_is_stopped_before_the_stamp(step, tmp_pa
 def identity(pid):
     process = processes.read_process(pid)
     return (pid, process.start_time if process else None)
+
+
+def test_a_build_that_cannot_leave_the_login_session_runs_inside_it(step, monkeypatch):
+    monkeypatch.setattr(launcher_local, "outlive_the_login", lambda nonce: (["false"], ["linger"]))
+    result = step.begin("echo hi")
+    assert result["state"] == "done"
+    assert result["warnings"][0] == "linger"
+    assert "it runs inside" in result["warnings"][1]
+    monkeypatch.setattr(launcher_local, "outlive_the_login", lambda nonce: (["env"], []))
+    assert step.begin("echo hi again")["warnings"] == []
+
+
+def test_a_supervisor_that_does_not_start_is_an_error_and_no_obstacle(step, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr(sys, "executable", "/bin/false")
+        refused = failure_of(lambda: step.begin("true"))
+    assert refused["failed_step"] == "start"
+    assert "did not start" in refused["msg"]
+    again = step.begin("true")
+    assert again["state"] == "done"
+    assert "did not start" in again["resumed"]
 
 
 # -- limits -------------------------------------------------------------------------------------------------------

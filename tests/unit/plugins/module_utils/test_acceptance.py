@@ -533,9 +533,19 @@ def test_a_fresh_login_has_nothing_of_the_rollout_s_environment_but_what_was_nam
         "HOME": "/home/tester", "USER": "tester", "LOGNAME": "tester", "SHELL": "/bin/bash", "LANG": "C.UTF-8",
         "PATH": "/usr/local/bin:/usr/bin:/bin", "TMPDIR": "/tmp", "PBS_JOBID": "7", "PBS_NODEFILE": "/n",
     }
-    words = acceptance_job.user_command(account, ["sudo", "-n", "-u", "{user}", "--"], {"A": "b"})
+    words = acceptance_job.user_command(account, ["sudo", "-n", "-u", "{user}", "--"], {"A": "b"}, ["python3"])
     assert words[:7] == ["sudo", "-n", "-u", "tester", "--", "/usr/bin/env", "-i"]
-    assert "sudo" not in acceptance_job.user_command(account._replace(other=False), ["sudo"], {})
+    assert "sudo" not in acceptance_job.user_command(account._replace(other=False), ["sudo"], {}, ["python3"])
+
+
+def test_the_supervisor_takes_an_interpreter_that_the_account_can_run(tmp_path):
+    account = acceptance_job.find_account("")
+    program = ["-c", "import sys; print(sys.executable, sys.flags.isolated)"]
+    nobody_s = str(tmp_path / "python")
+    for pythons, said in (([nobody_s, sys.executable], "%s 1" % sys.executable), ([nobody_s], "not %s." % nobody_s)):
+        command = acceptance_job.user_command(account, [], {}, pythons)
+        process = subprocess.run([*command, *program], stdout=subprocess.PIPE, text=True, check=False)
+        assert process.stdout.strip().endswith(said)
 
 
 def test_the_rank_program_compiles_on_the_oldest_python_of_a_target():
