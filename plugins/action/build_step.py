@@ -29,7 +29,7 @@ RECONNECTS = 5
 """Lost connections in a row, before the operator is told that the build goes on alone."""
 
 PLAN_FACT = "torchstack_planned"
-"""Name of the fact by which, in check mode, a step tells later ones that it would run."""
+"""Name of the fact by which, in check mode, a step tells later ones and the summary what it would do."""
 
 
 class ActionModule(ActionBase):
@@ -46,15 +46,18 @@ class ActionModule(ActionBase):
             if private in arguments:
                 raise AnsibleActionFail("build_step: the option %s is set by the action plugin only." % private)
         self.controller = os.getppid()
-        planned = self.planned_steps(task_vars or {}) if self._task.check_mode else {}
+        fact = self.plan_so_far(task_vars or {}) if self._task.check_mode else {}
+        planned = dict(fact.get("steps") or {})
         state_dir = str(arguments.get("state_dir"))
         if planned.get(state_dir):
             arguments["planned"] = planned[state_dir]
         first = self._execute_module(module_args=arguments, task_vars=task_vars)
-        if self._task.check_mode and first.get("state") == "planned":
-            names = {*planned.get(state_dir, []), str(first["step"])}
-            planned = dict(planned, **{state_dir: sorted(names)})
-            return dict(first, ansible_facts={PLAN_FACT: {"run": self.run_identity(), "steps": planned}})
+        if self._task.check_mode and first.get("state"):
+            if first["state"] == "planned":
+                planned[state_dir] = sorted({*planned.get(state_dir, []), str(first["step"])})
+            entry = {key: first.get(key) for key in ("step", "state", "digest", "planned_after")}
+            plan = [*(fact.get("plan") or []), entry]
+            return dict(first, ansible_facts={PLAN_FACT: {"run": self.run_identity(), "steps": planned, "plan": plan}})
         if first.get("state") != "running":
             self.show_tail(first)
             return first
@@ -138,7 +141,7 @@ class ActionModule(ActionBase):
         process = read_process(self.controller)
         return "%d:%d" % (self.controller, process.start_time if process else 0)
 
-    def planned_steps(self, task_vars):
-        """Steps, by state_dir, that this play's check mode has found to run."""
+    def plan_so_far(self, task_vars):
+        """What this play's check mode has found: steps that would run, by state_dir, and every step in its order."""
         fact = (task_vars.get("ansible_facts") or {}).get(PLAN_FACT) or {}
-        return dict(fact.get("steps") or {}) if fact.get("run") == self.run_identity() else {}
+        return fact if fact.get("run") == self.run_identity() else {}

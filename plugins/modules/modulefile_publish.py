@@ -1,6 +1,7 @@
 #!/usr/bin/python
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
+# Apache-2.0 is compatible with version 3 of the GNU General Public License, under which Ansible itself is.
 """What users see of a release: visible, default, and back again."""
 
 from __future__ import annotations

@@ -163,7 +163,7 @@ class ModuleSystem:
             command = ["sudo", "-n", "-u", user, *command]
         process = subprocess.run(
             command, cwd="/tmp", stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-            text=True, timeout=300,
+            text=True, timeout=300, check=False,
         )
         assert not check or process.returncode == 0, process.stdout
         return process
