@@ -31,7 +31,9 @@ def seconds(playbook: str, environment: dict[str, str]) -> float:
     """Wall time of one run, in seconds."""
     command = [os.path.join(os.path.dirname(sys.executable), "ansible-playbook"), playbook]
     begun = time.monotonic()
-    process = subprocess.run(command, cwd=CHECKOUT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
+    process = subprocess.run(
+        command, cwd=CHECKOUT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False
+    )
     if process.returncode:
         sys.exit(process.stdout.decode(errors="replace"))
     return time.monotonic() - begun

@@ -34,6 +34,7 @@ from ansible_collections.hpcml.torchstack.plugins.module_utils.progress import (
     parse_progress,
     progress_line,
     read_end,
+    stated_error,
 )
 from ansible_collections.hpcml.torchstack.plugins.module_utils.steplock import StepLock
 from ansible_collections.hpcml.torchstack.plugins.module_utils.steps import (
@@ -278,8 +279,10 @@ def progress_of(files: StepFiles, job: dict, seconds: float) -> dict:
 
 def failure(files: StepFiles, job: dict, sentence: str, end: dict) -> StackError:
     """The error for an attempt that did not succeed."""
+    tail = read_end(files.log, job["log_offset"])
+    cause = stated_error(tail)
     return StackError(
-        sentence[0].upper() + sentence[1:] + ".",
+        sentence[0].upper() + sentence[1:] + (": %s." % cause if cause else "."),
         "creates" if end["reason"] == "creates" else "run",
         "The log is %s; run this again to resume, or repeat the step by hand with: %s" % (files.log, files.by_hand),
         files.script,
@@ -287,7 +290,7 @@ def failure(files: StepFiles, job: dict, sentence: str, end: dict) -> StackError
         digest=job["digest"],
         exit_code=end.get("code"),
         log=files.log,
-        log_tail=last_lines(read_end(files.log, job["log_offset"])),
+        log_tail=last_lines(tail),
         missing=end.get("missing", []),
         reason=end["reason"],
         retry=files.by_hand,

@@ -193,6 +193,21 @@ def judge_mpi(facts: Facts) -> list[Finding]:
     return findings or [note(check, "MPI is %s (%s)." % (title, cc))]
 
 
+def judge_index(facts: Facts) -> list[Finding]:
+    """Whether pip reaches its package index.
+
+    Args:
+        facts: from ``site_facts.package_index``.
+    """
+    check = "index"
+    if facts["answers"] is None:
+        return [note(check, "Whether pip reaches its package index was not checked: there is no pip to ask.")]
+    if not facts["answers"]:
+        return [error(check, "pip cannot reach its package index: %s." % facts["complaint"].rstrip("."),
+                      "Correct the network or pip's configuration ('pip config list').")]
+    return [note(check, "pip reaches its package index.")]
+
+
 def judge_modules(system: Facts) -> list[Finding]:
     """Which module system there is."""
     if system["problem"]:

@@ -5,12 +5,14 @@
 from __future__ import annotations
 
 import concurrent.futures
+import importlib.util
 import os
 import shutil
 import sys
 from typing import Any, Mapping
 
 from ansible_collections.hpcml.torchstack.plugins.module_utils import compilers, interpreters, mpi, root_directory
+from ansible_collections.hpcml.torchstack.plugins.module_utils.commands import run
 from ansible_collections.hpcml.torchstack.plugins.module_utils.environment_modules import find_system, version
 from ansible_collections.hpcml.torchstack.plugins.module_utils.errors import StackError
 
@@ -82,12 +84,36 @@ def root(wanted: Mapping[str, Any], write: bool) -> dict[str, Any]:
     return facts
 
 
+def package_index(package: str, timeout: float) -> dict[str, Any]:
+    """What pip, as it is configured here, says of the index that it takes packages from.
+
+    Args:
+        package: a package that any index has.
+        timeout: seconds for one attempt to connect; the whole question may take three times as long.
+
+    Returns:
+        ``answers`` (None where there is no pip, or one before 21.2, which cannot be asked) and ``complaint``.
+    """
+    if importlib.util.find_spec("pip") is None:
+        return {"answers": None, "complaint": ""}
+    words = [sys.executable, "-m", "pip", "--no-input", "--disable-pip-version-check", "--retries", "0"]
+    asked = run([*words, "--timeout", "%g" % timeout, "index", "versions", package], 3 * timeout)
+    if "unknown command" in asked.errors:
+        return {"answers": None, "complaint": ""}
+    return {"answers": asked.ok, "complaint": asked.complaint}
+
+
 def compiler(wanted: Mapping[str, Any], directory: str, timeout: float, build: bool) -> dict[str, Any]:
     """Facts about one compiler, tried out where something will be built."""
     facts = compilers.find(wanted, os.environ)
     if facts["path"] and build:
         facts.update(compilers.attempt(wanted, facts["command"], directory, timeout))
     return facts
+
+
+def asks_index(wanted: Mapping[str, Any]) -> bool:
+    """Whether packages will be fetched, so that their index is worth asking."""
+    return bool(wanted["package_index"]) and not wanted["release_done"]
 
 
 def gather(wanted: Mapping[str, Any], directory: str, write: bool, with_root: bool) -> dict[str, Any]:
@@ -101,7 +127,7 @@ def gather(wanted: Mapping[str, Any], directory: str, write: bool, with_root: bo
 
     Returns:
         ``root`` and ``mpi`` (empty where not looked at), ``python``, ``module_python``, ``compilers`` (by name),
-        ``commands`` (path by name, empty where missing), ``module_system``.
+        ``commands`` (path by name, empty where missing), ``module_system``, ``package_index`` (empty where not asked).
     """
     timeout = wanted["timeout"]
     with concurrent.futures.ThreadPoolExecutor(max_workers=4) as pool:
@@ -109,6 +135,7 @@ def gather(wanted: Mapping[str, Any], directory: str, write: bool, with_root: bo
             entry["name"]: pool.submit(compiler, entry, directory, timeout, not wanted["release_done"])
             for entry in wanted["compilers"]
         }
+        index = pool.submit(package_index, wanted["package_index"], timeout) if asks_index(wanted) else None
         module_python = pool.submit(interpreters.describe, sys.executable, timeout)
         if wanted["python"]:
             python = pool.submit(interpreters.describe, wanted["python"], timeout)
@@ -123,4 +150,5 @@ def gather(wanted: Mapping[str, Any], directory: str, write: bool, with_root: bo
         }
         return dict(
             facts, python=python.result(), module_python=module_python.result(), module_system=modules.result(),
-            compilers={name: trial.result() for name, trial in trials.items()}, mpi=asked.result() if asked else {})
+            compilers={name: trial.result() for name, trial in trials.items()}, mpi=asked.result() if asked else {},
+            package_index=index.result() if index else {})

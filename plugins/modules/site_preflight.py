@@ -156,6 +156,12 @@ options:
     type: list
     elements: str
     default: []
+  package_index:
+    description:
+      - A package to ask pip's index for, with pip's own configuration, so that an index that cannot be reached is known
+        before anything is built. Empty does not ask, and neither does O(release_done).
+    type: str
+    default: ""
   mpi:
     description:
       - The MPI that the release is built with. Without this option none is looked for.
@@ -360,6 +366,7 @@ SPEC = {
         "options": COMPILER,
     },
     "required_commands": TEXTS,
+    "package_index": TEXT,
     "mpi": {
         "type": "dict",
         "options": {"prefix": TEXT, "cc": TEXT, "cxx": TEXT, "launcher": TEXT, "allow_path": YES, "wheel": YES},
@@ -391,6 +398,8 @@ def look(wanted: dict, directory: str, write: bool) -> tuple[list[Finding], dict
     findings += preflight.judge_commands(facts["commands"])
     if facts["mpi"]:
         findings += preflight.judge_mpi(facts["mpi"])
+    if facts["package_index"]:
+        findings += preflight.judge_index(facts["package_index"])
     findings += preflight.judge_modules(facts["module_system"])
     commands = {name: compiler["command"] for name, compiler in facts["compilers"].items()}
     return findings, {"python": facts.pop("python"), "mpi": facts.pop("mpi"), "compilers": commands, "facts": facts}

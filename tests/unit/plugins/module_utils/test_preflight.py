@@ -181,3 +181,18 @@ def test_all_errors_are_said_at_once_and_warnings_are_not_errors():
     assert failure(findings) == (
         "Not on PATH: git. Install them or load their modules. There is no MPI: mpicc is not on PATH, and the wheel is "
         "not allowed. Load the site's MPI module, name its installation as mpi.prefix, or allow mpi.wheel.")
+
+
+@pytest.mark.parametrize(
+    "facts, severity, words",
+    [
+        ({"answers": True, "complaint": ""}, "note", "reaches its package index"),
+        ({"answers": None, "complaint": ""}, "note", "was not checked"),
+        ({"answers": False, "complaint": "Name or service not known"}, "error", "cannot reach its package index: Name"),
+    ],
+    ids=["reached", "no pip", "not reached"],
+)
+def test_an_index_that_cannot_be_reached_is_an_error(facts, severity, words):
+    (finding,) = preflight.judge_index(facts)
+    assert finding.severity == severity
+    assert words in finding.message
