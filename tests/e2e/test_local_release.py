@@ -291,16 +291,16 @@ def test_s26_a_flag_that_means_nothing_is_refused_with_the_one_that_does(site, t
 
 def test_an_index_that_cannot_be_reached_is_said_before_anything_is_written(site, tmp_path):
     root = tmp_path / "root"
-    rollout = site.refused(
-        TORCHSTACK_ROOT=str(root), PIP_CONFIG_FILE="/dev/null", PIP_INDEX_URL="http://127.0.0.1:9/simple", PIP_FIND_LINKS=""
-    )
+    nowhere = {"PIP_CONFIG_FILE": "/dev/null", "PIP_INDEX_URL": "http://127.0.0.1:9/simple", "PIP_FIND_LINKS": ""}
+    rollout = site.refused(TORCHSTACK_ROOT=str(root), **nowhere)
     assert "cannot reach its package index" in rollout.message
     assert not root.exists()
 
 
 def test_a_checksum_that_does_not_match_fails_the_step_and_says_so(site, tmp_path):
     def change(text):
-        return re.sub(r"(wheel==[^ ]+ \\\n)(?: +--hash=\S+(?: \\)?\n)+", r"\1        --hash=sha256:%s\n" % ("0" * 64), text)
+        wrong = r"\1        --hash=sha256:%s\n" % ("0" * 64)
+        return re.sub(r"(wheel==[^ ]+ \\\n)(?: +--hash=\S+(?: \\)?\n)+", wrong, text)
 
     root = tmp_path / "root"
     rollout = site.refused(*site.other_inventory(tmp_path, change), TORCHSTACK_ROOT=str(root))
