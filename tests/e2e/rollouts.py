@@ -81,6 +81,7 @@ class Site:
             PYTHONUNBUFFERED="1",
             TORCHSTACK_ROOT=str(self.root),
             TORCHSTACK_ORDINARY_USER=os.environ.get("TORCHSTACK_ORDINARY_USER", ""),
+            TORCHSTACK_PYTHON=os.environ.get("TORCHSTACK_PYTHON", ""),
             TORCHSTACK_CACHE=os.environ.get("TORCHSTACK_CACHE", ""),
         )
 
