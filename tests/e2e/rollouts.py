@@ -19,12 +19,16 @@ RELEASE = "2026-11-20"
 RECAP = re.compile(r"ok=(\d+) +changed=(\d+) +unreachable=(\d+) +failed=(\d+)")
 
 
+OPEN = "tests/e2e/open_release.yml"
+"""The playbook that builds the release and does not freeze it."""
+
+
 class Rollout:
     """One run of ansible-playbook."""
 
-    def __init__(self, site: Site, arguments=(), environment=None):
+    def __init__(self, site: Site, arguments=(), environment=None, playbook="playbooks/local.yml"):
         self.output = site.scratch / ("rollout-%d.log" % time.monotonic_ns())
-        command = [os.path.join(os.path.dirname(sys.executable), "ansible-playbook"), "playbooks/local.yml", *arguments]
+        command = [os.path.join(os.path.dirname(sys.executable), "ansible-playbook"), playbook, *arguments]
         with open(self.output, "wb") as stream:
             self.process = subprocess.Popen(
                 command,
@@ -85,8 +89,8 @@ class Site:
             TORCHSTACK_CACHE=os.environ.get("TORCHSTACK_CACHE", ""),
         )
 
-    def start(self, *arguments, **environment):
-        return Rollout(self, arguments, environment)
+    def start(self, *arguments, playbook="playbooks/local.yml", **environment):
+        return Rollout(self, arguments, environment, playbook)
 
     def roll_out(self, *arguments, **environment):
         """Run to the end, which must be a good one."""

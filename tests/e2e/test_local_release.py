@@ -13,7 +13,7 @@ import stat
 import subprocess
 
 import pytest
-from rollouts import RELEASE, wait_for
+from rollouts import OPEN, RELEASE, wait_for
 
 STEPS = (
     "tools",
@@ -61,7 +61,7 @@ def test_a_plan_on_an_empty_machine_is_complete_and_writes_nothing(site):
 def test_s13_a_killed_controller_and_a_killed_build_cost_nothing_that_was_done(site, tmp_path):
     site.remove()
     cache = {"TORCHSTACK_CACHE": str(tmp_path / "cache")}
-    first = site.start(**cache)
+    first = site.start(playbook=OPEN, **cache)
     wait_for(lambda: len(compiled(site)) >= 8 or first.process.poll() is not None, 1200, "Horovod compiling")
     assert first.process.poll() is None, first.text[-6000:]
     os.kill(first.process.pid, signal.SIGKILL)
@@ -70,7 +70,7 @@ def test_s13_a_killed_controller_and_a_killed_build_cost_nothing_that_was_done(s
     done = len(compiled(site))
     wait_for(lambda: len(compiled(site)) > done, 180, "the build to go on without its controller")
 
-    second = site.start(**cache)
+    second = site.start(playbook=OPEN, **cache)
     wait_for(lambda: len(compiled(site)) >= 24 or second.process.poll() is not None, 600, "more of Horovod")
     assert second.process.poll() is None, second.text[-6000:]
     job = site.job("horovod")
@@ -81,7 +81,7 @@ def test_s13_a_killed_controller_and_a_killed_build_cost_nothing_that_was_done(s
     assert second.wait() != 0, "a killed build counts as done"
     assert not (site.step("horovod") / "stamp.json").exists()
 
-    third = site.start(**cache)
+    third = site.start(playbook=OPEN, **cache)
     assert third.wait() == 0, third.text[-6000:]
     objects = [name for _number, _total, name in compiled(site)]
     twice = {name for name in objects if objects.count(name) > 1}
@@ -108,6 +108,96 @@ def descendants(pid):
         found += children
         queue += children
     return found
+
+
+@pytest.fixture(scope="module")
+def opened(site):
+    """The site with its release built and not yet frozen."""
+    if (site.root / ".torchstack" / RELEASE / "frozen.json").exists() or not site.prefix.exists():
+        site.remove()
+    site.roll_out(playbook=OPEN)
+    return site
+
+
+def plan_of(rollout):
+    """Step to what the plan says of it."""
+    return dict(re.findall(r"- (\S+) +(would run|done|from the cache), inputs", rollout.text))
+
+
+def changed_collection(tmp_path, collections_path, name, change):
+    """A collections path whose collection has one changed file."""
+    original = collections_path / "ansible_collections" / "hpcml" / "torchstack"
+    copy = tmp_path / "ansible_collections" / "hpcml" / "torchstack"
+    copy.mkdir(parents=True)
+    for entry in ("plugins", "meta", "galaxy.yml"):
+        (copy / entry).symlink_to(original / entry)
+    shutil.copytree(original / "roles", copy / "roles")
+    (copy / name).write_text(change((copy / name).read_text()))
+    return str(tmp_path)
+
+
+UNTOUCHED = ("tools", "base", "pytorch", "mpi4py-source", "mpi4py", "mpi4py-install")
+
+
+def test_a_built_release_that_is_still_open_has_nothing_left_to_build(opened):
+    plan = plan_of(opened.roll_out("--check", playbook=OPEN))
+    assert set(plan.values()) == {"done"}
+    assert set(STEPS) <= set(plan)
+
+
+def test_a_changed_flag_rebuilds_horovod_and_nothing_else(opened, tmp_path):
+    def change(text):
+        return text.replace("HOROVOD_WITH_GLOO", "HOROVOD_WITHOUT_GLOO")
+
+    plan = plan_of(opened.roll_out(*opened.other_inventory(tmp_path, change), "--check", playbook=OPEN))
+    assert {step: plan[step] for step in UNTOUCHED} == dict.fromkeys(UNTOUCHED, "done")
+    assert plan["horovod-source"] == "done"
+    assert plan["horovod"] == plan["horovod-install"] == "would run"
+
+
+PATCH = "roles/horovod/files/series/0.28.1/0003-include-what-is-used.patch"
+
+
+def reworded(text):
+    return text.replace("Include the standard", "Do include the standard")
+
+
+def test_a_changed_patch_fetches_the_source_again_and_rebuilds_horovod_only(opened, tmp_path, collections_path):
+    path = changed_collection(tmp_path, collections_path, PATCH, reworded)
+    plan = plan_of(opened.roll_out("--check", playbook=OPEN, ANSIBLE_COLLECTIONS_PATH=path))
+    assert {step: plan[step] for step in UNTOUCHED} == dict.fromkeys(UNTOUCHED, "done")
+    assert {plan[step] for step in ("horovod-source", "horovod", "horovod-install")} == {"would run"}
+
+
+def test_a_changed_expectation_is_judged_again_without_a_build(opened, tmp_path):
+    def change(text):
+        return text.replace("operations: [MPI, Gloo]", "operations: [Gloo, MPI]")
+
+    before = opened.job("horovod")
+    opened.roll_out(*opened.other_inventory(tmp_path, change), playbook=OPEN)
+    assert opened.job("horovod") == before
+    assert opened.job("horovod-install")["attempt"] >= 2
+
+
+def test_s23_a_capability_that_was_not_built_fails_the_release(opened, tmp_path):
+    def change(text):
+        return text.replace("operations: [MPI, Gloo]", "operations: [MPI, NCCL]")
+
+    rollout = opened.start(*opened.other_inventory(tmp_path, change), playbook=OPEN)
+    assert rollout.wait() != 0
+    assert "operations: NCCL" in rollout.message
+
+
+def test_s06_the_installed_versions_are_the_ones_asked_for(opened):
+    program = "import importlib.metadata as m; print(*(m.version(n) for n in ('torch', 'horovod', 'mpi4py')))"
+    command = "PYTHONPATH=%s/base/site PYTHONNOUSERSITE=1 %s/base/bin/python3 -c \"%s\"" % (
+        opened.prefix,
+        opened.prefix,
+        program,
+    )
+    versions = subprocess.run(["bash", "-c", command], check=True, stdout=subprocess.PIPE, text=True).stdout.split()
+    assert versions[0].partition("+")[0] == "2.13.0"
+    assert versions[1:] == ["0.28.1", "4.1.2"]
 
 
 def test_the_summary_says_what_was_built_checked_and_not_checked(released):
@@ -251,15 +341,8 @@ def test_a_frozen_release_refuses_a_changed_flag(released, tmp_path):
 
 
 def test_a_frozen_release_refuses_a_changed_patch(released, tmp_path, collections_path):
-    original = collections_path / "ansible_collections" / "hpcml" / "torchstack"
-    copy = tmp_path / "ansible_collections" / "hpcml" / "torchstack"
-    copy.mkdir(parents=True)
-    for name in ("plugins", "meta", "galaxy.yml"):
-        (copy / name).symlink_to(original / name)
-    shutil.copytree(original / "roles", copy / "roles")
-    patch = copy / "roles/horovod/files/series/0.28.1/0003-include-what-is-used.patch"
-    patch.write_text(patch.read_text().replace("Include the standard", "Do include the standard"))
-    rollout = released.refused(ANSIBLE_COLLECTIONS_PATH=str(tmp_path))
+    path = changed_collection(tmp_path, collections_path, PATCH, reworded)
+    rollout = released.refused(ANSIBLE_COLLECTIONS_PATH=path)
     assert "Make a new release" in rollout.message
     assert "series.horovod" in rollout.message
 
