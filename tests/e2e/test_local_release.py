@@ -55,7 +55,7 @@ def test_a_plan_on_an_empty_machine_is_complete_and_writes_nothing(site):
     rollout = site.roll_out("--check", "--diff")
     assert not site.root.exists()
     for step in STEPS:
-        assert re.search(r"- %s +would run, inputs ([0-9a-f]{12}|known after )" % step, rollout.text), step
+        assert re.search(r"(?m)^ *%s +would run, inputs ([0-9a-f]{12}|known after )" % step, rollout.text), step
 
 
 def test_s13_a_killed_controller_and_a_killed_build_cost_nothing_that_was_done(site, tmp_path):
@@ -121,7 +121,7 @@ def opened(site):
 
 def plan_of(rollout):
     """Step to what the plan says of it."""
-    return dict(re.findall(r"- (\S+) +(would run|done|from the cache), inputs", rollout.text))
+    return dict(re.findall(r"(?m)^ *(\S+) +(would run|done|from the cache), inputs", rollout.text))
 
 
 def changed_collection(tmp_path, collections_path, name, change):
