@@ -7,8 +7,6 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import glob
-import importlib
-import io
 import json
 import os
 import pwd
@@ -19,12 +17,12 @@ import subprocess
 import sys
 import tempfile
 import time
-import zipfile
 from typing import Any, BinaryIO, Iterator, Mapping, NamedTuple, Sequence
 
 from ansible_collections.hpcml.torchstack.plugins.module_utils import acceptance_supervisor, processes
 from ansible_collections.hpcml.torchstack.plugins.module_utils.acceptance import EM, ENVIRONMENT, LMOD, NONE
 from ansible_collections.hpcml.torchstack.plugins.module_utils.acceptance_output import EVENT
+from ansible_collections.hpcml.torchstack.plugins.module_utils.archive import program_archive
 from ansible_collections.hpcml.torchstack.plugins.module_utils.errors import StackError
 
 SEARCH_PATH = "/usr/local/bin:/usr/bin:/bin"
@@ -229,21 +227,6 @@ def job_script(question: Mapping[str, Any], launcher: Sequence[str], directory: 
     ])
 
 
-def archive() -> bytes:
-    """A zip archive that Python runs: the supervisor and the part of this collection that it uses."""
-    buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as bundle:
-        bundle.writestr("__main__.py", _MAIN)
-        package = acceptance_supervisor.__name__.split(".")[:-1]
-        for depth in range(1, len(package) + 1):
-            bundle.writestr("/".join(package[:depth]) + "/__init__.py", "")
-        for part in _PARTS:
-            name = part.__name__
-            loader = importlib.import_module(name).__spec__.loader  # type: ignore[union-attr]
-            bundle.writestr(name.replace(".", "/") + ".py", loader.get_source(name))  # type: ignore[union-attr]
-    return buffer.getvalue()
-
-
 @contextlib.contextmanager
 def locked(state: str) -> Iterator[None]:
     """One acceptance of a release at a time.
@@ -314,7 +297,8 @@ def run_job(question: Mapping[str, Any], program: str, state: str) -> Ended:
     account: Account = question["account"]
     timeout = question["timeout"]
     asked = {key: question[key] for key in ("prefix", "imports", "checks", "where_possible")}
-    with shared_directory(state, {"rank_check.py": program.encode("utf-8"), "supervisor.zip": archive()}) as directory:
+    files = {"rank_check.py": program.encode("utf-8"), "supervisor.zip": program_archive(_MAIN, _PARTS)}
+    with shared_directory(state, files) as directory:
         started = time.time()
         margin = min(float(MARGIN), timeout / 4.0)
         asked.update(deadline=started + timeout - margin, patience=int(margin) + MARGIN)

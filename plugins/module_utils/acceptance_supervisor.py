@@ -24,6 +24,7 @@ from ansible_collections.hpcml.torchstack.plugins.module_utils.processes import 
     command_line,
     job_processes,
     read_process,
+    reap_children,
     stop_processes,
 )
 
@@ -61,13 +62,9 @@ class Job:
 
     def reap(self) -> None:
         """Collect children that ended."""
-        with contextlib.suppress(ChildProcessError):
-            while True:
-                pid, status = os.waitpid(-1, os.WNOHANG)
-                if pid == 0:
-                    return
-                if pid == self.child:
-                    self.status = status
+        status = reap_children(self.child)
+        if status is not None:
+            self.status = status
 
     def members(self) -> list[Process]:
         """All living processes of the job on this machine."""

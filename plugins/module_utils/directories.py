@@ -192,7 +192,7 @@ class Handles:
         with self.lock:
             while at is not self.top and at not in self.open:
                 above.append(at)
-                at = at.parent  # type: ignore[assignment]
+                at = at.parent  # type: ignore[assignment] # only the top has none
             held = [self.descriptor, 0] if at is self.top else self.open[at]
             held[1] += 1
         for step in reversed(above):

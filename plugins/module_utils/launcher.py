@@ -7,10 +7,7 @@ A launcher is one file with one class that has the methods of :class:`Launcher`;
 
 from __future__ import annotations
 
-import importlib
-import io
 import sys
-import zipfile
 from typing import Protocol
 
 from ansible_collections.hpcml.torchstack.plugins.module_utils import (
@@ -22,6 +19,7 @@ from ansible_collections.hpcml.torchstack.plugins.module_utils import (
     steps,
     supervisor,
 )
+from ansible_collections.hpcml.torchstack.plugins.module_utils.archive import program_archive
 from ansible_collections.hpcml.torchstack.plugins.module_utils.steplock import StepLock
 from ansible_collections.hpcml.torchstack.plugins.module_utils.steps import StepFiles
 
@@ -60,17 +58,7 @@ class Launcher(Protocol):
 
 def supervisor_archive() -> bytes:
     """A zip archive that Python runs: the supervisor and the parts of this collection that it uses."""
-    buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr("__main__.py", _MAIN)
-        package = supervisor.__name__.split(".")[:-1]
-        for depth in range(1, len(package) + 1):
-            archive.writestr("/".join(package[:depth]) + "/__init__.py", "")
-        for part in _PARTS:
-            name = part.__name__
-            loader = importlib.import_module(name).__spec__.loader  # type: ignore[union-attr]
-            archive.writestr(name.replace(".", "/") + ".py", loader.get_source(name))  # type: ignore[union-attr]
-    return buffer.getvalue()
+    return program_archive(_MAIN, _PARTS)
 
 
 def supervisor_command(step: StepFiles, confirm: int = -1, lock: int = -1) -> list[str]:

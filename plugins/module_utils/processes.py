@@ -105,6 +105,26 @@ def bears_marker(pid: int, nonce: str) -> bool:
     return ("%s=%s" % (MARKER, nonce)).encode("ascii") in text.split(b"\0")
 
 
+def reap_children(child: int) -> int | None:
+    """Collect all children of this process that ended, adopted orphans included.
+
+    Args:
+        child: process id of the child whose end matters.
+
+    Returns:
+        The status of ``child`` as waitpid(2) has it, if it was among them.
+    """
+    found = None
+    with contextlib.suppress(ChildProcessError):
+        while True:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+            if pid == 0:
+                break
+            if pid == child:
+                found = status
+    return found
+
+
 def job_processes(
     nonce: str, leader: int | None = None, leader_start: int | None = None, keep: int | None = None
 ) -> list[Process]:

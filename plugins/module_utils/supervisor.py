@@ -34,6 +34,7 @@ from ansible_collections.hpcml.torchstack.plugins.module_utils.processes import 
     here,
     job_processes,
     read_process,
+    reap_children,
     stop_processes,
 )
 from ansible_collections.hpcml.torchstack.plugins.module_utils.steps import (
@@ -126,13 +127,9 @@ class Supervisor:
 
     def reap(self) -> None:
         """Collect children that ended, adopted orphans included."""
-        with contextlib.suppress(ChildProcessError):
-            while True:
-                pid, status = os.waitpid(-1, os.WNOHANG)
-                if pid == 0:
-                    return
-                if pid == self.child:
-                    self.status = status
+        status = reap_children(self.child)
+        if status is not None:
+            self.status = status
 
     def tick(self) -> None:
         """What has to go on while something else takes its time."""

@@ -180,7 +180,7 @@ EXAMPLES = r"""
         - name: PATH
           values: [/soft/torchstack/2026-11-20/base/bin]
       setenv:
-        PYTHONUSERBASE: "${HOME}/.local/torchstack/polaris/2026-11-20"
+        PYTHONUSERBASE: "${HOME}/.local/torchstack/mysite/2026-11-20"
       unsetenv: [PYTHONSTARTUP]
 """
 

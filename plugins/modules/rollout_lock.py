@@ -145,7 +145,7 @@ holder:
     machine: 51c6e1c6a1f3b0aa
     pid: 41237
     pid_namespace: "pid:[4026531836]"
-    playbook: playbooks/polaris.yml
+    playbook: playbooks/local.yml
     since: "2026-11-20T10:15:02Z"
     start_time: "8123345"
     started: "2026-11-20T10:15:00Z"

@@ -211,12 +211,12 @@ attributes:
 EXAMPLES = r"""
 - name: Look at the machine before the rollout
   hpcml.torchstack.site_preflight:
-    site: polaris
+    site: mysite
     root: /soft/stacks
     expect:
-      hostname_globs: [polaris-login-*, "x3*"]
-      paths: [/soft, /opt/cray]
-      rehearsal: ansible-playbook -i inventories/rehearsal/polaris playbooks/polaris.yml
+      hostname_globs: ["login-*", "node[0-9]*"]
+      paths: [/soft]
+      rehearsal: ansible-playbook -i inventories/rehearsal/mysite playbooks/mysite.yml
     required_bytes: "{{ '60 GB' | human_to_bytes }}"
     required_inodes: 400000
     latency:

@@ -1,0 +1,31 @@
+# Copyright (c) the hpcml.torchstack contributors
+# SPDX-License-Identifier: Apache-2.0
+"""A program made of parts of this collection, as one file that Python runs wherever it is copied to."""
+
+from __future__ import annotations
+
+import importlib.abc
+import io
+import zipfile
+from types import ModuleType
+from typing import Sequence, cast
+
+
+def program_archive(main: str, parts: Sequence[ModuleType]) -> bytes:
+    """A zip archive with a ``__main__.py``, as ``python archive.zip`` runs it (PEP 441).
+
+    Args:
+        main: source of ``__main__.py``.
+        parts: modules of this collection that it imports, with all that they import; their sources are taken from
+            wherever they were imported from, which on a target is Ansible's own archive.
+    """
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as bundle:
+        bundle.writestr("__main__.py", main)
+        package = parts[0].__name__.split(".")[:-1]
+        for depth in range(1, len(package) + 1):
+            bundle.writestr("/".join(package[:depth]) + "/__init__.py", "")
+        for part in parts:
+            source = cast(importlib.abc.InspectLoader, part.__loader__).get_source(part.__name__)
+            bundle.writestr(part.__name__.replace(".", "/") + ".py", source or "")
+    return buffer.getvalue()
