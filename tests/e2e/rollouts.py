@@ -10,6 +10,7 @@ import pathlib
 import re
 import shutil
 import signal
+import stat
 import subprocess
 import sys
 import time
@@ -122,12 +123,12 @@ class Site:
         return path.read_text(errors="replace") if path.exists() else ""
 
     def snapshot(self):
-        """Path, type, mode, size and time of everything below the root."""
+        """Path, type, mode, size and time of all below the root; only the mode of directories, which the lock touches."""
         found = {}
-        for path in [self.root, *sorted(self.root.rglob("*"))]:
+        for path in [self.root, *self.root.rglob("*")]:
             status = path.lstat()
-            if "locks" not in path.parts and path.name != "lock.json":
-                found[str(path)] = (status.st_mode, status.st_size, status.st_mtime_ns)
+            plain = not stat.S_ISDIR(status.st_mode)
+            found[str(path)] = (status.st_mode, *((status.st_size, status.st_mtime_ns) if plain else ()))
         return found
 
     def other_inventory(self, tmp_path, change):
