@@ -123,7 +123,7 @@ class Site:
         return path.read_text(errors="replace") if path.exists() else ""
 
     def snapshot(self):
-        """Path, type, mode, size and time of all below the root; only the mode of directories, which the lock touches."""
+        """Mode, size and time of all below the root by path; of directories only the mode, as the lock touches them."""
         found = {}
         for path in [self.root, *self.root.rglob("*")]:
             status = path.lstat()
