@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+import uuid
 
 import pytest
 from ansible_collections.hpcml.torchstack.plugins.module_utils.processes import (
@@ -21,7 +22,7 @@ from ansible_collections.hpcml.torchstack.plugins.module_utils.processes import 
     stop_processes,
 )
 
-NONCE = "5a" * 16
+NONCE = uuid.uuid4().hex
 NO_PROCESS = 2**22 + 1
 
 
