@@ -96,8 +96,8 @@ def package_index(package: str, timeout: float) -> dict[str, Any]:
     """
     if importlib.util.find_spec("pip") is None:
         return {"answers": None, "complaint": ""}
-    words = [sys.executable, "-m", "pip", "--no-input", "--disable-pip-version-check", "--retries", "0"]
-    asked = run([*words, "--timeout", "%g" % timeout, "index", "versions", package], 3 * timeout)
+    words = [sys.executable, "-m", "pip", "--no-input", "--no-cache-dir", "--disable-pip-version-check"]
+    asked = run([*words, "--retries", "0", "--timeout", "%g" % timeout, "index", "versions", package], 3 * timeout)
     if "unknown command" in asked.errors:
         return {"answers": None, "complaint": ""}
     return {"answers": asked.ok, "complaint": asked.complaint}
