@@ -318,7 +318,7 @@ def run_job(question: Mapping[str, Any], program: str, state: str) -> Ended:
 def _follow(command: Sequence[str], account: Account, timeout: float, output: BinaryIO) -> None:
     """Start the supervisor and wait for it; its standard input stays open exactly as long as this waits."""
     try:
-        process = subprocess.Popen(
+        process = processes.start_program(
             list(command), stdin=subprocess.PIPE, stdout=output, stderr=subprocess.STDOUT, start_new_session=True,
             cwd="/",
         )

@@ -25,6 +25,7 @@ from ansible_collections.hpcml.torchstack.plugins.module_utils.processes import 
     job_processes,
     read_process,
     reap_children,
+    start_program,
     stop_processes,
 )
 
@@ -50,7 +51,7 @@ class Job:
         self.timeout = timeout
         self.nonce = uuid.uuid4().hex
         self.status: int | None = None
-        process = subprocess.Popen(
+        process = start_program(
             ["/bin/bash", "--noprofile", "--norc", script], stdin=subprocess.DEVNULL, start_new_session=True,
             env=dict(os.environ, **{MARKER: self.nonce}),
         )

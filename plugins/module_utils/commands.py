@@ -10,6 +10,8 @@ import signal
 import subprocess
 from typing import NamedTuple, Sequence
 
+from ansible_collections.hpcml.torchstack.plugins.module_utils.processes import start_program
+
 
 class Outcome(NamedTuple):
     """How a command ended."""
@@ -50,7 +52,7 @@ def run(
     """
     variables = dict(os.environ if environment is None else environment, LC_ALL="C")
     try:
-        process = subprocess.Popen(
+        process = start_program(
             list(words), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=directory,
             env=variables, start_new_session=True,
         )

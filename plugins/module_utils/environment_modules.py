@@ -24,6 +24,7 @@ from ansible_collections.hpcml.torchstack.plugins.module_utils.module_output imp
     parse_lmod_python,
     parse_shell,
 )
+from ansible_collections.hpcml.torchstack.plugins.module_utils.processes import run_program
 
 LMOD, EM, NONE = "lmod", "environment-modules", "none"
 TITLES = {LMOD: "Lmod", EM: "Environment Modules"}
@@ -183,9 +184,8 @@ def find_system(
 
 def _run(words: Sequence[str], environment: Mapping[str, str], timeout: float, step: str) -> tuple[int, bytes, bytes]:
     try:
-        process = subprocess.run(
-            list(words), env=dict(environment), stdin=subprocess.DEVNULL, capture_output=True, timeout=timeout,
-            check=False,
+        process = run_program(
+            list(words), env=dict(environment), stdin=subprocess.DEVNULL, capture_output=True, timeout=timeout
         )
     except OSError as error:
         raise StackError(

@@ -28,6 +28,8 @@ from ansible_collections.hpcml.torchstack.plugins.module_utils.processes import 
     here,
     is_alive,
     job_processes,
+    run_program,
+    start_program,
     stop_processes,
 )
 from ansible_collections.hpcml.torchstack.plugins.module_utils.steplock import StepLock
@@ -76,7 +78,7 @@ class LocalLauncher:
         reader, writer = os.pipe()
         log = os.open(step.log, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
-            process = subprocess.Popen(
+            process = start_program(
                 prefix + supervisor_command(step, writer, lock.descriptor),
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log, pass_fds=[writer, lock.descriptor],
                 start_new_session=True,
@@ -142,8 +144,8 @@ def outlive_the_login(nonce: str) -> tuple[list[str], list[str]]:
     if not in_session or not (shutil.which("busctl") and shutil.which("systemd-run")):
         return [], []
     try:
-        answer = subprocess.run(
-            _QUERY, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=5, check=False
+        answer = run_program(
+            _QUERY, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=5
         ).stdout
     except (OSError, subprocess.SubprocessError):
         return [], []

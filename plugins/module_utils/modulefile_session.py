@@ -23,6 +23,7 @@ from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefile_descri
     parse_value,
     search_paths,
 )
+from ansible_collections.hpcml.torchstack.plugins.module_utils.processes import run_program
 
 SYSTEMS = {"lmod": LMOD, "tcl": EM}
 """Directory of the modulefiles below ``modulefiles``, and the module system that reads it."""
@@ -108,9 +109,9 @@ def run_session(
         stream.write(script(name, system, commands, scratch))
     step = "load and unload the modulefile"
     try:
-        process = subprocess.run(
+        process = run_program(
             (shell, *SHELLS[name], path), env={**environment, **QUIET[system.kind]}, cwd=scratch, timeout=TIMEOUT,
-            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False,
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
         )
     except subprocess.TimeoutExpired as error:
         raise StackError(

@@ -11,8 +11,9 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import subprocess
 import time
-from typing import Callable, Iterator, NamedTuple
+from typing import Any, Callable, Iterator, NamedTuple, Sequence
 
 MARKER = "TORCHSTACK_JOB"
 """Environment variable that every process of a job inherits; its value is the job's nonce."""
@@ -103,6 +104,19 @@ def bears_marker(pid: int, nonce: str) -> bool:
     except OSError:
         return False
     return ("%s=%s" % (MARKER, nonce)).encode("ascii") in text.split(b"\0")
+
+
+def start_program(words: Sequence[str], **options: Any) -> subprocess.Popen:
+    """Start a program, as ``subprocess.Popen`` does.
+
+    AnsibleModule.run_command waits for what it starts; and a supervisor works when no AnsibleModule is left.
+    """
+    return subprocess.Popen(words, **options)  # pylint: disable=ansible-bad-function # see above
+
+
+def run_program(words: Sequence[str], **options: Any) -> subprocess.CompletedProcess:
+    """Run a program to its end, as ``subprocess.run`` does, where no AnsibleModule is at hand."""
+    return subprocess.run(words, check=False, **options)  # pylint: disable=ansible-bad-function # see above
 
 
 def reap_children(child: int) -> int | None:

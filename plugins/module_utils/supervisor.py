@@ -35,6 +35,7 @@ from ansible_collections.hpcml.torchstack.plugins.module_utils.processes import 
     job_processes,
     read_process,
     reap_children,
+    run_program,
     stop_processes,
 )
 from ansible_collections.hpcml.torchstack.plugins.module_utils.steps import (
@@ -222,9 +223,9 @@ class Supervisor:
             elif tool and process.command.startswith("python"):
                 self.note("py-spy dump of process %d" % process.pid)
                 with contextlib.suppress(OSError, subprocess.SubprocessError):
-                    subprocess.run(
+                    run_program(
                         [tool, "dump", "--pid", str(process.pid)], stdin=subprocess.DEVNULL, stdout=self.log,
-                        stderr=self.log, timeout=_STACK_TOOL_SECONDS, check=False,
+                        stderr=self.log, timeout=_STACK_TOOL_SECONDS
                     )
         if asked:
             time.sleep(_DUMP_SECONDS)
