@@ -41,7 +41,7 @@ def seconds(playbook: str, environment: dict[str, str]) -> float:
 
 def main() -> None:
     """Print one line: the medians, their ratio, and the goal."""
-    root = pathlib.Path(os.environ.get("TORCHSTACK_ROOT", "~/torchstack-test")).expanduser()
+    root = pathlib.Path(os.environ.get("TORCHSTACK_ROOT", "~/torchstack")).expanduser()
     if not (root / "modulefiles").is_dir():
         sys.exit("There is no finished release in %s to compare with: roll one out, or set TORCHSTACK_ROOT." % root)
     collections = pathlib.Path(sys.prefix) / "collections"
