@@ -245,7 +245,7 @@ def test_nothing_in_the_release_is_writable_by_mode(released):
     assert writable == []
 
 
-def attempts(prefix, python_library):
+def attempts(prefix):
     return {
         "create": "touch %s/new" % prefix,
         "create deep": "touch %s/base/bin/new" % prefix,
@@ -258,16 +258,16 @@ def attempts(prefix, python_library):
     }
 
 
-@pytest.mark.parametrize("what", sorted(attempts("", "")))
+@pytest.mark.parametrize("what", sorted(attempts("")))
 def test_the_owner_cannot_change_the_release(released, what):
-    command = attempts(released.prefix, "")[what]
+    command = attempts(released.prefix)[what]
     assert subprocess.run(["bash", "-c", command], stderr=subprocess.DEVNULL, check=False).returncode != 0
     assert (released.prefix / "base" / "bin" / "horovodrun").stat().st_size > 0
 
 
-@pytest.mark.parametrize("what", sorted(attempts("", "")))
+@pytest.mark.parametrize("what", sorted(attempts("")))
 def test_another_user_cannot_change_the_release(released, ordinary_user, what):
-    command = attempts(released.prefix, "")[what]
+    command = attempts(released.prefix)[what]
     words = ["sudo", "-n", "-u", ordinary_user, "bash", "-c", command]
     assert subprocess.run(words, stderr=subprocess.DEVNULL, check=False).returncode != 0
 
