@@ -21,6 +21,12 @@ MARKER = "TORCHSTACK_JOB"
 KILL_PATIENCE = 15.0
 """Seconds to wait after SIGKILL: only a process that hangs inside the kernel takes longer."""
 
+_EXEC_PATIENCE = 2.0
+"""Seconds for which a process may be in the middle of execve(2) before it is taken for one without environment."""
+
+_SETTLED_LOOKS = 5
+"""How often a process with arguments must be seen without environment to count as one that was given none."""
+
 _SUBREAPER = 36
 
 
@@ -97,13 +103,27 @@ def own_processes() -> Iterator[Process]:
 
 
 def bears_marker(pid: int, nonce: str) -> bool:
-    """Whether the environment that this process started with names the job ``nonce``."""
+    """Whether the environment that this process started with names the job ``nonce``.
+
+    Amid execve(2) a process has neither arguments nor environment for a moment, and a job must not seem to have ended
+    because it was looked at just then: such a process is looked at again.
+    """
+    deadline = time.monotonic() + _EXEC_PATIENCE
+    text, settled = _read_process_file(pid, "environ"), 0
+    while text == b"" and settled < _SETTLED_LOOKS and time.monotonic() < deadline:
+        time.sleep(0.002)
+        # The kernel sets the arguments first. A process that has them and stays without environment was given none.
+        settled += bool(_read_process_file(pid, "cmdline"))
+        text = _read_process_file(pid, "environ")
+    return text is not None and ("%s=%s" % (MARKER, nonce)).encode("ascii") in text.split(b"\0")
+
+
+def _read_process_file(pid: int, name: str) -> bytes | None:
     try:
-        with open("/proc/%d/environ" % pid, "rb") as stream:
-            text = stream.read()
+        with open("/proc/%d/%s" % (pid, name), "rb") as stream:
+            return stream.read()
     except OSError:
-        return False
-    return ("%s=%s" % (MARKER, nonce)).encode("ascii") in text.split(b"\0")
+        return None
 
 
 def start_program(words: Sequence[str], **options: Any) -> subprocess.Popen:

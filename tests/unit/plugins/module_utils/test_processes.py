@@ -12,6 +12,7 @@ import uuid
 import pytest
 from ansible_collections.hpcml.torchstack.plugins.module_utils.processes import (
     MARKER,
+    bears_marker,
     catches,
     command_line,
     here,
@@ -93,6 +94,18 @@ def test_a_job_is_found_by_its_marker_wherever_it_went(spawn):
     assert stranger.pid not in found
     assert {process.pid for process in job_processes(NONCE, keep=child.pid)} == found - {child.pid}
     assert stop_processes(lambda: job_processes(NONCE), 5, child.poll) == []
+
+
+def test_a_job_that_turns_from_one_program_into_the_next_never_seems_to_have_ended(spawn, tmp_path):
+    script = tmp_path / "relay"
+    script.write_text('[ "$1" -gt 0 ] || exit 0\nexec sh "$0" $(($1 - 1))\n')
+    nonce = uuid.uuid4().hex
+    child = spawn(["sh", str(script), "1500"], env=dict(os.environ, **{MARKER: nonce}))
+    looks = 0
+    while child.poll() is None:
+        assert bears_marker(child.pid, nonce) or read_process(child.pid).ended
+        looks += 1
+    assert looks > 100
 
 
 def test_a_job_is_found_by_its_session_although_it_cleared_its_environment(spawn):
