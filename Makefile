@@ -8,10 +8,10 @@ VENV ?= .venv
 COLLECTION := $(VENV)/collections/ansible_collections/hpcml/torchstack
 # The newest ansible-core that the interpreter admits.
 CORE := $(shell $(PYTHON) -c 'import sys; print("2.21" if sys.version_info >= (3, 12) else "2.19")')
-# Arguments for ansible-playbook, as in: make rollout ARGS=-v
+# Further arguments, as in: make rollout ARGS=-v
 ARGS ?=
 
-.PHONY: help env rollout plan test lint sanity units pytest molecule bench lock clean
+.PHONY: help env rollout plan verify test lint sanity units pytest molecule bench lock clean
 
 help: ## Show this list.
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -32,6 +32,10 @@ rollout: env ## Build, verify, freeze and publish the release of this machine.
 
 plan: env ## Show what a rollout would do; changes nothing.
 	PYTHONUNBUFFERED=1 $(VENV)/bin/ansible-playbook playbooks/local.yml --check --diff $(ARGS)
+
+verify: ## Show where the libraries below PREFIX come from; fails where one is missing or wrong.
+	@if [ -z "$(PREFIX)" ]; then echo "Say what to verify: make verify PREFIX=/path/to/release"; exit 2; fi
+	@$(PYTHON) bin/verify "$(PREFIX)" $(ARGS)
 
 test: ## Everything that guards the collection.
 	tests/run all
