@@ -104,7 +104,12 @@ class Step:
         """Living supervisors of this step; a child that is about to become the script looks like one for a moment."""
         found = named(str(self.directory / launcher.ARCHIVE))
         parents = {pid: getattr(processes.read_process(pid), "parent", None) for pid in found}
-        return [pid for pid in found if parents[pid] not in found]
+        living = [pid for pid in found if parents[pid] not in found]
+        # A process that is killed loses its command line before it ends.
+        job = self.job or {}
+        if job.get("pid") not in living and processes.is_alive(job.get("pid"), job.get("start_time")):
+            living.append(job["pid"])
+        return living
 
     def members(self):
         """Living processes of the last job."""
