@@ -35,7 +35,7 @@ plan: env ## Show what a rollout would do; changes nothing.
 
 verify: ## Show where the libraries below PREFIX come from; fails where one is missing or wrong.
 	@if [ -z "$(PREFIX)" ]; then echo "Say what to verify: make verify PREFIX=/path/to/release"; exit 2; fi
-	@$(PYTHON) bin/verify "$(PREFIX)" $(ARGS)
+	@bin/verify "$(PREFIX)" $(ARGS)
 
 test: ## Everything that guards the collection.
 	tests/run all

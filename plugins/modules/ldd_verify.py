@@ -1,0 +1,439 @@
+#!/usr/bin/python
+# Copyright (c) the hpcml.torchstack contributors
+# SPDX-License-Identifier: Apache-2.0
+# Apache-2.0 is compatible with version 3 of the GNU General Public License, under which Ansible itself is.
+"""Every ELF object finds every library, from the provider that was declared."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: ldd_verify
+version_added: 0.1.0
+short_description: Verify where the libraries of a tree come from
+description:
+  - Every dynamic ELF object below some directories, extension modules without an x bit included, finds every library
+    that it needs, and finds it where it has to come from. Says who needs what, where it was looked for and by which
+    rule.
+  - The rules are those of glibc's loader, with its order of RPATH, LD_LIBRARY_PATH, RUNPATH, cache and default
+    directories. Nothing that is inspected is ever executed, not by C(ldd) either.
+  - Each object is verified as its own root, and with it all that it brings; once with the LD_LIBRARY_PATH of
+    O(environment), and once with none. A finding in either fails.
+  - Links are not followed; a file is an object because of what is in it. Objects for another machine, statically
+    linked ones, relocatable ones and separate debug information are counted and not checked.
+author:
+  - The hpcml.torchstack contributors (@hpcml)
+attributes:
+  check_mode:
+    support: full
+    description: Verifies as always, and does not write O(record).
+  diff_mode:
+    support: full
+    description: The difference between the old and the new O(record) - where each library comes from, and the rules.
+  idempotent:
+    support: full
+    description: Only reads, but for O(record), which is written when its content changes.
+options:
+  paths:
+    description: Files or directories to verify, absolute.
+    type: list
+    elements: path
+    required: true
+  environment:
+    description:
+      - The environment that the modulefile sets. Only E(LD_LIBRARY_PATH) matters; without it, there is one
+        verification and not two.
+    type: dict
+    default: {}
+  allow_missing:
+    description: Libraries that may be missing on this host. An entry that excuses nothing is reported in RV(unused).
+    type: list
+    elements: dict
+    default: []
+    suboptions:
+      name:
+        description: Glob over sonames.
+        type: str
+        required: true
+      object:
+        description: Glob over the absolute paths of the objects for which it may be missing; all if not given.
+        type: str
+      reason:
+        description: Why it may be missing.
+        type: str
+        required: true
+  preloaded:
+    description:
+      - Objects that are always mapped before the others, absolute paths; what they need is mapped with them. For
+        extension modules of PyTorch these are the libraries that C(import torch) maps.
+      - They do not count for programs, which start with nothing.
+    type: list
+    elements: path
+    default: []
+  program:
+    description:
+      - The program that loads the objects, an ELF file (the interpreter itself, not a script in front of it). Its
+        RPATH counts for what it loads.
+    type: path
+  providers:
+    description:
+      - Where libraries have to come from. Each resolution of a matching soname has to match the path of one of the
+        entries for it.
+    type: list
+    elements: dict
+    default: []
+    suboptions:
+      name:
+        description: Glob over sonames.
+        type: str
+        required: true
+      path:
+        description: Glob over absolute paths. C(*) and C(?) stay within a name, C(**) spans directories.
+        type: str
+        required: true
+      reason:
+        description: Why it has to come from there.
+        type: str
+  require:
+    description:
+      - Objects that have to need a library, directly or through what they need. An entry that no object matches is a
+        finding, too.
+    type: list
+    elements: dict
+    default: []
+    suboptions:
+      object:
+        description: Glob over absolute paths.
+        type: str
+        required: true
+      needs:
+        description: Glob over sonames.
+        type: str
+        required: true
+      reason:
+        description: Why it has to need it.
+        type: str
+        required: true
+  embedded:
+    description:
+      - Texts that only the provider of a library may hold, such as the version banner of NCCL. A static copy inside
+        another object is found by it, which neither the loader nor the map of a process shows.
+      - Every ELF file is searched.
+    type: list
+    elements: dict
+    default: []
+    suboptions:
+      pattern:
+        description: Regular expression over bytes. One that begins with a fixed text is searched for about forty times
+          as fast as one that does not. Matches longer than 4096 bytes may be cut.
+        type: str
+        required: true
+      provider:
+        description: Glob over the absolute paths of the files that may hold it.
+        type: str
+        required: true
+      name:
+        description: What it is.
+        type: str
+        required: true
+  forbid:
+    description:
+      - Paths that nothing may come from, such as stubs. Neither may a library be found at or below one, nor may
+        LD_LIBRARY_PATH or the RPATH or RUNPATH of an object name one.
+      - An entry of LD_LIBRARY_PATH that is empty or not absolute is always a finding.
+    type: list
+    elements: dict
+    default: []
+    suboptions:
+      path:
+        description: Glob over absolute paths.
+        type: str
+        required: true
+      reason:
+        description: Why.
+        type: str
+        required: true
+  plugins:
+    description: Libraries that others open by name at run time. They have to be found as if they were needed.
+    type: list
+    elements: dict
+    default: []
+    suboptions:
+      caller:
+        description: Glob over the sonames of what opens it.
+        type: str
+        required: true
+      name:
+        description: The name that it opens.
+        type: str
+        required: true
+  exclude:
+    description: Globs, relative to each of O(paths), of what is left out, with everything below it.
+    type: list
+    elements: str
+    default: []
+  record:
+    description:
+      - Where to write what was found, absolute. Its directory has to exist. Paths in it are relative to the release
+        that has it in C(.torchstack), else to the first of O(paths).
+      - It is not written when there are findings.
+    type: path
+  max_listed:
+    description: How many entries each list of the result has at most. Totals count all.
+    type: int
+    default: 100
+  planned_after:
+    description:
+      - The step that creates O(paths). In check mode a missing path is then not an error but a plan, reported with this
+        name.
+    type: str
+seealso:
+  - module: hpcml.torchstack.import_verify
+"""
+
+EXAMPLES = r"""
+- name: Verify that every library is found
+  hpcml.torchstack.ldd_verify:
+    paths: [/soft/pytorch/2026-11-20]
+    allow_missing:
+      - name: libcuda.so.1
+        reason: the login node has no GPU driver
+
+- name: Verify where the libraries of a release come from
+  hpcml.torchstack.ldd_verify:
+    paths: [/soft/pytorch/2026-11-20]
+    environment:
+      LD_LIBRARY_PATH: /soft/pytorch/2026-11-20/nccl/lib
+    preloaded: [/soft/pytorch/2026-11-20/base/lib/python3.11/site-packages/torch/lib/libtorch_python.so]
+    providers:
+      - name: libnccl.so*
+        path: /soft/pytorch/2026-11-20/nccl/lib/*
+    require:
+      - object: "**/libtorch_cuda.so"
+        needs: libnccl.so.2
+        reason: PyTorch uses the NCCL of the release
+    embedded:
+      - name: NCCL
+        pattern: NCCL version [0-9]+\.[0-9]+\.[0-9]+\+cuda
+        provider: /soft/pytorch/2026-11-20/nccl/lib/*
+    forbid:
+      - path: "**/stubs"
+        reason: stubs are for linking
+    plugins:
+      - caller: libnccl.so.2
+        name: libnccl-net.so
+    record: /soft/pytorch/2026-11-20/.torchstack/verification.json
+"""
+
+RETURN = r"""
+objects:
+  description: Dynamic ELF objects that were verified.
+  returned: always, once the paths were walked
+  type: int
+  sample: 281
+files:
+  description: Files that were looked at.
+  returned: always, once the paths were walked
+  type: int
+  sample: 24573
+excluded:
+  description: Entries that O(exclude) matched.
+  returned: always, once the paths were walked
+  type: int
+  sample: 0
+missing:
+  description:
+    - The first libraries that are not found. RV(ignore:searched) has each rule and directory, and why a file there was
+      passed over; RV(ignore:root) and RV(ignore:roots) are for which objects, and how many, if not for the object.
+    - Every list of findings has its total next to it, as RV(missing_total).
+  returned: always, once the paths were walked
+  type: list
+  elements: dict
+  sample:
+    - object: /soft/pytorch/2026-11-20/base/lib/python3.11/site-packages/libpyg.so
+      soname: libpython3.11.so.1.0
+      searched: ["RUNPATH: /soft/python/lib (no such file)", "ld.so.cache: /etc/ld.so.cache (no such file)"]
+      message: libpyg.so needs libpython3.11.so.1.0, which is not found.
+      remedy: Build it again with LDFLAGS unset.
+      environment: with and without LD_LIBRARY_PATH
+missing_total:
+  description: How many there are.
+  returned: always, once the paths were walked
+  type: int
+  sample: 1
+misplaced:
+  description: The first libraries that come from elsewhere than O(providers) declares.
+  returned: always, once the paths were walked
+  type: list
+  elements: dict
+  sample:
+    - object: /soft/pytorch/2026-11-20/base/lib/python3.11/site-packages/torch/lib/libtorch_cuda.so
+      soname: libnccl.so.2
+      path: /usr/lib64/libnccl.so.2
+      rule: ld.so.cache
+      declared: ["/soft/pytorch/2026-11-20/nccl/lib/*"]
+      reason: ""
+      searched: []
+      message: libtorch_cuda.so gets libnccl.so.2 from /usr/lib64/libnccl.so.2 (ld.so.cache).
+      remedy: Link it with an rpath to that directory.
+      environment: without LD_LIBRARY_PATH
+embedded:
+  description: The first files that hold what only another file may hold.
+  returned: always, once the paths were walked
+  type: list
+  elements: dict
+  sample:
+    - object: /soft/pytorch/2026-11-20/base/lib/python3.11/site-packages/torch/lib/libtorch_cuda.so
+      soname: NCCL
+      text: NCCL version 2.14.3+cuda11.8
+      offset: 73400320
+      pattern: NCCL version [0-9]
+      provider: /soft/pytorch/2026-11-20/nccl/lib/*
+      searched: []
+      message: libtorch_cuda.so holds a copy of NCCL.
+      remedy: Build the object against the provider.
+forbidden:
+  description: The first libraries found, or directories named, where O(forbid) says that nothing may come from.
+  returned: always, once the paths were walked
+  type: list
+  elements: dict
+  sample: []
+required:
+  description: The first objects that do not need what O(require) says.
+  returned: always, once the paths were walked
+  type: list
+  elements: dict
+  sample: []
+versions:
+  description: The first symbol versions that a library which was found does not have.
+  returned: always, once the paths were walked
+  type: list
+  elements: dict
+  sample: []
+unreadable:
+  description: The first files and directories that could not be looked at, and broken ELF files.
+  returned: always, once the paths were walked
+  type: list
+  elements: dict
+  sample: []
+allowed:
+  description: What O(allow_missing) excused.
+  returned: always, once the paths were walked
+  type: list
+  elements: dict
+  sample:
+    - soname: libcuda.so.1
+      name: libcuda.so.1
+      reason: the login node has no GPU driver
+      objects: [/soft/pytorch/2026-11-20/base/lib/python3.11/site-packages/torch/lib/libtorch_cuda.so]
+      objects_total: 4
+unused:
+  description: Entries of O(allow_missing) that excused nothing, and of O(providers) whose library nobody needs.
+  returned: always, once the paths were walked
+  type: list
+  elements: dict
+  sample: [{"rule": "allow_missing", "name": "libcuda.so.1", "reason": "the login node has no GPU driver"}]
+not_checked:
+  description: The first ELF files that the loader of this machine does not load, and why.
+  returned: always, once the paths were walked
+  type: list
+  elements: dict
+  sample: [{"object": "/soft/pytorch/2026-11-20/base/bin/busybox", "why": "has no dynamic section"}]
+providers:
+  description: For each library that is found, the files that it is, by which rule, and for how many objects.
+  returned: always, once the paths were walked
+  type: dict
+  sample:
+    libnccl.so.2:
+      - path: /soft/pytorch/2026-11-20/nccl/lib/libnccl.so.2
+        rule: RUNPATH
+        needed_by: 3
+        first: [/soft/pytorch/2026-11-20/base/lib/python3.11/site-packages/torch/lib/libtorch_cuda.so]
+seconds:
+  description: How long the verification took.
+  returned: always, once the paths were walked
+  type: float
+  sample: 21.4
+planned_after:
+  description: The step that creates the paths.
+  returned: check mode, where a path does not exist yet and O(planned_after) was given
+  type: str
+  sample: horovod
+failed_step:
+  description: What failed - C(rules), C(scan), C(record) or, where the verification has findings, C(verify).
+  returned: failure
+  type: str
+  sample: verify
+"""
+
+import os
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.hpcml.torchstack.plugins.module_utils import library_record
+from ansible_collections.hpcml.torchstack.plugins.module_utils.errors import StackError
+from ansible_collections.hpcml.torchstack.plugins.module_utils.library_findings import sentence
+from ansible_collections.hpcml.torchstack.plugins.module_utils.library_rules import KEYS, OPTIONAL, parse_rules
+from ansible_collections.hpcml.torchstack.plugins.module_utils.library_verification import verify
+
+
+def rule_options() -> dict[str, dict]:
+    """The argument specification of the lists of rules."""
+    return {
+        kind: {
+            "type": "list", "elements": "dict", "default": [],
+            "options": {key: {"type": "str", "required": (kind, key) not in OPTIONAL} for key in keys},
+        }
+        for kind, keys in KEYS.items()
+    }
+
+
+def run(params: dict, check: bool) -> dict[str, object]:
+    """Verify, keep the record, and return what the module returns."""
+    if not params["paths"]:
+        raise StackError("paths is empty.", "rules", "Name what is to be verified.")
+    names = ("environment", "preloaded", "program", "exclude", *KEYS)
+    rules = parse_rules({name: params[name] for name in names})
+    outcome = verify(rules, params["paths"])
+    result = outcome.as_result(max(0, params["max_listed"]))
+    if outcome.findings:
+        raise StackError(sentence(outcome.findings, len(outcome.scan.objects)), "verify", **result)
+    result["changed"] = False
+    if params["record"]:
+        top = library_record.top_of(params["record"], params["paths"])
+        old, new = library_record.read(params["record"]), library_record.build(rules, params["paths"], outcome, top)
+        result["changed"] = old != new
+        result["diff"] = {"before": library_record.render(old), "after": library_record.render(new)}
+        if result["changed"] and not check:
+            library_record.write(params["record"], new)
+    return result
+
+
+def main() -> None:
+    """Run the module."""
+    module = AnsibleModule(
+        argument_spec=dict(
+            rule_options(),
+            paths={"type": "list", "elements": "path", "required": True},
+            environment={"type": "dict", "default": {}},
+            preloaded={"type": "list", "elements": "path", "default": []},
+            program={"type": "path"},
+            exclude={"type": "list", "elements": "str", "default": []},
+            record={"type": "path"},
+            max_listed={"type": "int", "default": 100},
+            planned_after={"type": "str"},
+        ),
+        supports_check_mode=True,
+    )
+    later = module.params["planned_after"]
+    if module.check_mode and later and not all(os.path.lexists(path) for path in module.params["paths"]):
+        module.exit_json(changed=True, planned_after=later)
+    try:
+        result = run(module.params, module.check_mode)
+    except StackError as error:
+        module.fail_json(**error.as_result())
+    if not (module._diff and result["changed"]):
+        result.pop("diff", None)
+    module.exit_json(**result)
+
+
+if __name__ == "__main__":
+    main()
