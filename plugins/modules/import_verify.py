@@ -1,0 +1,402 @@
+#!/usr/bin/python
+# Copyright (c) the hpcml.torchstack contributors
+# SPDX-License-Identifier: Apache-2.0
+# Apache-2.0 is compatible with version 3 of the GNU General Public License, under which Ansible itself is.
+"""What a process really has after importing the modules of a release."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: import_verify
+version_added: 0.1.0
+short_description: Verify which libraries and versions a process really has after its imports
+description:
+  - Imports Python modules in the environment of a release, one after the other, and looks after each import at the
+    process map (C(/proc/self/maps)). So it sees what no look at single files shows - the first library of a soname that
+    is mapped serves everybody in the process, whatever the RUNPATH of those who come later, and libraries that are
+    opened by name only appear here.
+  - Says of each library which import brought it, and of each finding what to do.
+  - The environment is clean - O(environment) and a minimal base (C(HOME) and C(TMPDIR) empty directories, C(PATH),
+    C(LANG)). No user site directory, no C(PYTHONSTARTUP), no C(PYTHONUSERBASE), no variable of whoever calls.
+    C(sitecustomize) and C(.pth) files of the release count, as they do for its users.
+  - Nothing is written into the release, no byte code either. An import that ends the process, crashes it or hangs is a
+    finding; whatever processes it started are ended.
+author:
+  - The hpcml.torchstack contributors (@hpcml)
+attributes:
+  check_mode:
+    support: full
+    description: Imports and judges all the same, as that changes nothing, and does not write O(record).
+  diff_mode:
+    support: full
+    description: The difference between the old and the new record.
+  idempotent:
+    support: full
+    description: The record holds nothing that differs from run to run; it is written only where the release differs.
+options:
+  python:
+    description:
+      - Absolute path of the interpreter, Python 3.8 or newer.
+    type: path
+    required: true
+  modules:
+    description:
+      - Names of the modules to import, in this order. The order can decide which library is mapped; take the one that
+        users have.
+    type: list
+    elements: str
+    required: true
+  environment:
+    description:
+      - Environment variables, as the modulefile of the release sets them.
+      - An import that initializes MPI (C(mpi4py.MPI) does) may have to be told not to on a login node, for instance
+        with C(MPI4PY_RC_INITIALIZE=0).
+      - C(HOME) and C(TMPDIR) can be given, too, for imports that need a short path for their sockets.
+    type: dict
+    default: {}
+  unset:
+    description:
+      - Variables to leave out, from the minimal base as well.
+    type: list
+    elements: str
+    default: []
+  providers:
+    description:
+      - Where libraries have to come from. Every mapped library whose soname (or the name of whose file, if it has no
+        soname) matches C(name) must match C(path), or the C(path) of another entry that is about it. What does not is
+        a finding in RV(misplaced).
+    type: list
+    elements: dict
+    default: []
+    suboptions:
+      name:
+        description: Glob over sonames, such as C(libnccl*).
+        type: str
+        required: true
+      path:
+        description: Glob over absolute paths, links resolved or not. C(**) spans directories.
+        type: str
+        required: true
+      reason:
+        description: Why.
+        type: str
+      required:
+        description: Whether at least one such library must be mapped. One that is linked in statically is not.
+        type: bool
+        default: false
+  single:
+    description:
+      - Globs over sonames of which one file at most may be mapped. Two files are told apart by device and inode, so
+        links to one file are one.
+      - V(*) alone looks at each soname for itself. It is the default because two files of one soname are two states of
+        what their authors wrote as one, and which of them a symbol comes from is chance. Extension modules are left
+        out, as they are never found by their soname.
+      - For any other glob one file may be mapped among all that match. C(libgomp*) meets copies with mangled names, as
+        C(libgomp-a34b3233.so.1), and C(libnccl*) a second NCCL of another version.
+    type: list
+    elements: str
+    default: ["*"]
+  expect:
+    description:
+      - Values that the modules have to report. What differs is a finding in RV(wrong_values).
+    type: list
+    elements: dict
+    default: []
+    suboptions:
+      value:
+        description:
+          - Python expression over the imported modules, such as C(torch.cuda.nccl.version()). Only the names that
+            C(import) binds are known in it.
+          - Numbers, texts, lists and dictionaries are taken as they are, tuples and sets as lists, everything else as
+            its text.
+        type: str
+        required: true
+      equals:
+        description:
+          - What it has to equal. Types count, V(2) is not V("2"), and V(true) is not V(1).
+          - For V(null), ask for C(value is None) to equal V(true).
+        type: raw
+      matches:
+        description: Regular expression that has to match all of its text; what is not a text is taken as JSON.
+        type: str
+      reason:
+        description: Why.
+        type: str
+  forbid:
+    description:
+      - Where nothing may come from. What does is a finding in RV(forbidden).
+    type: list
+    elements: dict
+    default: []
+    suboptions:
+      path:
+        description: Glob over absolute paths; what lies below a directory that matches, matches as well.
+        type: str
+        required: true
+      reason:
+        description: Why.
+        type: str
+        required: true
+  allow:
+    description:
+      - Libraries to which no rule applies, with the reason. A rule that excuses nothing is listed in RV(unused_allow).
+    type: list
+    elements: dict
+    default: []
+    suboptions:
+      name:
+        description: Glob over sonames.
+        type: str
+        required: true
+      path:
+        description: Glob over absolute paths. Only files that match are meant.
+        type: str
+      reason:
+        description: Why that is right.
+        type: str
+        required: true
+  static:
+    description:
+      - Path of the record of M(hpcml.torchstack.ldd_verify) of the same release. Every library that it found for an
+        object that is mapped must be mapped from the same file. What is not is a finding in RV(misplaced).
+    type: path
+  timeout:
+    description:
+      - Seconds for all imports and values together.
+    type: float
+    default: 600
+  record:
+    description:
+      - Path of the file to record the result in, usually C(.torchstack/imports.json) of the release. Written when there
+        is no finding, and only where it would change.
+    type: path
+  planned_after:
+    description:
+      - The step that builds the release. In check mode a missing interpreter, static record or module is then not an
+        error but a plan, reported with this name.
+    type: str
+notes:
+  - Globs are those of M(hpcml.torchstack.tree_permissions).
+  - NCCL that is linked into another library is not mapped as a file of its own. M(hpcml.torchstack.ldd_verify) finds it
+    by its bytes.
+seealso:
+  - module: hpcml.torchstack.ldd_verify
+"""
+
+EXAMPLES = r"""
+- name: Verify that PyTorch and Horovod share one NCCL, the one of the release
+  hpcml.torchstack.import_verify:
+    python: /soft/pytorch/2026-11-20/base/bin/python3
+    modules: [torch, horovod.torch]
+    environment:
+      LD_LIBRARY_PATH: /soft/pytorch/2026-11-20/nccl/lib
+    single: ["*", "libnccl*"]
+    providers:
+      - name: "libnccl*"
+        path: /soft/pytorch/2026-11-20/nccl/**
+        required: true
+    expect:
+      - value: torch.cuda.nccl.version()
+        equals: [2, 18, 3]
+        reason: the NCCL that the network plugin was built for
+    forbid:
+      - path: "**/stubs"
+        reason: a stub has no code
+    static: /soft/pytorch/2026-11-20/.torchstack/verification.json
+    record: /soft/pytorch/2026-11-20/.torchstack/imports.json
+"""
+
+RETURN = r"""
+mapped:
+  description: Every program and library that was mapped at some time, by the import that brought it, then by path.
+  returned: once the interpreter ran
+  type: list
+  elements: dict
+  sample:
+    - path: /soft/pytorch/2026-11-20/nccl/lib/libnccl.so.2.18.3
+      soname: libnccl.so.2
+      brought_by: torch
+      deleted: false
+misplaced:
+  description: Libraries that come from elsewhere than declared (C(rule) is V(providers)), or than the static
+    verification found for the object itself (V(static)).
+  returned: once the interpreter ran
+  type: list
+  elements: dict
+  sample:
+    - path: /soft/pytorch/2026-11-20/base/lib/libnccl.so.2
+      soname: libnccl.so.2
+      brought_by: torch
+      deleted: false
+      expected: /soft/pytorch/2026-11-20/nccl/**
+      rule: providers
+      reason: ""
+      remedy: Import what brings the declared one first, or give what needs it a RUNPATH that leads there.
+duplicates:
+  description: Several files where O(single) allows one.
+  returned: once the interpreter ran
+  type: list
+  elements: dict
+  sample:
+    - soname: "libgomp*"
+      rule: "libgomp*"
+      files:
+        - {path: /usr/lib64/libgomp.so.1.0.0, soname: libgomp.so.1, brought_by: torch, deleted: false}
+        - {path: /soft/py/sklearn.libs/libgomp-a34b3233.so.1, soname: libgomp-a34b3233.so.1, brought_by: sklearn,
+           deleted: false}
+      remedy: Let everything lead to one of them, or allow the others with a reason.
+forbidden:
+  description: Libraries from where nothing may come from.
+  returned: once the interpreter ran
+  type: list
+  elements: dict
+  sample: []
+values:
+  description: What the expressions of O(expect) gave.
+  returned: once the interpreter ran
+  type: dict
+  sample: {"torch.cuda.nccl.version()": [2, 18, 3]}
+wrong_values:
+  description: Expressions that gave something else, or failed.
+  returned: once the interpreter ran
+  type: list
+  elements: dict
+  sample:
+    - value: torch.cuda.nccl.version()
+      expected: be [2, 18, 3]
+      actual: [2, 14, 3]
+      error: ""
+      reason: the NCCL that the network plugin was built for
+      remedy: Install the version that the release file names, or correct the release file.
+import_errors:
+  description: Imports that failed, or ended the process. C(output) holds the last lines of the traceback or of stderr,
+    C(not_tried) the modules that came later.
+  returned: once the interpreter ran
+  type: list
+  elements: dict
+  sample:
+    - module: horovod.torch
+      error: "ImportError: libmpi.so.12: cannot open shared object file: No such file or directory"
+      output: ["Traceback (most recent call last):"]
+      not_tried: []
+      remedy: Let ldd_verify say where that library was looked for, and rebuild what needs it with a RUNPATH.
+allowed:
+  description: What O(allow) excused.
+  returned: once the interpreter ran
+  type: list
+  elements: dict
+  sample:
+    - kind: duplicates
+      soname: libgomp-a34b3233.so.1
+      path: /soft/py/sklearn.libs/libgomp-a34b3233.so.1
+      reason: scikit-learn brings its own and uses it alone
+unused_allow:
+  description: Rules of O(allow) that excused nothing.
+  returned: once the interpreter ran
+  type: list
+  elements: dict
+  sample: []
+python_version:
+  description: Version of the interpreter.
+  returned: once the interpreter ran
+  type: str
+  sample: 3.11.2
+seconds:
+  description: How long the run took.
+  returned: once the interpreter ran
+  type: float
+  sample: 4.2
+planned_after:
+  description: The step that builds the release.
+  returned: check mode, where something does not exist yet and O(planned_after) was given
+  type: str
+  sample: python_packages
+failed_step:
+  description: What failed - C(plan), C(import) (the interpreter does not start), C(verify) (there are findings) or
+    C(record).
+  returned: failure
+  type: str
+  sample: verify
+"""
+
+import os
+import shutil
+import tempfile
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.hpcml.torchstack.plugins.module_utils import import_record, import_rules, import_verification
+from ansible_collections.hpcml.torchstack.plugins.module_utils.errors import StackError
+
+PROVIDER = {
+    "name": {"type": "str", "required": True}, "path": {"type": "str", "required": True}, "reason": {"type": "str"},
+    "required": {"type": "bool", "default": False},
+}
+EXPECTATION = {
+    "value": {"type": "str", "required": True}, "equals": {"type": "raw"}, "matches": {"type": "str"},
+    "reason": {"type": "str"},
+}
+FORBIDDEN = {"path": {"type": "str", "required": True}, "reason": {"type": "str", "required": True}}
+ALLOWANCE = {
+    "name": {"type": "str", "required": True}, "path": {"type": "str"}, "reason": {"type": "str", "required": True},
+}
+
+
+def missing(params: dict) -> bool:
+    """Whether something that an earlier step makes is not there."""
+    return not all(os.path.lexists(params[name]) for name in ("python", "static") if params[name])
+
+
+def main() -> None:
+    """Run the module."""
+    module = AnsibleModule(
+        argument_spec={
+            "python": {"type": "path", "required": True},
+            "modules": {"type": "list", "elements": "str", "required": True},
+            "environment": {"type": "dict", "default": {}},
+            "unset": {"type": "list", "elements": "str", "default": []},
+            "providers": {"type": "list", "elements": "dict", "default": [], "options": PROVIDER},
+            "single": {"type": "list", "elements": "str", "default": ["*"]},
+            "expect": {
+                "type": "list", "elements": "dict", "default": [], "options": EXPECTATION,
+                "mutually_exclusive": [("equals", "matches")], "required_one_of": [("equals", "matches")],
+            },
+            "forbid": {"type": "list", "elements": "dict", "default": [], "options": FORBIDDEN},
+            "allow": {"type": "list", "elements": "dict", "default": [], "options": ALLOWANCE},
+            "static": {"type": "path"},
+            "timeout": {"type": "float", "default": 600},
+            "record": {"type": "path"},
+            "planned_after": {"type": "str"},
+        },
+        supports_check_mode=True,
+    )
+    params, later = module.params, module.params["planned_after"] if module.check_mode else None
+    scratch = tempfile.mkdtemp(prefix="imports-", dir=module.tmpdir)
+    try:
+        rules = import_rules.parse_rules(params)
+        if later and missing(params):
+            module.exit_json(changed=bool(params["record"]), planned_after=later)
+        report = import_verification.verify(params, rules, scratch)
+        if later and report.absent:
+            module.exit_json(changed=bool(params["record"]), planned_after=later)
+        if report.error is not None:
+            raise report.error
+        result = dict(report.result, changed=False)
+        if params["record"]:
+            before = import_record.read_record(params["record"])
+            result["changed"] = before != report.record
+            if module._diff and result["changed"]:
+                result["diff"] = {
+                    "before": import_record.render(before), "after": import_record.render(report.record),
+                    "before_header": params["record"], "after_header": params["record"],
+                }
+            if result["changed"] and not module.check_mode:
+                import_record.write_record(params["record"], report.record)
+        module.exit_json(**result)
+    except StackError as error:
+        module.fail_json(**error.as_result())
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    main()
