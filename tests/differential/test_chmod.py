@@ -87,6 +87,56 @@ def test_freezing_ends_where_chmod_ends(pair, seed, workers):
     assert modes(ours) == modes(theirs)
 
 
+def test_freezing_ends_where_chmod_a_minus_w_and_then_go_rx_ends(tmp_path):
+    """For every mode of a file or directory that its owner can read; what has no special bits, as chmod clears them."""
+    for name in ("ours", "theirs"):
+        (tmp_path / name).mkdir()
+        for bits in range(0o400, 0o1000):
+            if bool(bits & 0o100) != bool(bits & 0o011) and bits & 0o011:
+                continue  # x for others and not for the owner: a policy makes that an executable, chmod does not
+            path = tmp_path / name / ("%04o" % bits)
+            path.write_text("")
+            path.chmod(bits)
+            if bits & 0o500 == 0o500:
+                path = tmp_path / name / ("%04o directory" % bits)
+                path.mkdir()
+                path.chmod(bits)
+    freeze(tmp_path / "ours")
+    subprocess.run(["chmod", "-R", "a-w", str(tmp_path / "theirs")], check=True)
+    subprocess.run(["chmod", "-R", "go=rX", str(tmp_path / "theirs")], check=True)
+    assert modes(tmp_path / "ours") == modes(tmp_path / "theirs")
+    assert len(modes(tmp_path / "ours")) > 200
+    for name in ("ours", "theirs"):
+        subprocess.run(["chmod", "-R", "u+rwX", str(tmp_path / name)], check=True)
+
+
+@pytest.mark.parametrize("workers", [1, 4])
+def test_files_and_directories_that_another_process_deletes_meanwhile_are_survived(tmp_path, workers):
+    top = tmp_path / "tree"
+    for number in range(60):
+        (top / ("kept%d" % number)).mkdir(parents=True)
+        for name in range(20):
+            (top / ("kept%d" % number) / str(name)).write_text("")
+    busy = 'while :; do mkdir -p "$1/kept$((i % 60))/gone/deep"; : > "$1/kept$((i % 60))/gone/deep/$i";'
+    busy += ' rm -rf "$1/kept$(((i + 59) % 60))/gone"; i=$((i + 1)); done'
+    # A policy that leaves directories writable, so that the other process can go on.
+    other = subprocess.Popen(["/bin/sh", "-c", "i=0; " + busy, "sh", str(top)], stderr=subprocess.DEVNULL)
+    try:
+        one_pass = [
+            Pass(Policy("writable", {"files": "0644", "directories": "u+w"}), True, workers=workers)
+            for _number in range(15)
+        ]
+        tallies = [each.over(str(tmp_path), "tree") for each in one_pass]
+        assert other.poll() is None
+    finally:
+        other.kill()
+        other.wait()
+    assert all(tally.refused.total == tally.foreign.total == 0 and tally.files >= 1200 for tally in tallies)
+    freeze(top)
+    assert all(not mode & 0o222 for mode in modes(top).values())
+    subprocess.run(["chmod", "-R", "u+rwX", str(top)], check=True)
+
+
 @pytest.mark.parametrize("seed", range(12, 18))
 def test_thawing_ends_where_chmod_ends(pair, seed):
     ours, theirs = pair(seed)

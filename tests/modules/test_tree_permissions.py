@@ -118,6 +118,7 @@ def test_excluded_paths_stay_as_they_are(run_module, release):
         ({"path": "{release}/nothing"}, "does not exist"),
         ({"path": "{home}", "root": "{home}"}, "is the home directory"),
     ],
+    ids=["slash", "a boundary of slash", "a path outside root", "a link", "nothing", "a home"],
 )
 def test_what_must_not_be_frozen_is_refused_and_nothing_changes(run_module, release, change, words):
     (release / "link").symlink_to("lib")
@@ -129,6 +130,36 @@ def test_what_must_not_be_frozen_is_refused_and_nothing_changes(run_module, rele
     assert failed(result) and result["failed_step"] == "check the boundary"
     assert words in result["msg"]
     assert mode(release / "lib" / "data") == 0o644
+
+
+def test_setgid_directories_stay_setgid_frozen_and_thawed(run_module, release):
+    (release / "lib").chmod(0o2775)
+    run_module("tree_permissions", arguments(release))
+    assert mode(release / "lib") == 0o2555
+    run_module("tree_permissions", arguments(release, state="writable"))
+    assert mode(release / "lib") == 0o2755
+
+
+def test_symbolic_links_are_never_followed(run_module, release, tmp_path):
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "file").write_text("")
+    (outside / "file").chmod(0o644)
+    outside.chmod(0o755)
+    (release / "to directory").symlink_to(outside)
+    (release / "lib" / "to file").symlink_to(outside / "file")
+    result = run_module("tree_permissions", arguments(release))
+    assert result["symlinks"] == 3
+    assert (mode(outside), mode(outside / "file")) == (0o755, 0o644)
+
+
+def test_hard_links_are_frozen_under_all_their_names_and_those_outside_reported(run_module, release):
+    os.link(str(release / "lib" / "data"), str(release / "bin" / "same"))
+    os.link(str(release / "bin" / "tool"), str(release.parent / "cache"))
+    result = run_module("tree_permissions", arguments(release))
+    assert [mode(release / name) for name in ("lib/data", "bin/same", "bin/tool")] == [0o444, 0o444, 0o555]
+    assert (result["hardlinked"], result["hardlinked_outside"], result["changed_files"]) == (3, 1, 2)
+    assert not run_module("tree_permissions", arguments(release)).changed
 
 
 def test_a_plan_for_a_tree_that_an_earlier_step_creates_names_that_step(run_module, release):

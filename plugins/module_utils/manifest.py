@@ -1,0 +1,363 @@
+# Copyright (c) the hpcml.torchstack contributors
+# SPDX-License-Identifier: Apache-2.0
+"""What a tree holds, recorded and compared: type, mode, size, digest and link target of every path.
+
+Paths are relative to the tree, and neither times nor owners are part of what is recorded, so that a tree that was moved
+or copied still matches. Names of one file (hard links) are entries of their own, each with the content's digest: a copy
+in which they are separate files is the same release.
+
+Record and tree are read side by side, both in order, so that neither is ever in memory.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import re
+import tempfile
+import time
+from typing import Iterator, NamedTuple
+
+from ansible_collections.hpcml.torchstack.plugins.module_utils import boundary
+from ansible_collections.hpcml.torchstack.plugins.module_utils.errors import StackError
+from ansible_collections.hpcml.torchstack.plugins.module_utils.manifest_record import (
+    Draft,
+    Entry,
+    Record,
+    as_text,
+    decode_entry,
+    order,
+    write_record,
+)
+from ansible_collections.hpcml.torchstack.plugins.module_utils.manifest_walk import (
+    UNREADABLE,
+    UNSTABLE,
+    Found,
+    Walk,
+)
+from ansible_collections.hpcml.torchstack.plugins.module_utils.tally import Listing, readable
+from ansible_collections.hpcml.torchstack.plugins.module_utils.tree import compile_globs
+
+KINDS = ("added", "removed", "type", "mode", "size", "content", "target")
+"""What may be different about a path, in the words of the results."""
+
+
+class Request(NamedTuple):
+    """What is asked for."""
+
+    path: str
+    """The tree."""
+    root: str
+    """The boundary that it has to lie in."""
+    record: str
+    """The file of the record."""
+    content: bool = True
+    """Whether files are read."""
+    exclude: tuple[str, ...] = ()
+    """Globs of what is left out."""
+    workers: int = 0
+    """Threads; 0 chooses."""
+    limit: int = 100
+    """How many paths a list has at most."""
+
+
+class Place(NamedTuple):
+    """Where tree and record are."""
+
+    root: str
+    relative: str
+    record: str
+    """The record, with links in its directory resolved."""
+    own: str | None
+    """Its path in the tree, None where it lies elsewhere."""
+    inside: bool
+    """Whether it lies in the boundary."""
+
+
+class Drift:
+    """What differs between a record and a tree, and what could not be told."""
+
+    def __init__(self, limit: int) -> None:
+        self.totals = dict.fromkeys(KINDS, 0)
+        self.added, self.removed, self.differing = Listing(limit), Listing(limit), Listing(limit)
+        self.unstable, self.unreadable, self.foreign = Listing(limit), Listing(limit), Listing(limit)
+        self.unknown: set[bytes] = set()
+
+    @property
+    def any(self) -> bool:
+        """Whether record and tree differ, or part of the tree could not be compared."""
+        return any(self.totals.values()) or bool(self.unstable.total or self.unreadable.total)
+
+    def note(self, found: Found, owner: int) -> None:
+        """List what is to be said of a name whatever the record says."""
+        if found.trouble:
+            listing = self.unstable if found.trouble == UNSTABLE else self.unreadable
+            listing.add(lambda: "%s (%s)" % (shown(found.path), found.reason))
+            if found.entry is None:
+                self.unknown.add(found.path)
+        elif found.uid != owner:
+            self.foreign.add(lambda: shown(found.path))
+
+    def differ(self, before: Entry | None, after: Entry | None) -> None:
+        """List how an entry differs from the recorded one."""
+        if before is None and after is not None:
+            self.totals["added"] += 1
+            self.added.add(lambda: shown(after.path))
+        elif after is None and before is not None:
+            if not self._is_unknown(before.path):
+                self.totals["removed"] += 1
+                self.removed.add(lambda: shown(before.path))
+        elif before is not None and after is not None:
+            for kind, old, new in differences(before, after):
+                self.totals[kind] += 1
+                self.differing.add(functools.partial(_difference, after.path, kind, old, new))
+
+    def _is_unknown(self, path: bytes) -> bool:
+        """Whether a path that was not found could still be there: it, or what holds it, could not be looked at."""
+        while path and self.unknown:
+            if path in self.unknown:
+                return True
+            path = path.rpartition(b"/")[0]
+        return False
+
+    def as_result(self) -> dict[str, object]:
+        """The lists and their totals as plain data."""
+        lists = ("added", "removed", "differing", "unstable", "unreadable", "foreign")
+        result: dict[str, object] = {name: getattr(self, name).first for name in lists}
+        listed = {name: getattr(self, name).total for name in ("unstable", "unreadable", "foreign")}
+        result["totals"] = dict(self.totals, **listed)
+        return result
+
+
+def _difference(path: bytes, kind: str, old: str, new: str) -> dict[str, str]:
+    return {"path": shown(path), "kind": kind, "from": old, "to": new}
+
+
+def shown(path: bytes) -> str:
+    """A path for a reader."""
+    return readable(os.fsdecode(path))
+
+
+def differences(before: Entry, after: Entry) -> Iterator[tuple[str, str, str]]:
+    """How two entries of one path differ: kind, and what it was and is.
+
+    Another type is the whole difference; another size implies another content. Digests are compared where both have
+    one.
+    """
+    if before.kind != after.kind:
+        yield "type", before.kind, after.kind
+        return
+    if before.mode is not None and after.mode is not None and before.mode != after.mode:
+        yield "mode", "%04o" % before.mode, "%04o" % after.mode
+    if before.size != after.size:
+        yield "size", str(before.size), str(after.size)
+    elif before.sha256 and after.sha256 and before.sha256 != after.sha256:
+        yield "content", before.sha256, after.sha256
+    if before.target is not None and after.target is not None and before.target != after.target:
+        yield "target", shown(before.target), shown(after.target)
+
+
+def locate(request: Request) -> Place:
+    """Find tree and record.
+
+    Raises:
+        StackError: the tree is not one inside its boundary, or the record has no directory.
+    """
+    if request.workers < 0 or request.limit < 0:
+        raise StackError("workers and max_listed cannot be negative.", "options", "Correct them.")
+    owner = os.stat(request.path).st_uid if os.path.exists(request.path) else os.geteuid()
+    root, relative = boundary.locate(request.path, request.root, boundary.home_directories(owner))
+    directory, name = os.path.split(request.record)
+    if not os.path.isabs(request.record) or not name or not os.path.isdir(directory):
+        raise StackError(
+            "%s cannot be a record: its directory does not exist." % request.record, "options",
+            "Give the absolute path of a file in a directory that exists.", request.record,
+        )
+    record = os.path.join(os.path.realpath(directory), name)
+    prefix = os.path.join(os.path.normpath(os.path.join(root, relative)), "")
+    own = as_text(os.fsencode(record[len(prefix):])) if record.startswith(prefix) else None
+    return Place(root, relative, record, own, record.startswith(os.path.join(root, "")))
+
+
+def record(request: Request, apply: bool) -> dict[str, object]:
+    """Bring the record of a tree up to date.
+
+    Returns:
+        the module's result; ``changed`` says whether the record is, or would be, another one.
+
+    Raises:
+        StackError: the tree changed meanwhile or cannot be read in full, and nothing is written; or the record cannot
+            be written.
+    """
+    began = time.perf_counter()
+    place = locate(request)
+    if not place.inside:
+        raise StackError(
+            "The record %s lies outside %s." % (place.record, place.root), "options",
+            "Record the tree inside of root.", place.record,
+        )
+    earlier, problem = _earlier(place.record)
+    with tempfile.TemporaryFile() if apply else contextlib.nullcontext() as lines, _closing(earlier):
+        draft = Draft(request.content, list(request.exclude), place.own, lines)
+        walk = Walk(request.content, LeftOut([request.exclude], [place.own]), request.workers)
+        drift = _side_by_side(walk, place, earlier, request.limit, draft)
+        header = draft.header()
+        result = drift.as_result()
+        result.update(_facts(walk, began), digest=header.digest, counts=header.counts, bytes=header.total)
+        result["previous"] = earlier.header.digest if earlier else None
+        if problem:
+            result["record_problem"] = problem
+        if drift.unstable.total or drift.unreadable.total:
+            raise _incomplete(request.path, drift, result)
+        result["changed"] = earlier is None or earlier.header != header
+        if result["changed"] and apply:
+            write_record(place.record, draft.document())
+    return result
+
+
+def compare(request: Request) -> dict[str, object]:
+    """Compare a tree with its record; writes nothing.
+
+    What the record left out is left out again. ``digest`` is the record's.
+
+    Raises:
+        StackError: there is no record, or it cannot be used.
+    """
+    began = time.perf_counter()
+    place = locate(request)
+    try:
+        earlier = Record(place.record)
+    except FileNotFoundError as error:
+        raise StackError(
+            "There is no record %s." % request.record, "read the record",
+            "Record the tree first, with state recorded.", request.record,
+        ) from error
+    with contextlib.closing(earlier):
+        header = earlier.header
+        if request.content and not header.content:
+            raise StackError(
+                "%s was recorded without content." % request.record, "read the record",
+                "Compare with content quick, or record the tree again.", request.record,
+            )
+        leave_out = LeftOut([header.exclude, request.exclude], [header.own, place.own])
+        walk = Walk(request.content, leave_out, request.workers)
+        drift = _side_by_side(walk, place, earlier, request.limit, None, leave_out if request.exclude else None)
+        result = drift.as_result()
+        result.update(
+            _facts(walk, began), digest=header.digest, counts=header.counts, bytes=header.total, changed=False,
+            matches=not drift.any,
+        )
+    return result
+
+
+def drift_error(path: str, record: str, result: dict) -> StackError:
+    """The error for a tree that does not match its record."""
+    totals = result["totals"]
+    words = ", ".join("%d %s" % (totals[kind], kind) for kind in (*KINDS, UNSTABLE, UNREADABLE) if totals[kind])
+    names = [*result["added"], *result["removed"], *(entry["path"] for entry in result["differing"])]
+    names = list(dict.fromkeys(names)) or [*result["unstable"], *result["unreadable"]]
+    return StackError(
+        "%s is not as %s has it (%s), first %s." % (path, record, words, ", ".join(sorted(names)[:5])), "compare",
+        "Find out who changed it; bring the files back, or install the release anew.", path,
+        **{key: value for key, value in result.items() if key != "changed"},
+    )
+
+
+def _earlier(path: str) -> tuple[Record | None, str]:
+    """The record there is, and what is wrong with it where it cannot be used."""
+    try:
+        return Record(path), ""
+    except FileNotFoundError:
+        return None, ""
+    except StackError as error:
+        if isinstance(error.__cause__, ValueError):
+            return None, error.message
+        raise
+
+
+@contextlib.contextmanager
+def _closing(earlier: Record | None) -> Iterator[None]:
+    try:
+        yield
+    finally:
+        if earlier is not None:
+            earlier.close()
+
+
+class LeftOut:
+    """Which paths are left out: what globs match, and the record itself."""
+
+    def __init__(self, globs: list, own: list[str | None]) -> None:
+        self.pattern: re.Pattern[str] | None = compile_globs([glob for some in globs for glob in some])
+        self.own = set(own)
+
+    def __call__(self, path: str) -> bool:
+        return path in self.own or bool(self.pattern and self.pattern.fullmatch(path))
+
+
+def _side_by_side(
+    walk: Walk, place: Place, earlier: Record | None, limit: int, draft: Draft | None, ignore: LeftOut | None = None
+) -> Drift:
+    """Read record and tree in step. Equal lines are equal entries, which most are."""
+    drift = Drift(limit)
+    recorded = _recorded(earlier, ignore)
+    line, before = next(recorded, (b"", None))
+    for found in walk.over(place.root, place.relative):
+        drift.note(found, walk.uid)
+        if found.trouble == UNSTABLE or found.entry is None:
+            continue
+        if draft is not None:
+            draft.add(found.entry, found.line)
+        here = order(found.path)
+        while before is not None and order(before.path) < here:
+            drift.differ(before, None)
+            line, before = next(recorded, (b"", None))
+        if before is None or before.path != found.path:
+            drift.differ(None, found.entry)
+            continue
+        if line != found.line:
+            drift.differ(before, found.entry)
+        line, before = next(recorded, (b"", None))
+    while before is not None:
+        drift.differ(before, None)
+        line, before = next(recorded, (b"", None))
+    return drift
+
+
+def _recorded(earlier: Record | None, ignore: LeftOut | None) -> Iterator[tuple[bytes, Entry]]:
+    if earlier is None:
+        return
+    hidden: bytes | None = None
+    for line in earlier.lines():
+        entry = decode_entry(line)
+        if ignore is not None:
+            if hidden is not None and entry.path.startswith(hidden):
+                continue
+            if ignore(as_text(entry.path)):
+                hidden = entry.path + b"/"
+                continue
+        yield line, entry
+
+
+def _facts(walk: Walk, began: float) -> dict[str, object]:
+    return {
+        "hardlinked": walk.hardlinked, "excluded": walk.left_out, "workers": walk.workers,
+        "seconds": round(time.perf_counter() - began, 3),
+    }
+
+
+def _incomplete(path: str, drift: Drift, result: dict) -> StackError:
+    sentences, remedies = [], []
+    for listing, words, remedy in (
+        (drift.unstable, "changed while they were read", "Wait until nothing writes there any more."),
+        (drift.unreadable, "cannot be read", "Run this as their owner, or correct their modes."),
+    ):
+        if listing.total:
+            sentences.append("%d of the entries below %s %s, first %s" % (
+                listing.total, path, words, ", ".join(listing.first[:5])
+            ))
+            remedies.append(remedy)
+    details = {key: value for key, value in result.items() if key not in ("digest", "changed")}
+    return StackError("; ".join(sentences) + "; nothing was recorded.", "read the tree", " ".join(remedies), path,
+                      **details)

@@ -1,0 +1,303 @@
+# Copyright (c) the hpcml.torchstack contributors
+# SPDX-License-Identifier: Apache-2.0
+"""The record of a tree as a file: one JSON document with a header and one entry per line, sorted by path.
+
+The format is for whoever has nothing of this collection at hand: any JSON reader takes the document, line tools take
+the entries. Names are bytes to a file system; in the record they are text as UTF-8 has it, and a byte that is not UTF-8
+is the lone surrogate ``\\udcXX`` that :pep:`383` gives it: the file is ASCII, no name is lost, and no locale matters.
+
+The digest covers the entries as they stand, without what separates them. It says whether two records are the same, and
+whether a record is still what was written.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import json
+import os
+import signal
+import stat
+from typing import IO, Iterator, NamedTuple, cast
+
+from ansible_collections.hpcml.torchstack.plugins.module_utils.directories import OPEN_DIRECTORY
+from ansible_collections.hpcml.torchstack.plugins.module_utils.errors import StackError
+from ansible_collections.hpcml.torchstack.plugins.module_utils.files import write_atomic
+
+FORMAT = 1
+TOP = b"."
+"""How a record names the tree itself; its entry comes before all others."""
+
+FILE, DIRECTORY, SYMLINK = "file", "directory", "symlink"
+COUNTED = {FILE: "files", DIRECTORY: "directories", SYMLINK: "symlinks"}
+
+_INTERRUPTIONS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
+
+
+class Entry(NamedTuple):
+    """What a record says of one name. What the type does not have is None."""
+
+    path: bytes
+    """Relative to the tree, ``.`` for the tree."""
+    kind: str
+    """``file``, ``directory``, ``symlink``, ``fifo``, ``socket``, ``character device`` or ``block device``."""
+    mode: int | None = None
+    """Permission bits, special ones included; a symbolic link has none of its own."""
+    size: int | None = None
+    """Bytes of a file."""
+    sha256: str | None = None
+    """Hexadecimal digest of a file's content; None in a record without content."""
+    target: bytes | None = None
+    """What a symbolic link says, as it stands."""
+
+
+def as_text(name: bytes) -> str:
+    """A name as a record writes it, the same in every locale."""
+    return name.decode("utf-8", "surrogateescape")
+
+
+def as_bytes(text: str) -> bytes:
+    """The name that a record's text stands for."""
+    return text.encode("utf-8", "surrogateescape")
+
+
+def order(path: bytes) -> bytes:
+    """What entries are sorted by: the bytes of the path, the tree itself first."""
+    return b"" if path == TOP else path
+
+
+def encode_entry(entry: Entry) -> bytes:
+    """The line of an entry, without its end."""
+    fields: dict[str, object] = {"path": as_text(entry.path), "type": entry.kind}
+    if entry.mode is not None:
+        fields["mode"] = "%04o" % entry.mode
+    if entry.size is not None:
+        fields["size"] = entry.size
+    if entry.sha256 is not None:
+        fields["sha256"] = entry.sha256
+    if entry.target is not None:
+        fields["target"] = as_text(entry.target)
+    return json.dumps(fields).encode("ascii")
+
+
+def decode_entry(line: bytes) -> Entry:
+    """The entry of a line.
+
+    Raises:
+        ValueError: the line is none.
+    """
+    try:
+        fields = json.loads(line.decode("ascii"))
+        mode, target = fields.get("mode"), fields.get("target")
+        return Entry(
+            as_bytes(fields["path"]), fields["type"], None if mode is None else int(mode, 8), fields.get("size"),
+            fields.get("sha256"), None if target is None else as_bytes(target),
+        )
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError("not an entry: %r" % line[:80]) from error
+
+
+class Header(NamedTuple):
+    """What a record says of itself and of the tree as a whole."""
+
+    content: bool
+    """Whether files have digests."""
+    exclude: list[str]
+    """Globs of what was left out."""
+    own: str | None
+    """The record's own path in the tree, left out too; None where it lies elsewhere."""
+    counts: dict[str, int]
+    """Names of files, directories, symlinks and others."""
+    total: int
+    """Bytes of all files; one with several names counts once for each."""
+    digest: str
+    """SHA-256 over the lines of the entries, each with a line feed."""
+
+
+class Draft:
+    """A record in the making: counts and digest.
+
+    Args:
+        content: whether files have digests.
+        exclude: globs of what is left out.
+        own: the record's own path in the tree.
+        lines: an empty temporary file that keeps the lines, if the record is to be written.
+    """
+
+    def __init__(self, content: bool, exclude: list[str], own: str | None, lines: IO[bytes] | None) -> None:
+        self.content = content
+        self.exclude = exclude
+        self.own = own
+        self.counts = {"files": 0, "directories": 0, "symlinks": 0, "others": 0}
+        self.total = 0
+        self._digest = hashlib.sha256()
+        self._lines = lines
+
+    def add(self, entry: Entry, line: bytes) -> None:
+        """Add an entry with its line; they come in order."""
+        self.counts[COUNTED.get(entry.kind, "others")] += 1
+        self.total += entry.size or 0
+        self._digest.update(line + b"\n")
+        if self._lines is not None:
+            self._lines.write(line + b",\n")
+
+    def header(self) -> Header:
+        """The header for what has been added."""
+        return Header(self.content, self.exclude, self.own, self.counts, self.total, self._digest.hexdigest())
+
+    def document(self) -> bytearray:
+        """The whole file; a draft that is kept has at least the entry of the tree."""
+        assert self._lines is not None
+        head = _encode_header(self.header())
+        tail = b"\n]\n}\n"
+        lines = self._lines.tell() - len(b",\n")
+        content = bytearray(len(head) + lines + len(tail))
+        self._lines.seek(0)
+        content[:len(head)] = head
+        with memoryview(content) as view:
+            self._lines.readinto(view[len(head):len(head) + lines])  # type: ignore[attr-defined] # a buffered reader
+        content[len(head) + lines:] = tail
+        return content
+
+
+def _encode_header(header: Header) -> bytes:
+    fields = {
+        "format": FORMAT, "content": "full" if header.content else "quick", "exclude": header.exclude,
+        "record": header.own, "counts": header.counts, "bytes": header.total, "digest": header.digest,
+    }
+    lines = ["%s: %s,\n" % (json.dumps(key), json.dumps(value)) for key, value in fields.items()]
+    return ("{\n" + "".join(lines) + '"entries": [\n').encode("ascii")
+
+
+class Record:
+    """A record on disk, checked when it is opened.
+
+    Raises:
+        FileNotFoundError: there is none.
+        StackError: it cannot be read, is of a later format, or is not as it was written.
+    """
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        try:
+            descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            reason = "a symbolic link" if error.errno == errno.ELOOP else error.strerror
+            raise StackError(
+                "Cannot read the record %s: %s." % (path, reason), "read the record",
+                "Name the record itself, and run this as an account that may read it.", path,
+            ) from error
+        self.stream = os.fdopen(descriptor, "rb", 1 << 20)
+        try:
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                raise ValueError("it is not a regular file")
+            self.header = self._read_header()
+            self._check()
+        except (ValueError, OSError) as error:
+            self.stream.close()
+            raise StackError(
+                "%s is not a record as it was written: %s." % (path, error), "read the record",
+                "Bring it back from a copy, or remove it and record the tree again.", path,
+            ) from error
+
+    def _read_header(self) -> Header:
+        head = b""
+        while not head.endswith(b'"entries": [\n'):
+            line = self.stream.readline(1 << 20)
+            if not line or len(head) > 1 << 22:
+                raise ValueError("it has no entries")
+            head += line
+        self.first = len(head)
+        try:
+            fields = json.loads(head.decode("ascii") + "]}")
+            if fields["format"] != FORMAT:
+                raise ValueError("it has format %s, and this is for format %d" % (fields["format"], FORMAT))
+            return Header(
+                fields["content"] == "full", list(fields["exclude"]), fields["record"], dict(fields["counts"]),
+                int(fields["bytes"]), str(fields["digest"]),
+            )
+        except (KeyError, TypeError, AttributeError) as error:
+            raise ValueError("its header is incomplete (%s)" % error) from error
+
+    def _check(self) -> None:
+        digest = hashlib.sha256()
+        for line in self.lines():
+            digest.update(line + b"\n")
+        if digest.hexdigest() != self.header.digest:
+            raise ValueError("its entries do not have the digest that its header names")
+
+    def lines(self) -> Iterator[bytes]:
+        """The lines of the entries, in order.
+
+        Raises:
+            ValueError: the file ends before the entries do.
+        """
+        self.stream.seek(self.first)
+        for line in self.stream:
+            if line == b"]\n":
+                return
+            yield line.rstrip(b",\n")
+        raise ValueError("it is cut off")
+
+    def close(self) -> None:
+        """Close the file."""
+        self.stream.close()
+
+
+def write_record(path: str, content: bytearray) -> None:
+    """Put a record into place, atomically, in a directory that may be frozen.
+
+    The record may be read, and written, by those who may read, and write, its directory; never written by others than
+    the owner. A directory without write bit for its owner gets it for the moment. Signals that would end this process
+    wait until the directory has its mode again.
+
+    Args:
+        path: the record; its directory exists.
+        content: the file.
+
+    Raises:
+        StackError: it cannot be written; the earlier record is untouched then, and so is the directory.
+    """
+    directory = os.path.dirname(path)
+    try:
+        with _held_signals(), _writable(directory) as mode:
+            write_atomic(path, cast(bytes, content), mode & 0o644)
+    except OSError as error:
+        raise StackError(
+            "Cannot write the record %s: %s." % (path, error.strerror), "write the record",
+            "Run this as the account that owns %s, with room on its file system." % directory, path,
+        ) from error
+
+
+@contextlib.contextmanager
+def _held_signals() -> Iterator[None]:
+    held = signal.pthread_sigmask(signal.SIG_BLOCK, _INTERRUPTIONS)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, held)
+
+
+@contextlib.contextmanager
+def _writable(directory: str) -> Iterator[int]:
+    """A directory that its owner may write to; yields the permission bits that it has before and after."""
+    descriptor = os.open(directory, OPEN_DIRECTORY)
+    try:
+        found = os.fstat(descriptor)
+        mode = stat.S_IMODE(found.st_mode)
+        if mode & stat.S_IWUSR:
+            yield mode
+            return
+        # chmod(2) takes setgid away when the owner is not in the group, and it could not be brought back.
+        if mode & stat.S_ISGID and os.geteuid() and found.st_gid not in {os.getegid(), *os.getgroups()}:
+            raise OSError(errno.EPERM, "its directory is setgid for a group that this account is not in", directory)
+        os.fchmod(descriptor, mode | stat.S_IWUSR)
+        try:
+            yield mode
+        finally:
+            os.fchmod(descriptor, mode)
+    finally:
+        os.close(descriptor)
