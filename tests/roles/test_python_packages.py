@@ -1,0 +1,469 @@
+# Copyright (c) the hpcml.torchstack contributors
+# SPDX-License-Identifier: Apache-2.0
+"""The packages of a release: what an entry says reaches its build, and nothing but the package moves."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import importlib.util
+import json
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import zipfile
+
+import pytest
+import yaml
+from ansible_collections.hpcml.torchstack.plugins.module_utils import packages
+from ansible_collections.hpcml.torchstack.plugins.module_utils import schema as schemas
+
+CHECKOUT = pathlib.Path(__file__).parents[2]
+PROGRAM = CHECKOUT / "roles" / "python_packages" / "files" / "package.py"
+MINOR = "%d.%d" % sys.version_info[:2]
+PYTHON = getattr(sys, "_base_executable", sys.executable)
+RECAP = re.compile(r"ok=(\d+) +changed=(\d+) +unreachable=(\d+) +failed=(\d+)")
+
+
+def make_wheel(directory, name, version, files=None, requires=(), commands=()):
+    """A wheel of a few text files; its path."""
+    directory.mkdir(parents=True, exist_ok=True)
+    contents = {"%s/__init__.py" % name: "version = %r\n" % version} if files is None else dict(files)
+    info = "%s-%s.dist-info/" % (name, version)
+    contents[info + "METADATA"] = "Metadata-Version: 2.1\nName: %s\nVersion: %s\n%s" % (
+        name, version, "".join("Requires-Dist: %s\n" % requirement for requirement in requires))
+    contents[info + "WHEEL"] = "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+    if commands:
+        contents[info + "entry_points.txt"] = "[console_scripts]\n" + "".join("%s = os:getcwd\n" % c for c in commands)
+    record = "".join(
+        "%s,sha256=%s,%d\n" % (
+            path, base64.urlsafe_b64encode(hashlib.sha256(text.encode()).digest()).decode().rstrip("="), len(text))
+        for path, text in contents.items())
+    contents[info + "RECORD"] = record + info + "RECORD,,\n"
+    path = directory / ("%s-%s-py3-none-any.whl" % (name, version))
+    with zipfile.ZipFile(path, "w") as archive:
+        for inside, text in contents.items():
+            archive.writestr(inside, text)
+    return path
+
+
+def locked(path):
+    """The lock of a wheel, as an entry has it."""
+    name, version = path.name.split("-")[:2]
+    return "%s==%s --hash=sha256:%s" % (name, version, hashlib.sha256(path.read_bytes()).hexdigest())
+
+
+def entry(path, **keys):
+    """An entry of ``packages`` for a wheel that lies in a directory."""
+    name, version = path.name.split("-")[:2]
+    return {"name": name, "version": version, "licence": "MIT", "lock": locked(path), "index": str(path.parent),
+            "imports": [name], **keys}
+
+
+@pytest.fixture(scope="module")
+def tools(tmp_path_factory):
+    """The build tools of the local release, as far as packages need them."""
+    place = tmp_path_factory.mktemp("tools") / "tools"
+    release = yaml.safe_load((CHECKOUT / "inventories" / "local" / "releases" / "2026-11-20.yml").read_text())
+    wanted = re.findall(r"^(?:pip|setuptools|wheel|packaging)==(?:.*\\\n)*.*\n", release["locks"]["tools"], re.M)
+    subprocess.run([PYTHON, "-m", "venv", str(place)], check=True)
+    (place / "lock").write_text("".join(wanted))
+    process = subprocess.run(
+        [str(place / "bin" / "python"), "-m", "pip", "install", "--quiet", "--no-deps", "--require-hashes",
+         "--requirement", str(place / "lock")],
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False,
+    )
+    if process.returncode:
+        pytest.skip("pip cannot fetch the build tools here: " + process.stdout[-300:])
+    (place / "bin" / "explain-fetch").write_text("#!/bin/sh\nexit 1\n")
+    (place / "bin" / "explain-fetch").chmod(0o755)
+    return place
+
+
+class Release:
+    """An open release whose base has a numpy and a torch of our own."""
+
+    def __init__(self, place, tools, environment):
+        self.prefix, self.tools, self.environment = place / "release", tools, environment
+        self.base = self.prefix / "base"
+        self.site = self.base / "lib" / ("python" + MINOR) / "site-packages"
+        self.records = self.prefix / ".torchstack"
+        (self.records / "steps").mkdir(parents=True)
+        (self.base / "site").mkdir(parents=True)
+        shutil.copy(CHECKOUT / "roles" / "python_overlay" / "files" / "sitecustomize.py", self.base / "site")
+        self.wheels = place / "index"
+        self.put(make_wheel(self.wheels, "numpy", "2.4.6"))
+        self.put(make_wheel(self.wheels, "torch", "2.13.0+cpu"))
+
+    def put(self, wheel):
+        """Install a wheel into the base, as its own steps do."""
+        environment = {**os.environ, "PYTHONUSERBASE": str(self.base), "PIP_BREAK_SYSTEM_PACKAGES": "1"}
+        environment.update(PYTHONPATH="", PYTHONNOUSERSITE="")
+        subprocess.run(
+            [str(self.tools / "bin" / "python"), "-m", "pip", "--python", PYTHON, "install", "--quiet", "--user",
+             "--no-deps", "--no-index", "--no-warn-script-location", str(wheel)], env=environment, check=True)
+
+    def snapshot(self):
+        """Content of all below the base by path, but for caches of byte code."""
+        return {
+            str(path.relative_to(self.base)): path.read_bytes()
+            for path in self.base.rglob("*") if path.is_file() and "__pycache__" not in path.parts
+        }
+
+    def installed(self):
+        """Names and versions of what the base has."""
+        return sorted(path.name[: -len(".dist-info")] for path in self.site.glob("*.dist-info"))
+
+    def roll_out(self, entries, *arguments, **environment):
+        """Run the role for these entries; its exit code and what it printed."""
+        variables = self.prefix.parent / "variables.json"
+        variables.write_text(json.dumps({
+            "python_packages_needs": [],
+            "release_context": {
+                "prefix": str(self.prefix), "records": str(self.records), "tools": str(self.tools), "frozen": False,
+                "python": {"executable": PYTHON, "minor": MINOR}, "mpi": {"bin": "/usr/bin"},
+                "compilers": {"CC": "cc", "CXX": "c++"}, "definition": {"packages": entries},
+            },
+        }))
+        playbook = self.prefix.parent / "playbook.yml"
+        playbook.write_text("- hosts: localhost\n  gather_facts: false\n  roles: [hpcml.torchstack.python_packages]\n")
+        process = subprocess.run(
+            [os.path.join(os.path.dirname(sys.executable), "ansible-playbook"), "-i", "localhost,", "-c", "local",
+             "-e", "@%s" % variables, str(playbook), *arguments],
+            env={**self.environment, **environment}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+            check=False,
+        )
+        return process.returncode, " ".join(process.stdout.split())
+
+    def program(self, mode, asked, *wheels):
+        """Run the program that installs, with these wheels as what was fetched; its exit code and what it printed."""
+        stage = self.prefix / "src" / asked["name"]
+        shutil.rmtree(stage, ignore_errors=True)
+        (stage / "wheels").mkdir(parents=True)
+        (stage / "constraints.txt").touch()
+        for wheel in wheels:
+            shutil.copy(wheel, stage / "wheels")
+        planned = packages.planned_packages([asked])[0]
+        settings = {
+            **{key: planned[key] for key in ("key", "name", "reports", "owns", "imports", "no_deps", "licence")},
+            "base": str(self.base), "minor": MINOR, "python": PYTHON, "tools": str(self.tools / "bin" / "python"),
+            "records": str(self.records), "wheels": str(self.prefix / "wheels"), "stage": str(stage),
+            "environment": [], "config_settings": False, "built": False, "origin": {},
+        }
+        process = subprocess.run(
+            [str(self.tools / "bin" / "python"), str(PROGRAM), mode, json.dumps(settings)],
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False,
+        )
+        return process.returncode, process.stdout
+
+
+@pytest.fixture()
+def release(tmp_path, tools, ansible_environment):
+    return Release(tmp_path, tools, ansible_environment)
+
+
+def test_s11_a_package_that_would_move_numpy_or_torch_is_refused_and_nothing_is_touched(release):
+    older = make_wheel(release.wheels, "numpy", "1.26.4")
+    plain = make_wheel(release.wheels, "moves", "1.0", requires=["numpy<2"])
+    before = release.snapshot()
+    code, said = release.roll_out([entry(plain, requires=locked(older))])
+    assert code != 0
+    assert "Package 'moves' would replace numpy 2.4.6, which the base of the release has, by 1.26.4." in said
+    assert "Nothing was changed." in said
+    assert release.snapshot() == before
+    assert not (release.records / "packages.json").exists()
+
+    code, said = release.roll_out([entry(plain, no_deps=False)])
+    assert code != 0
+    assert "moves wants numpy<2, and the release has 2.4.6. Nothing was changed." in said
+    assert release.snapshot() == before
+
+
+@pytest.mark.parametrize(
+    ("name", "files", "words"),
+    [
+        ("torch", None, "would replace torch 2.13.0+cpu, which the base of the release has, by 2.13.0"),
+        ("hides", {"numpy/__init__.py": "", "hides.py": ""}, "numpy/__init__.py, which belongs to numpy"),
+        ("takes", {"takes-2.13.0.data/data/bin/python3": ""}, "bin/python3, which belongs to the base itself"),
+        ("escapes", {"../../../../outside.py": ""}, "would write outside of the base"),
+    ],
+)
+def test_s11_a_wheel_that_would_write_over_something_else_is_refused_before_it_lands(release, name, files, words):
+    wheel = make_wheel(release.wheels, name, "2.13.0", files)
+    before = release.snapshot()
+    code, said = release.program("install", entry(wheel, imports=[]), wheel)
+    assert code == 1
+    assert words in said
+    assert release.snapshot() == before
+
+
+def test_s11_a_command_of_another_distribution_is_not_replaced(release):
+    release.put(make_wheel(release.wheels, "former", "1.0", commands=["tool"]))
+    before = release.snapshot()
+    wheel = make_wheel(release.wheels, "latter", "1.0", commands=["tool"])
+    code, said = release.program("install", entry(wheel), wheel)
+    assert code == 1
+    assert "bin/tool, which belongs to former" in said
+    assert release.snapshot() == before
+
+
+def test_s11_another_build_of_the_same_version_is_a_change():
+    spec = importlib.util.spec_from_file_location("package", PROGRAM)
+    program = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(program)
+    before = {"torch": {"version": "2.13.0", "record": "a"}, "mine": {"version": "1.0", "record": "b"}}
+    after = {**before, "mine": {"version": "2.0", "record": "c"}}
+    program.refuse_changes({"name": "mine"}, before, after, ["mine"])
+    for torch in ({"version": "2.13.0", "record": "d"}, {"version": "2.13.0+cpu", "record": "a"}):
+        with pytest.raises(program.Refused, match=r"Package 'mine' changed torch from 2\.13\.0 to "):
+            program.refuse_changes({"name": "mine"}, before, {**after, "torch": torch}, ["mine"])
+
+
+def test_s11_a_wheel_that_nobody_declared_is_refused(release):
+    wheel, other = (make_wheel(release.wheels, name, "1.0") for name in ("declared", "undeclared"))
+    code, said = release.program("install", entry(wheel), wheel, other)
+    assert code == 1
+    assert "Package 'declared' would also install undeclared 1.0." in said
+    assert release.installed() == ["numpy-2.4.6", "torch-2.13.0+cpu"]
+
+
+def test_s06_a_wheel_of_another_version_than_the_one_asked_for_is_refused(release):
+    wheel = make_wheel(release.wheels, "tiny", "2.0.0a0+gite9ebda2")
+    code, said = release.program("install", entry(wheel, version="2.0.0"), wheel)
+    assert code == 1
+    assert "tiny 2.0.0 was asked for, and the wheel is of version 2.0.0a0+gite9ebda2." in said
+    assert "tiny-2.0.0a0+gite9ebda2" not in release.installed()
+    declared = entry(wheel, version="2.0.0", version_reports="2.0.0a0+gite9ebda2")
+    assert release.program("install", declared, wheel)[0] == 0
+    assert "tiny-2.0.0a0+gite9ebda2" in release.installed()
+
+
+def test_a_package_that_cannot_be_imported_is_taken_out_again(release):
+    wheel = make_wheel(release.wheels, "broken", "1.0", {"broken.py": "raise ImportError('libx.so => not found')\n"})
+    before = release.snapshot()
+    code, said = release.program("install", entry(wheel), wheel)
+    assert code == 1
+    assert "Package 'broken' cannot import broken: ImportError: libx.so => not found." in said
+    assert release.snapshot() == before
+    assert json.loads((release.records / "packages.json").read_text())["packages"] == []
+
+
+def test_an_installation_that_was_killed_is_done_again(release):
+    wheel = make_wheel(release.wheels, "tiny", "1.0")
+    asked = entry(wheel)
+    assert release.program("install", asked, wheel)[0] == 0
+    record = release.records / "packages" / "tiny.json"
+    record.write_text(json.dumps({**json.loads(record.read_text()), "finished": False}))
+    (release.site / "tiny-1.0.dist-info" / "RECORD").unlink()
+    code, said = release.program("install", asked, wheel)
+    assert code == 0, said
+    assert (release.site / "tiny-1.0.dist-info" / "RECORD").exists()
+    assert json.loads(record.read_text())["finished"] is True
+
+
+def git(directory, *arguments):
+    """Run git as somebody who allows submodules from directories."""
+    identity = ["-c", "user.name=A", "-c", "user.email=a@example.org", "-c", "protocol.file.allow=always"]
+    process = subprocess.run(
+        ["git", *identity, *arguments], cwd=directory, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        check=False, env={**os.environ, "GIT_CONFIG_GLOBAL": "/dev/null"},
+    )
+    assert process.returncode == 0, process.stdout
+    return process.stdout.strip()
+
+
+SETUP = """
+import json, os, sys
+import helper, torch
+from setuptools import setup
+
+flags = [word for word in sys.argv if word in ("--cpp_ext", "--cuda_ext")]
+sys.argv[:] = [word for word in sys.argv if word not in flags]
+names = ("DS_BUILD_OPS", "CFLAGS", "LDFLAGS", "CC")
+os.makedirs("reached", exist_ok=True)
+with open("reached/__init__.py", "w") as stream:
+    stream.write("facts = %r" % {
+        "flags": flags, "environment": {name: os.environ.get(name) for name in names}, "torch": torch.version,
+        "helper": helper.version, "source": open("source.txt").read().strip(),
+        "submodule": open("part/part.txt").read(),
+    })
+setup(name="reached", version="1.0", packages=["reached"])
+"""
+
+
+BACKEND = """
+import importlib.util, os, zipfile
+
+def build_wheel(directory, config_settings=None, metadata_directory=None):
+    info = "isolated-1.0.dist-info/"
+    seen = {"torch": importlib.util.find_spec("torch") is not None, "settings": config_settings}
+    files = {
+        "isolated.py": "facts = %r" % seen,
+        info + "METADATA": "Metadata-Version: 2.1\\nName: isolated\\nVersion: 1.0\\n",
+        info + "WHEEL": "Wheel-Version: 1.0\\nRoot-Is-Purelib: true\\nTag: py3-none-any\\n",
+    }
+    files[info + "RECORD"] = "".join(name + ",,\\n" for name in [*files, info + "RECORD"])
+    with zipfile.ZipFile(os.path.join(directory, "isolated-1.0-py3-none-any.whl"), "w") as archive:
+        for name, text in files.items():
+            archive.writestr(name, text)
+    return "isolated-1.0-py3-none-any.whl"
+"""
+
+
+@pytest.fixture(scope="module")
+def reached(tmp_path_factory, tools, ansible_environment):
+    """What a build from a git commit saw, and the release that it was built for."""
+    place = tmp_path_factory.mktemp("reached")
+    release = Release(place, tools, ansible_environment)
+    part, project, isolated = place / "part", place / "project", place / "isolated"
+    for directory in (part, project, isolated):
+        directory.mkdir()
+        git(directory, "init", "--quiet", "--initial-branch=main")
+    (part / "part.txt").write_text("first")
+    git(part, "add", "part.txt")
+    git(part, "commit", "--quiet", "--message=first")
+    (project / "setup.py").write_text(SETUP)
+    (project / "source.txt").write_text("wanted\n")
+    git(project, "submodule", "--quiet", "add", str(part), "part")
+    git(project, "add", ".")
+    git(project, "commit", "--quiet", "--message=wanted")
+    commit = git(project, "rev-parse", "HEAD")
+    (project / "source.txt").write_text("newer\n")
+    git(project, "commit", "--quiet", "--all", "--message=newer")
+    (part / "part.txt").write_text("second")
+    git(part, "commit", "--quiet", "--all", "--message=second")
+    (isolated / "backend.py").write_text(BACKEND)
+    (isolated / "pyproject.toml").write_text(
+        '[build-system]\nrequires = []\nbuild-backend = "backend"\nbackend-path = ["."]\n')
+    git(isolated, "add", ".")
+    git(isolated, "commit", "--quiet", "--message=first")
+    alone = {
+        "name": "isolated", "version": "1.0", "licence": "MIT", "imports": ["isolated"], "build_isolation": True,
+        "repository": str(isolated), "commit": git(isolated, "rev-parse", "HEAD"), "config_settings": {"a": "b c"},
+    }
+    asked = {
+        "name": "reached", "version": "1.0", "licence": "MIT", "imports": ["reached"],
+        "repository": str(project), "commit": commit, "index": str(release.wheels),
+        "build_requires": locked(make_wheel(release.wheels, "helper", "3.0")),
+        "config_settings": {"--build-option": ["--cpp_ext", "--cuda_ext"]},
+        "environment": {
+            "DS_BUILD_OPS": "1",
+            "GIT_CONFIG_COUNT": "1", "GIT_CONFIG_KEY_0": "protocol.file.allow", "GIT_CONFIG_VALUE_0": "always",
+        },
+    }
+    code, said = release.roll_out(
+        [asked, alone], LDFLAGS="-Wl,-rpath,/caller", CFLAGS="-DCALLER", GIT_CONFIG_GLOBAL="/dev/null", CC="callers-cc")
+    log = release.records / "steps" / "package-reached" / "log"
+    assert code == 0, said[-1000:] + (log.read_text()[-3000:] if log.exists() else "")
+    namespace = {}
+    exec((release.site / "reached" / "__init__.py").read_text(), namespace)
+    release.asked = [asked, alone]
+    return release, namespace["facts"]
+
+
+def test_s12_commit_environment_config_settings_and_isolation_reach_the_build(reached):
+    release, facts = reached
+    assert facts["source"] == "wanted"
+    assert facts["submodule"] == "first"
+    assert facts["flags"] == ["--cpp_ext", "--cuda_ext"]
+    assert facts["environment"]["DS_BUILD_OPS"] == "1"
+    # Not isolated: the build sees the torch of the release, and of its own what build_requires locks.
+    assert facts["torch"] == "2.13.0+cpu"
+    assert facts["helper"] == "3.0"
+    assert release.installed() == ["isolated-1.0", "numpy-2.4.6", "reached-1.0", "torch-2.13.0+cpu"]
+    namespace = {}
+    exec((release.site / "isolated.py").read_text(), namespace)
+    assert namespace["facts"] == {"torch": False, "settings": {"a": "b c"}}
+
+
+def test_s11_pip_gets_everything_that_the_base_has_as_constraints(reached):
+    release, _facts = reached
+    stages = release.prefix / "src" / "packages"
+    assert (stages / "reached" / "constraints.txt").read_text() == "numpy==2.4.6\ntorch==2.13.0+cpu\n"
+    assert "reached==1.0\n" in (stages / "isolated" / "constraints.txt").read_text()
+    assert "--constraint" in (release.records / "steps" / "package-reached" / "script.sh").read_text()
+
+
+def test_s01_linker_flags_of_the_caller_do_not_reach_the_build(reached):
+    _release, facts = reached
+    assert facts["environment"]["LDFLAGS"] is None
+    assert facts["environment"]["CFLAGS"] is None
+    assert facts["environment"]["CC"] == "cc"
+
+
+def test_the_built_wheel_is_kept_and_recorded(reached):
+    release, _facts = reached
+    listing = json.loads((release.records / "packages.json").read_text())
+    record = next(record for record in listing["packages"] if record["name"] == "reached")
+    kept = release.prefix / "wheels" / record["wheel"]
+    assert record["sha256"] == hashlib.sha256(kept.read_bytes()).hexdigest()
+    assert (record["licence"], record["distributions"]) == ("MIT", {"reached": "1.0"})
+    assert record["origin"]["commit"] == release.asked[0]["commit"]
+
+
+def test_a_second_run_does_nothing_and_a_check_says_so(reached):
+    release, _facts = reached
+    for arguments in ([], ["--check"]):
+        code, said = release.roll_out(release.asked, *arguments)
+        assert code == 0, said
+        assert RECAP.findall(said)[-1][1] == "0", said
+
+
+def test_what_the_file_no_longer_lists_is_uninstalled_and_said(release):
+    first, second, helper = (make_wheel(release.wheels, name, "1.0") for name in ("first", "second", "helper"))
+    newer = make_wheel(release.wheels, "second", "2.0")
+    code, said = release.roll_out([entry(first), entry(second, requires=locked(helper), needs=[])])
+    assert code == 0, said
+    assert release.installed() == ["first-1.0", "helper-1.0", "numpy-2.4.6", "second-1.0", "torch-2.13.0+cpu"]
+
+    changed = [entry(newer)]
+    before = release.snapshot()
+    code, said = release.roll_out(changed, "--check")
+    assert code == 0, said
+    assert "to be uninstalled: first 1.0 (of package first), helper 1.0 (of package second)." in said
+    assert release.snapshot() == before
+
+    code, said = release.roll_out(changed)
+    assert code == 0, said
+    assert "uninstalled now: first 1.0 (of package first), helper 1.0 (of package second)." in said
+    assert release.installed() == ["numpy-2.4.6", "second-2.0", "torch-2.13.0+cpu"]
+    assert not (release.records / "steps" / "package-first" / "stamp.json").exists()
+    assert [record["name"] for record in json.loads((release.records / "packages.json").read_text())["packages"]] == [
+        "second"]
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"comit": "0"}, "Unknown key 'packages[0].comit' in releases/x.yml; did you mean 'commit'?"),
+        ({"licence": None}, "'packages[0].licence' in releases/x.yml must be text, but it is empty"),
+        ({"repository": "https://example.org/a", "commit": "v1"}, "it must be 40 hexadecimal digits"),
+        ({"index": "wheels"}, "it must be the address of an index or the absolute path of a directory"),
+        ({"imports": ["a b"]}, "it must be the name of a module"),
+        ({"archive": "https://example.org/a.tar.gz", "sha256": "0" * 64},
+         "Package 'einops' in releases/x.yml has more than one origin, lock and archive; keep one."),
+        ({"name": "numpy"}, "would replace numpy, which locks.base installs; remove it from one of the two."),
+    ],
+)
+def test_an_entry_that_means_nothing_is_refused_with_the_release_file(change, words):
+    specs = yaml.safe_load((CHECKOUT / "roles" / "release" / "meta" / "argument_specs.yml").read_text())
+    settings = yaml.safe_load((CHECKOUT / "roles" / "release" / "vars" / "main.yml").read_text())
+    schema = specs["argument_specs"]["release_file"]["options"]
+    definition = yaml.safe_load((CHECKOUT / "inventories" / "local" / "releases" / "2026-11-20.yml").read_text())
+
+    def problems():
+        return schemas.problems(definition, schema, "releases/x.yml", settings["__release_patterns"]) + (
+            packages.package_problems(definition, "releases/x.yml"))
+
+    assert problems() == []
+    definition["packages"][0].update(change)
+    assert words in " ".join(problems())
+
+
+def test_the_defaults_of_an_entry_are_those_of_the_release_file():
+    specs = yaml.safe_load((CHECKOUT / "roles" / "release" / "meta" / "argument_specs.yml").read_text())
+    options = specs["argument_specs"]["release_file"]["options"]["packages"]["options"]
+    assert {name: option["default"] for name, option in options.items() if "default" in option} == packages.DEFAULTS
