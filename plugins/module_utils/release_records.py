@@ -4,15 +4,26 @@
 
 from __future__ import annotations
 
+import contextlib
 import glob
 import os
-from typing import NamedTuple
+from typing import Any, Callable, Iterator, NamedTuple
 
 from ansible_collections.hpcml.torchstack.plugins.module_utils.errors import StackError
 from ansible_collections.hpcml.torchstack.plugins.module_utils.files import read_json, write_atomic, write_json
+from ansible_collections.hpcml.torchstack.plugins.module_utils.verification_summary import (
+    summarise_imports,
+    summarise_libraries,
+)
 
 DIRECTORIES = ("", "wheels", ".torchstack", ".torchstack/steps")
 """What an opened release has from the start, relative to its prefix."""
+
+IN_SHORT: dict[str, Callable[[Any], dict]] = {"verification": summarise_libraries, "imports": summarise_imports}
+"""Records of the build that have an entry for each object, and what makes them short."""
+
+LEFT_OUT = ("manifest",)
+"""Records of the build that have an entry for each file; the record of the freeze has the manifest's digest."""
 
 
 class ReleaseFiles(NamedTuple):
@@ -41,12 +52,18 @@ class ReleaseFiles(NamedTuple):
         """Written last when the release was frozen; outside of the tree that it speaks of."""
         return os.path.join(self.afterwards, "frozen.json")
 
+    @property
+    def freezing(self) -> str:
+        """Written first when the release is frozen, and removed when that is recorded."""
+        return os.path.join(self.afterwards, "freezing.json")
+
 
 def read(files: ReleaseFiles) -> dict:
     """What is recorded of the release.
 
     Returns:
-        ``content`` (text of the resolved release file, or None) and ``frozen`` (the record of the freeze, or None).
+        ``content`` (text of the resolved release file, or None), ``frozen`` (the record of the freeze, or None) and
+        ``freezing`` (the record of a freeze that began and was interrupted, or None).
 
     Raises:
         StackError: a record is there and cannot be read.
@@ -58,11 +75,15 @@ def read(files: ReleaseFiles) -> dict:
         content = None
     except (OSError, ValueError) as error:
         raise _unreadable(files.resolved, error) from error
+    frozen = _read(files.frozen)
+    return {"content": content, "frozen": frozen, "freezing": None if frozen else _read(files.freezing)}
+
+
+def _read(path: str) -> Any:
     try:
-        frozen = read_json(files.frozen)
+        return read_json(path)
     except (OSError, ValueError) as error:
-        raise _unreadable(files.frozen, error) from error
-    return {"content": content, "frozen": frozen}
+        raise _unreadable(path, error) from error
 
 
 def _unreadable(path: str, error: Exception) -> StackError:
@@ -79,25 +100,36 @@ def collect(files: ReleaseFiles) -> dict:
 
     Returns:
         ``steps`` (name to the step's stamp), ``build`` and ``afterwards`` (record name without its ending to the
-        record, from inside and outside of the release). A record that cannot be read is left out: a summary is no
-        judge.
+        record, from inside and outside of the release; long ones in short). A record that cannot be read is left
+        out: a summary is no judge.
     """
+    records = os.path.join(files.prefix, ".torchstack")
     return {
-        "steps": _json_files(os.path.join(files.prefix, ".torchstack", "steps", "*", "stamp.json"), by_directory=True),
-        "build": _json_files(os.path.join(files.prefix, ".torchstack", "*.json")),
-        "afterwards": _json_files(os.path.join(files.afterwards, "*.json")),
+        "steps": {
+            os.path.basename(os.path.dirname(path)): record
+            for path, record in _readable(os.path.join(records, "steps", "*", "stamp.json"))
+        },
+        "build": dict(_build_records(records)),
+        "afterwards": {_name(path): record for path, record in _readable(os.path.join(files.afterwards, "*.json"))},
     }
 
 
-def _json_files(pattern: str, by_directory: bool = False) -> dict:
-    found = {}
+def _build_records(directory: str) -> Iterator[tuple[str, object]]:
+    for path, record in _readable(os.path.join(directory, "*.json"), LEFT_OUT):
+        shorten = IN_SHORT.get(_name(path))
+        with contextlib.suppress(ValueError):
+            yield _name(path), shorten(record) if shorten else record
+
+
+def _readable(pattern: str, without: tuple[str, ...] = ()) -> Iterator[tuple[str, object]]:
     for path in sorted(glob.glob(pattern)):
-        name = os.path.basename(os.path.dirname(path)) if by_directory else os.path.basename(path)[: -len(".json")]
-        try:
-            found[name] = read_json(path)
-        except (OSError, ValueError):
-            continue
-    return found
+        if _name(path) not in without:
+            with contextlib.suppress(OSError, ValueError):
+                yield path, read_json(path)
+
+
+def _name(path: str) -> str:
+    return os.path.splitext(os.path.basename(path))[0]
 
 
 def planned_directories(files: ReleaseFiles) -> list[str]:
@@ -107,7 +139,7 @@ def planned_directories(files: ReleaseFiles) -> list[str]:
 
 
 def open_release(files: ReleaseFiles, content: str, missing: list[str]) -> None:
-    """Make the directories and write the resolved release file.
+    """Make the directories, write the resolved release file, and forget a freeze that was interrupted.
 
     Args:
         files: where.
@@ -121,6 +153,7 @@ def open_release(files: ReleaseFiles, content: str, missing: list[str]) -> None:
         for path in missing:
             os.makedirs(path, mode=0o755, exist_ok=True)
         write_atomic(files.resolved, content.encode("utf-8"))
+        _forget(files.freezing)
     except OSError as error:
         raise StackError(
             "The release cannot be opened: %s." % error,
@@ -128,6 +161,18 @@ def open_release(files: ReleaseFiles, content: str, missing: list[str]) -> None:
             remedy="Make room or correct the permissions there, and run again.",
             path=str(error.filename or files.prefix),
         ) from error
+
+
+def begin_freeze(files: ReleaseFiles, record: dict) -> None:
+    """Record that the release is about to be frozen: from here on it is not built any more.
+
+    Raises:
+        StackError: the file system refuses.
+    """
+    try:
+        write_json(files.freezing, record)
+    except OSError as error:
+        raise _not_recorded(files.freezing, error, "nothing of the release was changed.") from error
 
 
 def record_freeze(files: ReleaseFiles, record: dict) -> None:
@@ -138,10 +183,20 @@ def record_freeze(files: ReleaseFiles, record: dict) -> None:
     """
     try:
         write_json(files.frozen, record)
+        _forget(files.freezing)
     except OSError as error:
-        raise StackError(
-            "The freeze cannot be recorded: %s." % error,
-            failed_step="freeze",
-            remedy="Correct the cause and run again; the release's files are read-only already.",
-            path=files.frozen,
-        ) from error
+        raise _not_recorded(files.frozen, error, "the release's files are read-only already.") from error
+
+
+def _forget(path: str) -> None:
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(path)
+
+
+def _not_recorded(path: str, error: OSError, state: str) -> StackError:
+    return StackError(
+        "The freeze cannot be recorded: %s." % error,
+        failed_step="freeze",
+        remedy="Correct the cause and run again; %s" % state,
+        path=path,
+    )

@@ -38,16 +38,45 @@ options:
     description:
       - V(present) only reads. V(collected) also reads every record of the steps and roles.
       - V(open) makes the release's directories and writes O(content) as its resolved release file.
+      - V(freezing) records that the freeze begins; the release is not built any more from then on.
       - V(frozen) records that the release is frozen. The permissions are M(hpcml.torchstack.tree_permissions)'s matter.
     type: str
-    choices: [present, collected, open, frozen]
+    choices: [present, collected, open, freezing, frozen]
     default: present
   content:
     description: The text of the resolved release file. Needed with O(state=open).
     type: str
   digest:
-    description: The digest of everything that was asked for. Needed with O(state=frozen).
+    description: The digest of everything that was asked for. Needed with O(state=freezing) and O(state=frozen).
     type: str
+  manifest:
+    description: The manifest of the frozen release, for the record with O(state=frozen).
+    type: dict
+    suboptions:
+      digest:
+        description: Digest of the manifest.
+        type: str
+        required: true
+      files:
+        description: How many files it lists.
+        type: int
+      bytes:
+        description: How much they hold.
+        type: int
+  logs:
+    description: The archive of the build logs, for the record with O(state=frozen).
+    type: dict
+    suboptions:
+      archive:
+        description: Path of the archive.
+        type: path
+        required: true
+      digest:
+        description: Digest of the archive.
+        type: str
+      commit:
+        description: The commit that holds the logs, where a repository is named.
+        type: str
 """
 
 EXAMPLES = r"""
@@ -74,7 +103,15 @@ frozen:
   description: The record of the freeze; null where the release is not frozen.
   returned: always
   type: dict
-  sample: {"digest": "9f86d081884c7d65", "frozen_at": "2026-11-20T12:00:00Z"}
+  sample:
+    digest: 9f86d081884c7d65
+    frozen_at: "2026-11-20T12:00:00Z"
+    manifest: {"digest": "2c26b46b68ffc68f", "files": 12730, "bytes": 1100000000}
+freezing:
+  description: The record of a freeze that began and was interrupted; null where there is none.
+  returned: always
+  type: dict
+  sample: null
 prefix:
   description: The release's directory.
   returned: always
@@ -107,11 +144,35 @@ def main() -> None:
         argument_spec={
             "root": {"type": "path", "required": True},
             "release": {"type": "str", "required": True},
-            "state": {"type": "str", "choices": ["present", "collected", "open", "frozen"], "default": "present"},
+            "state": {
+                "type": "str",
+                "choices": ["present", "collected", "open", "freezing", "frozen"],
+                "default": "present",
+            },
             "content": {"type": "str"},
             "digest": {"type": "str"},
+            "manifest": {
+                "type": "dict",
+                "options": {
+                    "digest": {"type": "str", "required": True},
+                    "files": {"type": "int"},
+                    "bytes": {"type": "int"},
+                },
+            },
+            "logs": {
+                "type": "dict",
+                "options": {
+                    "archive": {"type": "path", "required": True},
+                    "digest": {"type": "str"},
+                    "commit": {"type": "str"},
+                },
+            },
         },
-        required_if=[("state", "open", ["content"]), ("state", "frozen", ["digest"])],
+        required_if=[
+            ("state", "open", ["content"]),
+            ("state", "freezing", ["digest"]),
+            ("state", "frozen", ["digest"]),
+        ],
         supports_check_mode=True,
     )
     try:
@@ -125,34 +186,55 @@ def _carry_out(params: dict, check_mode: bool) -> dict:
     files = release_records.ReleaseFiles(params["root"], params["release"])
     recorded = release_records.read(files)
     result = {"changed": False, "prefix": files.prefix, **recorded}
-    frozen = recorded["frozen"]
     if params["state"] == "collected":
         result["records"] = release_records.collect(files)
     elif params["state"] == "open":
-        if frozen:
-            raise StackError(
-                "Release %s is frozen since %s and is not opened again." % (files.release, frozen.get("frozen_at")),
-                failed_step="open",
-                remedy="Make a new release: a release file of another name.",
-                path=files.prefix,
-            )
-        missing = release_records.planned_directories(files)
-        result["directories"] = missing
-        result["changed"] = bool(missing) or recorded["content"] != params["content"]
-        result["diff"] = {
+        result.update(_open(files, recorded, params["content"], check_mode))
+    elif params["state"] == "freezing":
+        record = {"digest": params["digest"], "begun_at": _now()}
+        begun = recorded["freezing"] or recorded["frozen"]
+        result["changed"] = not begun or begun.get("digest") != params["digest"]
+        if result["changed"] and not check_mode:
+            release_records.begin_freeze(files, record)
+    elif params["state"] == "frozen":
+        record = {"digest": params["digest"]}
+        for key in ("manifest", "logs"):
+            if params[key]:
+                record[key] = {name: value for name, value in params[key].items() if value is not None}
+        before = recorded["frozen"] or {}
+        result["changed"] = any(before.get(key) != value for key, value in record.items())
+        if result["changed"] and not check_mode:
+            release_records.record_freeze(files, {**record, "frozen_at": _now()})
+    return result
+
+
+def _now() -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+
+
+def _open(files: release_records.ReleaseFiles, recorded: dict, content: str, check_mode: bool) -> dict:
+    frozen = recorded["frozen"]
+    if frozen:
+        raise StackError(
+            "Release %s is frozen since %s and is not opened again." % (files.release, frozen.get("frozen_at")),
+            failed_step="open",
+            remedy="Make a new release: a release file of another name.",
+            path=files.prefix,
+        )
+    missing = release_records.planned_directories(files)
+    changed = bool(missing) or recorded["content"] != content or recorded["freezing"] is not None
+    if changed and not check_mode:
+        release_records.open_release(files, content, missing)
+    return {
+        "directories": missing,
+        "changed": changed,
+        "diff": {
             "before": recorded["content"] or "",
-            "after": params["content"],
+            "after": content,
             "before_header": files.resolved,
             "after_header": files.resolved,
-        }
-        if result["changed"] and not check_mode:
-            release_records.open_release(files, params["content"], missing)
-    elif params["state"] == "frozen":
-        result["changed"] = not frozen or frozen.get("digest") != params["digest"]
-        record = {"digest": params["digest"], "frozen_at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())}
-        if result["changed"] and not check_mode:
-            release_records.record_freeze(files, record)
-    return result
+        },
+    }
 
 
 if __name__ == "__main__":

@@ -5,15 +5,17 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import re
 import shutil
 import signal
 import stat
+import struct
 import subprocess
 
 import pytest
-from rollouts import OPEN, RELEASE, wait_for
+from rollouts import CHECKOUT, OPEN, RELEASE, wait_for
 
 STEPS = (
     "tools",
@@ -25,6 +27,8 @@ STEPS = (
     "horovod-source",
     "horovod",
     "horovod-install",
+    "package-einops",
+    "package-xxhash",
 )
 COMPILED = re.compile(r"^\[(\d+)/(\d+)\] Building CXX object (\S+)", re.M)
 
@@ -54,7 +58,7 @@ def test_a_plan_on_an_empty_machine_is_complete_and_writes_nothing(site):
     site.remove()
     rollout = site.roll_out("--check", "--diff")
     assert not site.root.exists()
-    for step in STEPS:
+    for step in (*STEPS, "bytecode"):
         assert re.search(r"(?m)^ *%s +would run, inputs ([0-9a-f]{12}|known after )" % step, rollout.text), step
 
 
@@ -136,7 +140,7 @@ def changed_collection(tmp_path, collections_path, name, change):
     return str(tmp_path)
 
 
-UNTOUCHED = ("tools", "base", "pytorch", "mpi4py-source", "mpi4py", "mpi4py-install")
+UNTOUCHED = tuple(step for step in STEPS if not step.startswith("horovod"))
 
 
 def test_a_built_release_that_is_still_open_has_nothing_left_to_build(opened):
@@ -188,6 +192,16 @@ def test_s23_a_capability_that_was_not_built_fails_the_release(opened, tmp_path)
     assert "operations: NCCL" in rollout.message
 
 
+def test_a_freeze_that_was_interrupted_is_undone_where_something_else_is_asked_for(opened):
+    marker = opened.root / ".torchstack" / RELEASE / "freezing.json"
+    marker.write_text('{"digest": "of another release file", "begun_at": "2026-11-20T12:00:00Z"}')
+    frozen = opened.prefix / "base" / "site"
+    frozen.chmod(0o555)
+    opened.roll_out(playbook=OPEN)
+    assert not marker.exists()
+    assert stat.S_IMODE(frozen.stat().st_mode) == 0o755
+
+
 def test_s06_the_installed_versions_are_the_ones_asked_for(opened):
     program = "import importlib.metadata as m; print(*(m.version(n) for n in ('torch', 'horovod', 'mpi4py')))"
     command = "PYTHONPATH=%s/base/site PYTHONNOUSERSITE=1 %s/base/bin/python3 -c \"%s\"" % (
@@ -204,6 +218,92 @@ def test_the_summary_says_what_was_built_checked_and_not_checked(released):
     text = released.roll_out().text
     for words in ("2.13.0", "Horovod 0.28.1", "module load torchstack/" + RELEASE, "modulefiles/lmod", "Not checked"):
         assert words in text, words
+    assert re.search(r"Verified: \d{2,} objects find every library", text)
+    for library in (r"libmpi\S*", r"libstdc\+\+\.so\.6", r"libgomp\.so\.1", r"libtorch_cpu\.so"):
+        assert re.search(library + r" from \S+, by (RUNPATH|RPATH|ld\.so\.cache|default directory)", text), library
+    assert re.search(r"Verified: torch, numpy, mpi4py\.MPI, horovod\.torch imported, \d{2,} files mapped", text)
+    assert re.search(r"Bytecode: \d{3,} Python files have it for Python 3\.", text)
+    manifest = json.loads((released.root / ".torchstack" / RELEASE / "frozen.json").read_text())["manifest"]
+    assert "Manifest: %d files" % manifest["files"] in text
+    assert manifest["digest"][:12] in text
+    assert str(released.root / ".torchstack" / RELEASE / "logs.tar.gz") in text
+
+
+def has_dynamic_section(path):
+    """Whether a file is an ELF object that the loader loads, as readelf sees it."""
+    with open(path, "rb") as stream:
+        if stream.read(4) != b"\x7fELF":
+            return False
+    told = subprocess.run(["readelf", "-lW", str(path)], stdout=subprocess.PIPE, text=True, check=True).stdout
+    return re.search(r"(?m)^ +DYNAMIC ", told) is not None
+
+
+def test_the_verification_names_every_object_of_the_release(released):
+    files = [path for path in released.prefix.rglob("*") if path.is_file() and not path.is_symlink()]
+    objects = {str(path.relative_to(released.prefix)) for path in files if has_dynamic_section(path)}
+    record = json.loads((released.prefix / ".torchstack" / "verification.json").read_text())
+    assert len(record["objects"]) > 100
+    assert {name for name in objects ^ set(record["objects"]) if "/torch/bin/test_" not in name} == set()
+
+
+def test_the_verification_is_repeated_by_hand_without_ansible(released):
+    command = [str(CHECKOUT / "bin" / "verify"), str(released.prefix)]
+    process = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+    assert process.returncode == 0, process.stdout[-3000:]
+
+
+def test_the_manifest_matches_and_a_changed_file_is_drift(released, run_module):
+    def compare():
+        return run_module("tree_manifest", {
+            "path": str(released.prefix), "root": str(released.root), "state": "compared",
+            "record": str(released.prefix / ".torchstack" / "manifest.json"), "fail_on_drift": False,
+        })
+
+    assert compare()["matches"] is True
+    changed = released.prefix / "base" / "base.lock"
+    before, status = changed.read_bytes(), changed.stat()
+    changed.chmod(0o644)
+    try:
+        changed.write_bytes(before.replace(b"sha256", b"SHA256", 1))
+        changed.chmod(stat.S_IMODE(status.st_mode))
+        result = compare()
+    finally:
+        changed.chmod(0o644)
+        changed.write_bytes(before)
+        os.utime(changed, ns=(status.st_atime_ns, status.st_mtime_ns))
+        changed.chmod(stat.S_IMODE(status.st_mode))
+    assert result["matches"] is False
+    assert [(entry["path"], entry["kind"]) for entry in result["differing"]] == [("base/base.lock", "content")]
+
+
+def python_files(prefix):
+    """What an interpreter may import from the release, but for what cannot be compiled."""
+    failed = json.loads((prefix / ".torchstack" / "bytecode.json").read_text())["failed"]
+    for place in [prefix / "base" / "site", *prefix.glob("base/lib/python*/site-packages")]:
+        for path in place.rglob("*.py"):
+            if str(path.relative_to(prefix)) not in failed:
+                yield path
+
+
+def test_s04_every_python_file_has_valid_bytecode(released):
+    invalid = []
+    for path in python_files(released.prefix):
+        status = path.stat()
+        facts = struct.pack("<LLL", 0, int(status.st_mtime) & 0xFFFFFFFF, status.st_size & 0xFFFFFFFF)
+        found = list((path.parent / "__pycache__").glob(path.stem + ".cpython-*.pyc"))
+        if not any(entry.read_bytes()[4:16] == facts for entry in found):
+            invalid.append(str(path))
+    assert invalid == []
+
+
+def test_s04_another_user_imports_everything_and_nothing_is_written(module_system, released, ordinary_user):
+    before = released.snapshot()
+    script = "python3 -v -c 'import torch, horovod.torch, mpi4py, numpy, yaml, einops; print(torch.__file__)' 2>&1"
+    said = module_system.run(script, user=ordinary_user).stdout
+    assert str(released.prefix) in said
+    assert re.findall(r"code object from '(%s/[^']*\.py)'" % re.escape(str(released.prefix)), said) == []
+    assert "# wrote" not in said
+    assert released.snapshot() == before
 
 
 def test_a_second_rollout_changes_nothing(released):

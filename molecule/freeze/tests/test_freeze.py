@@ -32,4 +32,29 @@ def test_the_sources_are_gone(host):
 
 def test_the_freeze_is_recorded_outside_of_the_release(host):
     record = json.loads(host.file(str(ROOT / ".torchstack" / "2026-11-20" / "frozen.json")).content_string)
+    manifest = json.loads(host.file(str(PREFIX / ".torchstack" / "manifest.json")).content_string)
     assert record["digest"] == "0123456789abcdef"
+    assert record["manifest"]["files"] == sum(entry["type"] == "file" for entry in manifest["entries"])
+    assert not host.file(str(ROOT / ".torchstack" / "2026-11-20" / "freezing.json")).exists
+
+
+def test_the_manifest_has_the_modes_of_the_frozen_tree(host):
+    manifest = json.loads(host.file(str(PREFIX / ".torchstack" / "manifest.json")).content_string)
+    modes = {entry["path"]: entry["mode"] for entry in manifest["entries"] if "mode" in entry}
+    assert modes[".torchstack"] == "0555"
+    assert modes["base/bin"] == "2555"
+    assert host.file(str(PREFIX / ".torchstack")).mode == 0o555
+
+
+def test_s04_what_can_be_compiled_has_bytecode_and_the_rest_is_listed(host):
+    record = json.loads(host.file(str(PREFIX / ".torchstack" / "bytecode.json")).content_string)
+    assert (record["files"], record["failed"]) == (2, ["base/site/template.py"])
+    names = host.file(str(PREFIX / "base" / "site" / "__pycache__")).listdir()
+    assert [name.split(".")[0] for name in names] == ["answer"]
+
+
+def test_s09_the_logs_are_archived_and_committed(host):
+    record = json.loads(host.file(str(ROOT / ".torchstack" / "2026-11-20" / "frozen.json")).content_string)
+    assert host.file(record["logs"]["archive"]).is_file
+    place = record["logs"]["commit"] + ":mysite/2026-11-20/bytecode/log"
+    assert "template.py" in host.run("git -C %s show %s", str(ROOT / "logs.git"), place).stdout

@@ -18,7 +18,7 @@ def files(tmp_path):
 
 
 def test_a_root_without_the_release_has_no_records(files):
-    assert release_records.read(files) == {"content": None, "frozen": None}
+    assert release_records.read(files) == {"content": None, "frozen": None, "freezing": None}
 
 
 def test_an_opened_release_has_its_directories_and_its_text(files):
@@ -32,6 +32,28 @@ def test_a_freeze_is_read_back(files):
     os.makedirs(files.afterwards)
     release_records.record_freeze(files, {"digest": "d"})
     assert release_records.read(files)["frozen"] == {"digest": "d"}
+
+
+def test_a_freeze_that_began_is_known_until_it_is_recorded(files):
+    os.makedirs(files.afterwards)
+    release_records.begin_freeze(files, {"digest": "d"})
+    assert release_records.read(files)["freezing"] == {"digest": "d"}
+    release_records.record_freeze(files, {"digest": "d"})
+    assert release_records.read(files)["freezing"] is None
+    assert os.listdir(files.afterwards) == ["frozen.json"]
+
+
+def test_a_release_that_is_opened_again_forgets_a_freeze_that_began(files):
+    release_records.open_release(files, "x", release_records.planned_directories(files))
+    release_records.begin_freeze(files, {"digest": "d"})
+    release_records.open_release(files, "y", [])
+    assert release_records.read(files) == {"content": "y", "frozen": None, "freezing": None}
+
+
+def test_a_freeze_that_cannot_be_recorded_says_what_was_changed(files):
+    with pytest.raises(StackError) as caught:
+        release_records.begin_freeze(files, {"digest": "d"})
+    assert "nothing of the release was changed" in caught.value.remedy
 
 
 def test_a_broken_record_is_refused_and_named(files):
@@ -52,19 +74,22 @@ def test_a_file_where_the_release_should_be_stops_the_opening(files):
     assert caught.value.failed_step == "open"
 
 
-def test_records_of_steps_and_roles_are_collected_and_broken_ones_left_out(files):
+def test_records_of_steps_and_roles_are_collected_long_ones_in_short_and_broken_ones_left_out(files):
     release_records.open_release(files, "x", release_records.planned_directories(files))
     for path, text in {
         "%s/.torchstack/steps/horovod/stamp.json" % files.prefix: '{"seconds": 3}',
         "%s/.torchstack/pytorch.json" % files.prefix: '{"version": "2"}',
         "%s/acceptance.json" % files.afterwards: '{"passed": true}',
         "%s/broken.json" % files.afterwards: "{",
+        "%s/.torchstack/manifest.json" % files.prefix: '{"entries": []}',
+        "%s/.torchstack/verification.json" % files.prefix: '{"objects": {"a": {"needed": {}}}, "rules": {}}',
+        "%s/.torchstack/imports.json" % files.prefix: '{"modules": []}',
     }.items():
         os.makedirs(os.path.dirname(path), exist_ok=True)
         with open(path, "w") as stream:
             stream.write(text)
     assert release_records.collect(files) == {
         "steps": {"horovod": {"seconds": 3}},
-        "build": {"pytorch": {"version": "2"}},
+        "build": {"pytorch": {"version": "2"}, "verification": {"objects": 1, "providers": [], "allowed": []}},
         "afterwards": {"acceptance": {"passed": True}},
     }
