@@ -84,3 +84,13 @@ def run_module(ansible_environment, tmp_path_factory):
         return result
 
     return run
+
+
+@pytest.fixture(scope="session")
+def ordinary_user():
+    """Another account that this one can become."""
+    name = os.environ.get("TORCHSTACK_ORDINARY_USER", "")
+    asked = subprocess.run(["sudo", "-n", "-u", name or "nobody", "true"], stderr=subprocess.DEVNULL, check=False)
+    if not name or asked.returncode:
+        pytest.skip("no second account: TORCHSTACK_ORDINARY_USER is not set, or sudo refuses it")
+    return name

@@ -116,7 +116,7 @@ def run(plan: Plan, scratch: str) -> Outcome:
             "The interpreter %s cannot be started: %s." % (plan.python, error.strerror), "import",
             "Correct python, or build what provides it.", plan.python,
         ) from error
-    tails = [_Tail(stream) for stream in (process.stderr, process.stdout) if stream is not None]
+    tails = [_Tail(cast(BinaryIO, stream)) for stream in (process.stderr, process.stdout) if stream is not None]
     known = processes.read_process(process.pid)
     try:
         in_time = _wait(process, plan.timeout)

@@ -123,12 +123,11 @@ class Judgement:
             }
             for (soname, name, reason), objects in sorted(excused.items())
         ]
+        unused_allowances = [rule for number, rule in enumerate(self.rules.allow_missing) if number not in used]
+        unused_providers = [rule for number, rule in enumerate(self.rules.providers) if number not in declared]
         self.unused = [
-            {"rule": kind, "name": rule.name, "reason": rule.reason}
-            for kind, rules, numbers in (
-                ("allow_missing", self.rules.allow_missing, used), ("providers", self.rules.providers, declared)
-            )
-            for number, rule in enumerate(rules) if number not in numbers
+            *({"rule": "allow_missing", "name": rule.name, "reason": rule.reason} for rule in unused_allowances),
+            *({"rule": "providers", "name": rule.name, "reason": rule.reason} for rule in unused_providers),
         ]
         self._required()
         self._versions()

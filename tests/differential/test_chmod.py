@@ -9,9 +9,9 @@ import random
 import shutil
 import stat
 import subprocess
-import sys
 
 import pytest
+from ansible_collections.hpcml.torchstack.plugins.module_utils import tally
 from ansible_collections.hpcml.torchstack.plugins.module_utils.modes import Policy, apply_rule
 from ansible_collections.hpcml.torchstack.plugins.module_utils.tree import Pass
 
@@ -212,11 +212,10 @@ def test_counts_equal_those_of_find(pair):
     assert tally.hardlinked_outside == 0
 
 
-def run_as(account, script, *arguments):
-    """Whether a shell script succeeds, as this account or, for root, as another one."""
-    command = ["/bin/sh", "-c", script, "sh", *arguments]
-    if account is not None:
-        command = ["runuser", "-u", account, "--", *command]
+def succeeds(script, *arguments, user=None):
+    """Whether a shell script succeeds, as this account or as another one."""
+    command = ["sudo", "-n", "-u", user] if user else []
+    command += ["/bin/sh", "-c", script, "sh", *arguments]
     return subprocess.call(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd="/") == 0
 
 
@@ -235,7 +234,7 @@ ATTEMPTS = {
 
 @pytest.fixture()
 def release(tmp_path):
-    """A small tree below a directory that everyone may enter; for root it belongs to an ordinary account."""
+    """A small tree below a directory that everyone may enter."""
     for directory in (tmp_path, *tmp_path.parents):
         if os.stat(str(directory)).st_mode & 0o005 != 0o005 and os.stat(str(directory)).st_uid == os.geteuid():
             os.chmod(str(directory), 0o755)
@@ -248,54 +247,46 @@ def release(tmp_path):
     (top / "lib" / "data").chmod(0o666)
     for directory in (top, top / "lib", top / "bin"):
         directory.chmod(0o777)
-    if os.geteuid() == 0:
-        if shutil.which("runuser") is None:
-            pytest.skip("there is no runuser to become an ordinary account with")
-        subprocess.run(["chown", "-R", "tsdev", str(top)], check=True)
     yield top
     freeze(top, "writable")
 
 
 @pytest.mark.parametrize("attempt", sorted(ATTEMPTS))
 def test_the_owner_cannot_change_a_frozen_tree(release, attempt):
-    owner = None if os.geteuid() else "tsdev"
     freeze(release)
-    assert not run_as(owner, ATTEMPTS[attempt], str(release))
+    assert not succeeds(ATTEMPTS[attempt], str(release))
     assert (release / "lib" / "data").read_text() == "content"
-    assert run_as(owner, 'test "$("$1/bin/tool")" = ran && cat "$1/lib/data"', str(release))
+    assert succeeds('test "$("$1/bin/tool")" = ran && cat "$1/lib/data"', str(release))
 
 
 @pytest.mark.parametrize("attempt", sorted(ATTEMPTS))
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another account")
-def test_another_account_cannot_change_a_frozen_tree_and_can_use_it(release, attempt):
+def test_another_account_cannot_change_a_frozen_tree_and_can_use_it(release, ordinary_user, attempt):
     freeze(release)
-    assert not run_as("tsuser", ATTEMPTS[attempt], str(release))
+    assert not succeeds(ATTEMPTS[attempt], str(release), user=ordinary_user)
     assert (release / "lib" / "data").read_text() == "content"
-    assert run_as("tsuser", 'test "$("$1/bin/tool")" = ran && cat "$1/lib/data"', str(release))
+    assert succeeds('test "$("$1/bin/tool")" = ran && cat "$1/lib/data"', str(release), user=ordinary_user)
 
 
-@pytest.mark.parametrize("attempt", sorted(set(ATTEMPTS)))
+@pytest.mark.parametrize("attempt", sorted(ATTEMPTS))
 def test_the_attempts_succeed_on_a_tree_that_is_not_frozen(release, attempt):
-    assert run_as(None if os.geteuid() else "tsdev", ATTEMPTS[attempt], str(release))
+    assert succeeds(ATTEMPTS[attempt], str(release))
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make a tree of another group")
-def test_setgid_of_a_group_that_the_owner_is_not_in_is_kept_where_chmod_loses_it(release, tmp_path):
-    subprocess.run(["chgrp", "-R", "tsuser", str(release)], check=True)
-    subprocess.run(["chmod", "2775", str(release / "lib")], check=True)
-    script = (
-        "import os, sys;"
-        "from ansible_collections.hpcml.torchstack.plugins.module_utils import modes, tally, tree;"
-        "top = sys.argv[1];"
-        "done = tree.Pass(modes.Policy('frozen'), True).over(*os.path.split(top));"
-        "print(tally.problem(done, top).details['setgid_lost'])"
-    )
-    output = subprocess.check_output(
-        ["runuser", "-u", "tsdev", "--", "env", "PYTHONDONTWRITEBYTECODE=1",
-         "PYTHONPATH=" + os.pathsep.join(filter(None, sys.path)), sys.executable, "-c", script, str(release)],
-        universal_newlines=True,
-    )
-    assert output.strip() == "['lib']"
-    assert stat.S_IMODE(os.stat(str(release / "lib")).st_mode) == 0o2775
-    subprocess.run(["runuser", "-u", "tsdev", "--", "chmod", "a-w", str(release / "lib")], check=True)
-    assert stat.S_IMODE(os.stat(str(release / "lib")).st_mode) == 0o555
+def test_setgid_of_a_group_that_the_owner_is_not_in_is_kept_where_chmod_loses_it(tmp_path, release, ordinary_user):
+    """In a setgid directory of another account, what this one makes belongs to that account's group."""
+    drop = release / "drop"
+    subprocess.run(["sudo", "-n", "-u", ordinary_user, "mkdir", "-m", "2777", str(drop)], check=True)
+    top = drop / "tree"
+    try:
+        (top / "lib").mkdir(parents=True)
+        for directory in (top, top / "lib"):
+            assert directory.stat().st_gid not in {os.getegid(), *os.getgroups()}
+            assert directory.stat().st_mode & stat.S_ISGID
+        done = Pass(Policy("frozen"), True).over(*os.path.split(str(top)))
+        assert sorted(tally.problem(done, str(top)).details["setgid_lost"]) == [".", "lib"]
+        assert stat.S_IMODE((top / "lib").stat().st_mode) & stat.S_ISGID
+        subprocess.run(["chmod", "a-w", str(top / "lib")], check=True)
+        assert not stat.S_IMODE((top / "lib").stat().st_mode) & stat.S_ISGID
+    finally:
+        shutil.rmtree(str(top))
+        subprocess.run(["sudo", "-n", "-u", ordinary_user, "rmdir", str(drop)], check=True)

@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 
 import pytest
 from rollouts import RELEASE, ModuleSystem, Site
@@ -39,13 +38,3 @@ def module_system(request, released):
         pytest.skip("no Environment Modules on this machine")
     start = 'eval "$(tclsh %s bash autoinit)"' % command
     return ModuleSystem("environment-modules", start, released.root / "modulefiles" / "tcl")
-
-
-@pytest.fixture(scope="session")
-def ordinary_user():
-    """Another account that this one can become."""
-    name = os.environ.get("TORCHSTACK_ORDINARY_USER", "")
-    asked = subprocess.run(["sudo", "-n", "-u", name or "nobody", "true"], stderr=subprocess.DEVNULL, check=False)
-    if not name or asked.returncode:
-        pytest.skip("no second account: TORCHSTACK_ORDINARY_USER is not set, or sudo refuses it")
-    return name
