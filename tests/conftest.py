@@ -57,6 +57,12 @@ class ModuleResult(dict):
     def changed(self):
         return bool(self.get("changed", False))
 
+    @property
+    def shown_difference(self):
+        """The lines that Ansible showed as added and removed."""
+        lines = self.console.splitlines()
+        return [line for line in lines if line.startswith(("+", "-")) and line[:3] not in ("+++", "---")]
+
 
 @pytest.fixture()
 def run_module(ansible_environment, tmp_path_factory):

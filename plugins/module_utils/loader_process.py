@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import collections
 import os
 from typing import NamedTuple, Sequence
 
@@ -229,18 +230,21 @@ class Process:
 
     def complete(self, root: Mapped) -> list[Mapped]:
         """Map all that an object needs, breadth first; the order is the loader's order of search for symbols."""
-        order = [root]
+        order: list[Mapped] = []
+        waiting = collections.deque([root])
         seen = {id(root)}
-        for mapped in order:
+        while waiting:
+            mapped = waiting.popleft()
+            order.append(mapped)
             if mapped.edges is None:
                 self._need(mapped)
             for target in mapped.targets:
                 if id(target) not in seen:
                     seen.add(id(target))
-                    order.append(target)
+                    waiting.append(target)
             if self.problem:
                 break
-        return order
+        return [*order, *waiting]
 
     def _need(self, mapped: Mapped) -> None:
         edges = []

@@ -148,7 +148,8 @@ class Draft:
 
     def document(self) -> bytearray:
         """The whole file; a draft that is kept has at least the entry of the tree."""
-        assert self._lines is not None
+        if self._lines is None:
+            raise ValueError("this draft was not kept")
         head = _encode_header(self.header())
         tail = b"\n]\n}\n"
         lines = self._lines.tell() - len(b",\n")

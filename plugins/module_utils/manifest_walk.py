@@ -27,7 +27,7 @@ import signal
 import stat
 import threading
 import time
-from typing import Callable, Iterable, Iterator, List, NamedTuple, Union
+from typing import Callable, Iterable, Iterator, List, NamedTuple, Union, cast
 
 from ansible_collections.hpcml.torchstack.plugins.module_utils.boundary import open_parent
 from ansible_collections.hpcml.torchstack.plugins.module_utils.directories import OPEN_DIRECTORY, Directory, Handles
@@ -314,8 +314,7 @@ class Walk:
         except OSError as error:
             found = _trouble(path, error)
         self.handles.release(directory)
-        assert isinstance(found, Found)
-        return found
+        return cast(Found, found)
 
     def _entry(
         self, above: int, name: str, path: bytes, directory: Directory | None = None

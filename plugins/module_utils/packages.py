@@ -157,7 +157,7 @@ def _texts(value: object) -> list[str]:
 def _is_wheel(entry: dict[str, Any]) -> bool:
     """Whether the package comes as a wheel, so that nothing is built."""
     if "archive" in entry:
-        return str(entry["archive"]).split("#")[0].endswith(".whl")
+        return str(entry["archive"]).split("#", 1)[0].endswith(".whl")
     return "lock" in entry and not entry.get("source", False)
 
 

@@ -13,11 +13,6 @@ from ansible_collections.hpcml.torchstack.plugins.module_utils.environment_modul
 RELEASE = "2026-11-20"
 
 
-def refused(result):
-    """Whether a module failed; each failure names its step."""
-    return "failed_step" in result
-
-
 @pytest.fixture()
 def place(tmp_path):
     """A root with nothing in it, and the arguments that every module takes."""
@@ -41,9 +36,9 @@ def staged(run_module, place):
     def make(release=RELEASE, accepted=True):
         here = {**place, "release": release}
         result = run_module("modulefile", {**here, "description": description(here)})
-        assert not refused(result), result.console
+        assert not result.failed, result.console
         result = run_module("modulefile_verify", {**here, "shells": ["bash"]})
-        assert not refused(result), result.console
+        assert not result.failed, result.console
         if accepted:
             path = os.path.join(here["root"], ".torchstack", release, "acceptance.json")
             with open(path, "w", encoding="utf-8") as stream:
@@ -75,20 +70,20 @@ def test_staging_goes_through_check_and_do_twice(run_module, place):
 def test_a_description_with_faults_changes_nothing_and_names_them_all(run_module, place):
     bad = description(place, setenv={"CFLAGS": "-I/x", "CUDA_HOME": "/opt/cuda"})
     result = run_module("modulefile", {**place, "description": bad})
-    assert refused(result) and result["failed_step"] == "check the description" and len(result["faults"]) == 2
+    assert result.failed and result["failed_step"] == "check the description" and len(result["faults"]) == 2
     assert listing(place["root"]) == []
 
 
 def test_verification_goes_through_check_and_do_twice(run_module, place):
     first = run_module("modulefile_verify", place, check=True)
     assert first.changed and first["planned_after"] == "modulefile"
-    assert refused(run_module("modulefile_verify", place))
+    assert run_module("modulefile_verify", place).failed
     run_module("modulefile", {**place, "description": description(place)})
     planned = run_module("modulefile_verify", place, check=True)
     record = os.path.join(place["root"], ".torchstack", RELEASE, "modulefile.json")
     assert planned.changed and not os.path.exists(record)
     done = run_module("modulefile_verify", place)
-    assert done.changed and not refused(done) and done["record"] == record
+    assert done.changed and not done.failed and done["record"] == record
     assert all(entry["passed"] for entry in done["checked"])
     assert not run_module("modulefile_verify", place, check=True).changed
     again = run_module("modulefile_verify", place)
@@ -104,7 +99,7 @@ def test_other_bytes_are_verified_anew(run_module, staged, place):
 def test_a_machine_without_modules_says_what_could_not_be_checked(run_module, place):
     run_module("modulefile", {**place, "description": description(place)})
     result = run_module("modulefile_verify", {**place, "lmod_command": "none", "modulecmd_command": "none"})
-    assert not refused(result) and result["checked"] == []
+    assert not result.failed and result["checked"] == []
     assert [entry["syntax"] for entry in result["not_checked"]] == ["tcl", "lmod"]
     assert all("left out by request" in entry["why"] for entry in result["not_checked"])
 
@@ -119,7 +114,7 @@ def test_a_modulefile_that_does_not_load_is_recorded_and_not_published(run_modul
     with open(os.path.join(place["root"], ".torchstack", RELEASE, "modulefile.json"), encoding="utf-8") as stream:
         assert json.load(stream)["passed"] is False
     result = run_module("modulefile_publish", {**place, "visible": True, "without_acceptance": "a test"})
-    assert refused(result) and "failed its verification" in result["msg"]
+    assert result.failed and "failed its verification" in result["msg"]
 
 
 def test_publishing_goes_through_check_and_do_twice(run_module, staged):
@@ -140,7 +135,7 @@ def test_a_plan_before_the_acceptance_says_that_it_comes_first(run_module, stage
     planned = run_module("modulefile_publish", {**here, "visible": True}, check=True)
     assert planned.changed and planned["planned_after"] == "acceptance"
     result = run_module("modulefile_publish", {**here, "visible": True})
-    assert refused(result) and "has not been accepted" in result["msg"]
+    assert result.failed and "has not been accepted" in result["msg"]
     assert not os.path.exists(os.path.join(here["root"], "modulefiles"))
 
 
@@ -158,12 +153,12 @@ def test_s10_publish_move_the_default_and_roll_back(run_module, staged):
 
 def test_s45_a_published_release_is_verified_against_today_s_system(run_module, staged):
     here = staged()
-    assert refused(run_module("modulefile_verify", {**here, "where": "published"}))
+    assert run_module("modulefile_verify", {**here, "where": "published"}).failed
     run_module("modulefile_publish", {**here, "visible": True})
     result = run_module("modulefile_verify", {**here, "where": "published", "shells": ["bash"]})
-    assert not refused(result) and not result.changed
+    assert not result.failed and not result.changed
     path = os.path.join(here["root"], "modulefiles", "lmod", "torchstack", RELEASE + ".lua")
     with open(path, "a", encoding="utf-8") as stream:
         stream.write('setenv("PYTHONSTARTUP", "/x")\n')
     broken = run_module("modulefile_verify", {**here, "where": "published", "shells": ["bash"]})
-    assert refused(broken) and "PYTHONSTARTUP" in broken["msg"]
+    assert broken.failed and "PYTHONSTARTUP" in broken["msg"]

@@ -113,17 +113,6 @@ def verify(tmp_path):
     return run
 
 
-def failed(result):
-    """Whether there are findings or a failure; the record of an Ansible run does not always hold its own word."""
-    return result["failed"] or "failed_step" in result
-
-
-def shown_difference(result):
-    """The lines that Ansible showed as added and removed."""
-    lines = result.console.splitlines()
-    return [line for line in lines if line.startswith(("+", "-")) and line[:3] not in ("+++", "---")]
-
-
 def kinds(result):
     """How many findings there are of each kind."""
     names = ("missing", "misplaced", "embedded", "forbidden", "required", "versions", "unreadable")
@@ -138,11 +127,11 @@ def test_check_do_check_again_do_again_and_so_when_it_is_frozen(run_module, rele
     record = release / ".torchstack" / "verification.json"
     arguments = rules(release, record=str(record))
     planned = run_module("ldd_verify", arguments, check=True, diff=True)
-    assert planned.changed and not failed(planned) and not record.exists()
+    assert planned.changed and not planned.failed and not record.exists()
     done = run_module("ldd_verify", arguments, diff=True)
-    assert done.changed and not failed(done)
-    assert shown_difference(done) == shown_difference(planned)
-    assert "+libnccl.so.2  nccl/lib/libnccl.so.2  RUNPATH  needed by 1" in shown_difference(done)
+    assert done.changed and not done.failed
+    assert done.shown_difference == planned.shown_difference
+    assert "+libnccl.so.2  nccl/lib/libnccl.so.2  RUNPATH  needed by 1" in done.shown_difference
     assert (done["objects"], kinds(done)) == (3, {})
     written = record.read_bytes()
     number = os.stat(str(record)).st_ino
@@ -150,10 +139,10 @@ def test_check_do_check_again_do_again_and_so_when_it_is_frozen(run_module, rele
     try:
         for check in (True, False):
             again = run_module("ldd_verify", arguments, check=check, diff=True)
-            assert not again.changed and not failed(again) and shown_difference(again) == []
+            assert not again.changed and not again.failed and again.shown_difference == []
         if os.geteuid():
             refused = run_module("ldd_verify", {"paths": [str(release)], "record": str(record)})
-            assert failed(refused) and refused["failed_step"] == "record" and "Thaw" in refused["msg"]
+            assert refused.failed and refused["failed_step"] == "record" and "Thaw" in refused["msg"]
     finally:
         (release / ".torchstack").chmod(0o755)
     assert (record.read_bytes(), os.stat(str(record)).st_ino) == (written, number)
@@ -170,12 +159,12 @@ def test_the_record_changes_with_what_it_records_and_not_when_there_are_findings
     run_module("ldd_verify", arguments)
     before = record.read_bytes()
     put(built, release, "libtorch_cuda-static.so")
-    assert failed(run_module("ldd_verify", arguments))
+    assert run_module("ldd_verify", arguments).failed
     assert record.read_bytes() == before
     changed = run_module("ldd_verify", {"paths": [str(release)], "record": str(record)}, diff=True)
     assert changed.changed
-    assert "-libnccl.so.2  nccl/lib/libnccl.so.2  RUNPATH  needed by 1" in shown_difference(changed)
-    assert not [line for line in shown_difference(changed) if line.startswith("+libnccl")]
+    assert "-libnccl.so.2  nccl/lib/libnccl.so.2  RUNPATH  needed by 1" in changed.shown_difference
+    assert not [line for line in changed.shown_difference if line.startswith("+libnccl")]
 
 
 def test_a_release_that_is_not_built_yet_is_a_plan_in_check_mode_alone(run_module, tmp_path):
@@ -183,7 +172,7 @@ def test_a_release_that_is_not_built_yet_is_a_plan_in_check_mode_alone(run_modul
     planned = run_module("ldd_verify", arguments, check=True)
     assert planned.changed and planned["planned_after"] == "horovod"
     done = run_module("ldd_verify", arguments)
-    assert failed(done) and done["failed_step"] == "scan" and "Correct the path" in done["msg"]
+    assert done.failed and done["failed_step"] == "scan" and "Correct the path" in done["msg"]
 
 
 PYG = 'extern "C" void *PyModule_Create2(void *, int); extern "C" void *PyInit_pyg() { return PyModule_Create2(0, 0); }'
@@ -211,7 +200,7 @@ def test_s01_an_extension_built_under_ldflags_needs_a_libpython_that_is_not_ther
     gone = tmp_path / "moved" / "lib"
     extension = build_pyg(tmp_path, release, "-L%s -Wl,-rpath,%s -lpython3.10" % (python, gone))
     result = run_module("ldd_verify", {"paths": [str(release)]})
-    assert failed(result) and kinds(result) == {"missing": 1}
+    assert result.failed and kinds(result) == {"missing": 1}
     finding = result["missing"][0]
     assert (finding["object"], finding["soname"]) == (str(extension), "libpython3.10.so.1.0")
     assert any(str(gone) in place and place.split(":")[0] in ("RPATH", "RUNPATH") for place in finding["searched"])
@@ -221,18 +210,18 @@ def test_s01_an_extension_built_under_ldflags_needs_a_libpython_that_is_not_ther
         assert word in result["msg"]
     build_pyg(tmp_path, release, "")
     fixed = run_module("ldd_verify", {"paths": [str(release)]})
-    assert not failed(fixed) and fixed["objects"] == 4
+    assert not fixed.failed and fixed["objects"] == 4
 
 
 def test_s02_a_static_hidden_stripped_copy_of_nccl_is_caught_and_the_linked_object_passes(run_module, built, release):
-    assert not failed(run_module("ldd_verify", rules(release)))
+    assert not run_module("ldd_verify", rules(release)).failed
     put(built, release, "libtorch_cuda-static.so")
     symbols = subprocess.run(
         ["nm", "-D", str(release / "torch" / "lib" / "libtorch_cuda.so")], check=True, stdout=subprocess.PIPE, text=True
     )
     assert "nccl" not in symbols.stdout
     result = run_module("ldd_verify", rules(release, require=[]))
-    assert failed(result) and kinds(result) == {"embedded": 1}
+    assert result.failed and kinds(result) == {"embedded": 1}
     finding = result["embedded"][0]
     assert finding["object"].endswith("/torch/lib/libtorch_cuda.so")
     assert finding["text"].startswith("NCCL version 2.14.3+cuda")
@@ -242,7 +231,7 @@ def test_s02_a_static_hidden_stripped_copy_of_nccl_is_caught_and_the_linked_obje
 def test_s02_an_object_that_should_need_nccl_and_does_not_is_caught(verify, built, release):
     put(built, release, "libtorch_cuda-without.so")
     result = verify(**rules(release))
-    assert failed(result) and kinds(result) == {"required": 1}
+    assert result.failed and kinds(result) == {"required": 1}
     assert result["required"][0]["object"].endswith("libtorch_cuda.so")
     assert result["required"][0]["soname"] == "libnccl.so.2"
 
@@ -250,7 +239,7 @@ def test_s02_an_object_that_should_need_nccl_and_does_not_is_caught(verify, buil
 def test_s02_a_second_nccl_on_the_library_path_is_misplaced_only_where_it_is_taken(verify, built, release):
     second = str(built / "variants" / "second")
     result = verify(**rules(release, environment={"LD_LIBRARY_PATH": second}))
-    assert failed(result) and kinds(result) == {"misplaced": 1}
+    assert result.failed and kinds(result) == {"misplaced": 1}
     finding = result["misplaced"][0]
     assert (finding["path"], finding["rule"]) == (second + "/libnccl.so.2", "LD_LIBRARY_PATH")
     assert finding["environment"] == "with LD_LIBRARY_PATH"
@@ -265,7 +254,7 @@ def test_what_only_the_library_path_finds_is_missing_without_it(verify, release,
     extra = shared(place / "libextra.so.1", "void extra(void) {}", SONAME % "libextra.so.1")
     shared(release / "user.so", "void extra(void); void user(void) { extra(); }", str(extra))
     result = verify([str(release)], environment={"LD_LIBRARY_PATH": str(place)})
-    assert failed(result) and kinds(result) == {"missing": 1}
+    assert result.failed and kinds(result) == {"missing": 1}
     assert result["missing"][0]["environment"] == "without LD_LIBRARY_PATH"
     assert "-Wl,-rpath,%s" % place in result["missing"][0]["remedy"]
 
@@ -273,7 +262,7 @@ def test_what_only_the_library_path_finds_is_missing_without_it(verify, release,
 def test_a_misspelt_object_under_require_does_not_pass(verify, release):
     require = [{"object": "**/libtorch_kuda.so", "needs": "libnccl.so.2", "reason": "x"}]
     result = verify(**rules(release, require=require))
-    assert failed(result) and kinds(result) == {"required": 1}
+    assert result.failed and kinds(result) == {"required": 1}
     assert "No object matches" in result["required"][0]["message"]
 
 
@@ -286,19 +275,19 @@ def test_s24_stubs_are_refused_in_rpath_library_path_and_as_what_is_found(verify
     result = verify([str(release)], forbid=forbid)
     assert kinds(result) == {"missing": 1} and "allow_missing" in result["missing"][0]["remedy"]
     clean = verify([str(release)], forbid=forbid, allow_missing=allow)
-    assert not failed(clean)
+    assert not clean.failed
     assert clean["allowed"] == [{
         "soname": "libcuda.so.1", "name": "libcuda.so.1", "reason": "no driver on a login node",
         "objects": [str(release / "gpu.so")], "objects_total": 1,
     }]
     environment = {"LD_LIBRARY_PATH": str(stubs)}
     exported = verify([str(release)], forbid=forbid, allow_missing=allow, environment=environment)
-    assert failed(exported) and kinds(exported) == {"forbidden": 2}
+    assert exported.failed and kinds(exported) == {"forbidden": 2}
     assert {finding["object"] for finding in exported["forbidden"]} == {"LD_LIBRARY_PATH", str(release / "gpu.so")}
     shared(release / "gpu.so", "void cuInit(void); void gpu(void) { cuInit(); }", str(stub),
            "-Wl,--disable-new-dtags,-rpath,$ORIGIN/../cuda/lib64/stubs")
     linked = verify([str(release)], forbid=forbid)
-    assert failed(linked) and kinds(linked) == {"forbidden": 2}
+    assert linked.failed and kinds(linked) == {"forbidden": 2}
     assert {finding["rule"] for finding in linked["forbidden"]} == {"RPATH"}
 
 
@@ -307,13 +296,13 @@ def test_s42_a_horovod_without_the_gpu_transport_layer_is_caught_and_a_transitiv
 ):
     require = [{"object": "**/mpi_lib.so", "needs": "libmpi_gtl_cuda.so*", "reason": "MPI aborts without it"}]
     result = verify([str(release)], require=require)
-    assert failed(result) and kinds(result) == {"required": 1}
+    assert result.failed and kinds(result) == {"required": 1}
     assert "MPI aborts without it" in result["msg"] and "mpi_lib.so" in result["msg"]
     gtl = shared(release / "torch" / "lib" / "libmpi_gtl_cuda.so.0", "void gtl(void) {}",
                  SONAME % "libmpi_gtl_cuda.so.0")
     shared(release / "torch" / "lib" / "libtorch_cuda.so", "void gtl(void); void torch(void) { gtl(); }",
            str(gtl), ORIGIN)
-    assert not failed(verify([str(release)], require=require))
+    assert not verify([str(release)], require=require).failed
 
 
 def test_an_extension_finds_what_was_mapped_before_it_and_a_program_does_not(verify, release):
@@ -324,7 +313,7 @@ def test_an_extension_finds_what_was_mapped_before_it_and_a_program_does_not(ver
     assert kinds(alone) == {"missing": 1}
     assert "$ORIGIN/torch/lib" in alone["missing"][0]["remedy"] and "preloaded" in alone["missing"][0]["remedy"]
     arguments = {"paths": [str(release)], "preloaded": [str(cuda)]}
-    assert not failed(verify(**arguments))
+    assert not verify(**arguments).failed
     link(release / "tool", "void torch(void); int main(void) { torch(); return 0; }", str(cuda),
          "-Wl,-rpath-link," + str(release / "nccl" / "lib"))
     program = verify(**arguments)
@@ -344,7 +333,7 @@ def test_a_plugin_that_is_opened_by_name_has_to_be_found_from_where_its_provider
            "-Wl,--enable-new-dtags,-rpath,$ORIGIN/../../ofi")
     providers = [{"name": "libnccl-net.so", "path": "%s/ofi/*" % release}]
     found = verify([str(release)], plugins=plugins, providers=providers)
-    assert not failed(found)
+    assert not found.failed
     assert found["providers"]["libnccl-net.so"][0]["path"] == str(plugin)
 
 
@@ -358,7 +347,7 @@ def test_an_older_library_without_the_symbol_version_is_named_with_the_version(v
     shared(release / "lib" / "libv.so.1", "void old(void) {}", SONAME % "libv.so.1",
            "-Wl,--version-script=%s" % script)
     result = verify([str(release)])
-    assert failed(result) and kinds(result) == {"versions": 1}
+    assert result.failed and kinds(result) == {"versions": 1}
     finding = result["versions"][0]
     assert (finding["version"], finding["soname"]) == ("V_2", "libv.so.1")
     assert finding["path"] == str(release / "lib" / "libv.so.1")
@@ -368,16 +357,16 @@ def test_rules_that_met_nothing_are_reported_and_do_not_fail(verify, release):
     result = verify(**rules(
         release, allow_missing=[{"name": "libcuda.so.1", "reason": "no driver"}],
     ))
-    assert not failed(result)
+    assert not result.failed
     assert result["unused"] == [{"rule": "allow_missing", "name": "libcuda.so.1", "reason": "no driver"}]
 
 
 def test_a_wrong_rule_fails_before_anything_is_looked_at(run_module, release):
     result = run_module("ldd_verify", rules(release, forbid=[{"path": "lib/stubs", "reason": "x"}]))
-    assert failed(result) and result["failed_step"] == "rules" and "objects" not in result
+    assert result.failed and result["failed_step"] == "rules" and "objects" not in result
     assert "Begin it with /" in result["msg"]
     missing = run_module("ldd_verify", {"paths": [str(release)], "preloaded": [str(release / "nothing.so")]})
-    assert failed(missing) and "nothing.so" in missing["msg"] and "preloaded" in missing["msg"]
+    assert missing.failed and "nothing.so" in missing["msg"] and "preloaded" in missing["msg"]
 
 
 def test_lists_are_cut_and_totals_are_not(verify, release):
@@ -387,12 +376,12 @@ def test_lists_are_cut_and_totals_are_not(verify, release):
                str(release / "lib" / "libgone.so.1"))
     (release / "lib" / "libgone.so.1").unlink()
     result = verify([str(release)], max_listed=2)
-    assert failed(result) and len(result["missing"]) == 2 and result["missing_total"] == 4
+    assert result.failed and len(result["missing"]) == 2 and result["missing_total"] == 4
     assert [finding["object"] for finding in result["missing"]] == [
         str(release / "lib" / name) for name in ("user0.so", "user1.so")
     ]
     assert "4 missing" in result["msg"]
-    assert not failed(verify([str(release)], exclude=["lib/user?.so"]))
+    assert not verify([str(release)], exclude=["lib/user?.so"]).failed
 
 
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="the planted loader is written for x86-64")
@@ -443,7 +432,7 @@ def test_a_hostile_tree_ends_in_findings_and_nothing_else(verify, release):
         result = verify([str(release)])
     finally:
         (release / "closed").chmod(0o700)
-    assert failed(result) and result["objects"] == 5
+    assert result.failed and result["objects"] == 5
     assert kinds(result) == {"unreadable": 3}
     reasons = {os.path.basename(finding["object"]): finding["reason"] for finding in result["unreadable"]}
     assert reasons["closed"] == reasons["secret.so"] == "Permission denied"
@@ -464,6 +453,6 @@ def test_objects_that_this_machine_does_not_load_are_counted_and_no_error(verify
     other[18:20] = (8).to_bytes(2, "little")
     (release / "mips.so").write_bytes(bytes(other))
     result = verify([str(release)])
-    assert not failed(result)
+    assert not result.failed
     assert {os.path.basename(entry["object"]) for entry in result["not_checked"]} == {"static", "part.o", "mips.so"}
     assert result["not_checked_total"] == 3 and result["objects"] == 3

@@ -14,17 +14,6 @@ import pytest
 needs_git = pytest.mark.skipif(shutil.which("git") is None, reason="there is no git command")
 
 
-def failed(result):
-    """Whether the module failed; the record of a run does not always hold Ansible's own word for it."""
-    return result.failed or "failed_step" in result
-
-
-def shown_difference(result):
-    """The lines that Ansible showed as added and removed."""
-    lines = result.console.splitlines()
-    return [line for line in lines if line.startswith(("+", "-")) and line[:3] not in ("+++", "---")]
-
-
 @pytest.fixture()
 def site(tmp_path):
     """A release's steps, and where their archive belongs."""
@@ -55,14 +44,14 @@ def test_s09_check_do_check_again_do_again(run_module, site):
     asked = arguments(site, **bare_repository(site))
     place = site / "records" / "logs.tar.gz"
     planned = run_module("log_archive", asked, check=True, diff=True)
-    assert planned.changed and not failed(planned) and planned["commit"] is None
+    assert planned.changed and not planned.failed and planned["commit"] is None
     assert not place.exists() and git(site, "for-each-ref") == ""
     assert git(site, "count-objects").startswith("0 objects")
     done = run_module("log_archive", asked, diff=True)
     assert done.changed
-    assert shown_difference(planned) == shown_difference(done)
-    assert "+logs/base/log (12 bytes)" in shown_difference(done)
-    assert "+A mysite/2026-11-20/base/log" in shown_difference(done)
+    assert planned.shown_difference == done.shown_difference
+    assert "+logs/base/log (12 bytes)" in done.shown_difference
+    assert "+A mysite/2026-11-20/base/log" in done.shown_difference
     for key in ("digest", "archive_changed", "files", "branch", "committed"):
         assert planned[key] == done[key], key
     assert git(site, "rev-parse", "main").strip() == done["commit"]
@@ -71,7 +60,7 @@ def test_s09_check_do_check_again_do_again(run_module, site):
     before = os.stat(str(place)).st_mtime_ns
     for check in (True, False):
         again = run_module("log_archive", asked, check=check, diff=True)
-        assert not again.changed and not failed(again) and shown_difference(again) == []
+        assert not again.changed and not again.failed and again.shown_difference == []
         assert (again["digest"], again["commit"], again["committed"]) == (done["digest"], done["commit"], [])
     assert os.stat(str(place)).st_mtime_ns == before
 
@@ -82,14 +71,14 @@ def test_without_a_repository_only_the_archive_is_kept(run_module, site):
     (site / "steps" / "base" / "log").write_text("another log\n" * 2)
     second = run_module("log_archive", arguments(site), diff=True)
     assert second.changed and second["digest"] != first["digest"]
-    assert shown_difference(second) == ["-logs/base/log (12 bytes)", "+logs/base/log (24 bytes)"]
+    assert second.shown_difference == ["-logs/base/log (12 bytes)", "+logs/base/log (24 bytes)"]
 
 
 @needs_git
 def test_a_path_that_is_no_repository_is_refused_with_a_remedy_and_the_archive_is_kept(run_module, site):
     asked = arguments(site, repository=str(site / "records"), subdirectory="mysite/2026-11-20")
     result = run_module("log_archive", asked)
-    assert failed(result) and result["failed_step"] == "commit the logs"
+    assert result.failed and result["failed_step"] == "commit the logs"
     assert "is neither a bare git repository nor the top of a working tree" in result["msg"]
     assert "git init --bare" in result["remedy"]
     assert (site / "records" / "logs.tar.gz").exists()
@@ -115,4 +104,4 @@ def test_a_plan_for_logs_that_an_earlier_step_writes_names_that_step(run_module,
     later = arguments(site, steps=str(site / "later"), planned_after="build")
     planned = run_module("log_archive", later, check=True)
     assert planned.changed and planned["planned_after"] == "build"
-    assert failed(run_module("log_archive", later))
+    assert run_module("log_archive", later).failed

@@ -118,11 +118,6 @@ def ask(tmp_path):
     return Question(directories)
 
 
-def failed(result):
-    """Whether the module failed; the record of a run does not always hold Ansible's own word for it."""
-    return bool(result.get("failed")) or "failed_step" in result
-
-
 def captured(**parts):
     empty = {"functions": {}, "aliases": {}, "commands": [], "completions": [], "differing": [], "not_text": []}
     return dict(empty, **parts)
@@ -219,7 +214,7 @@ def test_modules_are_loaded_in_the_order_given(ask, system):
 @both
 def test_a_missing_module_is_named_with_the_tools_message(ask, system):
     result = ask(system, ["base/1.0", "nosuch/3"])
-    assert failed(result) and result["failed_step"] == "load"
+    assert result.failed and result["failed_step"] == "load"
     assert (result["missing"], result["refused"], result["loaded"]) == (["nosuch/3"], [], ["base/1.0"])
     assert "cannot load nosuch/3: " in result["msg"]
     assert ("are unknown" if system == "lmod" else "Unable to locate a modulefile") in result["msg"]
@@ -229,7 +224,7 @@ def test_a_missing_module_is_named_with_the_tools_message(ask, system):
 @both
 def test_a_conflict_is_a_failure_with_the_tools_message(ask, system):
     result = ask(system, ["base/1.0", "rival"])
-    assert failed(result)
+    assert result.failed
     assert (result["missing"], result["refused"], result["loaded"]) == ([], ["rival"], ["base/1.0"])
     assert ("loaded: base" if system == "lmod" else "Conflicting base") in result["msg"]
     assert "set purge" in result["msg"]
@@ -238,7 +233,7 @@ def test_a_conflict_is_a_failure_with_the_tools_message(ask, system):
 @both
 def test_an_error_in_a_modulefile_is_a_failure_of_that_module(ask, system):
     result = ask(system, ["base/1.0", "broken"])
-    assert failed(result)
+    assert result.failed
     assert (result["missing"], result["refused"]) == ([], ["broken"])
     assert result["messages"]
 
@@ -246,7 +241,7 @@ def test_an_error_in_a_modulefile_is_a_failure_of_that_module(ask, system):
 @only_lmod
 def test_an_unmet_prerequisite_is_a_refusal(ask, system):
     result = ask(system, ["strict"])
-    assert failed(result) and result["refused"] == ["strict"]
+    assert result.failed and result["refused"] == ["strict"]
     assert ask(system, ["base/1.0", "strict"])["set"]["STRICT"] == "1"
 
 
@@ -254,7 +249,7 @@ def test_an_unmet_prerequisite_is_a_refusal(ask, system):
 def test_an_unmet_prerequisite_is_a_refusal_where_nothing_is_loaded_automatically(ask, system):
     base = dict(BASE, MODULES_AUTO_HANDLING="0")
     result = ask(system, ["needs"], base=base)
-    assert failed(result) and result["refused"] == ["needs"]
+    assert result.failed and result["refused"] == ["needs"]
     assert ask(system, ["base/1.0", "needs"], base=base)["set"]["NEEDS"] == "1"
 
 
@@ -353,7 +348,7 @@ def test_ansible_gets_the_same_answer_in_check_mode_and_outside(run_module, ask,
     expected = ask(system, ["base/1.0", "shell"])
     for check in (True, False):
         result = run_module("module_environment", ask.arguments(system, ["base/1.0", "shell"]), check=check)
-        assert not failed(result) and not result.changed
+        assert not result.failed and not result.changed
         assert {key: result[key] for key in expected} == expected
 
 
@@ -363,7 +358,7 @@ def test_a_value_that_is_no_utf8_comes_through_ansible(run_module, ask, system):
     path.parent.mkdir()
     path.write_text("#%Module1.0\nsetenv LATIN caf\\u00e9\nsetenv PLAIN 1\n")
     result = run_module("module_environment", ask.arguments(system, ["latin"], base=dict(BASE, LC_ALL="C")))
-    assert not failed(result)
+    assert not result.failed
     assert result["set"]["PLAIN"] == "1"
     assert result["not_captured"]["not_text"] == ["LATIN"]
 
@@ -371,7 +366,7 @@ def test_a_value_that_is_no_utf8_comes_through_ansible(run_module, ask, system):
 @both
 def test_a_failed_load_fails_the_task_with_its_details(run_module, ask, system):
     result = run_module("module_environment", ask.arguments(system, ["base/1.0", "rival", "nosuch"]))
-    assert failed(result)
+    assert result.failed
     assert (result["missing"], result["refused"], result["loaded"]) == (["nosuch"], ["rival"], ["base/1.0"])
 
 
@@ -389,7 +384,7 @@ def test_a_machine_without_modules_says_so(run_module):
     assert result["environment"] == {"A": "1", "N": "5"}
     assert (result["set"], result["loaded"], result["exact"], result["system"]) == ({}, [], True, "none")
     refused = run_module("module_environment", {"system": "none", "modules": ["gcc"], "environment": {}})
-    assert failed(refused) and "system is none" in refused["msg"]
+    assert refused.failed and "system is none" in refused["msg"]
 
 
 @pytest.mark.parametrize(
@@ -404,7 +399,7 @@ def test_a_machine_without_modules_says_so(run_module):
 )
 def test_bad_input_is_refused_with_a_remedy(run_module, arguments, words):
     result = run_module("module_environment", arguments)
-    assert failed(result) and words in result["msg"]
+    assert result.failed and words in result["msg"]
     assert result["remedy"] and result["failed_step"]
 
 
@@ -415,9 +410,9 @@ def test_a_plan_for_modulefiles_that_an_earlier_step_creates_names_that_step(run
         return run_module("module_environment", arguments, check=check)
 
     planned = run(["base/1.0", "later/1"], check=True)
-    assert not failed(planned)
+    assert not planned.failed
     assert (planned["planned_after"], planned["missing"], planned["loaded"]) == (
         "nccl install", ["later/1"], ["base/1.0"]
     )
-    assert failed(run(["later/1"], check=False))
-    assert failed(run(["base/1.0", "rival"], check=True))
+    assert run(["later/1"], check=False).failed
+    assert run(["base/1.0", "rival"], check=True).failed

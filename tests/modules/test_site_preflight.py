@@ -15,11 +15,6 @@ PYTHON = os.path.join(sys.base_prefix, "bin", "python%d.%d" % sys.version_info[:
 NO_COMPILERS = {"compilers": [], "python_headers": False}
 
 
-def refused(result):
-    """Whether Ansible called the task failed; the record that it leaves of a result does not say so."""
-    return "FAILED!" in result.console
-
-
 def by_check(result):
     return {found["check"]: found for found in result["findings"]}
 
@@ -44,7 +39,7 @@ def test_checking_and_looking_in_four_steps_never_changes_anything(run_module, t
     for check in (True, False, True, False):
         before = tree(tmp_path)
         result = run_module("site_preflight", arguments, check=check)
-        assert not refused(result), result.console
+        assert not result.failed, result.console
         assert not result.changed and os.listdir(str(tmp_path)) == []
         assert ("probe" in result["facts"]["root"]) is not check
         assert (tree(tmp_path) == before) is check
@@ -65,9 +60,9 @@ def test_a_finished_release_needs_no_trial_of_the_compilers(run_module, tmp_path
     arguments = {"root": str(root), "mpi": {}, "python_headers": False,
                  "compilers": [{"name": "CXX", "language": "c++", "command": str(wrapper)}]}
     done = run_module("site_preflight", dict(arguments, release_done=True))
-    assert not refused(done) and not calls.exists()
+    assert not done.failed and not calls.exists()
     full = run_module("site_preflight", arguments)
-    assert not refused(full) and "-o" in calls.read_text()
+    assert not full.failed and "-o" in calls.read_text()
     assert full["facts"]["compilers"]["CXX"]["runs"] is True
 
 
@@ -77,7 +72,7 @@ def test_on_a_machine_that_is_not_the_site_it_says_only_that(run_module, tmp_pat
         "expect": {"hostname_globs": ["polaris-login-*"], "paths": [str(tmp_path), "/no/such/soft"],
                    "rehearsal": "ansible-playbook -i inventories/rehearsal/polaris playbooks/polaris.yml"}})
     host = os.uname().nodename
-    assert refused(result) and result["failed_step"] == "preflight"
+    assert result.failed and result["failed_step"] == "preflight"
     assert result["msg"] == (
         "%s is not the site polaris: its host name is not like polaris-login-*, and it has no /no/such/soft. To try "
         "the playbook on any machine, run its rehearsal: ansible-playbook -i inventories/rehearsal/polaris "
@@ -85,7 +80,7 @@ def test_on_a_machine_that_is_not_the_site_it_says_only_that(run_module, tmp_pat
     assert errors(result) == ["site"] and "python" not in result
     here = run_module("site_preflight", dict(
         NO_COMPILERS, root=str(tmp_path), expect={"hostname_globs": [host[:2] + "*"], "paths": [str(tmp_path)]}))
-    assert not refused(here) and by_check(here)["site"]["ok"]
+    assert not here.failed and by_check(here)["site"]["ok"]
 
 
 def test_all_errors_are_said_at_once(run_module, tmp_path):
@@ -93,7 +88,7 @@ def test_all_errors_are_said_at_once(run_module, tmp_path):
         "root": str(tmp_path / "my soft"), "required_commands": ["no-such-command"],
         "compilers": [{"name": "CXX", "language": "c++", "command": "no-such-compiler"}],
         "python": "/no/such/python", "mpi": {"prefix": "/no/such/mpi"}})
-    assert refused(result)
+    assert result.failed
     assert errors(result) == ["root.path", "python", "compiler.CXX", "commands", "mpi"]
     for found in result["findings"]:
         if found["severity"] == "error":
@@ -107,20 +102,20 @@ def test_the_python_that_is_named_must_not_be_a_virtual_environment(run_module, 
     subprocess.run([PYTHON, "-m", "venv", "--without-pip", str(tmp_path / "venv")], check=True)
     named = str(tmp_path / "venv" / "bin" / "python")
     result = run_module("site_preflight", dict(NO_COMPILERS, root=str(tmp_path / "root"), python=named))
-    assert refused(result) and errors(result) == ["python.base"] and result["python"]["in_venv"]
+    assert result.failed and errors(result) == ["python.base"] and result["python"]["in_venv"]
     base = result["python"]["base_executable"]
     assert base in result["msg"] and not base.startswith(str(tmp_path))
     result = run_module("site_preflight", dict(NO_COMPILERS, root=str(tmp_path / "root"), python=base))
-    assert not refused(result)
+    assert not result.failed
     result = run_module("site_preflight", dict(
         NO_COMPILERS, root=str(tmp_path / "root"), python=base, python_minimum="3.99"))
-    assert refused(result) and errors(result) == ["python.version"]
+    assert result.failed and errors(result) == ["python.version"]
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
 def test_a_root_of_another_account_is_refused_with_its_name(run_module, tmp_path):
     result = run_module("site_preflight", dict(NO_COMPILERS, root="/usr/lib"))
-    assert refused(result) and errors(result)[0] == "root.owner"
+    assert result.failed and errors(result)[0] == "root.owner"
     assert "/usr/lib belongs to root" in result["msg"] and "Run this as root." in result["msg"]
     closed = tmp_path / "closed"
     closed.mkdir(mode=0o555)
@@ -133,7 +128,7 @@ def test_a_root_that_others_can_write_is_warned_of_and_not_refused(run_module, t
     root.mkdir()
     root.chmod(0o775)
     result = run_module("site_preflight", dict(NO_COMPILERS, root=str(root)))
-    assert not refused(result) and by_check(result)["root.mode"]["severity"] == "warning"
+    assert not result.failed and by_check(result)["root.mode"]["severity"] == "warning"
     assert "chmod go-w" in " ".join(result.console.split())
 
 
@@ -170,7 +165,7 @@ def test_s05_compilers_that_look_at_their_own_name_are_called_by_it(run_module, 
             {"name": "CC", "language": "c", "command": "gcc"},
             {"name": "CXX", "language": "c++", "command": str(tools / "g++")}]},
         environment={"PATH": "%s:%s" % (tools, os.environ["PATH"])})
-    assert not refused(result), result.console
+    assert not result.failed, result.console
     assert result["compilers"] == {"CC": "gcc", "CXX": str(tools / "g++")}
     assert result["facts"]["compilers"]["CC"]["path"] == str(tools / "gcc")
     assert result["facts"]["compilers"]["CXX"]["runs"] is True
@@ -183,12 +178,12 @@ def test_an_mpi_without_a_wrapper_for_cxx_is_refused_with_what_to_do(run_module,
     (directory / "mpicc").chmod(0o755)
     arguments = dict(NO_COMPILERS, root=str(tmp_path / "root"))
     result = run_module("site_preflight", dict(arguments, mpi={"prefix": str(tmp_path / "mpi")}))
-    assert refused(result) and errors(result) == ["mpi"]
+    assert result.failed and errors(result) == ["mpi"]
     assert "has no C++ wrapper" in result["msg"] and "mpi.cxx" in result["msg"]
     bare = {"PATH": "%s:/usr/bin:/bin" % (tmp_path / "empty")}
     if not shutil.which("mpicc", path=bare["PATH"]):
         result = run_module("site_preflight", dict(arguments, mpi={}), environment=bare)
-        assert not refused(result) and result["mpi"]["provider"] == "wheel"
+        assert not result.failed and result["mpi"]["provider"] == "wheel"
 
 
 def through(wrapper):
@@ -234,7 +229,7 @@ def test_a_file_system_that_will_not_do_is_refused(run_module, mounted, options,
     for mode in (True, False):
         result = run_module(
             "site_preflight", dict(NO_COMPILERS, root=str(place), **asked), check=mode, environment=environment)
-        assert refused(result) and errors(result) == [check] and words in result["msg"]
+        assert result.failed and errors(result) == [check] and words in result["msg"]
 
 
 def test_a_limit_that_free_space_does_not_show_is_found_by_reserving(run_module, tmp_path, tmp_path_factory):
@@ -244,8 +239,8 @@ def test_a_limit_that_free_space_does_not_show_is_found_by_reserving(run_module,
     arguments = dict(NO_COMPILERS, root=str(tmp_path / "root"), required_bytes=1 << 30)
     environment = through(wrapper)
     result = run_module("site_preflight", arguments, environment=environment)
-    assert refused(result) and errors(result) == ["root.space"] and "ulimit -f" in result["msg"]
+    assert result.failed and errors(result) == ["root.space"] and "ulimit -f" in result["msg"]
     for free in ({"reserve": False}, {"release_done": True}):
-        assert not refused(run_module("site_preflight", dict(arguments, **free), environment=environment))
-    assert not refused(run_module("site_preflight", arguments, check=True, environment=environment))
+        assert not run_module("site_preflight", dict(arguments, **free), environment=environment).failed
+    assert not run_module("site_preflight", arguments, check=True, environment=environment).failed
     assert os.listdir(str(tmp_path)) == []

@@ -16,17 +16,6 @@ def mode(path):
     return stat.S_IMODE(os.lstat(str(path)).st_mode)
 
 
-def failed(result):
-    """Whether the module failed; the record of a run does not always hold Ansible's own word for it."""
-    return result.failed or "failed_step" in result
-
-
-def shown_difference(result):
-    """The lines that Ansible showed as added and removed."""
-    lines = result.console.splitlines()
-    return [line for line in lines if line.startswith(("+", "-")) and line[:3] not in ("+++", "---")]
-
-
 @pytest.fixture()
 def release(tmp_path):
     """A frozen release."""
@@ -51,11 +40,11 @@ def arguments(release, **more):
 def test_check_do_check_again_do_again(run_module, release):
     place = release / ".torchstack" / "manifest.json"
     planned = run_module("tree_manifest", arguments(release), check=True, diff=True)
-    assert planned.changed and not failed(planned)
+    assert planned.changed and not planned.failed
     assert not place.exists() and mode(release / ".torchstack") == 0o555
     done = run_module("tree_manifest", arguments(release), diff=True)
     assert done.changed
-    assert shown_difference(planned) == shown_difference(done) != []
+    assert planned.shown_difference == done.shown_difference != []
     for key in ("digest", "previous", "counts", "bytes", "totals", "added", "excluded"):
         assert planned[key] == done[key], key
     assert json.loads(place.read_text())["digest"] == done["digest"]
@@ -63,8 +52,8 @@ def test_check_do_check_again_do_again(run_module, release):
     before = os.stat(str(place)).st_mtime_ns
     for check in (True, False):
         again = run_module("tree_manifest", arguments(release), check=check, diff=True)
-        assert not again.changed and not failed(again)
-        assert (again["digest"], again["previous"], shown_difference(again)) == (done["digest"], done["digest"], [])
+        assert not again.changed and not again.failed
+        assert (again["digest"], again["previous"], again.shown_difference) == (done["digest"], done["digest"], [])
     assert os.stat(str(place)).st_mtime_ns == before
 
 
@@ -72,7 +61,7 @@ def test_a_freeze_finds_nothing_to_do_after_the_record_was_written(run_module, r
     run_module("tree_manifest", arguments(release))
     freeze = {"path": str(release), "root": str(release.parent), "state": "frozen"}
     assert not run_module("tree_permissions", freeze).changed
-    assert not failed(run_module("tree_manifest", arguments(release, state="compared")))
+    assert not run_module("tree_manifest", arguments(release, state="compared")).failed
 
 
 def test_the_diff_shows_what_came_went_and_changed(run_module, release):
@@ -83,7 +72,7 @@ def test_the_diff_shows_what_came_went_and_changed(run_module, release):
     (release / "lib" / "new").write_text("")
     (release / "lib" / "link").unlink()
     result = run_module("tree_manifest", arguments(release, max_listed=2), check=True, diff=True)
-    shown = "\n".join(shown_difference(result))
+    shown = "\n".join(result.shown_difference)
     assert "-# digest %s" % first["digest"] in shown and "+# digest %s" % result["digest"] in shown
     for line in ("-removed: lib/link", "+added: lib/new", "-mode: lib: 0555", "+mode: lib: 0755"):
         assert line in shown
@@ -94,19 +83,19 @@ def test_the_diff_shows_what_came_went_and_changed(run_module, release):
 def test_comparing_fails_on_drift_and_says_what_and_where(run_module, release):
     run_module("tree_manifest", arguments(release))
     same = run_module("tree_manifest", arguments(release, state="compared"))
-    assert same["matches"] is True and not failed(same) and not same.changed
+    assert same["matches"] is True and not same.failed and not same.changed
     (release / "lib" / "deep" / "x.so").chmod(0o755)
     (release / "lib" / "data").chmod(0o644)
     (release / "lib" / "data").write_text("LIB/DATA")
     (release / "lib" / "data").chmod(0o444)
     result = run_module("tree_manifest", arguments(release, state="compared"))
-    assert failed(result) and not result.changed and result["failed_step"] == "compare"
+    assert result.failed and not result.changed and result["failed_step"] == "compare"
     assert "(1 mode, 1 content), first lib/data, lib/deep/x.so." in result["msg"]
     assert {(entry["kind"], entry["path"]) for entry in result["differing"]} == {
         ("content", "lib/data"), ("mode", "lib/deep/x.so")
     }
     reported = run_module("tree_manifest", arguments(release, state="compared", fail_on_drift=False), check=True)
-    assert not failed(reported) and not reported.changed and reported["matches"] is False
+    assert not reported.failed and not reported.changed and reported["matches"] is False
     assert reported["differing"] == result["differing"]
 
 
@@ -116,14 +105,14 @@ def test_a_quick_comparison_reads_no_file(run_module, release):
     (release / "lib" / "data").write_text("LIB/DATA")
     (release / "lib" / "data").chmod(0o444)
     assert run_module("tree_manifest", arguments(release, state="compared", content="quick"))["matches"] is True
-    assert failed(run_module("tree_manifest", arguments(release, state="compared")))
+    assert run_module("tree_manifest", arguments(release, state="compared")).failed
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
 def test_what_cannot_be_read_is_named_and_nothing_is_recorded(run_module, release):
     (release / "lib" / "data").chmod(0)
     result = run_module("tree_manifest", arguments(release))
-    assert failed(result) and result["failed_step"] == "read the tree"
+    assert result.failed and result["failed_step"] == "read the tree"
     assert result["unreadable"] == ["lib/data (Permission denied)"]
     assert not (release / ".torchstack" / "manifest.json").exists()
     assert mode(release / ".torchstack") == 0o555
@@ -141,7 +130,7 @@ def test_what_cannot_be_read_is_named_and_nothing_is_recorded(run_module, releas
 def test_what_cannot_be_recorded_is_refused_with_a_remedy(run_module, release, change, words):
     change = {key: value.format(release=release) for key, value in change.items()}
     result = run_module("tree_manifest", arguments(release, **change))
-    assert failed(result) and words in result["msg"] and result["remedy"]
+    assert result.failed and words in result["msg"] and result["remedy"]
 
 
 def test_a_plan_for_a_tree_that_an_earlier_step_creates_names_that_step(run_module, release):
@@ -150,7 +139,7 @@ def test_a_plan_for_a_tree_that_an_earlier_step_creates_names_that_step(run_modu
     assert planned.changed and planned["planned_after"] == "freeze"
     compared = run_module("tree_manifest", dict(later, state="compared"), check=True)
     assert not compared.changed and compared["planned_after"] == "freeze"
-    assert failed(run_module("tree_manifest", later))
+    assert run_module("tree_manifest", later).failed
 
 
 def test_names_that_are_no_text_come_through_record_and_report(run_module, release):

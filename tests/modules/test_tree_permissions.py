@@ -15,17 +15,6 @@ def mode(path):
     return stat.S_IMODE(os.lstat(str(path)).st_mode)
 
 
-def failed(result):
-    """Whether the module failed; the record of a run does not always hold Ansible's own word for it."""
-    return result.failed or "failed_step" in result
-
-
-def shown_difference(result):
-    """The lines that Ansible showed as added and removed."""
-    lines = result.console.splitlines()
-    return [line for line in lines if line.startswith(("+", "-")) and line[:3] not in ("+++", "---")]
-
-
 @pytest.fixture()
 def release(tmp_path):
     top = tmp_path / "root" / "release"
@@ -48,23 +37,23 @@ def arguments(release, **more):
 
 def test_check_do_check_again_do_again(run_module, release):
     planned = run_module("tree_permissions", arguments(release), check=True, diff=True)
-    assert planned.changed and not failed(planned)
+    assert planned.changed and not planned.failed
     assert mode(release / "lib" / "data") == 0o644
     done = run_module("tree_permissions", arguments(release), diff=True)
     assert done.changed
-    assert shown_difference(planned) == shown_difference(done) != []
+    assert planned.shown_difference == done.shown_difference != []
     for key in ("drift", "drift_total", "files", "directories", "symlinks", "changed_files"):
         assert planned[key] == done[key], key
     assert [mode(release / name) for name in ("", "bin/tool", "lib/data")] == [0o555, 0o555, 0o444]
     for check in (True, False):
         again = run_module("tree_permissions", arguments(release), check=check, diff=True)
-        assert not again.changed and not failed(again)
-        assert (again["drift"], shown_difference(again)) == ([], [])
+        assert not again.changed and not again.failed
+        assert (again["drift"], again.shown_difference) == ([], [])
 
 
 def test_the_diff_shows_counts_and_old_and_new_modes(run_module, release):
     result = run_module("tree_permissions", arguments(release, max_listed=2), check=True, diff=True)
-    assert shown_difference(result) == [
+    assert result.shown_difference == [
         "-0755 .", "-0755 bin", "+0555 .", "+0555 bin",
         "+# 2 of 2 files and 3 of 3 directories change, 3 more not listed",
     ]
@@ -93,7 +82,7 @@ def test_s03_freeze_repairs_directories_left_at_2500_and_reports_them(run_module
 
 def test_a_policy_of_the_site_is_followed_and_a_wrong_one_refused_before_anything_changes(run_module, release):
     refused = run_module("tree_permissions", arguments(release, policy={"files": "0644"}))
-    assert failed(refused) and refused["failed_step"] == "policy"
+    assert refused.failed and refused["failed_step"] == "policy"
     assert "leaves a write bit" in refused["msg"]
     assert mode(release / "bin") == 0o755
     run_module(
@@ -127,7 +116,7 @@ def test_what_must_not_be_frozen_is_refused_and_nothing_changes(run_module, rele
     if "{home}" in str(change) or not os.path.isdir(home):
         pytest.skip("this account has no home directory")
     result = run_module("tree_permissions", arguments(release, **change), check=change.get("path") == home)
-    assert failed(result) and result["failed_step"] == "check the boundary"
+    assert result.failed and result["failed_step"] == "check the boundary"
     assert words in result["msg"]
     assert mode(release / "lib" / "data") == 0o644
 
@@ -166,7 +155,7 @@ def test_a_plan_for_a_tree_that_an_earlier_step_creates_names_that_step(run_modu
     later = arguments(release / "later", root=str(release.parent), planned_after="pytorch install")
     planned = run_module("tree_permissions", later, check=True)
     assert planned.changed and planned["planned_after"] == "pytorch install"
-    assert failed(run_module("tree_permissions", later))
+    assert run_module("tree_permissions", later).failed
 
 
 def test_the_umask_of_the_caller_does_not_matter(run_module, release):

@@ -155,9 +155,9 @@ def test_damaged_bytes_are_never_more_than_other_entries():
     generator = random.Random(7)
     head, strings = old_cache([(1, b"libold.so.1", b"/lib/libold.so.1")])
     for whole in (WHOLE, head + strings, head + bytes(-len(head) % 8) + new_cache(ENTRIES, start=len(head))):
-        for _ in range(1500):
+        for _damage in range(1500):
             data = bytearray(whole[: generator.randrange(len(whole) + 1)])
-            for _ in range(generator.randrange(4)):
+            for _byte in range(generator.randrange(4)):
                 if data:
                     data[generator.randrange(len(data))] = generator.randrange(256)
             cache = parse_cache(bytes(data))
