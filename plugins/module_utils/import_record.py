@@ -117,7 +117,7 @@ def as_record(
     ]
     return {
         "format": FORMAT, "python": _relative(python, release), "python_version": version, "modules": list(modules),
-        "mapped": entries, "values": dict(values),
+        "mapped": entries, "reported": dict(values),
         "allowed": [dict(entry, path=_relative(entry["path"], release)) for entry in allowed],
     }
 

@@ -79,7 +79,7 @@ def verify(params: Mapping[str, Any], rules: Rules, scratch: str) -> Report:
         release, params["python"], run.version, rules.modules, mapped, run.values, verdict.allowed, scratch
     )
     result: dict[str, Any] = {
-        "mapped": [entry.as_result() for entry in mapped], "values": run.values, "wrong_values": wrong,
+        "mapped": [entry.as_result() for entry in mapped], "reported": run.values, "wrong_values": wrong,
         "import_errors": list(run.errors), "allowed": list(verdict.allowed), "unused_allow": list(verdict.unused),
         "python_version": run.version, "seconds": outcome.seconds,
     }

@@ -77,7 +77,7 @@ def summarise_imports(record: Mapping[str, Any]) -> dict[str, Any]:
     try:
         return {
             "modules": list(record["modules"]), "mapped": len(record["mapped"]),
-            "values": dict(record["values"]), "allowed": list(record["allowed"]),
+            "reported": dict(record["reported"]), "allowed": list(record["allowed"]),
         }
     except (KeyError, TypeError) as error:
         raise ValueError("not a record of import_verify") from error

@@ -251,7 +251,7 @@ forbidden:
   type: list
   elements: dict
   sample: []
-values:
+reported:
   description: What the expressions of O(expect) gave.
   returned: once the interpreter ran
   type: dict

@@ -121,7 +121,7 @@ def test_the_wrong_one_of_two_mapped_first_is_caught_although_ldd_is_right_about
     [finding] = result["misplaced"]
     assert (finding["path"], finding["brought_by"]) == (str(release / "A" / "libv.so.1"), "ext_a")
     assert (finding["expected"], finding["rule"], finding["reason"]) == (rule["path"], "providers", rule["reason"])
-    assert result["values"] == {"ext_b.whose()": "A"}
+    assert result["reported"] == {"ext_b.whose()": "A"}
     assert "libv.so.1 is mapped from %s (brought by ext_a)" % (release / "A" / "libv.so.1") in message(result)
     alone = run_module("import_verify", arguments(release, ["ext_b"], providers=[rule], expect=[wanted]))
     assert not alone.failed and not alone.changed
@@ -200,7 +200,7 @@ def test_check_do_check_again_do_again(run_module, release):
     assert done.changed and not done.failed
     written = json.loads(record.read_text())
     assert {"path": "B/libv.so.1", "soname": "libv.so.1", "brought_by": "ext_b"} in written["mapped"]
-    assert (written["format"], written["modules"], written["values"]) == (1, ["ext_b"], {"ext_b.whose()": "B"})
+    assert (written["format"], written["modules"], written["reported"]) == (1, ["ext_b"], {"ext_b.whose()": "B"})
     assert '+      "path": "B/libv.so.1",' in planned.console and '+      "path": "B/libv.so.1",' in done.console
     before = os.stat(str(record))
     for check in (True, False):

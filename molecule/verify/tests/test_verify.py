@@ -31,7 +31,7 @@ def test_the_rules_are_recorded_without_words_in_braces_that_only_the_role_knows
 
 def test_what_the_imports_mapped_and_reported_is_recorded(host):
     imports = record(host, "imports.json")
-    assert imports["values"] == {"answer.number()": 42, "answer.VERSION": "42", "answer.mode()": "quick"}
+    assert imports["reported"] == {"answer.number()": 42, "answer.VERSION": "42", "answer.mode()": "quick"}
     mapped = {entry["path"]: entry["brought_by"] for entry in imports["mapped"]}
     assert mapped["base/lib/libinner.so"] == "answer"
 

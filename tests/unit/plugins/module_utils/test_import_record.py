@@ -38,7 +38,7 @@ def test_the_record_holds_relative_paths_and_nothing_that_differs_from_run_to_ru
     allowed = [{"kind": "duplicates", "soname": "s", "path": release + "/lib/libx.so", "reason": "why"}]
     record = as_record(release, release + "/bin/python3", "3.11.2", ["torch"], mapped, {"a": 1}, allowed, scratch)
     assert record == {
-        "format": 1, "python": "bin/python3", "python_version": "3.11.2", "modules": ["torch"], "values": {"a": 1},
+        "format": 1, "python": "bin/python3", "python_version": "3.11.2", "modules": ["torch"], "reported": {"a": 1},
         "mapped": [
             {"path": "lib/libx.so", "soname": "s", "brought_by": "torch"},
             {"path": "/usr/lib/liby.so", "soname": "s", "brought_by": "torch"},

@@ -56,7 +56,7 @@ def test_imports_in_order_and_what_they_say(packages, check):
         {"value": "one.VERSION", "equals": "1.0"}, {"value": "two.NUMBERS", "equals": ["1.0", 2.5, None, [3]]},
     ])
     assert report.error is None
-    assert report.result["values"] == {"one.VERSION": "1.0", "two.NUMBERS": ["1.0", 2.5, None, [3]]}
+    assert report.result["reported"] == {"one.VERSION": "1.0", "two.NUMBERS": ["1.0", 2.5, None, [3]]}
     assert report.result["python_version"] == ".".join(str(part) for part in sys.version_info[:3])
     assert report.result["mapped"][0]["brought_by"] == import_findings.START
     json.dumps(report.result).encode("ascii")
@@ -203,7 +203,7 @@ def test_what_imports_print_does_not_disturb(packages, check):
                 pass
     """, after="")
     report = check(given, expect=[{"value": "after.__name__", "equals": "after"}])
-    assert (report.error, report.result["values"]) == (None, {"after.__name__": "after"})
+    assert (report.error, report.result["reported"]) == (None, {"after.__name__": "after"})
 
 
 def test_a_child_that_an_import_forks_and_forgets_reports_nothing(packages, check):

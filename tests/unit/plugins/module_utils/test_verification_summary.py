@@ -51,8 +51,8 @@ def test_what_is_missing_has_the_reason_of_the_first_rule_for_it():
 
 
 def test_imports_are_counted_and_keep_what_they_reported():
-    record = {"modules": ["torch"], "mapped": [{"path": "a"}, {"path": "b"}], "values": {"v": 1}, "allowed": []}
-    assert summarise_imports(record) == {"modules": ["torch"], "mapped": 2, "values": {"v": 1}, "allowed": []}
+    record = {"modules": ["torch"], "mapped": [{"path": "a"}, {"path": "b"}], "reported": {"v": 1}, "allowed": []}
+    assert summarise_imports(record) == {"modules": ["torch"], "mapped": 2, "reported": {"v": 1}, "allowed": []}
 
 
 @pytest.mark.parametrize("record", [None, [], {}, {"objects": {"a": 1}, "rules": {}}, {"objects": {}}])
