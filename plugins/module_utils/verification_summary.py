@@ -69,7 +69,7 @@ def _reason(name: str, path: str, allowances: list) -> str:
 
 
 def summarise_imports(record: Mapping[str, Any]) -> dict[str, Any]:
-    """The record of import_verify in short: ``modules``, ``mapped`` (count), ``values`` and ``allowed``.
+    """The record of import_verify in short: ``modules``, ``mapped`` (count), ``reported`` and ``allowed``.
 
     Raises:
         ValueError: it is no such record.
