@@ -75,6 +75,9 @@ def test_s13_a_killed_controller_and_a_killed_build_cost_nothing_that_was_done(s
     wait_for(lambda: len(compiled(site)) > done, 180, "the build to go on without its controller")
 
     second = site.start(playbook=OPEN, **cache)
+    # A build that is killed before somebody follows it is begun again by who comes then.
+    followed = re.compile(r"(?m)^horovod  ")
+    wait_for(lambda: followed.search(second.text) or second.process.poll() is not None, 600, "the second controller")
     wait_for(lambda: len(compiled(site)) >= 24 or second.process.poll() is not None, 600, "more of Horovod")
     assert second.process.poll() is None, second.text[-6000:]
     job = site.job("horovod")
