@@ -159,7 +159,7 @@ def test_the_record_changes_with_what_it_records_and_not_when_there_are_findings
     run_module("ldd_verify", arguments)
     before = record.read_bytes()
     put(built, release, "libtorch_cuda-static.so")
-    assert run_module("ldd_verify", arguments).failed
+    assert run_module("ldd_verify", arguments)["failed"]
     assert record.read_bytes() == before
     changed = run_module("ldd_verify", {"paths": [str(release)], "record": str(record)}, diff=True)
     assert changed.changed
@@ -214,7 +214,7 @@ def test_s01_an_extension_built_under_ldflags_needs_a_libpython_that_is_not_ther
 
 
 def test_s02_a_static_hidden_stripped_copy_of_nccl_is_caught_and_the_linked_object_passes(run_module, built, release):
-    assert not run_module("ldd_verify", rules(release)).failed
+    assert not run_module("ldd_verify", rules(release))["failed"]
     put(built, release, "libtorch_cuda-static.so")
     symbols = subprocess.run(
         ["nm", "-D", str(release / "torch" / "lib" / "libtorch_cuda.so")], check=True, stdout=subprocess.PIPE, text=True
@@ -302,7 +302,7 @@ def test_s42_a_horovod_without_the_gpu_transport_layer_is_caught_and_a_transitiv
                  SONAME % "libmpi_gtl_cuda.so.0")
     shared(release / "torch" / "lib" / "libtorch_cuda.so", "void gtl(void); void torch(void) { gtl(); }",
            str(gtl), ORIGIN)
-    assert not verify([str(release)], require=require).failed
+    assert not verify([str(release)], require=require)["failed"]
 
 
 def test_an_extension_finds_what_was_mapped_before_it_and_a_program_does_not(verify, release):
@@ -313,7 +313,7 @@ def test_an_extension_finds_what_was_mapped_before_it_and_a_program_does_not(ver
     assert kinds(alone) == {"missing": 1}
     assert "$ORIGIN/torch/lib" in alone["missing"][0]["remedy"] and "preloaded" in alone["missing"][0]["remedy"]
     arguments = {"paths": [str(release)], "preloaded": [str(cuda)]}
-    assert not verify(**arguments).failed
+    assert not verify(**arguments)["failed"]
     link(release / "tool", "void torch(void); int main(void) { torch(); return 0; }", str(cuda),
          "-Wl,-rpath-link," + str(release / "nccl" / "lib"))
     program = verify(**arguments)
@@ -381,7 +381,7 @@ def test_lists_are_cut_and_totals_are_not(verify, release):
         str(release / "lib" / name) for name in ("user0.so", "user1.so")
     ]
     assert "4 missing" in result["msg"]
-    assert not verify([str(release)], exclude=["lib/user?.so"]).failed
+    assert not verify([str(release)], exclude=["lib/user?.so"])["failed"]
 
 
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="the planted loader is written for x86-64")
