@@ -113,7 +113,7 @@ def main(arguments: Sequence[str]) -> int:
     """Run the command and return its exit code."""
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     for stream in (sys.stdout, sys.stderr):
-        stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
+        stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr] # text on a real stream
     display = Display(sys.stderr)
     try:
         code, lines = run(parser().parse_args(arguments), display)

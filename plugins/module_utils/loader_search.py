@@ -150,7 +150,7 @@ class Files:
             order = "little" if start[5] == 1 else "big"
             if start[4] * 32 != system.bits:
                 return Candidate(identity=identity, skipped="wrong class")
-            if int.from_bytes(start[18:20], order) != system.machine:  # type: ignore[arg-type]
+            if int.from_bytes(start[18:20], order) != system.machine:  # type: ignore[arg-type] # "little" or "big"
                 return Candidate(identity=identity, skipped="wrong machine")
             return Candidate(identity=identity, problem=str(error))
         except OSError as error:
