@@ -43,7 +43,7 @@ test: ## Everything that guards the collection.
 lint sanity units pytest molecule: ## One part of the tests.
 	tests/run $@
 
-bench: ## Compare the no-op rollout and the verification with plain tools.
+bench: ## Compare the no-op rollout with plain stat tasks.
 	tests/run $@
 
 lock: ## Renew the locks in requirements/.
