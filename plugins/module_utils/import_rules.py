@@ -9,7 +9,11 @@ import re
 from typing import Any, Mapping, NamedTuple, Sequence
 
 from ansible_collections.hpcml.torchstack.plugins.module_utils.errors import StackError
-from ansible_collections.hpcml.torchstack.plugins.module_utils.library_rules import path_glob, soname_glob
+from ansible_collections.hpcml.torchstack.plugins.module_utils.library_rules import (
+    Forbidden,
+    rule_path_glob,
+    soname_glob,
+)
 
 EACH = "*"
 """The rule of ``single`` that looks at each soname for itself."""
@@ -31,14 +35,6 @@ class Single(NamedTuple):
 
     name: str
     sonames: re.Pattern[str]
-
-
-class Forbidden(NamedTuple):
-    """Where nothing may come from."""
-
-    path: str
-    reason: str
-    paths: re.Pattern[str]
 
 
 class Allowance(NamedTuple):
@@ -155,11 +151,7 @@ def _sonames(kind: str, pattern: str) -> re.Pattern[str]:
 
 
 def _paths(kind: str, pattern: str, below: bool = False) -> re.Pattern[str]:
-    if not pattern.startswith(("/", "**")):
-        raise _wrong(
-            "The path %r under %s can never match: paths are absolute." % (pattern, kind), "Begin it with / or **."
-        )
-    return path_glob(pattern, below)
+    return rule_path_glob(kind, pattern, below, "plan")
 
 
 def _wrong(message: str, remedy: str) -> StackError:

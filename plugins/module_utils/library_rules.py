@@ -160,6 +160,20 @@ def path_glob(pattern: str, below: bool = False) -> re.Pattern[str]:
     return compile_globs(variants) or _NEVER
 
 
+def rule_path_glob(kind: str, pattern: str, below: bool = False, failed_step: str = "rules") -> re.Pattern[str]:
+    """A path glob (see :func:`path_glob`) out of a rule of some kind.
+
+    Raises:
+        StackError: it can never match; ``failed_step`` is what that error names.
+    """
+    if not pattern.startswith(("/", "**")):
+        raise StackError(
+            "The path %r under %s can never match: paths are absolute." % (pattern, kind), failed_step,
+            "Begin it with / or **.",
+        )
+    return path_glob(pattern, below)
+
+
 def literal_beginning(pattern: str) -> bytes:
     """The bytes that every match of a regular expression begins with; empty where that is not plain to see."""
     literal, position = "", 0
@@ -199,23 +213,23 @@ def parse_rules(given: Mapping[str, Any]) -> Rules:
         allow_missing=tuple(
             Allowance(
                 **rule, sonames=soname_glob(rule["name"]),
-                objects=_path_glob("allow_missing", rule["object"] or "**"),
+                objects=rule_path_glob("allow_missing", rule["object"] or "**"),
             )
             for rule in entries["allow_missing"]
         ),
         preloaded=tuple(os.fsencode(path) for path in _texts(given, "preloaded")),
         program=os.fsencode(program) if program else None,
         providers=tuple(
-            Provider(**rule, sonames=soname_glob(rule["name"]), paths=_path_glob("providers", rule["path"]))
+            Provider(**rule, sonames=soname_glob(rule["name"]), paths=rule_path_glob("providers", rule["path"]))
             for rule in entries["providers"]
         ),
         require=tuple(
-            Requirement(**rule, objects=_path_glob("require", rule["object"]), sonames=soname_glob(rule["needs"]))
+            Requirement(**rule, objects=rule_path_glob("require", rule["object"]), sonames=soname_glob(rule["needs"]))
             for rule in entries["require"]
         ),
         embedded=tuple(_embedded(rule) for rule in entries["embedded"]),
         forbid=tuple(
-            Forbidden(**rule, paths=_path_glob("forbid", rule["path"], below=True)) for rule in entries["forbid"]
+            Forbidden(**rule, paths=rule_path_glob("forbid", rule["path"], below=True)) for rule in entries["forbid"]
         ),
         plugins=tuple(Dlopen(**rule) for rule in entries["plugins"]),
         exclude=tuple(_texts(given, "exclude")),
@@ -269,15 +283,6 @@ def _texts(given: Mapping[str, Any], key: str) -> list[str]:
     return list(texts)
 
 
-def _path_glob(kind: str, pattern: str, below: bool = False) -> re.Pattern[str]:
-    if not pattern.startswith(("/", "**")):
-        raise _wrong(
-            "The path %r under %s can never match: paths are absolute." % (pattern, kind),
-            "Begin it with / or **.",
-        )
-    return path_glob(pattern, below)
-
-
 def _embedded(rule: dict[str, str]) -> Embedded:
     try:
         expression = re.compile(rule["pattern"].encode("utf-8"))
@@ -289,7 +294,7 @@ def _embedded(rule: dict[str, str]) -> Embedded:
         raise _wrong("The pattern %r under embedded matches nothing at all." % rule["pattern"], "Make it longer.")
     return Embedded(
         **rule, expression=expression, literal=literal_beginning(rule["pattern"]),
-        providers=_path_glob("embedded", rule["provider"]),
+        providers=rule_path_glob("embedded", rule["provider"]),
     )
 
 
