@@ -10,6 +10,7 @@ import pathlib
 import subprocess
 import sys
 
+import faults
 import pytest
 
 CHECKOUT = pathlib.Path(__file__).resolve().parent.parent
@@ -100,3 +101,11 @@ def ordinary_user():
     if not name or asked.returncode:
         pytest.skip("no second account: TORCHSTACK_ORDINARY_USER is not set, or sudo refuses it")
     return name
+
+
+@pytest.fixture(scope="session")
+def fault_library(tmp_path_factory):
+    """The library under which calls of unchanged programs fail, stop, die or take time; see tests/faults.py."""
+    if not faults.compiler():
+        pytest.skip("no C compiler: nothing to build the library of faults with")
+    return faults.build(tmp_path_factory.mktemp("faults"))
