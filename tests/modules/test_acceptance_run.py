@@ -149,15 +149,15 @@ def test_another_subject_or_another_question_is_another_acceptance(run_module, s
 
 def test_a_rank_that_raises_is_named_and_the_others_are_not_waited_for(run_module, site):
     started = time.monotonic()
-    result = run_module("acceptance_run", with_environment(site, FAKE_MPI_RAISES="1"))
-    assert time.monotonic() - started < 25
+    result = run_module("acceptance_run", dict(with_environment(site, FAKE_MPI_RAISES="1"), timeout=900))
+    assert time.monotonic() - started < 600
     assert result.get("failed_step") == "mpi4py_allreduce"
     assert result["failures"][0].endswith("RuntimeError: MPI_ERR_OTHER: fabric down")
     assert any("Traceback" in line or "RuntimeError" in line for line in result["last_lines"])
 
 
 def test_s32_a_hang_ends_at_the_timeout_with_stacks_and_no_process_left(run_module, site):
-    hanging = dict(with_environment(site, FAKE_MPI_HANGS="1:2"), timeout=6)
+    hanging = dict(with_environment(site, FAKE_MPI_HANGS="1:2"), timeout=16)
     result = run_module("acceptance_run", hanging)
     assert result.get("failed_step") == "timeout", result.console
     host = os.uname().nodename
@@ -173,14 +173,14 @@ def test_s32_a_hang_ends_at_the_timeout_with_stacks_and_no_process_left(run_modu
 def test_s32_a_launcher_that_ignores_signals_is_ended_too(run_module, site):
     launcher = pathlib.Path(site["root"]) / "r1" / "bin" / "mpiexec"
     launcher.write_text("#!/bin/bash\ntrap '' TERM INT HUP\nsetsid sleep 7654 &\nwhile :; do sleep 1; done\n")
-    result = run_module("acceptance_run", dict(site, timeout=2))
+    result = run_module("acceptance_run", dict(site, timeout=4))
     assert result.get("failed_step") == "timeout" and "no rank had begun" in result["msg"]
     assert still_running("sleep 7654") == []
 
 
 def test_fewer_ranks_than_asked_are_refused(run_module, site):
     # The ranks that are there would wait for the missing one.
-    result = run_module("acceptance_run", dict(with_environment(site, LAUNCHER_STARTS="1"), timeout=5))
+    result = run_module("acceptance_run", dict(with_environment(site, LAUNCHER_STARTS="1"), timeout=12))
     assert result.get("failed_step") == "timeout"
     assert "rank 0" in result["msg"] and "rank 1" not in result["msg"]
 
@@ -241,11 +241,11 @@ def test_what_keeps_the_ranks_from_starting_is_named(run_module, site):
 
 
 def test_one_acceptance_of_a_release_at_a_time(run_module, site):
-    slow = dict(with_environment(site, FAKE_MPI_HANGS="0:2"), timeout=8)
+    slow = dict(with_environment(site, FAKE_MPI_HANGS="0:2"), timeout=20)
     with concurrent.futures.ThreadPoolExecutor(1) as pool:
         first = pool.submit(run_module, "acceptance_run", slow)
         state = pathlib.Path(site["root"]) / ".torchstack" / "r1"
-        until = time.monotonic() + 10
+        until = time.monotonic() + 60
         while not list(state.glob("acceptance.run.*/output")) and time.monotonic() < until:
             time.sleep(0.1)
         second = run_module("acceptance_run", site)
@@ -279,7 +279,7 @@ def test_when_whoever_asked_is_killed_the_job_ends_too(collections_path, site):
     assert len(launched) >= 3
     asker.kill()
     asker.wait()
-    until = time.monotonic() + 15
+    until = time.monotonic() + 60
     while still_running(str(state)) and time.monotonic() < until:
         time.sleep(0.1)
     assert still_running(str(state)) == []
