@@ -38,7 +38,7 @@ SEED = int(os.environ.get("TORCHSTACK_FIRE_SEED", "1"))
 SEQUENCES = int(os.environ.get("TORCHSTACK_FIRE_SEQUENCES", "30"))
 
 
-def eventually(condition, what, seconds=20.0):
+def eventually(condition, what, seconds=120.0):
     """Poll until the condition holds, and return its value."""
     deadline = time.monotonic() + seconds
     while True:
@@ -76,7 +76,7 @@ class Step:
     def look(self):
         return builds.look(self.files, self.job["nonce"])
 
-    def finish(self, seconds=30.0):
+    def finish(self, seconds=120.0):
         """Follow the running job to its end, as the action plugin does."""
         deadline = time.monotonic() + seconds
         while True:
@@ -226,7 +226,7 @@ def test_the_supervisor_costs_next_to_nothing(gated):
 def test_the_heartbeat_beats(gated):
     started(gated)
     first = gated.job["heartbeat"]
-    eventually(lambda: gated.job["heartbeat"] != first, "a heartbeat", 12)
+    eventually(lambda: gated.job["heartbeat"] != first, "a heartbeat")
     assert gated.job["nonce"] in gated.nonces
 
 
@@ -471,7 +471,7 @@ def test_a_build_whose_job_was_given_away_stops_itself(gated):
     started(gated)
     nonce = gated.job["nonce"]
     os.unlink(str(gated.directory / "job.json"))
-    eventually(lambda: not gated.supervisors() and not processes.job_processes(nonce), "the end of the build", 15)
+    eventually(lambda: not gated.supervisors() and not processes.job_processes(nonce), "the end of the build")
     assert not (gated.directory / "exit").exists()
     assert not (gated.directory / "stamp.json").exists()
 
@@ -484,7 +484,7 @@ def watch_for_an_early_stamp(step, tmp_path):
     last = tmp_path / "last word"
     script = "for i in 1 2 3 4 5 6 7 8; do echo $i; sleep 0.1; done; touch '%s'" % last
     step.begin(script, creates=[str(last)])
-    stamp, deadline = step.directory / "stamp.json", time.monotonic() + 20
+    stamp, deadline = step.directory / "stamp.json", time.monotonic() + 120
     while True:
         running = bool(step.supervisors())
         if stamp.exists():
@@ -546,7 +546,7 @@ def test_controllers_that_start_at_the_same_moment_start_one_job(gated):
     ]
     answers = []
     for starter in starters:
-        output, errors = starter.communicate(timeout=60)
+        output, errors = starter.communicate(timeout=300)
         assert starter.returncode == 0, errors.decode()
         answers.append(tuple(json.loads(output.decode())))
     gated.nonces.add(gated.job["nonce"])
@@ -594,7 +594,7 @@ def one_playbook(gated, ansible_environment, tmp_path):
 
 
 def answer_of(process):
-    output = process.communicate(timeout=60)[0].decode()
+    output = process.communicate(timeout=300)[0].decode()
     assert process.returncode == 0, output
     return json.loads(output.split("localhost] => ")[1].split("\n")[0])
 
@@ -610,8 +610,8 @@ def test_the_build_goes_on_without_its_controller_and_the_next_run_attaches(play
         eventually(lambda: not playbook.looking(), "its end")
     before = gated.job
     controller.send_signal(signum)
-    controller.communicate(timeout=30)
-    eventually(lambda: not playbook.leftovers(), "the end of the controller's processes", 15)
+    controller.communicate(timeout=300)
+    eventually(lambda: not playbook.leftovers(), "the end of the controller's processes")
     assert processes.is_alive(before["pid"], before["start_time"])
     grown = len(gated.log)
     eventually(lambda: len(gated.log) > grown, "the build goes on")
@@ -743,7 +743,7 @@ class Campaign:
 
     def check(self):
         assert not (self.top / "violations").exists(), "two jobs at once"
-        eventually(lambda: len(self.step.supervisors()) <= 1, "one supervisor at most", 2)
+        eventually(lambda: len(self.step.supervisors()) <= 1, "one supervisor at most")
         stamp = self.step.read("stamp.json")
         if stamp:
             end = self.step.read("exit")

@@ -43,7 +43,7 @@ def test_a_command_that_hangs_is_ended_with_its_children(tmp_path):
     assert time.monotonic() - begin < 50
     assert outcome.code is None and outcome.complaint == "it did not finish within 0.5 seconds"
     child = mark.read_text().strip()
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while _works(child) and time.monotonic() < deadline:
         time.sleep(0.02)
     assert not _works(child)

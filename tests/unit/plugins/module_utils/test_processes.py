@@ -27,7 +27,7 @@ NONCE = uuid.uuid4().hex
 NO_PROCESS = 2**22 + 1
 
 
-def eventually(condition, seconds=10.0):
+def eventually(condition, seconds=60.0):
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, "it never happened"
