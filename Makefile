@@ -43,8 +43,8 @@ test: ## Everything that guards the collection.
 lint sanity units pytest molecule: ## One part of the tests.
 	tests/run $@
 
-bench: ## Compare the no-op rollout with plain stat tasks.
-	tests/run $@
+bench: ## Compare the modules with other programs; prints a table of ratios.
+	tests/run $@ $(ARGS)
 
 lock: ## Renew the locks in requirements/.
 	requirements/lock

@@ -1,64 +1,72 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""How long a rollout takes that finds everything done, as a ratio to a playbook with ten stat tasks in the same run."""
+"""A rollout that finds everything done, beside a playbook with ten stat tasks."""
 
 from __future__ import annotations
 
 import os
 import pathlib
-import statistics
-import subprocess
+import re
 import sys
 import tempfile
-import time
 
-CHECKOUT = pathlib.Path(__file__).resolve().parents[1]
-RUNS = 5
-GOAL = 4.0
-PEER = """---
-- name: Look at ten files
-  hosts: local
-  gather_facts: false
-  tasks:
-"""
-TASK = """    - name: Look at file {0}
-      ansible.builtin.stat:
-        path: /etc/passwd
-"""
+from measuring import UnavailableError, alternate
+from plays import CHECKOUT, play, run
+from table import Goal, Kind, Outcome, Row
+
+ROUNDS = 3
+STAT: dict[str, object] = {"ansible.builtin.stat": {"path": "/etc/passwd"}}
 
 
-def seconds(playbook: str, environment: dict[str, str]) -> float:
-    """Wall time of one run, in seconds."""
-    command = [os.path.join(os.path.dirname(sys.executable), "ansible-playbook"), playbook]
-    begun = time.monotonic()
-    process = subprocess.run(
-        command, cwd=CHECKOUT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False
+def finished_root() -> pathlib.Path:
+    """The root directory of a finished release of the local site.
+
+    That is TORCHSTACK_ROOT, or where `make rollout` and `make test` build theirs.
+    """
+    named = os.environ.get("TORCHSTACK_ROOT")
+    tested = os.environ.get("TORCHSTACK_TEST_ROOT", "~/torchstack-test")
+    places = [pathlib.Path(place).expanduser() for place in ([named] if named else ["~/torchstack", tested])]
+    for root in places:
+        if any(root.glob(".torchstack/*/publish.jsonl")):
+            return root
+    raise UnavailableError(
+        "there is no finished release in %s: `make rollout` builds one, TORCHSTACK_ROOT says where one is"
+        % " or ".join(map(str, places))
     )
-    if process.returncode:
-        sys.exit(process.stdout.decode(errors="replace"))
-    return time.monotonic() - begun
 
 
-def main() -> None:
-    """Print one line: the medians, their ratio, and the goal."""
-    root = pathlib.Path(os.environ.get("TORCHSTACK_ROOT", "~/torchstack")).expanduser()
-    if not (root / "modulefiles").is_dir():
-        sys.exit("There is no finished release in %s to compare with: roll one out, or set TORCHSTACK_ROOT." % root)
-    collections = pathlib.Path(sys.prefix) / "collections"
-    environment = {**os.environ, "TORCHSTACK_ROOT": str(root), "ANSIBLE_COLLECTIONS_PATH": str(collections)}
+def changes(output: str) -> int:
+    """How many changed tasks the end of a playbook's output counts."""
+    return sum(map(int, re.findall(r"^\S+ *: ok=\d+ +changed=(\d+)", output, re.MULTILINE)))
+
+
+def compare() -> Outcome:
+    """The row, and what Ansible itself takes of both."""
+    root = finished_root()
+    environment = {
+        "TORCHSTACK_ROOT": str(root), "ANSIBLE_COLLECTIONS_PATH": str(pathlib.Path(sys.prefix) / "collections"),
+    }
+    rollout = CHECKOUT / "playbooks" / "local.yml"
+    if changes(run(rollout, environment, "--check")[1]):
+        raise UnavailableError(
+            "the release in %s is not what this checkout makes: `make rollout` brings it up to date" % root
+        )
     with tempfile.TemporaryDirectory() as scratch:
-        peer = pathlib.Path(scratch) / "peer.yml"
-        peer.write_text(PEER + "".join(TASK.format(number) for number in range(10)))
-        playbooks = {"ten stat tasks": str(peer), "no-op rollout": "playbooks/local.yml"}
-        times: dict[str, list[float]] = {name: [] for name in playbooks}
-        for _run in range(RUNS):
-            for name, playbook in playbooks.items():
-                times[name].append(seconds(playbook, environment))
-    medians = {name: statistics.median(values) for name, values in times.items()}
-    for name, value in medians.items():
-        print("%-16s %6.2f s (median of %d)" % (name, value, RUNS))
-    print("%-16s %6.2f (goal: at most %.1f)" % ("ratio", medians["no-op rollout"] / medians["ten stat tasks"], GOAL))
-
-
-if __name__ == "__main__":
-    main()
+        ten = pathlib.Path(scratch) / "ten.yml"
+        ten.write_text(play("Look at ten files", [STAT] * 10, "local"))
+        one = pathlib.Path(scratch) / "one.yml"
+        one.write_text(play("Look at one file", [STAT], "local"))
+        medians = alternate(
+            {
+                "ten": lambda: run(ten, environment)[0],
+                "rollout": lambda: run(rollout, environment)[0],
+                "one": lambda: run(one, environment)[0],
+            },
+            ROUNDS,
+        )
+    row = Row(
+        "no-op rollout of local", "ansible-playbook, ten stat tasks", medians["ten"], medians["rollout"],
+        medians["one"], Goal(Kind.AT_MOST, 4), within=True,
+    )
+    note = "no-op rollout: both are whole runs of ansible-playbook; one with a single stat task shows the overhead."
+    return Outcome([row], [note])

@@ -2,8 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The controller's side of build_step: start, then look again and again, and tell the operator how far it is.
 
-Every look is a short module call; nothing of the controller stays on the target between two looks. When the controller
-dies, its worker process notices within a quarter of a second and stops looking.
+Most looks are glances: a line of shell that prints the records and the end of the log, and costs the machine next to
+nothing, which a module call does not. As soon as a glance is not plainly that of a running build, the module looks.
+Nothing of the controller stays on the target between two looks. When the controller dies, its worker process notices
+within a quarter of a second and stops looking.
 """
 
 from __future__ import annotations
@@ -15,15 +17,23 @@ from ansible.errors import AnsibleActionFail, AnsibleConnectionFailure
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 from ansible_collections.hpcml.torchstack.plugins.module_utils.processes import read_process
-from ansible_collections.hpcml.torchstack.plugins.module_utils.progress import ProgressPrinter
+from ansible_collections.hpcml.torchstack.plugins.module_utils.progress import (
+    ProgressPrinter,
+    glance,
+    glance_command,
+    progress_line,
+)
 
 display = Display()
 
 FIRST_INTERVAL = 0.3
 LONGEST_INTERVAL = 5.0
-INTERVAL_GROWTH = 1.4
+INTERVAL_GROWTH = 1.6
 NAP = 0.25
 """Seconds between two looks at the controller's main process."""
+
+STALE_SECONDS = 15.0
+"""A heartbeat this old is worth a look of the module: the supervisor writes one every five seconds."""
 
 RECONNECTS = 5
 """Lost connections in a row, before the operator is told that the build goes on alone."""
@@ -78,7 +88,8 @@ class ActionModule(ActionBase):
         Returns:
             The last result, with the last progress seen.
         """
-        name = first["step"]
+        name, started = first["step"], time.monotonic() - first["seconds"]
+        directory, heartbeat, changed = os.path.dirname(first["log"]), None, time.monotonic()
         arguments = {"name": name, "state_dir": state_dir, "follow": first["nonce"]}
         printer = ProgressPrinter(name)
         interval, lost, progress, seen = FIRST_INTERVAL, 0, first["progress"], first
@@ -86,6 +97,17 @@ class ActionModule(ActionBase):
             self.wait(interval)
             interval = min(interval * INTERVAL_GROWTH, LONGEST_INTERVAL)
             try:
+                seconds = time.monotonic() - started
+                seen_now = self.glance(directory, first["nonce"])
+                if seen_now is not None:
+                    job, found = seen_now
+                    if job["heartbeat"] != heartbeat:
+                        heartbeat, changed = job["heartbeat"], time.monotonic()
+                    if time.monotonic() - changed < STALE_SECONDS:
+                        lost = 0
+                        seen = dict(seen, host=job["host"], pid=job["pid"])
+                        progress = self.show(printer, dict(found or {}), progress, seconds)
+                        continue
                 result = self._execute_module(module_args=arguments, task_vars=task_vars)
             except AnsibleConnectionFailure as error:
                 lost += 1
@@ -100,11 +122,32 @@ class ActionModule(ActionBase):
             if result.get("state") != "running":
                 return dict({"progress": progress}, **result)
             seen = result
-            if "percent" in result["progress"]:
-                progress = result["progress"]
-            line = printer.line(progress, result["seconds"], time.monotonic())
-            if line:
-                display.display(line)
+            progress = self.show(printer, result["progress"], progress, seconds)
+
+    def glance(self, directory, nonce):
+        """See :func:`.progress.glance`; None also where the target's shell could not say."""
+        answer = self._low_level_execute_command(glance_command(directory))
+        return glance(answer["stdout"], nonce) if answer["rc"] == 0 else None
+
+    @staticmethod
+    def show(printer, found, last, seconds):
+        """Show the progress of a step when a line is due.
+
+        Args:
+            printer: decides that.
+            found: what the log's end shows.
+            last: the last progress seen.
+            seconds: how long the step has been running.
+
+        Returns:
+            The last progress seen from now on.
+        """
+        if "percent" in found:
+            last = dict(found, text=progress_line(printer.name, found, seconds))
+        line = printer.line(last, seconds, time.monotonic())
+        if line:
+            display.display(line)
+        return last
 
     @staticmethod
     def show_tail(result):

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import secrets
+import tempfile
 import time
 from typing import Iterator
 
@@ -17,6 +19,7 @@ from ansible_collections.hpcml.torchstack.plugins.module_utils.errors import Sta
 from ansible_collections.hpcml.torchstack.plugins.module_utils.files import write_atomic, write_json
 from ansible_collections.hpcml.torchstack.plugins.module_utils.jobs import (
     LIVE,
+    NEXT,
     decide,
     outcome_of,
     read_record,
@@ -28,7 +31,7 @@ from ansible_collections.hpcml.torchstack.plugins.module_utils.launcher import (
     supervisor_archive,
 )
 from ansible_collections.hpcml.torchstack.plugins.module_utils.launcher_local import LocalLauncher
-from ansible_collections.hpcml.torchstack.plugins.module_utils.processes import here
+from ansible_collections.hpcml.torchstack.plugins.module_utils.processes import Here, here, read_process
 from ansible_collections.hpcml.torchstack.plugins.module_utils.progress import (
     last_lines,
     parse_progress,
@@ -36,7 +39,7 @@ from ansible_collections.hpcml.torchstack.plugins.module_utils.progress import (
     read_end,
     stated_error,
 )
-from ansible_collections.hpcml.torchstack.plugins.module_utils.steplock import StepLock
+from ansible_collections.hpcml.torchstack.plugins.module_utils.steplock import CLAIM, StepLock, own_announcement
 from ansible_collections.hpcml.torchstack.plugins.module_utils.steps import (
     Request,
     StepFiles,
@@ -84,7 +87,6 @@ def readable_by_all() -> Iterator[None]:
         os.umask(previous)
 
 
-@readable_by_all()
 def begin(
     request: Request, digest: str, needs: dict[str, str], created: list[str], limits: dict, cache: str | None,
     launcher: str,
@@ -105,8 +107,28 @@ def begin(
         when somebody else finished it meanwhile.
 
     Raises:
-        StackError: see :func:`.jobs.decide` and :class:`.steplock.StepLock`; or the step has failed already.
+        StackError: see :func:`.jobs.decide` and :class:`.steplock.StepLock`; or the step has failed already; or its
+            records cannot be written.
     """
+    files = request.files
+    try:
+        with readable_by_all():
+            return _begin(request, digest, needs, created, limits, cache, launcher)
+    except OSError as error:
+        # The error of a write has no file's name.
+        raise StackError(
+            "The records of step %s cannot be written: %s: %s."
+            % (files.name, error.filename or files.directory, error.strerror),
+            "records",
+            "Make sure that this account can write there and that there is space, and run this again.",
+            files.directory,
+        ) from error
+
+
+def _begin(
+    request: Request, digest: str, needs: dict[str, str], created: list[str], limits: dict, cache: str | None,
+    launcher: str,
+) -> dict:
     files = request.files
     deadline = time.monotonic() + LOCK_SECONDS
     while True:
@@ -117,18 +139,23 @@ def begin(
             return stamped_result(files, stamp, False, "unchanged")
         if action == "attach" and job is not None:
             return dict(look(files, job["nonce"]), attached=True)
-        if action == "run":
+        if action in ("run", "wait"):
             os.makedirs(files.directory, exist_ok=True)
-            lock = StepLock(files, here())
+            place = here()
+            lock = StepLock(files, place)
             if lock.acquire():
                 try:
                     # Somebody else may have finished or started it between the first look and the lock.
                     stamp, job, outcome = records_of(files)
                     standing = runner_of(job, launcher).standing(job, outcome)
+                    if standing == "starting" and job is not None and lock.exclusive and job["host"] == place.host:
+                        # Who announced it held this lock, and would have handed it to a supervisor.
+                        standing = "killed"
                     if decide(files, digest, stamp, missing_of(created), standing, job) != "run":
                         continue
                     if standing == "leftover" and job is not None:
                         runner_of(job).clear(files, job)
+                    remove_litter(files, place)
                     gone = missing if is_stamped(stamp, digest) else []
                     resumed = resume_reason(files.name, standing, job, outcome_of(job, outcome), gone)
                     nonce, warnings = start(request, digest, needs, limits, cache, launcher, lock, job)
@@ -139,6 +166,24 @@ def begin(
         if time.monotonic() > deadline:
             raise StepLock(files, here()).refusal()
         time.sleep(0.05)
+
+
+def remove_litter(files: StepFiles, place: Here) -> None:
+    """Remove what killed processes were writing; called with the step's lock held, and no build running.
+
+    Announcements of other hosts are left alone, and those of living processes.
+    """
+    records = (files.script, files.inputs, files.log, files.exit, files.stamp, files.job, files.path(ARCHIVE))
+    temporary = re.compile(
+        r"\.(?:%s)\.[a-z0-9_]{8}\Z" % "|".join(re.escape(os.path.basename(path)) for path in records)
+    )
+    announcement = os.path.basename(own_announcement(files.path(CLAIM), place.host, 0))[:-1]
+    for name in os.listdir(files.directory):
+        owner = name[len(announcement):] if name.startswith(announcement) else ""
+        dead = owner.isdigit() and read_process(int(owner)) is None
+        if dead or temporary.match(name) or name == os.path.basename(files.job) + NEXT:
+            with contextlib.suppress(OSError):
+                os.unlink(files.path(name))
 
 
 def start(
@@ -180,9 +225,10 @@ def start(
     write_json(files.job, job)
     try:
         return nonce, runner_of(job).launch(files, job, lock)
-    except StackError as error:
-        end = {"reason": "error", "error": error.message, "nonce": nonce, "finished": utc(time.time())}
-        write_json(files.exit, end)
+    except (StackError, OSError) as error:
+        end = {"reason": "error", "error": str(error), "nonce": nonce, "finished": utc(time.time())}
+        with contextlib.suppress(OSError):
+            write_json(files.exit, end)
         raise
 
 
@@ -206,7 +252,12 @@ def look(files: StepFiles, nonce: str) -> dict:
         StackError: it failed, was killed, went silent, or has been replaced by another one.
     """
     job = read_record(files.job)
-    if job is None or job["nonce"] != nonce:
+    if job is None:
+        raise StackError(
+            "The records of step %s are gone: there is no %s." % (files.name, files.job), "follow",
+            "Run this again: the build without them stops itself, and the step is run anew.", files.job,
+        )
+    if job["nonce"] != nonce:
         raise StackError(
             "Another run has started step %s anew." % files.name, "follow", "Run this again to follow that build.",
             files.directory,
@@ -229,10 +280,26 @@ def look(files: StepFiles, nonce: str) -> dict:
         return running_result(files, job)
     if standing == "rebooted":
         raise failure(files, job, "the machine rebooted while step %s was running" % files.name, {"reason": standing})
+    obstacle = obstacle_in(files.directory)
+    if obstacle:
+        sentence = "step %s could not be recorded: %s cannot be written: %s" % (files.name, files.directory, obstacle)
+        raise failure(files, job, sentence, {"reason": "error"})
     raise failure(
         files, job, "step %s was killed without a word from its supervisor (pid %s)" % (files.name, job["pid"]),
         {"reason": "killed"},
     )
+
+
+def obstacle_in(directory: str) -> str | None:
+    """Why no record can be written in a directory: a supervisor that met this could not say so."""
+    try:
+        with tempfile.NamedTemporaryFile(prefix=".exit.", dir=directory) as stream:
+            stream.write(b"x" * 4096)
+            stream.flush()
+            os.fsync(stream.fileno())
+    except OSError as error:
+        return error.strerror
+    return None
 
 
 def stamped_result(files: StepFiles, stamp: dict, changed: bool, state: str) -> dict:
@@ -281,10 +348,13 @@ def failure(files: StepFiles, job: dict, sentence: str, end: dict) -> StackError
     """The error for an attempt that did not succeed."""
     tail = read_end(files.log, job["log_offset"])
     cause = stated_error(tail)
+    remedy = "The log is %s; run this again to resume, or repeat the step by hand with: %s" % (files.log, files.by_hand)
+    if end["reason"] == "error":
+        remedy = "Make sure that this account can write %s and that there is space. %s" % (files.directory, remedy)
     return StackError(
         sentence[0].upper() + sentence[1:] + (": %s." % cause if cause else "."),
-        "creates" if end["reason"] == "creates" else "run",
-        "The log is %s; run this again to resume, or repeat the step by hand with: %s" % (files.log, files.by_hand),
+        end["reason"] if end["reason"] in ("creates", "needs") else "run",
+        remedy,
         files.script,
         attempt=job["attempt"],
         digest=job["digest"],

@@ -24,7 +24,7 @@ import platform
 import stat
 import sys
 import threading
-from typing import Callable, Iterator
+from typing import Any, Callable, Iterator
 
 OPEN_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -59,9 +59,18 @@ def _chmod_direct() -> Callable[[int, str, int], None] | None:
     return None
 
 
+def patiently(call: Callable[..., Any], *arguments: object, **options: object) -> Any:
+    """Make a call that Python does not make again by itself when a signal interrupts it: stat, chmod, listings."""
+    while True:
+        try:
+            return call(*arguments, **options)
+        except InterruptedError:
+            continue
+
+
 def _chmod_library(directory: int, name: str, mode: int) -> None:
     try:
-        os.chmod(name, mode, dir_fd=directory, follow_symlinks=False)
+        patiently(os.chmod, name, mode, dir_fd=directory, follow_symlinks=False)
     except (NotImplementedError, ValueError) as error:  # Python's words for an ENOTSUP of the library
         raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP), name) from error
 
@@ -69,9 +78,9 @@ def _chmod_library(directory: int, name: str, mode: int) -> None:
 def _chmod_by_hand(directory: int, name: str, mode: int) -> None:
     descriptor = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=directory)
     try:
-        if stat.S_ISLNK(os.fstat(descriptor).st_mode):
+        if stat.S_ISLNK(patiently(os.fstat, descriptor).st_mode):
             raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), name)
-        os.chmod("/proc/self/fd/%d" % descriptor, mode)
+        patiently(os.chmod, "/proc/self/fd/%d" % descriptor, mode)
     finally:
         os.close(descriptor)
 
@@ -92,11 +101,12 @@ def choose_chmod() -> Callable[[int, str, int], None]:
 class Directory:
     """A directory of the tree: its place, and how many of its sub-directories still need it open."""
 
-    __slots__ = ("identity", "name", "parent", "waiting")
+    __slots__ = ("depth", "identity", "name", "parent", "waiting")
 
     def __init__(self, parent: Directory | None, name: str) -> None:
         self.parent = parent
         self.name = name
+        self.depth: int = parent.depth + 1 if parent is not None else 0
         self.identity: tuple[int, int] | None = None
         self.waiting = 0
 
@@ -108,6 +118,15 @@ class Directory:
             parts.append(at.name)
             at = at.parent
         return "/".join(reversed(parts)) or "."
+
+    def trail(self) -> list[tuple[str, tuple[int, int] | None]]:
+        """Names and identities from below the tree down to this directory, for another process to find it by."""
+        steps = []
+        at: Directory | None = self
+        while at is not None and at.parent is not None:
+            steps.append((at.name, at.identity))
+            at = at.parent
+        return steps[::-1]
 
 
 class Handles:
@@ -201,7 +220,7 @@ class Handles:
             finally:
                 with self.lock:
                     held[1] -= 1
-            found = os.fstat(descriptor)
+            found = patiently(os.fstat, descriptor)
             with self.lock:
                 if (found.st_dev, found.st_ino) != step.identity:
                     os.close(descriptor)

@@ -18,11 +18,12 @@ depends on the size of pages.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import stat
 import struct
-from typing import BinaryIO, Iterable, Iterator, NamedTuple
+from typing import BinaryIO, Callable, Iterable, Iterator, NamedTuple, Tuple
 
 from ansible_collections.hpcml.torchstack.plugins.module_utils.elf_image import (
     BLOCK,
@@ -34,6 +35,12 @@ from ansible_collections.hpcml.torchstack.plugins.module_utils.elf_image import 
 )
 
 MAGIC = b"\x7fELF"
+
+HEADER_SIZE = 64
+"""Bytes of the header of a 64-bit file; one of 32 bit has 52."""
+
+OPEN_FILE = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+"""How a file is opened that may have become a pipe or a terminal meanwhile: it is not waited for."""
 
 ET_REL, ET_EXEC, ET_DYN, ET_CORE = 1, 2, 3, 4
 
@@ -63,6 +70,10 @@ _NT_GNU_ABI_TAG, _NT_GNU_PROPERTY_TYPE_0 = 1, 5
 _ABI_TAG_LINUX = 0
 _X86_ISA_1_NEEDED = 0xC0008002
 _X86_MACHINES = (3, 62)
+
+
+Identity = Tuple[int, int, int, int]
+"""Device, inode, size and time of the last change (nanoseconds): a file, as long as nobody writes it."""
 
 
 class VersionNeed(NamedTuple):
@@ -175,13 +186,40 @@ def read_elf(path: bytes | str) -> ElfObject | None:
         OSError: as the system says; EISDIR for a directory, EINVAL for other things that are not regular files.
     """
     _require_regular(os.stat(path), path)
-    with open(path, "rb", buffering=0, opener=_open_at_once) as stream:
-        status = os.fstat(stream.fileno())
+    descriptor = os.open(path, OPEN_FILE)
+    try:
+        status = os.fstat(descriptor)
         _require_regular(status, path)
-        start = stream.read(64)
-        if start[:4] != MAGIC:
-            return None
-        return _parse(stream, status.st_size, start)
+        return read_open_elf(descriptor, status.st_size)
+    finally:
+        with contextlib.suppress(OSError):  # what was only read is right, whatever happens when it is closed
+            os.close(descriptor)
+
+
+def read_open_elf(descriptor: int, size: int) -> ElfObject | None:
+    """The facts of a regular file that is open.
+
+    Args:
+        descriptor: it; its position neither counts nor changes.
+        size: its size in bytes.
+
+    Returns:
+        The facts, or None where it does not begin like ELF.
+
+    Raises:
+        ElfError: it begins like ELF and is broken.
+        OSError: as the system says.
+    """
+    def read(length: int, offset: int) -> bytes:
+        return os.pread(descriptor, length, offset)
+
+    start = _start(read, size)
+    return _parse(read, size, start) if start[:4] == MAGIC else None
+
+
+def identify(status: os.stat_result) -> Identity:
+    """What tells a file from others, and from what it was before somebody wrote it."""
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 
 
 def parse_elf(stream: BinaryIO, size: int) -> ElfObject:
@@ -195,12 +233,23 @@ def parse_elf(stream: BinaryIO, size: int) -> ElfObject:
         ElfError: it is not ELF, or is broken.
         OSError: as the system says.
     """
-    stream.seek(0)
-    return _parse(stream, size, stream.read(min(size, 64)))
+    def read(length: int, offset: int) -> bytes:
+        stream.seek(offset)
+        return stream.read(length)
+
+    return _parse(read, size, _start(read, size))
 
 
-def _open_at_once(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+def _start(read: Callable[[int, int], bytes], size: int) -> bytes:
+    """The first bytes, as many as an ELF header has; a file that becomes shorter meanwhile ends earlier."""
+    length = min(size, HEADER_SIZE)
+    start = read(length, 0)
+    while start and len(start) < length:
+        more = read(length - len(start), len(start))
+        if not more:
+            break
+        start += more
+    return start
 
 
 def _require_regular(status: os.stat_result, path: bytes | str) -> None:
@@ -209,7 +258,7 @@ def _require_regular(status: os.stat_result, path: bytes | str) -> None:
         raise OSError(code, "not a regular file", path)
 
 
-def _parse(stream: BinaryIO, size: int, start: bytes) -> ElfObject:
+def _parse(read: Callable[[int, int], bytes], size: int, start: bytes) -> ElfObject:
     if start[:4] != MAGIC:
         raise ElfError("not ELF: it begins with %r" % start[:4])
     if len(start) < 16:
@@ -236,7 +285,7 @@ def _parse(stream: BinaryIO, size: int, start: bytes) -> ElfObject:
         return facts
     if entry_size != layout.segment.size:
         raise ElfError("program headers of %d bytes: they have %d" % (entry_size, layout.segment.size))
-    image = Image(stream, size)
+    image = Image(read, size)
     # 0xffff (PN_XNUM) means a larger number elsewhere, but to the loaders, as here, it is a number like others.
     table = image.file(headers, count * layout.segment.size, "the program headers")
     return _read_segments(facts, layout, image, map(Segment._make, layout.segment.iter_unpack(table)))

@@ -8,7 +8,7 @@ megabytes and about a second are kept here.
 
 from __future__ import annotations
 
-from typing import BinaryIO, NamedTuple
+from typing import Callable, NamedTuple
 
 BLOCK = 4096
 """Bytes that are read at once: the header, the program headers and most of what they lead to fit into a page."""
@@ -45,12 +45,19 @@ class Segment(NamedTuple):
 
 
 class Image:
-    """A file of known size, read in blocks, and the memory that its loadable segments would make of it."""
+    """A file of known size, read in blocks, and the memory that its loadable segments would make of it.
 
-    def __init__(self, stream: BinaryIO, size: int) -> None:
+    It is read, and not mapped: one that somebody truncates meanwhile would end a process that has it mapped.
+
+    Args:
+        read: gives bytes of the file by their number and offset, as os.pread(descriptor, ...) does; it may give less.
+        size: its size in bytes; nothing beyond is read.
+    """
+
+    def __init__(self, read: Callable[[int, int], bytes], size: int) -> None:
         self.size = size
         self.loads: list[Segment] = []
-        self._stream = stream
+        self._pread = read
         self._blocks: dict[int, bytes] = {}
         self._left = MAX_PIECES
 
@@ -101,10 +108,9 @@ class Image:
         return block
 
     def _read(self, offset: int, length: int) -> bytes:
-        self._stream.seek(offset)
-        data = self._stream.read(length)
+        data = self._pread(length, offset)
         while len(data) < length:
-            more = self._stream.read(length - len(data))
+            more = self._pread(length - len(data), offset + len(data))
             if not more:
                 raise ElfError("truncated: it became shorter than %d bytes while it was read" % (offset + length))
             data += more

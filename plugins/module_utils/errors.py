@@ -33,3 +33,11 @@ class StackError(Exception):
             if value:
                 result[key] = value
         return result
+
+    def __reduce__(self) -> tuple:
+        return _again, (self.message, self.failed_step, self.remedy, self.path, self.details)
+
+
+def _again(message: str, failed_step: str, remedy: str, path: str, details: dict) -> StackError:
+    """The error as another process knows it."""
+    return StackError(message, failed_step, remedy, path, **details)

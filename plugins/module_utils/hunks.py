@@ -10,9 +10,13 @@ context beyond the end of the file, and leaving a line without a newline in the 
 
 from __future__ import annotations
 
+import contextlib
 from typing import Iterator, NamedTuple, Sequence
 
 from ansible_collections.hpcml.torchstack.plugins.module_utils.patches import Hunk
+
+# So many places are tried one by one before the whole file is searched.
+_NEAR = 64
 
 
 class Misfit(Exception):
@@ -75,14 +79,20 @@ def apply_hunks(
             raise Misfit("it overlaps the hunk before it", number, hunk.line)
         if not hunk.old and start > len(lines):
             raise Misfit("it inserts at line %d of a file with %d lines" % (where, len(lines)), number, hunk.line)
-        result.extend(lines[frozen:start])
-        result.extend(hunk.new[hunk.prefix:len(hunk.new) - hunk.suffix])
+        _extend(result, lines[frozen:start], number, hunk)
+        _extend(result, hunk.new[hunk.prefix:len(hunk.new) - hunk.suffix], number, hunk)
         frozen = where - 1 + len(hunk.old) - hunk.suffix
         offsets.append(shift)
-    result.extend(lines[frozen:])
-    if any(not line.endswith(b"\n") for line in result[:-1]):
-        raise Misfit("it would leave a line without a newline inside the file", len(hunks), hunks[-1].line)
+    if hunks:
+        _extend(result, lines[frozen:], len(hunks), hunks[-1])
     return Applied(result, tuple(offsets))
+
+
+def _extend(result: list[bytes], lines: Sequence[bytes], number: int, hunk: Hunk) -> None:
+    """Append lines of which at most the last lacks its newline; so does then the whole, or it is refused."""
+    if result and lines and not result[-1].endswith(b"\n"):
+        raise Misfit("it would leave a line without a newline inside the file", number, hunk.line)
+    result.extend(lines)
 
 
 def reverse_hunks(hunks: Sequence[Hunk]) -> tuple[Hunk, ...]:
@@ -115,12 +125,29 @@ def _locate(lines: Sequence[bytes], hunk: Hunk, shift: int, frozen: int) -> int 
     """
     if not hunk.old:
         return max(hunk.first + shift, 1)
-    if max(hunk.old, key=len) not in lines:
-        return None
-    for where in _places(len(lines), hunk, shift, frozen):
-        if _matches(lines, hunk, where):
+    fitting = None
+    for tried, where in enumerate(_places(len(lines), hunk, shift, frozen)):
+        if tried == _NEAR:
+            fitting = _everywhere(lines, hunk)
+            if not fitting:
+                return None
+        if where in fitting if fitting is not None else _matches(lines, hunk, where):
             return where
     return None
+
+
+def _everywhere(lines: Sequence[bytes], hunk: Hunk) -> set[int]:
+    """Every 1-based line at which the old side stands, found by its longest line."""
+    index = max(range(len(hunk.old)), key=lambda number: len(hunk.old[number]))
+    key = hunk.old[index]
+    found = set()
+    at = -1
+    with contextlib.suppress(ValueError):
+        while True:
+            at = lines.index(key, at + 1)
+            if _matches(lines, hunk, at - index + 1):
+                found.add(at - index + 1)
+    return found
 
 
 def _places(total: int, hunk: Hunk, shift: int, frozen: int) -> Iterator[int]:
@@ -130,7 +157,7 @@ def _places(total: int, hunk: Hunk, shift: int, frozen: int) -> Iterator[int]:
     that it ended at the last: such a hunk fits only there.
     """
     guess = hunk.first + shift
-    lowest = frozen + 1 - max(hunk.prefix, hunk.suffix)
+    lowest = frozen + 1
     highest = total - len(hunk.old) + 1
     ahead = highest - guess
     back = guess - lowest

@@ -13,7 +13,7 @@ import re
 from typing import Any, Mapping, NamedTuple, Sequence
 
 from ansible_collections.hpcml.torchstack.plugins.module_utils.errors import StackError
-from ansible_collections.hpcml.torchstack.plugins.module_utils.files import read_json, write_json
+from ansible_collections.hpcml.torchstack.plugins.module_utils.files import read_json
 from ansible_collections.hpcml.torchstack.plugins.module_utils.import_judgement import Brought, Recorded, text
 
 FORMAT = 1
@@ -135,21 +135,6 @@ def read_record(path: str) -> Any:
         return read_json(path)
     except (OSError, ValueError):
         return None
-
-
-def write_record(path: str, record: Mapping[str, Any]) -> None:
-    """Write the record.
-
-    Raises:
-        StackError: its directory is missing or read-only.
-    """
-    try:
-        write_json(path, record)
-    except OSError as error:
-        raise StackError(
-            "Cannot write the record %s: %s." % (path, error.strerror), "record",
-            "Create its directory, or thaw the release.", path,
-        ) from error
 
 
 def render(record: Any) -> str:

@@ -8,6 +8,7 @@ a silent one is never taken for dead: the operator decides.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 from typing import Callable
@@ -25,6 +26,9 @@ SILENT_SECONDS = 300.0
 
 STARTING_SECONDS = 20.0
 """A job that was announced this long ago, and still has no process, never began."""
+
+NEXT = ".next"
+"""Suffix of a record that is being written in place."""
 
 LIVE = ("running", "elsewhere")
 """Standings of a job that one follows."""
@@ -79,19 +83,19 @@ def judge(
         * ``silent``: it belongs to another machine, and its last heartbeat is older than :data:`SILENT_SECONDS`.
         * ``rebooted``: this machine has been booted since.
         * ``killed``: its supervisor died without a word, and nothing of it is left.
-        * ``leftover``: its supervisor died without a word, and its script or some of its children still work.
+        * ``leftover``: its supervisor died or gave up, and its script or some of its children still work.
     """
     if job is None:
         return "none"
     end = outcome_of(job, outcome)
-    if end is not None and end["reason"] != "done":
-        return "finished"
     if job["host"] != here.host:
         if end is not None:
             return "finished"
         return "elsewhere" if now - seconds_of(job["heartbeat"]) <= SILENT_SECONDS else "silent"
     if job["boot_id"] != here.boot_id:
         return "finished" if end is not None else "rebooted"
+    if end is not None and end["reason"] != "done":
+        return "leftover" if remains(job) else "finished"
     if job["phase"] == "starting" and now - seconds_of(job["heartbeat"]) <= STARTING_SECONDS:
         return "starting"
     if alive(job.get("pid"), job.get("start_time")):
@@ -158,8 +162,13 @@ def decide(
 
 def write_in_place(path: str, record: dict) -> None:
     """Replace a record without flushing it to disk: for a heartbeat, which is worth nothing after a crash."""
-    temporary = path + ".next"
-    with open(temporary, "w", encoding="utf-8") as stream:
-        json.dump(record, stream, indent=2, sort_keys=True)
-        stream.write("\n")
-    os.replace(temporary, path)
+    temporary = path + NEXT
+    try:
+        with open(temporary, "w", encoding="utf-8") as stream:
+            json.dump(record, stream, indent=2, sort_keys=True)
+            stream.write("\n")
+        os.replace(temporary, path)
+    except OSError:
+        with contextlib.suppress(OSError):
+            os.unlink(temporary)
+        raise

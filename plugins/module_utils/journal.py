@@ -2,29 +2,46 @@
 # SPDX-License-Identifier: Apache-2.0
 """Change many files of a tree as one: after an interruption the next run completes the change or takes it back.
 
-The order is: the journal with every file's content before and after, flushed to disk; the files, each replaced by
-rename; the record; the journal's removal. While the journal is there the tree may be anything between before and after,
-and nobody may build from it (:func:`has_open_journal`). All names of this module live in ``state_dir``, outside the
-tree, keyed by the tree's path relative to it, so that a root can move and one state_dir can serve several trees.
+The order is: the journal with every file's content before and after, flushed to disk; everything new, the record too,
+written beside its place; then, when nothing can fail for lack of space any more, the names: each file and the record
+replaced by rename, the journal removed. While the journal is there the tree may be anything between before and after,
+and nobody may build from it (:func:`has_open_journal`).
+
+The journal is one line of JSON, and behind it the contents, byte for byte, in the order and of the sizes told there.
 """
 
 from __future__ import annotations
 
-import base64
 import contextlib
 import errno
-import fcntl
-import hashlib
+import itertools
+import json
 import os
-import re
-from typing import Any, Iterator, NamedTuple, Sequence
+from typing import Any, BinaryIO, Iterator, NamedTuple, Sequence
 
 from ansible_collections.hpcml.torchstack.plugins.module_utils.errors import StackError
-from ansible_collections.hpcml.torchstack.plugins.module_utils.files import flush_directory, read_json, write_json
 from ansible_collections.hpcml.torchstack.plugins.module_utils.patch_names import display
-from ansible_collections.hpcml.torchstack.plugins.module_utils.tree_files import TreeFile, read_tree_file
-
-FORMAT = 1
+from ansible_collections.hpcml.torchstack.plugins.module_utils.series_records import (
+    FORMAT,
+    Place,
+    as_path,
+    as_text,
+    checked,
+    clear_state_dir,
+    exact_modes,
+    read_record,
+    settle_record,
+    stage_record,
+    unreadable,
+)
+from ansible_collections.hpcml.torchstack.plugins.module_utils.tree_files import (
+    TreeFile,
+    flush,
+    naming,
+    open_directory,
+    read_tree_file,
+    write_file,
+)
 
 
 class Change(NamedTuple):
@@ -35,22 +52,8 @@ class Change(NamedTuple):
     after: TreeFile | None
 
 
-class Place:
-    """A tree and where its record, journal and lock are kept."""
-
-    def __init__(self, src: str, state_dir: str) -> None:
-        self.src = os.path.realpath(os.fsencode(src))
-        self.state_dir = os.path.realpath(os.fsencode(state_dir))
-        self.relative = os.path.relpath(self.src, self.state_dir)
-        label = re.sub(rb"[^A-Za-z0-9._-]", b"_", os.path.basename(self.src))[:80] or b"tree"
-        key = hashlib.sha256(self.relative).hexdigest()[:10].encode("ascii")
-        self.stem = b"patch-series-%s-%s" % (label, key)
-        self.record = self._path(b".json")
-        self.journal = self._path(b".journal")
-        self.lock = self._path(b".lock")
-
-    def _path(self, suffix: bytes) -> str:
-        return os.fsdecode(os.path.join(self.state_dir, self.stem + suffix))
+class _Strange(Exception):
+    """A file of the tree is neither as before the change nor as after it; the argument is its path."""
 
 
 class Journal(NamedTuple):
@@ -80,117 +83,59 @@ def has_open_journal(src: str, state_dir: str) -> bool:
     return os.path.lexists(Place(src, state_dir).journal)
 
 
-# -- records -----------------------------------------------------------------------------------------------------
-
-
-def as_text(path: bytes) -> str:
-    """A path for a record: the same in every locale, and every byte comes back from :func:`as_path`."""
-    return path.decode("utf-8", "surrogateescape")
-
-
-def as_path(text: str) -> bytes:
-    """The path that :func:`as_text` wrote."""
-    return text.encode("utf-8", "surrogateescape")
-
-
-def read_record(place: Place) -> dict[str, Any] | None:
-    """What the last finished run recorded about the tree, or None."""
-    return _read(place.record)
-
-
-def _read(path: str) -> dict[str, Any] | None:
-    remedy = "Extract the source again and remove that file."
-    try:
-        found = read_json(path)
-    except (OSError, ValueError) as error:
-        raise StackError("Cannot read the record %s: %s." % (path, error), "read record", remedy, path=path) from error
-    if found is None:
-        return None
-    if not isinstance(found, dict) or found.get("format") != FORMAT:
-        raise StackError("%s is not a record of this version." % path, "read record", remedy, path=path)
-    return found
-
-
-def write_record(place: Place, record: dict[str, Any] | None) -> None:
-    """Stamp the record, or remove it for None."""
-    if record is not None:
-        write_json(place.record, record)
-    else:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(place.record)
-
-
-@contextlib.contextmanager
-def locked(place: Place) -> Iterator[None]:
-    """Make ``state_dir``, keep other runs on the same tree out, and clear what a killed run left there.
-
-    Raises:
-        StackError: state_dir cannot be written, or another run is at work.
-    """
-    descriptor = -1
-    try:
-        _make_state_dir(place.state_dir)
-        descriptor = os.open(place.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        busy = error.errno in (errno.EWOULDBLOCK, errno.EACCES) and descriptor >= 0
-        # Parallel file systems may be mounted without locks; the release's own lock is what counts there.
-        if busy or descriptor < 0:
-            if busy:
-                os.close(descriptor)
-            raise StackError(
-                "Another run is patching %s." % display(place.src) if busy
-                else "Cannot write in state_dir %s: %s." % (display(place.state_dir), error.strerror),
-                "lock", "Wait for it to end." if busy else "Give a directory that this account may write.",
-                path=os.fsdecode(place.state_dir),
-            ) from error
-    try:
-        with contextlib.suppress(OSError):
-            for name in os.listdir(place.state_dir):
-                if name.startswith(b"." + place.stem):
-                    os.unlink(os.path.join(place.state_dir, name))
-        yield
-    finally:
-        os.close(descriptor)
-
-
-def _make_state_dir(path: bytes) -> None:
-    """Make the directory and its parents readable for all, whatever the caller's umask is."""
-    if os.path.isdir(path):
-        return
-    _make_state_dir(os.path.dirname(path))
-    with contextlib.suppress(FileExistsError):
-        os.mkdir(path)
-        os.chmod(path, 0o755)
-
-
 # -- the journal -------------------------------------------------------------------------------------------------
 
 
 def read_journal(place: Place) -> Journal | None:
     """The open journal of the tree, or None."""
-    found = _read(place.journal)
-    if found is None:
+    try:
+        with open(place.journal, "rb") as stream:
+            found = checked(json.loads(stream.readline().decode("ascii")), place.journal)
+            changes = tuple(
+                Change(as_path(entry["path"]), _content(stream, entry["before"]), _content(stream, entry["after"]))
+                for entry in found["changes"]
+            )
+    except FileNotFoundError:
         return None
-    changes = tuple(
-        Change(as_path(entry["path"]), _unpack(entry["before"]), _unpack(entry["after"])) for entry in found["changes"]
-    )
+    except (OSError, ValueError) as error:
+        raise unreadable(place.journal, error) from error
     make, drop = (tuple((as_path(path), mode) for path, mode in found[key]) for key in ("make", "drop"))
     return Journal(
         found["identity"], found["request"], changes, make, drop, found["record"], found["previous"]
     )
 
 
+def _content(stream: BinaryIO, side: list[int] | None) -> TreeFile | None:
+    if side is None:
+        return None
+    size, mode = side
+    content = stream.read(size)
+    if len(content) != size:
+        raise ValueError("it ends too early")
+    return TreeFile(content, mode)
+
+
 def write_journal(place: Place, journal: Journal) -> None:
     """Put the journal on disk: from here on the change can be finished or undone, whatever happens."""
-    content: dict[str, object] = dict(journal._asdict(), format=FORMAT)
-    content["changes"] = [
-        {"path": as_text(change.path), "before": _pack(change.before), "after": _pack(change.after)}
+    header: dict[str, object] = dict(journal._asdict(), format=FORMAT)
+    header["changes"] = [
+        {
+            "path": as_text(change.path),
+            "before": change.before and [len(change.before.content), change.before.mode],
+            "after": change.after and [len(change.after.content), change.after.mode],
+        }
         for change in journal.changes
     ]
     for key, directories in (("make", journal.make), ("drop", journal.drop)):
-        content[key] = [[as_text(path), mode] for path, mode in directories]
-    write_json(place.journal, content)
+        header[key] = [[as_text(path), mode] for path, mode in directories]
+    contents = (side.content for change in journal.changes for side in (change.before, change.after) if side)
+    name = os.path.basename(os.fsencode(place.journal))
+    with open_directory(place.state_dir, b"") as directory, naming(os.fsencode(place.journal)):
+        chunks = itertools.chain((json.dumps(header, sort_keys=True).encode("ascii"), b"\n"), contents)
+        write_file(directory, place.staged, chunks, 0o644)
+        os.replace(place.staged, name, src_dir_fd=directory, dst_dir_fd=directory)
+        flush(directory)
+
 
 
 def recover(
@@ -212,15 +157,29 @@ def recover(
     if found is None:
         return None, {}, read_record(place)
     forward = found.request == request
-    _pending(place, found, forward)
-    if not check:
-        try:
+    try:
+        if check:
+            _pending(place, found, forward)
+        else:
             roll(place, found, forward)
-        except OSError as error:
-            raise StackError(
-                "%s an interrupted run failed: %s." % ("Completing" if forward else "Undoing", error), "recover",
-                "Remove the cause (space, quota, permissions) and run this again.", path=place.journal,
-            ) from error
+    except _Strange as strange:
+        raise StackError(
+            "An interrupted run cannot be completed: %s is neither what it was nor what it should have become."
+            % display(strange.args[0]),
+            "recover", "Extract the source again, then remove %s." % place.journal,
+            path=place.journal, file=display(strange.args[0]),
+        ) from strange
+    except StackError as error:
+        raise StackError(
+            "An interrupted run cannot be completed: %s" % error.message, "recover",
+            "Put the tree back as it was, or extract the source again and remove %s." % place.journal,
+            path=place.journal, **error.details
+        ) from error
+    except OSError as error:
+        raise StackError(
+            "%s an interrupted run failed: %s." % ("Completing" if forward else "Undoing", _reason(error)), "recover",
+            "Remove the cause (space, quota, permissions) and run this again.", path=place.journal,
+        ) from error
     report: dict[str, object] = {
         "direction": "forward" if forward else "back",
         "files": [display(change.path) for change in found.changes],
@@ -229,44 +188,91 @@ def recover(
     return report, settled, found.record if forward else found.previous
 
 
-def roll(place: Place, journal: Journal, forward: bool) -> None:
+def roll(place: Place, journal: Journal, forward: bool, begun: set[bytes] | None = None) -> None:
     """Bring every file to its state after (``forward``) or before the change, then the record, and close the journal.
 
+    Args:
+        begun: forward, it gets the path of each file right before that is touched; back, only these are looked at.
+
     Raises:
-        StackError: a file is neither what it was before nor what it should become; nothing is written then.
+        _Strange: a file is neither what it was before nor what it should become; no file is touched then.
+        StackError: a directory has become a symbolic link.
         OSError: as the system reports it; the journal stays open.
     """
-    pending = _pending(place, journal, forward)
-    _remove_temporaries(place, journal)
-    make, drop = (journal.make, journal.drop) if forward else (journal.drop[::-1], journal.make[::-1])
+    only = None if forward else begun
+    begun = set() if begun is None else begun
+    with exact_modes(), open_directory(place.state_dir, b"") as state_dir:
+        _remove_temporaries(place, journal)
+        pending = _pending(place, journal, forward, only)
+        record = journal.record if forward else journal.previous
+        stage_record(state_dir, place, record)
+        touched = _make_directories(place, journal.make if forward else journal.drop[::-1])
+        for index, path, wanted in pending:
+            if wanted is not None:
+                folder, name = _temporary(journal, index, path)
+                with open_directory(place.src, folder) as directory, naming(os.path.join(place.src, path)):
+                    write_file(directory, name, (wanted.content,), wanted.mode)
+        touched |= _rename(place, journal, forward, pending, begun)
+        for folder in sorted(touched):
+            with contextlib.suppress(OSError), open_directory(place.src, folder) as directory:
+                flush(directory)
+        settle_record(state_dir, place, record)
+        flush(state_dir)
+        with naming(os.fsencode(place.journal)):
+            os.unlink(place.journal)
+        flush(state_dir)
+
+
+def _make_directories(place: Place, make: Sequence[tuple[bytes, int]]) -> set[bytes]:
+    """Make the directories that are not there, save where a file still has the name; returns where they are."""
     touched = set()
+    for path, mode in make:
+        parent, name = os.path.split(path)
+        whole = os.path.join(place.src, path)
+        with contextlib.suppress(NotADirectoryError), open_directory(place.src, parent) as directory, naming(whole):
+            try:
+                os.stat(name, dir_fd=directory, follow_symlinks=False)
+            except FileNotFoundError:
+                os.mkdir(name, mode, dir_fd=directory)
+                touched.add(parent)
+    return touched
+
+
+def _rename(
+    place: Place, journal: Journal, forward: bool, pending: Sequence[tuple[int, bytes, TreeFile | None]],
+    begun: set[bytes],
+) -> set[bytes]:
+    """Give everything its new name; returns the directories whose entries changed."""
+    make, drop = (journal.make, journal.drop) if forward else (journal.drop[::-1], journal.make[::-1])
+    touched: set[bytes] = set()
+
+    @contextlib.contextmanager
+    def beside(path: bytes) -> Iterator[int]:
+        touched.add(os.path.dirname(path))
+        with open_directory(place.src, os.path.dirname(path)) as directory, naming(os.path.join(place.src, path)):
+            yield directory
+
     for _index, path, wanted in pending:
         if wanted is None:
-            os.unlink(os.path.join(place.src, path))
-            touched.add(os.path.dirname(path))
+            begun.add(path)
+            with beside(path) as directory:
+                os.unlink(os.path.basename(path), dir_fd=directory)
+    # A full file system has met its limit before this, unless a directory takes the place of a file.
     for path, _mode in drop:
         try:
-            os.rmdir(os.path.join(place.src, path))
-            touched.add(os.path.dirname(path))
+            with beside(path) as directory:
+                os.rmdir(os.path.basename(path), dir_fd=directory)
         except OSError as error:
-            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOENT):
+            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOENT, errno.ENOTDIR):
                 raise
-    for path, mode in make:
-        target = os.path.join(place.src, path)
-        with contextlib.suppress(FileExistsError):
-            os.mkdir(target)
-            touched.add(os.path.dirname(path))
-        os.chmod(target, mode)
+    touched |= _make_directories(place, make)
     for index, path, wanted in pending:
         if wanted is not None:
-            _replace(os.path.join(place.src, path), wanted, _temporary(place, journal, index, path))
-            touched.add(os.path.dirname(path))
-    for directory in sorted(touched):
-        with contextlib.suppress(FileNotFoundError):
-            flush_directory(os.fsdecode(os.path.join(place.src, directory)))
-    write_record(place, journal.record if forward else journal.previous)
-    os.unlink(place.journal)
-    flush_directory(os.fsdecode(place.state_dir))
+            begun.add(path)
+            folder, name = _temporary(journal, index, path)
+            with open_directory(place.src, folder) as source, beside(path) as directory:
+                os.replace(name, os.path.basename(path), src_dir_fd=source, dst_dir_fd=directory)
+    return touched
 
 
 def carry_out(place: Place, journal: Journal) -> None:
@@ -275,78 +281,86 @@ def carry_out(place: Place, journal: Journal) -> None:
     Raises:
         StackError: a write failed. The message says whether the tree is as before or the journal is still open.
     """
-    _pending(place, journal, forward=True)
+    begun: set[bytes] = set()
     try:
+        _pending(place, journal, forward=True)
         write_journal(place, journal)
-        roll(place, journal, forward=True)
-    except OSError as error:
-        where = os.fsdecode(error.filename) if isinstance(error.filename, (bytes, str)) else os.fsdecode(place.src)
-        failure = "Writing failed: %s: %s" % (where, error.strerror)
+        roll(place, journal, True, begun)
+    except (OSError, StackError, _Strange) as error:
+        failure = _failure(place, error)
         try:
             if os.path.lexists(place.journal):
-                roll(place, journal, forward=False)
-        except OSError as second:
-            raise StackError(
-                "%s; taking it back failed too: %s." % (failure, second.strerror), "write",
-                "Remove the cause and run this again: it completes or undoes the change from %s." % place.journal,
-                path=where,
-            ) from error
-        raise StackError(
-            "%s. The tree is as it was before." % failure, "write",
-            "Remove the cause (space, quota, permissions) and run this again.", path=where,
-        ) from error
+                roll(place, journal, False, begun)
+        except (OSError, StackError, _Strange) as second:
+            failure.message += " Taking it back failed too: %s" % _failure(place, second).message
+            failure.remedy = (
+                "Remove the cause and run this again: it completes or undoes the change from %s." % place.journal
+            )
+        else:
+            failure.message += " The tree is as it was before."
+        clear_state_dir(place)
+        raise failure from error
 
 
-def _pending(place: Place, journal: Journal, forward: bool) -> Sequence[tuple[int, bytes, TreeFile | None]]:
-    """The files that still have to be brought to the wanted side."""
+def _failure(place: Place, error: Exception) -> StackError:
+    """Why a change failed, as a sentence of the step that writes."""
+    if isinstance(error, OSError):
+        where = error.filename if isinstance(error.filename, (bytes, str)) else place.src
+        return StackError(
+            "Writing failed: %s." % _reason(error), "write",
+            "Remove the cause (space, quota, permissions) and run this again.", path=os.fsdecode(where),
+        )
+    if isinstance(error, StackError):
+        return StackError(error.message, "write", error.remedy, error.path, **error.details)
+    path = error.args[0]
+    return StackError(
+        "%s changed while this run was at work." % display(path), "write",
+        "Let nothing else write in the tree, and run this again.",
+        path=os.fsdecode(os.path.join(place.src, path)), file=display(path),
+    )
+
+
+def _reason(error: OSError) -> str:
+    """The error of the system with the path where it is known."""
+    where = error.filename
+    return "%s%s" % (display(os.fsencode(where)) + ": " if isinstance(where, (bytes, str)) else "", error.strerror)
+
+
+def _pending(
+    place: Place, journal: Journal, forward: bool, only: set[bytes] | None = None
+) -> Sequence[tuple[int, bytes, TreeFile | None]]:
+    """The files, or of them those in ``only``, that still have to be brought to the wanted side."""
     pending = []
     for index, change in enumerate(journal.changes):
+        if only is not None and change.path not in only:
+            continue
         wanted, other = (change.after, change.before) if forward else (change.before, change.after)
         found = read_tree_file(place.src, change.path)
         if found == wanted:
             continue
         contents = {side.content if side else None for side in (wanted, other)}
         if (found.content if found else None) not in contents:
-            raise StackError(
-                "An interrupted run cannot be completed: %s is neither what it was nor what it should have become."
-                % display(change.path),
-                "recover",
-                "Extract the source again, then remove %s." % place.journal,
-                path=place.journal,
-                file=display(change.path),
-            )
+            raise _Strange(change.path)
         pending.append((index, change.path, wanted))
     return pending
 
 
-def _temporary(place: Place, journal: Journal, index: int, path: bytes) -> bytes:
-    name = b".torchstack-%s-%d" % (journal.identity.encode("ascii"), index)
-    return os.path.join(place.src, os.path.dirname(path), name)
+def _temporary(journal: Journal, index: int, path: bytes) -> tuple[bytes, bytes]:
+    """Where a file is written before it gets its name: the nearest directory that is there all the time."""
+    passing = {folder for folder, _mode in journal.make + journal.drop}
+    folder = os.path.dirname(path)
+    while folder in passing:
+        folder = os.path.dirname(folder)
+    return folder, b".torchstack-%s-%d" % (journal.identity.encode("ascii"), index)
 
 
 def _remove_temporaries(place: Place, journal: Journal) -> None:
-    """What a killed run left beside the files; the names follow from the journal, so nothing else is hit."""
+    """What a killed or failed run left beside the files; the names follow from the journal, so nothing else is hit."""
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(os.path.join(place.state_dir, place.staged))
     for index, change in enumerate(journal.changes):
-        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
-            os.unlink(_temporary(place, journal, index, change.path))
-
-
-def _replace(target: bytes, wanted: TreeFile, temporary: bytes) -> None:
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
-    try:
-        view = memoryview(wanted.content)
-        while view:
-            view = view[os.write(descriptor, view):]
-        os.fchmod(descriptor, wanted.mode)
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-    os.replace(temporary, target)
-
-
-def _pack(side: TreeFile | None) -> list[object] | None:
-    return None if side is None else [base64.b64encode(side.content).decode("ascii"), side.mode]
-
-
-def _unpack(side: list[Any] | None) -> TreeFile | None:
-    return None if side is None else TreeFile(base64.b64decode(side[0]), int(side[1]))
+        folder, name = _temporary(journal, index, change.path)
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError), open_directory(place.src, folder) as directory:
+            # A read-only file system refuses also to remove what is not there.
+            os.stat(name, dir_fd=directory, follow_symlinks=False)
+            os.unlink(name, dir_fd=directory)

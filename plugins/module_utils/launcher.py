@@ -61,6 +61,6 @@ def supervisor_archive() -> bytes:
     return program_archive(_MAIN, _PARTS)
 
 
-def supervisor_command(step: StepFiles, confirm: int = -1, lock: int = -1) -> list[str]:
-    """The command that runs the supervisor of a step from its archive."""
-    return [sys.executable, *ISOLATED, step.path(ARCHIVE), step.directory, str(confirm), str(lock)]
+def supervisor_command(step: StepFiles, nonce: str, confirm: int = -1, lock: int = -1) -> list[str]:
+    """The command that runs the supervisor of one attempt at a step from its archive."""
+    return [sys.executable, *ISOLATED, step.path(ARCHIVE), step.directory, nonce, str(confirm), str(lock)]

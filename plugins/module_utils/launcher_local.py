@@ -34,6 +34,7 @@ from ansible_collections.hpcml.torchstack.plugins.module_utils.processes import 
 )
 from ansible_collections.hpcml.torchstack.plugins.module_utils.steplock import StepLock
 from ansible_collections.hpcml.torchstack.plugins.module_utils.steps import StepFiles
+from ansible_collections.hpcml.torchstack.plugins.module_utils.supervisor import ANSWER_BYTES, STARTED
 
 CONFIRM_SECONDS = 60
 """How long a supervisor may take to start; Python itself can be slow to load from a busy parallel file system."""
@@ -62,24 +63,31 @@ class LocalLauncher:
         """
         prefix, warnings = outlive_the_login(job["nonce"])
         if prefix:
-            if self._start(step, lock, prefix):
+            if self._start(step, job, lock, prefix) is None:
                 return warnings
             warnings.append("systemd-run could not move the build out of the login session; it runs inside.")
-        if not self._start(step, lock, []):
+        obstacle = self._start(step, job, lock, [])
+        if obstacle is not None:
             raise StackError(
-                "The supervisor of step %s did not start." % step.name,
+                "The supervisor of step %s did not start%s." % (step.name, obstacle and ": " + obstacle),
                 "start",
-                "Its message is in %s." % step.log,
+                "Make sure that this account can write %s and that there is space; further messages are in %s."
+                % (step.directory, step.log),
                 step.log,
             )
         return warnings
 
-    def _start(self, step: StepFiles, lock: StepLock, prefix: list[str]) -> bool:
+    def _start(self, step: StepFiles, job: dict, lock: StepLock, prefix: list[str]) -> str | None:
+        """Start the supervisor and wait for its answer.
+
+        Returns:
+            None when it runs; else why not, empty where it said nothing.
+        """
         reader, writer = os.pipe()
         log = os.open(step.log, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
             process = start_program(
-                prefix + supervisor_command(step, writer, lock.descriptor),
+                prefix + supervisor_command(step, job["nonce"], writer, lock.descriptor),
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log, pass_fds=[writer, lock.descriptor],
                 start_new_session=True,
             )
@@ -88,16 +96,17 @@ class LocalLauncher:
             os.close(writer)
         try:
             ready = select.select([reader], [], [], CONFIRM_SECONDS)[0]
-            if ready and os.read(reader, 1) == b"1":
+            answer = os.read(reader, ANSWER_BYTES) if ready else b""
+            if answer == STARTED:
                 # It outlives this object on purpose; kept here, it is reaped should this process live on.
                 _children.append(process)
-                return True
+                return None
         finally:
             os.close(reader)
         with contextlib.suppress(OSError):
             process.kill()
         process.wait()
-        return False
+        return answer.decode("utf-8", "replace").strip().rstrip(".")
 
     def clear(self, step: StepFiles, job: dict) -> None:
         """See :class:`.launcher.Launcher`.

@@ -7,11 +7,15 @@ Files are read, not mapped: one that somebody truncates meanwhile would end a pr
 
 from __future__ import annotations
 
+import errno
+import functools
 import os
 import stat
-from typing import Callable, NamedTuple, Sequence
+from typing import Callable, Mapping, NamedTuple, Sequence
 
+from ansible_collections.hpcml.torchstack.plugins.module_utils.elf import OPEN_FILE
 from ansible_collections.hpcml.torchstack.plugins.module_utils.library_rules import Embedded, Paths
+from ansible_collections.hpcml.torchstack.plugins.module_utils.library_walk import close
 
 CHUNK = 1 << 20
 """Bytes that are read at once."""
@@ -30,7 +34,8 @@ class Copy(NamedTuple):
 
 
 def search(
-    files: Sequence[bytes], rules: Sequence[Embedded], paths: Paths, progress: Callable[[int], None] | None = None
+    files: Sequence[bytes], rules: Sequence[Embedded], paths: Paths, progress: Callable[[int], None] | None = None,
+    identities: Mapping[bytes, tuple[int, int]] | None = None,
 ) -> tuple[list[Copy], list[tuple[bytes, OSError]]]:
     """Look for every pattern in every file that is not its provider; a file with several names is read once.
 
@@ -39,6 +44,7 @@ def search(
         rules: what to look for.
         paths: matches the provider's glob.
         progress: is told how many files were read.
+        identities: device and inode of the files; one that another file has replaced meanwhile is not read.
 
     Returns:
         the first find of each rule in each file, and the files that could not be read.
@@ -51,18 +57,23 @@ def search(
             progress(count)
         wanted = [rule for rule in rules if not paths.match(rule.providers, path)]
         try:
-            descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
-            with os.fdopen(descriptor, "rb", buffering=0) as stream:
+            descriptor = os.open(path, OPEN_FILE)
+            try:
                 status = os.fstat(descriptor)
                 if not wanted or not stat.S_ISREG(status.st_mode):
                     continue
                 identity = (status.st_dev, status.st_ino)
+                if identities is not None and identities.get(path, identity) != identity:
+                    raise OSError(errno.ESTALE, "another file has taken its place while the tree was verified")
                 if status.st_nlink == 1 or identity not in known:
-                    hits = search_stream(stream.read, rules if status.st_nlink > 1 else wanted)
+                    read = functools.partial(os.read, descriptor)
+                    hits = search_stream(read, rules if status.st_nlink > 1 else wanted)
                     if status.st_nlink > 1:
                         known[identity] = hits
                 else:
                     hits = known[identity]
+            finally:
+                close(descriptor)
         except OSError as error:
             failed.append((path, error))
             continue

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 from typing import Any, NamedTuple, Sequence
@@ -158,6 +159,23 @@ def problem_remedy(problem: str) -> str:
     if "does not exist" in problem:
         return "It was built for another system. Install it from a package for this one, or name it under exclude."
     return "Install the file that the loader gives up on again."
+
+
+def unreadable_remedy(code: int) -> str:
+    """What to do about something that could not be looked at.
+
+    Args:
+        code: the system's errno(3), 0 for a broken ELF file.
+    """
+    if not code:
+        return "Install it again, or name it under exclude."
+    if code in (errno.EACCES, errno.EPERM):
+        return "Give the account that verifies the right to read it, or name it under exclude."
+    if code == errno.ENAMETOOLONG:
+        return "No program can open a path as long as this: move it nearer to the root, or name it under exclude."
+    if code in (errno.EINVAL, errno.EBUSY):
+        return "Name it under exclude if nothing loads it."
+    return "Verify again once nothing changes the tree; if that does not help, its file system needs attention."
 
 
 def embedded_remedy(name: str, provider: str) -> str:

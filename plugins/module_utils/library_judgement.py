@@ -43,7 +43,9 @@ class Judgement:
 
     def look_inside(self, progress: Callable[[int], None]) -> None:
         """Search every ELF file for copies of what only its provider may hold."""
-        copies, failed = search(self.scan.elf_files, self.rules.embedded, self.paths, progress)
+        copies, failed = search(
+            self.scan.elf_files, self.rules.embedded, self.paths, progress, self.scan.identities
+        )
         for path, rule, offset, found in copies:
             self.findings.append(Finding(
                 "embedded", text(path), rule.name,
@@ -242,13 +244,11 @@ class Judgement:
                 words.problem_remedy(problem), environment=self._environment(sorted(labels)),
                 details=(("reason", problem),),
             ))
-        for path, reason, broken in self.scan.unreadable:
+        for path, reason, code in self.scan.unreadable:
             self.findings.append(Finding(
                 "unreadable", text(path), "",
-                "%s %s: %s." % (text(path), "is a broken ELF file" if broken else "cannot be read", reason.rstrip(".")),
-                "Install it again, or name it under exclude." if broken
-                else "Give the account that verifies the right to read it, or name it under exclude.",
-                details=(("reason", reason),),
+                "%s %s: %s." % (text(path), "cannot be read" if code else "is a broken ELF file", reason.rstrip(".")),
+                words.unreadable_remedy(code), details=(("reason", reason),),
             ))
 
     def providers(self) -> dict[str, list[dict[str, Any]]]:

@@ -12,7 +12,7 @@ import os
 from typing import Any, Sequence
 
 from ansible_collections.hpcml.torchstack.plugins.module_utils.errors import StackError
-from ansible_collections.hpcml.torchstack.plugins.module_utils.files import read_json, write_json
+from ansible_collections.hpcml.torchstack.plugins.module_utils.files import read_json
 from ansible_collections.hpcml.torchstack.plugins.module_utils.library_findings import text
 from ansible_collections.hpcml.torchstack.plugins.module_utils.library_rules import PREFIX, Rules, as_record, relocate
 from ansible_collections.hpcml.torchstack.plugins.module_utils.library_sights import WITH, WITHOUT, Found
@@ -66,28 +66,25 @@ def read(path: str) -> dict[str, Any] | None:
     """The record in a file; None where there is none, or one that this version does not understand."""
     try:
         record = read_json(path)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     except OSError as error:
         raise StackError(
-            "Cannot read %s: %s." % (path, error.strerror), "record", "Correct its permissions.", path
+            "Cannot read the record %s: %s." % (path, error.strerror), "record",
+            "Give the account that verifies the right to read it, or remove it: it is written anew.", path,
         ) from error
-    return record if isinstance(record, dict) and record.get("format") == FORMAT else None
+    return record if isinstance(record, dict) and _is_record(record) else None
 
 
-def write(path: str, record: dict[str, Any]) -> None:
-    """Replace a record.
-
-    Raises:
-        StackError: it cannot be written; an older one is still there then.
-    """
+def _is_record(record: dict[str, Any]) -> bool:
+    """Whether it is what :func:`build` makes, as far as :func:`render` goes into it."""
     try:
-        write_json(path, record)
-    except OSError as error:
-        raise StackError(
-            "Cannot write the record %s: %s." % (path, error.strerror), "record",
-            "Thaw the release if it is frozen, and see that its directory exists and has room.", path,
-        ) from error
+        return record["format"] == FORMAT and isinstance(record["rules"], dict) and all(
+            isinstance(place["rule"], str) and isinstance(place["path"], (str, type(None)))
+            for entry in record["objects"].values() for place in entry["needed"].values()
+        )
+    except (AttributeError, KeyError, TypeError):
+        return False
 
 
 def render(record: dict[str, Any] | None) -> str:

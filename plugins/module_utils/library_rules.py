@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a release says about its libraries: rules as an operator writes them, checked and ready to match.
 
-Globs are those of :func:`tree.compile_globs`. A path glob is matched against a path as it is and with its links
+Globs are those of :func:`globs.compile_globs`. A path glob is matched against a path as it is and with its links
 resolved, and the fixed beginning of the glob is taken both ways, too: a release that lies behind a link is the same.
 """
 
@@ -13,7 +13,7 @@ import re
 from typing import Any, Mapping, NamedTuple
 
 from ansible_collections.hpcml.torchstack.plugins.module_utils.errors import StackError
-from ansible_collections.hpcml.torchstack.plugins.module_utils.tree import compile_globs
+from ansible_collections.hpcml.torchstack.plugins.module_utils.globs import compile_globs
 
 PREFIX = "{prefix}"
 """Stands in a record for the directory that was verified, so that the record survives a move."""
@@ -28,13 +28,24 @@ class Paths:
     def __init__(self) -> None:
         self._names: dict[bytes, tuple[str, ...]] = {}
         self._plain: dict[bytes, bytes] = {}
+        self._directories: dict[bytes, bytes] = {}
+
+    def real(self, path: bytes) -> bytes:
+        """An absolute path with its links resolved; directories, which hold many files each, are resolved once."""
+        directory, _slash, name = path.rpartition(b"/")
+        if not directory or name in (b"", b".", b"..") or os.path.islink(path):
+            return os.path.realpath(path)
+        real = self._directories.get(directory)
+        if real is None:
+            real = self._directories[directory] = os.path.realpath(directory)
+        return real.rstrip(b"/") + b"/" + name
 
     def plain(self, path: bytes) -> bytes:
         """A path without ``..`` and double slashes, where that is the same file."""
         plain = self._plain.get(path)
         if plain is None:
             plain = os.path.normpath(path)
-            if plain != path and os.path.realpath(plain) != os.path.realpath(path):
+            if plain != path and self.real(plain) != self.real(path):
                 plain = path
             self._plain[path] = plain
         return plain
@@ -43,7 +54,7 @@ class Paths:
         """A path, plain and with its links resolved, as globs see it."""
         names = self._names.get(path)
         if names is None:
-            both = (self.plain(path), os.path.realpath(path))
+            both = (self.plain(path), self.real(path))
             names = self._names[path] = tuple(sorted({os.fsdecode(name).strip("/") for name in both}))
         return names
 

@@ -4,6 +4,10 @@
 
 Links are not followed: a link to an object of the tree is another name of something that is found anyway. Nothing that
 is found is ever executed or waited for.
+
+Most of the time goes into opening each file to see how it begins. Where there is more than one processor, forked copies
+of this process take a share of the files each: all of them walk the directories, and a file belongs to one of them by
+its name alone, so what comes and goes meanwhile is nobody's twice.
 """
 
 from __future__ import annotations
@@ -14,19 +18,36 @@ import stat
 from typing import Callable, NamedTuple, Sequence
 
 from ansible_collections.hpcml.torchstack.plugins.module_utils import elf
+from ansible_collections.hpcml.torchstack.plugins.module_utils.crew import Crew, may_fork, processors
 from ansible_collections.hpcml.torchstack.plugins.module_utils.errors import StackError
-from ansible_collections.hpcml.torchstack.plugins.module_utils.tree import compile_globs
+from ansible_collections.hpcml.torchstack.plugins.module_utils.globs import compile_globs
+from ansible_collections.hpcml.torchstack.plugins.module_utils.library_findings import text
+from ansible_collections.hpcml.torchstack.plugins.module_utils.library_walk import Level, Walk, close
 
-_GONE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ESTALE)
+_GONE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
+_REPLACED = (errno.ENXIO, errno.ESPIPE, errno.EISDIR)
+"""What opening or reading something else says that has taken the name of a file: a socket, a pipe, a directory."""
+
+_OPEN = elf.OPEN_FILE | os.O_NOFOLLOW
+_FIRST = elf.MAGIC[:1]
+
+_OURS = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
+"""What is wrong with this process or host and not with what it looks at: going on would find it of every file."""
+
 _KINDS = {1: "a relocatable object, which is linked and not loaded", 4: "a core dump"}
 _SYSTEM_V, _GNU = 0, 3
+
+MAX_PATH = 4095
+"""Bytes of the longest path that a program can open (PATH_MAX, which counts the NUL)."""
+
+_PROGRESS = 1000
+"""Files between two reports of progress."""
 
 
 class Object(NamedTuple):
     """A dynamic ELF object below a verified directory."""
 
     path: bytes
-    relative: bytes
     facts: elf.ElfObject
 
 
@@ -38,28 +59,68 @@ class Unchecked(NamedTuple):
 
 
 class Unreadable(NamedTuple):
-    """Something that could not be looked at."""
+    """Something that could not be looked at; ``code`` is the system's errno(3), 0 for a broken ELF file."""
 
     path: bytes
     reason: str
-    broken: bool
+    code: int
 
 
 class Scan:
-    """What lies below some directories."""
+    """What lies below some directories.
+
+    Attributes:
+        files: how many regular files were looked at.
+        excluded: how many entries were left out.
+        objects: what the loader of this machine loads.
+        elf_files: the paths of all ELF files, broken ones included.
+        identities: device and inode of each of these.
+        known: the facts of each object, so that nobody has to read it again.
+        not_checked, unreadable: the other ELF files, and what could not be looked at.
+    """
 
     def __init__(self) -> None:
         self.files = 0
         self.excluded = 0
         self.objects: list[Object] = []
         self.elf_files: list[bytes] = []
+        self.identities: dict[bytes, tuple[int, int]] = {}
+        self.known: dict[elf.Identity, elf.ElfObject] = {}
         self.not_checked: list[Unchecked] = []
         self.unreadable: list[Unreadable] = []
 
     def failed(self, path: bytes, error: OSError) -> None:
-        """List what the system does not let us see; what others removed meanwhile is not there."""
+        """List what the system does not let us see; what others removed or replaced meanwhile is not there.
+
+        Raises:
+            StackError: the failure is this process's own.
+        """
+        if error.errno in _OURS:
+            raise StackError(
+                "Cannot look at %s: %s." % (text(path), error.strerror), "scan",
+                "Raise the limit of open files (ulimit -n) or of memory, and verify again.", os.fsdecode(path),
+            ) from error
         if error.errno not in _GONE:
-            self.unreadable.append(Unreadable(path, error.strerror or str(error), False))
+            self.unreadable.append(Unreadable(path, error.strerror or str(error), error.errno or errno.EIO))
+
+    def merge(self, other: Scan) -> None:
+        """Add what another process has found in the same directories."""
+        self.files += other.files
+        self.objects += other.objects
+        self.elf_files += other.elf_files
+        self.identities.update(other.identities)
+        self.known.update(other.known)
+        self.not_checked += other.not_checked
+        # A directory that cannot be read is met by each of them.
+        self.unreadable += [item for item in other.unreadable if item not in self.unreadable]
+        self.sort()
+
+    def sort(self) -> None:
+        """Bring everything into the order of the paths."""
+        self.objects.sort(key=lambda item: item.path)
+        self.elf_files.sort()
+        self.not_checked.sort()
+        self.unreadable.sort()
 
     def by_name(self) -> dict[bytes, list[bytes]]:
         """The objects by soname and by file name, to say where a library lies that nothing leads to."""
@@ -86,73 +147,189 @@ def scan(
     Raises:
         StackError: one of the paths does not exist or cannot be looked at.
     """
-    result = Scan()
-    excluded = compile_globs(exclude)
-    seen: set[bytes] = set()
-    for path in paths:
-        top = os.path.abspath(os.fsencode(path))
+    tops = [os.path.abspath(path) for path in paths]
+    size = processors() if may_fork() and any(os.path.isdir(top) for top in tops) else 1
+    crew = Crew(size) if size > 1 else None
+
+    def share() -> Scan:
+        mine = _Share(crew.me if crew else 0, size)
+        return _scan(paths, tops, exclude, _Kinds(Scan(), bits, machine), mine, progress if mine.number == 0 else None)
+
+    if crew is None:
+        return share()
+    try:
+        crew.recruit(lambda: _outcome(share))
+        result = share()
+        for other in crew.results():
+            if isinstance(other, StackError):
+                raise other
+            result.merge(other)
+    except OSError as error:
+        raise StackError(
+            "Cannot look below %s: %s." % (", ".join(paths), error.strerror), "scan",
+            "Let this account have more processes or memory, and verify again.", paths[0],
+        ) from error
+    finally:
+        crew.dismiss()
+    return result
+
+
+def _outcome(share: Callable[[], Scan]) -> Scan | StackError:
+    """What a copy of this process hands over."""
+    try:
+        return share()
+    except StackError as error:
+        return error
+
+
+class _Share(NamedTuple):
+    """The files that one of ``size`` processes looks at."""
+
+    number: int
+    size: int
+
+    def names(self, names: Sequence[str]) -> Sequence[str]:
+        """Those of a directory; copies of a process agree on a string's hash."""
+        number, size = self
+        return names if size == 1 else [name for name in names if hash(name) % size == number]
+
+
+def _scan(
+    paths: Sequence[str], tops: Sequence[str], exclude: Sequence[str], kinds: _Kinds, share: _Share,
+    progress: Callable[[int], None] | None,
+) -> Scan:
+    result, excluded = kinds.result, compile_globs(exclude)
+    seen: set[str] | None = set() if _overlap(tops) else None
+    for path, top in zip(paths, tops):
+        walk = Walk(top, excluded, lambda place, error: result.failed(os.fsencode(place), error))
         try:
             mode = os.stat(top).st_mode
-            if stat.S_ISDIR(mode):
-                os.scandir(top).close()
+            if not stat.S_ISDIR(mode):
+                if share.number == 0:
+                    _look_at_file(kinds, top, mode)
+                continue
+            for level in walk:
+                _look_at_files(kinds, walk, level, share, seen, progress)
         except OSError as error:
             raise StackError(
                 "Cannot look at %s: %s." % (path, error.strerror), "scan", "Correct the path.", path
             ) from error
-        pending = [(top, b"")]
-        if not stat.S_ISDIR(mode):
-            pending = []
-            _file(result, top, os.path.basename(top), bits, machine)
-            result.files += 1
-        while pending:
-            directory, prefix = pending.pop()
-            try:
-                with os.scandir(directory) as entries:
-                    listed = sorted(entries, key=lambda entry: entry.name)
-            except OSError as error:
-                result.failed(directory, error)
-                continue
-            for entry in listed:
-                relative = prefix + entry.name
-                if excluded is not None and excluded.fullmatch(os.fsdecode(relative)):
-                    result.excluded += 1
-                elif entry.is_dir(follow_symlinks=False):
-                    pending.append((entry.path, relative + b"/"))
-                elif entry.is_file(follow_symlinks=False) and entry.path not in seen:
-                    seen.add(entry.path)
-                    _file(result, entry.path, relative, bits, machine)
-                    result.files += 1
-                    if progress is not None and not result.files % 1000:
-                        progress(result.files)
-    result.objects.sort(key=lambda item: item.path)
-    result.elf_files.sort()
+        result.excluded += walk.left_out
+    result.sort()
     return result
 
 
-def _file(result: Scan, path: bytes, relative: bytes, bits: int, machine: int) -> None:
-    """Look at one file."""
+def _overlap(tops: Sequence[str]) -> bool:
+    """Whether a file can be met below two of some paths."""
+    below = [top.rstrip("/") + "/" for top in tops]
+    return any(
+        first.startswith(second) for number, first in enumerate(below) for other, second in enumerate(below)
+        if number != other
+    )
+
+
+def _look_at_files(
+    kinds: _Kinds, walk: Walk, level: Level, share: _Share, seen: set[str] | None,
+    progress: Callable[[int], None] | None,
+) -> None:
+    """Look at the files of one directory: for most of them this loop is all, and it is most of the time."""
+    open_file, read, close_file = os.open, os.pread, os.close
+    descriptor, result = level.descriptor, kinds.result
+    before = result.files
+    for name in share.names(level.files):
+        if seen is not None:
+            path = walk.path(name)
+            if path in seen:
+                continue
+            seen.add(path)
+        result.files += 1
+        try:
+            file = open_file(name, _OPEN, dir_fd=descriptor)
+            try:
+                if read(file, 1, 0) == _FIRST:
+                    kinds.take(file, os.fsencode(walk.path(name)))
+            finally:
+                try:  # noqa: SIM105 as close() does it, without what that takes for each file
+                    close_file(file)
+                except OSError:
+                    pass
+        except OSError as error:
+            kinds.failed(os.fsencode(walk.path(name)), error)
+    if progress is not None and result.files // _PROGRESS > before // _PROGRESS:
+        # The others are about as far.
+        progress(result.files * share.size)
+
+
+def _look_at_file(kinds: _Kinds, path: str, mode: int) -> None:
+    """Look at something that was named itself, which may be a link and is no directory."""
+    name = os.fsencode(path)
+    kinds.result.files += 1
     try:
-        facts = elf.read_elf(path)
-    except elf.ElfError as error:
-        result.elf_files.append(path)
-        result.unreadable.append(Unreadable(path, str(error), True))
-        return
+        if not stat.S_ISREG(mode):
+            raise OSError(errno.EINVAL, "not a regular file")
+        file = os.open(path, elf.OPEN_FILE)
+        try:
+            kinds.take(file, name)
+        finally:
+            close(file)
     except OSError as error:
-        result.failed(path, error)
-        return
-    if facts is None:
-        return
-    result.elf_files.append(path)
-    why = ""
-    if facts.kind in _KINDS:
-        why = _KINDS[facts.kind]
-    elif facts.bits != bits or facts.machine != machine:
-        why = "for another machine (%d bits, machine %d)" % (facts.bits, facts.machine)
-    elif facts.os_abi not in (_SYSTEM_V, _GNU):
-        why = "for another operating system (ABI %d)" % facts.os_abi
-    elif not facts.dynamic:
-        why = "has no dynamic section: statically linked, or debug information alone"
-    if why:
-        result.not_checked.append(Unchecked(path, why))
-    else:
-        result.objects.append(Object(path, relative, facts))
+        kinds.result.failed(name, error)
+
+
+class _Kinds:
+    """Sorts ELF files into a scan's lists.
+
+    Args:
+        result: the scan.
+        bits, machine: of the objects to check.
+    """
+
+    def __init__(self, result: Scan, bits: int, machine: int) -> None:
+        self.result = result
+        self._bits = bits
+        self._machine = machine
+
+    def failed(self, path: bytes, error: OSError) -> None:
+        """List a file that cannot be opened or read, unless something else has its name meanwhile."""
+        if error.errno not in _REPLACED:
+            self.result.failed(path, error)
+
+    def take(self, file: int, path: bytes) -> None:
+        """Look at an open file that may be ELF.
+
+        Raises:
+            OSError: it cannot be read.
+        """
+        result = self.result
+        status = os.fstat(file)
+        if not stat.S_ISREG(status.st_mode):
+            return
+        try:
+            facts = elf.read_open_elf(file, status.st_size)
+        except elf.ElfError as error:
+            result.unreadable.append(Unreadable(path, str(error), 0))
+        else:
+            if facts is None:
+                return
+            result.known[elf.identify(status)] = facts
+            self._sort(path, facts)
+        result.elf_files.append(path)
+        result.identities[path] = (status.st_dev, status.st_ino)
+
+    def _sort(self, path: bytes, facts: elf.ElfObject) -> None:
+        result = self.result
+        why = ""
+        if facts.kind in _KINDS:
+            why = _KINDS[facts.kind]
+        elif facts.bits != self._bits or facts.machine != self._machine:
+            why = "for another machine (%d bits, machine %d)" % (facts.bits, facts.machine)
+        elif facts.os_abi not in (_SYSTEM_V, _GNU):
+            why = "for another operating system (ABI %d)" % facts.os_abi
+        elif not facts.dynamic:
+            why = "has no dynamic section: statically linked, or debug information alone"
+        if why:
+            result.not_checked.append(Unchecked(path, why))
+        elif len(path) > MAX_PATH:
+            result.failed(path, OSError(errno.ENAMETOOLONG, os.strerror(errno.ENAMETOOLONG)))
+        else:
+            result.objects.append(Object(path, facts))

@@ -63,7 +63,7 @@ class Gathered:
         self.versions: dict[tuple[bytes, bytes, bytes, bytes], set[str]] = {}
         self.needed: dict[bytes, dict[str, dict[bytes, Found]]] = {}
         self.problems: dict[tuple[bytes, str], set[str]] = {}
-        self._objects = {os.path.realpath(path): path for path in objects}
+        self._objects = {self.paths.real(path): path for path in objects}
         self._canonical: dict[bytes, bytes] = {}
         self._facts: dict[bytes, tuple[bytes | None, tuple[bytes, ...]]] = {}
         self._graphs: dict[str, dict[bytes, list[Edge]]] = {}
@@ -98,7 +98,7 @@ class Gathered:
         found = self._canonical.get(path)
         if found is None:
             found = self.paths.plain(path)
-            known = self._objects.get(os.path.realpath(found))
+            known = self._objects.get(self.paths.real(found))
             if known is not None and os.path.dirname(known) == os.path.dirname(found):
                 found = known
             self._canonical[path] = found

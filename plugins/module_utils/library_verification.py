@@ -12,13 +12,13 @@ import os
 import time
 from typing import Any, Callable, NamedTuple, Sequence
 
-from ansible_collections.hpcml.torchstack.plugins.module_utils.errors import StackError
 from ansible_collections.hpcml.torchstack.plugins.module_utils.library_findings import KINDS, Finding, text
 from ansible_collections.hpcml.torchstack.plugins.module_utils.library_judgement import Judgement
 from ansible_collections.hpcml.torchstack.plugins.module_utils.library_rules import Rules
 from ansible_collections.hpcml.torchstack.plugins.module_utils.library_scan import Scan, Unchecked, scan
 from ansible_collections.hpcml.torchstack.plugins.module_utils.library_sights import WITH, WITHOUT, Found, Gathered
 from ansible_collections.hpcml.torchstack.plugins.module_utils.loader import Loader, Plugin, System
+from ansible_collections.hpcml.torchstack.plugins.module_utils.loader_search import Files
 
 Progress = Callable[[str, int, int], None]
 """Is told what is done, how far it is, and of how many (0: not known)."""
@@ -77,14 +77,16 @@ def verify(
     told: Progress = progress or (lambda what, done, total: None)
     system = system or System.this_machine()
     found = scan(paths, rules.exclude, system.bits, system.machine, lambda done: told("files", done, 0))
-    _set_aside(found, system)
+    files = Files(system, found.known)
+    bare = Loader(system, (), files)
+    _set_aside(found, bare)
     gathered = Gathered(rules, [item.path for item in found.objects])
     plugins = [Plugin(os.fsencode(plugin.caller), os.fsencode(plugin.name)) for plugin in rules.plugins]
     # The loader takes it apart at colons and semicolons; empty as a whole it is none (ld.so(8)).
     value = os.fsencode(rules.library_path).replace(b";", b":")
     entries = value.split(b":") if value else []
-    passes = [(WITH, Loader(system, entries))] if entries else []
-    for label, loader in [*passes, (WITHOUT, Loader(system))]:
+    passes = [(WITH, Loader(system, entries, files))] if entries else []
+    for label, loader in [*passes, (WITHOUT, bare)]:
         for count, item in enumerate(found.objects):
             told("objects " + label, count, len(found.objects))
             gathered.take(label, item, loader.resolve(item.path, rules.preloaded, rules.program, plugins))
@@ -100,20 +102,14 @@ def verify(
     )
 
 
-def _set_aside(found: Scan, system: System) -> None:
+def _set_aside(found: Scan, loader: Loader) -> None:
     """Leave out programs of loaders whose rules are not known, such as those of another C library."""
-    reasons: dict[bytes, str] = {}
-    for item in list(found.objects):
-        name = item.facts.interpreter
-        if name is None or name == system.interpreter or not os.path.exists(name):
-            continue
-        if name not in reasons:
-            try:
-                if not os.path.samefile(name, system.interpreter):
-                    System.behind(name)
-                reasons[name] = ""
-            except (StackError, OSError) as error:
-                reasons[name] = "its loader %s is not glibc's: %s" % (text(name), error)
-        if reasons[name]:
-            found.objects.remove(item)
-            found.not_checked.append(Unchecked(item.path, reasons[name]))
+    checked = []
+    for item in found.objects:
+        reason = loader.unknown(item.facts)
+        if reason:
+            name = text(item.facts.interpreter or b"")
+            found.not_checked.append(Unchecked(item.path, "its loader %s is not glibc's: %s" % (name, reason)))
+        else:
+            checked.append(item)
+    found.objects = checked

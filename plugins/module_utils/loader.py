@@ -47,11 +47,12 @@ class Loader:
     Args:
         system: the loader of this machine's programs; programs that name another one are resolved by that one's rules.
         library_path: the directories of LD_LIBRARY_PATH, or its text as one item.
+        files: the file system, where something was looked at before; else a new one.
     """
 
-    def __init__(self, system: System, library_path: Sequence[bytes] = ()) -> None:
+    def __init__(self, system: System, library_path: Sequence[bytes] = (), files: Files | None = None) -> None:
         self._environment = b":".join(library_path)
-        self._main = _Engine(system, self._environment)
+        self._main = _Engine(files or Files(system), self._environment)
         self._engines: dict[bytes, _Engine | str] = {system.interpreter: self._main}
 
     def resolve(
@@ -87,6 +88,11 @@ class Loader:
         resolution = engine.resolve(path, elf, candidate.identity, tuple(preloaded), program, plugins)
         return resolution._replace(problem=resolution.problem or warning)
 
+    def unknown(self, elf: ElfObject) -> str:
+        """Why it is not known what the loader does that a program names; "" where it is known."""
+        engine, warning = self._engine(elf)
+        return "" if engine else warning
+
     def _engine(self, elf: ElfObject) -> tuple[_Engine | None, str]:
         """The loader that a program names, and what is wrong with it; none where its rules are not known."""
         name = elf.interpreter
@@ -106,9 +112,9 @@ class Loader:
             if not os.path.exists(name):
                 # The rest is still worth knowing: the usual loader's rules show what else is missing.
                 warning = "its loader %s does not exist, so it cannot be started" % os.fsdecode(name)
-                return _Engine(system, self._environment, warning)
+                return _Engine(Files(system, self._main.files.known), self._environment, warning)
         try:
-            return _Engine(System.behind(name), self._environment)
+            return _Engine(Files(System.behind(name), self._main.files.known), self._environment)
         except StackError as error:
             return error.message
 
@@ -116,10 +122,10 @@ class Loader:
 class _Engine:
     """One loader with all that it has read."""
 
-    def __init__(self, system: System, environment: bytes, warning: str = "") -> None:
-        self.system = system
+    def __init__(self, files: Files, environment: bytes, warning: str = "") -> None:
+        self.system = system = files.system
         self.warning = warning
-        self.files = Files(system)
+        self.files = files
         self._environment = environment
         self._contexts: dict[tuple[object, ...], Searches] = {}
         self._versions = Versions()

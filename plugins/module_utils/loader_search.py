@@ -11,14 +11,17 @@ from __future__ import annotations
 import errno
 import os
 import re
-from typing import NamedTuple
+from typing import Mapping, NamedTuple
 
 from ansible_collections.hpcml.torchstack.plugins.module_utils.elf import (
     ET_DYN,
     ET_EXEC,
     MAGIC,
+    OPEN_FILE,
     ElfError,
     ElfObject,
+    Identity,
+    identify,
     read_elf,
 )
 from ansible_collections.hpcml.torchstack.plugins.module_utils.glibc import System
@@ -29,6 +32,7 @@ NO_DIRECTORY = "no such directory"
 MAX_PASSED = 256
 """Directories of one search that are reported: a hostile object has tens of thousands of them, and as many names."""
 
+_NO_DIRECTORY = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG)
 _OS_ABIS = (0, 3)  # System V and GNU
 _HEADER_SIZE = {32: 52, 64: 64}
 _TOKEN = re.compile(rb"\$(?:(ORIGIN|PLATFORM|LIB)(?![A-Za-z0-9_])|\{(ORIGIN|PLATFORM|LIB)\})")
@@ -68,10 +72,12 @@ class Files:
 
     Args:
         system: the loader.
+        known: facts of objects that somebody has read already.
     """
 
-    def __init__(self, system: System) -> None:
+    def __init__(self, system: System, known: Mapping[Identity, ElfObject] | None = None) -> None:
         self.system = system
+        self.known: Mapping[Identity, ElfObject] = known or {}
         self._candidates: dict[bytes, Candidate] = {}
         self._objects: dict[tuple[int, int], Candidate] = {}
         self._names: dict[bytes, frozenset[bytes] | None] = {}
@@ -114,14 +120,16 @@ class Files:
         return found
 
     def _list(self, directory: bytes) -> frozenset[bytes] | None:
-        """Names in a directory; none where it does not exist, None where only its entries can be reached."""
+        """Names in a directory; none where it does not exist, None where it cannot be listed.
+
+        The loader lists nothing: what an entry of a directory is that cannot be listed, opening the entry tells.
+        """
         if directory not in self._names:
-            names: frozenset[bytes] | None = frozenset()
+            names: frozenset[bytes] | None
             try:
                 names = frozenset(os.listdir(directory or b"."))
             except OSError as error:
-                if error.errno in (errno.EACCES, errno.EPERM):
-                    names = None
+                names = frozenset() if error.errno in _NO_DIRECTORY else None
             self._names[directory] = names
         return self._names[directory]
 
@@ -135,7 +143,9 @@ class Files:
         identity = (status.st_dev, status.st_ino)
         found = self._objects.get(identity)
         if found is None:
-            found = self._objects[identity] = self._read(path, identity, status.st_size)
+            elf = self.known.get(identify(status))
+            found = self._read(path, identity, status.st_size) if elf is None else self._judge(elf, identity)
+            self._objects[identity] = found
         return found
 
     def _read(self, path: bytes, identity: tuple[int, int], size: int) -> Candidate:
@@ -258,7 +268,7 @@ def split_path(text: bytes, separators: bytes, origin: bytes, system: System) ->
 
 def _first_bytes(path: bytes) -> bytes:
     try:
-        with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC), "rb") as stream:
+        with open(os.open(path, OPEN_FILE), "rb") as stream:
             start = stream.read(64)
     except OSError:
         return b""

@@ -17,16 +17,18 @@ import os
 import re
 import tempfile
 import time
-from typing import Iterator, NamedTuple
+from typing import IO, Iterator, NamedTuple
 
-from ansible_collections.hpcml.torchstack.plugins.module_utils import boundary
+from ansible_collections.hpcml.torchstack.plugins.module_utils import boundary, failures
 from ansible_collections.hpcml.torchstack.plugins.module_utils.errors import StackError
+from ansible_collections.hpcml.torchstack.plugins.module_utils.globs import compile_globs
 from ansible_collections.hpcml.torchstack.plugins.module_utils.manifest_record import (
     Draft,
     Entry,
     Record,
     as_text,
     decode_entry,
+    left_over,
     order,
     write_record,
 )
@@ -36,8 +38,7 @@ from ansible_collections.hpcml.torchstack.plugins.module_utils.manifest_walk imp
     Found,
     Walk,
 )
-from ansible_collections.hpcml.torchstack.plugins.module_utils.tally import Listing, readable
-from ansible_collections.hpcml.torchstack.plugins.module_utils.tree import compile_globs
+from ansible_collections.hpcml.torchstack.plugins.module_utils.tally import Listing, readable, shortly
 
 KINDS = ("added", "removed", "type", "mode", "size", "content", "target")
 """What may be different about a path, in the words of the results."""
@@ -198,7 +199,7 @@ def record(request: Request, apply: bool) -> dict[str, object]:
             "Record the tree inside of root.", place.record,
         )
     earlier, problem = _earlier(place.record)
-    with tempfile.TemporaryFile() if apply else contextlib.nullcontext() as lines, _closing(earlier):
+    with _kept(apply) as lines, _closing(earlier):
         draft = Draft(request.content, list(request.exclude), place.own, lines)
         walk = Walk(request.content, LeftOut([request.exclude], [place.own]), request.workers)
         drift = _side_by_side(walk, place, earlier, request.limit, draft)
@@ -212,7 +213,7 @@ def record(request: Request, apply: bool) -> dict[str, object]:
             raise _incomplete(request.path, drift, result)
         result["changed"] = earlier is None or earlier.header != header
         if result["changed"] and apply:
-            write_record(place.record, draft.document())
+            write_record(place.record, _read_back(draft))
     return result
 
 
@@ -258,7 +259,7 @@ def drift_error(path: str, record: str, result: dict) -> StackError:
     names = [*result["added"], *result["removed"], *(entry["path"] for entry in result["differing"])]
     names = list(dict.fromkeys(names)) or [*result["unstable"], *result["unreadable"]]
     return StackError(
-        "%s is not as %s has it (%s), first %s." % (path, record, words, ", ".join(sorted(names)[:5])), "compare",
+        "%s is not as %s has it (%s), first %s." % (path, record, words, shortly(sorted(names))), "compare",
         "Find out who changed it; bring the files back, or install the release anew.", path,
         **{key: value for key, value in result.items() if key != "changed"},
     )
@@ -277,6 +278,39 @@ def _earlier(path: str) -> tuple[Record | None, str]:
 
 
 @contextlib.contextmanager
+def _kept(apply: bool) -> Iterator[IO[bytes] | None]:
+    """A temporary file for the lines of a record that is to be written."""
+    if not apply:
+        yield None
+        return
+    try:
+        lines = tempfile.TemporaryFile()  # noqa: SIM115 it is closed below, where that may fail
+    except OSError as error:
+        raise _no_room(error) from error
+    try:
+        yield lines
+    finally:
+        with contextlib.suppress(OSError):  # what was not written any more is not wanted any more
+            lines.close()
+
+
+def _no_room(error: OSError) -> StackError:
+    return StackError(
+        "Cannot keep the entries of the record in a temporary file: %s; nothing was recorded." % error.strerror,
+        "write the record",
+        failures.remedy(error, "Correct that") + " of temporary files, or set TMPDIR to another directory.",
+        tempfile.tempdir or "",
+    )
+
+
+def _read_back(draft: Draft) -> bytearray:
+    try:
+        return draft.document()
+    except OSError as error:
+        raise _no_room(error) from error
+
+
+@contextlib.contextmanager
 def _closing(earlier: Record | None) -> Iterator[None]:
     try:
         yield
@@ -286,14 +320,17 @@ def _closing(earlier: Record | None) -> Iterator[None]:
 
 
 class LeftOut:
-    """Which paths are left out: what globs match, and the record itself."""
+    """Which paths are left out: what globs match, the record itself, and what a killed run left of one."""
 
     def __init__(self, globs: list, own: list[str | None]) -> None:
         self.pattern: re.Pattern[str] | None = compile_globs([glob for some in globs for glob in some])
-        self.own = set(own)
+        self.own = {path for path in own if path}
+        self.left_over = [left_over(path) for path in self.own]
 
     def __call__(self, path: str) -> bool:
-        return path in self.own or bool(self.pattern and self.pattern.fullmatch(path))
+        if path in self.own or any(pattern.fullmatch(path) for pattern in self.left_over):
+            return True
+        return bool(self.pattern and self.pattern.fullmatch(path))
 
 
 def _side_by_side(
@@ -302,42 +339,53 @@ def _side_by_side(
     """Read record and tree in step. Equal lines are equal entries, which most are."""
     drift = Drift(limit)
     recorded = _recorded(earlier, ignore)
-    line, before = next(recorded, (b"", None))
+    line = next(recorded, b"")
+    before: Entry | None = None
     for found in walk.over(place.root, place.relative):
         drift.note(found, walk.uid)
         if found.trouble == UNSTABLE or found.entry is None:
             continue
         if draft is not None:
-            draft.add(found.entry, found.line)
+            try:
+                draft.add(found.entry, found.line)
+            except OSError as error:
+                raise _no_room(error) from error
+        if line and line == found.line:
+            line, before = next(recorded, b""), None
+            continue
         here = order(found.path)
-        while before is not None and order(before.path) < here:
+        while line:
+            before = before or decode_entry(line)
+            if order(before.path) >= here:
+                break
             drift.differ(before, None)
-            line, before = next(recorded, (b"", None))
+            line, before = next(recorded, b""), None
         if before is None or before.path != found.path:
             drift.differ(None, found.entry)
             continue
         if line != found.line:
             drift.differ(before, found.entry)
-        line, before = next(recorded, (b"", None))
-    while before is not None:
-        drift.differ(before, None)
-        line, before = next(recorded, (b"", None))
+        line, before = next(recorded, b""), None
+    while line:
+        drift.differ(before or decode_entry(line), None)
+        line, before = next(recorded, b""), None
     return drift
 
 
-def _recorded(earlier: Record | None, ignore: LeftOut | None) -> Iterator[tuple[bytes, Entry]]:
+def _recorded(earlier: Record | None, ignore: LeftOut | None) -> Iterator[bytes]:
+    """The lines of a record, but for those that are to be ignored."""
     if earlier is None:
         return
     hidden: bytes | None = None
     for line in earlier.lines():
-        entry = decode_entry(line)
         if ignore is not None:
-            if hidden is not None and entry.path.startswith(hidden):
+            path = decode_entry(line).path
+            if hidden is not None and path.startswith(hidden):
                 continue
-            if ignore(as_text(entry.path)):
-                hidden = entry.path + b"/"
+            if ignore(as_text(path)):
+                hidden = path + b"/"
                 continue
-        yield line, entry
+        yield line
 
 
 def _facts(walk: Walk, began: float) -> dict[str, object]:
@@ -351,11 +399,14 @@ def _incomplete(path: str, drift: Drift, result: dict) -> StackError:
     sentences, remedies = [], []
     for listing, words, remedy in (
         (drift.unstable, "changed while they were read", "Wait until nothing writes there any more."),
-        (drift.unreadable, "cannot be read", "Run this as their owner, or correct their modes."),
+        (
+            drift.unreadable, "cannot be read",
+            "Run this as their owner, correct their modes, or have the file system checked.",
+        ),
     ):
         if listing.total:
             sentences.append("%d of the entries below %s %s, first %s" % (
-                listing.total, path, words, ", ".join(listing.first[:5])
+                listing.total, path, words, shortly(listing.first)
             ))
             remedies.append(remedy)
     details = {key: value for key, value in result.items() if key not in ("digest", "changed")}

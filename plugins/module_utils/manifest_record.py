@@ -17,10 +17,12 @@ import errno
 import hashlib
 import json
 import os
+import re
 import signal
 import stat
 from typing import IO, Iterator, NamedTuple, cast
 
+from ansible_collections.hpcml.torchstack.plugins.module_utils import failures
 from ansible_collections.hpcml.torchstack.plugins.module_utils.directories import OPEN_DIRECTORY
 from ansible_collections.hpcml.torchstack.plugins.module_utils.errors import StackError
 from ansible_collections.hpcml.torchstack.plugins.module_utils.files import write_atomic
@@ -32,6 +34,7 @@ TOP = b"."
 FILE, DIRECTORY, SYMLINK = "file", "directory", "symlink"
 COUNTED = {FILE: "files", DIRECTORY: "directories", SYMLINK: "symlinks"}
 
+_quoted = json.JSONEncoder().encode
 _INTERRUPTIONS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 
 
@@ -69,16 +72,16 @@ def order(path: bytes) -> bytes:
 
 def encode_entry(entry: Entry) -> bytes:
     """The line of an entry, without its end."""
-    fields: dict[str, object] = {"path": as_text(entry.path), "type": entry.kind}
+    line = '{"path": %s, "type": %s' % (_quoted(as_text(entry.path)), _quoted(entry.kind))
     if entry.mode is not None:
-        fields["mode"] = "%04o" % entry.mode
+        line += ', "mode": "%04o"' % entry.mode
     if entry.size is not None:
-        fields["size"] = entry.size
+        line += ', "size": %d' % entry.size
     if entry.sha256 is not None:
-        fields["sha256"] = entry.sha256
+        line += ', "sha256": "%s"' % entry.sha256
     if entry.target is not None:
-        fields["target"] = as_text(entry.target)
-    return json.dumps(fields).encode("ascii")
+        line += ', "target": %s' % _quoted(as_text(entry.target))
+    return (line + "}").encode("ascii")
 
 
 def decode_entry(line: bytes) -> Entry:
@@ -248,6 +251,22 @@ class Record:
         self.stream.close()
 
 
+def left_over(record: str) -> re.Pattern[str]:
+    """The temporary files that :func:`write_atomic` makes for a record, and that a killed run leaves."""
+    directory, name = os.path.split(record)
+    return re.compile(re.escape(os.path.join(directory, ".%s." % name[:200])) + "[a-z0-9_]{8}", re.S)
+
+
+def _sweep(path: str) -> None:
+    """Remove what killed runs left; nobody else writes this record at the same time."""
+    directory, name = os.path.split(path)
+    pattern = left_over(name)
+    for candidate in os.listdir(directory):
+        if pattern.fullmatch(candidate):
+            with contextlib.suppress(OSError):
+                os.unlink(os.path.join(directory, candidate))
+
+
 def write_record(path: str, content: bytearray) -> None:
     """Put a record into place, atomically, in a directory that may be frozen.
 
@@ -265,11 +284,12 @@ def write_record(path: str, content: bytearray) -> None:
     directory = os.path.dirname(path)
     try:
         with _held_signals(), _writable(directory) as mode:
+            _sweep(path)
             write_atomic(path, cast(bytes, content), mode & 0o644)
     except OSError as error:
         raise StackError(
             "Cannot write the record %s: %s." % (path, error.strerror), "write the record",
-            "Run this as the account that owns %s, with room on its file system." % directory, path,
+            failures.remedy(error, "Run this as the account that owns %s" % directory) + ", then run it again.", path,
         ) from error
 
 

@@ -7,8 +7,9 @@ in the order of the listing. So neither the file system's order nor the number o
 thousand entries are in memory at a time.
 
 Other threads pay for large files, as reading and digesting them frees the interpreter, and where each call waits for a
-server; for small files on a quick file system they only pass the interpreter's lock around. So, unless a number of
-threads is given, the first thread does the small files itself for as long as that is quick.
+server; for small files on a quick file system they only pass the interpreter's lock around, and further processes help
+(see :mod:`manifest_help`). So, unless a number of threads is given, the first thread does the small files itself, next
+to these processes, for as long as that is quick.
 
 A file counts as read only if it is the same before and after: same file, same size, same times of content and inode.
 Only directories and regular files are opened, by what the directory says that they are; should one be swapped for a
@@ -20,6 +21,7 @@ from __future__ import annotations
 import collections
 import concurrent.futures
 import errno
+import functools
 import hashlib
 import os
 import resource
@@ -27,11 +29,18 @@ import signal
 import stat
 import threading
 import time
-from typing import Callable, Iterable, Iterator, List, NamedTuple, Union, cast
+from typing import Callable, Iterable, Iterator, List, NamedTuple, Tuple, Union, cast
 
 from ansible_collections.hpcml.torchstack.plugins.module_utils.boundary import open_parent
-from ansible_collections.hpcml.torchstack.plugins.module_utils.directories import OPEN_DIRECTORY, Directory, Handles
+from ansible_collections.hpcml.torchstack.plugins.module_utils.crew import may_fork, processors
+from ansible_collections.hpcml.torchstack.plugins.module_utils.directories import (
+    OPEN_DIRECTORY,
+    Directory,
+    Handles,
+    patiently,
+)
 from ansible_collections.hpcml.torchstack.plugins.module_utils.errors import StackError
+from ansible_collections.hpcml.torchstack.plugins.module_utils.manifest_help import DEEPEST, LONGEST, Helpers, Ticket
 from ansible_collections.hpcml.torchstack.plugins.module_utils.manifest_record import (
     DIRECTORY,
     FILE,
@@ -45,11 +54,11 @@ from ansible_collections.hpcml.torchstack.plugins.module_utils.manifest_record i
 BATCH = 64
 """Entries that a thread is given at a time."""
 
-AHEAD = 8
-"""Batches per thread that may be on their way."""
+AHEAD = 64
+"""Batches per thread that may be on their way: a large file shall not hold up what comes after it."""
 
-LARGE = 1 << 18
-"""Bytes from which on a file is read by a thread of its own: some 200 microseconds of digesting."""
+LARGE = 1 << 20
+"""Bytes from which on a file is read by a thread of its own: some 600 microseconds of digesting."""
 
 SLOW = 150e-6
 """Seconds per entry, small files read, above which all is left to threads. On a quick file system it is about 40e-6."""
@@ -57,8 +66,8 @@ SLOW = 150e-6
 MOST_WORKERS = 8
 """Threads where nobody says how many: a login node belongs to others, too."""
 
-BLOCK = 1 << 20
-"""Bytes that are read at a time."""
+BLOCK = 1 << 18
+"""Bytes that are read at a time; they stay in a processor's cache until they are digested."""
 
 TICK = 0.02
 """Seconds in which two changes of a file may bear the same time: kernels stamp by their clock tick, 10 ms at most."""
@@ -84,6 +93,9 @@ class Found(NamedTuple):
     trouble: str = ""
     """``unstable``: it changed meanwhile; ``unreadable``: the system did not let it be read; empty if neither."""
     reason: str = ""
+
+
+_LARGE_FILE = Found(b"")
 
 
 class _Part(NamedTuple):
@@ -113,6 +125,9 @@ _Item = Union[Found, _Part, _Level]
 _Looked = List[Union[Found, "concurrent.futures.Future[Found]"]]
 """What was found in a batch; of large files, what will be."""
 
+_Pending = Union[_Looked, "concurrent.futures.Future[_Looked]", Tuple[List[_Item], Ticket]]
+"""A batch that was looked at, or will be by a thread, or by another process."""
+
 
 class _ChangedError(Exception):
     """An entry is not what it was a moment ago."""
@@ -134,7 +149,10 @@ class Walk:
         self.workers = workers or max(2, min(MOST_WORKERS, len(os.sched_getaffinity(0))))
         self.waits = workers > 0
         """Whether the first thread leaves everything to the others."""
-        self._pool: concurrent.futures.ThreadPoolExecutor | None = None
+        self.alone = workers > 0
+        """Whether no other process helps."""
+        self._put_off: Callable[[Directory, str, bytes], Found | concurrent.futures.Future[Found]] | None = None
+        self._helpers: Helpers | None = None
         soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
         self.capacity = handles or max(16, min(256, soft // 4))
         self.left_out = 0
@@ -150,22 +168,25 @@ class Walk:
         Raises:
             StackError: the tree itself cannot be opened.
         """
+        self._path = path = os.path.normpath(os.path.join(root, relative))
         try:
             with open_parent(root, relative) as (parent, name):
                 descriptor = _open_quietly(name, OPEN_DIRECTORY, parent)
         except OSError as error:
-            path = os.path.normpath(os.path.join(root, relative))
             raise StackError(
                 "Cannot read %s: %s." % (path, error.strerror), "read the tree",
                 "Run this as an account that may read it.", path,
             ) from error
         try:
             top = Directory(None, name)
-            self.uid = os.fstat(descriptor).st_uid
+            self.uid = patiently(os.fstat, descriptor).st_uid
             self.handles = Handles(top, descriptor, self.capacity)
+            self._trail: list[Directory] = [top]
             try:
                 yield from self._in_order(self._batches(top, descriptor))
             finally:
+                if self._helpers is not None:
+                    self._helpers.dismiss()
                 self.handles.close()
         finally:
             os.close(descriptor)
@@ -176,13 +197,16 @@ class Walk:
             for batch in batches:
                 yield from _settled(self._look(batch))
             return
-        pending: collections.deque[_Looked | concurrent.futures.Future[_Looked]] = collections.deque()
+        pending: collections.deque[_Pending] = collections.deque()
         spent, seen = 0.0, 0
         with concurrent.futures.ThreadPoolExecutor(self.workers, initializer=_leave_signals) as pool:
-            self._pool = pool
+            self._put_off = functools.partial(self._by_thread, pool)
             try:
                 for batch in batches:
-                    if self.waits:
+                    asked = None if self.waits else self._ask(batch)
+                    if asked is not None:
+                        pending.append((batch, asked))
+                    elif self.waits:
                         pending.append(pool.submit(self._look, batch))
                     else:
                         began = time.perf_counter()
@@ -191,11 +215,92 @@ class Walk:
                         spent, seen = spent + time.perf_counter() - began, seen + len(looked)
                         self.waits = seen >= BATCH and spent / seen > SLOW
                     if len(pending) > self.workers * AHEAD:
-                        yield from _settled(pending.popleft())
+                        yield from self._settled(pending.popleft())
                 while pending:
-                    yield from _settled(pending.popleft())
+                    yield from self._settled(pending.popleft())
             finally:
                 self._stopped = True
+
+    def _settled(self, pending: _Pending) -> Iterator[Found]:
+        """What was found in a batch, once all of it is known."""
+        if isinstance(pending, tuple):
+            looked = self._answered(*pending)
+        else:
+            looked = pending.result() if isinstance(pending, concurrent.futures.Future) else pending
+        return _settled(looked)
+
+    def _ask(self, batch: list[_Item]) -> Ticket | None:
+        """Have another process look at a batch; None where none has room for it, or it would not pay."""
+        if self.alone:
+            return None
+        if self._helpers is None:
+            if sum(len(part.names) for part in batch if isinstance(part, _Part)) < BATCH // 2:
+                return None
+            others = processors() - 1
+            self.alone = not others or not may_fork()
+            if self.alone:
+                return None
+            self._helpers = Helpers(others, self._path, self._answer)
+        parts = [part for part in batch if isinstance(part, _Part)]
+        if not parts or sum(len(part.prefix) for part in parts) > LONGEST or parts[-1].directory.depth > DEEPEST:
+            return None
+        return self._helpers.ask([(part.directory.trail(), part.prefix, part.names) for part in parts])
+
+    def _answer(self, question: list) -> tuple[list, int]:
+        """In another process: what the names of some directories are, as plain data; None for a large file."""
+        self._put_off, self.hardlinked = _not_here, 0
+        answers: list = []
+        for trail, prefix, names in question:
+            directory = self._follow(trail)
+            try:
+                with self.handles.use(directory) as held:
+                    looked = [self._entry(held, name, prefix + key, directory) for name, key in names]
+            except OSError as error:
+                looked = [_trouble(prefix + key, error) for name, key in names]
+            for found in looked:
+                known = cast(Found, found)
+                answers.append(None if known is _LARGE_FILE else (known.entry and known.entry[1:], *known[2:]))
+        return answers, self.hardlinked
+
+    def _follow(self, trail: list) -> Directory:
+        """In another process: the directory that a trail leads to, with those on the way that the last one had, too."""
+        way = self._trail
+        for level, (name, identity) in enumerate(trail, 1):
+            if level < len(way) and (way[level].name, way[level].identity) == (name, identity):
+                continue
+            del way[level:]
+            way.append(Directory(way[-1], name))
+            way[-1].identity = identity
+        return way[len(trail)]
+
+    def _answered(self, batch: list[_Item], ticket: Ticket) -> _Looked:
+        """What another process says of a batch."""
+        answers, hardlinked = cast(Helpers, self._helpers).wait(ticket)
+        with self._lock:
+            self.hardlinked += hardlinked
+        coming = iter(answers)
+        found: _Looked = []
+        for part in batch:
+            if isinstance(part, Found):
+                found.append(part)
+            elif isinstance(part, _Level):
+                found.extend(self._leave(part))
+            else:
+                for name, key in part.names:
+                    answer, path = next(coming), part.prefix + key
+                    if answer is None and self._put_off is not None:
+                        found.append(self._put_off(part.directory, name, path))
+                    else:
+                        found.append(Found(path, answer[0] and Entry(path, *answer[0]), *answer[1:]))
+                self.handles.release(part.directory)
+        return found
+
+    def _by_thread(
+        self, pool: concurrent.futures.ThreadPoolExecutor, directory: Directory, name: str, path: bytes
+    ) -> concurrent.futures.Future[Found]:
+        """Leave a large file to a thread."""
+        self.handles.expect(directory)
+        return pool.submit(self._later, directory, name, path)
 
     def _batches(self, top: Directory, descriptor: int) -> Iterator[list[_Item]]:
         """All entries in order, some at a time.
@@ -203,7 +308,7 @@ class Walk:
         A directory's own entry stands where its name sorts, what it holds where its name with a slash does: ``a``,
         ``a-b``, ``a/c``.
         """
-        batch: list[_Item] = [_found(TOP, os.fstat(descriptor))]
+        batch: list[_Item] = [_found(TOP, patiently(os.fstat, descriptor))]
         size = 0
         stack = [self._list(top, b"", batch)]
         while stack:
@@ -246,7 +351,7 @@ class Walk:
         except OSError as error:
             batch.append(_trouble(prefix[:-1], error))
             return None
-        found = os.fstat(descriptor)
+        found = patiently(os.fstat, descriptor)
         directory.identity = (found.st_dev, found.st_ino)
         return self._list(directory, prefix, batch, descriptor)
 
@@ -255,32 +360,40 @@ class Walk:
     ) -> _Level | None:
         """List an open directory."""
         self.handles.keep(directory, descriptor)
-        events = []
         try:
             with self.handles.use(directory) as held:
-                before = _times(os.fstat(held))
-                with os.scandir(held) as entries:
-                    for entry in entries:
-                        key = os.fsencode(entry.name)
-                        if self.leave_out(as_text(prefix + key)):
-                            self.left_out += 1
-                            continue
-                        events.append((key, entry.name, False))
-                        if entry.is_dir(follow_symlinks=False):
-                            events.append((key + b"/", entry.name, True))
+                before = _times(patiently(os.fstat, held))
+                events = patiently(self._events, held, prefix)
         except OSError as error:
             self.handles.release(directory)
             batch.append(_trouble(prefix[:-1] or TOP, error))
             return None
+        self.left_out += events.pop()
         events.sort()
         return _Level(directory, prefix, iter(events), before)
+
+    def _events(self, descriptor: int, prefix: bytes) -> list:
+        """What is in an open directory; the last item says how many entries were left out."""
+        events: list = []
+        left_out = 0
+        with os.scandir(descriptor) as entries:
+            for entry in entries:
+                key = os.fsencode(entry.name)
+                if self.leave_out(as_text(prefix + key)):
+                    left_out += 1
+                    continue
+                events.append((key, entry.name, False))
+                if entry.is_dir(follow_symlinks=False):
+                    events.append((key + b"/", entry.name, True))
+        events.append(left_out)
+        return events
 
     def _leave(self, level: _Level) -> Iterator[Found]:
         """All of a directory was looked at: is it still the one that was listed?"""
         path = level.prefix[:-1] or TOP
         try:
             with self.handles.use(level.directory) as held:
-                if _times(os.fstat(held)) != level.before:
+                if _times(patiently(os.fstat, held)) != level.before:
                     yield Found(path, trouble=UNSTABLE, reason="it changed while it was read")
         except OSError as error:
             yield _trouble(path, error)
@@ -324,22 +437,21 @@ class Walk:
         A large file of a ``directory`` is left to a thread of its own, if there are threads.
         """
         try:
-            seen = os.stat(name, dir_fd=above, follow_symlinks=False)
+            seen = patiently(os.stat, name, dir_fd=above, follow_symlinks=False)
         except OSError as error:
             return _trouble(path, error)
         sha256 = target = None
         try:
             if stat.S_ISREG(seen.st_mode):
-                if self._pool is not None and directory is not None and self.content and seen.st_size >= LARGE:
-                    self.handles.expect(directory)
-                    return self._pool.submit(self._later, directory, name, path)
+                if seen.st_size >= LARGE and self.content and directory is not None and self._put_off is not None:
+                    return self._put_off(directory, name, path)
                 if seen.st_nlink > 1:
                     with self._lock:
                         self.hardlinked += 1
                 if self.content:
                     sha256 = self._read(above, name, seen)
             elif stat.S_ISLNK(seen.st_mode):
-                target = os.fsencode(os.readlink(name, dir_fd=above))
+                target = os.fsencode(patiently(os.readlink, name, dir_fd=above))
         except OSError as error:
             trouble = _trouble(path, error)
             if trouble.trouble == UNSTABLE:
@@ -360,7 +472,7 @@ class Walk:
         try:
             if abs(time.time() - seen.st_ctime) < TICK:
                 time.sleep(TICK)  # from here on a change shows in the times
-            if _times(os.fstat(descriptor)) != _times(seen):
+            if _times(patiently(os.fstat, descriptor)) != _times(seen):
                 raise _ChangedError("it changed while it was opened")
             digest, total = hashlib.sha256(), 0
             view = self._view()
@@ -370,7 +482,9 @@ class Walk:
                     break
                 digest.update(view[:count])
                 total += count
-            if total != seen.st_size or _times(os.fstat(descriptor)) != _times(seen):
+                if count < BLOCK and total == seen.st_size:
+                    break
+            if total != seen.st_size or _times(patiently(os.fstat, descriptor)) != _times(seen):
                 raise _ChangedError("it changed while it was read")
             return digest.hexdigest()
         finally:
@@ -383,10 +497,14 @@ class Walk:
         return self._local.view
 
 
-def _settled(looked: _Looked | concurrent.futures.Future[_Looked]) -> Iterator[Found]:
-    """What was found in a batch, once all of it is known."""
-    for found in looked.result() if isinstance(looked, concurrent.futures.Future) else looked:
+def _settled(looked: _Looked) -> Iterator[Found]:
+    for found in looked:
         yield found.result() if isinstance(found, concurrent.futures.Future) else found
+
+
+def _not_here(_directory: Directory, _name: str, _path: bytes) -> Found:
+    """A large file is for the threads of the process that asked."""
+    return _LARGE_FILE
 
 
 def _leave_signals() -> None:

@@ -26,8 +26,11 @@ class BadName(ValueError):
 
 
 def display(name: bytes) -> str:
-    """Bytes as text for people and JSON: what is not UTF-8 appears as ``\\xNN``."""
-    return name.decode("utf-8", "backslashreplace")
+    """A name as text on one line for people and JSON: what is not UTF-8 or printable appears as ``\\xNN``."""
+    text = name.decode("utf-8", "backslashreplace")
+    return text if text.isprintable() else "".join(
+        letter if letter.isprintable() else letter.encode("unicode_escape").decode("ascii") for letter in text
+    )
 
 
 def header_name(rest: bytes) -> tuple[bytes | None, bool | None]:

@@ -11,6 +11,7 @@ targets outside the tree.
 from __future__ import annotations
 
 import hashlib
+import io
 import re
 from typing import Any, Callable, NamedTuple, NoReturn
 
@@ -78,12 +79,7 @@ class Patch(NamedTuple):
 
 def split_lines(content: bytes) -> list[bytes]:
     """Lines with their newline; only a newline ends a line, and the last line may lack it."""
-    lines = content.split(b"\n")
-    last = lines.pop()
-    lines = [line + b"\n" for line in lines]
-    if last:
-        lines.append(last)
-    return lines
+    return io.BytesIO(content).readlines()
 
 
 def blob_id(content: bytes, digits: int = 40) -> str:
@@ -227,11 +223,13 @@ class _Parser:
         if old is None and new is None:
             self.refuse("both names are /dev/null", number)
         ranges = self.lines[hunks[0].line - 1]
-        # Without a time the two meanings of an empty old side cannot be told apart; a new file is the usual one.
-        if old is None or (ranges.startswith(b"@@ -0") and old_epoch is not False):
+        # A file that comes or goes is one hunk. Without a time the two meanings of an empty old side cannot be told
+        # apart; a new file is the usual one.
+        whole = len(hunks) == 1
+        if old is None or (whole and ranges.startswith(b"@@ -0") and old_epoch is not False):
             target = self.target(old if new is None else new, number)
             return FilePatch(number, "create", target, target, hunks)
-        if new is None or (b" +0" in ranges[:ranges.index(b"@@", 2)] and new_epoch is True):
+        if new is None or (whole and b" +0" in ranges[:ranges.index(b"@@", 2)] and new_epoch is True):
             target = self.target(old, number)
             return FilePatch(number, "delete", target, target, hunks)
         return FilePatch(number, "modify", self.target(old, number), self.target(new, number), hunks)

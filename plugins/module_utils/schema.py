@@ -10,7 +10,6 @@ nothing is converted: a version written as ``2.10`` is the number 2.1 by the tim
 
 from __future__ import annotations
 
-import copy
 import difflib
 import re
 from typing import Any, Iterator, NamedTuple
@@ -88,7 +87,7 @@ def resolved(definition: dict[str, Any], schema: dict[str, Any]) -> dict[str, An
             continue
         result[name] = _resolved_value(value, option)
     known = {key for name, option in schema.items() for key in _spellings(name, option)}
-    result.update({key: copy.deepcopy(value) for key, value in definition.items() if key not in known})
+    result.update({key: _copied(value) for key, value in definition.items() if key not in known})
     return result
 
 
@@ -98,7 +97,17 @@ def _resolved_value(value: Any, option: dict[str, Any]) -> Any:
             return resolved(value, option["options"])
         if isinstance(value, list):
             return [resolved(item, option["options"]) if isinstance(item, dict) else item for item in value]
-    return copy.deepcopy(value)
+    return _copied(value)
+
+
+def _copied(value: Any) -> Any:
+    """A copy of plain data.
+
+    Not ``copy.deepcopy``: Ansible's containers know their templating engine, and it would copy that with each of them.
+    """
+    if isinstance(value, dict):
+        return {key: _copied(item) for key, item in value.items()}
+    return [_copied(item) for item in value] if isinstance(value, list) else value
 
 
 def check_schema(schema: dict[str, Any], patterns: dict[str, Any] | None = None) -> None:

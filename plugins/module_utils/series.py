@@ -4,8 +4,11 @@
 
 from __future__ import annotations
 
+import collections
+import errno
 import hashlib
 import os
+import stat
 from typing import Callable, NamedTuple, Optional, Sequence
 
 from ansible_collections.hpcml.torchstack.plugins.module_utils.errors import StackError
@@ -83,27 +86,57 @@ class Outcome(NamedTuple):
     offsets: list[tuple[int, ...]]
 
 
+class Lines:
+    """Files as lines. Only the last ones are kept: the lines of a file take several times its space."""
+
+    LIMIT = 8 << 20
+
+    def __init__(self) -> None:
+        self._known: collections.OrderedDict[int, tuple[bytes, list[bytes]]] = collections.OrderedDict()
+        self._size = 0
+
+    def of(self, content: bytes) -> list[bytes]:
+        known = self._known.get(id(content))
+        if known is None:
+            lines = split_lines(content)
+            self.keep(content, lines)
+            return lines
+        self._known.move_to_end(id(content))
+        return known[1]
+
+    def keep(self, content: bytes, lines: list[bytes]) -> None:
+        if id(content) in self._known:
+            return
+        # What is kept here keeps its identity.
+        self._known[id(content)] = (content, lines)
+        self._size += len(content)
+        while self._size > self.LIMIT and len(self._known) > 1:
+            self._size -= len(self._known.popitem(last=False)[1][0])
+
+
 class Files:
     """A tree in memory: what was read stays, what is set covers it."""
 
-    def __init__(self, read: Reader) -> None:
+    def __init__(self, read: Reader, lines: Lines | None = None) -> None:
         self._read = read
+        self._found: dict[bytes, TreeFile | None] = {}
         self._files: dict[bytes, TreeFile | None] = {}
-        self._lines: dict[bytes, tuple[bytes, list[bytes]]] = {}
+        self._lines = lines or Lines()
 
     def get(self, path: bytes) -> TreeFile | None:
         if path not in self._files:
-            self._files[path] = self._read(path)
+            self._files[path] = self._found[path] = self._read(path)
         return self._files[path]
 
-    def lines(self, path: bytes, file: TreeFile) -> list[bytes]:
-        known = self._lines.get(path)
-        return known[1] if known and known[0] is file.content else split_lines(file.content)
+    def lines(self, file: TreeFile) -> list[bytes]:
+        return self._lines.of(file.content)
 
     def set(self, path: bytes, file: TreeFile | None, lines: list[bytes] | None = None) -> None:
-        self._files[path] = file
+        found = self._found.get(path)
+        # A file that is as it was found needs no second copy: it may be large.
+        self._files[path] = file = found if found == file else file
         if file is not None and lines is not None:
-            self._lines[path] = (file.content, lines)
+            self._lines.keep(file.content, lines)
 
 
 # -- reading -----------------------------------------------------------------------------------------------------
@@ -134,12 +167,11 @@ def load_series(directory: str, strip: int = 1) -> Series:
     for name in chosen:
         path = os.path.join(folder, name)
         try:
-            with open(path, "rb") as stream:
-                content = stream.read()
+            content = _read_patch(path)
         except OSError as error:
             raise StackError(
                 "Cannot read the patch %s: %s." % (display(path), error.strerror), "read series",
-                "Make it a readable file or a link to one.", path=display(path), patch=display(name),
+                "Make it a readable file or a link to one.", path=os.fsdecode(path), patch=display(name),
             ) from error
         patches.append(parse_patch(content, name, strip))
     digest = hashlib.sha256()
@@ -147,6 +179,14 @@ def load_series(directory: str, strip: int = 1) -> Series:
         digest.update(b"%s\0%s\n" % (patch.name, patch.sha256.encode("ascii")))
     passed = tuple(name for name in names if name not in set(chosen))
     return Series(tuple(patches), digest.hexdigest(), passed, strip)
+
+
+def _read_patch(path: bytes) -> bytes:
+    # A named pipe would be waited for, and a device may never end.
+    with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC), "rb") as stream:
+        if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
+            raise OSError(errno.EINVAL, "Not a regular file")
+        return stream.read()
 
 
 def settle_series(series: Series, read: Reader) -> Series:
@@ -225,7 +265,7 @@ def _apply_section(
         return None, [], ()
     if section.mode_change and source.executable != section.old_mode:
         raise Misfit("the file is %s already" % ("executable" if section.new_mode else "not executable"))
-    lines = files.lines(section.old, source)
+    lines = files.lines(source)
     used: tuple[int, ...] = ()
     if section.hunks:
         lines, used = apply_hunks(lines, section.hunks, max_offset, pins)

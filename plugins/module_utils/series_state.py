@@ -14,23 +14,23 @@ import uuid
 from typing import Any, Sequence
 
 from ansible_collections.hpcml.torchstack.plugins.module_utils.errors import StackError
-from ansible_collections.hpcml.torchstack.plugins.module_utils.journal import (
-    FORMAT,
-    Change,
-    Journal,
-    Place,
-    as_path,
-    as_text,
-)
+from ansible_collections.hpcml.torchstack.plugins.module_utils.journal import Change, Journal
 from ansible_collections.hpcml.torchstack.plugins.module_utils.patch_names import display
 from ansible_collections.hpcml.torchstack.plugins.module_utils.patches import Patch
 from ansible_collections.hpcml.torchstack.plugins.module_utils.series import (
     Fault,
     Files,
+    Lines,
     Note,
     Reader,
     Series,
     apply_patch,
+)
+from ansible_collections.hpcml.torchstack.plugins.module_utils.series_records import (
+    FORMAT,
+    Place,
+    as_path,
+    as_text,
 )
 from ansible_collections.hpcml.torchstack.plugins.module_utils.tree_files import (
     TreeFile,
@@ -131,8 +131,9 @@ def _detours(patch: Patch, trial: Trial, files: Files, mode_paths: set[bytes], b
 def possible_levels(series: Series, read: Reader, max_offset: int) -> list[int]:
     """The levels at which the last patch could be undone and the next one applied: the only ones worth a trial."""
     total = len(series.patches)
-    undoable = [not apply_patch(patch, Files(read), max_offset, undo=True).faults for patch in series.patches]
-    appliable = [not apply_patch(patch, Files(read), max_offset).faults for patch in series.patches]
+    lines = Lines()
+    undoable = [not apply_patch(patch, Files(read, lines), max_offset, undo=True).faults for patch in series.patches]
+    appliable = [not apply_patch(patch, Files(read, lines), max_offset).faults for patch in series.patches]
     return [
         level for level in range(total + 1)
         if (level == 0 or undoable[level - 1]) and (level == total or appliable[level])

@@ -5,7 +5,9 @@
 On one host flock(2) decides; the lock's descriptor is handed to the supervisor, so that there is no moment between two
 owners. Between hosts flock may be missing or local (a mount option of Lustre), so a starter also announces itself
 by link(2), which is atomic on every shared file system. The announcement of a dead starter is removed only
-on its own host.
+on its own host, by one process at a time: between judging a file and unlinking it another remover could have put its
+own announcement there. That turn is the name of an abstract socket (unix(7)): it needs no file system, and ends with
+its owner.
 """
 
 from __future__ import annotations
@@ -13,14 +15,20 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
+import hashlib
 import json
 import os
+import socket
 import time
+from typing import Iterator
 
 from ansible_collections.hpcml.torchstack.plugins.module_utils.errors import StackError
 from ansible_collections.hpcml.torchstack.plugins.module_utils.jobs import read_record
 from ansible_collections.hpcml.torchstack.plugins.module_utils.processes import Here, is_alive, read_process
 from ansible_collections.hpcml.torchstack.plugins.module_utils.steps import StepFiles, utc
+
+CLAIM = ".starting"
+"""The announcement of a starter, in the step's directory."""
 
 _WITHOUT_FLOCK = (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK)
 
@@ -32,8 +40,10 @@ class StepLock:
         self.files = files
         self.here = here
         self.path = files.path(".lock")
-        self.claim = files.path(".starting")
+        self.claim = files.path(CLAIM)
         self.descriptor = -1
+        self.exclusive = False
+        """Whether flock(2) vouches for the lock: no other process of this host has it, a supervisor included."""
 
     def acquire(self) -> bool:
         """Take the lock if it is free, without waiting.
@@ -42,19 +52,27 @@ class StepLock:
             OSError: the step's directory cannot be written.
         """
         self.descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        acquired = False
+        try:
+            self.exclusive = self._flock()
+            acquired = self._announce()
+        except BlockingIOError:
+            return False
+        finally:
+            if not acquired:
+                self.release()
+        return acquired
+
+    def _flock(self) -> bool:
         try:
             fcntl.flock(self.descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
-            if error.errno in (errno.EWOULDBLOCK, errno.EACCES):
-                self.release()
-                return False
+            if error.errno == errno.EACCES:
+                raise BlockingIOError(error.errno, error.strerror) from None
             if error.errno not in _WITHOUT_FLOCK:
-                self.release()
                 raise
-        if self._announce():
-            return True
-        self.release()
-        return False
+            return False
+        return True
 
     def _announce(self) -> bool:
         process = read_process(os.getpid())
@@ -65,10 +83,10 @@ class StepLock:
             "start_time": process.start_time if process else None,
             "since": utc(time.time()),
         }
-        mine = "%s.%s.%d" % (self.claim, self.here.host, os.getpid())
-        with open(mine, "w", encoding="utf-8") as stream:
-            json.dump(record, stream)
+        mine = own_announcement(self.claim, self.here.host, os.getpid())
         try:
+            with open(mine, "w", encoding="utf-8") as stream:
+                json.dump(record, stream)
             for _attempt in range(2):
                 try:
                     os.link(mine, self.claim)
@@ -78,22 +96,23 @@ class StepLock:
                         return False
             return False
         finally:
-            os.unlink(mine)
+            with contextlib.suppress(OSError):
+                os.unlink(mine)
 
     def _remove_dead_claim(self) -> bool:
-        other = read_record(self.claim)
-        if other is None:
+        with _turn(self.claim) as ours:
+            if not ours:
+                return False
+            other = read_record(self.claim)
+            if other is None:
+                return True
+            if other["host"] != self.here.host:
+                return False
+            if other["boot_id"] == self.here.boot_id and is_alive(other["pid"], other["start_time"]):
+                return False
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(self.claim)
             return True
-        if other["host"] != self.here.host:
-            return False
-        if other["boot_id"] == self.here.boot_id and is_alive(other["pid"], other["start_time"]):
-            return False
-        # Only one of several removers wins this rename, and the file it moves is the one that was judged.
-        aside = "%s.dead.%d" % (self.claim, os.getpid())
-        with contextlib.suppress(FileNotFoundError):
-            os.rename(self.claim, aside)
-            os.unlink(aside)
-        return True
 
     def refusal(self) -> StackError:
         """Why the lock could not be had, for the operator."""
@@ -121,6 +140,27 @@ class StepLock:
 
     def withdraw(self) -> None:
         """Remove the announcement and release the lock."""
-        with contextlib.suppress(FileNotFoundError):
+        # What cannot be removed is a dead starter's as soon as this process ends.
+        with contextlib.suppress(OSError):
             os.unlink(self.claim)
         self.release()
+
+
+def own_announcement(claim: str, host: str, pid: int) -> str:
+    """The file by which a process prepares its announcement; it is linked to ``claim`` as a whole."""
+    return "%s.%s.%d" % (claim, host, pid)
+
+
+@contextlib.contextmanager
+def _turn(path: str) -> Iterator[bool]:
+    """Whether this process is the only one of this account and host that may decide about ``path`` now."""
+    name = hashlib.sha256(os.fsencode(os.path.realpath(path))).hexdigest()[:32]
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as holder:
+        try:
+            holder.bind("\0torchstack-%d-%s" % (os.geteuid(), name))
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE:
+                raise
+            yield False
+        else:
+            yield True

@@ -345,4 +345,6 @@ def describe_outcome(name: str, outcome: dict) -> str:
         return "step %s was stopped: its supervisor was asked to by signal %d" % (name, outcome["signal"])
     if reason == "creates":
         return "step %s exited with 0, but did not create %s" % (name, ", ".join(outcome["missing"]))
+    if reason == "needs":
+        return "step %s is built on %s, which was run again meanwhile" % (name, ", ".join(outcome["outdated"]))
     return "step %s could not be recorded: %s" % (name, outcome["error"])

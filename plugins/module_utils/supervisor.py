@@ -43,13 +43,24 @@ from ansible_collections.hpcml.torchstack.plugins.module_utils.steps import (
     StepFiles,
     created_paths,
     describe_outcome,
+    is_stamped,
+    step_files,
     utc,
 )
 
 SHELL_STARTUP = ("BASH_ENV", "ENV", "SHELLOPTS", "BASHOPTS")
 """Variables by which a login could reach into the script's shell before its first line."""
 
-_REQUESTS = (signal.SIGTERM, signal.SIGINT)
+RECORD_SECONDS = 60.0
+"""How long the end of a build is tried to be recorded: a disk that is full for a moment must not cost a build."""
+
+STARTED = b"1"
+"""The supervisor's answer to its launcher when it has recorded itself; any other answer says why it could not."""
+
+ANSWER_BYTES = 1024
+
+_REQUESTS = (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT)
+_SHRUGGED_OFF = (signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGALRM)
 _WATCHED = (signal.SIGCHLD, *_REQUESTS)
 _DUMP_SECONDS = 1.0
 _STACK_TOOL_SECONDS = 15
@@ -62,9 +73,12 @@ class Disowned(Exception):
 class Supervisor:
     """One attempt at a step."""
 
-    def __init__(self, directory: str) -> None:
+    def __init__(self, directory: str, nonce: str) -> None:
         self.files = StepFiles(os.path.basename(directory), directory)
         self.job = read_record(self.files.job) or {}
+        if self.job.get("nonce") != nonce:
+            # It took so long to start that the step was given to another one.
+            raise Disowned("%s is another attempt's" % self.files.job)
         facts = (read_record(self.files.inputs) or {})["facts"]
         self.created = created_paths(facts)
         self.log = os.open(self.files.log, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
@@ -243,14 +257,30 @@ class Supervisor:
         for process in stop_processes(self.members, self.job["limits"]["grace"], self.tick):
             self.note("process %d (%s) cannot be killed; it hangs in the kernel" % (process.pid, process.command))
 
+    def foundation(self) -> dict[str, str | None]:
+        """The attempt by which each needed step has its stamp; None where that is not for the digest asked for."""
+        top = os.path.dirname(self.files.directory)
+        stamps = {name: read_record(step_files(top, name).stamp) for name in self.job["needs"]}
+        return {
+            name: stamp["nonce"] if stamp is not None and is_stamped(stamp, self.job["needs"][name]) else None
+            for name, stamp in stamps.items()
+        }
+
     def attempt(self) -> dict:
-        """Take the artefacts from the cache, or run the script; then see whether everything is there."""
+        """Take the artefacts from the cache, or run the script; then see whether everything is there.
+
+        What was built while a needed step was run again may hold parts of both, and does not count.
+        """
         cache = self.job.get("cache")
         if cache:
             obstacle = artefacts.restore(cache, self.job["digest"], self.created, self.beat)
             self.from_cache = obstacle is None
             self.note(obstacle or "taken from the cache %s" % cache)
         if not self.from_cache:
+            foundation = self.foundation()
+            gone = [name for name, attempt in foundation.items() if attempt is None]
+            if gone:
+                return {"reason": "needs", "outdated": gone}
             self.spawn()
             outcome = self.watch()
             left = self.members()
@@ -259,6 +289,9 @@ class Supervisor:
                 self.clear()
             if outcome["reason"] != "done":
                 return outcome
+            moved = [name for name, attempt in self.foundation().items() if attempt != foundation[name]]
+            if moved:
+                return {"reason": "needs", "outdated": moved}
         missing = [path for path in self.created if not os.path.lexists(path)]
         if missing:
             return {"reason": "creates", "code": 0, "missing": missing}
@@ -269,15 +302,39 @@ class Supervisor:
                 return {"reason": "done", "code": 0, "notes": [obstacle]}
         return {"reason": "done", "code": 0}
 
-    def record(self, outcome: dict) -> None:
-        """Write how it ended, and after a success the stamp: that is the last thing written."""
+    def record(self, outcome: dict, patience: float) -> None:
+        """Write how it ended, and after a success the stamp: that is the last thing written.
+
+        Args:
+            outcome: how it ended.
+            patience: seconds for which a record that cannot be written is tried again.
+        """
         self.check_ownership()
         seconds = round(time.monotonic() - self.begun, 1)
         self.note("%s after %.1f s" % ("ended well" if outcome["reason"] == "done" else "failed", seconds))
         end = dict(outcome, nonce=self.job["nonce"], finished=utc(time.time()), seconds=seconds)
-        write_json(self.files.exit, end)
+        self.keep(self.files.exit, end, patience)
         if outcome["reason"] == "done":
-            write_json(self.files.stamp, self.stamp(end))
+            self.keep(self.files.stamp, self.stamp(end), patience)
+
+    def keep(self, path: str, record: dict, patience: float) -> None:
+        """Write a record, again and again where that fails.
+
+        Raises:
+            OSError: it cannot be written, and waiting did not help or was ended by a request to stop.
+            Disowned: the job is no longer this one's.
+        """
+        deadline, pause = time.monotonic() + patience, 0.1
+        while True:
+            try:
+                return write_json(path, record)
+            except OSError as error:
+                if self.request is not None or time.monotonic() + pause > deadline:
+                    raise
+                self.note("%s cannot be written (%s); trying again" % (path, error.strerror))
+            self.sleep(pause)
+            self.check_ownership()
+            pause = min(2 * pause, 5.0)
 
     def stamp(self, end: dict) -> dict:
         """The record of a success."""
@@ -294,7 +351,7 @@ class Supervisor:
         """
         try:
             outcome = self.attempt()
-            self.record(outcome)
+            self.record(outcome, RECORD_SECONDS)
             return 0 if outcome["reason"] == "done" else 1
         except Disowned:
             self.note("job.json is no longer this attempt's; stopping without a record")
@@ -305,7 +362,7 @@ class Supervisor:
             self.note("the supervisor failed: %r" % error)
             self.beaten = float("inf")
             self.clear()
-            self.record({"reason": "error", "error": str(error) or repr(error)})
+            self.record({"reason": "error", "error": str(error) or repr(error)}, 0)
             raise
 
 
@@ -318,25 +375,34 @@ def describe_status(status: int) -> dict:
 
 
 def main(arguments: list[str]) -> int:
-    """Entry of the archive: ``DIRECTORY CONFIRM-FD LOCK-FD``; a missing descriptor is -1.
+    """Entry of the archive: ``DIRECTORY NONCE CONFIRM-FD LOCK-FD``; a missing descriptor is -1.
 
-    One byte on the first descriptor tells the launcher that the job is recorded; the second one is the step's lock,
-    which lives as long as this process.
+    :data:`STARTED` on the first descriptor tells the launcher that the job is recorded, anything else why it
+    is not; the second one is the step's lock, which lives as long as this process.
     """
-    directory, confirm, lock = arguments[0], int(arguments[1]), int(arguments[2])
+    directory, nonce, confirm, lock = arguments[0], arguments[1], int(arguments[2]), int(arguments[3])
     signal.pthread_sigmask(signal.SIG_BLOCK, _WATCHED)
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    for signum in _SHRUGGED_OFF:
+        signal.signal(signum, signal.SIG_IGN)
     for descriptor in (confirm, lock):
         if descriptor >= 0:
             os.set_inheritable(descriptor, False)
     os.umask(0o022)
     os.chdir("/")
     adopt_orphans()
-    supervisor = Supervisor(directory)
-    supervisor.announce()
-    if confirm >= 0:
+    try:
+        supervisor = Supervisor(directory, nonce)
+        supervisor.announce()
+    except Exception as error:
+        _answer(confirm, (str(error) or repr(error)).encode("utf-8", "replace"))
+        raise
+    _answer(confirm, STARTED)
+    return supervisor.run()
+
+
+def _answer(descriptor: int, text: bytes) -> None:
+    if descriptor >= 0:
         # Whoever waited for this may have been killed meanwhile; the job goes on.
         with contextlib.suppress(OSError):
-            os.write(confirm, b"1")
-        os.close(confirm)
-    return supervisor.run()
+            os.write(descriptor, text[:ANSWER_BYTES])
+        os.close(descriptor)

@@ -74,6 +74,18 @@ def readable(name: str) -> str:
     return os.fsencode(name).decode("utf-8", "backslashreplace")
 
 
+def in_words(name: str) -> str:
+    """A file name within a sentence: on one line, and harmless to a terminal."""
+    return "".join(
+        letter if letter.isprintable() else letter.encode("unicode_escape").decode("ascii") for letter in readable(name)
+    )
+
+
+def shortly(names: list[str]) -> str:
+    """The first few names within a sentence."""
+    return ", ".join(in_words(name) for name in names[:5])
+
+
 def as_result(tally: Tally) -> dict[str, object]:
     """A tally as plain data, modes as four octal digits."""
     result: dict[str, object] = {name: getattr(tally, name) for name in Tally.COUNTS}
@@ -102,7 +114,7 @@ def problem(tally: Tally, path: str) -> StackError | None:
     if not failing:
         return None
     sentences = [
-        "%d of the entries below %s %s, first %s" % (listing.total, path, words, ", ".join(listing.first[:5]))
+        "%d of the entries below %s %s, first %s" % (listing.total, path, words, shortly(listing.first))
         for listing, words, _remedy in failing
     ]
     return StackError(

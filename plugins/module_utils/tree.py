@@ -9,8 +9,8 @@ r and x (see :mod:`modes`), so the walk never takes from itself what it needs, a
 repaired first.
 
 Directories are work items of a few threads: system calls release the interpreter lock, and on a parallel file system
-each waits for a server. Where calls are quick, more threads only pass the lock around; so one thread begins, and the
-others start once calls turn out to be slow.
+each waits for a server. Where calls are quick, more threads only pass the lock around, and processes of their own help
+(see :mod:`crew`). So one thread begins, and the others, threads or processes, start once it shows what calls cost.
 """
 
 from __future__ import annotations
@@ -18,61 +18,45 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import re
 import resource
 import stat
 import threading
 import time
 from typing import Iterable, NamedTuple, Sequence
 
+from ansible_collections.hpcml.torchstack.plugins.module_utils import failures
 from ansible_collections.hpcml.torchstack.plugins.module_utils.boundary import open_parent
 from ansible_collections.hpcml.torchstack.plugins.module_utils.directories import (
     OPEN_DIRECTORY,
     Directory,
     Handles,
-    Work,
     choose_chmod,
+    patiently,
 )
 from ansible_collections.hpcml.torchstack.plugins.module_utils.errors import StackError
+from ansible_collections.hpcml.torchstack.plugins.module_utils.globs import compile_globs
 from ansible_collections.hpcml.torchstack.plugins.module_utils.modes import Policy
-from ansible_collections.hpcml.torchstack.plugins.module_utils.tally import Drift, Tally, readable
+from ansible_collections.hpcml.torchstack.plugins.module_utils.tally import Drift, Tally, as_result, in_words, readable
+from ansible_collections.hpcml.torchstack.plugins.module_utils.tree_workers import AGAIN, Chunk, Workers
 
 CHUNK = 256
 """Entries of one directory that a thread works off before it looks whether others are idle."""
-
-SLOW = 60e-6
-"""Seconds per entry above which more threads pay: two quick system calls take about 5 microseconds here, a call to a
-metadata server 100 and more."""
-
-AUTO_WORKERS = 16
-"""Threads that are used once calls turn out to be slow."""
-
 
 _GONE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ESTALE)
 _SPECIAL = {stat.S_IFIFO: "fifo", stat.S_IFSOCK: "socket", stat.S_IFCHR: "device", stat.S_IFBLK: "device"}
 
 
-def compile_globs(patterns: Iterable[str]) -> re.Pattern[str] | None:
-    """One regular expression for relative globs: ``*`` and ``?`` stay within a name, ``**`` spans directories."""
-    expressions = []
-    for pattern in patterns:
-        expression = ""
-        for part in re.findall(r"\*\*/|\*\*|\*|\?|\[!?\]?[^\]]*\]|.", pattern.strip("/"), re.S):
-            if part == "**/":
-                expression += "(?:.*/)?"
-            elif part == "**":
-                expression += ".*"
-            elif part == "*":
-                expression += "[^/]*"
-            elif part == "?":
-                expression += "[^/]"
-            elif part.startswith("[") and len(part) > 1:
-                inner = part[1:-1].replace("\\", "\\\\")
-                expression += "[%s]" % ("^" + inner[1:] if inner.startswith("!") else inner.replace("^", "\\^"))
-            else:
-                expression += re.escape(part)
-        expressions.append(expression)
-    return re.compile("(?:%s)" % "|".join(expressions), re.S) if expressions else None
+def _listed(descriptor: int) -> list[tuple[str, int]]:
+    """The names of an open directory, and what they are: directory, symbolic link, or anything else."""
+    with os.scandir(descriptor) as entries:
+        return [
+            (
+                entry.name,
+                stat.S_IFDIR if entry.is_dir(follow_symlinks=False)
+                else stat.S_IFLNK if entry.is_symlink() else stat.S_IFREG,
+            )
+            for entry in entries
+        ]
 
 
 class Plan(NamedTuple):
@@ -88,21 +72,14 @@ class Plan(NamedTuple):
         return self.before != self.after
 
 
-class Chunk(NamedTuple):
-    """Files of one directory, for a thread to work off."""
-
-    directory: Directory
-    names: list[str]
-
-
-class Pass:
+class Pass(Workers):
     """One pass over a tree.
 
     Args:
         policy: what each mode becomes.
         apply: change what differs, or only report it.
         exclude: relative globs; what matches is left alone, with everything below it.
-        workers: threads; 0 begins with one and adds others where calls are slow.
+        workers: threads; 0 begins with one and adds threads where calls are slow, processes where they are quick.
         limit: how many entries of each kind are listed.
         handles: how many directories may stay open.
     """
@@ -114,8 +91,7 @@ class Pass:
         self.policy = policy
         self.apply = apply
         self.exclude = compile_globs(exclude)
-        self.workers = workers
-        self.limit = limit
+        super().__init__(workers, limit)
         soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
         self.capacity = handles or max(16, min(256, soft // 4))
         self.chmod = choose_chmod()
@@ -124,10 +100,6 @@ class Pass:
         self.plans: dict[int, Plan] = {}
         self.links: dict[tuple[int, int], int] = {}
         self.lock = threading.Lock()
-        self.work = Work()
-        self.threads: list[threading.Thread] = []
-        self.tallies: list[Tally] = []
-        self.started = workers > 0
 
     def over(self, root: str, relative: str) -> Tally:
         """Walk the tree ``relative`` to the boundary ``root``, both from :func:`locate`.
@@ -135,13 +107,25 @@ class Pass:
         Raises:
             StackError: the tree cannot be opened, or its file system fails.
         """
+        path = os.path.normpath(os.path.join(root, relative))
         try:
             with open_parent(root, relative) as (parent, name):
                 return self.run(parent, name)
+        except StackError as error:
+            done = self._total()
+            counts = "%s%d of the %d files and %d of the %d directories" % (
+                "" if self.certain else "at least ", done.changed_files, done.files, done.changed_directories,
+                done.directories,
+            )
+            raise StackError(
+                "%s; before that, %s seen below %s were %s." % (
+                    error.message.rstrip("."), counts, path, "changed" if self.apply else "found to change"
+                ), error.failed_step, error.remedy, os.path.normpath(os.path.join(path, error.path)), **as_result(done),
+            ) from error
         except OSError as error:
             raise StackError(
-                "Cannot walk %s: %s." % (os.path.join(root, relative), error.strerror), "apply",
-                "Correct that, then run it again: what is done stays done.", os.path.join(root, relative),
+                "Cannot walk %s: %s." % (path, error.strerror), "apply", failures.remedy(error, "Correct that") + AGAIN,
+                path,
             ) from error
 
     def run(self, parent: int, name: str) -> Tally:
@@ -151,60 +135,38 @@ class Pass:
             OSError: the tree itself cannot be opened, or a file system fails.
         """
         began = time.perf_counter()
-        self.began = began
         tally = self._tally()
-        top = Directory(None, name)
+        self._look_anew(tally)
+        self.top = top = Directory(None, name)
         descriptor = self._open(top, parent, tally)
         if descriptor is not None:
             self.handles = Handles(top, descriptor, self.capacity)
             try:
                 self.work.put(top)
-                self._start(max(0, self.workers - 1))
-                self._serve(tally)
+                self._rounds(tally)
+                if self.crew is not None:
+                    self._gather(tally)
+            except StackError as error:
+                self.certain = False
+                self.work.fail(error)
             finally:
-                for thread in self.threads:
-                    thread.join()
+                self._join()
+                if self.crew is not None:
+                    self.crew.dismiss()
                 self.handles.close()
                 os.close(descriptor)
-            if self.work.failure is not None:
-                raise self.work.failure
+        if descriptor is not None and self.work.failure is not None:
+            raise self.work.failure
+        total = self._total()
+        total.seconds = round(time.perf_counter() - began, 3)
+        return total
+
+    def _total(self) -> Tally:
         total = Tally(self.limit)
         for part in self.tallies:
             total.merge(part)
         total.hardlinked_outside = sum(1 for left in self.links.values() if left > 0)
-        total.seconds = round(time.perf_counter() - began, 3)
         return total
-
-    def _tally(self) -> Tally:
-        self.tallies.append(Tally(self.limit))
-        return self.tallies[-1]
-
-    def _start(self, count: int) -> None:
-        for _number in range(count):
-            self.threads.append(threading.Thread(target=self._serve, args=(self._tally(),), daemon=True))
-            self.threads[-1].start()
-
-    def _serve(self, tally: Tally) -> None:
-        """Work off items until there are none."""
-        try:
-            while True:
-                item = self.work.get()
-                if item is None:
-                    return
-                if isinstance(item, Chunk):
-                    self._chunk(item, tally)
-                elif isinstance(item, Directory):
-                    self._directory(item, tally)
-                self.work.done()
-        except BaseException as error:  # an interrupt, too, has to stop the other threads before it goes on
-            self.work.fail(error)
-
-    def _consider_help(self, tally: Tally) -> None:
-        """Start the other threads once what one thread has seen shows that calls wait for a server."""
-        seen = tally.files + tally.directories + tally.symlinks
-        if not self.started and seen >= 64 and (time.perf_counter() - self.began) / seen > SLOW:
-            self.started = True
-            self._start(AUTO_WORKERS - 1)
 
     def _directory(self, directory: Directory, tally: Tally) -> None:
         """Open a directory, bring it to the policy, and turn what it holds into work."""
@@ -225,6 +187,8 @@ class Pass:
         try:
             with self.handles.use(directory) as held:
                 self._read(directory, held, tally)
+        except OSError as error:
+            self._failed(directory.path(), error, tally)
         finally:
             self.handles.release(directory)
         self._consider_help(tally)
@@ -236,7 +200,7 @@ class Pass:
         except OSError as error:
             if error.errno != errno.EACCES:
                 raise
-            found = os.stat(directory.name, dir_fd=above, follow_symlinks=False)
+            found = patiently(os.stat, directory.name, dir_fd=above, follow_symlinks=False)
             plan = self._plan(found.st_mode)
             if plan.special != "directory" or not plan.differs:
                 raise
@@ -253,7 +217,7 @@ class Pass:
                 raise self._replaced(above, directory.name, refusal) from refusal
             return self._identified(directory, os.open(directory.name, OPEN_DIRECTORY, dir_fd=above))
         self._identified(directory, descriptor)
-        found = os.fstat(descriptor)
+        found = patiently(os.fstat, descriptor)
         tally.directories += 1
         plan = self.plans.get(found.st_mode) or self._plan(found.st_mode)
         if plan.differs and self._may_change(directory, "", found, plan, tally):
@@ -261,7 +225,11 @@ class Pass:
                 try:
                     os.fchmod(descriptor, plan.after)
                 except OSError as error:
-                    self._failed(directory.path(), error, tally)
+                    try:
+                        self._failed(directory.path(), error, tally)
+                    except StackError:
+                        os.close(descriptor)
+                        raise
                     return descriptor
             tally.changed_directories += 1
         if not self.apply and self.uid and not found.st_mode & stat.S_IXUSR:
@@ -272,7 +240,7 @@ class Pass:
 
     @staticmethod
     def _identified(directory: Directory, descriptor: int) -> int:
-        found = os.fstat(descriptor)
+        found = patiently(os.fstat, descriptor)
         directory.identity = (found.st_dev, found.st_ino)
         return descriptor
 
@@ -282,19 +250,18 @@ class Pass:
         if self.exclude is not None and directory.parent is not None:
             prefix = directory.path() + "/"
         names: list[str] = []
-        with os.scandir(descriptor) as entries:
-            for entry in entries:
-                if self.exclude is not None and self.exclude.fullmatch(prefix + entry.name):
-                    tally.excluded += 1
-                elif entry.is_symlink():
-                    tally.symlinks += 1
-                elif entry.is_dir(follow_symlinks=False):
-                    self._descend(directory, entry.name)
-                else:
-                    names.append(entry.name)
-                    if len(names) == CHUNK:
-                        self._share(directory, descriptor, names, tally)
-                        names = []
+        for name, kind in patiently(_listed, descriptor):
+            if self.exclude is not None and self.exclude.fullmatch(prefix + name):
+                tally.excluded += 1
+            elif kind == stat.S_IFREG:
+                names.append(name)
+                if len(names) == CHUNK:
+                    self._share(directory, descriptor, names, tally)
+                    names = []
+            elif kind == stat.S_IFDIR:
+                self._descend(directory, name)
+            else:
+                tally.symlinks += 1
         self._files(directory, descriptor, names, tally)
 
     def _descend(self, directory: Directory, name: str) -> None:
@@ -302,9 +269,10 @@ class Pass:
         self.work.put(Directory(directory, name))
 
     def _share(self, directory: Directory, descriptor: int, names: list[str], tally: Tally) -> None:
-        if self.work.hungry:
+        if self.work.hungry or (self.crew is not None and self.crew.hungry):
             self.handles.expect(directory)
             self.work.put(Chunk(directory, names))
+            self._give()
         else:
             self._files(directory, descriptor, names, tally)
             self._consider_help(tally)
@@ -322,6 +290,7 @@ class Pass:
         """Bring everything but directories to the policy."""
         plans, lstat, chmod = self.plans, os.stat, self.chmod
         uid, drift = self.uid, tally.drift
+        later: list[str] = []
         for name in names:
             try:  # the common cases first, without a call: this loop is most of the time
                 found = lstat(name, dir_fd=descriptor, follow_symlinks=False)
@@ -331,6 +300,9 @@ class Pass:
                     continue
                 if plan.special == "symlink":
                     tally.symlinks += 1
+                    continue
+                if found.st_nlink > 1 and self.put_off is not None:
+                    later.append(name)
                     continue
                 tally.files += 1
                 if plan.special:
@@ -348,15 +320,19 @@ class Pass:
                 if self.apply:
                     chmod(descriptor, name, plan.after)
                 tally.changed_files += 1
+            except InterruptedError:  # by a look, which counts nothing; changes are made again by themselves
+                self._files(directory, descriptor, [name], tally)
             except OSError as error:
                 self._failed(directory.path(name), self._replaced(descriptor, name, error), tally)
+        if later and self.put_off is not None:
+            self.put_off.append((directory.trail(), later))
 
     @staticmethod
     def _replaced(above: int, name: str, error: OSError) -> OSError:
         """The same error, or ELOOP where a link has taken the name meanwhile; fchmodat2(2) says EOPNOTSUPP to that."""
         if error.errno == errno.EOPNOTSUPP:
             with contextlib.suppress(OSError):
-                if stat.S_ISLNK(os.stat(name, dir_fd=above, follow_symlinks=False).st_mode):
+                if stat.S_ISLNK(patiently(os.stat, name, dir_fd=above, follow_symlinks=False).st_mode):
                     return OSError(errno.ELOOP, os.strerror(errno.ELOOP), name)
         return error
 
@@ -408,6 +384,6 @@ class Pass:
             tally.refused.add(lambda: "%s (%s)" % (readable(path), error.strerror))
         else:
             raise StackError(
-                "Cannot change %s: %s." % (readable(path), error.strerror), "apply",
-                "Correct the file system, then run it again: what is done stays done.", readable(path),
+                "Cannot %s %s: %s." % ("change" if self.apply else "look at", in_words(path), error.strerror), "apply",
+                failures.remedy(error, "Correct that") + AGAIN, readable(path),
             ) from error

@@ -168,6 +168,8 @@ notes:
     for dead; the error says what to do.
   - Processes that a script leaves running are stopped when it ends.
   - When the supervisor itself is killed, the next run stops what is left of the script and runs it again.
+  - A script that ended well counts once its stamp is written. When records cannot be written, the supervisor tries
+    again for a minute; then the step has failed, and the error says why.
 seealso:
   - module: hpcml.torchstack.patch_series
 """
@@ -262,7 +264,9 @@ progress:
   sample: {"done": 1234, "total": 2210, "percent": 55, "text": "pytorch  [1234/2210]  55 %  12 min"}
 reason:
   description:
-    - V(exit), V(signal), V(timeout), V(no_output_timeout), V(stopped), V(creates), V(killed), V(rebooted) or V(error).
+    - V(exit), V(signal), V(timeout), V(no_output_timeout), V(stopped), V(creates), V(needs), V(killed), V(rebooted) or
+      V(error).
+    - With V(needs) a needed step was run again during the build, which may hold parts of both then.
   returned: when the script did not succeed
   type: str
   sample: exit
@@ -453,7 +457,7 @@ def main() -> None:
     except OSError as error:
         module.fail_json(
             msg="Step %s: %s: %s. Check that this account may write there and that there is space."
-            % (name, error.filename, error.strerror),
+            % (name, error.filename or name, error.strerror),
             failed_step="records", step=name,
         )
     for warning in result.pop("warnings", []):

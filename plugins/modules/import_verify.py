@@ -326,6 +326,7 @@ import tempfile
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.hpcml.torchstack.plugins.module_utils import import_record, import_rules, import_verification
 from ansible_collections.hpcml.torchstack.plugins.module_utils.errors import StackError
+from ansible_collections.hpcml.torchstack.plugins.module_utils.verification_record import write_record
 
 PROVIDER = {
     "name": {"type": "str", "required": True}, "path": {"type": "str", "required": True}, "reason": {"type": "str"},
@@ -390,7 +391,7 @@ def main() -> None:
                     "before_header": params["record"], "after_header": params["record"],
                 }
             if result["changed"] and not module.check_mode:
-                import_record.write_record(params["record"], report.record)
+                write_record(params["record"], report.record)
         module.exit_json(**result)
     except StackError as error:
         module.fail_json(**error.as_result())

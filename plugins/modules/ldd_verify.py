@@ -373,6 +373,7 @@ from ansible_collections.hpcml.torchstack.plugins.module_utils.errors import Sta
 from ansible_collections.hpcml.torchstack.plugins.module_utils.library_findings import sentence
 from ansible_collections.hpcml.torchstack.plugins.module_utils.library_rules import KEYS, OPTIONAL, parse_rules
 from ansible_collections.hpcml.torchstack.plugins.module_utils.library_verification import verify
+from ansible_collections.hpcml.torchstack.plugins.module_utils.verification_record import write_record
 
 
 def rule_options() -> dict[str, dict]:
@@ -403,7 +404,7 @@ def run(params: dict, check: bool) -> dict[str, object]:
         result["changed"] = old != new
         result["diff"] = {"before": library_record.render(old), "after": library_record.render(new)}
         if result["changed"] and not check:
-            library_record.write(params["record"], new)
+            write_record(params["record"], new)
     return result
 
 

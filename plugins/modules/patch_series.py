@@ -257,13 +257,14 @@ from ansible_collections.hpcml.torchstack.plugins.module_utils import journal as
 from ansible_collections.hpcml.torchstack.plugins.module_utils.errors import StackError
 from ansible_collections.hpcml.torchstack.plugins.module_utils.patch_names import display
 from ansible_collections.hpcml.torchstack.plugins.module_utils.series import Series, load_series, settle_series
+from ansible_collections.hpcml.torchstack.plugins.module_utils.series_records import Place, locked
 from ansible_collections.hpcml.torchstack.plugins.module_utils.series_state import Trial, detect, plan, wish
 from ansible_collections.hpcml.torchstack.plugins.module_utils.tree_files import TreeFile, read_tree_file
 
 
-def check_options(params: dict) -> journals.Place:
+def check_options(params: dict) -> Place:
     """The tree's place on disk, or an error before anything else happens."""
-    place = journals.Place(params["src"], params["state_dir"])
+    place = Place(params["src"], params["state_dir"])
     if not os.path.isdir(place.src):
         raise StackError("src %s is not a directory." % params["src"], "check options", "Extract the source first.",
                          path=params["src"])
@@ -277,7 +278,8 @@ def check_options(params: dict) -> journals.Place:
 
 def render(change: journals.Change) -> dict[str, str]:
     """One file of the plan as a difference of two texts, or in words where the text stays the same."""
-    texts = ["" if side is None else display(side.content) for side in (change.before, change.after)]
+    sides = (change.before, change.after)
+    texts = ["" if side is None else side.content.decode("utf-8", "backslashreplace") for side in sides]
     headers = [
         "/dev/null" if side is None else "%s (mode %04o)" % (display(change.path), side.mode)
         for side in (change.before, change.after)
@@ -313,7 +315,7 @@ def run(params: dict, check: bool, diff: bool) -> dict[str, object]:
     """Plan and, unless it is a check, act; returns what the module returns."""
     place = check_options(params)
     series = load_series(params["series"], params["strip"])
-    with contextlib.nullcontext() if check else journals.locked(place):
+    with contextlib.nullcontext() if check else locked(place):
         recovered, settled, record = journals.recover(place, wish(series, params), check)
 
         @functools.lru_cache(maxsize=None)

@@ -77,7 +77,8 @@ options:
   workers:
     description:
       - Threads. V(0) begins with one and uses sixteen once calls to the file system turn out to be slow, as on Lustre;
-        where they are quick, more threads do not help.
+        where they are quick, more threads do not help, and a large tree is shared with as many processes as this one
+        may use processors, at most four.
     type: int
     default: 0
   max_listed:

@@ -112,7 +112,8 @@ class Trees:
         """The patch between two trees as a tool writes it."""
         folders = [self.write(before, "a"), self.write(after, "b")]
         if git:
-            words = ["git", "diff", "--no-index", "--no-color", "--no-prefix", "-M", "-U%d" % context, "a", "b"]
+            words = ["git", "diff", "--no-index", "--no-color", "--no-prefix", "--text", "-M", "-U%d" % context,
+                     "a", "b"]
         else:
             words = ["diff", "-u", "-r", "-N", "-a", "-U", str(context), "a", "b"]
         made = command(*words, cwd=self.folder)
@@ -124,7 +125,7 @@ class Trees:
 
 def git_names(patch):
     """Give names from ``git diff --no-index a b`` the form that they have in a repository: no prefix in renames."""
-    return re.sub(rb"(?m)^((?:rename|copy) (?:from|to) )[ab]/", rb"\1", patch)
+    return re.sub(rb'(?m)^((?:rename|copy) (?:from|to) "?)[ab]/', rb"\1", patch)
 
 
 def gnu_patch(patch, top, fuzz=0):

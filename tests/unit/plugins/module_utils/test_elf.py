@@ -515,18 +515,15 @@ def test_a_dynamic_section_beyond_4_gib_is_found_in_a_sparse_file(tmp_path):
 
 def test_a_file_that_is_not_elf_costs_one_small_read(tmp_path, monkeypatch):
     sizes = []
-
-    class Counted(io.FileIO):
-        def read(self, size: int | None = -1) -> bytes:
-            data = super().read(size)
-            sizes.append(len(data))
-            return data
-
     path = tmp_path / "text"
     path.write_bytes(b"#" * 100000)
-    monkeypatch.setattr(
-        elf, "open", lambda name, mode, buffering, opener: Counted(name, mode, opener=opener), raising=False
-    )
+    real = os.pread
+
+    def counted(descriptor, length, offset):
+        sizes.append(length)
+        return real(descriptor, length, offset)
+
+    monkeypatch.setattr(elf.os, "pread", counted)
     assert read_elf(str(path)) is None
     assert sizes == [64]
     path.write_bytes(bytes(library().data))

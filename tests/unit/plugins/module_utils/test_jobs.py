@@ -45,6 +45,8 @@ OLDER = {"nonce": "n0", "reason": "exit", "code": 1}
         (job(), DONE, False, False, "finished"),
         (job(), DONE, False, True, "leftover"),
         (job(), FAILED, True, False, "finished"),
+        (job(), FAILED, False, True, "leftover"),
+        (job(**AWAY), FAILED, False, True, "finished"),
         (job(), None, False, False, "killed"),
         (job(), OLDER, False, False, "killed"),
         (job(), None, False, True, "leftover"),

@@ -9,8 +9,10 @@ import stat
 
 import pytest
 from ansible_collections.hpcml.torchstack.plugins.module_utils import journal as journals
+from ansible_collections.hpcml.torchstack.plugins.module_utils import series_records as records
 from ansible_collections.hpcml.torchstack.plugins.module_utils.errors import StackError
-from ansible_collections.hpcml.torchstack.plugins.module_utils.journal import Change, Journal, Place
+from ansible_collections.hpcml.torchstack.plugins.module_utils.journal import Change, Journal
+from ansible_collections.hpcml.torchstack.plugins.module_utils.series_records import Place
 from ansible_collections.hpcml.torchstack.plugins.module_utils.tree_files import (
     TreeFile,
     directories_of,
@@ -20,7 +22,7 @@ from ansible_collections.hpcml.torchstack.plugins.module_utils.tree_files import
 )
 
 WISH = {"series_digest": "x", "state": "present", "strip": 1}
-RECORD = {"format": journals.FORMAT, "applied": 1}
+RECORD = {"format": records.FORMAT, "applied": 1}
 
 
 @pytest.fixture()
@@ -32,7 +34,7 @@ def place(tmp_path):
     for path in ("edit", "old/gone"):
         (src / path).chmod(0o640)
     found = Place(str(src), str(tmp_path / "a" / "state"))
-    with journals.locked(found):
+    with records.locked(found):
         return found
 
 
@@ -72,7 +74,7 @@ def is_open(place):
 def test_a_change_is_carried_out_recorded_and_closed(place):
     journals.carry_out(place, journal())
     assert entries(place) == AFTER
-    assert journals.read_record(place) == RECORD
+    assert records.read_record(place) == RECORD
     assert not is_open(place)
 
 
@@ -88,7 +90,7 @@ def test_an_open_journal_is_completed_for_the_same_wish_and_undone_for_another(p
     os.chmod(os.path.join(place.src, b"old"), 0o750)
     before = entries(place)
     previous = dict(RECORD, applied=0)
-    journals.write_record(place, previous)
+    records.write_record(place, previous)
     journals.write_journal(place, journal(previous))
     os.mkdir(os.path.join(place.src, b"new"))
     for path in torn:
@@ -102,16 +104,16 @@ def test_an_open_journal_is_completed_for_the_same_wish_and_undone_for_another(p
     assert journals.recover(place, wish, check=False) == (report, settled, record)
     assert report == {"direction": direction, "files": ["edit", "new/\\xe9", "old/gone"]}
     assert entries(place) == (AFTER if direction == "forward" else before)
-    assert journals.read_record(place) == record == (RECORD if direction == "forward" else previous)
+    assert records.read_record(place) == record == (RECORD if direction == "forward" else previous)
     assert not is_open(place)
     assert journals.recover(place, wish, check=False) == (None, {}, record)
 
 
 def test_undoing_the_very_first_change_leaves_no_record(place):
     journals.write_journal(place, journal())
-    journals.write_record(place, RECORD)
+    records.write_record(place, RECORD)
     journals.recover(place, {}, check=False)
-    assert journals.read_record(place) is None
+    assert records.read_record(place) is None
 
 
 def test_a_file_that_is_neither_before_nor_after_stops_everything_untouched(place):
@@ -154,11 +156,11 @@ def test_a_second_run_is_kept_out_and_leavings_of_a_killed_one_are_cleared(place
     leaving = os.path.join(place.state_dir, b"." + place.stem + b".journal.x1y2z3")
     with open(leaving, "wb"):
         pass
-    with journals.locked(place):
+    with records.locked(place):
         assert not os.path.exists(leaving)
-        with pytest.raises(StackError, match="Another run is patching"), journals.locked(place):
+        with pytest.raises(StackError, match="Another run is patching"), records.locked(place):
             raise AssertionError("two runs at once")
-    with journals.locked(place):
+    with records.locked(place):
         pass
 
 

@@ -793,3 +793,31 @@ print((most() - before) // 1024)
         env=dict(os.environ, PYTHONPATH=os.pathsep.join(filter(None, sys.path))),
     )
     assert int(output) < 40
+
+
+def test_other_processes_come_to_the_same_record(top, monkeypatch):
+    for number in range(40):
+        for name in range(20):
+            write(top / "many" / ("d%d" % number) / ("%d" % name), b"%d" % name)
+        write(top / "many" / ("d%d" % number) / "large", b"%d" % (number % 10) * manifest_walk.LARGE)
+        os.link(str(top / "many" / "d0" / "7"), str(top / "many" / ("d%d" % number) / "link"))
+    expected = record(top, apply=False, workers=1)
+    monkeypatch.setattr(manifest_walk, "processors", lambda: 3)
+    asked, real = [], manifest_walk.Helpers.ask
+    monkeypatch.setattr(
+        manifest_walk.Helpers, "ask", lambda self, question: asked.append(question) or real(self, question)
+    )
+    result = record(top, apply=False)
+    assert asked and [result[key] for key in ("digest", "hardlinked", "counts")] == [
+        expected[key] for key in ("digest", "hardlinked", "counts")
+    ]
+
+
+def test_what_a_killed_recording_left_is_neither_recorded_nor_kept(top):
+    digest = record(top)["digest"]
+    left = top / ".torchstack" / ".manifest.json.ab_c0123"
+    left.write_text("half")
+    assert record(top, apply=False)["digest"] == digest and compare(top)["matches"]
+    (top / "lib" / "new").write_text("")
+    record(top)
+    assert not left.exists() and compare(top)["matches"]

@@ -6,8 +6,11 @@ import errno
 import fcntl
 import json
 import os
+import subprocess
+import sys
 
 import pytest
+from ansible_collections.hpcml.torchstack.plugins.module_utils import steplock
 from ansible_collections.hpcml.torchstack.plugins.module_utils.processes import Here, here, read_process
 from ansible_collections.hpcml.torchstack.plugins.module_utils.steplock import StepLock
 from ansible_collections.hpcml.torchstack.plugins.module_utils.steps import step_files
@@ -94,3 +97,65 @@ def test_two_hosts_without_a_common_flock_start_one_job(files, monkeypatch):
 
 def test_a_lock_without_a_claim_is_explained(files):
     assert "fuser" in StepLock(files, here()).refusal().remedy
+
+
+def test_a_claim_is_judged_by_one_process_at_a_time(files):
+    """Between judging a dead claim and removing it, another remover could have put its own there."""
+    write_claim(files, start_time=1)
+    with steplock._turn(files.path(".starting")) as ours:
+        assert ours
+        late = StepLock(files, here())
+        assert not late.acquire()
+        assert late.descriptor == -1
+    assert late.acquire()
+    late.withdraw()
+    assert os.listdir(files.directory) == [".lock"]
+
+
+RIVAL = """
+import errno, fcntl, os, sys, time
+from ansible_collections.hpcml.torchstack.plugins.module_utils.processes import here
+from ansible_collections.hpcml.torchstack.plugins.module_utils.steplock import StepLock
+from ansible_collections.hpcml.torchstack.plugins.module_utils.steps import step_files
+
+def refuse(*arguments):
+    raise OSError(errno.ENOSYS, "Function not implemented")
+
+fcntl.flock = refuse
+files = step_files(sys.argv[1], "s")
+for _round in range(150):
+    lock = StepLock(files, here())
+    if lock.acquire():
+        os.close(os.open(files.path("inside"), os.O_CREAT | os.O_EXCL))
+        time.sleep(0.0005)
+        os.unlink(files.path("inside"))
+        if _round % 2:
+            # As if it had been killed: its announcement stays, and names nobody who lives.
+            text = open(lock.claim).read().replace('"pid": %d' % os.getpid(), '"pid": 4194305')
+            open(lock.claim + ".x", "w").write(text)
+            os.replace(lock.claim + ".x", lock.claim)
+            lock.release()
+        else:
+            lock.withdraw()
+"""
+
+
+def test_rivals_without_flock_never_hold_the_lock_together(files):
+    environment = dict(os.environ, PYTHONPATH=os.pathsep.join(sys.path))
+    command = [sys.executable, "-c", RIVAL, os.path.dirname(files.directory)]
+    rivals = [subprocess.Popen(command, env=environment, stderr=subprocess.PIPE) for _number in range(4)]
+    errors = [rival.communicate()[1].decode() for rival in rivals]
+    assert not any(errors), "\n".join(errors)
+
+
+def test_an_announcement_that_cannot_be_written_leaves_nothing(files, monkeypatch):
+    def refuse(*arguments):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    lock = StepLock(files, here())
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "link", refuse)
+        with pytest.raises(OSError):
+            lock.acquire()
+    assert lock.descriptor == -1
+    assert os.listdir(files.directory) == [".lock"]

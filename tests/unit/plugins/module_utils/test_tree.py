@@ -15,9 +15,10 @@ import time
 
 import pytest
 from ansible_collections.hpcml.torchstack.plugins.module_utils import tree as tree_module
+from ansible_collections.hpcml.torchstack.plugins.module_utils import tree_workers
 from ansible_collections.hpcml.torchstack.plugins.module_utils.errors import StackError
 from ansible_collections.hpcml.torchstack.plugins.module_utils.modes import Policy
-from ansible_collections.hpcml.torchstack.plugins.module_utils.tally import as_result, problem
+from ansible_collections.hpcml.torchstack.plugins.module_utils.tally import as_result, problem, shortly
 from ansible_collections.hpcml.torchstack.plugins.module_utils.tree import Pass, compile_globs
 
 not_root = pytest.mark.skipif(os.geteuid() == 0, reason="root may do what this test expects to be refused")
@@ -421,7 +422,7 @@ def test_slow_calls_bring_in_more_threads_and_pay(tmp_path):
 
     one_pass.chmod = slow
     tally = over(one_pass, top)
-    assert len(one_pass.threads) == tree_module.AUTO_WORKERS - 1
+    assert len(one_pass.threads) == tree_workers.AUTO_WORKERS - 1
     assert tally.changed_files == 3000
     assert most[0] >= 4, "that many calls waited at the same time"
     go(top, "writable")
@@ -436,7 +437,7 @@ def test_the_number_of_workers_is_the_number_asked_for(tmp_path):
 
 
 def test_one_worker_means_one_however_slow(top, monkeypatch):
-    monkeypatch.setattr(tree_module, "SLOW", 0.0)
+    monkeypatch.setattr(tree_workers, "SLOW", 0.0)
     one_pass = Pass(Policy("frozen"), True, workers=1)
     over(one_pass, top)
     assert one_pass.threads == []
@@ -497,3 +498,58 @@ print([int(line.split()[1]) // 1024 for line in open("/proc/self/status") if lin
             env=dict(os.environ, PYTHONPATH=os.pathsep.join(filter(None, sys.path))),
         )
         assert int(output) < 200
+
+
+def test_processes_come_to_the_same_result_as_one_hard_links_included(tmp_path, monkeypatch):
+    """Names of one file in many directories, which several processes meet, are one change."""
+    monkeypatch.setattr(tree_workers, "MANY", 50)
+    monkeypatch.setattr(tree_workers, "processors", lambda: 3)
+    top = tmp_path / "tree"
+    for number in range(60):
+        (top / ("d%d" % (number % 7)) / str(number)).mkdir(parents=True)
+        for name in range(30):
+            path = top / ("d%d" % (number % 7)) / str(number) / str(name)
+            path.write_text("")
+            path.chmod(0o640 if name % 3 else 0o750)
+        os.link(str(top / "d0" / "0" / "1"), str(path) + " too")
+    os.link(str(top / "d0" / "0" / "2"), str(tmp_path / "outside"))
+    facts = ("files", "directories", "hardlinked", "hardlinked_outside", "changed_files", "changed_directories",
+             "drift_total", "vanished")
+    alone = go(top, apply=False, workers=1)
+    planned = go(top, apply=False)
+    done = go(top)
+    for result in (planned, done):
+        assert {key: result[key] for key in facts} == {key: alone[key] for key in facts}
+    assert (done["files"], done["hardlinked"], done["hardlinked_outside"]) == (1860, 62, 1)
+    assert go(top)["drift_total"] == 0
+    go(top, "writable")
+
+
+def test_a_failure_in_another_process_stops_all_and_is_told_with_what_all_have_changed(tmp_path, monkeypatch):
+    monkeypatch.setattr(tree_workers, "MANY", 50)
+    monkeypatch.setattr(tree_workers, "SLOW", 1000.0)
+    monkeypatch.setattr(tree_workers, "processors", lambda: 2)
+    top = tmp_path / "tree"
+    for number in range(80):
+        (top / str(number)).mkdir(parents=True)
+        for name in range(20):
+            (top / str(number) / str(name)).write_text("")
+    one_pass = Pass(Policy("frozen"), True)
+    first, real = os.getpid(), one_pass.chmod
+
+    def failing(directory, name, bits):
+        if os.getpid() != first:
+            raise OSError(30, "Read-only file system")
+        time.sleep(0.0005)
+        real(directory, name, bits)
+
+    one_pass.chmod = failing
+    with pytest.raises(StackError, match="Read-only file system; before that, ") as caught:
+        over(one_pass, top)
+    frozen = sum(mode(path) == 0o444 for path in top.glob("*/*"))
+    assert caught.value.details["changed_files"] == frozen < 1600
+    go(top, "writable")
+
+
+def test_names_within_a_sentence_are_on_one_line():
+    assert shortly(["a\nb", "caf\udce9", "x"]) == "a\\nb, caf\\xe9, x"

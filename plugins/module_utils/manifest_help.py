@@ -1,0 +1,141 @@
+# Copyright (c) the hpcml.torchstack contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Processes that look at entries for a walk: forked copies of it, each with an interpreter of its own.
+
+The walk asks with a part of a directory and gets what its names are. No copy has more than a few questions at a time,
+each of them short, so that neither side ever waits for the other to make room. A copy ends with the walk, and with the
+process that walks.
+"""
+
+from __future__ import annotations
+
+import collections
+import ctypes
+import marshal
+import multiprocessing.connection
+import os
+import signal
+from typing import Any, Callable
+
+from ansible_collections.hpcml.torchstack.plugins.module_utils.errors import StackError
+
+QUESTIONS = 2
+"""Questions that a copy has at a time: one to work on, one that waits."""
+
+LONGEST = 4096
+"""Bytes of the paths of a question's directories; with their names this stays below what a socket holds."""
+
+DEEPEST = 100
+"""Levels below which nobody is asked: the way there would cost more than the answer."""
+
+_PR_SET_PDEATHSIG = 1
+
+
+class Copy:
+    """One copy, as the walk sees it."""
+
+    def __init__(self, child: int, line: multiprocessing.connection.Connection) -> None:
+        self.child = child
+        self.line = line
+        self.asked: collections.deque[Ticket] = collections.deque()
+
+
+class Ticket:
+    """A question; the answer comes later."""
+
+    def __init__(self, copy: Copy) -> None:
+        self.copy = copy
+        self.answer: Any = None
+
+
+class Helpers:
+    """Some copies.
+
+    Args:
+        count: how many.
+        path: the tree, to be named when a copy was killed.
+        answer: what a copy makes of a question; both consist of what :mod:`marshal` knows.
+    """
+
+    def __init__(self, count: int, path: str, answer: Callable[[Any], Any]) -> None:
+        self.copies: list[Copy] = []
+        self.path = path
+        first = os.getpid()
+        for _number in range(count):
+            mine, theirs = multiprocessing.connection.Pipe()
+            try:
+                child = os.fork()
+            except OSError:  # those that there are do
+                mine.close()
+                theirs.close()
+                return
+            if child == 0:
+                mine.close()
+                _serve(theirs, answer, first)
+            theirs.close()
+            self.copies.append(Copy(child, mine))
+
+    def ask(self, question: Any) -> Ticket | None:
+        """Put a question to a copy that has room for one, if there is one.
+
+        Raises:
+            StackError: a copy was killed.
+        """
+        for copy in self.copies:
+            while copy.asked and copy.line.poll():
+                self._hear(copy)
+            if len(copy.asked) < QUESTIONS:
+                ticket = Ticket(copy)
+                try:
+                    copy.line.send_bytes(marshal.dumps(question))
+                except OSError as error:
+                    raise self._killed() from error
+                copy.asked.append(ticket)
+                return ticket
+        return None
+
+    def wait(self, ticket: Ticket) -> Any:
+        """The answer to a question.
+
+        Raises:
+            StackError: the copy was killed.
+        """
+        while ticket.answer is None:
+            self._hear(ticket.copy)
+        return ticket.answer
+
+    def dismiss(self) -> None:
+        """End the copies and leave nothing behind."""
+        for copy in self.copies:
+            copy.line.close()
+            os.kill(copy.child, signal.SIGKILL)
+            os.waitpid(copy.child, 0)
+        self.copies.clear()
+
+    def _hear(self, copy: Copy) -> None:
+        try:
+            answer = marshal.loads(copy.line.recv_bytes())
+        except (EOFError, OSError) as error:
+            raise self._killed() from error
+        copy.asked.popleft().answer = answer
+
+    def _killed(self) -> StackError:
+        return StackError(
+            "One of the processes that read %s was killed." % self.path, "read the tree",
+            "See who or what killed it, the memory limit for instance, and run this again.", self.path,
+        )
+
+
+def _serve(line: multiprocessing.connection.Connection, answer: Callable[[Any], Any], first: int) -> None:
+    """A copy's whole life."""
+    code = 1
+    try:
+        for word in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            signal.signal(word, signal.SIG_DFL)
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        while os.getppid() == first:
+            line.send_bytes(marshal.dumps(answer(marshal.loads(line.recv_bytes()))))
+    except (EOFError, OSError):
+        code = 0
+    finally:
+        os._exit(code)

@@ -1,0 +1,104 @@
+# Copyright (c) the hpcml.torchstack contributors
+# SPDX-License-Identifier: Apache-2.0
+"""build_step in random histories of runs, kills, changes and losses; step_world.py says what has to hold.
+
+TORCHSTACK_STEP_SEQUENCES says how many are played (60; 1000 take about half an hour), TORCHSTACK_STEP_SEED where they
+begin. One is replayed with TORCHSTACK_STEP_SEED=<seed> TORCHSTACK_STEP_SEQUENCES=1: its decisions are the same, its
+timing is the machine's.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+import step_world
+
+SEED = int(os.environ.get("TORCHSTACK_STEP_SEED", "1"))
+SEQUENCES = int(os.environ.get("TORCHSTACK_STEP_SEQUENCES", "60"))
+LANES = 3
+"""Worlds that are played at the same time: most of their time is sleep."""
+
+
+@pytest.fixture(name="play")
+def play_worlds(fault_library, tmp_path):
+    """Play numbers in a world with faults planted in the product; returns what was found, at least one number each."""
+
+    def play(first, count, *changes, how=()):
+        place = tmp_path / ("play-%d" % len(list(tmp_path.iterdir())))
+        copy = step_world.copy_collection(place / "copy", *changes)
+        environment = dict(os.environ, PYTHONPATH=str(copy))
+        lanes = []
+        for lane in range(min(LANES, count)):
+            scratch = place / str(lane)
+            scratch.mkdir()
+            numbers = [str(first + lane), str(count - lane), str(LANES)]
+            command = [sys.executable, step_world.__file__, str(scratch), str(fault_library), *numbers, *how]
+            lanes.append(subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True))
+        answers = []
+        for lane in lanes:
+            output = lane.communicate()[0]
+            assert lane.returncode == 0
+            answers += [json.loads(line) for line in output.splitlines()]
+        return answers
+
+    return play
+
+
+def bad(answers):
+    """What was found, readable; a seed with its whole history."""
+    return [
+        "\n".join([
+            "number %d:" % answer["seed"], *answer["found"], "-- history", *answer["history"], "-- journal",
+            *answer["journal"],
+        ])
+        for answer in answers if answer["found"]
+    ]
+
+
+def test_any_history_of_runs_kills_and_changes_ends_well(play):
+    answers = play(SEED, SEQUENCES)
+    assert not bad(answers), "\n\n".join(bad(answers))
+    assert len(answers) == SEQUENCES
+    assert SEQUENCES < 50 or sum(answer["killed"] for answer in answers) > SEQUENCES / 4, "kills must meet something"
+
+
+@pytest.mark.parametrize("who, action", [
+    ("controller", "kill"), ("supervisor", "kill"), ("controller", "torn"), ("supervisor", "torn"),
+])
+def test_killed_at_any_change_of_a_file_the_next_run_completes_the_step(play, who, action):
+    count = play(0, 1, how=(who, action))[0]["changes"]
+    assert count >= 5
+    # Heartbeats come when they come, so that the numbers of two runs differ a little.
+    answers = play(1, count + 2, how=(who, action))
+    assert not bad(answers), "\n\n".join(bad(answers))
+    assert len(answers) == count + 2
+
+
+EARLY = ("supervisor", "            outcome = self.attempt()\n", """\
+            write_json(self.files.stamp, self.stamp({"finished": "", "seconds": 0}))
+            outcome = self.attempt()
+""")
+WHATEVER_THE_OUTCOME = (
+    "supervisor", 'if outcome["reason"] == "done":\n            self.keep(self.files.stamp',
+    "if True:\n            self.keep(self.files.stamp",
+)
+NO_DIGEST = ("steps", 'isinstance(stamp, dict) and stamp.get("digest") == digest', "isinstance(stamp, dict)")
+NO_FLOCK = ("steplock", "fcntl.flock(self.descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)\n", "pass\n")
+NO_CLAIM = ("steplock", "os.link(mine, self.claim)", "os.stat(mine)")
+NO_CLEARING = ("builds", 'if standing == "leftover" and job', "if False and job")
+
+
+@pytest.mark.parametrize("changes, first, expected", [
+    ([EARLY], 1, "which has not ended well"),
+    ([WHATEVER_THE_OUTCOME], 1, "which has not ended well"),
+    ([NO_DIGEST], 1, "is unchanged"),
+    ([NO_FLOCK, NO_CLAIM], 1, ""),
+    ([NO_CLEARING], 1, "two jobs at once"),
+], ids=["stamps-early", "stamps-any-outcome", "compares-no-digest", "locks-nothing", "leaves-old-jobs"])
+def test_a_supervisor_or_starter_with_a_planted_fault_is_found_out(play, changes, first, expected):
+    found = [text for answer in play(first, 60, *changes) for text in answer["found"]]
+    assert any(expected in text for text in found)
