@@ -137,7 +137,6 @@ def write_journal(place: Place, journal: Journal) -> None:
         flush(directory)
 
 
-
 def recover(
     place: Place, request: dict[str, object], check: bool
 ) -> tuple[dict[str, object] | None, dict[bytes, TreeFile | None], dict[str, Any] | None]:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import random
 import signal
 import subprocess
 import sys
@@ -33,9 +32,6 @@ from ansible_collections.hpcml.torchstack.plugins.module_utils.steps import (
     step_facts,
     utc,
 )
-
-SEED = int(os.environ.get("TORCHSTACK_FIRE_SEED", "1"))
-SEQUENCES = int(os.environ.get("TORCHSTACK_FIRE_SEQUENCES", "30"))
 
 
 def eventually(condition, what, seconds=120.0):
@@ -645,136 +641,3 @@ def test_two_playbooks_at_once_run_one_build(playbook, gated):
     assert [answer["state"] for answer in answers] == ["done", "done"]
     assert sorted(answer["attached"] for answer in answers) == [False, True]
     assert gated.runs() == 1
-
-
-# -- random sequences ---------------------------------------------------------------------------------------------
-
-SHORT = """
-exec 9>> '{top}/exclusive'
-flock -n 9 || {{ echo two at once >> '{top}/violations'; exit 9; }}
-echo run >> '{top}/runs'
-rm -f '{top}/artefact'
-for i in 1 2 3 4; do echo "[$i/4]"; sleep 0.05; done
-test ! -e '{top}/broken'
-echo {version} > '{top}/artefact'
-"""
-
-
-class Campaign:
-    """A model of what must hold whatever happens to a step, and the things that may happen to it."""
-
-    def __init__(self, step, top, seed):
-        self.step, self.top, self.random = step, top, random.Random(seed)
-        self.history = []
-        self.digests = {}
-        for version in range(3):
-            request = check_request(dict(self.options(version), name="s", state_dir=str(step.state)))
-            self.digests[digest_of(step_facts(request, {}))] = version
-
-    def options(self, version):
-        script = SHORT.format(top=self.top, version=version)
-        return {"script": script, "creates": [str(self.top / "artefact")], "inputs": {"version": version}}
-
-    def act(self):
-        action = self.random.choice([
-            self.run, self.run, self.run, self.wait, self.wait, self.kill_script, self.kill_supervisor, self.kill_both,
-            self.stop, self.reboot, self.lose_artefact, self.toggle_break, self.pause,
-        ])
-        self.history.append(action.__name__)
-        action()
-        self.check()
-
-    def run(self):
-        version = self.random.randrange(3)
-        self.history[-1] += " %d" % version
-        try:
-            self.history.append(self.step.begin(**self.options(version))["state"])
-        except StackError as error:
-            self.history.append(error.message)
-            if "other inputs" not in error.message:
-                assert error.failed_step == "run", error.message
-
-    def wait(self):
-        if self.step.job:
-            with contextlib.suppress(StackError):
-                self.step.finish()
-
-    def pause(self):
-        deadline = time.monotonic() + self.random.random() * 0.3
-        eventually(lambda: time.monotonic() > deadline, "a moment")
-
-    def hit(self, *keys, signum=signal.SIGKILL):
-        job = self.step.job
-        if job and job["boot_id"] == processes.here().boot_id:
-            for key, start in keys:
-                if processes.is_alive(job.get(key), job.get(start)):
-                    kill(job[key], signum)
-
-    def kill_script(self):
-        self.hit(("child_pid", "child_start_time"))
-
-    def kill_supervisor(self):
-        self.hit(("pid", "start_time"))
-
-    def kill_both(self):
-        self.hit(("pid", "start_time"), ("child_pid", "child_start_time"))
-
-    def stop(self):
-        self.hit(("pid", "start_time"), signum=signal.SIGTERM)
-
-    def reboot(self):
-        if self.step.job:
-            self.kill_both()
-            for pid in self.step.members():
-                kill(pid)
-            eventually(lambda: not self.step.supervisors() and not self.step.members(), "the machine is down")
-            self.step.edit_job(boot_id="before")
-
-    def lose_artefact(self):
-        if self.step.read("stamp.json"):
-            with contextlib.suppress(FileNotFoundError):
-                (self.top / "artefact").unlink()
-
-    def toggle_break(self):
-        broken = self.top / "broken"
-        broken.unlink() if broken.exists() else broken.write_text("")
-
-    def check(self):
-        assert not (self.top / "violations").exists(), "two jobs at once"
-        eventually(lambda: len(self.step.supervisors()) <= 1, "one supervisor at most")
-        stamp = self.step.read("stamp.json")
-        if stamp:
-            end = self.step.read("exit")
-            assert (end["reason"], end["nonce"]) == ("done", stamp["nonce"])
-            artefact = self.top / "artefact"
-            if artefact.exists():
-                assert artefact.read_text() == "%d\n" % self.digests[stamp["digest"]]
-
-    def end(self):
-        """However it went, running the step again and again completes it; then it is left alone."""
-        with contextlib.suppress(FileNotFoundError):
-            (self.top / "broken").unlink()
-        self.wait()
-        options = self.options(0)
-        if self.step.begin(**options)["state"] == "running":
-            self.step.finish()
-        runs = (self.top / "runs").read_text()
-        assert self.step.begin(**options)["state"] == "unchanged"
-        assert (self.top / "runs").read_text() == runs
-        assert (self.top / "artefact").read_text() == "0\n"
-        eventually(lambda: not self.step.supervisors() and not self.step.members(), "nothing is left running")
-        self.check()
-
-
-@pytest.mark.parametrize("seed", range(SEED, SEED + SEQUENCES))
-def test_any_sequence_of_runs_kills_and_changes_ends_well(step, tmp_path, monkeypatch, seed):
-    """Replay one sequence with TORCHSTACK_FIRE_SEED=<seed> TORCHSTACK_FIRE_SEQUENCES=1."""
-    monkeypatch.setattr(builds, "FIRST_LOOK_SECONDS", 0.0)
-    campaign = Campaign(step, tmp_path, seed)
-    try:
-        for _action in range(12):
-            campaign.act()
-        campaign.end()
-    except BaseException:
-        print("seed %d: %s" % (seed, "; ".join(campaign.history)))
-        raise
