@@ -4,16 +4,22 @@
 
 The order in which places are tried, and the hunks that are tied to the begin or end of a file, are those of GNU patch
 2.7 with ``--fuzz=0``; the differential tests hold both side by side. On top of it a hunk may lie at most ``max_offset``
-lines away from the line in its header, and two things that GNU patch does silently are refused: inserting without
-context beyond the end of the file, and leaving a line without a newline in the middle of the result.
+lines away from the line in its header, and three things that GNU patch does silently are refused: inserting without
+context beyond the end of the file, leaving a line without a newline in the middle of the result, and changing what the
+hunk before relies on as its context, for that could not be undone.
 """
 
 from __future__ import annotations
 
-import contextlib
-from typing import Iterator, NamedTuple, Sequence
+import bisect
+import io
+import itertools
+from array import array
+from typing import Iterator, NamedTuple, Sequence, Union
 
 from ansible_collections.hpcml.torchstack.plugins.module_utils.patches import Hunk
+
+_Piece = Union[bytes, memoryview]
 
 # So many places are tried one by one before the whole file is searched.
 _NEAR = 64
@@ -37,20 +43,54 @@ class Misfit(Exception):
         self.offset = offset
 
 
-class Applied(NamedTuple):
-    """The new lines of a file, and for each hunk how many lines away from its header it was applied."""
+class FileLines:
+    """A file as a sequence of lines with their newlines; only a newline ends a line, and the last one may lack it.
 
-    lines: list[bytes]
+    Only where each line ends is kept: the lines as objects take several times the space of a large file.
+    """
+
+    def __init__(self, content: bytes) -> None:
+        self.content = content
+        self._ends = array("Q", itertools.accumulate(map(len, io.BytesIO(content))))
+
+    def __len__(self) -> int:
+        return len(self._ends)
+
+    def _start(self, index: int) -> int:
+        return self._ends[index - 1] if index else 0
+
+    def __getitem__(self, index: int) -> bytes:
+        return self.content[self._start(index):self._ends[index]]
+
+    def piece(self, first: int, last: int) -> memoryview:
+        """The lines from ``first`` up to, and without, ``last``, as one piece that is not copied."""
+        last = max(min(last, len(self)), first)
+        return memoryview(self.content)[self._start(first):self._start(last)] if first < last else memoryview(b"")
+
+    def every(self, line: bytes) -> Iterator[int]:
+        """The index of each line that is this one."""
+        at = self.content.find(line)
+        while at >= 0:
+            index = bisect.bisect_right(self._ends, at)
+            if self._start(index) == at and self._ends[index] == at + len(line):
+                yield index
+            at = self.content.find(line, self._ends[index])
+
+
+class Applied(NamedTuple):
+    """The new content of a file, and for each hunk how many lines away from its header it was applied."""
+
+    content: bytes
     offsets: tuple[int, ...]
 
 
 def apply_hunks(
-    lines: Sequence[bytes], hunks: Sequence[Hunk], max_offset: int, pinned: Sequence[int] | None = None
+    lines: FileLines, hunks: Sequence[Hunk], max_offset: int, pinned: Sequence[int] | None = None
 ) -> Applied:
     """Apply hunks in order.
 
     Args:
-        lines: the file, each line with its newline (see ``patches.split_lines``).
+        lines: the file.
         hunks: in the order of the patch.
         max_offset: how far, in lines, a hunk may lie from its header's line.
         pinned: offsets known from an earlier application; they are used without a search, ``max_offset`` aside.
@@ -58,10 +98,11 @@ def apply_hunks(
     Raises:
         Misfit: a hunk does not fit exactly, or only too far away.
     """
-    result: list[bytes] = []
+    result: list[_Piece] = []
     offsets: list[int] = []
     shift = 0
     frozen = 0
+    relied = 0
     for number, hunk in enumerate(hunks, 1):
         where: int | None
         if pinned is None:
@@ -77,22 +118,28 @@ def apply_hunks(
         start = where - 1 + hunk.prefix
         if start < frozen:
             raise Misfit("it overlaps the hunk before it", number, hunk.line)
+        if start < relied:
+            raise Misfit("it changes the context of the hunk before it", number, hunk.line)
         if not hunk.old and start > len(lines):
             raise Misfit("it inserts at line %d of a file with %d lines" % (where, len(lines)), number, hunk.line)
-        _extend(result, lines[frozen:start], number, hunk)
-        _extend(result, hunk.new[hunk.prefix:len(hunk.new) - hunk.suffix], number, hunk)
-        frozen = where - 1 + len(hunk.old) - hunk.suffix
+        _extend(result, lines.piece(frozen, start), number, hunk)
+        for line in hunk.new[hunk.prefix:len(hunk.new) - hunk.suffix]:
+            _extend(result, line, number, hunk)
+        relied = where - 1 + len(hunk.old)
+        frozen = relied - hunk.suffix
         offsets.append(shift)
     if hunks:
-        _extend(result, lines[frozen:], len(hunks), hunks[-1])
-    return Applied(result, tuple(offsets))
+        _extend(result, lines.piece(frozen, len(lines)), len(hunks), hunks[-1])
+    return Applied(b"".join(result) if hunks else lines.content, tuple(offsets))
 
 
-def _extend(result: list[bytes], lines: Sequence[bytes], number: int, hunk: Hunk) -> None:
+def _extend(result: list[_Piece], piece: _Piece, number: int, hunk: Hunk) -> None:
     """Append lines of which at most the last lacks its newline; so does then the whole, or it is refused."""
-    if result and lines and not result[-1].endswith(b"\n"):
+    if not piece:
+        return
+    if result and result[-1][-1:] != b"\n":
         raise Misfit("it would leave a line without a newline inside the file", number, hunk.line)
-    result.extend(lines)
+    result.append(piece)
 
 
 def reverse_hunks(hunks: Sequence[Hunk]) -> tuple[Hunk, ...]:
@@ -105,7 +152,7 @@ def reverse_hunks(hunks: Sequence[Hunk]) -> tuple[Hunk, ...]:
     return tuple(reversed_hunks)
 
 
-def _matches(lines: Sequence[bytes], hunk: Hunk, where: int) -> bool:
+def _matches(lines: FileLines, hunk: Hunk, where: int) -> bool:
     """Whether the old side stands at 1-based line ``where``."""
     count = len(hunk.old)
     if where < 1 or not count:
@@ -113,10 +160,10 @@ def _matches(lines: Sequence[bytes], hunk: Hunk, where: int) -> bool:
     start = where - 1
     if start + count > len(lines) or lines[start] != hunk.old[0]:
         return False
-    return tuple(lines[start:start + count]) == hunk.old
+    return all(lines[at] == line for at, line in enumerate(hunk.old, start))
 
 
-def _locate(lines: Sequence[bytes], hunk: Hunk, shift: int, frozen: int) -> int | None:
+def _locate(lines: FileLines, hunk: Hunk, shift: int, frozen: int) -> int | None:
     """The 1-based line where GNU patch applies the hunk, or None.
 
     Args:
@@ -136,18 +183,11 @@ def _locate(lines: Sequence[bytes], hunk: Hunk, shift: int, frozen: int) -> int 
     return None
 
 
-def _everywhere(lines: Sequence[bytes], hunk: Hunk) -> set[int]:
+def _everywhere(lines: FileLines, hunk: Hunk) -> set[int]:
     """Every 1-based line at which the old side stands, found by its longest line."""
     index = max(range(len(hunk.old)), key=lambda number: len(hunk.old[number]))
-    key = hunk.old[index]
-    found = set()
-    at = -1
-    with contextlib.suppress(ValueError):
-        while True:
-            at = lines.index(key, at + 1)
-            if _matches(lines, hunk, at - index + 1):
-                found.add(at - index + 1)
-    return found
+    places = (at - index + 1 for at in lines.every(hunk.old[index]))
+    return {where for where in places if _matches(lines, hunk, where)}
 
 
 def _places(total: int, hunk: Hunk, shift: int, frozen: int) -> Iterator[int]:
@@ -187,7 +227,7 @@ def _too_far(shift: int, max_offset: int) -> str:
     )
 
 
-def _nowhere(lines: Sequence[bytes], hunk: Hunk, shift: int) -> str:
+def _nowhere(lines: FileLines, hunk: Hunk, shift: int) -> str:
     """Name the first line that differs at the place where the hunk is expected."""
     guess = hunk.first + shift
     for index, expected in enumerate(hunk.old):

@@ -6,16 +6,16 @@ Links are not followed: a link to an object of the tree is another name of somet
 is found is ever executed or waited for.
 
 Most of the time goes into opening each file to see how it begins. Where there is more than one processor, forked copies
-of this process take a share of the files each: all of them walk the directories, and a file belongs to one of them by
-its name alone, so what comes and goes meanwhile is nobody's twice.
+of this process share the work: who has nothing left is given a directory that was not walked yet (see :mod:`crew`).
 """
 
 from __future__ import annotations
 
 import errno
 import os
+import re
 import stat
-from typing import Callable, NamedTuple, Sequence
+from typing import Callable, NamedTuple, Sequence, cast
 
 from ansible_collections.hpcml.torchstack.plugins.module_utils import elf
 from ansible_collections.hpcml.torchstack.plugins.module_utils.crew import Crew, may_fork, processors
@@ -106,13 +106,13 @@ class Scan:
     def merge(self, other: Scan) -> None:
         """Add what another process has found in the same directories."""
         self.files += other.files
+        self.excluded += other.excluded
         self.objects += other.objects
         self.elf_files += other.elf_files
         self.identities.update(other.identities)
         self.known.update(other.known)
         self.not_checked += other.not_checked
-        # A directory that cannot be read is met by each of them.
-        self.unreadable += [item for item in other.unreadable if item not in self.unreadable]
+        self.unreadable += other.unreadable
         self.sort()
 
     def sort(self) -> None:
@@ -142,31 +142,31 @@ def scan(
         exclude: globs relative to each path.
         bits: 32 or 64, the class of the objects to check.
         machine: the ``e_machine`` of the objects to check.
-        progress: is told how many files were looked at, now and then.
+        progress: is told how many files this process has looked at, now and then.
 
     Raises:
         StackError: one of the paths does not exist or cannot be looked at.
     """
     tops = [os.path.abspath(path) for path in paths]
-    size = processors() if may_fork() and any(os.path.isdir(top) for top in tops) else 1
-    crew = Crew(size) if size > 1 else None
-
-    def share() -> Scan:
-        mine = _Share(crew.me if crew else 0, size)
-        return _scan(paths, tops, exclude, _Kinds(Scan(), bits, machine), mine, progress if mine.number == 0 else None)
-
+    seen: set[str] | None = set() if _overlap(tops) else None
+    together = seen is None and processors() > 1 and may_fork() and any(os.path.isdir(top) for top in tops)
+    crew = Crew(processors()) if together else None
+    share = _Share(tops, compile_globs(exclude), _Kinds(Scan(), bits, machine), seen, crew, progress)
     if crew is None:
-        return share()
+        return share.begin(paths)
     try:
-        crew.recruit(lambda: _outcome(share))
-        result = share()
+        crew.recruit(share.assist)
+        result = share.begin(paths)
         for other in crew.results():
             if isinstance(other, StackError):
                 raise other
             result.merge(other)
-    except OSError as error:
+    except (OSError, StackError) as error:
+        if isinstance(error, StackError) and error.failed_step == "scan":
+            raise
+        message = error.message if isinstance(error, StackError) else "%s." % error.strerror
         raise StackError(
-            "Cannot look below %s: %s." % (", ".join(paths), error.strerror), "scan",
+            "Cannot look below %s: %s" % (", ".join(paths), message), "scan",
             "Let this account have more processes or memory, and verify again.", paths[0],
         ) from error
     finally:
@@ -174,49 +174,73 @@ def scan(
     return result
 
 
-def _outcome(share: Callable[[], Scan]) -> Scan | StackError:
-    """What a copy of this process hands over."""
-    try:
-        return share()
-    except StackError as error:
-        return error
+class _Share:
+    """What one process does of a scan."""
 
+    def __init__(
+        self, tops: Sequence[str], excluded: re.Pattern[str] | None, kinds: _Kinds, seen: set[str] | None,
+        crew: Crew | None, progress: Callable[[int], None] | None,
+    ) -> None:
+        self.tops = tops
+        self.excluded = excluded
+        self.kinds = kinds
+        self.seen = seen
+        self.crew = crew
+        self.progress = progress
 
-class _Share(NamedTuple):
-    """The files that one of ``size`` processes looks at."""
+    def begin(self, paths: Sequence[str]) -> Scan:
+        """Look at all paths, and then at what others hand over.
 
-    number: int
-    size: int
+        Raises:
+            StackError: one of the paths does not exist or cannot be looked at; or see :meth:`Scan.failed`.
+        """
+        for number, (path, top) in enumerate(zip(paths, self.tops)):
+            try:
+                mode = os.stat(top).st_mode
+                if stat.S_ISDIR(mode):
+                    self._walk(number)
+                else:
+                    _look_at_file(self.kinds, top, mode)
+            except OSError as error:
+                raise StackError(
+                    "Cannot look at %s: %s." % (path, error.strerror), "scan", "Correct the path.", path
+                ) from error
+        return self._rest()
 
-    def names(self, names: Sequence[str]) -> Sequence[str]:
-        """Those of a directory; copies of a process agree on a string's hash."""
-        number, size = self
-        return names if size == 1 else [name for name in names if hash(name) % size == number]
-
-
-def _scan(
-    paths: Sequence[str], tops: Sequence[str], exclude: Sequence[str], kinds: _Kinds, share: _Share,
-    progress: Callable[[int], None] | None,
-) -> Scan:
-    result, excluded = kinds.result, compile_globs(exclude)
-    seen: set[str] | None = set() if _overlap(tops) else None
-    for path, top in zip(paths, tops):
-        walk = Walk(top, excluded, lambda place, error: result.failed(os.fsencode(place), error))
+    def assist(self) -> Scan | StackError:
+        """What a copy of the first process does, and hands over."""
+        self.progress = None
         try:
-            mode = os.stat(top).st_mode
-            if not stat.S_ISDIR(mode):
-                if share.number == 0:
-                    _look_at_file(kinds, top, mode)
-                continue
-            for level in walk:
-                _look_at_files(kinds, walk, level, share, seen, progress)
-        except OSError as error:
-            raise StackError(
-                "Cannot look at %s: %s." % (path, error.strerror), "scan", "Correct the path.", path
-            ) from error
+            return self._rest()
+        except (OSError, StackError) as error:
+            if self.crew is not None:
+                self.crew.give_up()
+            if isinstance(error, StackError):
+                return error
+            return StackError("Cannot look at %s: %s." % (", ".join(self.tops), error.strerror), "scan")
+
+    def _rest(self) -> Scan:
+        while self.crew is not None:
+            packet = self.crew.take()
+            if packet is None:
+                break
+            number, start = cast("tuple[int, list[str]]", packet)
+            self._walk(number, start)
+        self.kinds.result.sort()
+        return self.kinds.result
+
+    def _walk(self, number: int, start: Sequence[str] = ()) -> None:
+        result, crew = self.kinds.result, self.crew
+        walk = Walk(
+            self.tops[number], self.excluded, lambda place, error: result.failed(os.fsencode(place), error), start
+        )
+        for level in walk:
+            if crew is not None and crew.hungry:
+                spare = walk.spare()
+                if spare is not None and not crew.put((number, spare)):
+                    walk.take_back(spare)
+            _look_at_files(self.kinds, walk, level, self.seen, self.progress)
         result.excluded += walk.left_out
-    result.sort()
-    return result
 
 
 def _overlap(tops: Sequence[str]) -> bool:
@@ -229,14 +253,13 @@ def _overlap(tops: Sequence[str]) -> bool:
 
 
 def _look_at_files(
-    kinds: _Kinds, walk: Walk, level: Level, share: _Share, seen: set[str] | None,
-    progress: Callable[[int], None] | None,
+    kinds: _Kinds, walk: Walk, level: Level, seen: set[str] | None, progress: Callable[[int], None] | None
 ) -> None:
     """Look at the files of one directory: for most of them this loop is all, and it is most of the time."""
     open_file, read, close_file = os.open, os.pread, os.close
     descriptor, result = level.descriptor, kinds.result
     before = result.files
-    for name in share.names(level.files):
+    for name in level.files:
         if seen is not None:
             path = walk.path(name)
             if path in seen:
@@ -256,8 +279,7 @@ def _look_at_files(
         except OSError as error:
             kinds.failed(os.fsencode(walk.path(name)), error)
     if progress is not None and result.files // _PROGRESS > before // _PROGRESS:
-        # The others are about as far.
-        progress(result.files * share.size)
+        progress(result.files)
 
 
 def _look_at_file(kinds: _Kinds, path: str, mode: int) -> None:

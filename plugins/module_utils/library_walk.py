@@ -13,7 +13,7 @@ import contextlib
 import errno
 import os
 import re
-from typing import Callable, Iterator
+from typing import Callable, Iterator, Sequence
 
 OPEN_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -57,16 +57,32 @@ class Walk:
         top: the path of the first directory; it may be a link itself.
         excluded: paths relative to it that are left out, with everything below them.
         failed: is told the path of a directory that cannot be read, and why.
+        start: the names that lead from it to the directory that is walked instead; no link is followed on the way.
     """
 
     def __init__(
-        self, top: str, excluded: re.Pattern[str] | None, failed: Callable[[str, OSError], None]
+        self, top: str, excluded: re.Pattern[str] | None, failed: Callable[[str, OSError], None],
+        start: Sequence[str] = (),
     ) -> None:
         self.levels: list[Level] = []
         self.left_out = 0
         self._top = top
         self._excluded = excluded
         self._failed = failed
+        self._start = start
+
+    def spare(self) -> list[str] | None:
+        """Give away a directory that was not walked yet, the highest one, if another one is left; see ``start``."""
+        for depth, level in enumerate(self.levels):
+            if level.pending:
+                if len(level.pending) == 1 and not any(below.pending for below in self.levels[depth + 1:]):
+                    return None
+                return [*(above.name for above in self.levels[1:depth + 1]), level.pending.pop(0)]
+        return None
+
+    def take_back(self, spare: Sequence[str]) -> None:
+        """Undo :meth:`spare`."""
+        self.levels[len(spare) - 1].pending.insert(0, spare[-1])
 
     def relative(self, name: str = "") -> str:
         """A name in the directory where the walk is, or that directory, relative to the first one."""
@@ -86,8 +102,11 @@ class Walk:
         """
         first = os.open(self._top, OPEN_DIRECTORY & ~os.O_NOFOLLOW)
         try:
-            self._enter(self._top, first)
-            yield self.levels[-1]
+            if not self._start:
+                self._enter(self._top, first)
+                yield self.levels[-1]
+            elif self._descend(first):
+                yield self.levels[-1]
             while self.levels:
                 here = self.levels[-1]
                 if not here.pending:
@@ -107,13 +126,31 @@ class Walk:
                     close(level.descriptor)
             self.levels.clear()
 
+    def _descend(self, first: int) -> bool:
+        """Go to where the walk starts; False where something else has one of the names meanwhile."""
+        self._append(Level(self._top, first))
+        for number, name in enumerate(self._start, 1):
+            try:
+                descriptor = os.open(name, OPEN_DIRECTORY, dir_fd=self.levels[-1].descriptor)
+            except OSError as error:
+                self._failed(self.path(name), error)
+                return False
+            if number == len(self._start):
+                self._enter(name, descriptor)
+            else:
+                self._append(Level(name, descriptor))
+        return True
+
     def _enter(self, name: str, descriptor: int) -> None:
         level = Level(name, descriptor)
-        self.levels.append(level)
+        self._append(level)
         try:
             self._list(level)
         except OSError as error:
             self._failed(self.path(), error)
+
+    def _append(self, level: Level) -> None:
+        self.levels.append(level)
         if len(self.levels) > MAX_OPEN and self.levels[-MAX_OPEN].descriptor >= 0:
             self._close(self.levels[-MAX_OPEN])
 

@@ -12,7 +12,12 @@ import stat
 from typing import Callable, NamedTuple, Optional, Sequence
 
 from ansible_collections.hpcml.torchstack.plugins.module_utils.errors import StackError
-from ansible_collections.hpcml.torchstack.plugins.module_utils.hunks import Misfit, apply_hunks, reverse_hunks
+from ansible_collections.hpcml.torchstack.plugins.module_utils.hunks import (
+    FileLines,
+    Misfit,
+    apply_hunks,
+    reverse_hunks,
+)
 from ansible_collections.hpcml.torchstack.plugins.module_utils.patch_names import display
 from ansible_collections.hpcml.torchstack.plugins.module_utils.patches import (
     FilePatch,
@@ -20,7 +25,6 @@ from ansible_collections.hpcml.torchstack.plugins.module_utils.patches import (
     blob_id,
     parse_patch,
     settle_names,
-    split_lines,
 )
 from ansible_collections.hpcml.torchstack.plugins.module_utils.tree_files import TreeFile
 
@@ -87,31 +91,26 @@ class Outcome(NamedTuple):
 
 
 class Lines:
-    """Files as lines. Only the last ones are kept: the lines of a file take several times its space."""
+    """Files as lines. Only the last ones are kept, of at most ``limit`` bytes: they keep the contents too."""
 
-    LIMIT = 8 << 20
-
-    def __init__(self) -> None:
-        self._known: collections.OrderedDict[int, tuple[bytes, list[bytes]]] = collections.OrderedDict()
+    def __init__(self, limit: int = 8 << 20) -> None:
+        self._known: collections.OrderedDict[int, FileLines] = collections.OrderedDict()
+        self._limit = limit
         self._size = 0
 
-    def of(self, content: bytes) -> list[bytes]:
+    def of(self, content: bytes) -> FileLines:
         known = self._known.get(id(content))
-        if known is None:
-            lines = split_lines(content)
-            self.keep(content, lines)
-            return lines
-        self._known.move_to_end(id(content))
-        return known[1]
-
-    def keep(self, content: bytes, lines: list[bytes]) -> None:
-        if id(content) in self._known:
-            return
-        # What is kept here keeps its identity.
-        self._known[id(content)] = (content, lines)
-        self._size += len(content)
-        while self._size > self.LIMIT and len(self._known) > 1:
-            self._size -= len(self._known.popitem(last=False)[1][0])
+        if known is not None:
+            self._known.move_to_end(id(content))
+            return known
+        lines = FileLines(content)
+        if len(content) <= self._limit:
+            # What is kept here keeps its identity.
+            self._known[id(content)] = lines
+            self._size += len(content)
+            while self._size > self._limit:
+                self._size -= len(self._known.popitem(last=False)[1].content)
+        return lines
 
 
 class Files:
@@ -128,15 +127,13 @@ class Files:
             self._files[path] = self._found[path] = self._read(path)
         return self._files[path]
 
-    def lines(self, file: TreeFile) -> list[bytes]:
+    def lines(self, file: TreeFile) -> FileLines:
         return self._lines.of(file.content)
 
-    def set(self, path: bytes, file: TreeFile | None, lines: list[bytes] | None = None) -> None:
+    def set(self, path: bytes, file: TreeFile | None) -> None:
         found = self._found.get(path)
         # A file that is as it was found needs no second copy: it may be large.
-        self._files[path] = file = found if found == file else file
-        if file is not None and lines is not None:
-            self._lines.keep(file.content, lines)
+        self._files[path] = found if found == file else file
 
 
 # -- reading -----------------------------------------------------------------------------------------------------
@@ -230,7 +227,7 @@ def apply_patch(
         try:
             source = before[section.old] if section.kind in ("rename", "copy") else files.get(section.old)
             free = files.get(section.new) is None or section.new in leaving - written
-            result, lines, used = _apply_section(
+            result, used = _apply_section(
                 section, source, free, files, max_offset, pins[index] if pins is not None else None
             )
         except Misfit as misfit:
@@ -245,7 +242,7 @@ def apply_patch(
         if section.kind == "rename" and section.old not in written:
             files.set(section.old, None)
         if result is not None or section.new not in written:
-            files.set(section.new, result, lines)
+            files.set(section.new, result)
         written.add(section.new)
     return outcome
 
@@ -253,8 +250,8 @@ def apply_patch(
 def _apply_section(
     section: FilePatch, source: TreeFile | None, free: bool, files: Files, max_offset: int,
     pins: Sequence[int] | None,
-) -> tuple[TreeFile | None, list[bytes], tuple[int, ...]]:
-    """One file's outcome: the new file (None when it goes), its lines, the offsets used."""
+) -> tuple[TreeFile | None, tuple[int, ...]]:
+    """One file's outcome: the new file (None when it goes), and the offsets used."""
     if section.kind in ("create", "rename", "copy") and not free:
         raise Misfit("the file is there already")
     if section.kind == "create":
@@ -262,21 +259,20 @@ def _apply_section(
     elif source is None:
         raise Misfit("the file %sis not there" % ("" if section.old == section.new else display(section.old) + " "))
     if section.kind == "drop":
-        return None, [], ()
+        return None, ()
     if section.mode_change and source.executable != section.old_mode:
         raise Misfit("the file is %s already" % ("executable" if section.new_mode else "not executable"))
-    lines = files.lines(source)
     used: tuple[int, ...] = ()
     if section.hunks:
-        lines, used = apply_hunks(lines, section.hunks, max_offset, pins)
-        source = source._replace(content=b"".join(lines))
+        content, used = apply_hunks(files.lines(source), section.hunks, max_offset, pins)
+        source = source._replace(content=content)
     if section.kind == "delete":
         if source.content:
             raise Misfit("lines are left that the patch does not delete", len(section.hunks), section.line)
-        return None, [], used
+        return None, used
     if section.mode_change:
         source = source.with_executable(bool(section.new_mode))
-    return source, lines, used
+    return source, used
 
 
 def _inverse(section: FilePatch) -> FilePatch:

@@ -131,7 +131,8 @@ def _detours(patch: Patch, trial: Trial, files: Files, mode_paths: set[bytes], b
 def possible_levels(series: Series, read: Reader, max_offset: int) -> list[int]:
     """The levels at which the last patch could be undone and the next one applied: the only ones worth a trial."""
     total = len(series.patches)
-    lines = Lines()
+    # These contents are the reader's, so that keeping them costs nothing.
+    lines = Lines(64 << 20)
     undoable = [not apply_patch(patch, Files(read, lines), max_offset, undo=True).faults for patch in series.patches]
     appliable = [not apply_patch(patch, Files(read, lines), max_offset).faults for patch in series.patches]
     return [

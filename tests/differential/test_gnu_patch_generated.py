@@ -33,6 +33,11 @@ FIRST = int(os.environ.get("TORCHSTACK_PATCH_FIRST_SEED", "0"))
 STRICTER = {
     "newline": "without a newline inside the file",
     "beyond": "it inserts at line",
+    # "@@ -0,0" and no time in the header: a new file for us, for GNU patch also lines for the top of one that is there,
+    # so that a file which such a patch has created would get its lines twice.
+    "new or not": "the file is there already",
+    "patched": "it looks patched already",
+    "context": "it changes the context of the hunk before it",
     # Without blob ids the module cannot know whether such a tree is patched already; GNU patch never asks.
     "alike": "alike, and no record tells which it is",
 }
@@ -267,6 +272,8 @@ def by_us(trees, start, patches, top):
     except StackError as error:
         return error.message, judge.read_tree(src), []
     tree = judge.read_tree(src)
+    if result["state_before"]["applied"]:
+        return STRICTER["patched"], tree, []
     assert not patch_series.run(params, True, False)["changed"]
     patch_series.run(dict(params, state="absent"), False, False)
     assert judge.read_tree(src) == start

@@ -287,4 +287,4 @@ def test_options_that_cannot_work_are_refused_with_a_remedy(run_module, modules)
     relative = run_module("import_verify", dict(given, providers=[{"name": "libx*", "path": "lib/**"}]))
     assert relative.failed and relative["failed_step"] == "plan" and relative["remedy"] == "Begin it with / or **."
     gone = run_module("import_verify", dict(given, record="/nowhere/at/all/imports.json"))
-    assert gone.failed and gone["failed_step"] == "record" and "thaw the release" in message(gone)
+    assert gone.failed and gone["failed_step"] == "record" and "Thaw the release" in message(gone)

@@ -9,6 +9,7 @@ takes every call of the series of sixty patches, where otherwise every sixth is 
 
 from __future__ import annotations
 
+import collections
 import json
 import os
 import shutil
@@ -298,18 +299,18 @@ def test_names_with_newlines_and_other_bytes_stay_on_one_line_of_the_message(tmp
     assert "\n" not in caught.value.as_result()["msg"] and "new\\nline\\xe9.txt" in caught.value.message
 
 
-def test_a_large_file_under_sixty_patches_takes_less_than_200_mb(tmp_path):
-    site = Site(tmp_path).tree({})
+def test_three_large_files_under_sixty_patches_take_less_than_200_mb(tmp_path):
+    site = Site(tmp_path)
     site.src.mkdir()
-    lines = [b"line %08d of a large file.....\n" % number for number in range(125000)]
-    patches = {}
-    for number in range(60):
-        at = 20 + number * 2000
-        old, lines[at] = lines[at], b"changed by %d\n" % number
-        patches["%03d.patch" % number] = "--- a/f.c\n+++ b/f.c\n@@ -%d,3 +%d,3 @@\n %s-%s+%s %s" % (
-            at, at, lines[at - 1].decode(), old.decode(), lines[at].decode(), lines[at + 1].decode())
-        lines[at] = old
-    (site.src / "f.c").write_bytes(b"".join(lines))
+    patches = collections.defaultdict(str)
+    for name in ("f", "g", "h"):
+        lines = ["line %08d of the file %s......\n" % (number, name) for number in range(320000)]
+        (site.src / name).write_text("".join(lines))
+        assert (site.src / name).stat().st_size >= 10000000
+        for number in range(60):
+            at = 20 + number * 2000
+            patches["%03d.patch" % number] += "--- a/%s\n+++ b/%s\n@@ -%d,3 +%d,3 @@\n %s-%s+changed by %d\n %s" % (
+                name, name, at, at, lines[at - 1], lines[at], number, lines[at + 1])
     site.patches(patches)
     program = (
         "import json, sys\n"
@@ -317,12 +318,13 @@ def test_a_large_file_under_sixty_patches_takes_less_than_200_mb(tmp_path):
         "patch_series.run(json.loads(sys.argv[1]), False, False)\n"
         "print(*[line.split()[1] for line in open('/proc/self/status') if line.startswith('VmHWM')])\n"
     )
-    params = dict(OPTIONS, **site.arguments(allow_unverified=True))
-    peaks = [
-        int(subprocess.run([sys.executable, "-c", program, json.dumps(params)], check=True, stdout=subprocess.PIPE,
-                           env=dict(os.environ, PYTHONPATH=os.pathsep.join(sys.path))).stdout)
-        for _run in range(2)
-    ]
+    peaks = []
+    for state in ("present", "absent"):
+        params = dict(OPTIONS, **site.arguments(allow_unverified=True, state=state))
+        done = subprocess.run([sys.executable, "-c", program, json.dumps(params)], check=True, stdout=subprocess.PIPE,
+                              env=dict(os.environ, PYTHONPATH=os.pathsep.join(sys.path)))
+        peaks.append(int(done.stdout))
+        assert ("changed by 59\n" in (site.src / "h").read_text()) == (state == "present")
     assert max(peaks) < 200 * 1024, peaks
 
 

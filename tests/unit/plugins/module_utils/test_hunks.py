@@ -5,11 +5,24 @@
 from __future__ import annotations
 
 import pytest
-from ansible_collections.hpcml.torchstack.plugins.module_utils.hunks import Misfit, apply_hunks, reverse_hunks
+from ansible_collections.hpcml.torchstack.plugins.module_utils.hunks import FileLines, Misfit, reverse_hunks
+from ansible_collections.hpcml.torchstack.plugins.module_utils.hunks import apply_hunks as apply_to
 from ansible_collections.hpcml.torchstack.plugins.module_utils.patches import Hunk, parse_patch, split_lines
 
 FILE = split_lines(b"".join(b"l%d\n" % number for number in range(1, 21)))
 FAR = 1000
+
+
+class Applied:
+    def __init__(self, applied):
+        self.lines, self.offsets = split_lines(applied.content), applied.offsets
+
+    def __iter__(self):
+        return iter((self.lines, self.offsets))
+
+
+def apply_hunks(lines, hunks, max_offset, pinned=None):
+    return Applied(apply_to(FileLines(b"".join(lines)), hunks, max_offset, pinned))
 
 
 def hunks(text):
@@ -95,6 +108,15 @@ def test_hunks_that_overlap_are_refused():
     with pytest.raises(Misfit) as caught:
         apply_hunks(FILE, again, FAR)
     assert caught.value.hunk == 2
+
+
+def test_a_hunk_that_changes_the_context_of_the_one_before_is_refused_for_it_could_not_be_undone():
+    inside = hunks(b"@@ -11 +11 @@\n-l11\n+eleven\n")
+    with pytest.raises(Misfit, match="it changes the context of the hunk before it"):
+        apply_hunks(FILE, CHANGE + inside, FAR)
+    behind = CHANGE + hunks(b"@@ -12 +12 @@\n-l12\n+twelve\n")
+    applied = apply_hunks(FILE, behind, 0)
+    assert apply_hunks(applied.lines, reverse_hunks(behind), 0).lines == FILE
 
 
 def test_the_message_shows_the_first_line_that_differs_or_is_not_there():

@@ -10,6 +10,7 @@ import itertools
 import os
 import pathlib
 import shutil
+import time
 
 import pytest
 from ansible_collections.hpcml.torchstack.plugins.module_utils import library_scan, library_walk
@@ -224,3 +225,64 @@ def test_links_in_a_circle_are_not_walked(tmp_path):
     (tmp_path / "inner" / "part.o").write_bytes(RELOCATABLE)
     (tmp_path / "part.o").symlink_to("inner/part.o")
     assert look(tmp_path).files == 1
+
+
+@pytest.mark.parametrize("size", [2, 3])
+def test_several_processes_find_what_one_finds(tmp_path, monkeypatch, size):
+    for first, second, name in itertools.product(range(6), range(5), range(4)):
+        place = tmp_path / "tree" / str(first) / str(second)
+        place.mkdir(parents=True, exist_ok=True)
+        (place / ("%d.o" % name)).write_bytes((RELOCATABLE, b"text", b"", RELOCATABLE[:50])[name])
+    (tmp_path / "tree" / "left out").mkdir()
+    monkeypatch.setattr(library_scan, "processors", lambda: 1)
+    alone = look(tmp_path / "tree", exclude=["left out"])
+    monkeypatch.setattr(library_scan, "processors", lambda: size)
+    monkeypatch.setattr(library_scan, "may_fork", lambda: True)
+    together = look(tmp_path / "tree", exclude=["left out"])
+    assert vars(together) == vars(alone)
+    assert (alone.files, alone.excluded, len(alone.not_checked), len(alone.unreadable)) == (120, 1, 30, 30)
+
+
+def test_a_failure_of_another_process_ends_the_scan_with_its_words(tmp_path, monkeypatch):
+    first = os.getpid()
+    for number in range(8):
+        (tmp_path / str(number)).mkdir()
+
+    def refuse(walk, level, *more):
+        if os.getpid() != first:
+            raise StackError("Cannot look at %s: no more files." % walk.path(), "scan", "Raise the limit.")
+        # Until the other one has something to refuse, and has done so.
+        time.sleep(0.1)
+
+    monkeypatch.setattr(library_scan, "_look_at_files", lambda kinds, *rest: refuse(*rest))
+    monkeypatch.setattr(library_scan, "processors", lambda: 2)
+    monkeypatch.setattr(library_scan, "may_fork", lambda: True)
+    with pytest.raises(StackError, match="no more files") as caught:
+        look(tmp_path)
+    assert (caught.value.failed_step, caught.value.remedy) == ("scan", "Raise the limit.")
+
+
+def test_a_directory_that_is_given_away_is_walked_by_its_names_and_through_no_link(tmp_path):
+    tree, outside = tmp_path / "tree", tmp_path / "outside"
+    for place in ("a/b/c", "a/d", "e"):
+        (tree / place).mkdir(parents=True)
+        (tree / place / "file").touch()
+    walk = library_walk.Walk(str(tree), None, lambda path, error: None)
+    steps = iter(walk)
+    next(steps)
+    spare = walk.spare()
+    assert spare in (["a"], ["e"]) and walk.spare() is None, "one is left to walk"
+    walk.take_back(spare)
+    steps.close()
+
+    def walked(start, failures):
+        walk = library_walk.Walk(str(tree), None, lambda path, error: failures.append(path), start)
+        return sorted(walk.path(name) for level in walk for name in level.files)
+
+    assert walked(["a", "b"], []) == [str(tree / "a/b/c/file")]
+    outside.mkdir()
+    (outside / "file").touch()
+    shutil.rmtree(tree / "a" / "d")
+    (tree / "a" / "d").symlink_to(outside)
+    failures: list[str] = []
+    assert walked(["a", "d"], failures) == [] and failures == [str(tree / "a/d")]
