@@ -123,7 +123,7 @@ ERRORS = [
 ]
 
 
-@pytest.mark.parametrize("who, action, stride", ERRORS, ids=lambda value: str(value))
+@pytest.mark.parametrize("who, action, stride", ERRORS, ids=str)
 def test_an_error_at_any_change_is_named_and_never_counts_as_done(fault_library, tmp_path, who, action, stride):
     """What failed is named, nothing is left running, and the next run without the fault completes the step."""
     copy = step_world.copy_collection(tmp_path / "copy")
@@ -352,7 +352,7 @@ def test_a_huge_log_and_an_endless_line_cost_no_memory(steps, tmp_path):
         "until test -e '%s'; do sleep 0.05; done; exit 3" % gate
     )
     job = steps.remember()
-    eventually(lambda: (tmp_path / "steps" / "s" / "ready").exists(), "the line")
+    eventually((tmp_path / "steps" / "s" / "ready").exists, "the line")
     assert os.path.getsize(os.path.join(steps.state, "s", "log")) > 1 << 30
     said, memory = follower(steps)
     assert (said, memory < MEMORY) == ("running", True)

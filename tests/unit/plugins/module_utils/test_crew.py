@@ -63,7 +63,7 @@ def test_a_killed_copy_is_an_error_and_not_a_wait_for_ever():
 def test_who_gives_up_lets_the_others_go():
     crew = Crew(2)
     try:
-        crew.recruit(lambda: crew.take())
+        crew.recruit(crew.take)
         crew.give_up()
         assert crew.given_up and crew.take() is None and crew.results() == [None]
     finally:
