@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+import json
 import types
 
 import pytest
@@ -49,7 +50,7 @@ def follower(monkeypatch):
     monkeypatch.setattr(build_step, "display", screen)
     monkeypatch.setattr(build_step.os, "getppid", lambda: 42)
 
-    def run(results, check_mode=False, task_vars=None, **arguments):
+    def run(results, check_mode=False, task_vars=None, glances=(), **arguments):
         action = build_step.ActionModule.__new__(build_step.ActionModule)
         action._task = types.SimpleNamespace(
             args=dict({"name": "s", "state_dir": "/d"}, **arguments), check_mode=check_mode, async_val=0
@@ -70,7 +71,15 @@ def follower(monkeypatch):
                 raise result
             return dict(result)
 
+        seen = list(glances)
+
+        def low_level(command):
+            assert command.startswith("cd -- /s && ")
+            answer = seen.pop(0) if seen else None
+            return {"rc": 1, "stdout": ""} if answer is None else {"rc": 0, "stdout": answer}
+
         action._execute_module = execute
+        action._low_level_execute_command = low_level
         monkeypatch.setattr(build_step.ActionBase, "run", lambda self, tmp=None, task_vars=None: {})
         return action.run(task_vars=task_vars or {})
 
@@ -81,6 +90,11 @@ def follower(monkeypatch):
 def running(seconds, percent=None):
     progress = {"text": "s"} if percent is None else {"text": "s", "percent": percent}
     return dict(RUNNING, seconds=seconds, progress=progress)
+
+
+def glanced(beat, count=0, **job):
+    record = dict({"nonce": "n", "phase": "running", "heartbeat": beat, "host": "login01", "pid": 7}, **job)
+    return "%s\n=going\n==== attempt 1\n[%d/10] CXX a.o\n" % (json.dumps(record), count)
 
 
 DONE = {"step": "s", "state": "done", "changed": True, "seconds": 9.0}
@@ -103,6 +117,27 @@ def test_looks_become_rarer_up_to_five_seconds(follow):
     assert follow.calls[1][1] == {"name": "s", "state_dir": "/d", "follow": "n"}
 
 
+def test_a_build_that_plainly_runs_is_glanced_at_and_the_module_looks_at_its_end_only(follow):
+    result = follow([RUNNING, DONE], glances=[glanced("b%d" % number, number) for number in range(1, 10)])
+    assert result["state"] == "done" and result["progress"]["percent"] == 90
+    assert len(follow.calls) == 2
+    assert follow.screen.lines and follow.screen.lines[-1].startswith("s  [9/10]  90 %")
+
+
+@pytest.mark.parametrize("doubt", [
+    glanced("b", phase="starting"), glanced("b", nonce="other"), "", "no record\n=going\n", '{"nonce": "n"}\n',
+])
+def test_the_module_looks_when_a_glance_leaves_a_doubt(follow, doubt):
+    assert follow([RUNNING, DONE], glances=[glanced("a"), doubt])["state"] == "done"
+    assert len(follow.calls) == 2
+
+
+def test_the_module_looks_when_the_heartbeat_stays_away(follow):
+    follow([RUNNING, running(20.0), DONE], glances=[glanced("same")] * 9)
+    (_started, _arguments), (first, _first), (_second, _arguments) = follow.calls
+    assert build_step.STALE_SECONDS <= first < build_step.STALE_SECONDS + 2 * build_step.LONGEST_INTERVAL
+
+
 def test_what_the_first_call_knew_is_in_the_result(follow):
     first = dict(RUNNING, attached=True, resumed="why", diff={"before": ""}, warnings=["w1"])
     result = follow([first, dict(DONE, warnings=["w2"])])
@@ -114,7 +149,8 @@ def test_what_the_first_call_knew_is_in_the_result(follow):
 def test_progress_is_shown_when_it_moves(follow):
     looks = [running(5.0 * number, min(100, number * 10)) for number in range(1, 12)]
     follow([RUNNING, *looks, DONE])
-    assert follow.screen.lines == ["s  20 %  10 s", "s  90 %  45 s", "s  100 %  55 s"]
+    # Looks are 5 s apart by then; the time is the controller's own, as a glance tells none.
+    assert follow.screen.lines == ["s  70 %  13 s", "s  90 %  23 s", "s  100 %  33 s"]
 
 
 def test_a_lost_connection_is_taken_up_again(follow):
