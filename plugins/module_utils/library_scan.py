@@ -11,6 +11,7 @@ of this process share the work: who has nothing left is given a directory that w
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import re
@@ -39,6 +40,9 @@ _SYSTEM_V, _GNU = 0, 3
 
 MAX_PATH = 4095
 """Bytes of the longest path that a program can open (PATH_MAX, which counts the NUL)."""
+
+MANY = 2000
+"""Files after which other processes join in: some ten milliseconds, and forks cost two."""
 
 _PROGRESS = 1000
 """Files between two reports of progress."""
@@ -149,28 +153,24 @@ def scan(
     """
     tops = [os.path.abspath(path) for path in paths]
     seen: set[str] | None = set() if _overlap(tops) else None
-    together = seen is None and processors() > 1 and may_fork() and any(os.path.isdir(top) for top in tops)
-    crew = Crew(processors()) if together else None
-    share = _Share(tops, compile_globs(exclude), _Kinds(Scan(), bits, machine), seen, crew, progress)
-    if crew is None:
-        return share.begin(paths)
+    # Below two of the paths a file may be met by two processes, and neither would know.
+    size = processors() if seen is None and may_fork() else 1
+    share = _Share(tops, compile_globs(exclude), _Kinds(Scan(), bits, machine), seen, size, progress)
     try:
-        crew.recruit(share.assist)
         result = share.begin(paths)
-        for other in crew.results():
+        for other in share.crew.results() if share.crew is not None else []:
             if isinstance(other, StackError):
                 raise other
             result.merge(other)
-    except (OSError, StackError) as error:
-        if isinstance(error, StackError) and error.failed_step == "scan":
+    except StackError as error:
+        if error.failed_step == "scan":
             raise
-        message = error.message if isinstance(error, StackError) else "%s." % error.strerror
         raise StackError(
-            "Cannot look below %s: %s" % (", ".join(paths), message), "scan",
-            "Let this account have more processes or memory, and verify again.", paths[0],
+            "Cannot look below %s: %s" % (", ".join(paths), error.message), "scan", error.remedy, paths[0]
         ) from error
     finally:
-        crew.dismiss()
+        if share.crew is not None:
+            share.crew.dismiss()
     return result
 
 
@@ -179,13 +179,14 @@ class _Share:
 
     def __init__(
         self, tops: Sequence[str], excluded: re.Pattern[str] | None, kinds: _Kinds, seen: set[str] | None,
-        crew: Crew | None, progress: Callable[[int], None] | None,
+        size: int, progress: Callable[[int], None] | None,
     ) -> None:
         self.tops = tops
         self.excluded = excluded
         self.kinds = kinds
         self.seen = seen
-        self.crew = crew
+        self.size = size
+        self.crew: Crew | None = None
         self.progress = progress
 
     def begin(self, paths: Sequence[str]) -> Scan:
@@ -210,6 +211,7 @@ class _Share:
     def assist(self) -> Scan | StackError:
         """What a copy of the first process does, and hands over."""
         self.progress = None
+        self.kinds.result = Scan()
         try:
             return self._rest()
         except (OSError, StackError) as error:
@@ -230,14 +232,18 @@ class _Share:
         return self.kinds.result
 
     def _walk(self, number: int, start: Sequence[str] = ()) -> None:
-        result, crew = self.kinds.result, self.crew
+        result = self.kinds.result
         walk = Walk(
             self.tops[number], self.excluded, lambda place, error: result.failed(os.fsencode(place), error), start
         )
         for level in walk:
-            if crew is not None and crew.hungry:
+            if self.crew is None and self.size > 1 and result.files >= MANY:
+                self.crew = Crew(self.size)
+                with contextlib.suppress(OSError):  # those that there are do
+                    self.crew.recruit(self.assist)
+            if self.crew is not None and self.crew.hungry:
                 spare = walk.spare()
-                if spare is not None and not crew.put((number, spare)):
+                if spare is not None and not self.crew.put((number, spare)):
                     walk.take_back(spare)
             _look_at_files(self.kinds, walk, level, self.seen, self.progress)
         result.excluded += walk.left_out
