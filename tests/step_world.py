@@ -565,6 +565,35 @@ def play_change(scratch: pathlib.Path, number: int, library: str, who: str, acti
     return answer
 
 
+def play_story(scratch: pathlib.Path, number: int, story: str) -> dict:
+    """Play a history that is known to be a trap; as :func:`play_seed`.
+
+    Args:
+        scratch: where.
+        number: tells plays of one story apart.
+        story: ``together``, where two controllers want a step at the same moment; or ``orphan``, where a controller
+            comes to a step whose script has lost its supervisor.
+    """
+    root = scratch / ("%s-%d" % (story, number))
+    root.mkdir()
+    world = World(root, 0, "")
+    world.names, world.needs, world.works, world.wanted = ["a"], {"a": []}, {"a": "sleep 2"}, {"a": 1}
+    world.cache = None
+    try:
+        world.start({"a": 1})
+        if story == "orphan":
+            end = time.monotonic() + PATIENCE
+            while not any(words[0] == "begin" for words in world.lines()) and time.monotonic() < end:
+                time.sleep(0.01)
+            world.kill(("controller", "supervisor"))
+        world.start({"a": 1})
+        world.end_well()
+    finally:
+        world.clean_up()
+    lines = [" ".join(words) for words in world.lines()]
+    return {"seed": number, "found": world.found, "history": [story], "journal": lines}
+
+
 def act_as_controller(words: dict) -> None:
     """A controller that is a program of its own, for faults that it meets itself."""
     world = World.__new__(World)
@@ -579,10 +608,11 @@ def act_as_controller(words: dict) -> None:
 
 
 def main(arguments: list[str]) -> None:
-    """Play seeds: ``SCRATCH LIBRARY FIRST COUNT STEP [WHO ACTION]``, with a copy of the collection on PYTHONPATH.
+    """Play seeds: ``SCRATCH LIBRARY FIRST COUNT STEP [WHO ACTION|STORY]``, with a copy of the collection on PYTHONPATH.
 
     ``LIBRARY`` is that of faults, or empty. With ``WHO`` and ``ACTION``, the numbers are those of changes, see
-    :func:`play_change`. Stops at the first number that finds something, as do those that play beside it.
+    :func:`play_change`; with ``STORY`` they are repetitions, see :func:`play_story`. Stops at the first number that
+    finds something, as do those that play beside it.
     """
     if arguments[0] == "--controller":
         act_as_controller(json.loads(arguments[1]))
@@ -591,14 +621,16 @@ def main(arguments: list[str]) -> None:
     first, count, step = (int(word) for word in arguments[2:5])
     os.umask(0o022)
     # Imported once, before the first controller is forked.
-    from ansible_collections.hpcml.torchstack.plugins.module_utils import builds  # noqa: F401
-    from ansible_collections.hpcml.torchstack.plugins.modules import build_step  # noqa: F401
+    from ansible_collections.hpcml.torchstack.plugins.module_utils import builds  # noqa: F401 as said
+    from ansible_collections.hpcml.torchstack.plugins.modules import build_step  # noqa: F401 as said
 
     stop = scratch.parent / "stop"
     for seed in range(first, first + count, step):
         if stop.exists():
             break
-        if arguments[5:]:
+        if len(arguments) == 6:
+            answer = play_story(scratch, seed, arguments[5])
+        elif arguments[6:]:
             answer = play_change(scratch, seed, library, *arguments[5:])
         else:
             answer = play_seed(scratch, seed, library)

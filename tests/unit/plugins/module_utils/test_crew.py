@@ -14,6 +14,28 @@ from ansible_collections.hpcml.torchstack.plugins.module_utils.errors import Sta
 from ansible_collections.hpcml.torchstack.plugins.module_utils.manifest_help import Helpers
 
 
+@pytest.fixture(name="forked")
+def processes_forked_here(monkeypatch):
+    """The processes that the test has forked."""
+    found = []
+    fork = os.fork
+
+    def recorded():
+        found.append(fork())
+        return found[-1]
+
+    monkeypatch.setattr(os, "fork", recorded)
+    return found
+
+
+def none_is_left(forked):
+    """Whether all of them have ended and were waited for."""
+    assert forked
+    for pid in forked:
+        with pytest.raises(ChildProcessError):
+            os.waitpid(pid, os.WNOHANG)
+
+
 def work_off(crew, pile):
     """Do what is in the pile and what comes; a number makes two smaller ones."""
     done = []
@@ -31,7 +53,7 @@ def work_off(crew, pile):
 
 
 @pytest.mark.parametrize("size", [2, 4])
-def test_every_item_is_done_once_by_one_of_them_and_all_end(size):
+def test_every_item_is_done_once_by_one_of_them_and_all_end(size, forked):
     before = os.listdir("/proc/self/fd")
     for _time in range(5):
         crew = Crew(size)
@@ -44,8 +66,7 @@ def test_every_item_is_done_once_by_one_of_them_and_all_end(size):
             crew.dismiss()
         assert sorted(done) == list(range(1, 4000))
     assert os.listdir("/proc/self/fd") == before
-    with pytest.raises(ChildProcessError):
-        os.waitpid(-1, os.WNOHANG)
+    none_is_left(forked)
 
 
 def test_a_killed_copy_is_an_error_and_not_a_wait_for_ever():
@@ -107,7 +128,7 @@ def test_nobody_is_forked_next_to_a_thread():
     other.join()
 
 
-def test_questions_are_answered_in_any_order():
+def test_questions_are_answered_in_any_order(forked):
     helpers = Helpers(2, "/tree", lambda number: number * 2)
     try:
         tickets = [helpers.ask(number) for number in range(4)]
@@ -115,8 +136,7 @@ def test_questions_are_answered_in_any_order():
         assert [helpers.wait(ticket) for ticket in reversed(tickets)] == [6, 4, 2, 0]
     finally:
         helpers.dismiss()
-    with pytest.raises(ChildProcessError):
-        os.waitpid(-1, os.WNOHANG)
+    none_is_left(forked)
 
 
 def test_a_killed_helper_is_an_error_that_names_the_tree():
