@@ -13,7 +13,6 @@ import json
 import os
 import pathlib
 import shlex
-import shutil
 import statistics
 import subprocess
 import sys
@@ -21,8 +20,8 @@ import tempfile
 import time
 from typing import Callable, NamedTuple
 
-from measuring import UnavailableError
-from plays import CHECKOUT
+from measuring import require
+from plays import collection_environment
 
 RUNS = 5
 FILES = r"find . -type f \( -name '*.so*' -o -perm -0100 \)"
@@ -66,20 +65,13 @@ def against_libtree(tree: os.PathLike | str, program: os.PathLike | str = "libtr
 def _in_turn(
     tree: os.PathLike | str, command: str, programs: tuple[str, ...], processor: bool, runs: int
 ) -> Timing:
-    missing = [program for program in programs if shutil.which(program) is None]
-    if missing:
-        raise UnavailableError("there is no %s to compare with" % ", no ".join(missing))
+    require(programs)
     top = os.path.realpath(tree)
     peers, works, overheads = [], [], []
     objects = 0
     with tempfile.TemporaryDirectory() as scratch:
         home = pathlib.Path(scratch)
-        (home / "ansible_collections" / "hpcml").mkdir(parents=True)
-        (home / "ansible_collections" / "hpcml" / "torchstack").symlink_to(CHECKOUT)
-        environment = {
-            **os.environ, "PYTHONPATH": scratch, "ANSIBLE_COLLECTIONS_PATH": scratch, "ANSIBLE_HOME": scratch,
-            "ANSIBLE_REMOTE_TEMP": scratch, "ANSIBLE_PYTHON_INTERPRETER": sys.executable,
-        }
+        environment = collection_environment(home)
         for run in range(runs + 1):
             peer = _timed(lambda: _peer(command, top, home), processor)
             script = [sys.executable, "-c", WORK, top]

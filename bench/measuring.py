@@ -5,14 +5,22 @@
 from __future__ import annotations
 
 import contextlib
+import shutil
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 
 class UnavailableError(Exception):
     """Something to compare with, or to compare on, is not there; the text says what and how to get it."""
+
+
+def require(programs: Iterable[str]) -> None:
+    """Raise UnavailableError where a program is not there."""
+    missing = [program for program in programs if shutil.which(program) is None]
+    if missing:
+        raise UnavailableError("there is no %s to compare with" % ", no ".join(missing))
 
 
 @contextlib.contextmanager

@@ -13,7 +13,6 @@ from __future__ import annotations
 import json
 import os
 import pathlib
-import shutil
 import statistics
 import subprocess
 import sys
@@ -22,8 +21,8 @@ import time
 from typing import Callable, Mapping, NamedTuple
 
 import faults
-from measuring import UnavailableError
-from plays import CHECKOUT
+from measuring import require
+from plays import collection_environment
 
 RUNS = 5
 DELAY = "delay:1000"
@@ -91,19 +90,12 @@ def _in_turn(
     before: Callable[[str], None] = lambda _tree: None, variables: Mapping[str, str] | None = None, runs: int = RUNS,
     module: bool = True,
 ) -> Timing:
-    missing = [program for program in programs if shutil.which(program) is None]
-    if missing:
-        raise UnavailableError("there is no %s to compare with" % ", no ".join(missing))
+    require(programs)
     top = os.path.realpath(tree)
     peers, works, overheads = [], [], []
     with tempfile.TemporaryDirectory() as scratch:
         home = pathlib.Path(scratch)
-        (home / "ansible_collections" / "hpcml").mkdir(parents=True)
-        (home / "ansible_collections" / "hpcml" / "torchstack").symlink_to(CHECKOUT)
-        environment = {
-            **os.environ, "PYTHONPATH": scratch, "ANSIBLE_COLLECTIONS_PATH": scratch, "ANSIBLE_HOME": scratch,
-            "ANSIBLE_REMOTE_TEMP": scratch, "ANSIBLE_PYTHON_INTERPRETER": sys.executable,
-        }
+        environment = collection_environment(home)
         try:
             for run in range(runs + 1):
                 before(top)

@@ -86,11 +86,7 @@ class Crew:
         """A copy's whole life."""
         code = 1
         try:
-            # Python starts no thread in a fork; whatever handlers the first process has are not this one's.
-            for word in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-                signal.signal(word, signal.SIG_DFL)
-            ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-            if os.getppid() == self.first:
+            if depend_on(self.first):
                 self.me = number
                 self._copies.clear()
                 with os.fdopen(writing, "wb") as stream:
@@ -208,6 +204,17 @@ def _killed() -> StackError:
         "One of the processes of the walk was killed.", "apply",
         "See who or what killed it, the memory limit for instance, and run this again: what is done stays done.",
     )
+
+
+def depend_on(first: int) -> bool:
+    """Let this forked copy end with the process that it is a copy of; False where that has ended already.
+
+    Python starts no thread in a fork; whatever handlers the first process has are not this one's.
+    """
+    for word in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(word, signal.SIG_DFL)
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    return os.getppid() == first
 
 
 def may_fork() -> bool:

@@ -15,7 +15,7 @@ import os
 import re
 from typing import Callable, Iterator, Sequence
 
-OPEN_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+from ansible_collections.hpcml.torchstack.plugins.module_utils.directories import OPEN_DIRECTORY
 
 MAX_OPEN = 64
 """Directories that are open at once; trees are seldom deeper."""

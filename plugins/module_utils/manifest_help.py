@@ -10,13 +10,13 @@ process that walks.
 from __future__ import annotations
 
 import collections
-import ctypes
 import marshal
 import multiprocessing.connection
 import os
 import signal
 from typing import Any, Callable
 
+from ansible_collections.hpcml.torchstack.plugins.module_utils.crew import depend_on
 from ansible_collections.hpcml.torchstack.plugins.module_utils.errors import StackError
 
 QUESTIONS = 2
@@ -27,8 +27,6 @@ LONGEST = 4096
 
 DEEPEST = 100
 """Levels below which nobody is asked: the way there would cost more than the answer."""
-
-_PR_SET_PDEATHSIG = 1
 
 
 class Copy:
@@ -130,11 +128,10 @@ def _serve(line: multiprocessing.connection.Connection, answer: Callable[[Any], 
     """A copy's whole life."""
     code = 1
     try:
-        for word in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            signal.signal(word, signal.SIG_DFL)
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-        while os.getppid() == first:
+        alive = depend_on(first)
+        while alive:
             line.send_bytes(marshal.dumps(answer(marshal.loads(line.recv_bytes()))))
+            alive = os.getppid() == first
     except (EOFError, OSError):
         code = 0
     finally:

@@ -32,17 +32,7 @@ from ansible_collections.hpcml.torchstack.plugins.module_utils.steps import (
     step_facts,
     utc,
 )
-
-
-def eventually(condition, what, seconds=120.0):
-    """Poll until the condition holds, and return its value."""
-    deadline = time.monotonic() + seconds
-    while True:
-        value = condition()
-        if value:
-            return value
-        assert time.monotonic() < deadline, "it never happened: " + what
-        time.sleep(0.01)
+from waiting import eventually
 
 
 class Step:

@@ -18,7 +18,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 
 import faults
 import pytest
@@ -28,22 +27,12 @@ from ansible_collections.hpcml.torchstack.plugins.module_utils.errors import Sta
 from ansible_collections.hpcml.torchstack.plugins.module_utils.jobs import read_record
 from ansible_collections.hpcml.torchstack.plugins.module_utils.steps import step_files
 from ansible_collections.hpcml.torchstack.plugins.modules import build_step
+from waiting import eventually
 
 ALL = os.environ.get("TORCHSTACK_STEP_ERRORS") == "all"
 FILES = int(os.environ.get("TORCHSTACK_STEP_FILES", "2000"))
 MEMORY = 200 << 10
 """Kibibytes that a supervisor or a follower may have used at most."""
-
-
-def eventually(condition, what, seconds=60.0):
-    """Poll until the condition holds, and return its value."""
-    deadline = time.monotonic() + seconds
-    while True:
-        value = condition()
-        if value:
-            return value
-        assert time.monotonic() < deadline, "it never happened: " + what
-        time.sleep(0.01)
 
 
 class Steps:
