@@ -132,6 +132,14 @@ class Rules(NamedTuple):
     forbid: tuple[Forbidden, ...]
     plugins: tuple[Dlopen, ...]
     exclude: tuple[str, ...]
+    unopened: tuple[str, ...]
+
+
+UNOPENED = (
+    ".py", ".pyc", ".pyi", ".pxd", ".pyx", ".h", ".hpp", ".cuh", ".c", ".cc", ".cpp", ".cu", ".f90", ".js", ".ts",
+    ".json", ".yaml", ".yml", ".txt", ".md", ".rst", ".html",
+)
+"""Endings of names that no loader is given: source code, byte code and text."""
 
 
 KEYS: dict[str, tuple[str, ...]] = {
@@ -145,7 +153,7 @@ KEYS: dict[str, tuple[str, ...]] = {
 """The keys of each kind of rule; all of them are texts."""
 
 OPTIONAL = {("allow_missing", "object"), ("providers", "reason")}
-_PLAIN = ("environment", "preloaded", "program", "exclude")
+_PLAIN = ("environment", "preloaded", "program", "exclude", "unopened")
 
 
 def soname_glob(pattern: str) -> re.Pattern[str]:
@@ -203,7 +211,7 @@ def literal_beginning(pattern: str) -> bytes:
 
 
 def parse_rules(given: Mapping[str, Any]) -> Rules:
-    """Check rules and make them ready; an option that is absent or None is empty.
+    """Check rules and make them ready; an option that is absent or None is empty, or has its default.
 
     Raises:
         StackError: one of them is not what it has to be.
@@ -244,6 +252,7 @@ def parse_rules(given: Mapping[str, Any]) -> Rules:
         ),
         plugins=tuple(Dlopen(**rule) for rule in entries["plugins"]),
         exclude=tuple(_texts(given, "exclude")),
+        unopened=tuple(_endings(given)),
     )
 
 
@@ -257,7 +266,10 @@ def as_record(rules: Rules) -> dict[str, Any]:
     record["preloaded"] = [os.fsdecode(path) for path in rules.preloaded]
     record["program"] = os.fsdecode(rules.program) if rules.program else ""
     record["exclude"] = list(rules.exclude)
-    return {key: value for key, value in record.items() if value}
+    record = {key: value for key, value in record.items() if value}
+    if rules.unopened != UNOPENED:
+        record["unopened"] = list(rules.unopened)
+    return record
 
 
 def relocate(value: Any, old: str, new: str) -> Any:
@@ -292,6 +304,17 @@ def _texts(given: Mapping[str, Any], key: str) -> list[str]:
     if not isinstance(texts, (list, tuple)) or not all(isinstance(text, str) for text in texts):
         raise _wrong("%s is not a list of texts." % key, "Correct it.")
     return list(texts)
+
+
+def _endings(given: Mapping[str, Any]) -> list[str]:
+    """The endings of names whose files are not opened; an empty list is one, too."""
+    if given.get("unopened") is None:
+        return list(UNOPENED)
+    endings = _texts(given, "unopened")
+    for ending in endings:
+        if not re.fullmatch(r"[.][^/]+", ending):
+            raise _wrong("%r under unopened is not the ending of a name." % ending, "Write it as '.py'.")
+    return endings
 
 
 def _embedded(rule: dict[str, str]) -> Embedded:

@@ -2,6 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The ELF objects below some directories: found by what is in a file, not by its name or its x bit.
 
+Only what is called like source code, byte code or text is not opened: no loader is given such a name, and most files of
+a Python installation are of that kind. On a shared file system each one would cost a question to the metadata server.
+
 Links are not followed: a link to an object of the tree is another name of something that is found anyway. Nothing that
 is found is ever executed or waited for.
 
@@ -42,7 +45,7 @@ MAX_PATH = 4095
 """Bytes of the longest path that a program can open (PATH_MAX, which counts the NUL)."""
 
 MANY = 2000
-"""Files after which other processes join in: some ten milliseconds, and forks cost two."""
+"""Opened files after which other processes join in: some ten milliseconds, and forks cost two."""
 
 _PROGRESS = 1000
 """Files between two reports of progress."""
@@ -74,7 +77,8 @@ class Scan:
     """What lies below some directories.
 
     Attributes:
-        files: how many regular files were looked at.
+        files: how many regular files there are.
+        unopened: how many of them were not opened, for their names.
         excluded: how many entries were left out.
         objects: what the loader of this machine loads.
         elf_files: the paths of all ELF files, broken ones included.
@@ -85,6 +89,7 @@ class Scan:
 
     def __init__(self) -> None:
         self.files = 0
+        self.unopened = 0
         self.excluded = 0
         self.objects: list[Object] = []
         self.elf_files: list[bytes] = []
@@ -110,6 +115,7 @@ class Scan:
     def merge(self, other: Scan) -> None:
         """Add what another process has found in the same directories."""
         self.files += other.files
+        self.unopened += other.unopened
         self.excluded += other.excluded
         self.objects += other.objects
         self.elf_files += other.elf_files
@@ -137,7 +143,8 @@ class Scan:
 
 
 def scan(
-    paths: Sequence[str], exclude: Sequence[str], bits: int, machine: int, progress: Callable[[int], None] | None = None
+    paths: Sequence[str], exclude: Sequence[str], bits: int, machine: int,
+    progress: Callable[[int], None] | None = None, unopened: Sequence[str] = (),
 ) -> Scan:
     """Look at every regular file below some paths.
 
@@ -147,6 +154,7 @@ def scan(
         bits: 32 or 64, the class of the objects to check.
         machine: the ``e_machine`` of the objects to check.
         progress: is told how many files this process has looked at, now and then.
+        unopened: endings of the names of files that are counted and not opened; one that is named itself is.
 
     Raises:
         StackError: one of the paths does not exist or cannot be looked at.
@@ -155,7 +163,8 @@ def scan(
     seen: set[str] | None = set() if _overlap(tops) else None
     # Below two of the paths a file may be met by two processes, and neither would know.
     size = processors() if seen is None and may_fork() else 1
-    share = _Share(tops, compile_globs(exclude), _Kinds(Scan(), bits, machine), seen, size, progress)
+    kinds = _Kinds(Scan(), bits, machine, tuple(unopened))
+    share = _Share(tops, compile_globs(exclude), kinds, seen, size, progress)
     try:
         result = share.begin(paths)
         for other in share.crew.results() if share.crew is not None else []:
@@ -237,7 +246,7 @@ class _Share:
             self.tops[number], self.excluded, lambda place, error: result.failed(os.fsencode(place), error), start
         )
         for level in walk:
-            if self.crew is None and self.size > 1 and result.files >= MANY:
+            if self.crew is None and self.size > 1 and result.files - result.unopened >= MANY:
                 self.crew = Crew(self.size)
                 with contextlib.suppress(OSError):  # those that there are do
                     self.crew.recruit(self.assist)
@@ -263,7 +272,7 @@ def _look_at_files(
 ) -> None:
     """Look at the files of one directory: for most of them this loop is all, and it is most of the time."""
     open_file, read, close_file = os.open, os.pread, os.close
-    descriptor, result = level.descriptor, kinds.result
+    descriptor, result, unopened = level.descriptor, kinds.result, kinds.unopened
     before = result.files
     for name in level.files:
         if seen is not None:
@@ -272,6 +281,9 @@ def _look_at_files(
                 continue
             seen.add(path)
         result.files += 1
+        if name.endswith(unopened):
+            result.unopened += 1
+            continue
         try:
             file = open_file(name, _OPEN, dir_fd=descriptor)
             try:
@@ -310,10 +322,12 @@ class _Kinds:
     Args:
         result: the scan.
         bits, machine: of the objects to check.
+        unopened: endings of the names of files that are not opened.
     """
 
-    def __init__(self, result: Scan, bits: int, machine: int) -> None:
+    def __init__(self, result: Scan, bits: int, machine: int, unopened: tuple[str, ...]) -> None:
         self.result = result
+        self.unopened = unopened
         self._bits = bits
         self._machine = machine
 

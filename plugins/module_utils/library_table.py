@@ -75,6 +75,8 @@ def render(result: dict[str, Any], not_checked: collections.Counter[str], top: s
         )
     lines += ["The %s rule for %s met nothing." % (rule["rule"], rule["name"]) for rule in result["unused"]]
     lines += ["Not checked, %s: %d." % (why, count) for why, count in sorted(not_checked.items())]
+    if result["unopened"]:
+        lines.append("Not opened, for their names: %d." % result["unopened"])
     total = sum(result[kind + "_total"] for kind in KINDS)
     lines.append(
         "%d object%s of %d files, %d finding%s, %.1f s"

@@ -42,8 +42,8 @@ class Outcome(NamedTuple):
     def as_result(self, limit: int) -> dict[str, Any]:
         """Plain data; each list has at most ``limit`` entries and its total next to it."""
         result: dict[str, Any] = {
-            "objects": len(self.scan.objects), "files": self.scan.files, "excluded": self.scan.excluded,
-            "unused": self.unused, "providers": self.providers, "seconds": self.seconds,
+            "objects": len(self.scan.objects), "files": self.scan.files, "unopened": self.scan.unopened,
+            "excluded": self.scan.excluded, "unused": self.unused, "providers": self.providers, "seconds": self.seconds,
         }
         lists: dict[str, list[Any]] = {kind: [] for kind in KINDS}
         for finding in self.findings:
@@ -76,7 +76,9 @@ def verify(
     began = time.perf_counter()
     told: Progress = progress or (lambda what, done, total: None)
     system = system or System.this_machine()
-    found = scan(paths, rules.exclude, system.bits, system.machine, lambda done: told("files", done, 0))
+    found = scan(
+        paths, rules.exclude, system.bits, system.machine, lambda done: told("files", done, 0), rules.unopened
+    )
     files = Files(system, found.known)
     bare = Loader(system, (), files)
     _set_aside(found, bare)

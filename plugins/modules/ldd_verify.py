@@ -20,6 +20,7 @@ description:
     O(environment), and once with none. A finding in either fails.
   - Links are not followed; a file is an object because of what is in it. Objects for another machine, statically
     linked ones, relocatable ones and separate debug information are counted and not checked.
+  - Files that are called like source code, byte code or text are counted and not opened, see O(unopened).
 author:
   - The hpcml.torchstack contributors (@hpcml)
 attributes:
@@ -171,6 +172,16 @@ options:
     type: list
     elements: str
     default: []
+  unopened:
+    description:
+      - Endings of the names of files that are not opened. An empty list opens every file.
+      - No loader is given such a name. They are most files of a release, and each of them would cost a question to the
+        metadata server of a shared file system.
+    type: list
+    elements: str
+    default:
+      [.py, .pyc, .pyi, .pxd, .pyx, .h, .hpp, .cuh, .c, .cc, .cpp, .cu, .f90, .js, .ts, .json, .yaml, .yml, .txt, .md,
+      .rst, .html]
   record:
     description:
       - Where to write what was found, absolute. Its directory has to exist. Paths in it are relative to the release
@@ -231,10 +242,15 @@ objects:
   type: int
   sample: 281
 files:
-  description: Files that were looked at.
+  description: Files that there are.
   returned: always, once the paths were walked
   type: int
   sample: 24573
+unopened:
+  description: Those of them that were not opened, for their names.
+  returned: always, once the paths were walked
+  type: int
+  sample: 20411
 excluded:
   description: Entries that O(exclude) matched.
   returned: always, once the paths were walked
@@ -371,7 +387,12 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.hpcml.torchstack.plugins.module_utils import library_record
 from ansible_collections.hpcml.torchstack.plugins.module_utils.errors import StackError
 from ansible_collections.hpcml.torchstack.plugins.module_utils.library_findings import sentence
-from ansible_collections.hpcml.torchstack.plugins.module_utils.library_rules import KEYS, OPTIONAL, parse_rules
+from ansible_collections.hpcml.torchstack.plugins.module_utils.library_rules import (
+    KEYS,
+    OPTIONAL,
+    UNOPENED,
+    parse_rules,
+)
 from ansible_collections.hpcml.torchstack.plugins.module_utils.library_verification import verify
 from ansible_collections.hpcml.torchstack.plugins.module_utils.verification_record import write_record
 
@@ -391,7 +412,7 @@ def run(params: dict, check: bool) -> dict[str, object]:
     """Verify, keep the record, and return what the module returns."""
     if not params["paths"]:
         raise StackError("paths is empty.", "rules", "Name what is to be verified.")
-    names = ("environment", "preloaded", "program", "exclude", *KEYS)
+    names = ("environment", "preloaded", "program", "exclude", "unopened", *KEYS)
     rules = parse_rules({name: params[name] for name in names})
     outcome = verify(rules, params["paths"])
     result = outcome.as_result(max(0, params["max_listed"]))
@@ -418,6 +439,7 @@ def main() -> None:
             preloaded={"type": "list", "elements": "path", "default": []},
             program={"type": "path"},
             exclude={"type": "list", "elements": "str", "default": []},
+            unopened={"type": "list", "elements": "str", "default": list(UNOPENED)},
             record={"type": "path"},
             max_listed={"type": "int", "default": 100},
             planned_after={"type": "str"},

@@ -7,6 +7,7 @@ There is no exception: order, paths, names, missing libraries and missing symbol
 
 from __future__ import annotations
 
+import functools
 import os
 import pathlib
 import re
@@ -17,6 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from ansible_collections.hpcml.torchstack.plugins.module_utils.glibc import MACHINES
+from ansible_collections.hpcml.torchstack.plugins.module_utils.library_rules import UNOPENED
 from ansible_collections.hpcml.torchstack.plugins.module_utils.loader import Loader, System
 
 RELEASE = os.path.join(os.environ.get("TORCHSTACK_TEST_ROOT", os.path.expanduser("~/torchstack-test")), "2026-11-20")
@@ -32,6 +34,7 @@ pytestmark = pytest.mark.skipif(
 )
 
 
+@functools.lru_cache
 def elf_files():
     found = []
     for root in ROOTS:
@@ -144,3 +147,7 @@ def test_every_elf_file_finds_what_ldd_finds_in_the_same_order(directories, reco
     record_property("ratio", theirs / ours)
     print("%d files, processor seconds: loader %.2f, ldd %.2f, ratio %.1f" % (len(files), ours, theirs, theirs / ours))
     assert theirs / ours > 5
+
+
+def test_no_elf_file_is_called_like_those_that_are_not_opened():
+    assert [path for path in elf_files() if os.fsdecode(path).endswith(UNOPENED)] == []

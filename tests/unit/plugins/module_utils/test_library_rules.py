@@ -10,6 +10,7 @@ import re
 import pytest
 from ansible_collections.hpcml.torchstack.plugins.module_utils.errors import StackError
 from ansible_collections.hpcml.torchstack.plugins.module_utils.library_rules import (
+    UNOPENED,
     Paths,
     as_record,
     literal_beginning,
@@ -40,6 +41,18 @@ def test_rules_are_the_same_after_they_were_recorded():
     assert as_record(parse_rules({})) == as_record(parse_rules(dict.fromkeys(FULL))) == {}
 
 
+@pytest.mark.parametrize(("given", "endings", "recorded"), [
+    ({}, UNOPENED, {}),
+    ({"unopened": None}, UNOPENED, {}),
+    ({"unopened": []}, (), {"unopened": []}),
+    ({"unopened": [".x"]}, (".x",), {"unopened": [".x"]}),
+])
+def test_that_every_file_is_opened_is_recorded_like_other_rules(given, endings, recorded):
+    rules = parse_rules(given)
+    assert rules.unopened == endings
+    assert as_record(rules) == recorded and parse_rules(recorded) == rules
+
+
 @pytest.mark.parametrize(
     ("change", "words"),
     [
@@ -55,6 +68,8 @@ def test_rules_are_the_same_after_they_were_recorded():
         ({"preloaded": "/r/libtorch.so"}, "not a list of texts"),
         ({"program": "python"}, "not an absolute path"),
         ({"environment": ["LD_LIBRARY_PATH"]}, "not a mapping"),
+        ({"unopened": ["so"]}, "not the ending of a name"),
+        ({"unopened": ["."]}, "not the ending of a name"),
     ],
 )
 def test_a_wrong_rule_is_refused_and_named(change, words):

@@ -21,8 +21,8 @@ RELOCATABLE = b"\x7fELF\x02\x01\x01" + bytes(9) + b"\x01\x00\x3e\x00\x01\x00\x00
 """The header of an object that is linked and not loaded: the shortest file that is ELF and not broken."""
 
 
-def look(*tops, exclude=()):
-    return scan([str(top) for top in tops], list(exclude), 64, 62)
+def look(*tops, exclude=(), unopened=()):
+    return scan([str(top) for top in tops], list(exclude), 64, 62, unopened=unopened)
 
 
 @contextlib.contextmanager
@@ -226,6 +226,17 @@ def test_links_in_a_circle_are_not_walked(tmp_path):
     assert look(tmp_path).files == 1
 
 
+def test_what_is_called_like_source_is_counted_and_not_opened_unless_it_is_named_itself(tmp_path):
+    for name in ("module.py", "part.o", "py"):
+        (tmp_path / name).write_bytes(RELOCATABLE)
+    (tmp_path / "secret.py").touch(0)
+    found = look(tmp_path, unopened=[".py"])
+    assert [os.path.basename(item.path) for item in found.not_checked] == [b"part.o", b"py"]
+    assert (found.files, found.unopened, found.unreadable) == (4, 2, [])
+    assert len(look(tmp_path / "module.py", unopened=[".py"]).not_checked) == 1
+    assert len(look(tmp_path).not_checked) == 3
+
+
 @pytest.mark.parametrize("size", [2, 3])
 def test_several_processes_find_what_one_finds(tmp_path, monkeypatch, size):
     for first, second, name in itertools.product(range(6), range(5), range(4)):
@@ -233,14 +244,16 @@ def test_several_processes_find_what_one_finds(tmp_path, monkeypatch, size):
         place.mkdir(parents=True, exist_ok=True)
         (place / ("%d.o" % name)).write_bytes((RELOCATABLE, b"text", b"", RELOCATABLE[:50])[name])
     (tmp_path / "tree" / "left out").mkdir()
+    (tmp_path / "tree" / "0" / "module.py").write_text("import os\n")
     monkeypatch.setattr(library_scan, "processors", lambda: 1)
-    alone = look(tmp_path / "tree", exclude=["left out"])
+    alone = look(tmp_path / "tree", exclude=["left out"], unopened=[".py"])
     monkeypatch.setattr(library_scan, "processors", lambda: size)
     monkeypatch.setattr(library_scan, "may_fork", lambda: True)
     monkeypatch.setattr(library_scan, "MANY", 0)
-    together = look(tmp_path / "tree", exclude=["left out"])
+    together = look(tmp_path / "tree", exclude=["left out"], unopened=[".py"])
     assert vars(together) == vars(alone)
-    assert (alone.files, alone.excluded, len(alone.not_checked), len(alone.unreadable)) == (120, 1, 30, 30)
+    assert (alone.files, alone.unopened, alone.excluded) == (121, 1, 1)
+    assert (len(alone.not_checked), len(alone.unreadable)) == (30, 30)
 
 
 def test_a_failure_of_another_process_ends_the_scan_with_its_words(tmp_path, monkeypatch):

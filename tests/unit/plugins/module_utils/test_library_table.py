@@ -89,7 +89,8 @@ def test_the_table_shows_findings_providers_and_what_was_left_out():
     result.update({kind + "_total": 0 for kind in KINDS})
     result.update(
         missing=[finding("missing", 1, searched=("RUNPATH: /r (no such file)",)).as_result()], missing_total=3,
-        objects=1, files=9, seconds=0.25, unused=[{"rule": "allow_missing", "name": "libq.so", "reason": "x"}],
+        objects=1, files=9, unopened=6, seconds=0.25,
+        unused=[{"rule": "allow_missing", "name": "libq.so", "reason": "x"}],
         allowed=[{"soname": "libc.so", "objects": ["/r/1.so"], "objects_total": 2, "reason": "driver"}],
         providers={
             "libshort.so": [{"path": "/r/libshort.so", "rule": "RUNPATH", "needed_by": 12}],
@@ -112,6 +113,7 @@ def test_the_table_shows_findings_providers_and_what_was_left_out():
         "libc.so may be missing for /r/1.so (2): driver",
         "The allow_missing rule for libq.so met nothing.",
         "Not checked, statically linked: 2.",
+        "Not opened, for their names: 6.",
         "1 object of 9 files, 3 findings, 0.2 s",
     ]
 
