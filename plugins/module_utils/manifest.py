@@ -5,43 +5,30 @@
 Paths are relative to the tree, and neither times nor owners are part of what is recorded, so that a tree that was moved
 or copied still matches. Names of one file (hard links) are entries of their own, each with the content's digest: a copy
 in which they are separate files is the same release.
-
-Record and tree are read side by side, both in order, so that neither is ever in memory.
 """
 
 from __future__ import annotations
 
 import contextlib
-import functools
 import os
-import re
 import tempfile
 import time
 from typing import IO, Iterator, NamedTuple
 
 from ansible_collections.hpcml.torchstack.plugins.module_utils import boundary, failures
 from ansible_collections.hpcml.torchstack.plugins.module_utils.errors import StackError
-from ansible_collections.hpcml.torchstack.plugins.module_utils.globs import compile_globs
+from ansible_collections.hpcml.torchstack.plugins.module_utils.manifest_drift import KINDS, Comparison, Drift
+from ansible_collections.hpcml.torchstack.plugins.module_utils.manifest_exclude import LeftOut
+from ansible_collections.hpcml.torchstack.plugins.module_utils.manifest_look import UNREADABLE, UNSTABLE, Found
 from ansible_collections.hpcml.torchstack.plugins.module_utils.manifest_record import (
     Draft,
-    Entry,
     Record,
+    alone,
     as_text,
-    decode_entry,
-    left_over,
-    order,
     write_record,
 )
-from ansible_collections.hpcml.torchstack.plugins.module_utils.manifest_walk import (
-    UNREADABLE,
-    UNSTABLE,
-    Found,
-    Walk,
-)
-from ansible_collections.hpcml.torchstack.plugins.module_utils.tally import Listing, readable, shortly
-
-KINDS = ("added", "removed", "type", "mode", "size", "content", "target")
-"""What may be different about a path, in the words of the results."""
+from ansible_collections.hpcml.torchstack.plugins.module_utils.manifest_walk import Walk
+from ansible_collections.hpcml.torchstack.plugins.module_utils.tally import shortly
 
 
 class Request(NamedTuple):
@@ -74,89 +61,6 @@ class Place(NamedTuple):
     """Its path in the tree, None where it lies elsewhere."""
     inside: bool
     """Whether it lies in the boundary."""
-
-
-class Drift:
-    """What differs between a record and a tree, and what could not be told."""
-
-    def __init__(self, limit: int) -> None:
-        self.totals = dict.fromkeys(KINDS, 0)
-        self.added, self.removed, self.differing = Listing(limit), Listing(limit), Listing(limit)
-        self.unstable, self.unreadable, self.foreign = Listing(limit), Listing(limit), Listing(limit)
-        self.unknown: set[bytes] = set()
-
-    @property
-    def any(self) -> bool:
-        """Whether record and tree differ, or part of the tree could not be compared."""
-        return any(self.totals.values()) or bool(self.unstable.total or self.unreadable.total)
-
-    def note(self, found: Found, owner: int) -> None:
-        """List what is to be said of a name whatever the record says."""
-        if found.trouble:
-            listing = self.unstable if found.trouble == UNSTABLE else self.unreadable
-            listing.add(lambda: "%s (%s)" % (shown(found.path), found.reason))
-            if found.entry is None:
-                self.unknown.add(found.path)
-        elif found.uid != owner:
-            self.foreign.add(lambda: shown(found.path))
-
-    def differ(self, before: Entry | None, after: Entry | None) -> None:
-        """List how an entry differs from the recorded one."""
-        if before is None and after is not None:
-            self.totals["added"] += 1
-            self.added.add(lambda: shown(after.path))
-        elif after is None and before is not None:
-            if not self._is_unknown(before.path):
-                self.totals["removed"] += 1
-                self.removed.add(lambda: shown(before.path))
-        elif before is not None and after is not None:
-            for kind, old, new in differences(before, after):
-                self.totals[kind] += 1
-                self.differing.add(functools.partial(_difference, after.path, kind, old, new))
-
-    def _is_unknown(self, path: bytes) -> bool:
-        """Whether a path that was not found could still be there: it, or what holds it, could not be looked at."""
-        while path and self.unknown:
-            if path in self.unknown:
-                return True
-            path = path.rpartition(b"/")[0]
-        return False
-
-    def as_result(self) -> dict[str, object]:
-        """The lists and their totals as plain data."""
-        lists = ("added", "removed", "differing", "unstable", "unreadable", "foreign")
-        result: dict[str, object] = {name: getattr(self, name).first for name in lists}
-        listed = {name: getattr(self, name).total for name in ("unstable", "unreadable", "foreign")}
-        result["totals"] = dict(self.totals, **listed)
-        return result
-
-
-def _difference(path: bytes, kind: str, old: str, new: str) -> dict[str, str]:
-    return {"path": shown(path), "kind": kind, "from": old, "to": new}
-
-
-def shown(path: bytes) -> str:
-    """A path for a reader."""
-    return readable(os.fsdecode(path))
-
-
-def differences(before: Entry, after: Entry) -> Iterator[tuple[str, str, str]]:
-    """How two entries of one path differ: kind, and what it was and is.
-
-    Another type is the whole difference; another size implies another content. Digests are compared where both have
-    one.
-    """
-    if before.kind != after.kind:
-        yield "type", before.kind, after.kind
-        return
-    if before.mode is not None and after.mode is not None and before.mode != after.mode:
-        yield "mode", "%04o" % before.mode, "%04o" % after.mode
-    if before.size != after.size:
-        yield "size", str(before.size), str(after.size)
-    elif before.sha256 and after.sha256 and before.sha256 != after.sha256:
-        yield "content", before.sha256, after.sha256
-    if before.target is not None and after.target is not None and before.target != after.target:
-        yield "target", shown(before.target), shown(after.target)
 
 
 def locate(request: Request) -> Place:
@@ -202,7 +106,7 @@ def record(request: Request, apply: bool) -> dict[str, object]:
     with _kept(apply) as lines, _closing(earlier):
         draft = Draft(request.content, list(request.exclude), place.own, lines)
         walk = Walk(request.content, LeftOut([request.exclude], [place.own]), request.workers)
-        drift = _side_by_side(walk, place, earlier, request.limit, draft)
+        drift = _side_by_side(walk, place, Comparison(earlier, None, request.limit), draft)
         header = draft.header()
         result = drift.as_result()
         result.update(_facts(walk, began), digest=header.digest, counts=header.counts, bytes=header.total)
@@ -243,7 +147,8 @@ def compare(request: Request) -> dict[str, object]:
             )
         leave_out = LeftOut([header.exclude, request.exclude], [header.own, place.own])
         walk = Walk(request.content, leave_out, request.workers)
-        drift = _side_by_side(walk, place, earlier, request.limit, None, leave_out if request.exclude else None)
+        comparison = Comparison(earlier, leave_out if request.exclude else None, request.limit)
+        drift = _side_by_side(walk, place, comparison, None)
         result = drift.as_result()
         result.update(
             _facts(walk, began), digest=header.digest, counts=header.counts, bytes=header.total, changed=False,
@@ -319,73 +224,25 @@ def _closing(earlier: Record | None) -> Iterator[None]:
             earlier.close()
 
 
-class LeftOut:
-    """Which paths are left out: what globs match, the record itself, and what a killed run left of one."""
-
-    def __init__(self, globs: list, own: list[str | None]) -> None:
-        self.pattern: re.Pattern[str] | None = compile_globs([glob for some in globs for glob in some])
-        self.own = {path for path in own if path}
-        self.left_over = [left_over(path) for path in self.own]
-
-    def __call__(self, path: str) -> bool:
-        if path in self.own or any(pattern.fullmatch(path) for pattern in self.left_over):
-            return True
-        return bool(self.pattern and self.pattern.fullmatch(path))
-
-
-def _side_by_side(
-    walk: Walk, place: Place, earlier: Record | None, limit: int, draft: Draft | None, ignore: LeftOut | None = None
-) -> Drift:
-    """Read record and tree in step. Equal lines are equal entries, which most are."""
-    drift = Drift(limit)
-    recorded = _recorded(earlier, ignore)
-    line = next(recorded, b"")
-    before: Entry | None = None
+def _side_by_side(walk: Walk, place: Place, comparison: Comparison, draft: Draft | None) -> Drift:
+    """Read record and tree in step."""
     for found in walk.over(place.root, place.relative):
-        drift.note(found, walk.uid)
-        if found.trouble == UNSTABLE or found.entry is None:
-            continue
+        if isinstance(found, Found):
+            comparison.drift.note(found)
+            entry = found.entry
+            if found.trouble == UNSTABLE or entry is None:
+                continue
+            comparison.line(found.line)
+            run = alone(entry, found.line)
+        else:
+            comparison.run(found)
+            run = found
         if draft is not None:
             try:
-                draft.add(found.entry, found.line)
+                draft.add(run)
             except OSError as error:
                 raise _no_room(error) from error
-        if line and line == found.line:
-            line, before = next(recorded, b""), None
-            continue
-        here = order(found.path)
-        while line:
-            before = before or decode_entry(line)
-            if order(before.path) >= here:
-                break
-            drift.differ(before, None)
-            line, before = next(recorded, b""), None
-        if before is None or before.path != found.path:
-            drift.differ(None, found.entry)
-            continue
-        if line != found.line:
-            drift.differ(before, found.entry)
-        line, before = next(recorded, b""), None
-    while line:
-        drift.differ(before or decode_entry(line), None)
-        line, before = next(recorded, b""), None
-    return drift
-
-
-def _recorded(earlier: Record | None, ignore: LeftOut | None) -> Iterator[bytes]:
-    """The lines of a record, but for those that are to be ignored."""
-    if earlier is None:
-        return
-    hidden: bytes | None = None
-    for line in earlier.lines():
-        if ignore is not None:
-            path = decode_entry(line).path
-            if hidden is not None and path.startswith(hidden):
-                continue
-            if ignore(as_text(path)):
-                hidden = path + b"/"
-                continue
-        yield line
+    return comparison.finish()
 
 
 def _facts(walk: Walk, began: float) -> dict[str, object]:

@@ -32,9 +32,9 @@ TOP = b"."
 """How a record names the tree itself; its entry comes before all others."""
 
 FILE, DIRECTORY, SYMLINK = "file", "directory", "symlink"
-COUNTED = {FILE: "files", DIRECTORY: "directories", SYMLINK: "symlinks"}
+COUNTED = (FILE, DIRECTORY, SYMLINK)
 
-_quoted = json.JSONEncoder().encode
+_quoted = json.encoder.encode_basestring_ascii
 _INTERRUPTIONS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 
 
@@ -53,6 +53,26 @@ class Entry(NamedTuple):
     """Hexadecimal digest of a file's content; None in a record without content."""
     target: bytes | None = None
     """What a symbolic link says, as it stands."""
+
+
+class Run(NamedTuple):
+    """Entries that follow each other."""
+
+    lines: bytes
+    """As the record writes them, each with a line feed."""
+    files: int
+    directories: int
+    symlinks: int
+    others: int
+    bytes: int
+    """Of the files."""
+    hardlinked: int = 0
+    """How many of the files have more than one name."""
+
+    @property
+    def entries(self) -> int:
+        """How many lines there are."""
+        return self.files + self.directories + self.symlinks + self.others
 
 
 def as_text(name: bytes) -> str:
@@ -82,6 +102,19 @@ def encode_entry(entry: Entry) -> bytes:
     if entry.target is not None:
         line += ', "target": %s' % _quoted(as_text(entry.target))
     return (line + "}").encode("ascii")
+
+
+def encode_file(path: bytes, mode: int, size: int, sha256: str) -> str:
+    """What :func:`encode_entry` makes of a file that was read, in less time and as text."""
+    return '{"path": %s, "type": "file", "mode": "%04o", "size": %d, "sha256": "%s"}' % (
+        _quoted(path.decode("utf-8", "surrogateescape")), mode, size, sha256
+    )
+
+
+def alone(entry: Entry, line: bytes) -> Run:
+    """A run of one entry."""
+    kinds = [int(kind == entry.kind) for kind in COUNTED]
+    return Run(line + b"\n", *kinds, 1 - sum(kinds), entry.size or 0)
 
 
 def decode_entry(line: bytes) -> Entry:
@@ -137,13 +170,14 @@ class Draft:
         self._digest = hashlib.sha256()
         self._lines = lines
 
-    def add(self, entry: Entry, line: bytes) -> None:
-        """Add an entry with its line; they come in order."""
-        self.counts[COUNTED.get(entry.kind, "others")] += 1
-        self.total += entry.size or 0
-        self._digest.update(line + b"\n")
+    def add(self, run: Run) -> None:
+        """Add entries; they come in order."""
+        for kind in self.counts:
+            self.counts[kind] += getattr(run, kind)
+        self.total += run.bytes
+        self._digest.update(run.lines)
         if self._lines is not None:
-            self._lines.write(line + b",\n")
+            self._lines.write(run.lines.replace(b"\n", b",\n"))
 
     def header(self) -> Header:
         """The header for what has been added."""

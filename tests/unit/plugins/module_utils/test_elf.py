@@ -314,10 +314,10 @@ def test_memory_put_together_of_single_bytes_is_read():
         built.put("phdr", table + 1 + index, 56 * (index + 2) + 8)
         built.put("phdr", 2**40 + 1 + index, 56 * (index + 2) + 16)
     built.put("phdr", 2, 56 * (size + 1) + 40)
-    started = time.monotonic()
+    started = time.process_time()
     facts = parse(built)
     assert facts.needed == tuple(b"y" * (size - index) for index in range(size - 1))
-    assert time.monotonic() - started < 20
+    assert time.process_time() - started < 20
 
 
 def test_a_string_and_a_table_may_cross_from_block_to_block():
@@ -425,10 +425,10 @@ HOSTILE = {
 def test_a_hostile_file_is_an_error_with_one_reason(case):
     make, reason = HOSTILE[case]
     built = make()
-    started = time.monotonic()
+    started = time.process_time()
     with pytest.raises(ElfError, match=reason) as caught:
         parse(built)
-    assert time.monotonic() - started < 20
+    assert time.process_time() - started < 20
     assert "\n" not in str(caught.value) and len(str(caught.value)) < 200
 
 
@@ -505,9 +505,9 @@ def test_a_dynamic_section_beyond_4_gib_is_found_in_a_sparse_file(tmp_path):
         stream.write(built.data[: at["interpreter"]])
         stream.seek(far)
         stream.write(built.data)
-    started = time.monotonic()
+    started = time.process_time()
     assert read_elf(str(path)) == parse(library())
-    assert time.monotonic() - started < 10
+    assert time.process_time() - started < 10
     os.truncate(path, far + size - 1)
     with pytest.raises(ElfError, match="truncated: the segment at 5368709120 ends at"):
         read_elf(os.fsencode(path))
