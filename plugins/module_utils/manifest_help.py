@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Processes that look at entries for a walk: forked copies of it, each with an interpreter of its own.
 
-The walk asks with a part of a directory and gets what its names are. No copy has more than a few questions at a time,
+The walk asks with parts of directories and gets what their names are. No copy has more than a few questions at a time,
 each of them short, so that neither side ever waits for the other to make room. A copy ends with the walk, and with the
 process that walks.
 """
@@ -13,6 +13,7 @@ import collections
 import marshal
 import multiprocessing.connection
 import os
+import select
 import signal
 from typing import Any, Callable
 
@@ -36,14 +37,30 @@ class Copy:
         self.child = child
         self.line = line
         self.asked: collections.deque[Ticket] = collections.deque()
+        self._poll = select.poll()
+        self._poll.register(line.fileno(), select.POLLIN)
+
+    @property
+    def answers(self) -> bool:
+        """Whether there is something to hear."""
+        return bool(self.asked) and bool(self._poll.poll(0))
 
 
 class Ticket:
     """A question; the answer comes later."""
 
-    def __init__(self, copy: Copy) -> None:
+    def __init__(self, helpers: Helpers, copy: Copy) -> None:
+        self._helpers = helpers
         self.copy = copy
         self.answer: Any = None
+
+    def result(self) -> Any:
+        """The answer, once it is there.
+
+        Raises:
+            StackError: the copy was killed.
+        """
+        return self._helpers.wait(self)
 
 
 class Helpers:
@@ -80,10 +97,10 @@ class Helpers:
             StackError: a copy was killed.
         """
         for copy in self.copies:
-            while copy.asked and copy.line.poll():
+            while copy.answers:
                 self._hear(copy)
             if len(copy.asked) < QUESTIONS:
-                ticket = Ticket(copy)
+                ticket = Ticket(self, copy)
                 try:
                     copy.line.send_bytes(marshal.dumps(question))
                 except OSError as error:

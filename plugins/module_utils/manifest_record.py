@@ -32,7 +32,6 @@ TOP = b"."
 """How a record names the tree itself; its entry comes before all others."""
 
 FILE, DIRECTORY, SYMLINK = "file", "directory", "symlink"
-COUNTED = (FILE, DIRECTORY, SYMLINK)
 
 _quoted = json.encoder.encode_basestring_ascii
 _INTERRUPTIONS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
@@ -64,15 +63,10 @@ class Run(NamedTuple):
     directories: int
     symlinks: int
     others: int
-    bytes: int
-    """Of the files."""
+    total: int
+    """Bytes of the files."""
     hardlinked: int = 0
     """How many of the files have more than one name."""
-
-    @property
-    def entries(self) -> int:
-        """How many lines there are."""
-        return self.files + self.directories + self.symlinks + self.others
 
 
 def as_text(name: bytes) -> str:
@@ -113,8 +107,9 @@ def encode_file(path: bytes, mode: int, size: int, sha256: str) -> str:
 
 def alone(entry: Entry, line: bytes) -> Run:
     """A run of one entry."""
-    kinds = [int(kind == entry.kind) for kind in COUNTED]
-    return Run(line + b"\n", *kinds, 1 - sum(kinds), entry.size or 0)
+    files, directories, symlinks = (int(kind == entry.kind) for kind in (FILE, DIRECTORY, SYMLINK))
+    others = 1 - files - directories - symlinks
+    return Run(line + b"\n", files, directories, symlinks, others, entry.size or 0)
 
 
 def decode_entry(line: bytes) -> Entry:
@@ -174,7 +169,7 @@ class Draft:
         """Add entries; they come in order."""
         for kind in self.counts:
             self.counts[kind] += getattr(run, kind)
-        self.total += run.bytes
+        self.total += run.total
         self._digest.update(run.lines)
         if self._lines is not None:
             self._lines.write(run.lines.replace(b"\n", b",\n"))

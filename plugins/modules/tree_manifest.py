@@ -85,8 +85,7 @@ options:
     description:
       - Threads that look at entries and read files. V(0) takes as many as this process may use processors, at least two
         and at most eight, for large files, and for everything once calls to the file system turn out to be slow, as on
-        Lustre; where they are quick, up to three other processes help with small files. The record does not depend on
-        it.
+        Lustre; where they are quick, up to three other processes help. The record does not depend on it.
     type: int
     default: 0
   max_listed:

@@ -19,7 +19,12 @@ import threading
 import time
 
 import pytest
-from ansible_collections.hpcml.torchstack.plugins.module_utils import manifest, manifest_record, manifest_walk
+from ansible_collections.hpcml.torchstack.plugins.module_utils import (
+    manifest,
+    manifest_look,
+    manifest_record,
+    manifest_walk,
+)
 from ansible_collections.hpcml.torchstack.plugins.module_utils.errors import StackError
 
 not_root = pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
@@ -205,6 +210,8 @@ def test_every_entry_survives_writing_and_reading():
     ):
         line = manifest_record.encode_entry(entry)
         assert manifest_record.decode_entry(line) == entry
+        if entry.kind == "file":
+            assert manifest_record.encode_file(entry.path, *entry[2:5]).encode("ascii") == line
         assert line.isascii() and b"\n" not in line
 
 
@@ -426,7 +433,7 @@ def test_a_file_that_changes_while_it_is_read_is_reported_and_nothing_recorded(t
             disturb(top / "lib" / "data")
         return real(descriptor, buffers) if count is None else count
 
-    monkeypatch.setattr(manifest_walk.os, "readv", disturbed)
+    monkeypatch.setattr(manifest_look.os, "readv", disturbed)
     with pytest.raises(StackError) as caught:
         record(top)
     assert [name for name in caught.value.details["unstable"] if name.startswith("lib/data (")]
@@ -441,7 +448,7 @@ def test_a_file_that_changes_while_it_is_read_is_reported_and_nothing_recorded(t
 
 def test_a_file_that_never_ends_is_left_after_what_it_should_have_had(top, monkeypatch):
     real = os.readv
-    monkeypatch.setattr(manifest_walk.os, "readv", lambda descriptor, buffers: real(descriptor, buffers) or 1000)
+    monkeypatch.setattr(manifest_look.os, "readv", lambda descriptor, buffers: real(descriptor, buffers) or 1000)
     with pytest.raises(StackError, match="changed while it was read"):
         record(top)
 
@@ -483,12 +490,12 @@ def swap(monkeypatch, name, act):
     real, done = os.open, []
 
     def disturbed(path, *arguments, **options):
-        if path == name and not done:
+        if os.fsdecode(path) == name and not done:
             done.append(True)
             act()
         return real(path, *arguments, **options)
 
-    monkeypatch.setattr(manifest_walk.os, "open", disturbed)
+    monkeypatch.setattr(manifest_look.os, "open", disturbed)
 
 
 def test_a_file_swapped_for_a_link_is_not_followed(top, monkeypatch):
@@ -560,10 +567,10 @@ def test_nothing_but_directories_and_regular_files_is_opened(top, monkeypatch):
     opened, real = [], os.open
 
     def noting(path, *arguments, **options):
-        opened.append(path)
+        opened.append(os.fsdecode(path))
         return real(path, *arguments, **options)
 
-    monkeypatch.setattr(manifest_walk.os, "open", noting)
+    monkeypatch.setattr(manifest_look.os, "open", noting)
     record(top, apply=False)
     assert not {"pipe", "link", "outside", "dangling"} & set(opened)
     assert {"data", "tool", "lib"} <= set(opened)
@@ -585,7 +592,7 @@ def test_where_the_system_forbids_that_files_are_read_all_the_same(top, monkeypa
         return real(path, flags, *arguments, **options)
 
     expected = record(top, apply=False)["digest"]
-    monkeypatch.setattr(manifest_walk.os, "open", refusing)
+    monkeypatch.setattr(manifest_look.os, "open", refusing)
     assert record(top, apply=False)["digest"] == expected
 
 
@@ -657,7 +664,7 @@ def test_lists_are_short_and_totals_whole(top):
 
 def test_owners_that_differ_from_the_trees_are_listed_and_are_no_difference(top, monkeypatch):
     record(top)
-    real = os.stat
+    real = os.fstat
 
     class Other:
         def __init__(self, found):
@@ -667,11 +674,11 @@ def test_owners_that_differ_from_the_trees_are_listed_and_are_no_difference(top,
         def __getattr__(self, name):
             return getattr(self.found, name)
 
-    def foreign(path, **options):
-        found = real(path, **options)
-        return Other(found) if path == "lib.txt" else found
+    def foreign(descriptor):
+        found = real(descriptor)
+        return Other(found) if os.readlink("/proc/self/fd/%d" % descriptor).endswith("/lib.txt") else found
 
-    monkeypatch.setattr(manifest_walk.os, "stat", foreign)
+    monkeypatch.setattr(manifest_look.os, "fstat", foreign)
     result = compare(top)
     assert (result["foreign"], result["totals"]["foreign"], result["matches"]) == (["lib.txt"], 1, True)
 
@@ -722,7 +729,7 @@ def test_several_threads_read_at_the_same_time_and_one_means_one(top, monkeypatc
         names.add(threading.current_thread().name)
         return real(descriptor, buffers)
 
-    monkeypatch.setattr(manifest_walk.os, "readv", noting)
+    monkeypatch.setattr(manifest_look.os, "readv", noting)
     record(top, apply=False, workers=1)
     assert names == {threading.current_thread().name}
     names.clear()
@@ -732,7 +739,7 @@ def test_several_threads_read_at_the_same_time_and_one_means_one(top, monkeypatc
 
 def test_large_files_are_read_by_threads_and_small_ones_by_the_first(top, monkeypatch):
     for number in range(6):
-        write(top / "large" / ("%d" % number), b"%d" % number * manifest_walk.LARGE)
+        write(top / "large" / ("%d" % number), b"%d" % number * manifest_look.LARGE)
     expected = record(top, apply=False, workers=1)["digest"]
     real, readers = os.readv, {}
 
@@ -741,7 +748,7 @@ def test_large_files_are_read_by_threads_and_small_ones_by_the_first(top, monkey
         readers.setdefault(name, set()).add(threading.current_thread().name)
         return real(descriptor, buffers)
 
-    monkeypatch.setattr(manifest_walk.os, "readv", noting)
+    monkeypatch.setattr(manifest_look.os, "readv", noting)
     monkeypatch.setattr(manifest_walk, "SLOW", 1000.0)
     assert record(top, apply=False)["digest"] == expected
     first = threading.current_thread().name
@@ -761,9 +768,40 @@ def test_slow_calls_bring_in_the_threads_and_pay(top, monkeypatch):
         inside.pop()
         return real(descriptor, buffers)
 
-    monkeypatch.setattr(manifest_walk.os, "readv", slow)
+    monkeypatch.setattr(manifest_look.os, "readv", slow)
     assert record(top, apply=False)["digest"] == expected
     assert most[0] >= 2, "that many calls waited at the same time"
+
+
+def test_a_busy_machine_is_not_taken_for_a_slow_file_system(top, monkeypatch):
+    for number in range(400):
+        write(top / "many" / ("%d" % number))
+    real, names = os.readv, set()
+
+    def noting(descriptor, buffers):
+        names.add(threading.current_thread().name)
+        return real(descriptor, buffers)
+
+    monkeypatch.setattr(manifest_look.os, "readv", noting)
+    monkeypatch.setattr(manifest_walk, "SLOW", 0.0)
+    record(top, apply=False)
+    assert names == {threading.current_thread().name}, "nothing had to wait for the file system"
+
+
+def test_a_file_that_takes_the_name_of_a_link_while_the_directory_is_listed_is_reported(top, monkeypatch):
+    real, done = os.stat, []
+
+    def disturbed(path, *arguments, **options):
+        if path == b"dangling" and not done:
+            done.append(True)
+            (top / "lib" / "dangling").unlink()
+            write(top / "lib" / "dangling")
+        return real(path, *arguments, **options)
+
+    monkeypatch.setattr(manifest_look.os, "stat", disturbed)
+    with pytest.raises(StackError) as caught:
+        record(top, workers=1)
+    assert "lib/dangling (it changed before it was looked at)" in caught.value.details["unstable"]
 
 
 def test_twenty_thousand_files_are_recorded_and_compared_in_little_memory(tmp_path):
@@ -799,7 +837,7 @@ def test_other_processes_come_to_the_same_record(top, monkeypatch):
     for number in range(40):
         for name in range(20):
             write(top / "many" / ("d%d" % number) / ("%d" % name), b"%d" % name)
-        write(top / "many" / ("d%d" % number) / "large", b"%d" % (number % 10) * manifest_walk.LARGE)
+        write(top / "many" / ("d%d" % number) / "large", b"%d" % (number % 10) * manifest_look.LARGE)
         os.link(str(top / "many" / "d0" / "7"), str(top / "many" / ("d%d" % number) / "link"))
     expected = record(top, apply=False, workers=1)
     monkeypatch.setattr(manifest_walk, "processors", lambda: 3)
@@ -811,6 +849,24 @@ def test_other_processes_come_to_the_same_record(top, monkeypatch):
     assert asked and [result[key] for key in ("digest", "hardlinked", "counts")] == [
         expected[key] for key in ("digest", "hardlinked", "counts")
     ]
+
+
+@not_root
+def test_other_processes_name_the_same_troubles(top, monkeypatch):
+    for number in range(40):
+        for name in range(20):
+            write(top / "many" / ("d%d" % number) / ("%d" % name), b"%d" % name)
+    record(top)
+    for name in ("d7", "d9/3", "d30/19"):
+        (top / "many" / name).chmod(0)
+    (top / "many" / "d20" / "4").write_bytes(b"5")
+    expected = compare(top, workers=1)
+    monkeypatch.setattr(manifest_walk, "processors", lambda: 3)
+    result = compare(top)
+    assert result["totals"]["unreadable"] == 3 and result["totals"]["content"] == 1
+    for changing in ("seconds", "workers"):
+        del expected[changing], result[changing]
+    assert result == expected
 
 
 def test_what_a_killed_recording_left_is_neither_recorded_nor_kept(top):

@@ -1,0 +1,185 @@
+# Copyright (c) the hpcml.torchstack contributors
+# SPDX-License-Identifier: Apache-2.0
+"""How a tree differs from its record, both read side by side in order, so that neither is ever in memory."""
+
+from __future__ import annotations
+
+import functools
+import os
+from typing import Iterator
+
+from ansible_collections.hpcml.torchstack.plugins.module_utils.manifest_exclude import LeftOut
+from ansible_collections.hpcml.torchstack.plugins.module_utils.manifest_look import UNSTABLE, Found
+from ansible_collections.hpcml.torchstack.plugins.module_utils.manifest_record import (
+    Entry,
+    Record,
+    Run,
+    as_text,
+    decode_entry,
+    order,
+)
+from ansible_collections.hpcml.torchstack.plugins.module_utils.tally import Listing, readable
+
+KINDS = ("added", "removed", "type", "mode", "size", "content", "target")
+"""What may be different about a path, in the words of the results."""
+
+
+class Drift:
+    """What differs between a record and a tree, and what could not be told."""
+
+    def __init__(self, limit: int) -> None:
+        self.totals = dict.fromkeys(KINDS, 0)
+        self.added, self.removed, self.differing = Listing(limit), Listing(limit), Listing(limit)
+        self.unstable, self.unreadable, self.foreign = Listing(limit), Listing(limit), Listing(limit)
+        self.unknown: set[bytes] = set()
+
+    @property
+    def any(self) -> bool:
+        """Whether record and tree differ, or part of the tree could not be compared."""
+        return any(self.totals.values()) or bool(self.unstable.total or self.unreadable.total)
+
+    def note(self, found: Found) -> None:
+        """List what is to be said of a name whatever the record says."""
+        if found.trouble:
+            listing = self.unstable if found.trouble == UNSTABLE else self.unreadable
+            listing.add(lambda: "%s (%s)" % (shown(found.path), found.reason))
+            if not found.line:
+                self.unknown.add(found.path)
+        elif found.foreign:
+            self.foreign.add(lambda: shown(found.path))
+
+    def differ(self, before: Entry | None, after: Entry | None) -> None:
+        """List how an entry differs from the recorded one."""
+        if before is None and after is not None:
+            self.totals["added"] += 1
+            self.added.add(lambda: shown(after.path))
+        elif after is None and before is not None:
+            if not self._is_unknown(before.path):
+                self.totals["removed"] += 1
+                self.removed.add(lambda: shown(before.path))
+        elif before is not None and after is not None:
+            for kind, old, new in differences(before, after):
+                self.totals[kind] += 1
+                self.differing.add(functools.partial(_difference, after.path, kind, old, new))
+
+    def appear(self, lines: list[bytes]) -> None:
+        """List entries that are not recorded; most of them are only counted."""
+        self.totals["added"] += len(lines)
+        room = self.added.limit - len(self.added.first)
+        for line in lines[:room]:
+            self.added.add(functools.partial(shown, decode_entry(line).path))
+        self.added.total += len(lines[room:])
+
+    def _is_unknown(self, path: bytes) -> bool:
+        """Whether a path that was not found could still be there: it, or what holds it, could not be looked at."""
+        while path and self.unknown:
+            if path in self.unknown:
+                return True
+            path = path.rpartition(b"/")[0]
+        return False
+
+    def as_result(self) -> dict[str, object]:
+        """The lists and their totals as plain data."""
+        lists = ("added", "removed", "differing", "unstable", "unreadable", "foreign")
+        result: dict[str, object] = {name: getattr(self, name).first for name in lists}
+        listed = {name: getattr(self, name).total for name in ("unstable", "unreadable", "foreign")}
+        result["totals"] = dict(self.totals, **listed)
+        return result
+
+
+def _difference(path: bytes, kind: str, old: str, new: str) -> dict[str, str]:
+    return {"path": shown(path), "kind": kind, "from": old, "to": new}
+
+
+def shown(path: bytes) -> str:
+    """A path for a reader."""
+    return readable(os.fsdecode(path))
+
+
+def differences(before: Entry, after: Entry) -> Iterator[tuple[str, str, str]]:
+    """How two entries of one path differ: kind, and what it was and is.
+
+    Another type is the whole difference; another size implies another content. Digests are compared where both have
+    one.
+    """
+    if before.kind != after.kind:
+        yield "type", before.kind, after.kind
+        return
+    if before.mode is not None and after.mode is not None and before.mode != after.mode:
+        yield "mode", "%04o" % before.mode, "%04o" % after.mode
+    if before.size != after.size:
+        yield "size", str(before.size), str(after.size)
+    elif before.sha256 and after.sha256 and before.sha256 != after.sha256:
+        yield "content", before.sha256, after.sha256
+    if before.target is not None and after.target is not None and before.target != after.target:
+        yield "target", shown(before.target), shown(after.target)
+
+
+class Comparison:
+    """A record that is read in step with a tree. Equal lines are equal entries, which most are.
+
+    Args:
+        earlier: the record; None where there is none, and everything is added.
+        ignore: what is to be ignored of it.
+        limit: how many paths a list has at most.
+    """
+
+    def __init__(self, earlier: Record | None, ignore: LeftOut | None, limit: int) -> None:
+        self.drift = Drift(limit)
+        self._recorded = _recorded(earlier, ignore)
+        self._advance()
+
+    def _advance(self) -> None:
+        self._line = next(self._recorded, b"")
+        self._before: Entry | None = None
+
+    def run(self, run: Run) -> None:
+        """Compare entries that were found."""
+        lines = run.lines.splitlines()
+        for number, line in enumerate(lines):
+            if not self._line:
+                self.drift.appear(lines[number:])
+                return
+            self.line(line)
+
+    def line(self, line: bytes) -> None:
+        """Compare an entry that was found."""
+        if line == self._line:
+            self._advance()
+            return
+        entry = decode_entry(line)
+        here = order(entry.path)
+        while self._line:
+            self._before = self._before or decode_entry(self._line)
+            if order(self._before.path) >= here:
+                break
+            self.drift.differ(self._before, None)
+            self._advance()
+        if self._before is None or self._before.path != entry.path:
+            self.drift.differ(None, entry)
+            return
+        self.drift.differ(self._before, entry)
+        self._advance()
+
+    def finish(self) -> Drift:
+        """All that differs; what is left of the record was not found."""
+        while self._line:
+            self.drift.differ(self._before or decode_entry(self._line), None)
+            self._advance()
+        return self.drift
+
+
+def _recorded(earlier: Record | None, ignore: LeftOut | None) -> Iterator[bytes]:
+    """The lines of a record, but for those that are to be ignored."""
+    if earlier is None:
+        return
+    hidden: bytes | None = None
+    for line in earlier.lines():
+        if ignore is not None:
+            path = decode_entry(line).path
+            if hidden is not None and path.startswith(hidden):
+                continue
+            if ignore(as_text(path)):
+                hidden = path + b"/"
+                continue
+        yield line
