@@ -21,11 +21,11 @@ MARKER = "TORCHSTACK_JOB"
 KILL_PATIENCE = 15.0
 """Seconds to wait after SIGKILL: only a process that hangs inside the kernel takes longer."""
 
-_EXEC_PATIENCE = 2.0
+_EXEC_PATIENCE = 10.0
 """Seconds for which a process may be in the middle of execve(2) before it is taken for one without environment."""
 
 _SETTLED_LOOKS = 5
-"""How often a process with arguments must be seen without environment to count as one that was given none."""
+"""How often in a row one and the same program must be seen without environment to count as one that was given none."""
 
 _SUBREAPER = 36
 
@@ -109,13 +109,29 @@ def bears_marker(pid: int, nonce: str) -> bool:
     because it was looked at just then: such a process is looked at again.
     """
     deadline = time.monotonic() + _EXEC_PATIENCE
-    text, settled = _read_process_file(pid, "environ"), 0
-    while text == b"" and settled < _SETTLED_LOOKS and time.monotonic() < deadline:
-        time.sleep(0.002)
-        # The kernel sets the arguments first. A process that has them and stays without environment was given none.
-        settled += bool(_read_process_file(pid, "cmdline"))
+    settled = 0
+    while True:
+        program = _program(pid)
         text = _read_process_file(pid, "environ")
+        if text != b"":
+            break
+        settled = settled + 1 if program is not None and program == _program(pid) else 0
+        if settled == _SETTLED_LOOKS or time.monotonic() > deadline:
+            break
+        time.sleep(0.002)
     return text is not None and ("%s=%s" % (MARKER, nonce)).encode("ascii") in text.split(b"\0")
+
+
+def _program(pid: int) -> tuple[str, ...] | None:
+    """What tells the program in a process from the one before it; None while execve(2) is not done with it.
+
+    That are startcode and arg_start of proc(5): Linux sets the former when arguments and environment are in their
+    places, and puts the latter somewhere else each time. One that has ended stays what it is.
+    """
+    fields = (_read_process_file(pid, "stat") or b"").decode("ascii", "replace").rpartition(")")[2].split()
+    if len(fields) < 46 or fields[0] in "ZX":
+        return ()
+    return (fields[23], fields[45]) if fields[23] != "0" else None
 
 
 def _read_process_file(pid: int, name: str) -> bytes | None:

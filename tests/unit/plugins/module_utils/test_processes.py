@@ -10,6 +10,7 @@ import time
 import uuid
 
 import pytest
+from ansible_collections.hpcml.torchstack.plugins.module_utils import processes
 from ansible_collections.hpcml.torchstack.plugins.module_utils.processes import (
     MARKER,
     bears_marker,
@@ -105,7 +106,34 @@ def test_a_job_that_turns_from_one_program_into_the_next_never_seems_to_have_end
     while child.poll() is None:
         assert bears_marker(child.pid, nonce) or read_process(child.pid).ended
         looks += 1
-    assert looks > 100
+    assert looks > 10
+
+
+def test_a_program_is_waited_for_however_long_it_is_on_its_way(monkeypatch):
+    """Its arguments are there, its environment is not yet; the marker shows when it has started."""
+    fields = ["R", *["1"] * 22, "0", *["1"] * 27]
+    stat = "7 (a) b) " + " ".join(fields)
+    seen = iter([b""] * 50)
+
+    def read(_pid, name):
+        if name == "environ":
+            return next(seen, ("A=b\0%s=%s\0" % (MARKER, NONCE)).encode())
+        return (stat if name == "stat" else "sh\0").encode()
+
+    monkeypatch.setattr(processes, "_read_process_file", read)
+    monkeypatch.setattr(processes, "_EXEC_PATIENCE", 60.0)
+    assert bears_marker(7, NONCE)
+
+
+def test_who_was_given_no_environment_or_has_ended_is_not_waited_for(spawn, monkeypatch):
+    monkeypatch.setattr(processes, "_EXEC_PATIENCE", 1e9)
+    child = spawn(["sleep", "60"], env={})
+    assert not bears_marker(child.pid, NONCE)
+    child.kill()
+    eventually(lambda: read_process(child.pid).ended)
+    assert not bears_marker(child.pid, NONCE)
+    child.wait()
+    assert not bears_marker(child.pid, NONCE)
 
 
 def test_a_job_is_found_by_its_session_although_it_cleared_its_environment(spawn):
