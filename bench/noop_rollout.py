@@ -21,7 +21,7 @@ STAT: dict[str, object] = {"ansible.builtin.stat": {"path": "/etc/passwd"}}
 def finished_root() -> pathlib.Path:
     """The root directory of a finished release of the local site.
 
-    That is TORCHSTACK_ROOT, or where `make rollout` and `make test` build theirs.
+    That is TORCHSTACK_ROOT, or where `make rollout` and the end-to-end tests build theirs.
     """
     named = os.environ.get("TORCHSTACK_ROOT")
     tested = os.environ.get("TORCHSTACK_TEST_ROOT", "~/torchstack-test")
