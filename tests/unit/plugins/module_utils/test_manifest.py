@@ -720,21 +720,38 @@ def test_a_tree_five_hundred_levels_deep_needs_few_descriptors(tmp_path, workers
     assert len(os.listdir("/proc/self/fd")) == before
 
 
-def test_several_threads_read_at_the_same_time_and_one_means_one(top, monkeypatch):
+class Readers:
+    """Names of the threads that have read files; each one waits until there are as many as ``awaited``."""
+
+    def __init__(self):
+        self.names = set()
+        self.awaited = 0
+        self._read = os.readv
+
+    def readv(self, descriptor, buffers):
+        self.names.add(threading.current_thread().name)
+        end = time.monotonic() + 60
+        while len(self.names) < self.awaited and time.monotonic() < end:
+            time.sleep(0.001)
+        return self._read(descriptor, buffers)
+
+
+@pytest.fixture(name="readers")
+def readers_of_four_hundred_files(top, monkeypatch):
     for number in range(400):
         write(top / "many" / ("%d" % number))
-    real, names = os.readv, set()
+    readers = Readers()
+    monkeypatch.setattr(manifest_look.os, "readv", readers.readv)
+    return readers
 
-    def noting(descriptor, buffers):
-        names.add(threading.current_thread().name)
-        return real(descriptor, buffers)
 
-    monkeypatch.setattr(manifest_look.os, "readv", noting)
+def test_several_threads_read_at_the_same_time_and_one_means_one(top, readers):
     record(top, apply=False, workers=1)
-    assert names == {threading.current_thread().name}
-    names.clear()
+    assert readers.names == {threading.current_thread().name}
+    readers.names.clear()
+    readers.awaited = 2
     record(top, apply=False, workers=4)
-    assert len(names) > 1 and threading.current_thread().name not in names
+    assert len(readers.names) > 1 and threading.current_thread().name not in readers.names
 
 
 def test_large_files_are_read_by_threads_and_small_ones_by_the_first(top, monkeypatch):
@@ -773,19 +790,10 @@ def test_slow_calls_bring_in_the_threads_and_pay(top, monkeypatch):
     assert most[0] >= 2, "that many calls waited at the same time"
 
 
-def test_a_busy_machine_is_not_taken_for_a_slow_file_system(top, monkeypatch):
-    for number in range(400):
-        write(top / "many" / ("%d" % number))
-    real, names = os.readv, set()
-
-    def noting(descriptor, buffers):
-        names.add(threading.current_thread().name)
-        return real(descriptor, buffers)
-
-    monkeypatch.setattr(manifest_look.os, "readv", noting)
+def test_a_busy_machine_is_not_taken_for_a_slow_file_system(top, readers, monkeypatch):
     monkeypatch.setattr(manifest_walk, "SLOW", 0.0)
     record(top, apply=False)
-    assert names == {threading.current_thread().name}, "nothing had to wait for the file system"
+    assert readers.names == {threading.current_thread().name}, "nothing had to wait for the file system"
 
 
 def test_a_file_that_takes_the_name_of_a_link_while_the_directory_is_listed_is_reported(top, monkeypatch):
