@@ -109,16 +109,12 @@ def bears_marker(pid: int, nonce: str) -> bool:
     because it was looked at just then: such a process is looked at again.
     """
     deadline = time.monotonic() + _EXEC_PATIENCE
-    settled = 0
-    while True:
+    text, settled = _read_process_file(pid, "environ"), 0
+    while text == b"" and settled < _SETTLED_LOOKS and time.monotonic() < deadline:
+        time.sleep(0.002)
         program = _program(pid)
         text = _read_process_file(pid, "environ")
-        if text != b"":
-            break
         settled = settled + 1 if program is not None and program == _program(pid) else 0
-        if settled == _SETTLED_LOOKS or time.monotonic() > deadline:
-            break
-        time.sleep(0.002)
     return text is not None and ("%s=%s" % (MARKER, nonce)).encode("ascii") in text.split(b"\0")
 
 
@@ -131,13 +127,18 @@ def _program(pid: int) -> tuple[str, ...] | None:
     fields = (_read_process_file(pid, "stat") or b"").decode("ascii", "replace").rpartition(")")[2].split()
     if len(fields) < 46 or fields[0] in "ZX":
         return ()
-    return (fields[23], fields[45]) if fields[23] != "0" else None
+    # Who may not look reads 1 and 0; a process that stays like that is not caught at work each time.
+    hidden = fields[45] == "0" and fields[0] in "RD"
+    return (fields[23], fields[45]) if fields[23] != "0" and not hidden else None
 
 
 def _read_process_file(pid: int, name: str) -> bytes | None:
     try:
         with open("/proc/%d/%s" % (pid, name), "rb") as stream:
             return stream.read()
+    except PermissionError:
+        # Amid execve(2) nobody may look into a process for a moment, either.
+        return b""
     except OSError:
         return None
 
