@@ -45,6 +45,7 @@ import traceback
 from typing import Iterator, NamedTuple
 
 import faults
+from waiting import eventually
 
 CHECKOUT = pathlib.Path(__file__).resolve().parent.parent
 KNOWN = {"script.sh", "inputs.json", "log", "exit", "stamp.json", "job.json", ".lock", ".supervisor.zip", "artefact"}
@@ -582,9 +583,7 @@ def play_story(scratch: pathlib.Path, number: int, story: str) -> dict:
     try:
         world.start({"a": 1})
         if story == "orphan":
-            end = time.monotonic() + PATIENCE
-            while not any(words[0] == "begin" for words in world.lines()) and time.monotonic() < end:
-                time.sleep(0.01)
+            eventually(lambda: any(words[0] == "begin" for words in world.lines()), "the script begins", PATIENCE)
             world.kill(("controller", "supervisor"))
         world.start({"a": 1})
         world.end_well()
