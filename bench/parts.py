@@ -10,6 +10,7 @@ import tempfile
 from collections.abc import Callable
 
 import build_step
+import conda
 import faults
 import libraries
 import noop_rollout
@@ -99,6 +100,7 @@ PARTS: dict[str, Callable[[pathlib.Path, pathlib.Path], Outcome]] = {
     "tree_manifest": tree_manifest,
     "patch_series": lambda _tree, cache: patch_loop.compare(cache),
     "build_step": build,
+    "conda": conda.compare,
     "rollout": lambda _tree, _cache: noop_rollout.compare(),
 }
 """By name; each compares on the tree and may keep things in the cache."""
