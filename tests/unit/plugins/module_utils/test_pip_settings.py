@@ -1,0 +1,45 @@
+# Copyright (c) the hpcml.torchstack contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Where pip would look."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+from ansible_collections.hpcml.torchstack.plugins.module_utils import pip_settings
+from ansible_collections.hpcml.torchstack.plugins.module_utils.errors import StackError
+
+
+def read(tmp_path, text="", **variables):
+    (tmp_path / "pip.conf").write_text(text)
+    # The machine's own configuration is another matter.
+    home = {"HOME": str(tmp_path / "none"), "XDG_CONFIG_DIRS": str(tmp_path / "none"), "PIP_INDEX_URL": "https://o.example"}
+    variables = {"PIP_CONFIG_FILE": str(tmp_path / "pip.conf"), **home, **variables}
+    return pip_settings.read({name: value for name, value in variables.items() if value is not None}, str(tmp_path))
+
+
+def test_files_and_variables_count_as_for_pip(tmp_path):
+    text = "[global]\nfind_links = /a\n  /b\nextra-index-url = https://x.example\n[install]\nextra-index-url = https://y.example\n"
+    settings = read(tmp_path, text)
+    assert settings.indexes == ("https://o.example", "https://y.example")
+    assert settings.find_links == ("/a", "/b")
+    more = {"PIP_EXTRA_INDEX_URL": "https://v.example https://w.example", "PIP_CERT": "/c", "PIP_PROXY": "p"}
+    settings = read(tmp_path, text, **more)
+    assert settings.indexes[1:] == ("https://v.example", "https://w.example")
+    assert (settings.certificates, settings.proxy) == ("/c", "p")
+
+
+def test_without_index_only_directories_are_left(tmp_path):
+    settings = read(tmp_path, "[global]\nno-index = true\nfind-links = /a\n")
+    assert (settings.indexes, settings.find_links) == ((), ("/a",))
+
+
+def test_no_file_counts_where_pip_was_told_so(tmp_path):
+    assert pip_settings.files({"PIP_CONFIG_FILE": os.devnull}, "/usr") == []
+    assert pip_settings.read({"PIP_CONFIG_FILE": os.devnull}, "/usr").indexes == (pip_settings.DEFAULT_INDEX,)
+
+
+def test_a_file_that_cannot_be_read_is_named(tmp_path):
+    with pytest.raises(StackError, match=r"pip's configuration .*pip\.conf cannot be read"):
+        read(tmp_path, "nonsense\n")
