@@ -10,11 +10,14 @@ COLLECTION := $(VENV)/collections/ansible_collections/hpcml/torchstack
 CORE := $(shell $(PYTHON) -c 'import sys; print("2.21" if sys.version_info >= (3, 12) else "2.19")')
 # Further arguments, as in: make rollout ARGS=-v
 ARGS ?=
+# A release by its name, or by the path of its file.
+RELEASE_ARGUMENTS = $(if $(RELEASE),-e torchstack_release=$(patsubst %.yml,%,$(notdir $(RELEASE)))) \
+  $(if $(findstring /,$(RELEASE)),-e release_file=$(abspath $(RELEASE)))
 
-.PHONY: help env rollout plan verify test lint sanity units pytest molecule bench lock clean
+.PHONY: help env rollout plan mirror verify test test-upstream lint sanity units pytest molecule bench lock clean
 
 help: ## Show this list.
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 env: $(VENV)/rollout ## Make the environment that rollouts run in.
 
@@ -33,12 +36,20 @@ rollout: env ## Build, verify, freeze and publish the release of this machine.
 plan: env ## Show what a rollout would do; changes nothing.
 	PYTHONUNBUFFERED=1 $(VENV)/bin/ansible-playbook playbooks/local.yml --check --diff $(ARGS)
 
+mirror: env ## Fetch all that RELEASE needs into the directory TO, for rollouts without network.
+	@if [ -z "$(TO)" ]; then echo "Say where the mirror goes: make mirror TO=/path/to/mirror [RELEASE=2026-11-20]"; exit 2; fi
+	TORCHSTACK_MIRROR="$(abspath $(TO))" PYTHONUNBUFFERED=1 $(VENV)/bin/ansible-playbook playbooks/mirror.yml $(RELEASE_ARGUMENTS) $(ARGS)
+
 verify: ## Show where the libraries below PREFIX come from; fails where one is missing or wrong.
 	@if [ -z "$(PREFIX)" ]; then echo "Say what to verify: make verify PREFIX=/path/to/release"; exit 2; fi
 	@bin/verify "$(PREFIX)" $(ARGS)
 
 test: ## Everything that guards the collection.
 	tests/run all
+
+test-upstream: ## What other programs make of a release; TORCHSTACK_CONDA names the directory of a real conda.
+	@if [ -z "$(TORCHSTACK_CONDA)" ]; then echo "Skipped: set TORCHSTACK_CONDA to the directory of a real conda, an installation or a checkout."; \
+	  else tests/run pytest -rsP tests/upstream; fi
 
 lint sanity units pytest molecule: ## One part of the tests.
 	tests/run $@

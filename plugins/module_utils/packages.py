@@ -47,12 +47,28 @@ class Pin(NamedTuple):
     version: str
 
 
+class Requirement(NamedTuple):
+    """One requirement of a lock, with all that it says."""
+
+    name: str
+    version: str
+    marker: str
+    """the interpreters that it is meant for; empty for all"""
+    hashes: tuple[str, ...]
+    """sha256 of the files that it admits"""
+
+
 def canonical(name: str) -> str:
     """A distribution's name as indexes compare it (PEP 503)."""
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
 def pins(lock: str) -> list[Pin]:
+    """The names and versions in a lock; see :func:`requirements`."""
+    return [Pin(one.name, one.version) for one in requirements(lock)]
+
+
+def requirements(lock: str) -> list[Requirement]:
     """The requirements of a lock, in its order.
 
     Args:
@@ -76,7 +92,10 @@ def pins(lock: str) -> list[Pin]:
             if not _HASH.match(word):
                 raise ValueError("'%s' has '%s', which is no sha256 of 64 hexadecimal digits" % (
                     match.group("name"), word[:80]))
-        found.append(Pin(match.group("name"), match.group("version")))
+        digests = tuple(word.rpartition(":")[2] for word in hashes)
+        found.append(
+            Requirement(match.group("name"), match.group("version"), (match.group("marker") or "").strip(), digests)
+        )
     return found
 
 

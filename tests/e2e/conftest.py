@@ -7,7 +7,7 @@ from __future__ import annotations
 import os
 
 import pytest
-from rollouts import RELEASE, ModuleSystem, Site
+from rollouts import RELEASE, Site, find_module_system
 
 
 @pytest.fixture(scope="session")
@@ -28,13 +28,7 @@ def released(site):
 @pytest.fixture(params=["lmod", "environment-modules"])
 def module_system(request, released):
     """The release's modules, in each module system that this machine has."""
-    if request.param == "lmod":
-        start = "/usr/share/lmod/lmod/init/bash"
-        if not os.path.exists(start):
-            pytest.skip("no Lmod on this machine")
-        return ModuleSystem("lmod", "source " + start, released.root / "modulefiles" / "lmod")
-    command = os.environ.get("MODULES_CMD", "/usr/lib/x86_64-linux-gnu/modulecmd.tcl")
-    if not os.path.exists(command):
-        pytest.skip("no Environment Modules on this machine")
-    start = 'eval "$(tclsh %s bash autoinit)"' % command
-    return ModuleSystem("environment-modules", start, released.root / "modulefiles" / "tcl")
+    found = find_module_system(request.param, released)
+    if found is None:
+        pytest.skip("no %s on this machine" % request.param)
+    return found

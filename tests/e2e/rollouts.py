@@ -29,7 +29,8 @@ class Rollout:
 
     def __init__(self, site: Site, arguments=(), environment=None, playbook="playbooks/local.yml"):
         self.output = site.scratch / ("rollout-%d.log" % time.monotonic_ns())
-        command = [os.path.join(os.path.dirname(sys.executable), "ansible-playbook"), playbook, *arguments]
+        program = os.path.join(os.path.dirname(sys.executable), "ansible-playbook")
+        command = [program, playbook, *site.inventory, *arguments]
         with open(self.output, "wb") as stream:
             self.process = subprocess.Popen(
                 command,
@@ -66,14 +67,22 @@ class Rollout:
 
 
 class Site:
-    """The local site with a root of its own."""
+    """The local site with a root of its own.
 
-    release = RELEASE
+    Args:
+        root: where its releases go.
+        scratch: a directory for what the rollouts print.
+        collections: the path of collections.
+        release: which one is rolled out.
+        variables: further environment variables of the rollouts.
+    """
 
-    def __init__(self, root, scratch, collections):
+    def __init__(self, root, scratch, collections, release=RELEASE, **variables):
         self.root = pathlib.Path(root)
         self.scratch = scratch
-        self.prefix = self.root / RELEASE
+        self.release = release
+        self.prefix = self.root / release
+        self.inventory = []
         self.environment = {
             name: value
             for name, value in os.environ.items()
@@ -88,6 +97,8 @@ class Site:
             TORCHSTACK_ORDINARY_USER=os.environ.get("TORCHSTACK_ORDINARY_USER", ""),
             TORCHSTACK_PYTHON=os.environ.get("TORCHSTACK_PYTHON", ""),
             TORCHSTACK_CACHE=os.environ.get("TORCHSTACK_CACHE", ""),
+            TORCHSTACK_RELEASE=release,
+            **variables,
         )
 
     def start(self, *arguments, playbook="playbooks/local.yml", **environment):
@@ -135,7 +146,7 @@ class Site:
         """The local site's inventory, with a changed release file; the arguments that choose it."""
         copy = tmp_path / "local"
         shutil.copytree(CHECKOUT / "inventories" / "local", copy)
-        path = copy / "releases" / (RELEASE + ".yml")
+        path = copy / "releases" / (self.release + ".yml")
         path.write_text(change(path.read_text()))
         return ["-i", str(copy / "hosts.yml")]
 
@@ -154,15 +165,15 @@ def wait_for(condition, timeout, what):
 class ModuleSystem:
     """One module system and how a bash gets its `module` command."""
 
-    def __init__(self, name, start, modulepath):
-        self.name, self.start, self.modulepath = name, start, modulepath
+    def __init__(self, name, start, modulepath, release):
+        self.name, self.start, self.modulepath, self.release = name, start, modulepath, release
 
     def run(self, script, user=None, home=None, check=True, **variables):
         """Run a bash script with the release loaded, in a login's environment."""
         home = home or os.path.expanduser("~%s" % (user or ""))
         environment = {"HOME": home, "PATH": "/usr/local/bin:/usr/bin:/bin", "LANG": "C.UTF-8", **variables}
         text = "set -e\n%s\nmodule use %s\nmodule load torchstack/%s\n%s\n" % (
-            self.start, self.modulepath, RELEASE, script,
+            self.start, self.modulepath, self.release, script,
         )
         command = ["env", "-i", *("%s=%s" % item for item in environment.items()), "bash", "-c", text]
         if user:
@@ -173,3 +184,17 @@ class ModuleSystem:
         )
         assert not check or process.returncode == 0, process.stdout
         return process
+
+
+def find_module_system(name, site):
+    """One of the module systems with the modules of a site; None where this machine does not have it."""
+    if name == "lmod":
+        start = "/usr/share/lmod/lmod/init/bash"
+        if not os.path.exists(start):
+            return None
+        return ModuleSystem("lmod", "source " + start, site.root / "modulefiles" / "lmod", site.release)
+    command = os.environ.get("MODULES_CMD", "/usr/lib/x86_64-linux-gnu/modulecmd.tcl")
+    if not os.path.exists(command):
+        return None
+    start = 'eval "$(tclsh %s bash autoinit)"' % command
+    return ModuleSystem("environment-modules", start, site.root / "modulefiles" / "tcl", site.release)

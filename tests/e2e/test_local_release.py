@@ -11,13 +11,14 @@ import re
 import shutil
 import signal
 import stat
-import struct
 import subprocess
 
 import pytest
 from rollouts import CHECKOUT, OPEN, RELEASE, wait_for
+from uses import InUse
 
 STEPS = (
+    "python_overlay",
     "tools",
     "base",
     "pytorch",
@@ -232,23 +233,6 @@ def test_the_summary_says_what_was_built_checked_and_not_checked(released):
     assert str(released.root / ".torchstack" / RELEASE / "logs.tar.gz") in text
 
 
-def has_dynamic_section(path):
-    """Whether a file is an ELF object that the loader loads, as readelf sees it."""
-    with open(path, "rb") as stream:
-        if stream.read(4) != b"\x7fELF":
-            return False
-    told = subprocess.run(["readelf", "-lW", str(path)], stdout=subprocess.PIPE, text=True, check=True).stdout
-    return re.search(r"(?m)^ +DYNAMIC ", told) is not None
-
-
-def test_the_verification_names_every_object_of_the_release(released):
-    files = [path for path in released.prefix.rglob("*") if path.is_file() and not path.is_symlink()]
-    objects = {str(path.relative_to(released.prefix)) for path in files if has_dynamic_section(path)}
-    record = json.loads((released.prefix / ".torchstack" / "verification.json").read_text())
-    assert len(record["objects"]) > 100
-    assert {name for name in objects ^ set(record["objects"]) if "/torch/bin/test_" not in name} == set()
-
-
 def test_the_verification_is_repeated_by_hand_without_ansible(released):
     command = [str(CHECKOUT / "bin" / "verify"), str(released.prefix)]
     process = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
@@ -279,73 +263,12 @@ def test_the_manifest_matches_and_a_changed_file_is_drift(released, run_module):
     assert [(entry["path"], entry["kind"]) for entry in result["differing"]] == [("base/base.lock", "content")]
 
 
-def python_files(prefix):
-    """What an interpreter may import from the release, but for what cannot be compiled."""
-    failed = json.loads((prefix / ".torchstack" / "bytecode.json").read_text())["failed"]
-    for place in [prefix / "base" / "site", *prefix.glob("base/lib/python*/site-packages")]:
-        for path in place.rglob("*.py"):
-            if str(path.relative_to(prefix)) not in failed:
-                yield path
-
-
-def test_s04_every_python_file_has_valid_bytecode(released):
-    invalid = []
-    for path in python_files(released.prefix):
-        status = path.stat()
-        facts = struct.pack("<LLL", 0, int(status.st_mtime) & 0xFFFFFFFF, status.st_size & 0xFFFFFFFF)
-        found = list((path.parent / "__pycache__").glob(path.stem + ".cpython-*.pyc"))
-        if not any(entry.read_bytes()[4:16] == facts for entry in found):
-            invalid.append(str(path))
-    assert invalid == []
-
-
-def test_s04_another_user_imports_everything_and_nothing_is_written(module_system, released, ordinary_user):
-    before = released.snapshot()
-    script = "python3 -v -c 'import torch, horovod.torch, mpi4py, numpy, yaml, einops; print(torch.__file__)' 2>&1"
-    said = module_system.run(script, user=ordinary_user).stdout
-    assert str(released.prefix) in said
-    assert re.findall(r"code object from '(%s/[^']*\.py)'" % re.escape(str(released.prefix)), said) == []
-    assert "# wrote" not in said
-    assert released.snapshot() == before
-
-
-def test_a_second_rollout_changes_nothing(released):
-    before = released.snapshot()
-    rollout = released.roll_out()
-    assert rollout.changed == 0, rollout.text
-    after = released.snapshot()
-    assert {path for path in {**before, **after} if before.get(path) != after.get(path)} == set()
+class TestInUse(InUse):
+    """The release over the site's Python."""
 
 
 def test_a_check_of_the_finished_release_reports_no_change(released):
     assert released.roll_out("--check", "--diff").changed == 0
-
-
-def test_s27_the_loaded_module_gives_a_python_with_everything(module_system):
-    process = module_system.run("python3 -c 'import torch, horovod.torch, mpi4py.MPI; print(torch.__version__)'")
-    assert process.stdout.strip().startswith("2.13.0")
-
-
-def test_s22_horovodrun_sums_over_two_ranks(module_system, tmp_path):
-    program = tmp_path / "sum.py"
-    program.write_text(
-        "import torch, horovod.torch as hvd\n"
-        "hvd.init()\n"
-        "total = hvd.allreduce(torch.arange(8.0) + 10 * hvd.rank(), op=hvd.Sum)\n"
-        "assert total.tolist() == [2.0 * i + 10 for i in range(8)], total\n"
-        "print('rank %d of %d is right' % (hvd.rank(), hvd.size()))\n"
-    )
-    process = module_system.run("horovodrun -np 2 python3 %s" % program)
-    assert sorted(re.findall(r"rank (\d) of 2 is right", process.stdout)) == ["0", "1"]
-
-
-def test_nothing_in_the_release_is_writable_by_mode(released):
-    writable = [
-        str(path)
-        for path in [released.prefix, *released.prefix.rglob("*")]
-        if not path.is_symlink() and path.lstat().st_mode & 0o222
-    ]
-    assert writable == []
 
 
 def attempts(prefix):
@@ -375,65 +298,6 @@ def test_another_user_cannot_change_the_release(released, ordinary_user, what):
     assert subprocess.run(words, stderr=subprocess.DEVNULL, check=False).returncode != 0
 
 
-def test_another_user_works_with_the_release_through_the_module(module_system, ordinary_user):
-    program = "import horovod.torch as hvd; hvd.init(); print('one of', hvd.size())"
-    process = module_system.run('horovodrun -np 2 python3 -c "%s"' % program, user=ordinary_user)
-    assert process.stdout.count("one of 2") == 2
-
-
-def test_s14_each_release_has_its_own_user_base_and_no_startup_file(module_system, tmp_path):
-    process = module_system.run(
-        "echo base=$PYTHONUSERBASE startup=${PYTHONSTARTUP-none}", PYTHONSTARTUP="/tmp/x.py", home=str(tmp_path)
-    )
-    assert "base=%s/" % tmp_path in process.stdout
-    assert RELEASE in process.stdout
-    assert "startup=none" in process.stdout
-
-
-def make_wheel(directory):
-    """A tiny wheel that replaces a package of the release."""
-    source = directory / "source"
-    source.mkdir()
-    (source / "cloudpickle.py").write_text("__version__ = '99.0'\n")
-    (source / "setup.py").write_text(
-        "from setuptools import setup\nsetup(name='cloudpickle', version='99.0', py_modules=['cloudpickle'])\n"
-    )
-    return source
-
-
-ASK = "import cloudpickle, horovod, torch; print('cloudpickle', cloudpickle.__version__, torch.__version__)"
-
-
-def test_a_users_own_environment_sees_the_release_and_replaces_its_packages(module_system, tmp_path):
-    source = make_wheel(tmp_path)
-    process = module_system.run(
-        "cd %s; python3 -m venv mine; mine/bin/python -c \"%s\"; "
-        "mine/bin/python -m pip install --quiet --no-index --no-build-isolation --no-deps %s; mine/bin/python -c \"%s\""
-        % (tmp_path, ASK, source, ASK),
-        home=str(tmp_path),
-    )
-    seen = re.findall(r"cloudpickle (\S+) 2\.13\.0", process.stdout)
-    assert seen[0] != "99.0" and seen[1] == "99.0", process.stdout
-
-
-def test_pip_install_user_lands_in_the_releases_user_base_and_wins(module_system, tmp_path):
-    source = make_wheel(tmp_path)
-    process = module_system.run(
-        "cd %s; python3 -c \"%s\"; "
-        "python3 -m pip install --user --quiet --no-index --no-build-isolation --no-deps %s; python3 -c \"%s\"; "
-        "find $PYTHONUSERBASE -name cloudpickle.py" % (tmp_path, ASK, source, ASK),
-        home=str(tmp_path),
-    )
-    seen = re.findall(r"cloudpickle (\S+) 2\.13\.0", process.stdout)
-    assert seen[0] != "99.0" and seen[1] == "99.0", process.stdout
-    assert RELEASE in process.stdout.splitlines()[-1]
-
-
-def test_s03_no_directory_of_the_release_shuts_users_out(released):
-    for path in [released.prefix, *(p for p in released.prefix.rglob("*") if p.is_dir() and not p.is_symlink())]:
-        assert stat.S_IMODE(path.lstat().st_mode) & 0o555 == 0o555, path
-
-
 def test_a_frozen_release_refuses_a_changed_flag(released, tmp_path):
     def change(text):
         return text.replace("HOROVOD_WITH_GLOO", "HOROVOD_WITHOUT_GLOO")
@@ -456,8 +320,9 @@ def test_a_frozen_release_refuses_a_changed_patch(released, tmp_path, collection
         (lambda text: text.replace("\nhorovod:", "\nhorovd:"), "did you mean 'horovod'"),
         (lambda text: text.replace('  version: "4.1.2"', "  version: 4.1"), "mpi4py.version"),
         (lambda text: text.replace('release: "2026-11-20"', 'release: "2026-11-21"'), "they must be the same"),
+        (lambda text: text.replace("  minimum:", "  channels: [a]\n  minimum:"), "'base.channels' in releases"),
     ],
-    ids=["unknown key", "a number for a version", "another release"],
+    ids=["unknown key", "a number for a version", "another release", "a key of another kind of base"],
 )
 def test_a_bad_release_file_gets_one_sentence_and_changes_nothing(site, tmp_path, change, sentence):
     root = tmp_path / "root"

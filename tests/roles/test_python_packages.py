@@ -18,7 +18,7 @@ import zipfile
 
 import pytest
 import yaml
-from ansible_collections.hpcml.torchstack.plugins.module_utils import packages
+from ansible_collections.hpcml.torchstack.plugins.module_utils import bases, packages
 from ansible_collections.hpcml.torchstack.plugins.module_utils import schema as schemas
 
 CHECKOUT = pathlib.Path(__file__).parents[2]
@@ -93,10 +93,18 @@ class Release:
         self.records = self.prefix / ".torchstack"
         (self.records / "steps").mkdir(parents=True)
         (self.base / "site").mkdir(parents=True)
-        shutil.copy(CHECKOUT / "roles" / "python_overlay" / "files" / "sitecustomize.py", self.base / "site")
+        shutil.copy(CHECKOUT / "roles" / "python_tools" / "files" / "sitecustomize.py", self.base / "site")
         self.wheels = place / "index"
         self.put(make_wheel(self.wheels, "numpy", "2.4.6"))
         self.put(make_wheel(self.wheels, "torch", "2.13.0+cpu"))
+
+    def described(self):
+        """The base, as roles take it; its tools are those of the test."""
+        definition = {"base": {"kind": "python_overlay"}, "locks": {"tools": ""}}
+        facts = {"executable": PYTHON, "minor": MINOR, "tag": "", "platform": ""}
+        base = bases.described(definition, str(self.prefix.parent), self.prefix.name, facts)
+        base["pip"]["command"][0] = str(self.tools / "bin" / "python")
+        return base
 
     def put(self, wheel):
         """Install a wheel into the base, as its own steps do."""
@@ -124,7 +132,7 @@ class Release:
             "python_packages_needs": [],
             "release_context": {
                 "prefix": str(self.prefix), "records": str(self.records), "tools": str(self.tools), "frozen": False,
-                "python": {"executable": PYTHON, "minor": MINOR}, "mpi": {"bin": "/usr/bin"},
+                "python": {"executable": PYTHON}, "base": self.described(), "mpi": {"bin": "/usr/bin"},
                 "compilers": {"CC": "cc", "CXX": "c++"}, "definition": {"packages": entries},
             },
         }))
@@ -149,7 +157,9 @@ class Release:
         planned = packages.planned_packages([asked])[0]
         settings = {
             **{key: planned[key] for key in ("key", "name", "reports", "owns", "imports", "no_deps", "licence")},
-            "base": str(self.base), "minor": MINOR, "python": PYTHON, "tools": str(self.tools / "bin" / "python"),
+            "base": str(self.base), "minor": MINOR, "python": PYTHON, "site": str(self.site),
+            **{key: self.described()[key] for key in ("customization", "pip")},
+            "process": self.described()["environment"],
             "records": str(self.records), "wheels": str(self.prefix / "wheels"), "stage": str(stage),
             "environment": [], "config_settings": False, "built": False, "origin": {},
         }

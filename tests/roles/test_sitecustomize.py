@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Where the overlay puts a release on the search path: a user's own packages win over it, it wins over the site's."""
+"""Where a base puts a release on the search path: a user's own packages win over it, it wins over the site's."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import sys
 
 import pytest
 
-FILE = pathlib.Path(__file__).parents[2] / "roles" / "python_overlay" / "files" / "sitecustomize.py"
+FILE = pathlib.Path(__file__).parents[2] / "roles" / "python_tools" / "files" / "sitecustomize.py"
 MINOR = "python%d.%d" % sys.version_info[:2]
 ORIGIN = "import shared; print(shared.origin)"
 
@@ -65,6 +65,16 @@ def test_a_users_virtual_environment_sees_the_release_and_wins_over_it(overlay, 
     assert ask(python, overlay, ORIGIN) == "release"
     (tmp_path / "venv" / "lib" / MINOR / "site-packages" / "shared.py").write_text("origin = 'user'\n")
     assert ask(python, overlay, ORIGIN) == "user"
+
+
+def test_beside_a_standard_library_it_serves_the_virtual_environments_of_that_python(overlay, tmp_path):
+    library = overlay / "lib" / MINOR
+    (overlay / "site" / "sitecustomize.py").rename(library / "sitecustomize.py")
+    subprocess.run([base_python(), "-m", "venv", "--without-pip", str(tmp_path / "venv")], check=True)
+    python = tmp_path / "venv" / "bin" / "python"
+    assert ask(python, overlay, ORIGIN, PYTHONPATH=str(library)) == "release"
+    (tmp_path / "venv" / "lib" / MINOR / "site-packages" / "shared.py").write_text("origin = 'user'\n")
+    assert ask(python, overlay, ORIGIN, PYTHONPATH=str(library)) == "user"
 
 
 def test_a_sitecustomize_of_the_site_still_runs(overlay, tmp_path):

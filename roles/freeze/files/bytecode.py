@@ -49,7 +49,7 @@ def compile_batch(sources):
 
 def python_files(prefix):
     """The files that an interpreter may import from the release, in a fixed order."""
-    places = [*prefix.glob("*/site"), *prefix.glob("*/lib*/python*/site-packages")]
+    places = [*prefix.glob("*/site"), *prefix.glob("*/lib*/python*")]
     found = set()
     for place in sorted({os.path.realpath(place) for place in places}):
         for directory, _directories, names in os.walk(place):

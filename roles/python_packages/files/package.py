@@ -94,12 +94,18 @@ class Base:
 
     def __init__(self, settings):
         self.prefix = settings["base"]
-        self.site = os.path.join(self.prefix, "lib", "python" + settings["minor"], "site-packages")
+        self.site = settings["site"]
         self.records = os.path.join(settings["records"], "packages")
         self.listing = os.path.join(settings["records"], "packages.json")
         self.minor = settings["minor"]
+        self.of_conda = set()
+        for path in glob.glob(os.path.join(self.prefix, "conda-meta", "*.json")):
+            with open(path, encoding="utf-8") as stream:
+                self.of_conda.update(json.load(stream).get("files", []))
         self.python = settings["python"]
-        self.tools = settings["tools"]
+        self.customization = settings["customization"]
+        self.process = settings["process"]
+        self.own_pip = settings["pip"]
 
     def distributions(self):
         """Canonical name to version, digest of the list of files, and the files below the base."""
@@ -139,14 +145,17 @@ class Base:
         write(self.listing, {"format": 1, "packages": finished})
 
     def pip(self, *arguments):
-        """Run pip for the base: a user install whose user base is the prefix. The exit code."""
+        """Run pip as the base wants it. The exit code."""
         environment = {name: value for name, value in os.environ.items() if not name.startswith("PIP_")}
-        environment.update(
-            PYTHONUSERBASE=self.prefix, PIP_BREAK_SYSTEM_PACKAGES="1", PIP_NO_INPUT="1",
-            PIP_DISABLE_PIP_VERSION_CHECK="1", PYTHONPATH="", PYTHONNOUSERSITE="",
-        )
-        command = [self.tools, "-m", "pip", "--python", self.python, *arguments]
+        environment.update(self.own_pip["environment"], PIP_NO_INPUT="1", PIP_DISABLE_PIP_VERSION_CHECK="1")
+        command = [*self.own_pip["command"], *arguments]
         return subprocess.run(command, env=environment, stdin=subprocess.DEVNULL, check=False).returncode
+
+    def owns(self, path):
+        """Whether a path below the base is of its Python, of its search path, or of what conda installed."""
+        if re.match(r"site/|conda-meta/|bin/python[\d.]*\Z", path) or path in self.of_conda:
+            return True
+        return path == os.path.relpath(self.customization, self.prefix) + "/sitecustomize.py"
 
     def uninstall(self, names):
         """Take out those of the distributions that are in the base."""
@@ -244,7 +253,7 @@ def refuse_collisions(settings, base, wheels, others):
     for wheel in wheels:
         for path in sorted(wheel.files):
             owner = owners.get(path)
-            if owner is None and re.match(r"site/|bin/python[\d.]*\Z", path):
+            if owner is None and base.owns(path):
                 owner = "the base itself"
             if owner is not None:
                 raise Refused(
@@ -300,8 +309,8 @@ def install(settings):
     base.sweep(names)
     try:
         code = base.pip(
-            "install", "--user", "--no-deps", "--no-index", "--force-reinstall", "--no-warn-script-location",
-            "--constraint", os.path.join(settings["stage"], "constraints.txt"), *(wheel.path for wheel in wheels))
+            "install", *base.own_pip["options"], "--no-index", "--force-reinstall", "--constraint",
+            os.path.join(settings["stage"], "constraints.txt"), *(wheel.path for wheel in wheels))
         if code:
             raise Refused("pip could not install package '%s' into %s. Its log is above." % (
                 settings["name"], base.prefix))
@@ -339,8 +348,8 @@ def verify(settings, base, wheels):
         stream.write(VERIFY)
     environment = {name: value for name, value in os.environ.items() if name not in settings["environment"]}
     environment.update(
-        PATH="%s/bin:%s" % (base.prefix, environment.get("PATH", "/usr/bin:/bin")),
-        PYTHONPATH=base.prefix + "/site", PYTHONNOUSERSITE="1", PYTHONDONTWRITEBYTECODE="1",
+        base.process, PATH="%s/bin:%s" % (base.prefix, environment.get("PATH", "/usr/bin:/bin")),
+        PYTHONDONTWRITEBYTECODE="1",
     )
     asked = {"distributions": [wheel.name for wheel in wheels], "imports": settings["imports"]}
     with contextlib.suppress(FileNotFoundError):

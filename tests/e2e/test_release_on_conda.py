@@ -1,0 +1,128 @@
+# Copyright (c) the hpcml.torchstack contributors
+# SPDX-License-Identifier: Apache-2.0
+"""The local site's release on a conda base, from a channel of real packages that the test builds; rolled out once."""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import re
+import shutil
+import sys
+
+import conda_channel
+import pytest
+from rollouts import CHECKOUT, Site, find_module_system
+from uses import InUse
+
+RELEASE = "2026-11-21"
+
+
+@pytest.fixture(scope="session")
+def channel(site):
+    """The channel, at a place that stays the same, as the digests of cached wheels depend on it."""
+    python = conda_channel.Interpreter(os.environ.get("TORCHSTACK_PYTHON") or sys.executable)
+    lacking = conda_channel.needed_tools(python)
+    if lacking:
+        pytest.skip("no channel can be built: missing " + ", ".join(lacking))
+    place = pathlib.Path(str(site.root) + "-channel")
+    shutil.rmtree(place, ignore_errors=True)
+    place.mkdir()
+    yield conda_channel.build(place / "channel", place, python), python
+    shutil.rmtree(place)
+
+
+@pytest.fixture(scope="session")
+def released(channel, site, tmp_path_factory, collections_path):
+    """The site with this release rolled out beside the other one."""
+    built, python = channel
+    scratch = tmp_path_factory.mktemp("conda-site")
+    # Halves the time of the compilations; how fast the result is matters to nobody here.
+    compiler = built.directory.parent / "c++"
+    compiler.write_text('#!/bin/sh\nexec c++ "$@" -O0 -g0\n')
+    compiler.chmod(0o755)
+    variables = {"TORCHSTACK_CONDA_CHANNELS": built.url, "CXX": str(compiler)}
+    conda = Site(site.root, scratch, collections_path, RELEASE, **variables)
+    if python.short != "3.11":
+        conda.inventory = conda.other_inventory(scratch, lambda text: re.sub(
+            r"(python:? \"?)3\.11", lambda match: match.group(1) + python.short, text))
+    if not (conda.root / ".torchstack" / RELEASE / "publish.jsonl").exists():
+        conda.roll_out()
+    return conda
+
+
+@pytest.fixture()
+def module_system(released):
+    """One module system: the modulefile differs from the other release's in its data only."""
+    found = find_module_system("lmod", released) or find_module_system("environment-modules", released)
+    if found is None:
+        pytest.skip("no module system on this machine")
+    return found
+
+
+class TestInUse(InUse):
+    """The release on a conda base."""
+
+
+def records(released):
+    """What conda knows of the prefix: name to record."""
+    found = [json.loads(path.read_text()) for path in (released.prefix / "base" / "conda-meta").glob("*.json")]
+    return {record["name"]: record for record in found}
+
+
+def test_the_base_comes_from_the_channel_and_nothing_else(released, channel):
+    found = records(released)
+    assert set(found) == {"python", "pip"}
+    assert {record["url"].rpartition("/")[0].rpartition("/")[0] for record in found.values()} == {channel[0].url}
+
+
+def test_what_was_solved_is_kept_with_the_release_and_conda_knows_what_was_asked_for(released):
+    locks = list((released.prefix / ".torchstack" / "conda").glob("[0-9a-f]*.lock"))
+    assert len(locks) == 1
+    lines = locks[0].read_text().splitlines()
+    for record in records(released).values():
+        assert "%s#sha256:%s" % (record["url"], record["sha256"]) in lines
+    history = (released.prefix / "base" / "conda-meta" / "history").read_text()
+    assert "python 3." in history and "pip" in history
+
+
+def test_nothing_on_top_has_changed_what_conda_installed(released, run_module):
+    lock = next((released.prefix / ".torchstack" / "conda").glob("[0-9a-f]*.lock"))
+    result = run_module("conda_environment", {
+        "prefix": str(released.prefix / "base"), "lock": str(lock), "verify": "contents",
+        "cache": str(released.root / ".torchstack" / "conda-pkgs"),
+        "state_dir": str(released.prefix / ".torchstack" / "conda"),
+    }, check=True)
+    assert not result.failed, result
+    assert not result.changed, result
+
+
+def test_python_is_the_releases_own(module_system, released):
+    said = module_system.run("python3 -c 'import sys; print(sys.prefix, sys.base_prefix)'; echo $CONDA_PREFIX").stdout
+    assert said.split() == [str(released.prefix / "base")] * 3
+
+
+def test_s27_another_python_of_the_machine_sees_nothing_of_the_release(module_system):
+    program = "import importlib.util as u; print(u.find_spec('torch'), u.find_spec('horovod'))"
+    assert module_system.run('%s -c "%s"' % (machine_python(), program)).stdout.split() == ["None", "None"]
+
+
+def machine_python():
+    """An interpreter of the machine that is of no release."""
+    return os.environ.get("TORCHSTACK_PYTHON") or getattr(sys, "_base_executable", sys.executable)
+
+
+def test_the_environment_of_py_rattler_is_no_part_of_the_release(released):
+    tools = released.root / ".torchstack" / "tools"
+    assert [path for path in tools.glob("*/lib/python3*/site-packages/rattler")]
+    assert list(released.prefix.rglob("rattler")) == []
+
+
+def test_the_release_file_differs_from_the_overlays_in_the_base_only():
+    releases = CHECKOUT / "inventories" / "local" / "releases"
+    middle = []
+    for name in ("2026-11-20", RELEASE):
+        text = (releases / (name + ".yml")).read_text()
+        middle.append(text[text.index("\nmpi:") : text.index("\nlocks:")])
+    assert middle[0] == middle[1]
