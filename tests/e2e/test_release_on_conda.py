@@ -115,7 +115,7 @@ def machine_python():
 
 def test_the_environment_of_py_rattler_is_no_part_of_the_release(released):
     tools = released.root / ".torchstack" / "tools"
-    assert [path for path in tools.glob("*/lib/python3*/site-packages/rattler")]
+    assert list(tools.glob("*/lib/python3*/site-packages/rattler"))
     assert list(released.prefix.rglob("rattler")) == []
 
 

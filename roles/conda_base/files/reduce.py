@@ -27,7 +27,7 @@ def reduce(prefix):
     removed = 0
     for directory, names, files in os.walk(prefix, topdown=False):
         inside = os.path.relpath(directory, prefix)
-        if inside.split(os.sep)[0] == "conda-meta":
+        if inside.split(os.sep, 1)[0] == "conda-meta":
             continue
         links = [name for name in names if os.path.islink(os.path.join(directory, name))]
         left = [name for name in [*files, *links] if os.path.normpath(os.path.join(inside, name)) not in owned]
