@@ -81,7 +81,8 @@ class Interpreter:
 
     def wheels(self) -> dict[str, pathlib.Path]:
         """The wheels that came with it, by project; Debian keeps them elsewhere."""
-        places = [self.stdlib / "ensurepip" / "_bundled", pathlib.Path("/usr/share/python-wheels")]
+        # Its own come last and win: another interpreter's pip may not know this one.
+        places = [pathlib.Path("/usr/share/python-wheels"), self.stdlib / "ensurepip" / "_bundled"]
         return {wheel.name.split("-")[0]: wheel for place in places for wheel in sorted(place.glob("*.whl"))}
 
 
