@@ -94,13 +94,14 @@ def build(_tree: pathlib.Path, _cache: pathlib.Path) -> Outcome:
 
 
 PARTS: dict[str, Callable[[pathlib.Path, pathlib.Path], Outcome]] = {
+    # First, before others remove trees: see conda.Bed.place.
+    "conda": conda.compare,
     "ldd_verify": ldd_verify,
     "tree_permissions": tree_permissions,
     "slow_metadata": slow_metadata,
     "tree_manifest": tree_manifest,
     "patch_series": lambda _tree, cache: patch_loop.compare(cache),
     "build_step": build,
-    "conda": conda.compare,
     "rollout": lambda _tree, _cache: noop_rollout.compare(),
 }
 """By name; each compares on the tree and may keep things in the cache."""

@@ -142,8 +142,7 @@ def _is_as_noted(package: Package, cache: str) -> bool:
         with open(os.path.join(entry, "info", "paths.json"), encoding="utf-8") as stream:
             paths = json.load(stream)["paths"]
         for path in paths:
-            found = os.lstat(os.path.join(entry, path["_path"]))
-            if found.st_ctime_ns > noted:
+            if os.lstat(entry + "/" + path["_path"]).st_ctime_ns > noted:
                 return False
         return os.stat(os.path.join(entry, "info", "paths.json")).st_ctime_ns <= noted
     except (OSError, ValueError, KeyError, TypeError):

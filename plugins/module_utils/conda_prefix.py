@@ -119,7 +119,7 @@ def damaged(prefix: str, records: Iterable[Record], depth: str) -> list[str]:
 
 def _is_right(prefix: str, path: Mapping, depth: str, found: Mapping[str, bool]) -> bool:
     """Whether a path is there and of the right kind; ``found`` tells which paths of the prefix are links."""
-    full = os.path.join(prefix, path["_path"])
+    full = prefix + "/" + path["_path"]  # of tens of thousands; os.path.join takes as long as the look itself
     kind = path.get("path_type")
     is_link = found.get(path["_path"])
     try:
