@@ -34,6 +34,9 @@ DEFAULTS = {
     "virtual_packages": None, "channel_priority": "strict", "platform": None, "link_method": "copy",
     "link_scripts": False, "verify": "files", "accept_defaults_licence": False, "state_dir": None, "log": None,
 }
+DIRECTLY = {"no_proxy": "127.0.0.1", "NO_PROXY": "127.0.0.1"}
+"""Variables by which a server on this machine is asked without a proxy."""
+
 _channels: list[conda_channel.Channel] = []
 
 
@@ -46,6 +49,22 @@ def channel(tmp_path_factory):
         directory = tmp_path_factory.mktemp("channel") / "toys"
         _channels.append(conda_channel.build(directory, tmp_path_factory.mktemp("stages")))
     return _channels[0]
+
+
+def spoil(channel, kind, tmp_path):
+    """A copy of the channel in which a package is damaged in one way."""
+    bad = channel.copy(tmp_path / "bad")
+    archive = bad.package("libtoy")
+    if kind == "another package":
+        index = bad.directory / conda_channel.SUBDIR / "repodata.json"
+        text = json.loads(index.read_text())
+        text["packages.conda"][archive.name]["sha256"] = "1" * 64
+        index.write_text(json.dumps(text))
+    elif kind == "truncated":
+        archive.write_bytes(archive.read_bytes()[:3000])
+    elif kind == "missing":
+        archive.unlink()
+    return bad
 
 
 class Place:
@@ -79,9 +98,10 @@ class Driver:
             env={**self.environment, **(variables or {})}, capture_output=True, text=True, check=False,
         )
 
-    def begin(self, arguments):
+    def begin(self, arguments, variables=None):
         """Start it; the caller waits for the answer."""
-        return subprocess.Popen(command(arguments), env=self.environment, stdout=subprocess.PIPE, text=True)
+        environment = {**self.environment, **(variables or {})}
+        return subprocess.Popen(command(arguments), env=environment, stdout=subprocess.PIPE, text=True)
 
 
 def names(packages):

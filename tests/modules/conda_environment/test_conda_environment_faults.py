@@ -8,16 +8,10 @@ them.
 
 from __future__ import annotations
 
-import functools
-import http.server
-import json
 import os
 import shutil
 import signal
-import socket
-import threading
 
-import conda_channel
 import conda_world
 import faults
 import pytest
@@ -27,45 +21,9 @@ ALL_KILLS = bool(os.environ.get("TORCHSTACK_ALL_KILLS"))
 ERRORS = ("ENOSPC", "EDQUOT", "EROFS", "EIO")
 
 
-@pytest.fixture(scope="module")
-def channel(tmp_path_factory):
-    return conda_world.channel(tmp_path_factory)
-
-
-@pytest.fixture(scope="module")
-def warm_cache(tmp_path_factory):
-    return tmp_path_factory.mktemp("cache")
-
-
-@pytest.fixture()
-def place(channel, warm_cache, tmp_path):
-    return conda_world.Place(channel, warm_cache, tmp_path)
-
-
-@pytest.fixture()
-def drive(collections_path, tmp_path_factory):
-    return conda_world.Driver(collections_path, tmp_path_factory)
-
-
-def spoil(channel, kind, tmp_path):
-    """A copy of the channel in which a package is damaged in one way."""
-    bad = channel.copy(tmp_path / "bad")
-    archive = bad.package("libtoy")
-    if kind == "another package":
-        index = bad.directory / conda_channel.SUBDIR / "repodata.json"
-        text = json.loads(index.read_text())
-        text["packages.conda"][archive.name]["sha256"] = "1" * 64
-        index.write_text(json.dumps(text))
-    elif kind == "truncated":
-        archive.write_bytes(archive.read_bytes()[:3000])
-    elif kind == "missing":
-        archive.unlink()
-    return bad
-
-
 @pytest.mark.parametrize("kind", ["another package", "truncated", "missing"])
 def test_a_damaged_package_is_named_and_the_prefix_stays_as_it_was(drive, place, channel, tmp_path, kind):
-    bad = spoil(channel, kind, tmp_path)
+    bad = conda_world.spoil(channel, kind, tmp_path)
     cold = str(tmp_path / "cold")
     arguments = place(channels=[bad.url], cache=cold)
     result = answer(drive(arguments))
@@ -324,93 +282,3 @@ def test_an_extraction_into_the_cache_killed_anywhere_hurts_no_later_prefix(driv
         answer(drive(arguments))
         assert tree(prefix_of(arguments)) == wanted, at
         assert not answer(drive(dict(arguments, verify="contents")))["changed"], at
-
-
-class Quiet(http.server.SimpleHTTPRequestHandler):
-    """Serves a directory and says nothing."""
-
-    def log_message(self, *_arguments):
-        pass
-
-
-@pytest.fixture()
-def serve():
-    """Serve directories on this machine; gives their addresses."""
-    servers = []
-
-    def start(directory):
-        handler = functools.partial(Quiet, directory=str(directory))
-        server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        servers.append(server)
-        return "http://127.0.0.1:%d" % server.server_port
-
-    yield start
-    for server in servers:
-        server.shutdown()
-        server.server_close()
-
-
-@pytest.fixture()
-def nobody_there():
-    """An address that refuses connections, as nobody else can listen there."""
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        yield "http://127.0.0.1:%d" % taken.getsockname()[1]
-
-
-DIRECTLY = {"no_proxy": "127.0.0.1", "NO_PROXY": "127.0.0.1"}
-
-
-@pytest.mark.parametrize("kind, said", [
-    ("another package", "where %s was expected" % ("1" * 64)), ("truncated", "cannot be fetched or is damaged"),
-    ("missing", "404"),
-])
-def test_a_package_that_a_server_gives_wrong_is_named_and_an_update_taken_back(
-    drive, place, channel, serve, tmp_path, kind, said
-):
-    url = serve(spoil(channel, kind, tmp_path).directory)
-    first = place("toydata ==1.0.0", channels=[url], cache=str(tmp_path / "cold"))
-    answer(drive(first, DIRECTLY))
-    before = tree(prefix_of(first))
-    result = answer(drive(dict(first, specs=["libtoy", "toydata ==2.0.0"]), DIRECTLY))
-    assert result["failed"] and result["failed_step"] == "fetch the packages"
-    assert "libtoy-2.1.0-h1_0" in result["msg"] and said in result["msg"], result["msg"]
-    assert "The prefix is as it was before." in result["msg"]
-    assert tree(prefix_of(first)) == before
-    assert not answer(drive(first, DIRECTLY))["changed"]
-
-
-def test_a_channel_that_is_gone_is_named_and_touches_nothing(drive, place, channel, nobody_there, tmp_path):
-    local = channel.copy(tmp_path / "local")
-    answer(drive(place("toydata ==1.0.0", channels=[local.url])))
-    before = tree(prefix_of(place()))
-    shutil.rmtree(local.directory)
-    for url in (local.url, nobody_there):
-        arguments = place("libtoy", channels=[url])
-        for check in (True, False):
-            result = answer(drive(arguments, DIRECTLY, check=check))
-            assert result["failed_step"] == "read the channel" and "nothing was changed" in result["msg"]
-            assert url.replace("file://", "") in result["msg"]
-        assert tree(prefix_of(arguments)) == before
-    # What is there already needs no channel.
-    assert not answer(drive(place("toydata ==1.0.0", channels=[local.url])))["changed"]
-
-
-def test_the_second_mirror_serves_where_the_first_is_gone(drive, place, channel, serve, nobody_there, tmp_path):
-    gone = str(tmp_path / "gone")
-    for number, mirrors in enumerate(([nobody_there, serve(channel.directory)], [gone, str(channel.directory)])):
-        arguments = place(
-            "libtoy", channels=["toys"], mirrors={"toys": mirrors}, cache=str(tmp_path / ("cache%d" % number)),
-            prefix=str(place.release / ("base%d" % number)),
-        )
-        made = answer(drive(arguments, DIRECTLY))
-        assert names(made["added"]) == ["libtoy", "toydata"]
-        assert {package["channel"] for package in made["packages"]} == {"https://conda.anaconda.org/toys"}
-        assert not answer(drive(arguments, DIRECTLY))["changed"]
-        lock = tmp_path / ("lock%d" % number)
-        lock.write_text(made["lock"])
-        locked = dict(arguments, prefix=arguments["prefix"] + "-locked", specs=None, channels=[], lock=str(lock))
-        assert answer(drive(locked, DIRECTLY))["packages"] == made["packages"]
-    result = answer(drive(place(channels=["toys"], mirrors={"toys": [gone, nobody_there]}), DIRECTLY))
-    assert result["failed_step"] == "read the channel"

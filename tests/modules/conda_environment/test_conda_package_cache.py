@@ -10,18 +10,7 @@ import pathlib
 import shutil
 import stat
 
-import conda_channel
-import pytest
-
 NEW = {"libtoy-2.1.0-h1_0", "toydata-2.0.0-0"}
-
-
-@pytest.fixture(scope="module")
-def channel(tmp_path_factory):
-    lacking = conda_channel.needed_tools()
-    if lacking:
-        pytest.skip("no channel can be built: missing " + ", ".join(lacking))
-    return conda_channel.build(tmp_path_factory.mktemp("channel") / "toys", tmp_path_factory.mktemp("stages"))
 
 
 def test_a_cache_is_kept_in_order_and_stays_of_use(run_module, channel, tmp_path):

@@ -17,35 +17,19 @@ import tempfile
 import conda_channel
 import conda_world
 import pytest
-from conda_world import answer, names, prefix_of, tree
+from conda_world import DIRECTLY, answer, names, prefix_of, tree
 
 
-@pytest.fixture(scope="module")
-def channel(tmp_path_factory):
-    return conda_world.channel(tmp_path_factory)
-
-
-@pytest.fixture(scope="module")
-def warm_cache(tmp_path_factory):
-    return tmp_path_factory.mktemp("cache")
-
-
-@pytest.fixture()
-def place(channel, warm_cache, tmp_path):
-    return conda_world.Place(channel, warm_cache, tmp_path)
-
-
-@pytest.fixture()
-def drive(collections_path, tmp_path_factory):
-    return conda_world.Driver(collections_path, tmp_path_factory)
-
-
-def test_two_creations_at_once_from_one_cold_cache_are_both_right(drive, place, tmp_path):
-    cache = str(tmp_path / "cache")
+@pytest.mark.parametrize("served", [False, True], ids=["directory", "server"])
+def test_two_releases_at_once_from_one_cold_cache_are_both_right(drive, place, channel, serve, tmp_path, served):
+    cache, url = str(tmp_path / "cache"), serve(channel.directory) if served else channel.url
     both = [
-        place("python", "pip", "libtoy", cache=cache, prefix=str(place.release / name)) for name in ("one", "two")
+        place("python", "pip", "libtoy", channels=[url], cache=cache, prefix=str(tmp_path / "release" / name / "base"))
+        for name in ("one", "two")
     ]
-    running = [drive.begin(arguments) for arguments in both]
+    for arguments in both:
+        prefix_of(arguments).parent.mkdir()
+    running = [drive.begin(arguments, DIRECTLY) for arguments in both]
     results = [json.loads(process.communicate()[0]) for process in running]
     assert [result.get("changed") for result in results] == [True, True], results
     one, two = (tree(prefix_of(arguments)) for arguments in both)
@@ -53,7 +37,7 @@ def test_two_creations_at_once_from_one_cold_cache_are_both_right(drive, place, 
     for arguments in both:
         program = str(prefix_of(arguments) / "bin" / "toy")
         assert subprocess.check_output([program], text=True) == "42 %s\n" % arguments["prefix"]
-        assert not answer(drive(dict(arguments, verify="contents")))["changed"]
+        assert not answer(drive(dict(arguments, verify="contents"), DIRECTLY))["changed"]
 
 
 def test_two_runs_on_one_prefix_wait_for_each_other(drive, place, tmp_path):

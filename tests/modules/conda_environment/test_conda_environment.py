@@ -10,29 +10,8 @@ import subprocess
 import sys
 
 import conda_channel
-import conda_world
 import pytest
 from conda_world import answer, names, prefix_of, tree
-
-
-@pytest.fixture(scope="module")
-def channel(tmp_path_factory):
-    return conda_world.channel(tmp_path_factory)
-
-
-@pytest.fixture(scope="module")
-def warm_cache(tmp_path_factory):
-    return tmp_path_factory.mktemp("cache")
-
-
-@pytest.fixture()
-def place(channel, warm_cache, tmp_path):
-    return conda_world.Place(channel, warm_cache, tmp_path)
-
-
-@pytest.fixture()
-def drive(collections_path, tmp_path_factory):
-    return conda_world.Driver(collections_path, tmp_path_factory)
 
 
 def test_check_do_check_again_do_again(run_module, place):
