@@ -10,13 +10,17 @@ from __future__ import annotations
 
 import configparser
 import os
+import re
 import sys
 from typing import Mapping, NamedTuple
 
+from ansible_collections.hpcml.torchstack.plugins.module_utils.commands import run
 from ansible_collections.hpcml.torchstack.plugins.module_utils.errors import StackError
 
-DEFAULT_INDEX = "https://pypi.org/simple"
+HELP_SECONDS = 60.0
 SECTIONS = ("global", "install", "download")
+STEP = "read the configuration of pip"
+_DEFAULT = re.compile(r"--index-url\b.*?\(default (\S+?)\)", re.DOTALL)
 _YES = ("1", "true", "yes", "on", "y", "t")
 
 
@@ -44,15 +48,37 @@ def files(variables: Mapping[str, str], prefix: str) -> list[str]:
     ]
 
 
-def read(variables: Mapping[str, str], prefix: str = sys.prefix) -> Settings:
+def default_index(python: str) -> str:
+    """The index that pip takes where none is configured, as its own help says.
+
+    Args:
+        python: the interpreter whose pip it is.
+
+    Raises:
+        StackError: it has no pip that says so.
+    """
+    wide = dict(os.environ, COLUMNS="1000")  # the help is broken into lines of the terminal's width
+    said = run([python, "-m", "pip", "help", "download"], HELP_SECONDS, environment=wide)
+    found = _DEFAULT.search(said.output)
+    if found is None:
+        raise StackError(
+            "No index is configured, and the pip of %s does not say which it would take: %s."
+            % (python, said.complaint.rstrip(".")),
+            STEP, "Set index-url in pip's configuration, or PIP_INDEX_URL.",
+        )
+    return found.group(1)
+
+
+def read(variables: Mapping[str, str], prefix: str = sys.prefix, python: str = sys.executable) -> Settings:
     """What pip would do here.
 
     Args:
         variables: of the environment.
         prefix: of the interpreter whose pip it would be.
+        python: that interpreter, which is asked for its default where no index is configured.
 
     Raises:
-        StackError: a configuration file cannot be read.
+        StackError: a configuration file cannot be read, or nothing says which index to take.
     """
     found = {}  # type: dict[str, str]
     for path in files(variables, prefix):
@@ -65,7 +91,7 @@ def read(variables: Mapping[str, str], prefix: str = sys.prefix) -> Settings:
         except (OSError, UnicodeDecodeError, configparser.Error) as error:
             raise StackError(
                 "pip's configuration %s cannot be read: %s." % (path, str(error).splitlines()[0].rstrip(".")),
-                "read the configuration of pip", "Correct it.", path,
+                STEP, "Correct it.", path,
             ) from error
         for section in SECTIONS:
             if parser.has_section(section):
@@ -76,7 +102,8 @@ def read(variables: Mapping[str, str], prefix: str = sys.prefix) -> Settings:
     if found.get("no-index", "").strip().lower() in _YES:
         indexes = []  # type: list[str]
     else:
-        indexes = [*(found.get("index-url", "").split() or [DEFAULT_INDEX]), *found.get("extra-index-url", "").split()]
+        first = found.get("index-url", "").split() or [default_index(python)]
+        indexes = [*first, *found.get("extra-index-url", "").split()]
     certificates = found.get("cert", "").strip() or variables.get("REQUESTS_CA_BUNDLE", "")
     return Settings(
         tuple(indexes), tuple(found.get("find-links", "").split()), certificates,

@@ -37,7 +37,20 @@ def test_without_index_only_directories_are_left(tmp_path):
 
 def test_no_file_counts_where_pip_was_told_so(tmp_path):
     assert pip_settings.files({"PIP_CONFIG_FILE": os.devnull}, "/usr") == []
-    assert pip_settings.read({"PIP_CONFIG_FILE": os.devnull}, "/usr").indexes == (pip_settings.DEFAULT_INDEX,)
+
+
+def test_where_nothing_is_configured_pip_itself_says_which_index_it_takes():
+    (index,) = pip_settings.read({"PIP_CONFIG_FILE": os.devnull}).indexes
+    assert index.startswith("https://") and index.endswith("/simple")
+
+
+def test_an_interpreter_without_pip_needs_an_index_to_be_configured(tmp_path):
+    python = tmp_path / "python"
+    python.write_text("#!/bin/sh\necho 'No module named pip' >&2\nexit 1\n")
+    python.chmod(0o755)
+    with pytest.raises(StackError, match="does not say which it would take: No module named pip"):
+        pip_settings.read({"PIP_CONFIG_FILE": os.devnull}, python=str(python))
+    assert pip_settings.read({"PIP_CONFIG_FILE": os.devnull, "PIP_NO_INDEX": "1"}, python=str(python)).indexes == ()
 
 
 def test_a_file_that_cannot_be_read_is_named(tmp_path):
