@@ -216,7 +216,7 @@ class Environment:
             return state.journal, conda_prefix.sweep(self.prefix, records, state.journal.kept)
         journal = Journal(
             conda_state.LINK, conda_prefix.unowned(self.prefix, records),
-            [list(record.package) for record in records],  # type: ignore[misc]
+            [list(record.package) for record in records],
             conda_prefix.read_history(self.prefix), os.path.isdir(self.prefix),
         )
 

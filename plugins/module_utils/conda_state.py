@@ -13,7 +13,7 @@ import errno
 import fcntl
 import os
 import time
-from typing import Iterator, NamedTuple, Sequence
+from typing import Any, Iterator, NamedTuple, Sequence
 
 from ansible_collections.hpcml.torchstack.plugins.module_utils.conda_packages import Package
 from ansible_collections.hpcml.torchstack.plugins.module_utils.errors import StackError
@@ -29,7 +29,7 @@ class Journal(NamedTuple):
 
     step: str
     kept: Sequence[str]
-    records: Sequence[str]
+    records: Sequence[Sequence[str]]
     history: str
     had_prefix: bool
 
@@ -69,12 +69,12 @@ class Store:
             StackError: it cannot be read.
         """
         try:
-            found = read_json(self.path)
+            found: Any = read_json(self.path)
             if found is None:
                 return State()
-            journal = found["journal"]  # type: ignore[index]
+            journal = found["journal"]
             return State(
-                found["digest"], tuple(tuple(one) for one in found["packages"]),  # type: ignore[index]
+                found["digest"], tuple(tuple(one) for one in found["packages"]),
                 Journal(**journal) if journal else None,
             )
         except OSError as error:

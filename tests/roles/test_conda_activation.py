@@ -5,15 +5,14 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import pathlib
 import shlex
 import shutil
 import subprocess
-import sys
 
 import pytest
+from role_plays import play_tasks
 
 ODD = "a 'b' \"c\" $HOME ${HOME} `id` $(id) \\ !x ~ *\n  second line\n"
 SETTINGS = [
@@ -25,19 +24,7 @@ OTHER = [
     {"name": "TOY_RAILS", "value": "other", "reason": "Another release wants another value."},
     {"name": "TOY_ONLY", "value": "=other", "reason": "Only there."},
 ]
-PLAYBOOK = """
-- hosts: localhost
-  gather_facts: false
-  tasks:
-    - ansible.builtin.include_role:
-        name: hpcml.torchstack.conda_base
-        tasks_from: activation
-      vars:
-        conda_base_prefix: "{{ place.prefix }}"
-        conda_base_runtime_settings: "{{ place.settings }}"
-      loop: "{{ places }}"
-      loop_control: {loop_var: place}
-"""
+VARIABLES = {"conda_base_prefix": "{{ case.prefix }}", "conda_base_runtime_settings": "{{ case.settings }}"}
 # As conda's own function does: it evaluates lines such as these, which name the scripts one by one.
 FUNCTIONS = """
 act() { eval "$(for one in "$1"/etc/conda/activate.d/*.sh; do echo ". '$one'"; done)"; }
@@ -49,13 +36,7 @@ BOOKKEEPING = ("_", "PWD", "OLDPWD", "SHLVL")
 
 
 def play(ansible_environment, tmp_path, places, *options):
-    playbook = tmp_path / "play.yml"
-    playbook.write_text(PLAYBOOK)
-    command = [os.path.join(os.path.dirname(sys.executable), "ansible-playbook"), "-i", "localhost,", "-c", "local"]
-    return subprocess.run(
-        [*command, "-e", json.dumps({"places": places}), *options, str(playbook)], env=ansible_environment, text=True,
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False,
-    )
+    return play_tasks("conda_base", "activation", VARIABLES, places, ansible_environment, tmp_path, *options)
 
 
 @pytest.fixture(scope="module")

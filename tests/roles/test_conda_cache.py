@@ -4,37 +4,20 @@
 
 from __future__ import annotations
 
-import json
 import os
-import subprocess
-import sys
 
 from ansible_collections.hpcml.torchstack.plugins.module_utils import lock
+from role_plays import play_tasks
 
-PLAYBOOK = """
-- hosts: localhost
-  gather_facts: false
-  tasks:
-    - ansible.builtin.include_role:
-        name: hpcml.torchstack.conda_base
-        tasks_from: cache
-      vars:
-        conda_base_cache: "{{ root }}/.torchstack/conda-pkgs"
-        conda_base_cache_keep: "{{ keep }}"
-        release_context: {root: "{{ root }}", release: "2026-11-20"}
-      loop: "{{ policies }}"
-      loop_control: {loop_var: keep}
-"""
+VARIABLES = {
+    "conda_base_cache": "{{ case.root }}/.torchstack/conda-pkgs", "conda_base_cache_keep": "{{ case.keep }}",
+    "release_context": {"root": "{{ case.root }}", "release": "2026-11-20"},
+}
 
 
 def play(ansible_environment, tmp_path, root, policies):
-    playbook = tmp_path / "play.yml"
-    playbook.write_text(PLAYBOOK)
-    command = [os.path.join(os.path.dirname(sys.executable), "ansible-playbook"), "-i", "localhost,", "-c", "local"]
-    done = subprocess.run(
-        [*command, "-e", json.dumps({"root": str(root), "policies": policies}), str(playbook)],
-        env=ansible_environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False,
-    )
+    cases = [{"root": str(root), "keep": policy} for policy in policies]
+    done = play_tasks("conda_base", "cache", VARIABLES, cases, ansible_environment, tmp_path)
     assert done.returncode == 0, done.stdout
     return " ".join(done.stdout.split())
 

@@ -4,44 +4,27 @@
 
 from __future__ import annotations
 
-import json
 import os
-import subprocess
-import sys
 
 import yaml
+from role_plays import play_tasks
 
-PLAYBOOK = """
-- hosts: localhost
-  gather_facts: false
-  tasks:
-    - ansible.builtin.include_role:
-        name: hpcml.torchstack.conda_base
-        tasks_from: condarc
-      vars:
-        conda_base_prefix: "{{ place.prefix }}"
-        conda_base_cache: /soft/pytorch/.torchstack/conda-pkgs
-        conda_base_channels: "{{ place.channels }}"
-        conda_base_channel_priority: strict
-        conda_base_link_method: "{{ place.link_method }}"
-        conda_base_accept_defaults_licence: "{{ place.accepted }}"
-        conda_base_condarc: "{{ place.more }}"
-        release_context: {release: "2026-11-20"}
-      loop: "{{ places }}"
-      loop_control: {loop_var: place}
-"""
+VARIABLES = {
+    "conda_base_prefix": "{{ case.prefix }}",
+    "conda_base_cache": "/soft/pytorch/.torchstack/conda-pkgs",
+    "conda_base_channels": "{{ case.channels }}",
+    "conda_base_channel_priority": "strict",
+    "conda_base_link_method": "{{ case.link_method }}",
+    "conda_base_accept_defaults_licence": "{{ case.accepted }}",
+    "conda_base_condarc": "{{ case.more }}",
+    "release_context": {"release": "2026-11-20"},
+}
 
 
 def play(ansible_environment, tmp_path, places, *options):
     defaults = {"channels": ["conda-forge"], "link_method": "copy", "accepted": False, "more": {}}
-    playbook = tmp_path / "play.yml"
-    playbook.write_text(PLAYBOOK)
-    command = [os.path.join(os.path.dirname(sys.executable), "ansible-playbook"), "-i", "localhost,", "-c", "local"]
-    filled = [dict(defaults, **place) for place in places]
-    done = subprocess.run(
-        [*command, "-e", json.dumps({"places": filled}), *options, str(playbook)],
-        env=ansible_environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False,
-    )
+    cases = [dict(defaults, **place) for place in places]
+    done = play_tasks("conda_base", "condarc", VARIABLES, cases, ansible_environment, tmp_path, *options)
     assert done.returncode == 0, done.stdout
     return done.stdout
 
