@@ -58,7 +58,7 @@ outcome = conda_prefixes.Environment(json.loads(sys.argv[1]), True, "").present(
 print(json.dumps(conda_prefixes.as_result(outcome, "")))
 """
 PARAMETERS = {
-    "state": "present", "lock": None, "shared_caches": [], "mirrors": None,
+    "state": "present", "optional_specs": [], "lock": None, "shared_caches": [], "mirrors": None,
     "virtual_packages": None, "channel_priority": "strict", "platform": None, "link_method": "copy",
     "link_scripts": False, "verify": "files", "accept_defaults_licence": False, "state_dir": None, "log": None,
 }

@@ -25,13 +25,13 @@ try:
     params = json.loads(sys.argv[1])
     environment = conda_prefixes.Environment(params, sys.argv[2] == "apply", sys.argv[3])
     outcome = environment.absent() if params["state"] == "absent" else environment.present()
-    print(json.dumps(conda_prefixes.as_result(outcome, "linux-64")))
+    print(json.dumps(conda_prefixes.as_result(outcome, "linux-64", params["optional_specs"])))
 except StackError as error:
     print(json.dumps(dict(error.as_result(), failed=True)))
 """
 DEFAULTS = {
-    "state": "present", "channels": [], "specs": None, "lock": None, "shared_caches": [], "mirrors": None,
-    "virtual_packages": None, "channel_priority": "strict", "platform": None, "link_method": "copy",
+    "state": "present", "channels": [], "specs": None, "optional_specs": [], "lock": None, "shared_caches": [],
+    "mirrors": None, "virtual_packages": None, "channel_priority": "strict", "platform": None, "link_method": "copy",
     "link_scripts": False, "verify": "files", "accept_defaults_licence": False, "state_dir": None, "log": None,
 }
 DIRECTLY = {"no_proxy": "127.0.0.1", "NO_PROXY": "127.0.0.1"}

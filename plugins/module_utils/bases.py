@@ -8,6 +8,7 @@ import re
 import shlex
 from typing import Any, Mapping, Sequence
 
+from ansible_collections.hpcml.torchstack.plugins.module_utils.conda_request import spec_name
 from ansible_collections.hpcml.torchstack.plugins.module_utils.steps import digest_of
 
 CONDA = "conda"
@@ -16,7 +17,7 @@ OVERLAY = "python_overlay"
 OWN_KEYS = {
     OVERLAY: ("minimum",),
     CONDA: (
-        "channels", "mirrors", "specs", "lock", "virtual_packages", "channel_priority", "link_method",
+        "channels", "mirrors", "specs", "optional_specs", "lock", "virtual_packages", "channel_priority", "link_method",
         "accept_defaults_licence",
     ),
 }
@@ -25,7 +26,6 @@ OWN_KEYS = {
 NAMES = {OVERLAY: "an overlay of the site's Python", CONDA: "a conda base"}
 
 _MINOR = re.compile(r"3[.][0-9]+\Z")
-_SPEC_NAME = re.compile(r"(?:[^:\s]+::)?([A-Za-z0-9_.-]+)")
 
 
 def problems(definition: object, source: str = "") -> list[str]:
@@ -61,7 +61,7 @@ def _conda_problems(base: Mapping[str, Any], locks: object) -> list[tuple[str, s
         found.append(("'base'", "has both specs and lock; keep the lock to install that, or the specs to solve again"))
     elif not specs and not lock:
         found.append(("'base'", "has neither specs nor lock, so that nothing is known of the prefix; add one of them"))
-    elif isinstance(specs, list) and not lock and "python" not in {_spec_name(str(spec)) for spec in specs}:
+    elif isinstance(specs, list) and not lock and "python" not in {spec_name(str(spec)) for spec in specs}:
         found.append(("'base.specs'", "has no python; add it, as python 3.11.* for instance"))
     if not isinstance(base.get("python"), str) or not _MINOR.match(base["python"]):
         found.append(("'base.python'", "must say which Python the prefix will have, as \"3.11\" for instance"))
@@ -74,12 +74,6 @@ def _conda_problems(base: Mapping[str, Any], locks: object) -> list[tuple[str, s
     if not isinstance(locks, dict) or not locks.get("conda"):
         found.append(("'locks'", "has no conda; that is the lock of py-rattler, which makes a conda base"))
     return found
-
-
-def _spec_name(spec: str) -> str:
-    """The name of the package that a spec asks for."""
-    match = _SPEC_NAME.match(spec.strip())
-    return match.group(1).lower() if match else ""
 
 
 def described(
@@ -156,7 +150,10 @@ def _request(
     mirrors: Mapping[str, str],
 ) -> dict[str, Any]:
     """What is asked of the module conda_environment, the environment that it runs in, and its cache."""
-    own = ("specs", "lock", "virtual_packages", "channel_priority", "link_method", "accept_defaults_licence")
+    own = (
+        "specs", "optional_specs", "lock", "virtual_packages", "channel_priority", "link_method",
+        "accept_defaults_licence",
+    )
     return dict(
         {key: base[key] for key in own}, channels=list(base["channels"] or channels),
         mirrors=dict(mirrors, **base["mirrors"]), cache=root + "/.torchstack/conda-pkgs",

@@ -7,7 +7,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from typing import Any, Callable, ContextManager, Mapping, NamedTuple, Sequence
+from typing import Any, Callable, ContextManager, Iterable, Mapping, NamedTuple, Sequence
 
 from ansible_collections.hpcml.torchstack.plugins.module_utils import (
     conda_aside,
@@ -139,8 +139,13 @@ class Environment:
                 "The channel %s is not there." % missing[0], conda_failures.CHANNEL,
                 "Check its address; nothing was changed.", missing[0],
             )
+        offered = worker.call(
+            "offered", channels=list(request.channels), specs=list(request.optional_specs), platform=request.platform,
+            mirrors=mirrors, repodata_cache=repodata,
+        )
+        specs = sorted([*request.specs, *offered])
         resolved = worker.call(
-            "resolve", channels=list(request.channels), specs=list(request.specs), lock=request.lock,
+            "resolve", channels=list(request.channels), specs=specs, lock=request.lock,
             lock_path=self.params["lock"] or "", platform=request.platform,
             virtual_packages=dict(request.virtual_packages), channel_priority=request.channel_priority,
             mirrors=mirrors, prefix=self.prefix, keep_installed=self.params["state"] == "present",
@@ -167,12 +172,12 @@ class Environment:
             return Outcome(transaction, installed)
         if not self.apply:
             return Outcome(transaction, wanted, journal is not None)
-        swept = self._carry_out(worker, request, state, records, wanted, transaction)
+        swept = self._carry_out(worker, request, specs, state, records, wanted, transaction)
         return Outcome(transaction, wanted, journal is not None, swept)
 
     def _carry_out(
-        self, worker: Worker, request: conda_request.Request, state: State, records: Sequence[conda_prefix.Record],
-        wanted: Sequence[Package], transaction: Transaction,
+        self, worker: Worker, request: conda_request.Request, specs: Sequence[str], state: State,
+        records: Sequence[conda_prefix.Record], wanted: Sequence[Package], transaction: Transaction,
     ) -> Sequence[str]:
         self._check_writable()
         relinked = _relinked(transaction, records)
@@ -196,7 +201,7 @@ class Environment:
                 hard_links=self.params["link_method"] == "hardlink", link_scripts=self.params["link_scripts"],
                 read_cache=self.params["verify"] == conda_prefix.CONTENTS, log=self.params["log"] or "",
             )
-            self._write("complete the prefix", lambda: self._finish(request, journal, wanted))
+            self._write("complete the prefix", lambda: self._finish(request, specs, journal, wanted))
         except StackError as error:
             worker.stop()
             error.remedy = "%s %s" % (self._undo(journal), error.remedy)
@@ -250,7 +255,9 @@ class Environment:
             pass
         return "The prefix is half changed, and the next run completes it."
 
-    def _finish(self, request: conda_request.Request, journal: Journal, wanted: Sequence[Package]) -> None:
+    def _finish(
+        self, request: conda_request.Request, specs: Sequence[str], journal: Journal, wanted: Sequence[Package]
+    ) -> None:
         records = conda_prefix.read_records(self.prefix)
         conda_prefix.restore_origin(records, self.replaced)
         conda_prefix.correct_modes(self.prefix, records)
@@ -272,7 +279,7 @@ class Environment:
             )
         whole = conda_packages.plan([Package(*one) for one in journal.records], wanted)
         entry = conda_prefix.history_entry(
-            whole, request.specs, "conda_environment --prefix " + self.prefix, time.time()
+            whole, specs, "conda_environment --prefix " + self.prefix, time.time()
         )
         conda_prefix.write_history(self.prefix, journal.history, entry)
         self.store.close(request.digest(), self._packages(records))
@@ -339,11 +346,19 @@ def _relinked(transaction: Transaction, records: Sequence[conda_prefix.Record]) 
     return names
 
 
-def as_result(outcome: Outcome, platform: str) -> dict[str, Any]:
-    """What the module returns."""
+def as_result(outcome: Outcome, platform: str, optional: Iterable[str] = ()) -> dict[str, Any]:
+    """What the module returns.
+
+    Args:
+        outcome: what was done.
+        platform: conda's name of it.
+        optional: the specs that channels may lack.
+    """
     packages = sorted(outcome.packages)
+    names = {package.name for package in packages}
     return dict(
         conda_packages.as_result(outcome.transaction), packages=[package.as_result() for package in packages],
         lock=conda_lock.render(packages, platform) if packages else "", resumed=outcome.resumed,
+        left_out=sorted(spec for spec in optional if packages and conda_request.spec_name(spec) not in names),
         swept=list(outcome.swept), changed=outcome.changed,
     )

@@ -12,7 +12,12 @@ import os
 import sys
 from typing import Any, Callable, Coroutine, Iterable, Mapping
 
-from ansible_collections.hpcml.torchstack.plugins.module_utils import conda_cache, conda_failures, conda_lock
+from ansible_collections.hpcml.torchstack.plugins.module_utils import (
+    conda_cache,
+    conda_failures,
+    conda_lock,
+    conda_request,
+)
 from ansible_collections.hpcml.torchstack.plugins.module_utils.conda_packages import Package, replace_start
 from ansible_collections.hpcml.torchstack.plugins.module_utils.conda_prefix import file_sha256
 from ansible_collections.hpcml.torchstack.plugins.module_utils.errors import StackError
@@ -25,8 +30,8 @@ def prepare() -> Mapping[str, Callable[..., Any]]:
     """The functions that the process offers."""
     session = Session()
     return {
-        "load": session.load, "choose": session.choose, "resolve": session.resolve, "check": session.check,
-        "install": session.install,
+        "load": session.load, "choose": session.choose, "offered": session.offered, "resolve": session.resolve,
+        "check": session.check, "install": session.install,
     }
 
 
@@ -78,6 +83,22 @@ class Session:
                 continue
             return place
         return places[-1]
+
+    def offered(
+        self, channels: list[str], specs: list[str], platform: str, mirrors: dict[str, str], repodata_cache: str
+    ) -> list[str]:
+        """The specs of packages of which a channel has any version.
+
+        Raises:
+            StackError: a channel cannot be read.
+        """
+        if not specs:
+            return []
+        gateway = self.rattler.Gateway(cache_dir=repodata_cache)
+        sources = [replace_start(url, mirrors) for url in channels]
+        found = self._run(conda_failures.CHANNEL, lambda: gateway.names(sources, [platform, "noarch"]))
+        names = {name.normalized for name in found}
+        return [spec for spec in specs if conda_request.spec_name(spec) in names]
 
     def resolve(
         self, channels: list[str], specs: list[str], lock: str, lock_path: str, platform: str,

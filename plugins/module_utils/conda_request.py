@@ -23,6 +23,7 @@ DEFAULTS = ("https://repo.anaconda.com/pkgs/main", "https://repo.anaconda.com/pk
 
 _LICENSED_HOSTS = ("repo.anaconda.com", "repo.continuum.io")
 _LICENSED_NAMES = ("defaults", "main", "r", "msys2", "anaconda", "pkgs")
+_SPEC_NAME = re.compile(r"(?:[^:\s]+::)?([A-Za-z0-9_.-]+)")
 _VIRTUAL = re.compile(r"^__[a-z0-9_]+$")
 _LICENCE = "The channel %s is Anaconda's, whose terms of service ask larger organisations for a licence."
 _LICENCE_REMEDY = "Set accept_defaults_licence once your organisation has agreed to them, or use conda-forge."
@@ -33,6 +34,7 @@ class Request(NamedTuple):
 
     channels: tuple[str, ...]
     specs: tuple[str, ...]
+    optional_specs: tuple[str, ...]
     lock: str
     platform: str
     virtual_packages: tuple[tuple[str, str], ...]
@@ -77,6 +79,12 @@ def check_licence(urls: Iterable[str], accepted: bool) -> None:
             raise StackError(_LICENCE % url, "check the channels", _LICENCE_REMEDY)
 
 
+def spec_name(spec: str) -> str:
+    """The name of the package that a spec asks for; empty where it names none."""
+    match = _SPEC_NAME.match(spec.strip())
+    return match.group(1).lower() if match else ""
+
+
 def named_channels(specs: Iterable[str]) -> list[str]:
     """The channels that specs name themselves, as in ``conda-forge::python`` and ``python[channel=conda-forge]``."""
     found = []
@@ -100,7 +108,13 @@ def build(params: Mapping, lock: str) -> Request:
     channels = [url for name in params["channels"] for url in channel_urls(name)]
     if params["specs"] and not channels:
         raise StackError("Specs need a channel to be solved from.", "check the options", "Set channels.")
-    named = [url for name in named_channels(params["specs"] or ()) for url in channel_urls(name)]
+    if params["optional_specs"] and not params["specs"]:
+        raise StackError(
+            "A lock says exactly what the prefix holds, so that nothing is optional.", "check the options",
+            "Give optional_specs with specs only.",
+        )
+    every = [*(params["specs"] or ()), *params["optional_specs"]]
+    named = [url for name in named_channels(every) for url in channel_urls(name)]
     check_licence(channels + named, params["accept_defaults_licence"])
     virtual = {}
     for name, version in (params["virtual_packages"] or {}).items():
@@ -111,7 +125,8 @@ def build(params: Mapping, lock: str) -> Request:
             )
         virtual[name] = "" if version is None else str(version)
     return Request(
-        tuple(channels), tuple(sorted(params["specs"] or ())), lock, params["platform"] or this_platform(),
+        tuple(channels), tuple(sorted(params["specs"] or ())), tuple(sorted(params["optional_specs"])), lock,
+        params["platform"] or this_platform(),
         tuple(sorted(virtual.items())), params["channel_priority"],
     )
 

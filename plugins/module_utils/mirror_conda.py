@@ -62,15 +62,18 @@ def channels_of(base: Mapping[str, Any], channels: Iterable[str]) -> list[str]:
     """
     if base.get("kind") != CONDA:
         return []
-    named = [*(base.get("channels") or channels), *conda_request.named_channels(base.get("specs") or ())]
-    found = [url for name in named for url in conda_request.channel_urls(name)] if base.get("specs") else []
+    found = []  # type: list[str]
+    if base.get("specs"):
+        specs = [*base["specs"], *(base.get("optional_specs") or ())]
+        named = [*(base.get("channels") or channels), *conda_request.named_channels(specs)]
+        found += [url for name in named for url in conda_request.channel_urls(name)]
     found += [match.group("channel") for match in _ARCHIVE.finditer(str(base.get("lock") or ""))]
     return list(dict.fromkeys(found))
 
 
 def request_digest(base: Mapping[str, Any], channels: Iterable[str], platform: str) -> str:
     """What says that a mirror's packages are those that a base asks for."""
-    keys = ("specs", "lock", "virtual_packages", "channel_priority")
+    keys = ("specs", "optional_specs", "lock", "virtual_packages", "channel_priority")
     asked = {key: base.get(key) for key in keys}
     return digest_of({"asked": asked, "channels": channels_of(base, channels), "platform": platform})
 
@@ -107,9 +110,14 @@ def wanted(
         replaced = worker.call(
             "choose", choices=conda_request.mirror_choices(places), platform=platform, repodata_cache=scratch
         )
+        sources = [] if lock else channels_of(base, channels)
+        offered = worker.call(
+            "offered", channels=sources, specs=list(base.get("optional_specs") or ()), platform=platform,
+            mirrors=replaced, repodata_cache=scratch,
+        )
         found = worker.call(
-            "resolve", channels=[] if lock else channels_of(base, channels),
-            specs=sorted(base.get("specs") or ()), lock=lock, lock_path=path, platform=platform,
+            "resolve", channels=sources, specs=sorted([*(base.get("specs") or ()), *offered]), lock=lock,
+            lock_path=path, platform=platform,
             virtual_packages={key: str(value or "") for key, value in (base.get("virtual_packages") or {}).items()},
             channel_priority=base.get("channel_priority") or "strict", mirrors=replaced, repodata_cache=scratch,
             prefix="", keep_installed=False,
@@ -147,8 +155,8 @@ def _prepare() -> Mapping[str, Callable[..., Any]]:
     """The functions of the process that py-rattler runs in."""
     session = _Session()
     return {
-        "load": session.load, "choose": session.choose, "resolve": session.resolve, "sizes": session.sizes,
-        "index": session.index,
+        "load": session.load, "choose": session.choose, "offered": session.offered, "resolve": session.resolve,
+        "sizes": session.sizes, "index": session.index,
     }
 
 

@@ -63,6 +63,13 @@ options:
       - What the prefix shall hold, with all that this needs, as C(python 3.11.*) or C(numpy >=1.26,<2).
     type: list
     elements: str
+  optional_specs:
+    description:
+      - Further specs, each of which is left out where no channel has a package of that name, as C(conda) and C(mamba).
+        RV(left_out) says which. Only with O(specs).
+    type: list
+    elements: str
+    default: []
   lock:
     description:
       - A lock file on the target - an explicit list (C(@EXPLICIT)) with sha256 digests, as this module returns and
@@ -243,6 +250,12 @@ lock:
     # platform: linux-64
     @EXPLICIT
     https://conda.anaconda.org/conda-forge/noarch/pip-24.3-pyh8b19718_0.conda#sha256:4e55b3a4d1c1b6b0e1a5a1...
+left_out:
+  description: The O(optional_specs) of which no channel has a package, and which the prefix does not hold.
+  returned: always, once it is planned
+  type: list
+  elements: str
+  sample: [mamba]
 resumed:
   description: Whether an interrupted transaction was completed.
   returned: always, once it is planned
@@ -301,6 +314,7 @@ def main() -> None:
             "state": {"choices": ["present", "latest", "absent"], "default": "present"},
             "channels": {"type": "list", "elements": "str", "default": []},
             "specs": {"type": "list", "elements": "str"},
+            "optional_specs": {"type": "list", "elements": "str", "default": []},
             "lock": {"type": "path"},
             "cache": {"type": "path"},
             "shared_caches": {"type": "list", "elements": "path", "default": []},
@@ -332,7 +346,7 @@ def main() -> None:
         if module.check_mode and params["planned_after"] and error.failed_step in conda_prefixes.LATER:
             module.exit_json(changed=True, planned_after=params["planned_after"], planned_reason=error.message)
         module.fail_json(**error.as_result())
-    result = conda_prefixes.as_result(outcome, platform)
+    result = conda_prefixes.as_result(outcome, platform, params["optional_specs"])
     if module._diff and result["changed"]:
         result["diff"] = conda_packages.render(outcome.transaction)
     module.exit_json(**result)

@@ -129,6 +129,16 @@ def test_specs_without_a_solution_give_the_solvers_explanation_and_touch_nothing
     assert tree(prefix_of(arguments)) == before
 
 
+def test_what_a_channel_may_lack_is_left_out_and_told(drive, place):
+    arguments = place("libtoy", optional_specs=["toysettings", "mamba >=2"])
+    for check in (True, False, False):
+        made = answer(drive(arguments, check=check))
+        assert made["left_out"] == ["mamba >=2"]
+        assert names(made["packages"]) == ["libtoy", "toydata", "toysettings"]
+    assert not made["changed"]
+    assert '["libtoy", "toysettings"]' in (prefix_of(arguments) / "conda-meta" / "history").read_text()
+
+
 def test_a_login_node_without_a_gpu_solves_for_nodes_that_have_one(drive, place):
     arguments = place("cudatoy", virtual_packages={"__cuda": "12.4", "__glibc": "2.31"})
     assert names(answer(drive(arguments))["added"]) == ["cudatoy"]

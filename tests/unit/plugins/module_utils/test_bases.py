@@ -16,8 +16,9 @@ PYTHON = {
 LOCKS = {"tools": "pip==26.3", "base": "numpy==2.4.6", "conda": "py-rattler==0.28.0"}
 OVERLAY = {"kind": "python_overlay", "python": "", "minimum": "3.11"}
 CONDA = {
-    "kind": "conda", "python": "3.12", "channels": [], "mirrors": {}, "specs": ["python 3.12.*", "pip"], "lock": "",
-    "virtual_packages": {}, "channel_priority": "strict", "link_method": "copy", "accept_defaults_licence": False,
+    "kind": "conda", "python": "3.12", "channels": [], "mirrors": {}, "specs": ["python 3.12.*", "pip"],
+    "optional_specs": [], "lock": "", "virtual_packages": {}, "channel_priority": "strict", "link_method": "copy",
+    "accept_defaults_licence": False,
 }
 WRITTEN = {key: CONDA[key] for key in ("kind", "python", "specs")}
 

@@ -11,8 +11,8 @@ from ansible_collections.hpcml.torchstack.plugins.module_utils.errors import Sta
 
 def request(**more):
     params = {
-        "channels": ["conda-forge"], "specs": ["python"], "virtual_packages": None, "platform": "linux-64",
-        "channel_priority": "strict", "accept_defaults_licence": False,
+        "channels": ["conda-forge"], "specs": ["python"], "optional_specs": [], "virtual_packages": None,
+        "platform": "linux-64", "channel_priority": "strict", "accept_defaults_licence": False,
     }
     params.update(more)
     return conda_request.build(params, more.get("lock", ""))
@@ -62,15 +62,25 @@ def test_equal_requests_have_one_digest_and_any_difference_another():
     others = [
         request(specs=["a"]), request(specs=["a", "b"]), request(channels=["nvidia", "conda-forge"]),
         request(channel_priority="disabled"), request(platform="linux-aarch64"), request(lock="@EXPLICIT"),
+        request(specs=["a"], optional_specs=["b"]),
     ]
-    assert len({one.digest(), *(other.digest() for other in others)}) == 7
+    assert len({one.digest(), *(other.digest() for other in others)}) == 8
+
+
+@pytest.mark.parametrize("spec, name", [
+    ("python 3.11.*", "python"), ("conda-forge::Mamba>=2", "mamba"), ("numpy[version='>=1.26']", "numpy"), ("", ""),
+])
+def test_a_spec_names_its_package(spec, name):
+    assert conda_request.spec_name(spec) == name
 
 
 def test_an_empty_virtual_package_is_one_that_the_machine_shall_not_have():
     assert request(virtual_packages={"__cuda": None}).virtual_packages == (("__cuda", ""),)
 
 
-@pytest.mark.parametrize("wrong", [{"virtual_packages": {"cuda": "12"}}, {"channels": []}])
+@pytest.mark.parametrize("wrong", [
+    {"virtual_packages": {"cuda": "12"}}, {"channels": []}, {"specs": None, "optional_specs": ["mamba"]},
+])
 def test_what_does_not_go_together_is_refused(wrong):
     with pytest.raises(StackError) as caught:
         request(**wrong)
