@@ -17,7 +17,7 @@ import os
 import shutil
 import stat
 import time
-from typing import Container, Iterable, Iterator, Mapping, NamedTuple, Sequence
+from typing import Container, Iterable, Mapping, NamedTuple, Sequence
 
 from ansible_collections.hpcml.torchstack.plugins.module_utils.conda_packages import (
     Package,
@@ -34,6 +34,10 @@ ASIDE, DROPPED = META + "/.before", META + "/.dropped"
 the prefix."""
 RECORDS, FILES, CONTENTS = "records", "files", "contents"
 """How much of an installed package is looked at: its record alone, the names of its files, their digests."""
+
+_NEITHER = object()
+_IS_LINK = {"softlink": True, "hardlink": False, "unix_python_entry_point": False}
+"""Whether a path of a kind is a link in the prefix; conda calls every other file a hard link, however it came there."""
 
 
 class Record(NamedTuple):
@@ -108,18 +112,24 @@ def damaged(prefix: str, records: Iterable[Record], depth: str) -> list[str]:
     if depth == RECORDS:
         return []
     try:
-        found = dict(_walk(prefix, ""))
+        found = _listing(prefix)
     except OSError:
         found = {}
-    return [
-        record.package.name for record in records
-        if not all(_is_right(prefix, path, depth, found) for path in record.paths)
-    ]
+    broken = []
+    for record in records:
+        for path in record.paths:
+            # Nearly all paths end here, and there are tens of thousands.
+            if depth == FILES and found.get(path["_path"]) == _IS_LINK.get(path.get("path_type", ""), _NEITHER):
+                continue
+            if not _is_right(prefix, path, depth, found):
+                broken.append(record.package.name)
+                break
+    return broken
 
 
 def _is_right(prefix: str, path: Mapping, depth: str, found: Mapping[str, bool]) -> bool:
     """Whether a path is there and of the right kind; ``found`` tells which paths of the prefix are links."""
-    full = prefix + "/" + path["_path"]  # of tens of thousands; os.path.join takes as long as the look itself
+    full = os.path.join(prefix, path["_path"])
     kind = path.get("path_type")
     is_link = found.get(path["_path"])
     try:
@@ -152,24 +162,34 @@ def unowned(prefix: str, records: Iterable[Record]) -> list[str]:
     """Every path in the prefix that is in no record: files and links, and directories without anything in them."""
     owned = {name for record in records for name in record.names}
     owned |= {os.path.relpath(record.file, prefix) for record in records}
-    return sorted(path for path, _link in _walk(prefix, "") if path not in owned)
+    return sorted(path for path in _listing(prefix) if path not in owned)
 
 
-def _walk(prefix: str, relative: str) -> Iterator[tuple[str, bool]]:
-    """Files, links and empty directories of a prefix, and whether each is a link; one listing for each directory."""
-    try:
-        with os.scandir(os.path.join(prefix, relative)) as listing:
-            entries = list(listing)
-    except FileNotFoundError:
-        return
-    if not entries and relative:
-        yield relative, False
-    for entry in entries:
-        path = relative + "/" + entry.name if relative else entry.name
-        if not entry.is_dir(follow_symlinks=False):
-            yield path, entry.is_symlink()
-        elif path not in (ASIDE, DROPPED):
-            yield from _walk(prefix, path)
+def _listing(prefix: str) -> dict[str, bool]:
+    """Files, links and empty directories of a prefix, and whether each is a link; one listing for each directory.
+
+    Raises:
+        OSError: a directory cannot be read.
+    """
+    found = {}
+    waiting = [""]
+    while waiting:
+        relative = waiting.pop()
+        start = relative + "/" if relative else ""
+        try:
+            with os.scandir(prefix + "/" + relative) as listing:
+                entries = list(listing)
+        except FileNotFoundError:
+            continue
+        if not entries and relative:
+            found[relative] = False
+        for entry in entries:
+            path = start + entry.name
+            if not entry.is_dir(follow_symlinks=False):
+                found[path] = entry.is_symlink()
+            elif path not in (ASIDE, DROPPED):
+                waiting.append(path)
+    return found
 
 
 def sweep(prefix: str, records: Iterable[Record], kept: Iterable[str]) -> list[str]:

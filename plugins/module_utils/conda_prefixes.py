@@ -131,7 +131,9 @@ class Environment:
     ) -> Outcome:
         worker.call("load")
         repodata = os.path.join(self.params["cache"], "repodata") if self.apply else self.scratch
-        mirrors = worker.call("choose", choices=self.mirrors, platform=request.platform, repodata_cache=repodata)
+        mirrors = {}  # type: dict[str, str]
+        if self.mirrors:
+            mirrors = worker.call("choose", choices=self.mirrors, platform=request.platform, repodata_cache=repodata)
         fetched_from = [conda_packages.replace_start(url, mirrors) for url in request.channels]
         missing = conda_request.missing_directories(fetched_from)
         if missing:
@@ -201,6 +203,7 @@ class Environment:
                 hard_links=self.params["link_method"] == "hardlink", link_scripts=self.params["link_scripts"],
                 read_cache=self.params["verify"] == conda_prefix.CONTENTS, log=self.params["log"] or "",
             )
+            worker.dismiss()
             self._write("complete the prefix", lambda: self._finish(request, specs, journal, wanted))
         except StackError as error:
             worker.stop()

@@ -57,7 +57,6 @@ class Session:
             import rattler
             import rattler.config
             import rattler.package_cache
-            import rattler.package_streaming
         except ImportError as error:
             raise StackError(
                 "conda_environment needs %s in %s: %s." % (REQUIREMENT, sys.executable, error), LOAD,

@@ -75,10 +75,14 @@ class Worker:
             os.kill(self.pid, signal.SIGKILL)
         self.close()
 
-    def close(self) -> None:
-        """End the process once it has answered."""
+    def dismiss(self) -> None:
+        """Let the process end by itself; nothing is asked any more."""
         with contextlib.suppress(BrokenPipeError):
             self.ask.close()
+
+    def close(self) -> None:
+        """End the process once it has answered."""
+        self.dismiss()
         self.answered.close()
         try:
             os.waitpid(self.pid, 0)
