@@ -90,9 +90,12 @@ class Bed:
         self.prefix = self.place()
         (scratch / "ansible_collections" / "hpcml").mkdir(parents=True)
         (scratch / "ansible_collections" / "hpcml" / "torchstack").symlink_to(CHECKOUT)
+        # Both sides have bytecode: py-rattler's is installed, and a checkout need not be writable.
+        plain = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
         self.environment = {
-            **os.environ, "PYTHONPATH": str(scratch), "ANSIBLE_COLLECTIONS_PATH": str(scratch),
-            "ANSIBLE_HOME": str(scratch), "ANSIBLE_REMOTE_TEMP": str(scratch), "ANSIBLE_LOCALHOST_WARNING": "False",
+            **plain, "PYTHONPYCACHEPREFIX": str(scratch / "bytecode"), "PYTHONPATH": str(scratch),
+            "ANSIBLE_COLLECTIONS_PATH": str(scratch), "ANSIBLE_HOME": str(scratch),
+            "ANSIBLE_REMOTE_TEMP": str(scratch), "ANSIBLE_LOCALHOST_WARNING": "False",
             "ANSIBLE_PYTHON_INTERPRETER": sys.executable,
         }
 

@@ -14,7 +14,7 @@ import contextlib
 import json
 import os
 import urllib.parse
-from typing import Iterable
+from typing import Iterable, Iterator, Mapping
 
 from ansible_collections.hpcml.torchstack.plugins.module_utils import conda_failures
 from ansible_collections.hpcml.torchstack.plugins.module_utils.conda_packages import Package, package_of_url
@@ -58,7 +58,7 @@ def check_archive(package: Package, cache: str) -> None:
     try:
         found = file_sha256(path)
     except OSError as error:
-        if cached and cached_digest(package, cache) == package.sha256:
+        if cached and cached_digest(package.stem, cache) == package.sha256:
             return  # what is in the cache is read instead, and cannot be extracted anew from elsewhere
         raise StackError(
             "The package %s cannot be read: %s." % (path, error.strerror), conda_failures.PACKAGE,
@@ -95,10 +95,10 @@ def borrow(packages: Iterable[Package], cache: str, shared: Iterable[str]) -> No
             note([package], cache)
 
 
-def cached_digest(package: Package, cache: str) -> str:
-    """The digest that the cache notes for a package's entry; empty where it has none."""
+def cached_digest(stem: str, cache: str) -> str:
+    """The digest that py-rattler notes for an entry; empty where it has none."""
     try:
-        with open(os.path.join(cache, package.stem + ".lock"), "rb") as stream:
+        with open(os.path.join(cache, stem + ".lock"), "rb") as stream:
             return stream.read()[8:40].hex()
     except OSError:
         return ""
@@ -114,12 +114,35 @@ def doubtful(packages: Iterable[Package], cache: str) -> bool:
     return any(not _is_as_noted(package, cache) for package in packages)
 
 
-def without_note(packages: Iterable[Package], cache: str) -> list[Package]:
-    """The packages that have no entry, or one that is not known to be right."""
+def without_note(packages: Iterable[Package], cache: str, known: Mapping[str, str]) -> list[Package]:
+    """The packages that have no entry, or one that is not known to be right.
+
+    Args:
+        packages: what is needed.
+        cache: the account's own cache.
+        known: what :func:`look_ahead` found.
+    """
     return [
         package for package in packages
-        if not os.path.isdir(os.path.join(cache, package.stem)) or not _is_as_noted(package, cache)
+        if not os.path.isdir(os.path.join(cache, package.stem))
+        or ((known.get(package.stem) or None) != package.sha256 and not _is_as_noted(package, cache))
     ]
+
+
+def look_ahead(cache: str, known: dict[str, str]) -> Iterator[None]:
+    """Look at the entries of a cache one by one, before it is known which of them are needed.
+
+    Args:
+        cache: the account's own cache.
+        known: gets the digest of each entry that is right, by the entry's name; an empty one for any other.
+    """
+    try:
+        names = sorted(os.listdir(os.path.join(cache, NOTES)))
+    except OSError:
+        return
+    for name in names:
+        known[name] = _known_digest(name, cache)
+        yield
 
 
 def note(packages: Iterable[Package], cache: str) -> None:
@@ -131,19 +154,24 @@ def note(packages: Iterable[Package], cache: str) -> None:
 
 
 def _is_as_noted(package: Package, cache: str) -> bool:
-    entry = os.path.join(cache, package.stem)
-    if not os.path.isdir(entry):
+    if not os.path.isdir(os.path.join(cache, package.stem)):
         return True
+    return bool(package.sha256) and _known_digest(package.stem, cache) == package.sha256
+
+
+def _known_digest(stem: str, cache: str) -> str:
+    """The digest of an entry that has a note and did not change since; empty for any other."""
+    entry = os.path.join(cache, stem)
     try:
-        with open(os.path.join(cache, NOTES, package.stem), encoding="ascii") as stream:
-            noted = os.fstat(stream.fileno()).st_mtime_ns
-            if stream.read() != package.sha256 or cached_digest(package, cache) != package.sha256:
-                return False
+        with open(os.path.join(cache, NOTES, stem), encoding="ascii") as stream:
+            noted, digest = os.fstat(stream.fileno()).st_mtime_ns, stream.read()
+        if cached_digest(stem, cache) != digest:
+            return ""
         with open(os.path.join(entry, "info", "paths.json"), encoding="utf-8") as stream:
             paths = json.load(stream)["paths"]
         for path in paths:
             if os.lstat(entry + "/" + path["_path"]).st_ctime_ns > noted:
-                return False
-        return os.stat(os.path.join(entry, "info", "paths.json")).st_ctime_ns <= noted
+                return ""
+        return digest if os.stat(os.path.join(entry, "info", "paths.json")).st_ctime_ns <= noted else ""
     except (OSError, ValueError, KeyError, TypeError):
-        return False
+        return ""

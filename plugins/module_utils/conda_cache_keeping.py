@@ -169,7 +169,7 @@ class Cache:
                 package = Package(found["name"], found["version"], found["build"], "", "", "", found["sha256"])
             except (OSError, ValueError, KeyError, TypeError):
                 continue
-            if package.stem == stem and package.sha256 and cached_digest(package, self.path) == package.sha256:
+            if package.stem == stem and package.sha256 and cached_digest(stem, self.path) == package.sha256:
                 return {key: value for key, value in found.items() if key not in IN_PREFIX}
         return None
 

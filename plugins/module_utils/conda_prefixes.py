@@ -11,6 +11,7 @@ from typing import Any, Callable, ContextManager, Iterable, Mapping, NamedTuple,
 
 from ansible_collections.hpcml.torchstack.plugins.module_utils import (
     conda_aside,
+    conda_cache,
     conda_failures,
     conda_lock,
     conda_packages,
@@ -129,7 +130,9 @@ class Environment:
         self, worker: Worker, request: conda_request.Request, state: State, records: Sequence[conda_prefix.Record],
         damaged: list[str],
     ) -> Outcome:
-        worker.call("load")
+        known = {}  # type: dict[str, str]
+        ahead = conda_cache.look_ahead(self.params["cache"], known) if self.apply else None
+        worker.call("load", ahead)
         repodata = os.path.join(self.params["cache"], "repodata") if self.apply else self.scratch
         mirrors = {}  # type: dict[str, str]
         if self.mirrors:
@@ -147,7 +150,7 @@ class Environment:
         )
         specs = sorted([*request.specs, *offered])
         resolved = worker.call(
-            "resolve", channels=list(request.channels), specs=specs, lock=request.lock,
+            "resolve", ahead, channels=list(request.channels), specs=specs, lock=request.lock,
             lock_path=self.params["lock"] or "", platform=request.platform,
             virtual_packages=dict(request.virtual_packages), channel_priority=request.channel_priority,
             mirrors=mirrors, prefix=self.prefix, keep_installed=self.params["state"] == "present",
@@ -174,19 +177,20 @@ class Environment:
             return Outcome(transaction, installed)
         if not self.apply:
             return Outcome(transaction, wanted, journal is not None)
-        swept = self._carry_out(worker, request, specs, state, records, wanted, transaction)
+        swept = self._carry_out(worker, request, specs, state, records, wanted, transaction, known)
         return Outcome(transaction, wanted, journal is not None, swept)
 
     def _carry_out(
         self, worker: Worker, request: conda_request.Request, specs: Sequence[str], state: State,
         records: Sequence[conda_prefix.Record], wanted: Sequence[Package], transaction: Transaction,
+        known: Mapping[str, str],
     ) -> Sequence[str]:
         self._check_writable()
         relinked = _relinked(transaction, records)
         linked = {package.name for package in [*transaction.added, *(one.after for one in transaction.changed)]}
         worker.call(
             "check", cache=self.params["cache"], shared_caches=self.params["shared_caches"],
-            names=sorted(linked | relinked),
+            names=sorted(linked | relinked), known=known,
         )
         journal, swept = self._begin(state, records)
         reversible = not journal.fresh and conda_aside.exists(self.prefix)

@@ -134,20 +134,21 @@ class Session:
                 record.channel = replace_start(record.channel or "", mirrors)
         return [package_of(record).as_result() for record in self.records]
 
-    def check(self, cache: str, shared_caches: list[str], names: list[str]) -> None:
+    def check(self, cache: str, shared_caches: list[str], names: list[str], known: dict[str, str]) -> None:
         """Look at the archives and cache entries of packages that will be linked, before the prefix is changed.
 
         Args:
             cache: the directory of extracted packages.
             shared_caches: others, from which entries are taken.
             names: the packages.
+            known: entries of the cache that were looked at already, see :func:`conda_cache.look_ahead`.
 
         Raises:
             StackError: an archive of a local channel is missing or another one.
         """
         linked = [package_of(record) for record in self.records if record.name.normalized in names]
         conda_cache.borrow(linked, cache, shared_caches)
-        self.unsure = conda_cache.without_note(linked, cache)
+        self.unsure = conda_cache.without_note(linked, cache, known)
         for package in self.unsure:
             conda_cache.check_archive(package, cache)
 

@@ -11,11 +11,13 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import gc
 import json
 import os
+import select
 import signal
 import sys
-from typing import Any, Callable, Mapping
+from typing import Any, Callable, Iterator, Mapping
 
 from ansible_collections.hpcml.torchstack.plugins.module_utils.errors import StackError
 
@@ -48,8 +50,13 @@ class Worker:
         self.ask = os.fdopen(ask, "w", encoding="utf-8")
         self.answered = os.fdopen(answered, encoding="utf-8")
 
-    def call(self, name: str, **arguments: object) -> Any:
+    def call(self, name: str, meanwhile: Iterator | None = None, **arguments: object) -> Any:
         """The answer of one function.
+
+        Args:
+            name: the function.
+            meanwhile: work of this process that is done step by step until the answer is there.
+            arguments: of the function.
 
         Raises:
             StackError: the function raised it, or the process died.
@@ -57,6 +64,9 @@ class Worker:
         try:
             self.ask.write(json.dumps([name, arguments]) + "\n")
             self.ask.flush()
+            for _step in meanwhile or ():
+                if select.select([self.answered], [], [], 0)[0]:
+                    break
             answer = json.loads(self.answered.readline() or "null")
         except BrokenPipeError:
             answer = None
@@ -110,6 +120,7 @@ def _serve(prepare: Callable[[], Handlers], parent: int, asked: int, answer: int
             os._exit(1)
         os.umask(0o022)
         os.dup2(2, 1)
+        gc.disable()  # the process is too short-lived to leave anything worth collecting
         with os.fdopen(asked, encoding="utf-8") as calls, os.fdopen(answer, "w", encoding="utf-8") as out:
             handlers = None  # type: Handlers | None
             for line in calls:

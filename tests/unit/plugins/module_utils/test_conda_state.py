@@ -123,7 +123,7 @@ def test_an_entry_that_did_not_change_since_it_was_right_needs_no_reading(cache)
     assert not conda_cache.doubtful([PACKAGE], str(cache))
     other = PACKAGE._replace(name="other")
     assert not conda_cache.doubtful([other], str(cache))
-    assert conda_cache.without_note([PACKAGE, other], str(cache)) == [other]
+    assert conda_cache.without_note([PACKAGE, other], str(cache), {}) == [other]
 
 
 @pytest.mark.parametrize("spoil", [
@@ -141,6 +141,23 @@ def test_an_entry_that_something_speaks_against_is_read(cache, spoil):
     time.sleep(0.05)  # clocks of file systems tick some hundred times a second
     spoil(cache)
     assert conda_cache.doubtful([PACKAGE], str(cache))
+    assert conda_cache.without_note([PACKAGE], str(cache), looked_ahead(cache)) == [PACKAGE]
+
+
+def looked_ahead(cache):
+    """What a look at all entries finds."""
+    known = {}
+    list(conda_cache.look_ahead(str(cache), known))
+    return known
+
+
+def test_an_entry_that_was_looked_at_ahead_is_not_looked_at_again(cache):
+    known = looked_ahead(cache)
+    assert known == {"tool-1-0": PACKAGE.sha256}
+    (cache / ".checked" / "tool-1-0").unlink()
+    another = PACKAGE._replace(sha256="1" * 64)
+    assert conda_cache.without_note([PACKAGE, another], str(cache), known) == [another]
+    assert looked_ahead(cache / "none") == {}
 
 
 def test_a_local_archive_is_compared_with_its_digest_unless_the_cache_has_it(tmp_path, cache):
@@ -181,8 +198,8 @@ def test_what_another_cache_has_is_taken_by_a_link_where_it_is_known_to_be_right
     own = tmp_path / "own"
     conda_cache.borrow([PACKAGE, PACKAGE._replace(name="other")], str(own), [str(tmp_path / "none"), str(cache)])
     assert os.readlink(str(own / "tool-1-0")) == str(cache / "tool-1-0")
-    assert conda_cache.cached_digest(PACKAGE, str(own)) == PACKAGE.sha256
-    assert conda_cache.without_note([PACKAGE], str(own)) == []
+    assert conda_cache.cached_digest(PACKAGE.stem, str(own)) == PACKAGE.sha256
+    assert conda_cache.without_note([PACKAGE], str(own), {}) == []
     assert sorted(os.listdir(str(own))) == [".checked", "tool-1-0", "tool-1-0.lock"]
 
 
