@@ -44,6 +44,15 @@ class Outcome(NamedTuple):
         return self.resumed or not self.transaction.is_empty
 
 
+class Chosen(NamedTuple):
+    """What a request came to: the specs of it that channels have, the packages, and the way to them."""
+
+    request: conda_request.Request
+    specs: Sequence[str]
+    wanted: Sequence[Package]
+    transaction: Transaction
+
+
 class Environment:
     """One prefix, and what it shall hold.
 
@@ -177,15 +186,15 @@ class Environment:
             return Outcome(transaction, installed)
         if not self.apply:
             return Outcome(transaction, wanted, journal is not None)
-        swept = self._carry_out(worker, request, specs, state, records, wanted, transaction, known)
+        swept = self._carry_out(worker, Chosen(request, specs, wanted, transaction), state, records, known)
         return Outcome(transaction, wanted, journal is not None, swept)
 
     def _carry_out(
-        self, worker: Worker, request: conda_request.Request, specs: Sequence[str], state: State,
-        records: Sequence[conda_prefix.Record], wanted: Sequence[Package], transaction: Transaction,
+        self, worker: Worker, chosen: Chosen, state: State, records: Sequence[conda_prefix.Record],
         known: Mapping[str, str],
     ) -> Sequence[str]:
         self._check_writable()
+        transaction = chosen.transaction
         relinked = _relinked(transaction, records)
         linked = {package.name for package in [*transaction.added, *(one.after for one in transaction.changed)]}
         worker.call(
@@ -202,13 +211,13 @@ class Environment:
                 before = [Package(*one) for one in journal.records]
                 self._write(conda_failures.LINK, lambda: conda_aside.put(self.prefix, taken, before))
             worker.call(
-                "install", prefix=self.prefix, cache=self.params["cache"], platform=request.platform,
+                "install", prefix=self.prefix, cache=self.params["cache"], platform=chosen.request.platform,
                 reinstall=[] if reversible else sorted(relinked),
                 hard_links=self.params["link_method"] == "hardlink", link_scripts=self.params["link_scripts"],
                 read_cache=self.params["verify"] == conda_prefix.CONTENTS, log=self.params["log"] or "",
             )
             worker.dismiss()
-            self._write("complete the prefix", lambda: self._finish(request, specs, journal, wanted))
+            self._write("complete the prefix", lambda: self._finish(chosen, journal))
         except StackError as error:
             worker.stop()
             error.remedy = "%s %s" % (self._undo(journal), error.remedy)
@@ -262,9 +271,7 @@ class Environment:
             pass
         return "The prefix is half changed, and the next run completes it."
 
-    def _finish(
-        self, request: conda_request.Request, specs: Sequence[str], journal: Journal, wanted: Sequence[Package]
-    ) -> None:
+    def _finish(self, chosen: Chosen, journal: Journal) -> None:
         records = conda_prefix.read_records(self.prefix)
         conda_prefix.restore_origin(records, self.replaced)
         conda_prefix.correct_modes(self.prefix, records)
@@ -275,7 +282,7 @@ class Environment:
         if self.replaced:
             records = conda_prefix.read_records(self.prefix)
         left = conda_packages.plan(
-            self._packages(records), wanted, conda_prefix.damaged(self.prefix, records, conda_prefix.FILES)
+            self._packages(records), chosen.wanted, conda_prefix.damaged(self.prefix, records, conda_prefix.FILES)
         )
         if not left.is_empty:
             names = [package.name for package in [*left.added, *left.removed, *left.repaired]]
@@ -284,12 +291,12 @@ class Environment:
                 "%s is not complete after linking: %s." % (self.prefix, ", ".join(sorted(names))), VERIFY,
                 "Run it again; if it stays so, the package's record of its own files is wrong.", self.prefix,
             )
-        whole = conda_packages.plan([Package(*one) for one in journal.records], wanted)
+        whole = conda_packages.plan([Package(*one) for one in journal.records], chosen.wanted)
         entry = conda_prefix.history_entry(
-            whole, specs, "conda_environment --prefix " + self.prefix, time.time()
+            whole, chosen.specs, "conda_environment --prefix " + self.prefix, time.time()
         )
         conda_prefix.write_history(self.prefix, journal.history, entry)
-        self.store.close(request.digest(), self._packages(records))
+        self.store.close(chosen.request.digest(), self._packages(records))
 
     def _check_writable(self) -> None:
         for path in (self.prefix, os.path.join(self.prefix, conda_prefix.META)):
