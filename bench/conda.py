@@ -23,7 +23,7 @@ from typing import NamedTuple
 import conda_channel
 from installed_tree import measure
 from measuring import UnavailableError
-from plays import CHECKOUT
+from plays import collection_environment
 from table import Goal, Kind, Outcome, Row
 
 PACKAGES = 50
@@ -88,16 +88,10 @@ class Bed:
         self.cache = scratch / "pkgs"
         self.made = 0
         self.prefix = self.place()
-        (scratch / "ansible_collections" / "hpcml").mkdir(parents=True)
-        (scratch / "ansible_collections" / "hpcml" / "torchstack").symlink_to(CHECKOUT)
         # Both sides have bytecode: py-rattler's is installed, and a checkout need not be writable.
-        plain = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
-        self.environment = {
-            **plain, "PYTHONPYCACHEPREFIX": str(scratch / "bytecode"), "PYTHONPATH": str(scratch),
-            "ANSIBLE_COLLECTIONS_PATH": str(scratch), "ANSIBLE_HOME": str(scratch),
-            "ANSIBLE_REMOTE_TEMP": str(scratch), "ANSIBLE_LOCALHOST_WARNING": "False",
-            "ANSIBLE_PYTHON_INTERPRETER": sys.executable,
-        }
+        more = {"PYTHONPYCACHEPREFIX": str(scratch / "bytecode"), "ANSIBLE_LOCALHOST_WARNING": "False"}
+        self.environment = {**collection_environment(scratch), **more}
+        self.environment.pop("PYTHONDONTWRITEBYTECODE", None)
 
     @property
     def options(self) -> dict[str, object]:

@@ -13,22 +13,16 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import urllib.parse
 from typing import Iterable, Iterator, Mapping
 
 from ansible_collections.hpcml.torchstack.plugins.module_utils import conda_failures
 from ansible_collections.hpcml.torchstack.plugins.module_utils.conda_packages import Package, package_of_url
-from ansible_collections.hpcml.torchstack.plugins.module_utils.conda_prefix import file_sha256
 from ansible_collections.hpcml.torchstack.plugins.module_utils.errors import StackError
 from ansible_collections.hpcml.torchstack.plugins.module_utils.files import write_atomic
+from ansible_collections.hpcml.torchstack.plugins.module_utils.local_files import local_path, sha256_of
 
 NOTES = ".checked"
 """The directory of notes in a cache."""
-
-
-def local_path(url: str) -> str | None:
-    """The file behind a ``file://`` address; None for others."""
-    return urllib.parse.unquote(url[len("file://"):]) if url.startswith("file://") else None
 
 
 def wrong_digest(where: str, found: str, expected: str) -> StackError:
@@ -56,7 +50,7 @@ def check_archive(package: Package, cache: str) -> None:
     if path is None or (cached and _is_as_noted(package, cache)):
         return
     try:
-        found = file_sha256(path)
+        found = sha256_of(path)
     except OSError as error:
         if cached and cached_digest(package.stem, cache) == package.sha256:
             return  # what is in the cache is read instead, and cannot be extracted anew from elsewhere
@@ -125,7 +119,7 @@ def without_note(packages: Iterable[Package], cache: str, known: Mapping[str, st
     return [
         package for package in packages
         if not os.path.isdir(os.path.join(cache, package.stem))
-        or ((known.get(package.stem) or None) != package.sha256 and not _is_as_noted(package, cache))
+        or (known.get(package.stem) != package.sha256 and not _is_as_noted(package, cache))
     ]
 
 
@@ -134,14 +128,16 @@ def look_ahead(cache: str, known: dict[str, str]) -> Iterator[None]:
 
     Args:
         cache: the account's own cache.
-        known: gets the digest of each entry that is right, by the entry's name; an empty one for any other.
+        known: gets the digest of each entry that is right, by the entry's name.
     """
     try:
         names = sorted(os.listdir(os.path.join(cache, NOTES)))
     except OSError:
         return
     for name in names:
-        known[name] = _known_digest(name, cache)
+        digest = _known_digest(name, cache)
+        if digest:
+            known[name] = digest
         yield
 
 

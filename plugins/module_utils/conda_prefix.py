@@ -11,7 +11,6 @@ which conda decides what a later ``conda update`` may change.
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import os
 import shutil
@@ -27,6 +26,7 @@ from ansible_collections.hpcml.torchstack.plugins.module_utils.conda_packages im
 from ansible_collections.hpcml.torchstack.plugins.module_utils.conda_request import ALIAS, DEFAULTS
 from ansible_collections.hpcml.torchstack.plugins.module_utils.errors import StackError
 from ansible_collections.hpcml.torchstack.plugins.module_utils.files import write_atomic
+from ansible_collections.hpcml.torchstack.plugins.module_utils.local_files import sha256_of
 
 META = "conda-meta"
 ASIDE, DROPPED = META + "/.before", META + "/.dropped"
@@ -142,20 +142,11 @@ def _is_right(prefix: str, path: Mapping, depth: str, found: Mapping[str, bool])
         wanted = path.get("sha256_in_prefix") or path.get("sha256")
         if depth != CONTENTS or not wanted or is_link:
             return True
-        return file_sha256(full) == wanted
+        return sha256_of(full) == wanted
     except FileNotFoundError:
         return kind == "pyc_file"
     except OSError:
         return False
-
-
-def file_sha256(path: str) -> str:
-    """The sha256 of a file's content."""
-    digest = hashlib.sha256()
-    with open(path, "rb") as stream:
-        for chunk in iter(lambda: stream.read(1 << 20), b""):
-            digest.update(chunk)
-    return digest.hexdigest()
 
 
 def unowned(prefix: str, records: Iterable[Record]) -> list[str]:

@@ -19,8 +19,8 @@ from ansible_collections.hpcml.torchstack.plugins.module_utils import (
     conda_request,
 )
 from ansible_collections.hpcml.torchstack.plugins.module_utils.conda_packages import Package, replace_start
-from ansible_collections.hpcml.torchstack.plugins.module_utils.conda_prefix import file_sha256
 from ansible_collections.hpcml.torchstack.plugins.module_utils.errors import StackError
+from ansible_collections.hpcml.torchstack.plugins.module_utils.local_files import local_path, sha256_of
 
 REQUIREMENT = "py-rattler>=0.28"
 LOAD = "load py-rattler"
@@ -73,7 +73,7 @@ class Session:
 
     def _first_read(self, places: list[str], platform: str, gateway: Any) -> str:
         for place in places[:-1]:
-            path = conda_cache.local_path(place)
+            path = local_path(place)
             if path is not None and not os.path.isdir(path):
                 continue
             try:
@@ -240,7 +240,7 @@ class Session:
         return listed
 
     async def _unlisted(self, package: Package, url: str, channel: str) -> Any:
-        path = conda_cache.local_path(url)
+        path = local_path(url)
         if path is None or not os.path.exists(path):
             raise StackError(
                 "The channel %s does not list %s." % (channel, url), conda_failures.CHANNEL,
@@ -248,7 +248,7 @@ class Session:
             )
         record = await self.rattler.RepoDataRecord.from_package_archive(path)
         record.url, record.channel, record.file_name = url, channel, os.path.basename(path)
-        record.sha256 = bytes.fromhex(file_sha256(path))
+        record.sha256 = bytes.fromhex(sha256_of(path))
         return record
 
     def _run(self, step: str, start: Callable[[], Coroutine]) -> Any:

@@ -14,6 +14,7 @@ import urllib.parse
 from typing import Iterable, Mapping, NamedTuple
 
 from ansible_collections.hpcml.torchstack.plugins.module_utils.errors import StackError
+from ansible_collections.hpcml.torchstack.plugins.module_utils.local_files import local_path
 
 ALIAS = "https://conda.anaconda.org"
 """Where a channel that is only a name lies, for every conda client."""
@@ -170,5 +171,4 @@ def mirror_urls(mirrors: Mapping[str, object]) -> dict[str, str]:
 
 def missing_directories(urls: Iterable[str]) -> list[str]:
     """The directories behind ``file://`` addresses that are not there."""
-    paths = [urllib.parse.unquote(url[len("file://"):]) for url in urls if url.startswith("file://")]
-    return [path for path in paths if not os.path.isdir(path)]
+    return [path for path in map(local_path, urls) if path is not None and not os.path.isdir(path)]

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import base64
 import contextlib
-import hashlib
 import http.client
 import netrc
 import os
@@ -23,6 +22,7 @@ from typing import Any, BinaryIO, Mapping
 from ansible_collections.hpcml.torchstack.plugins.module_utils.errors import StackError
 from ansible_collections.hpcml.torchstack.plugins.module_utils.failures import remedy
 from ansible_collections.hpcml.torchstack.plugins.module_utils.files import flush_directory
+from ansible_collections.hpcml.torchstack.plugins.module_utils.local_files import sha256_of
 
 CHUNK = 1 << 20
 ATTEMPTS = 3
@@ -130,19 +130,6 @@ def _reason(error: Exception) -> str:
     """Why an address cannot be read, as the end of a sentence."""
     reason = getattr(error, "reason", None) or error
     return str(getattr(reason, "strerror", None) or reason).rstrip(".") or type(error).__name__
-
-
-def sha256_of(path: str) -> str:
-    """The digest of a file's content.
-
-    Raises:
-        OSError: it cannot be read.
-    """
-    digest = hashlib.sha256()
-    with open(path, "rb") as stream:
-        for chunk in iter(lambda: stream.read(CHUNK), b""):
-            digest.update(chunk)
-    return digest.hexdigest()
 
 
 def half_name(path: str) -> str:

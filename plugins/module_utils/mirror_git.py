@@ -13,10 +13,11 @@ import shutil
 import tarfile
 
 from ansible_collections.hpcml.torchstack.plugins.module_utils.commands import Outcome, run
-from ansible_collections.hpcml.torchstack.plugins.module_utils.downloads import half_name, sha256_of
+from ansible_collections.hpcml.torchstack.plugins.module_utils.downloads import half_name
 from ansible_collections.hpcml.torchstack.plugins.module_utils.errors import StackError
 from ansible_collections.hpcml.torchstack.plugins.module_utils.failures import remedy
 from ansible_collections.hpcml.torchstack.plugins.module_utils.files import flush_directory
+from ansible_collections.hpcml.torchstack.plugins.module_utils.local_files import sha256_of
 
 STEP = "fetch"
 PATIENCE = 3600.0

@@ -13,7 +13,7 @@ import zipfile
 from typing import Any, Iterable, Mapping, NamedTuple
 
 from ansible_collections.hpcml.torchstack.plugins.module_utils import mirror_conda, mirror_git
-from ansible_collections.hpcml.torchstack.plugins.module_utils.downloads import sha256_of
+from ansible_collections.hpcml.torchstack.plugins.module_utils.local_files import local_path, sha256_of
 from ansible_collections.hpcml.torchstack.plugins.module_utils.mirror_needs import (
     ARCHIVE,
     FILE,
@@ -286,10 +286,11 @@ def archive_path(need: Need) -> str:
 
 def local_digest(link: Link) -> str:
     """The digest of a file of this machine that is offered without one; empty for others."""
-    if link.sha256 or not link.url.startswith("file://"):
+    path = local_path(link.url)
+    if link.sha256 or path is None:
         return ""
     try:
-        return sha256_of(urllib.parse.unquote(link.url[len("file://"):]))
+        return sha256_of(path)
     except OSError:
         return ""
 

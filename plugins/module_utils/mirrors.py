@@ -21,9 +21,10 @@ from ansible_collections.hpcml.torchstack.plugins.module_utils import (
     pip_settings,
 )
 from ansible_collections.hpcml.torchstack.plugins.module_utils.bases import CONDA
-from ansible_collections.hpcml.torchstack.plugins.module_utils.downloads import Network, fetch, is_half, sha256_of
+from ansible_collections.hpcml.torchstack.plugins.module_utils.downloads import Network, fetch, is_half
 from ansible_collections.hpcml.torchstack.plugins.module_utils.errors import StackError
 from ansible_collections.hpcml.torchstack.plugins.module_utils.failures import remedy
+from ansible_collections.hpcml.torchstack.plugins.module_utils.local_files import sha256_of
 from ansible_collections.hpcml.torchstack.plugins.module_utils.mirror_needs import Need, base_interpreter, needs_of
 from ansible_collections.hpcml.torchstack.plugins.module_utils.mirror_plan import (
     ARCHIVES,
