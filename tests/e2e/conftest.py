@@ -7,7 +7,7 @@ from __future__ import annotations
 import os
 
 import pytest
-from rollouts import RELEASE, Site, find_module_system
+from rollouts import Site, find_module_system
 
 
 @pytest.fixture(scope="session")
@@ -19,8 +19,8 @@ def site(tmp_path_factory, collections_path):
 
 @pytest.fixture(scope="session")
 def released(site):
-    """The site with its release rolled out."""
-    if not (site.root / ".torchstack" / RELEASE / "publish.jsonl").exists():
+    """The site with its release rolled out, after any other one."""
+    if not site.is_in_use():
         site.roll_out()
     return site
 

@@ -101,6 +101,11 @@ class Site:
             **variables,
         )
 
+    def is_in_use(self):
+        """Whether this release is published and the default, so that a rollout of it has nothing to do."""
+        default = self.root / "modulefiles" / "tcl" / "torchstack" / ".version"
+        return default.exists() and '"%s"' % self.release in default.read_text()
+
     def start(self, *arguments, playbook="playbooks/local.yml", **environment):
         return Rollout(self, arguments, environment, playbook)
 

@@ -47,7 +47,7 @@ def released(channel, site, tmp_path_factory, collections_path):
     if python.short != "3.11":
         conda.inventory = conda.other_inventory(scratch, lambda text: re.sub(
             r"(python:? \"?)3\.11", lambda match: match.group(1) + python.short, text))
-    if not (conda.root / ".torchstack" / RELEASE / "publish.jsonl").exists():
+    if not conda.is_in_use():
         conda.roll_out()
     return conda
 
