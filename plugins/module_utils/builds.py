@@ -11,65 +11,40 @@ import contextlib
 import os
 import re
 import secrets
-import tempfile
 import time
-from typing import Iterator
+from typing import Mapping
 
+from ansible_collections.hpcml.torchstack.plugins.module_utils.batch_claim import PREFIX, still_there
+from ansible_collections.hpcml.torchstack.plugins.module_utils.batch_records import SCRIPT, SUBMISSION
 from ansible_collections.hpcml.torchstack.plugins.module_utils.errors import StackError
-from ansible_collections.hpcml.torchstack.plugins.module_utils.files import write_atomic, write_json
+from ansible_collections.hpcml.torchstack.plugins.module_utils.files import readable_by_all, write_atomic, write_json
 from ansible_collections.hpcml.torchstack.plugins.module_utils.jobs import (
-    LIVE,
     NEXT,
     decide,
     outcome_of,
-    read_record,
-    refuse_silent,
 )
-from ansible_collections.hpcml.torchstack.plugins.module_utils.launcher import (
-    ARCHIVE,
-    Launcher,
-    supervisor_archive,
-)
-from ansible_collections.hpcml.torchstack.plugins.module_utils.launcher_local import LocalLauncher
+from ansible_collections.hpcml.torchstack.plugins.module_utils.launcher import ARCHIVE, supervisor_archive
+from ansible_collections.hpcml.torchstack.plugins.module_utils.launchers import records_of, runner_of
+from ansible_collections.hpcml.torchstack.plugins.module_utils.looks import look, refused_submission
 from ansible_collections.hpcml.torchstack.plugins.module_utils.processes import Here, here, read_process
-from ansible_collections.hpcml.torchstack.plugins.module_utils.progress import (
-    last_lines,
-    parse_progress,
-    progress_line,
-    read_end,
-    stated_error,
-)
+from ansible_collections.hpcml.torchstack.plugins.module_utils.results import stamped_result
 from ansible_collections.hpcml.torchstack.plugins.module_utils.steplock import CLAIM, StepLock, own_announcement
 from ansible_collections.hpcml.torchstack.plugins.module_utils.steps import (
     Request,
     StepFiles,
-    describe_outcome,
     is_stamped,
     render_script,
     resume_reason,
-    seconds_of,
     step_facts,
     utc,
 )
 
-LAUNCHERS: dict[str, type[Launcher]] = {"local": LocalLauncher}
-"""Every way to run a step, by the name that the module's option ``launcher`` gives it."""
-
-LOCK_SECONDS = 25.0
-"""How long to wait for another starter; longer than a job may be announced without a process."""
+LOCK_SECONDS = 60.0
+"""How long to wait for another starter; longer than a job may be announced without a process, or looked for after a
+submission without an answer."""
 
 FIRST_LOOK_SECONDS = 0.5
 """A step that ends within this time needs no second call."""
-
-
-def records_of(files: StepFiles) -> tuple[dict | None, dict | None, dict | None]:
-    """The step's stamp, job and outcome records."""
-    return read_record(files.stamp), read_record(files.job), read_record(files.exit)
-
-
-def runner_of(job: dict | None, launcher: str = "local") -> Launcher:
-    """The launcher that knows a job: the one that started it, or ``launcher`` where there is no job."""
-    return LAUNCHERS[job["launcher"] if job else launcher]()
 
 
 def missing_of(paths: list[str]) -> list[str]:
@@ -77,19 +52,9 @@ def missing_of(paths: list[str]) -> list[str]:
     return [path for path in paths if not os.path.lexists(path)]
 
 
-@contextlib.contextmanager
-def readable_by_all() -> Iterator[None]:
-    """Create files and directories as everybody may read them, whatever umask the caller has."""
-    previous = os.umask(0o022)
-    try:
-        yield
-    finally:
-        os.umask(previous)
-
-
 def begin(
     request: Request, digest: str, needs: dict[str, str], created: list[str], limits: dict, cache: str | None,
-    launcher: str,
+    launcher: str, options: Mapping | None = None,
 ) -> dict:
     """Start a step that has no stamp for this digest, or attach to the build that is running.
 
@@ -100,7 +65,8 @@ def begin(
         created: paths that have to exist afterwards.
         limits: timeout, no_output_timeout, grace (seconds) and hang_signal.
         cache: directory of the cache.
-        launcher: a key of :data:`LAUNCHERS`.
+        launcher: one of :data:`.job_options.LAUNCHERS`.
+        options: what it is to ask its batch system for, as :func:`.job_options.check_options` returns it.
 
     Returns:
         The module's result; ``state`` is ``running``, or ``done`` or ``cached`` for a short step, or ``unchanged``
@@ -113,7 +79,7 @@ def begin(
     files = request.files
     try:
         with readable_by_all():
-            return _begin(request, digest, needs, created, limits, cache, launcher)
+            return _begin(request, digest, needs, created, limits, cache, launcher, options)
     except OSError as error:
         # The error of a write has no file's name.
         raise StackError(
@@ -127,18 +93,22 @@ def begin(
 
 def _begin(
     request: Request, digest: str, needs: dict[str, str], created: list[str], limits: dict, cache: str | None,
-    launcher: str,
+    launcher: str, options: Mapping | None,
 ) -> dict:
     files = request.files
     deadline = time.monotonic() + LOCK_SECONDS
     while True:
         stamp, job, outcome = records_of(files)
         missing = missing_of(created)
-        action = decide(files, digest, stamp, missing, runner_of(job, launcher).standing(job, outcome), job)
+        runner = runner_of(job, launcher, options)
+        view = runner.standing(files, job, outcome)
+        action = decide(files, digest, stamp, missing, view.word, job)
         if action == "unchanged" and stamp is not None:
             return stamped_result(files, stamp, False, "unchanged")
         if action == "attach" and job is not None:
             return dict(look(files, job["nonce"]), attached=True)
+        if action == "refuse" and view.error is not None:
+            raise view.error
         if action in ("run", "wait"):
             os.makedirs(files.directory, exist_ok=True)
             place = here()
@@ -147,21 +117,20 @@ def _begin(
                 try:
                     # Somebody else may have finished or started it between the first look and the lock.
                     stamp, job, outcome = records_of(files)
-                    standing = runner_of(job, launcher).standing(job, outcome)
-                    if standing == "starting" and job is not None and lock.exclusive and job["host"] == place.host:
-                        # Who announced it held this lock, and would have handed it to a supervisor.
-                        standing = "killed"
+                    view = runner_of(job, launcher, options).standing(files, job, outcome)
+                    if view.word == "starting" and job is not None:
+                        view = runner_of(job).settle(files, job, lock)
+                    standing = view.word
                     if decide(files, digest, stamp, missing_of(created), standing, job) != "run":
                         continue
                     if standing == "leftover" and job is not None:
                         runner_of(job).clear(files, job)
-                    remove_litter(files, place)
                     gone = missing if is_stamped(stamp, digest) else []
-                    resumed = resume_reason(files.name, standing, job, outcome_of(job, outcome), gone)
-                    nonce, warnings = start(request, digest, needs, limits, cache, launcher, lock, job)
+                    resumed = resume_reason(files.name, standing, job, view.end or outcome_of(job, outcome), gone)
+                    nonce, warnings = start(request, digest, needs, limits, cache, launcher, options, lock, job)
                 finally:
                     lock.withdraw()
-                result = first_look(files, nonce)
+                result = first_look(files, nonce) if launcher == "local" else look(files, nonce)
                 return dict(result, resumed=resumed, warnings=[*warnings, *result.get("warnings", [])])
         if time.monotonic() > deadline:
             raise StepLock(files, here()).refusal()
@@ -173,7 +142,8 @@ def remove_litter(files: StepFiles, place: Here) -> None:
 
     Announcements of other hosts are left alone, and those of living processes.
     """
-    records = (files.script, files.inputs, files.log, files.exit, files.stamp, files.job, files.path(ARCHIVE))
+    records = (files.script, files.inputs, files.log, files.exit, files.stamp, files.job, files.path(ARCHIVE),
+               files.path(SUBMISSION), files.path(SCRIPT))
     temporary = re.compile(
         r"\.(?:%s)\.[a-z0-9_]{8}\Z" % "|".join(re.escape(os.path.basename(path)) for path in records)
     )
@@ -181,22 +151,25 @@ def remove_litter(files: StepFiles, place: Here) -> None:
     for name in os.listdir(files.directory):
         owner = name[len(announcement):] if name.startswith(announcement) else ""
         dead = owner.isdigit() and read_process(int(owner)) is None
-        if dead or temporary.match(name) or name == os.path.basename(files.job) + NEXT:
+        old = name in (os.path.basename(files.job) + NEXT, SUBMISSION, SCRIPT) or name.startswith(PREFIX)
+        if dead or old or temporary.match(name):
             with contextlib.suppress(OSError):
                 os.unlink(files.path(name))
 
 
 def start(
     request: Request, digest: str, needs: dict[str, str], limits: dict, cache: str | None, launcher: str,
-    lock: StepLock, last: dict | None,
+    options: Mapping | None, lock: StepLock, last: dict | None,
 ) -> tuple[str, list[str]]:
-    """Write what the supervisor needs, the announcement last, and launch it.
+    """Replace what the last attempt has left by what the supervisor needs, the announcement last, and launch it.
 
     Returns:
         The new job's nonce, and warnings.
     """
     files, place = request.files, here()
     nonce, now = secrets.token_hex(16), utc(time.time())
+    former = still_there(files, last["nonce"]) if last else None
+    remove_litter(files, place)
     for path in (files.stamp, files.exit):
         with contextlib.suppress(FileNotFoundError):
             os.unlink(path)
@@ -210,13 +183,16 @@ def start(
         "child_pid": None,
         "child_start_time": None,
         "digest": digest,
+        "former": former,
         "heartbeat": now,
         "host": place.host,
+        "last_nonce": last["nonce"] if last else None,
         "launcher": launcher,
         "limits": limits,
         "log_offset": os.path.getsize(files.log) if os.path.exists(files.log) else 0,
         "needs": needs,
         "nonce": nonce,
+        "options": dict(options or {}),
         "phase": "starting",
         "pid": None,
         "start_time": None,
@@ -226,6 +202,11 @@ def start(
     try:
         return nonce, runner_of(job).launch(files, job, lock)
     except (StackError, OSError) as error:
+        if isinstance(error, StackError) and error.failed_step == "scheduler":
+            # Nobody knows whether there is a job: the next run asks again, before it submits another one.
+            raise
+        if isinstance(error, StackError) and error.failed_step == "submit":
+            raise refused_submission(files, job, error) from error
         end = {"reason": "error", "error": str(error), "nonce": nonce, "finished": utc(time.time())}
         with contextlib.suppress(OSError):
             write_json(files.exit, end)
@@ -240,163 +221,3 @@ def first_look(files: StepFiles, nonce: str) -> dict:
         if result["state"] != "running" or time.monotonic() > deadline:
             return result
         time.sleep(0.02)
-
-
-def look(files: StepFiles, nonce: str) -> dict:
-    """How a job is getting on.
-
-    Returns:
-        The module's result with ``state`` ``running``, ``done`` or ``cached``.
-
-    Raises:
-        StackError: it failed, was killed, went silent, or has been replaced by another one.
-    """
-    job = read_record(files.job)
-    if job is None:
-        raise StackError(
-            "The records of step %s are gone: there is no %s." % (files.name, files.job), "follow",
-            "Run this again: the build without them stops itself, and the step is run anew.", files.job,
-        )
-    if job["nonce"] != nonce:
-        raise StackError(
-            "Another run has started step %s anew." % files.name, "follow", "Run this again to follow that build.",
-            files.directory,
-        )
-    standing = runner_of(job).standing(job, read_record(files.exit))
-    # The records are read after the standing: what ended in between has left them.
-    stamp, outcome = read_record(files.stamp), read_record(files.exit)
-    end = outcome_of(job, outcome)
-    if stamp is not None and stamp["nonce"] == nonce:
-        return dict(
-            stamped_result(files, stamp, True, "cached" if stamp["from_cache"] else "done"),
-            progress=progress_of(files, job, stamp["seconds"]),
-            warnings=(end or {}).get("notes", []),
-        )
-    if end is not None and end["reason"] != "done":
-        raise failure(files, job, describe_outcome(files.name, end), end)
-    if standing == "silent":
-        refuse_silent(files, job)
-    if standing in (*LIVE, "starting"):
-        return running_result(files, job)
-    if standing == "rebooted":
-        raise failure(files, job, "the machine rebooted while step %s was running" % files.name, {"reason": standing})
-    obstacle = obstacle_in(files.directory)
-    if obstacle:
-        sentence = "step %s could not be recorded: %s cannot be written: %s" % (files.name, files.directory, obstacle)
-        raise failure(files, job, sentence, {"reason": "error"})
-    raise failure(
-        files, job, "step %s was killed without a word from its supervisor (pid %s)" % (files.name, job["pid"]),
-        {"reason": "killed"},
-    )
-
-
-def obstacle_in(directory: str) -> str | None:
-    """Why no record can be written in a directory: a supervisor that met this could not say so."""
-    try:
-        with tempfile.NamedTemporaryFile(prefix=".exit.", dir=directory) as stream:
-            stream.write(b"x" * 4096)
-            stream.flush()
-            os.fsync(stream.fileno())
-    except OSError as error:
-        return error.strerror
-    return None
-
-
-def stamped_result(files: StepFiles, stamp: dict, changed: bool, state: str) -> dict:
-    """The module's result for a step that has its stamp."""
-    return {
-        "changed": changed,
-        "digest": stamp["digest"],
-        "from_cache": stamp["from_cache"],
-        "log": files.log,
-        "script": files.script,
-        "seconds": stamp["seconds"],
-        "started": stamp["started"],
-        "state": state,
-        "step": files.name,
-    }
-
-
-def running_result(files: StepFiles, job: dict) -> dict:
-    """The module's result for a step that is being built."""
-    seconds = max(0.0, time.time() - seconds_of(job["started"]))
-    return {
-        "changed": True,
-        "digest": job["digest"],
-        "from_cache": False,
-        "host": job["host"],
-        "log": files.log,
-        "log_offset": os.path.getsize(files.log) if os.path.exists(files.log) else 0,
-        "nonce": job["nonce"],
-        "pid": job["pid"],
-        "progress": progress_of(files, job, seconds),
-        "script": files.script,
-        "seconds": round(seconds, 1),
-        "started": job["started"],
-        "state": "running",
-        "step": files.name,
-    }
-
-
-def progress_of(files: StepFiles, job: dict, seconds: float) -> dict:
-    """The progress marks at the end of the attempt's log, and the line that shows them."""
-    progress = parse_progress(read_end(files.log, job["log_offset"]))
-    return dict(progress or {}, text=progress_line(files.name, progress, seconds))
-
-
-def failure(files: StepFiles, job: dict, sentence: str, end: dict) -> StackError:
-    """The error for an attempt that did not succeed."""
-    tail = read_end(files.log, job["log_offset"])
-    cause = stated_error(tail)
-    remedy = "The log is %s; run this again to resume, or repeat the step by hand with: %s" % (files.log, files.by_hand)
-    if end["reason"] == "error":
-        remedy = "Make sure that this account can write %s and that there is space. %s" % (files.directory, remedy)
-    return StackError(
-        sentence[0].upper() + sentence[1:] + (": %s." % cause if cause else "."),
-        end["reason"] if end["reason"] in ("creates", "needs") else "run",
-        remedy,
-        files.script,
-        attempt=job["attempt"],
-        digest=job["digest"],
-        exit_code=end.get("code"),
-        log=files.log,
-        log_tail=last_lines(tail),
-        missing=end.get("missing", []),
-        reason=end["reason"],
-        retry=files.by_hand,
-        script=files.script,
-        seconds=end.get("seconds"),
-        started=job["started"],
-        step=files.name,
-    )
-
-
-def forget(files: StepFiles, check: bool) -> dict:
-    """Remove a step's stamp, so that it runs again; everything else stays.
-
-    Args:
-        files: the step.
-        check: only say whether there is a stamp.
-
-    Raises:
-        StackError: the step is being built, and would be stamped after this.
-    """
-    stamp, job, outcome = records_of(files)
-    standing = runner_of(job).standing(job, outcome)
-    if stamp is None and job is not None and standing in (*LIVE, "starting", "silent"):
-        raise StackError(
-            "Step %s is being built on host %s (pid %s), and will be stamped when it succeeds."
-            % (files.name, job["host"], job["pid"]),
-            "forget",
-            "Wait for it, or stop it with 'kill %s' on %s, and run this again." % (job["pid"], job["host"]),
-            files.directory,
-        )
-    if stamp is not None and not check:
-        os.unlink(files.stamp)
-    return {
-        "changed": stamp is not None,
-        "log": files.log,
-        "script": files.script,
-        "state": "absent",
-        "step": files.name,
-    }

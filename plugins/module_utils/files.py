@@ -8,6 +8,7 @@ import contextlib
 import json
 import os
 import tempfile
+from typing import Iterator
 
 
 def write_atomic(path: str, content: bytes, mode: int = 0o644) -> None:
@@ -66,3 +67,13 @@ def read_json(path: str) -> object | None:
             return json.loads(stream.read().decode("utf-8"))
     except FileNotFoundError:
         return None
+
+
+@contextlib.contextmanager
+def readable_by_all() -> Iterator[None]:
+    """Create files and directories as everybody may read them, whatever umask the caller has."""
+    previous = os.umask(0o022)
+    try:
+        yield
+    finally:
+        os.umask(previous)

@@ -3,7 +3,8 @@
 """The record of who runs a step (job.json), and what it says about a job: running, elsewhere, silent, killed, ...
 
 A process id means something on one host in one boot only. From any other host a job is followed by its heartbeat, and
-a silent one is never taken for dead: the operator decides.
+a silent one is never taken for dead: the operator decides. The clocks of two hosts may differ by hours, so that a
+heartbeat is old only when it does not change while somebody watches.
 """
 
 from __future__ import annotations
@@ -11,12 +12,19 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-from typing import Callable
+import time
+from typing import Callable, NamedTuple
 
+from ansible_collections.hpcml.torchstack.plugins.module_utils.batch_words import TITLES
 from ansible_collections.hpcml.torchstack.plugins.module_utils.errors import StackError
 from ansible_collections.hpcml.torchstack.plugins.module_utils.files import read_json
 from ansible_collections.hpcml.torchstack.plugins.module_utils.processes import Here
-from ansible_collections.hpcml.torchstack.plugins.module_utils.steps import StepFiles, is_stamped, seconds_of
+from ansible_collections.hpcml.torchstack.plugins.module_utils.steps import (
+    StepFiles,
+    is_stamped,
+    seconds_of,
+    step_files,
+)
 
 HEARTBEAT_SECONDS = 5.0
 """The supervisor of a job writes its heartbeat this often."""
@@ -27,11 +35,33 @@ SILENT_SECONDS = 300.0
 STARTING_SECONDS = 20.0
 """A job that was announced this long ago, and still has no process, never began."""
 
+CACHE_SECONDS = 60.0
+"""How long a client of a shared file system may show what was there before (acdirmax of nfs(5))."""
+
+WATCH_SECONDS = CACHE_SECONDS + 3 * HEARTBEAT_SECONDS
+"""A heartbeat that has not changed for so long has stopped, whatever file system shows it."""
+
+GLIMPSE_SECONDS = 3 * HEARTBEAT_SECONDS
+"""How long to watch where nothing depends on it but a message."""
+
 NEXT = ".next"
 """Suffix of a record that is being written in place."""
 
-LIVE = ("running", "elsewhere")
+LIVE = ("running", "elsewhere", "queued")
 """Standings of a job that one follows."""
+
+
+class Standing(NamedTuple):
+    """How a job stands."""
+
+    word: str
+    """In the words of :func:`judge`, and for a batch job those of :mod:`.launcher_batch`."""
+    queue: dict | None = None
+    """How it waits in a batch system, for the result."""
+    end: dict | None = None
+    """How its scheduler says that it ended, as the record of an outcome."""
+    error: StackError | None = None
+    """Why nobody could say how it stands."""
 
 
 def read_record(path: str) -> dict | None:
@@ -63,6 +93,7 @@ def judge(
     now: float,
     alive: Callable[[int | None, int | None], bool],
     remains: Callable[[dict], bool],
+    changes: Callable[[], bool] = lambda: False,
 ) -> str:
     """How a job stands.
 
@@ -73,6 +104,8 @@ def judge(
         now: seconds since 1970.
         alive: tells whether a process id with a start time still works on this machine.
         remains: tells whether processes of a job without supervisor are left on this machine.
+        changes: tells whether the heartbeat changes while one watches it; asked only where it looks old, or younger
+            than it can be.
 
     Returns:
         * ``none``: there never was one.
@@ -80,7 +113,8 @@ def judge(
         * ``starting``: announced just now, its supervisor has not reported yet.
         * ``running``: its supervisor works on this machine.
         * ``elsewhere``: it has a fresh heartbeat from another machine.
-        * ``silent``: it belongs to another machine, and its last heartbeat is older than :data:`SILENT_SECONDS`.
+        * ``silent``: it belongs to another machine, its last heartbeat is older than :data:`SILENT_SECONDS`, and it
+          does not change.
         * ``rebooted``: this machine has been booted since.
         * ``killed``: its supervisor died without a word, and nothing of it is left.
         * ``leftover``: its supervisor died or gave up, and its script or some of its children still work.
@@ -91,7 +125,8 @@ def judge(
     if job["host"] != here.host:
         if end is not None:
             return "finished"
-        return "elsewhere" if now - seconds_of(job["heartbeat"]) <= SILENT_SECONDS else "silent"
+        fresh = abs(now - seconds_of(job["heartbeat"])) <= SILENT_SECONDS
+        return "elsewhere" if fresh or changes() else "silent"
     if job["boot_id"] != here.boot_id:
         return "finished" if end is not None else "rebooted"
     if end is not None and end["reason"] != "done":
@@ -105,8 +140,43 @@ def judge(
     return "finished" if end is not None else "killed"
 
 
+def foundation_of(files: StepFiles, needs: dict[str, str]) -> dict[str, str | None]:
+    """The attempt by which each needed step has its stamp; None where that is not for the digest asked for.
+
+    Args:
+        files: the step that needs them.
+        needs: their digests.
+    """
+    top = os.path.dirname(files.directory)
+    stamps = {name: read_record(step_files(top, name).stamp) for name in needs}
+    return {
+        name: stamp["nonce"] if stamp is not None and is_stamped(stamp, needs[name]) else None
+        for name, stamp in stamps.items()
+    }
+
+
+def heartbeat_changes(path: str, seconds: float) -> bool:
+    """Watch whether the heartbeat in ``path``, or who writes it, changes; at most for ``seconds``."""
+    keys = ("nonce", "heartbeat", "host", "pid", "phase")
+    first = read_record(path)
+    deadline, pause = time.monotonic() + seconds, min(0.5, seconds / 10)
+    while first is not None and time.monotonic() < deadline:
+        time.sleep(pause)
+        record = read_record(path)
+        if record is not None and any(record.get(key) != first.get(key) for key in keys):
+            return True
+    return False
+
+
 def refuse_other_build(files: StepFiles, job: dict, digest: str) -> None:
     """Say that an older build of the step, with other inputs, is still running."""
+    if job["launcher"] != "local":
+        raise StackError(
+            "Step %s is being built with other inputs by a job of %s (started %s, log %s)."
+            % (files.name, TITLES[job["launcher"]], job["started"], files.log),
+            "start", "Wait for it and run this again, or cancel it with 'state: cancelled'.", files.directory,
+            running_digest=job["digest"], digest=digest,
+        )
     raise StackError(
         "Step %s is being built with other inputs on host %s (pid %s, started %s, log %s)."
         % (files.name, job["host"], job["pid"], job["started"], files.log),
@@ -133,7 +203,7 @@ def refuse_silent(files: StepFiles, job: dict) -> None:
 def decide(
     files: StepFiles, digest: str, stamp: dict | None, missing: list[str], standing: str, job: dict | None
 ) -> str:
-    """What is to be done about a step: ``unchanged``, ``attach``, ``wait`` or ``run``.
+    """What is to be done about a step: ``unchanged``, ``attach``, ``wait``, ``refuse`` or ``run``.
 
     Args:
         files: the step.
@@ -157,7 +227,9 @@ def decide(
         return "attach"
     if standing == "silent" and job is not None:
         refuse_silent(files, job)
-    return "wait" if standing == "starting" else "run"
+    if standing == "requeue" and job is not None and job["digest"] == digest:
+        return "attach"
+    return {"starting": "wait", "unasked": "refuse"}.get(standing, "run")
 
 
 def write_in_place(path: str, record: dict) -> None:

@@ -12,14 +12,26 @@ from typing import Protocol
 
 from ansible_collections.hpcml.torchstack.plugins.module_utils import (
     artefacts,
+    batch_claim,
+    batch_records,
+    batch_words,
+    connections,
     errors,
     files,
+    hang_actions,
+    hangs,
     jobs,
     processes,
+    refused_network,
+    refused_requests,
+    scratch,
+    stacks,
     steps,
     supervisor,
+    supervisor_entry,
 )
 from ansible_collections.hpcml.torchstack.plugins.module_utils.archive import program_archive
+from ansible_collections.hpcml.torchstack.plugins.module_utils.jobs import Standing
 from ansible_collections.hpcml.torchstack.plugins.module_utils.steplock import StepLock
 from ansible_collections.hpcml.torchstack.plugins.module_utils.steps import StepFiles
 
@@ -29,9 +41,12 @@ ARCHIVE = ".supervisor.zip"
 ISOLATED = ("-I", "-S")
 """Python options that keep the caller's PYTHONPATH, user packages and .pth files out of the supervisor."""
 
-_PARTS = (artefacts, errors, files, jobs, processes, steps, supervisor)
+_PARTS = (
+    artefacts, batch_claim, batch_records, batch_words, connections, errors, files, hang_actions, hangs, jobs,
+    processes, refused_network, refused_requests, scratch, stacks, steps, supervisor, supervisor_entry,
+)
 _MAIN = """import sys
-from ansible_collections.hpcml.torchstack.plugins.module_utils.supervisor import main
+from ansible_collections.hpcml.torchstack.plugins.module_utils.supervisor_entry import main
 sys.exit(main(sys.argv[1:]))
 """
 
@@ -39,8 +54,20 @@ sys.exit(main(sys.argv[1:]))
 class Launcher(Protocol):
     """Where and how a step's supervisor runs."""
 
-    def standing(self, job: dict | None, outcome: dict | None) -> str:
-        """How the last job stands, in the words of :func:`.jobs.judge`."""
+    def standing(
+        self, step: StepFiles, job: dict | None, outcome: dict | None, unchanged: float | None = None
+    ) -> Standing:
+        """How the last job stands.
+
+        Args:
+            step: the step.
+            job: the record of its last job.
+            outcome: the record of an end, of this job or of an older one.
+            unchanged: for how many seconds the caller has seen the same heartbeat; None where it has not watched.
+        """
+
+    def settle(self, step: StepFiles, job: dict, lock: StepLock) -> Standing:
+        """How a job stands that was ``starting``, now that this process holds the step's lock."""
 
     def launch(self, step: StepFiles, job: dict, lock: StepLock) -> list[str]:
         """Start the supervisor of ``job``, whose record is on disk with the phase ``starting``.
@@ -55,12 +82,28 @@ class Launcher(Protocol):
     def clear(self, step: StepFiles, job: dict) -> None:
         """Stop what a job without supervisor has left running; called with the step's lock held."""
 
+    def requeue(self, step: StepFiles, job: dict, standing: Standing) -> Standing:
+        """Submit a job again that its scheduler has ended; the answer is how it stands then."""
+
+    def cancel(self, step: StepFiles, job: dict) -> None:
+        """Ask a job to end, and return at once."""
+
 
 def supervisor_archive() -> bytes:
     """A zip archive that Python runs: the supervisor and the parts of this collection that it uses."""
     return program_archive(_MAIN, _PARTS)
 
 
-def supervisor_command(step: StepFiles, nonce: str, confirm: int = -1, lock: int = -1) -> list[str]:
-    """The command that runs the supervisor of one attempt at a step from its archive."""
-    return [sys.executable, *ISOLATED, step.path(ARCHIVE), step.directory, nonce, str(confirm), str(lock)]
+def supervisor_command(
+    step: StepFiles, nonce: str, confirm: int = -1, lock: int = -1, python: str = ""
+) -> list[str]:
+    """The command that runs the supervisor of one attempt at a step from its archive.
+
+    Args:
+        step: the step.
+        nonce: the attempt's.
+        confirm: descriptor for the supervisor's answer.
+        lock: descriptor of the step's lock.
+        python: the interpreter; this one where it is empty.
+    """
+    return [python or sys.executable, *ISOLATED, step.path(ARCHIVE), step.directory, nonce, str(confirm), str(lock)]

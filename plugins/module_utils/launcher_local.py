@@ -17,11 +17,17 @@ import os
 import pwd
 import select
 import shutil
+import signal
 import subprocess
 import time
 
 from ansible_collections.hpcml.torchstack.plugins.module_utils.errors import StackError
-from ansible_collections.hpcml.torchstack.plugins.module_utils.jobs import judge
+from ansible_collections.hpcml.torchstack.plugins.module_utils.jobs import (
+    GLIMPSE_SECONDS,
+    Standing,
+    heartbeat_changes,
+    judge,
+)
 from ansible_collections.hpcml.torchstack.plugins.module_utils.launcher import supervisor_command
 from ansible_collections.hpcml.torchstack.plugins.module_utils.processes import (
     Process,
@@ -33,8 +39,8 @@ from ansible_collections.hpcml.torchstack.plugins.module_utils.processes import 
     stop_processes,
 )
 from ansible_collections.hpcml.torchstack.plugins.module_utils.steplock import StepLock
-from ansible_collections.hpcml.torchstack.plugins.module_utils.steps import StepFiles
-from ansible_collections.hpcml.torchstack.plugins.module_utils.supervisor import ANSWER_BYTES, STARTED
+from ansible_collections.hpcml.torchstack.plugins.module_utils.steps import StepFiles, seconds_of
+from ansible_collections.hpcml.torchstack.plugins.module_utils.supervisor_entry import ANSWER_BYTES, STARTED
 
 CONFIRM_SECONDS = 60
 """How long a supervisor may take to start; Python itself can be slow to load from a busy parallel file system."""
@@ -51,9 +57,42 @@ _QUERY = (
 class LocalLauncher:
     """Runs supervisors on this machine."""
 
-    def standing(self, job: dict | None, outcome: dict | None) -> str:
+    def standing(
+        self, step: StepFiles, job: dict | None, outcome: dict | None, unchanged: float | None = None
+    ) -> Standing:
+        """See :class:`.launcher.Launcher`; the words are those of :func:`.jobs.judge`."""
+        now = time.time()
+        if unchanged is not None and job is not None and job["host"] != here().host:
+            now = seconds_of(job["heartbeat"]) + unchanged
+
+        def changes() -> bool:
+            return unchanged is None and heartbeat_changes(step.job, GLIMPSE_SECONDS)
+
+        return Standing(judge(job, outcome, here(), now, is_alive, lambda record: bool(_left_of(record)), changes))
+
+    def settle(self, step: StepFiles, job: dict, lock: StepLock) -> Standing:
         """See :class:`.launcher.Launcher`."""
-        return judge(job, outcome, here(), time.time(), is_alive, lambda record: bool(_left_of(record)))
+        # Who announced it held this lock, and would have handed it to a supervisor.
+        return Standing("killed" if lock.exclusive and job["host"] == lock.here.host else "starting")
+
+    def requeue(self, step: StepFiles, job: dict, standing: Standing) -> Standing:
+        """See :class:`.launcher.Launcher`; no job of this machine is ever put back."""
+        return standing
+
+    def cancel(self, step: StepFiles, job: dict) -> None:
+        """See :class:`.launcher.Launcher`.
+
+        Raises:
+            StackError: it runs on another machine.
+        """
+        if job["host"] != here().host:
+            raise StackError(
+                "Step %s is being built on host %s (pid %s)." % (step.name, job["host"], job["pid"]), "cancel",
+                "Run this there, or 'kill %s' on that host." % job["pid"], step.directory,
+            )
+        if is_alive(job["pid"], job["start_time"]):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(job["pid"], signal.SIGTERM)
 
     def launch(self, step: StepFiles, job: dict, lock: StepLock) -> list[str]:
         """See :class:`.launcher.Launcher`.

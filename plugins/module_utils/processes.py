@@ -18,6 +18,9 @@ from typing import Any, Callable, Iterator, NamedTuple, Sequence
 MARKER = "TORCHSTACK_JOB"
 """Environment variable that every process of a job inherits; its value is the job's nonce."""
 
+SHELL_STARTUP = ("BASH_ENV", "ENV", "SHELLOPTS", "BASHOPTS")
+"""Variables by which a login could reach into the script's shell before its first line."""
+
 KILL_PATIENCE = 15.0
 """Seconds to wait after SIGKILL: only a process that hangs inside the kernel takes longer."""
 
@@ -45,6 +48,13 @@ class Process(NamedTuple):
     def ended(self) -> bool:
         """Whether it is a zombie or dead: it has an id, and does nothing any more."""
         return self.state in "ZXx"
+
+
+class _Orphans:
+    """What this process does with descendants that lose their parents."""
+
+    adopted = False
+    """Whether it becomes their parent; see :func:`adopt_orphans`."""
 
 
 class Here(NamedTuple):
@@ -102,13 +112,19 @@ def own_processes() -> Iterator[Process]:
             yield process
 
 
-def bears_marker(pid: int, nonce: str) -> bool:
+def bears_marker(pid: int, nonce: str, patience: float | None = None) -> bool:
     """Whether the environment that this process started with names the job ``nonce``.
 
     Amid execve(2) a process has neither arguments nor environment for a moment, and a job must not seem to have ended
-    because it was looked at just then: such a process is looked at again.
+    because it was looked at just then: such a process is looked at again. On a busy machine one into which nobody may
+    look, such as one of another user namespace (ptrace(2)), is like that all the time.
+
+    Args:
+        pid: the process.
+        nonce: the job's.
+        patience: seconds for which it may be looked at again; :data:`_EXEC_PATIENCE` where it is not given.
     """
-    deadline = time.monotonic() + _EXEC_PATIENCE
+    deadline = time.monotonic() + (_EXEC_PATIENCE if patience is None else patience)
     text, settled = _read_process_file(pid, "environ"), 0
     while text == b"" and settled < _SETTLED_LOOKS and time.monotonic() < deadline:
         time.sleep(0.002)
@@ -156,6 +172,19 @@ def run_program(words: Sequence[str], **options: Any) -> subprocess.CompletedPro
     return subprocess.run(words, check=False, **options)  # pylint: disable=ansible-bad-function # see above
 
 
+def plain_environment() -> dict[str, str]:
+    """The environment of this process without what reaches into shells."""
+    return {key: value for key, value in os.environ.items() if key not in SHELL_STARTUP}
+
+
+def default_signals() -> None:
+    """Give this process, which is about to become another program, a fresh one's signals: none blocked or ignored."""
+    for number in signal.valid_signals():
+        with contextlib.suppress(OSError, ValueError):
+            signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, [])
+
+
 def reap_children(child: int) -> int | None:
     """Collect all children of this process that ended, adopted orphans included.
 
@@ -195,13 +224,19 @@ def job_processes(
     parents = {process.pid: process.parent for process in processes}
     stranger = any(process.pid == leader and process.start_time != leader_start for process in processes)
     self_pid = os.getpid()
+    deadline = time.monotonic() + _EXEC_PATIENCE
 
-    def descends(pid: int) -> bool:
+    def origin(pid: int) -> int:
         seen = set()
         while pid in parents and pid not in seen:
             seen.add(pid)
             pid = parents[pid]
-        return pid == self_pid
+        return pid
+
+    def is_marked(pid: int) -> bool:
+        # Who keeps all its descendants knows that a stranger amid execve(2) is none of them, if its parents still live.
+        settled = keep == self_pid and _Orphans.adopted and os.path.exists("/proc/%d" % (origin(pid) or 1))
+        return bears_marker(pid, nonce, 0.0 if settled else deadline - time.monotonic())
 
     return [
         process
@@ -209,8 +244,8 @@ def job_processes(
         if process.pid != keep
         and (
             (leader is not None and not stranger and process.session == leader)
-            or bears_marker(process.pid, nonce)
-            or (keep == self_pid and descends(process.pid))
+            or (keep == self_pid and origin(process.pid) == self_pid)
+            or is_marked(process.pid)
         )
     ]
 
@@ -278,6 +313,7 @@ def adopt_orphans() -> bool:
     try:
         import ctypes
 
-        return ctypes.CDLL(None, use_errno=True).prctl(_SUBREAPER, 1, 0, 0, 0) == 0
+        _Orphans.adopted = ctypes.CDLL(None, use_errno=True).prctl(_SUBREAPER, 1, 0, 0, 0) == 0
     except (ImportError, OSError, AttributeError):
-        return False
+        _Orphans.adopted = False
+    return _Orphans.adopted

@@ -15,6 +15,7 @@ import re
 import shlex
 from typing import NamedTuple
 
+from ansible_collections.hpcml.torchstack.plugins.module_utils.batch_words import describe_end
 from ansible_collections.hpcml.torchstack.plugins.module_utils.errors import StackError
 
 SCHEMA = 1
@@ -22,6 +23,12 @@ SCHEMA = 1
 
 PLANNED = "planned_after"
 """An input ``{"planned_after": "<step>"}`` stands for a value that only exists after that step."""
+
+NO_NETWORK = "TORCHSTACK_NO_NETWORK"
+"""Variable with shell text by which a script without network sets the proxy variables again, after loading modules.
+
+A module may set a proxy. It is empty when a script is run by hand, which leaves it the network.
+"""
 
 _STEP_NAME = re.compile(r"[a-z0-9_][a-z0-9._-]*\Z")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
@@ -87,6 +94,7 @@ class Request(NamedTuple):
     inputs: object
     needs: list[str]
     creates: list[str]
+    network: bool = True
 
 
 def utc(seconds: float) -> str:
@@ -175,6 +183,7 @@ def check_request(params: dict) -> Request:
         params.get("inputs"),
         needs,
         creates,
+        params.get("network", True),
     )
 
 
@@ -192,13 +201,13 @@ def step_facts(request: Request, needs: dict[str, str]) -> dict:
 
     The step's name is not part of it, nor are the names of the steps it needs: only their digests are. Time limits,
     launcher, cache and the place of the records are left out, because they do not change what is built. The order of
-    modules and of ``creates`` counts, the order of unset variables does not.
+    modules and of ``creates`` counts, the order of unset variables does not. That a step has no network is part of it.
 
     Args:
         request: the step.
         needs: digest of each step it needs, by name.
     """
-    return {
+    facts = {
         "schema": SCHEMA,
         "script": request.script,
         "chdir": request.chdir,
@@ -210,6 +219,8 @@ def step_facts(request: Request, needs: dict[str, str]) -> dict:
         "creates": request.creates,
         "needs": sorted(needs.values()),
     }
+    # Only then: the digests of steps from before there was a choice stay what they were.
+    return facts if request.network else dict(facts, network=False)
 
 
 def digest_of(facts: dict) -> str:
@@ -283,6 +294,11 @@ def render_script(request: Request, digest: str, needs: dict[str, str]) -> str:
     if request.environment:
         lines.append("")
         lines += ["export %s=%s" % (key, quote(value)) for key, value in sorted(request.environment.items())]
+    if not request.network:
+        lines += [
+            "", "# Without network: a download is refused and named, whatever proxies a module set.",
+            'eval "${%s:-}"' % NO_NETWORK,
+        ]
     lines += ["", "cd -- %s" % (quote(request.chdir) if request.chdir else '"$(dirname -- "${BASH_SOURCE[0]}")"'), ""]
     return "\n".join(lines) + "\n" + request.script.rstrip("\n") + "\n"
 
@@ -297,6 +313,12 @@ def describe_inputs(record: dict | None, script: str | None) -> str:
     if script is not None:
         parts.append(script.rstrip("\n"))
     return "".join(part + "\n" for part in parts)
+
+
+def stamp_record(job: dict, end: dict, from_cache: bool) -> dict:
+    """The record of a success, from those of the job and of its end."""
+    kept = {key: job[key] for key in ("digest", "nonce", "needs", "attempt", "started", "host")}
+    return dict(kept, schema=SCHEMA, finished=end["finished"], seconds=end["seconds"], from_cache=from_cache)
 
 
 def is_stamped(stamp: object, digest: str) -> bool:
@@ -323,6 +345,9 @@ def resume_reason(name: str, standing: str, job: dict | None, outcome: dict | No
         return "the machine rebooted while %s was running %s; resumed" % (name, where)
     if standing == "leftover":
         return "the supervisor of %s was killed %s; what was left of it was stopped; resumed" % (name, where)
+    if standing == "unsubmitted":
+        return "the controller of %s ended before its job was submitted (host %s, started %s); resumed" % (
+            name, job["host"], job["started"])
     if standing == "killed":
         return "%s was killed %s; resumed" % (name, where)
     if outcome is not None and outcome["reason"] != "done":
@@ -330,9 +355,19 @@ def resume_reason(name: str, standing: str, job: dict | None, outcome: dict | No
     return None
 
 
+def describe_status(status: int) -> dict:
+    """The outcome that a wait status stands for."""
+    if os.WIFSIGNALED(status):
+        return {"reason": "signal", "signal": os.WTERMSIG(status)}
+    code = os.WEXITSTATUS(status)
+    return {"reason": "exit" if code else "done", "code": code}
+
+
 def describe_outcome(name: str, outcome: dict) -> str:
     """How an attempt ended, as the beginning of a sentence."""
     reason = outcome["reason"]
+    if "scheduler" in outcome:
+        return describe_end(name, outcome)
     if reason == "exit":
         return "step %s failed with exit code %d" % (name, outcome["code"])
     if reason == "signal":
@@ -345,6 +380,9 @@ def describe_outcome(name: str, outcome: dict) -> str:
         return "step %s was stopped: its supervisor was asked to by signal %d" % (name, outcome["signal"])
     if reason == "creates":
         return "step %s exited with 0, but did not create %s" % (name, ", ".join(outcome["missing"]))
+    if reason == "tmpdir":
+        return "step %s has no place for temporary files: %s on %s: %s" % (
+            name, outcome["place"], outcome["host"], outcome["error"])
     if reason == "needs":
         return "step %s is built on %s, which was run again meanwhile" % (name, ", ".join(outcome["outdated"]))
     return "step %s could not be recorded: %s" % (name, outcome["error"])

@@ -15,55 +15,57 @@ import contextlib
 import os
 import shutil
 import signal
-import subprocess
 import time
 
-from ansible_collections.hpcml.torchstack.plugins.module_utils import artefacts
+from ansible_collections.hpcml.torchstack.plugins.module_utils import artefacts, batch_claim, hangs, scratch
+from ansible_collections.hpcml.torchstack.plugins.module_utils.batch_records import submission_of
 from ansible_collections.hpcml.torchstack.plugins.module_utils.files import write_json
 from ansible_collections.hpcml.torchstack.plugins.module_utils.jobs import (
     HEARTBEAT_SECONDS,
+    foundation_of,
     read_record,
     write_in_place,
 )
 from ansible_collections.hpcml.torchstack.plugins.module_utils.processes import (
     MARKER,
     Process,
-    adopt_orphans,
-    catches,
     command_line,
+    default_signals,
     here,
     job_processes,
+    plain_environment,
     read_process,
     reap_children,
-    run_program,
     stop_processes,
 )
+from ansible_collections.hpcml.torchstack.plugins.module_utils.refused_network import (
+    RECORD,
+    RefusingListener,
+    variables,
+)
 from ansible_collections.hpcml.torchstack.plugins.module_utils.steps import (
-    SCHEMA,
     StepFiles,
     created_paths,
     describe_outcome,
+    describe_status,
     is_stamped,
-    step_files,
+    stamp_record,
     utc,
 )
-
-SHELL_STARTUP = ("BASH_ENV", "ENV", "SHELLOPTS", "BASHOPTS")
-"""Variables by which a login could reach into the script's shell before its first line."""
 
 RECORD_SECONDS = 60.0
 """How long the end of a build is tried to be recorded: a disk that is full for a moment must not cost a build."""
 
-STARTED = b"1"
-"""The supervisor's answer to its launcher when it has recorded itself; any other answer says why it could not."""
+BATCH_GRACE = 8.0
+"""Seconds that a script has for its end when a batch system ends the job: PBS kills the supervisor 10 s after it has
+asked (``kill_delay``, pbs_queue_attributes(7B)), Slurm 30 s (``KillWait``, slurm.conf(5)). What the supervisor has not
+stopped by then would stay on a node whose batch system only knows the supervisor."""
 
-ANSWER_BYTES = 1024
+HANGING_SECONDS = 300.0
+"""How long whoever has lost its turn waits for the end of processes that hang in the kernel, before it leaves them."""
 
 _REQUESTS = (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT)
-_SHRUGGED_OFF = (signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGALRM)
-_WATCHED = (signal.SIGCHLD, *_REQUESTS)
-_DUMP_SECONDS = 1.0
-_STACK_TOOL_SECONDS = 15
+WATCHED = (signal.SIGCHLD, *_REQUESTS)
 
 
 class Disowned(Exception):
@@ -81,10 +83,17 @@ class Supervisor:
             raise Disowned("%s is another attempt's" % self.files.job)
         facts = (read_record(self.files.inputs) or {})["facts"]
         self.created = created_paths(facts)
+        self.has_network = facts.get("network", True)
+        self.listener: RefusingListener | None = None
         self.log = os.open(self.files.log, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        self.turn: batch_claim.Turn | None = None
         self.child = 0
         self.status: int | None = None
         self.request: int | None = None
+        self.leaving = False
+        self.hanging: list[Process] = []
+        self.scratch = ""
+        self.environment = plain_environment()
         self.beaten = time.monotonic()
         self.begun = time.monotonic()
         self.from_cache = False
@@ -93,6 +102,40 @@ class Supervisor:
         """A line of our own in the log."""
         with contextlib.suppress(OSError):
             os.write(self.log, ("==== %s\n" % text).encode("utf-8", "replace"))
+
+    def take_turn(self) -> bool:
+        """Become the only supervisor of a job that a batch system has started; any other has only its launcher's.
+
+        Returns:
+            False where there is nothing to do: another supervisor builds, or the step is complete, or this job has been
+            put back too often.
+        """
+        if self.job["launcher"] == "local":
+            batch_claim.Turn(self.files, self.job, here(), None).await_end_of(batch_claim.former_of(self.job))
+            return True
+        submission = submission_of(self.files, self.job)
+        if submission is None:
+            return False
+        job_id = batch_claim.own_job_id(os.environ)
+        self.turn = batch_claim.Turn(self.files, self.job, here(), job_id, submission["requeues"])
+        if not self.turn.take():
+            return False
+        self.job = read_record(self.files.job) or {}
+        stamp = read_record(self.files.stamp)
+        if self.job.get("nonce") != submission["nonce"] or (stamp and is_stamped(stamp, self.job["digest"])):
+            return False
+        excess = self.turn.excess()
+        if excess is not None:
+            self.record(excess, RECORD_SECONDS)
+            return False
+        self.turn.clean_up()
+        return True
+
+    def leave(self) -> None:
+        """Give back what this attempt had to itself, when nothing is left running."""
+        scratch.remove(self.scratch)
+        if self.turn is not None and self.turn.number >= 0 and not self.hanging:
+            self.turn.leave()
 
     def announce(self) -> None:
         """Become the recorded owner of the job."""
@@ -105,12 +148,14 @@ class Supervisor:
             pid=os.getpid(),
             start_time=process.start_time if process else None,
             heartbeat=utc(time.time()),
+            begun=utc(time.time()),
         )
+        if self.turn is not None:
+            start, restarts = os.fstat(self.log).st_size, batch_claim.own_restarts(os.environ)
+            self.job.update(job_id=self.turn.job_id, log_offset=start, restarts=restarts, turn=self.turn.number)
         write_json(self.files.job, self.job)
-        self.note(
-            "attempt %d  %s  host %s  digest %s"
-            % (self.job["attempt"], self.job["started"], place.host, self.job["digest"])
-        )
+        facts = (self.job["attempt"], self.job["started"], place.host, self.job["digest"])
+        self.note("attempt %d  %s  host %s  digest %s" % facts)
 
     def beat(self) -> None:
         """Write the heartbeat when it is due.
@@ -121,6 +166,10 @@ class Supervisor:
         if time.monotonic() - self.beaten < HEARTBEAT_SECONDS:
             return
         self.beaten = time.monotonic()
+        if self.leaving:
+            if self.turn is not None:
+                self.turn.show_life()
+            return
         self.check_ownership()
         self.job["heartbeat"] = utc(time.time())
         # A full or stuttering file system is no reason to give up a build; others will see the old heartbeat.
@@ -138,6 +187,8 @@ class Supervisor:
         except OSError:
             return
         if record is None or record.get("nonce") != self.job["nonce"]:
+            raise Disowned
+        if self.turn is not None and self.turn.lost():
             raise Disowned
 
     def reap(self) -> None:
@@ -158,17 +209,18 @@ class Supervisor:
     def spawn(self) -> None:
         """Start the script in a session of its own."""
         shell = "/bin/bash" if os.path.exists("/bin/bash") else shutil.which("bash") or "bash"
-        environment = {key: value for key, value in os.environ.items() if key not in SHELL_STARTUP}
+        environment = self.environment
         environment[MARKER] = self.job["nonce"]
+        hangs.prepare(environment, self.job["limits"])
+        if not self.has_network:
+            self.listener = RefusingListener(self.files.name, self.files.path(RECORD), self.note)
+            environment.update(variables(self.listener.port))
         null = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
         self.child = os.fork()
         if self.child == 0:
             try:
                 os.setsid()
-                for number in signal.valid_signals():
-                    with contextlib.suppress(OSError, ValueError):
-                        signal.signal(number, signal.SIG_DFL)
-                signal.pthread_sigmask(signal.SIG_SETMASK, [])
+                default_signals()
                 for source, target in ((null, 0), (self.log, 1), (self.log, 2)):
                     os.dup2(source, target)
                 os.execve(shell, [shell, self.files.script], environment)
@@ -177,6 +229,8 @@ class Supervisor:
             finally:
                 os._exit(127)
         os.close(null)
+        if self.listener is not None:
+            self.listener.start()
         process = read_process(self.child)
         self.job.update(child_pid=self.child, child_start_time=process.start_time if process else None)
         write_json(self.files.job, self.job)
@@ -203,8 +257,10 @@ class Supervisor:
             if timeout and now - started >= timeout:
                 return self.halt({"reason": "timeout", "limit": timeout})
             if silence and now - grown >= silence:
-                self.dump_stacks()
-                return self.halt({"reason": "no_output_timeout", "limit": silence})
+                found = hangs.examine(
+                    self.files, self.job, self.log, self.members, self.note, self.tick, plain_environment()
+                )
+                return self.halt({"reason": "no_output_timeout", "limit": silence, **found})
             waits = [HEARTBEAT_SECONDS]
             if timeout:
                 waits.append(started + timeout - now)
@@ -214,35 +270,9 @@ class Supervisor:
 
     def sleep(self, seconds: float) -> None:
         """Sleep until something happens, at most ``seconds``."""
-        received = signal.sigtimedwait(_WATCHED, max(0.01, seconds))
+        received = signal.sigtimedwait(WATCHED, max(0.01, seconds))
         if received is not None and received.si_signo in _REQUESTS:
             self.request = received.si_signo
-
-    def dump_stacks(self) -> None:
-        """Have the job's Python processes say where they hang, before they are stopped.
-
-        Only a process that has a handler for the signal gets it (a program that registered faulthandler with it, for
-        example); any other would die of it. py-spy is asked for the other Python processes, where there is one.
-        """
-        name = self.job["limits"]["hang_signal"]
-        signum = None if name == "none" else getattr(signal, "SIG" + name)
-        asked = False
-        tool = shutil.which("py-spy")
-        for process in self.members():
-            if signum is not None and catches(process.pid, signum):
-                self.note("asking process %d (%s) for its stack by SIG%s" % (process.pid, process.command, name))
-                with contextlib.suppress(OSError):
-                    os.kill(process.pid, signum)
-                    asked = True
-            elif tool and process.command.startswith("python"):
-                self.note("py-spy dump of process %d" % process.pid)
-                with contextlib.suppress(OSError, subprocess.SubprocessError):
-                    run_program(
-                        [tool, "dump", "--pid", str(process.pid)], stdin=subprocess.DEVNULL, stdout=self.log,
-                        stderr=self.log, timeout=_STACK_TOOL_SECONDS
-                    )
-        if asked:
-            time.sleep(_DUMP_SECONDS)
 
     def halt(self, outcome: dict) -> dict:
         """Stop the job and return ``outcome``."""
@@ -252,19 +282,25 @@ class Supervisor:
         self.clear()
         return outcome
 
-    def clear(self) -> None:
-        """Stop every process of the job."""
-        for process in stop_processes(self.members, self.job["limits"]["grace"], self.tick):
-            self.note("process %d (%s) cannot be killed; it hangs in the kernel" % (process.pid, process.command))
+    def abandon(self, why: str) -> None:
+        """Stop a build that is no longer wanted, or cannot be watched."""
+        self.note(why)
+        self.leaving, self.beaten = True, float("-inf")
+        deadline = time.monotonic() + HANGING_SECONDS
+        while self.clear() and time.monotonic() < deadline:
+            pass
 
-    def foundation(self) -> dict[str, str | None]:
-        """The attempt by which each needed step has its stamp; None where that is not for the digest asked for."""
-        top = os.path.dirname(self.files.directory)
-        stamps = {name: read_record(step_files(top, name).stamp) for name in self.job["needs"]}
-        return {
-            name: stamp["nonce"] if stamp is not None and is_stamped(stamp, self.job["needs"][name]) else None
-            for name, stamp in stamps.items()
-        }
+    def clear(self) -> list[Process]:
+        """Stop every process of the job; the answer is who hangs in the kernel."""
+        grace = self.job["limits"]["grace"]
+        if self.turn is not None and (self.request is not None or self.leaving):
+            # The batch system, or the supervisor of the next start, does not wait for longer.
+            grace = min(grace, BATCH_GRACE)
+        self.hanging = stop_processes(self.members, grace, self.tick)
+        for process in self.hanging:
+            facts = (process.pid, process.command, process.state)
+            self.note("process %d (%s, state %s) cannot be killed; it hangs in the kernel" % facts)
+        return self.hanging
 
     def attempt(self) -> dict:
         """Take the artefacts from the cache, or run the script; then see whether everything is there.
@@ -277,10 +313,14 @@ class Supervisor:
             self.from_cache = obstacle is None
             self.note(obstacle or "taken from the cache %s" % cache)
         if not self.from_cache:
-            foundation = self.foundation()
+            foundation = foundation_of(self.files, self.job["needs"])
             gone = [name for name, attempt in foundation.items() if attempt is None]
             if gone:
                 return {"reason": "needs", "outdated": gone}
+            try:
+                self.scratch = scratch.make(self.job["options"], self.environment)
+            except OSError as problem:
+                return scratch.obstacle(self.job["options"], problem)
             self.spawn()
             outcome = self.watch()
             left = self.members()
@@ -289,7 +329,8 @@ class Supervisor:
                 self.clear()
             if outcome["reason"] != "done":
                 return outcome
-            moved = [name for name, attempt in self.foundation().items() if attempt != foundation[name]]
+            now = foundation_of(self.files, self.job["needs"])
+            moved = [name for name in now if now[name] != foundation[name]]
             if moved:
                 return {"reason": "needs", "outdated": moved}
         missing = [path for path in self.created if not os.path.lexists(path)]
@@ -313,9 +354,12 @@ class Supervisor:
         seconds = round(time.monotonic() - self.begun, 1)
         self.note("%s after %.1f s" % ("ended well" if outcome["reason"] == "done" else "failed", seconds))
         end = dict(outcome, nonce=self.job["nonce"], finished=utc(time.time()), seconds=seconds)
+        if self.listener is not None:
+            self.listener.close()
+            end.update(self.listener.outcome())
         self.keep(self.files.exit, end, patience)
         if outcome["reason"] == "done":
-            self.keep(self.files.stamp, self.stamp(end), patience)
+            self.keep(self.files.stamp, stamp_record(self.job, end, self.from_cache), patience)
 
     def keep(self, path: str, record: dict, patience: float) -> None:
         """Write a record, again and again where that fails.
@@ -336,13 +380,6 @@ class Supervisor:
             self.check_ownership()
             pause = min(2 * pause, 5.0)
 
-    def stamp(self, end: dict) -> dict:
-        """The record of a success."""
-        kept = {key: self.job[key] for key in ("digest", "nonce", "needs", "attempt", "started", "host")}
-        return dict(
-            kept, schema=SCHEMA, finished=end["finished"], seconds=end["seconds"], from_cache=self.from_cache
-        )
-
     def run(self) -> int:
         """The whole attempt, from the announcement on.
 
@@ -354,55 +391,9 @@ class Supervisor:
             self.record(outcome, RECORD_SECONDS)
             return 0 if outcome["reason"] == "done" else 1
         except Disowned:
-            self.note("job.json is no longer this attempt's; stopping without a record")
-            self.beaten = float("inf")
-            self.clear()
+            self.abandon("another attempt or another supervisor has taken over; stopping without a record")
             return 1
         except Exception as error:
-            self.note("the supervisor failed: %r" % error)
-            self.beaten = float("inf")
-            self.clear()
+            self.abandon("the supervisor failed: %r" % error)
             self.record({"reason": "error", "error": str(error) or repr(error)}, 0)
             raise
-
-
-def describe_status(status: int) -> dict:
-    """The outcome that a wait status stands for."""
-    if os.WIFSIGNALED(status):
-        return {"reason": "signal", "signal": os.WTERMSIG(status)}
-    code = os.WEXITSTATUS(status)
-    return {"reason": "exit" if code else "done", "code": code}
-
-
-def main(arguments: list[str]) -> int:
-    """Entry of the archive: ``DIRECTORY NONCE CONFIRM-FD LOCK-FD``; a missing descriptor is -1.
-
-    :data:`STARTED` on the first descriptor tells the launcher that the job is recorded, anything else why it
-    is not; the second one is the step's lock, which lives as long as this process.
-    """
-    directory, nonce, confirm, lock = arguments[0], arguments[1], int(arguments[2]), int(arguments[3])
-    signal.pthread_sigmask(signal.SIG_BLOCK, _WATCHED)
-    for signum in _SHRUGGED_OFF:
-        signal.signal(signum, signal.SIG_IGN)
-    for descriptor in (confirm, lock):
-        if descriptor >= 0:
-            os.set_inheritable(descriptor, False)
-    os.umask(0o022)
-    os.chdir("/")
-    adopt_orphans()
-    try:
-        supervisor = Supervisor(directory, nonce)
-        supervisor.announce()
-    except Exception as error:
-        _answer(confirm, (str(error) or repr(error)).encode("utf-8", "replace"))
-        raise
-    _answer(confirm, STARTED)
-    return supervisor.run()
-
-
-def _answer(descriptor: int, text: bytes) -> None:
-    if descriptor >= 0:
-        # Whoever waited for this may have been killed meanwhile; the job goes on.
-        with contextlib.suppress(OSError):
-            os.write(descriptor, text[:ANSWER_BYTES])
-        os.close(descriptor)

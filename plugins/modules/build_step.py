@@ -31,8 +31,10 @@ options:
       - V(present) makes sure that the step has succeeded.
       - V(absent) removes its stamp, so that it runs again. Everything else stays, the log included. With O(cache), the
         next run may copy instead of running.
+      - V(cancelled) ends the build of the step, or takes its job out of the queue, and waits for that. Everything
+        stays, and V(present) resumes it. Nothing else cancels a build, not even Ctrl-C.
     type: str
-    choices: [present, absent]
+    choices: [present, absent, cancelled]
     default: present
   state_dir:
     description:
@@ -94,10 +96,78 @@ options:
     default: []
   launcher:
     description:
-      - Where the step runs. V(local) is the machine itself.
+      - Where the step runs. V(local) is the machine itself; V(slurm) and V(pbs) submit a job to the batch system.
+      - O(state_dir) and O(chdir) have to be on a file system that the nodes see at the same path.
     type: str
-    choices: [local]
+    choices: [local, slurm, pbs]
     default: local
+  launcher_options:
+    description:
+      - What to ask the batch system for; not used with O(launcher=local). None of it is part of the digest.
+      - An unknown key or a value of another type is refused, and nothing is changed.
+    type: dict
+    suboptions:
+      account:
+        description: The account or project that is charged.
+        type: raw
+      partition:
+        description: Partition of Slurm.
+        type: raw
+      queue:
+        description: Queue of PBS; with V(slurm) another name of O(launcher_options.partition).
+        type: raw
+      qos:
+        description: Quality of service of Slurm.
+        type: raw
+      walltime:
+        description: C(HH:MM:SS) or C(D-HH:MM:SS), in quotes.
+        type: raw
+      nodes:
+        description: How many nodes.
+        type: raw
+      cores:
+        description: Cores per node.
+        type: raw
+      memory:
+        description: Memory per node with its unit, such as V(240G).
+        type: raw
+      gpus:
+        description: GPUs per node.
+        type: raw
+      tasks:
+        description: How many processes per node a launcher within the job may start, which share C(cores). Else one.
+        type: raw
+      directives:
+        description: List of further directives, each as it stands after C(#SBATCH) or C(#PBS).
+        type: raw
+      requeue:
+        description:
+          - How often the job may be put back or submitted again after an end that O(launcher_options.requeue_on) names.
+            Not at all where it is not given.
+        type: raw
+      requeue_on:
+        description: List of V(preempted), V(node_failed) and V(time_limit); the first two where it is not given.
+        type: raw
+      tmpdir:
+        description:
+          - Directory on the nodes, of at most 60 characters, in which the job makes one for its temporary files that
+            C(TMPDIR) names, and removes it at its end. The default is what C(TMPDIR) names there.
+        type: raw
+      python:
+        description: A Python of at least 3.8 on the nodes, for the supervisor. The default is the target's.
+        type: raw
+      bin:
+        description: Directory of the batch system's commands, where they are not on PATH.
+        type: raw
+  network:
+    description:
+      - Whether the script may use the network. With V(false) a program that honours proxy variables is refused at once
+        what it asks for, and the step's failure names the host, the address and the step. What was refused is in
+        C(refused.jsonl) in the step's directory. A step that succeeds all the same gives a warning.
+      - That is no wall. A program that opens its own connections is not held up on a machine that has a network.
+      - V(false) is part of the digest.
+    type: bool
+    default: true
   timeout:
     description:
       - Seconds the script may take as a whole; V(0) for no limit.
@@ -112,10 +182,28 @@ options:
     description:
       - Signal by which silent processes are asked for their stack before they are stopped. Only processes with a
         handler for it get it, such as Python programs that called C(faulthandler.register).
-      - C(py-spy) is asked for other Python processes, where it is on the caller's PATH.
+      - C(py-spy) is asked for other Python processes, where it is on the caller's PATH. The rest of them print their
+        stack by themselves, unless they are isolated, as C(PYTHONFAULTHANDLER) is set where O(no_output_timeout) is.
+      - With V(none) only C(py-spy) is asked.
     type: str
     choices: [USR1, USR2, QUIT, none]
     default: USR1
+  on_hang:
+    description:
+      - Commands of the site that run, after the stacks are in the log, when O(no_output_timeout) has passed. They run
+        where the step runs, for at most a minute each, and print into its log. That they fail changes nothing.
+      - C({step}), C({host}), C({log}), C({pid}) and C({job_id}) in a word stand for the step, its host, its log, its
+        supervisor's process and its batch job.
+    type: dict
+    suboptions:
+      notify:
+        description: A command that tells somebody, as a list of words.
+        type: list
+        elements: str
+      kill:
+        description: A command that ends what no signal of the supervisor reaches, as a list of words.
+        type: list
+        elements: str
   grace:
     description:
       - Seconds between SIGTERM and SIGKILL when the step is stopped.
@@ -151,6 +239,10 @@ options:
     description:
       - Look at the job with this identifier instead of starting one. Set by the action plugin, again and again.
     type: str
+  unchanged:
+    description:
+      - For how many seconds whoever follows has seen no sign of life of that job. Set by the action plugin.
+    type: float
 attributes:
   check_mode:
     support: full
@@ -166,12 +258,22 @@ notes:
     needed steps. It covers neither the step's name nor limits, launcher, cache and trees.
   - From another host a build is followed by its heartbeat. One that is silent for more than five minutes is never taken
     for dead; the error says what to do.
+  - A job of a batch system has a name of its own, which is written down before it is submitted. After a lost connection
+    or a killed controller the next run asks the scheduler for that name, and attaches to the job or resumes the step.
+    When the scheduler does not answer, nothing is submitted.
+  - The batch script, C(batch.sh) in the step's directory, relies on no login or startup file. With Slurm it has the
+    environment of the caller, as a step has on the machine itself. With PBS it has nothing of that, so that steps with
+    O(modules) need O(module_init).
+  - When a batch system ends a job, the script has at most eight seconds for its end, whatever O(grace) says.
   - Processes that a script leaves running are stopped when it ends.
   - When the supervisor itself is killed, the next run stops what is left of the script and runs it again.
   - A script that ended well counts once its stamp is written. When records cannot be written, the supervisor tries
     again for a minute; then the step has failed, and the error says why.
 seealso:
   - module: hpcml.torchstack.patch_series
+  - module: hpcml.torchstack.compute_preflight
+  - plugin: hpcml.torchstack.step_job
+    plugin_type: filter
 """
 
 EXAMPLES = r"""
@@ -193,17 +295,30 @@ EXAMPLES = r"""
     creates: [dist/torch-2.4.1-cp311-cp311-linux_x86_64.whl]
     no_output_timeout: 3600
     cache: /soft/torch/cache
+    launcher: slurm
+    launcher_options:
+      account: proj1
+      partition: gpu
+      walltime: "04:00:00"
+      cores: 64
+      requeue: 2
 
 - name: Let PyTorch be built again
   hpcml.torchstack.build_step:
     name: pytorch
     state_dir: /soft/torch/2024-10/.torchstack/steps
     state: absent
+
+- name: Stop building PyTorch
+  hpcml.torchstack.build_step:
+    name: pytorch
+    state_dir: /soft/torch/2024-10/.torchstack/steps
+    state: cancelled
 """
 
 RETURN = r"""
 state:
-  description: V(planned), V(unchanged), V(done), V(cached) or V(absent).
+  description: V(planned), V(unchanged), V(done), V(cached), V(absent) or V(cancelled).
   returned: success
   type: str
   sample: done
@@ -266,10 +381,81 @@ reason:
   description:
     - V(exit), V(signal), V(timeout), V(no_output_timeout), V(stopped), V(creates), V(needs), V(killed), V(rebooted) or
       V(error).
+    - For jobs of a batch system also V(rejected) (not accepted), V(time_limit), V(preempted), V(node_failed),
+      V(cancelled), V(out_of_memory), V(boot_failed), V(requeued) (put back too often), V(tmpdir) (no place for
+      temporary files) and V(lost) (known to nobody).
     - With V(needs) a needed step was run again during the build, which may hold parts of both then.
   returned: when the script did not succeed
   type: str
   sample: exit
+job_id:
+  description: The batch system's identifier of the job; null while its answer to the submission is missing.
+  returned: when a batch system runs the step
+  type: str
+  sample: "4711"
+job_name:
+  description: The job's name, which no other submission has.
+  returned: when a batch system runs the step
+  type: str
+  sample: ts-pytorch-6f1ed002-9c0a11d4
+node:
+  description:
+    - Where the step's supervisor runs or ran, or as the scheduler writes it where that has ended the job; null while
+      the job waits.
+  returned: when a batch system runs the step
+  type: str
+  sample: n017
+queue:
+  description: How the job waits, or waited when it was cancelled; null as soon as its supervisor is at work.
+  returned: when a batch system runs the step
+  type: dict
+  contains:
+    job_id:
+      description: The batch system's identifier of the job.
+      type: str
+    state:
+      description: V(pending), V(held), V(requeued) (put back), or V(starting) (it has nodes, and has not reported).
+      type: str
+    node:
+      description: Where it is being started; empty while it waits for nodes.
+      type: str
+    former:
+      description: Where an earlier start of it may still be, whose end it waits for; empty where there is none.
+      type: str
+    reason:
+      description: Why, in the scheduler's words; empty where it gives none.
+      type: str
+    advice:
+      description: What can be done about it; empty where waiting is all.
+      type: str
+    position:
+      description: Its place among the jobs that wait in its partition or queue, from 1; null where that cannot be seen.
+      type: int
+    of:
+      description: How many wait there.
+      type: int
+    estimated_start:
+      description: When the scheduler expects to start it, in UTC; empty where it does not say.
+      type: str
+    partition:
+      description: Its partition or queue.
+      type: str
+  sample:
+    advice: ""
+    estimated_start: "2026-11-20T14:20:00Z"
+    former: ""
+    job_id: "4711"
+    node: ""
+    of: 17
+    partition: gpu
+    position: 3
+    reason: Priority
+    state: pending
+attempt:
+  description: How many attempts have been made at the step.
+  returned: when the script did not succeed
+  type: int
+  sample: 2
 exit_code:
   description: The script's exit code.
   returned: when the script ended by itself
@@ -287,6 +473,31 @@ log_tail:
   type: list
   elements: str
   sample: ["ninja: build stopped: subcommand failed."]
+stacks:
+  description: Where the Python processes of a silent step were, by their own word, as far as it fits; the log has all.
+  returned: when the script did not succeed
+  type: list
+  elements: str
+  sample: ['Current thread 0x00007f7a5e2b1740 (most recent call first):', '  File "train.py", line 12 in barrier']
+notes:
+  description: What else went wrong, such as a command of O(on_hang).
+  returned: when the script did not succeed
+  type: list
+  elements: str
+  sample: []
+refused:
+  description: What the script was refused, as it has no network; the first addresses.
+  returned: when the script did not succeed
+  type: list
+  elements: dict
+  sample:
+    - command: git-remote-https origin https://git.example.org/gloo.git
+      host: git.example.org
+      pid: 4711
+      step: horovod
+      time: "2026-11-20T02:12:11Z"
+      url: https://git.example.org/gloo.git
+      way: connect
 retry:
   description: The command that repeats the step by hand.
   returned: when the script did not succeed
@@ -295,6 +506,8 @@ retry:
 failed_step:
   description:
     - V(options), V(needs), V(trees), V(records), V(lock), V(start), V(run), V(creates), V(follow) or V(forget).
+    - With a batch system also V(submit) (it has refused the job) and V(scheduler) (it does not answer); with
+      O(state=cancelled) also V(cancel).
   returned: on failure
   type: str
   sample: run
@@ -305,6 +518,7 @@ from typing import Callable
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.hpcml.torchstack.plugins.module_utils.errors import StackError
+from ansible_collections.hpcml.torchstack.plugins.module_utils.job_options import KEYS, LAUNCHERS, check_options
 from ansible_collections.hpcml.torchstack.plugins.module_utils.jobs import read_record
 from ansible_collections.hpcml.torchstack.plugins.module_utils.steps import (
     Request,
@@ -321,7 +535,7 @@ from ansible_collections.hpcml.torchstack.plugins.module_utils.steps import (
 
 ARGUMENTS = {
     "name": {"type": "str", "required": True},
-    "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
+    "state": {"type": "str", "choices": ["present", "absent", "cancelled"], "default": "present"},
     "state_dir": {"type": "path", "required": True},
     "script": {"type": "str"},
     "chdir": {"type": "path"},
@@ -332,10 +546,16 @@ ARGUMENTS = {
     "inputs": {"type": "raw"},
     "needs": {"type": "list", "elements": "str", "default": []},
     "creates": {"type": "list", "elements": "path", "default": []},
-    "launcher": {"type": "str", "choices": ["local"], "default": "local"},
+    "launcher": {"type": "str", "choices": list(LAUNCHERS), "default": "local"},
+    "launcher_options": {"type": "dict", "options": {key: {"type": "raw"} for key in KEYS}},
+    "network": {"type": "bool", "default": True},
     "timeout": {"type": "float", "default": 0},
     "no_output_timeout": {"type": "float", "default": 0},
     "hang_signal": {"type": "str", "choices": ["USR1", "USR2", "QUIT", "none"], "default": "USR1"},
+    "on_hang": {
+        "type": "dict",
+        "options": {"notify": {"type": "list", "elements": "str"}, "kill": {"type": "list", "elements": "str"}},
+    },
     "grace": {"type": "float", "default": 10},
     "cache": {"type": "path"},
     "trees": {
@@ -346,6 +566,7 @@ ARGUMENTS = {
     },
     "planned": {"type": "list", "elements": "str", "default": []},
     "follow": {"type": "str"},
+    "unchanged": {"type": "float"},
 }
 
 
@@ -403,6 +624,7 @@ def refuse_unready(request: Request, trees: list[dict]) -> None:
 def present(params: dict, check: bool, diff: bool) -> dict:
     """The result of ``state: present``."""
     request = check_request(params)
+    launcher_options = check_options(params["launcher"], params["launcher_options"])
     needs, unmet = known_needs(request, params)
     pending = pending_input(request.inputs)
     if (unmet or pending) and not check:
@@ -423,10 +645,15 @@ def present(params: dict, check: bool, diff: bool) -> dict:
     if check or digest is None:
         return dict(base, changed=True, state="planned", planned_after=unmet or pending, **files)
     from ansible_collections.hpcml.torchstack.plugins.module_utils.builds import begin
+    from ansible_collections.hpcml.torchstack.plugins.module_utils.hang_actions import check_actions
 
     refuse_unready(request, params["trees"])
     limits = {key: params[key] for key in ("timeout", "no_output_timeout", "grace", "hang_signal")}
-    return dict(base, **begin(request, digest, needs, created, limits, params["cache"], params["launcher"]))
+    limits["on_hang"] = check_actions(params["on_hang"])
+    begun = begin(
+        request, digest, needs, created, limits, params["cache"], params["launcher"], launcher_options
+    )
+    return dict(base, **begun)
 
 
 def choose(params: dict, check: bool, diff: bool) -> Callable[[], dict]:
@@ -434,11 +661,12 @@ def choose(params: dict, check: bool, diff: bool) -> Callable[[], dict]:
     if params["follow"] is None and params["state"] == "present":
         return lambda: present(params, check, diff)
     files = step_files(params["state_dir"], params["name"])
-    from ansible_collections.hpcml.torchstack.plugins.module_utils.builds import forget, look
+    from ansible_collections.hpcml.torchstack.plugins.module_utils.builds import look
+    from ansible_collections.hpcml.torchstack.plugins.module_utils.withdrawals import cancel, forget
 
     if params["follow"] is not None:
-        return lambda: look(files, params["follow"])
-    return lambda: forget(files, check)
+        return lambda: look(files, params["follow"], params["unchanged"])
+    return lambda: (cancel if params["state"] == "cancelled" else forget)(files, check)
 
 
 def main() -> None:

@@ -79,7 +79,7 @@ def test_killed_at_any_change_of_a_file_the_next_run_completes_the_step(play, wh
 
 
 EARLY = ("supervisor", "            outcome = self.attempt()\n", """\
-            write_json(self.files.stamp, self.stamp({"finished": "", "seconds": 0}))
+            write_json(self.files.stamp, stamp_record(self.job, {"finished": "", "seconds": 0}, False))
             outcome = self.attempt()
 """)
 WHATEVER_THE_OUTCOME = (

@@ -2,12 +2,16 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+import json
+import threading
+
 import pytest
 from ansible_collections.hpcml.torchstack.plugins.module_utils.errors import StackError
 from ansible_collections.hpcml.torchstack.plugins.module_utils.jobs import (
     SILENT_SECONDS,
     STARTING_SECONDS,
     decide,
+    heartbeat_changes,
     judge,
     read_record,
     write_in_place,
@@ -22,8 +26,8 @@ FILES = step_files("/steps", "pytorch")
 
 def job(age=0.0, **changes):
     record = {
-        "boot_id": "boot-1", "digest": "d1", "heartbeat": utc(NOW - age), "host": "login01", "nonce": "n1",
-        "phase": "running", "pid": 7, "start_time": 70, "started": utc(NOW - 1000),
+        "boot_id": "boot-1", "digest": "d1", "heartbeat": utc(NOW - age), "host": "login01", "launcher": "local",
+        "nonce": "n1", "phase": "running", "pid": 7, "start_time": 70, "started": utc(NOW - 1000),
     }
     return dict(record, **changes)
 
@@ -98,6 +102,24 @@ def test_an_older_build_with_other_inputs_is_named_and_left_alone(standing):
     assert decide(FILES, "d2", {"digest": "d1", "nonce": "n1"}, [], standing, job()) == "run", "it has just ended"
     for part in ("login01", "pid 7", utc(NOW - 1000), "/steps/pytorch/log", "kill 7"):
         assert part in message
+
+
+@pytest.mark.parametrize("age", [SILENT_SECONDS + 1, -SILENT_SECONDS - 1, -86400.0], ids=["behind", "ahead", "a-day"])
+@pytest.mark.parametrize("changes, expected", [(True, "elsewhere"), (False, "silent")])
+def test_the_clock_of_another_host_is_not_believed_but_its_heartbeat_is(age, changes, expected):
+    record = job(age=age, **AWAY)
+    assert judge(record, None, HERE, NOW, lambda pid, start: False, lambda left: False, lambda: changes) == expected
+
+
+def test_a_heartbeat_is_watched_until_it_changes(tmp_path):
+    path = tmp_path / "job.json"
+    path.write_text(json.dumps(job()))
+    assert not heartbeat_changes(str(path), 0.05)
+    timer = threading.Timer(0.1, write_in_place, (str(path), job(age=-1)))
+    timer.start()
+    assert heartbeat_changes(str(path), 60)
+    timer.join()
+    assert not heartbeat_changes(str(tmp_path / "none"), 60)
 
 
 def test_a_silent_build_of_another_host_is_never_declared_dead():

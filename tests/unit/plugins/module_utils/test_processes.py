@@ -13,6 +13,7 @@ import pytest
 from ansible_collections.hpcml.torchstack.plugins.module_utils import processes
 from ansible_collections.hpcml.torchstack.plugins.module_utils.processes import (
     MARKER,
+    Process,
     bears_marker,
     catches,
     command_line,
@@ -123,6 +124,25 @@ def test_a_program_is_waited_for_however_long_it_is_on_its_way(monkeypatch):
     monkeypatch.setattr(processes, "_read_process_file", read)
     monkeypatch.setattr(processes, "_EXEC_PATIENCE", 60.0)
     assert bears_marker(7, NONCE)
+
+
+@pytest.mark.parametrize("adopts, patience", [(False, [10.0, 0.0, 0.0]), (True, [0.0, 0.0, 0.0])])
+def test_whom_nobody_may_look_into_is_waited_for_once_in_a_look_if_at_all(monkeypatch, adopts, patience):
+    """On a busy machine processes of another user namespace look for ever as if they were amid execve."""
+    clock, waited = [100.0], []
+
+    def look(_pid, _nonce, seconds):
+        waited.append(seconds)
+        clock[0] += seconds
+        return False
+
+    monkeypatch.setattr(processes.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(processes, "bears_marker", look)
+    monkeypatch.setattr(processes._Orphans, "adopted", adopts)
+    strangers = [Process(pid, "sh", "R", os.getppid(), pid, pid, 1) for pid in (7, 8, 9)]
+    monkeypatch.setattr(processes, "own_processes", lambda: iter(strangers))
+    assert job_processes(NONCE, keep=os.getpid()) == []
+    assert waited == patience
 
 
 def test_who_was_given_no_environment_or_has_ended_is_not_waited_for(spawn, monkeypatch):

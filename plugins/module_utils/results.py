@@ -1,0 +1,136 @@
+# Copyright (c) the hpcml.torchstack contributors
+# SPDX-License-Identifier: Apache-2.0
+"""What the module says of a step: done, being built, waiting, failed."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+
+from ansible_collections.hpcml.torchstack.plugins.module_utils.batch_records import submission_of
+from ansible_collections.hpcml.torchstack.plugins.module_utils.errors import StackError
+from ansible_collections.hpcml.torchstack.plugins.module_utils.jobs import Standing
+from ansible_collections.hpcml.torchstack.plugins.module_utils.processes import Here
+from ansible_collections.hpcml.torchstack.plugins.module_utils.progress import (
+    last_lines,
+    parse_progress,
+    progress_line,
+    read_end,
+    stated_error,
+)
+from ansible_collections.hpcml.torchstack.plugins.module_utils.refused_network import RECORD, refused_sentence
+from ansible_collections.hpcml.torchstack.plugins.module_utils.steps import StepFiles, seconds_of
+
+
+def obstacle_in(directory: str) -> str | None:
+    """Why no record can be written in a directory: a supervisor that met this could not say so."""
+    try:
+        with tempfile.NamedTemporaryFile(prefix=".exit.", dir=directory) as stream:
+            stream.write(b"x" * 4096)
+            stream.flush()
+            os.fsync(stream.fileno())
+    except OSError as error:
+        return error.strerror
+    return None
+
+
+def stamped_result(files: StepFiles, stamp: dict, changed: bool, state: str) -> dict:
+    """The module's result for a step that has its stamp."""
+    return {
+        "changed": changed,
+        "digest": stamp["digest"],
+        "from_cache": stamp["from_cache"],
+        "log": files.log,
+        "script": files.script,
+        "seconds": stamp["seconds"],
+        "started": stamp["started"],
+        "state": state,
+        "step": files.name,
+    }
+
+
+def seconds_so_far(job: dict) -> float:
+    """How long the build has been going on: both times are from the clock of the machine that builds."""
+    return max(0.0, seconds_of(job["heartbeat"]) - seconds_of(job["begun"])) if job.get("begun") else 0.0
+
+
+def running_result(files: StepFiles, job: dict, place: Here, standing: Standing) -> dict:
+    """The module's result for a step that is being built, or waits to be."""
+    here = job["launcher"] == "local" and job["host"] == place.host
+    seconds = max(0.0, time.time() - seconds_of(job["started"])) if here else seconds_so_far(job)
+    return {
+        "changed": True,
+        "digest": job["digest"],
+        "from_cache": False,
+        "host": job["host"],
+        "log": files.log,
+        "log_offset": os.path.getsize(files.log) if os.path.exists(files.log) else 0,
+        "nonce": job["nonce"],
+        "pid": job["pid"],
+        "progress": progress_of(files, job, seconds),
+        "script": files.script,
+        "seconds": round(seconds, 1),
+        "started": job["started"],
+        "state": "running",
+        "step": files.name,
+        **job_keys(files, job, standing.queue),
+    }
+
+
+def job_keys(files: StepFiles, job: dict, queue: dict | None = None) -> dict:
+    """What a result says about the job of a batch system; nothing where there is none."""
+    submission = submission_of(files, job)
+    if submission is None:
+        return {}
+    node = queue["node"] or None if queue else job["host"] if job["phase"] == "running" else None
+    job_id = (queue or {}).get("job_id") or submission["job_id"] or job.get("job_id")
+    return {"job_id": job_id, "job_name": submission["job_name"], "node": node, "queue": queue}
+
+
+def progress_of(files: StepFiles, job: dict, seconds: float) -> dict:
+    """The progress marks at the end of the attempt's log, and the line that shows them."""
+    progress = parse_progress(read_end(files.log, job["log_offset"]))
+    return dict(progress or {}, text=progress_line(files.name, progress, seconds))
+
+
+def refused_warnings(files: StepFiles, job: dict, end: dict) -> list[str]:
+    """What an operator should know of a step that ended well although it was refused the network."""
+    cause = refused_sentence(files.name, job["needs"], end, read_end(files.log, job["log_offset"]))
+    return [
+        "%s%s. It ended well all the same, but what it made may differ from what it would be with that; %s has all."
+        % (cause[0].upper(), cause[1:], files.path(RECORD))
+    ] if cause else []
+
+
+def failure(files: StepFiles, job: dict, sentence: str, end: dict) -> StackError:
+    """The error for an attempt that did not succeed."""
+    tail = read_end(files.log, job["log_offset"])
+    cause = "; ".join(filter(None, (refused_sentence(files.name, job["needs"], end, tail), stated_error(tail))))
+    remedy = "The log is %s; run this again to resume, or repeat the step by hand with: %s" % (files.log, files.by_hand)
+    if end.get("advice"):
+        remedy = "%s %s" % (end["advice"], remedy)
+    if end["reason"] == "error":
+        remedy = "Make sure that this account can write %s and that there is space. %s" % (files.directory, remedy)
+    return StackError(
+        sentence[0].upper() + sentence[1:] + (": %s." % cause if cause else "."),
+        end["reason"] if end["reason"] in ("creates", "needs") else "run",
+        remedy,
+        files.script,
+        attempt=job["attempt"],
+        digest=job["digest"],
+        exit_code=end.get("code"),
+        log=files.log,
+        log_tail=last_lines(tail),
+        missing=end.get("missing", []),
+        notes=end.get("notes", []),
+        refused=end.get("refused", []),
+        reason=end["reason"],
+        retry=files.by_hand,
+        script=files.script,
+        seconds=end.get("seconds"),
+        stacks=end.get("stacks", []),
+        started=job["started"],
+        step=files.name,
+        **{**job_keys(files, job), **{key: end[key] for key in ("job_id", "node") if end.get(key)}, "queue": None},
+    )

@@ -1,0 +1,50 @@
+# Copyright (c) the hpcml.torchstack contributors
+# SPDX-License-Identifier: Apache-2.0
+"""The directory for the temporary files of one build on a node, which is as short as it can be.
+
+Programs bind sockets below ``TMPDIR``, whose paths have room for 107 characters (``sun_path``, unix(7)). Of these a
+site's directory may take 60 (:data:`.job_options.TMPDIR_CHARACTERS`), what is made here takes 11, and Python's
+multiprocessing 32.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from typing import Mapping
+
+PREFIX = "ts"
+
+
+def make(options: Mapping, environment: dict[str, str]) -> str:
+    """Make a directory that no other build has, and let ``TMPDIR`` name it.
+
+    Args:
+        options: of the job; without ``tmpdir`` nothing is made.
+        environment: of the build, which is changed.
+
+    Returns:
+        The directory; empty where the site names none.
+
+    Raises:
+        OSError: it cannot be made.
+    """
+    if not options.get("tmpdir"):
+        return ""
+    environment["TMPDIR"] = tempfile.mkdtemp(prefix=PREFIX, dir=options["tmpdir"])
+    return environment["TMPDIR"]
+
+
+def obstacle(options: Mapping, problem: OSError) -> dict:
+    """The end of an attempt for whose temporary files there was no place."""
+    return {
+        "reason": "tmpdir", "place": options["tmpdir"], "host": os.uname().nodename, "error": problem.strerror,
+        "advice": "Correct launcher_options: tmpdir, or have the directory made.",
+    }
+
+
+def remove(directory: str) -> None:
+    """Remove it with all that programs have left there."""
+    if directory:
+        shutil.rmtree(directory, ignore_errors=True)
