@@ -3,40 +3,34 @@
 """The controller's side of build_step: start, then look again and again, and tell the operator how far it is.
 
 Most looks are glances: a line of shell that prints the records and the end of the log, and costs the machine next to
-nothing, which a module call does not. As soon as a glance is not plainly that of a running build, the module looks.
+nothing, which a module call does not. When the module has to look, and what is told, is decided in :mod:`.follow`.
 Nothing of the controller stays on the target between two looks. When the controller dies, its worker process notices
 within a quarter of a second and stops looking.
 """
 
 from __future__ import annotations
 
+import datetime
 import os
 import time
 
 from ansible.errors import AnsibleActionFail, AnsibleConnectionFailure
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
+from ansible_collections.hpcml.torchstack.plugins.module_utils.follow import Follow
+from ansible_collections.hpcml.torchstack.plugins.module_utils.glances import glance, glance_command
 from ansible_collections.hpcml.torchstack.plugins.module_utils.processes import read_process
-from ansible_collections.hpcml.torchstack.plugins.module_utils.progress import (
-    ProgressPrinter,
-    glance,
-    glance_command,
-    progress_line,
-)
 
 display = Display()
 
-FIRST_INTERVAL = 0.3
-LONGEST_INTERVAL = 5.0
-INTERVAL_GROWTH = 1.6
 NAP = 0.25
 """Seconds between two looks at the controller's main process."""
 
-STALE_SECONDS = 15.0
-"""A heartbeat this old is worth a look of the module: the supervisor writes one every five seconds."""
-
 RECONNECTS = 5
 """Lost connections in a row, before the operator is told that the build goes on alone."""
+
+LOOK = ("name", "state_dir", "launcher", "launcher_options")
+"""The task's options that a look at its job needs."""
 
 PLAN_FACT = "torchstack_planned"
 """Name of the fact by which, in check mode, a step tells later ones and the summary what it would do."""
@@ -52,7 +46,7 @@ class ActionModule(ActionBase):
         """See :class:`ansible.plugins.action.ActionBase`."""
         super().run(tmp, task_vars)
         arguments = dict(self._task.args)
-        for private in ("follow", "planned"):
+        for private in ("follow", "planned", "unchanged"):
             if private in arguments:
                 raise AnsibleActionFail("build_step: the option %s is set by the action plugin only." % private)
         self.controller = os.getppid()
@@ -70,90 +64,82 @@ class ActionModule(ActionBase):
             return dict(first, ansible_facts={PLAN_FACT: {"run": self.run_identity(), "steps": planned, "plan": plan}})
         if first.get("state") != "running":
             self.show_tail(first)
+            self.show_cancelled(first)
             return first
         kept = {key: first[key] for key in ("attached", "resumed", "diff", "invocation") if key in first}
-        result = self.follow(first, state_dir, task_vars)
+        look = {key: arguments[key] for key in LOOK if key in arguments}
+        result = self.follow(first, dict(look, follow=first["nonce"]), task_vars)
         self.show_tail(result)
         warnings = [*first.get("warnings", []), *result.get("warnings", [])]
         return dict(result, **kept, **({"warnings": warnings} if warnings else {}))
 
-    def follow(self, first, state_dir, task_vars):
+    def follow(self, first, arguments, task_vars):
         """Look at a running step until it ends.
 
         Args:
             first: the result of the call that started it.
-            state_dir: the task's own.
+            arguments: the module's, for a look.
             task_vars: as Ansible passes them.
 
         Returns:
             The last result, with the last progress seen.
         """
-        name, started = first["step"], time.monotonic() - first["seconds"]
-        directory, heartbeat, changed = os.path.dirname(first["log"]), None, time.monotonic()
-        arguments = {"name": name, "state_dir": state_dir, "follow": first["nonce"]}
-        printer = ProgressPrinter(name)
-        interval, lost, progress, seen = FIRST_INTERVAL, 0, first["progress"], first
+        directory, follow, lost = os.path.dirname(first["log"]), Follow(first, time.monotonic()), 0
         while True:
-            self.wait(interval)
-            interval = min(interval * INTERVAL_GROWTH, LONGEST_INTERVAL)
+            self.show(follow)
+            self.wait(follow.next_interval())
             try:
-                seconds = time.monotonic() - started
-                seen_now = self.glance(directory, first["nonce"])
-                if seen_now is not None:
-                    job, found = seen_now
-                    if job["heartbeat"] != heartbeat:
-                        heartbeat, changed = job["heartbeat"], time.monotonic()
-                    if time.monotonic() - changed < STALE_SECONDS:
-                        lost = 0
-                        seen = dict(seen, host=job["host"], pid=job["pid"])
-                        progress = self.show(printer, dict(found or {}), progress, seconds)
-                        continue
-                result = self._execute_module(module_args=arguments, task_vars=task_vars)
+                seen = self.glance(directory, follow)
+                due = follow.see(seen, time.monotonic())
+                if seen is not None:
+                    lost = 0
+                if not due:
+                    continue
+                unchanged = follow.unchanged(time.monotonic())
+                result = self._execute_module(module_args=dict(arguments, unchanged=unchanged), task_vars=task_vars)
             except AnsibleConnectionFailure as error:
                 lost += 1
                 if lost >= RECONNECTS:
-                    raise AnsibleConnectionFailure("%s. %s" % (str(error).rstrip("."), self.goes_on(seen))) from error
-                display.warning("%s: the connection was lost, the build goes on; trying again" % name)
+                    raise AnsibleConnectionFailure(
+                        "%s. %s" % (str(error).rstrip("."), follow.whereabouts())) from error
+                display.warning("%s: the connection was lost, the build goes on; trying again" % follow.name)
                 self.reconnect()
                 continue
             lost = 0
-            if result.get("failed") and "step" not in result:
-                result["msg"] = "%s %s" % (result.get("msg", "The step cannot be followed."), self.goes_on(seen))
+            unanswered = result.get("failed") and result.get("failed_step") == "scheduler"
+            if unanswered and follow.unanswered(time.monotonic()):
+                display.warning("%s: %s Asking again later." % (follow.name, result["msg"]))
+                continue
+            if result.get("failed") and (unanswered or "step" not in result):
+                result["msg"] = "%s %s" % (result.get("msg", "The step cannot be followed."), follow.whereabouts())
             if result.get("state") != "running":
-                return dict({"progress": progress}, **result)
-            seen = result
-            progress = self.show(printer, result["progress"], progress, seconds)
+                return dict({"progress": follow.progress}, **result)
+            follow.learn(result, time.monotonic())
 
-    def glance(self, directory, nonce):
-        """See :func:`.progress.glance`; None also where the target's shell could not say."""
-        answer = self._low_level_execute_command(glance_command(directory))
-        return glance(answer["stdout"], nonce) if answer["rc"] == 0 else None
+    def glance(self, directory, follow):
+        """See :func:`.glances.glance`; None also where the target's shell could not say."""
+        answer = self._low_level_execute_command(glance_command(directory, follow.log_start))
+        return glance(answer["stdout"], follow.nonce) if answer["rc"] == 0 else None
 
     @staticmethod
-    def show(printer, found, last, seconds):
-        """Show the progress of a step when a line is due.
-
-        Args:
-            printer: decides that.
-            found: what the log's end shows.
-            last: the last progress seen.
-            seconds: how long the step has been running.
-
-        Returns:
-            The last progress seen from now on.
-        """
-        if "percent" in found:
-            last = dict(found, text=progress_line(printer.name, found, seconds))
-        line = printer.line(last, seconds, time.monotonic())
-        if line:
+    def show(follow):
+        """Tell the operator what there is to tell."""
+        for line in follow.lines(time.monotonic(), datetime.date.today().isoformat()):
             display.display(line)
-        return last
 
     @staticmethod
     def show_tail(result):
-        """Print the last lines of a step that failed; in the task's result they would be one long line."""
-        if result.get("failed") and result.get("log_tail"):
-            display.display("\n".join(["%s: last lines of %s" % (result["step"], result["log"]), *result["log_tail"]]))
+        """Print the stacks and last lines of a step that failed; in the task's result they would be one long line."""
+        for key, words in (("stacks", "where its processes were, from"), ("log_tail", "last lines of")):
+            if result.get("failed") and result.get(key):
+                display.display("\n".join(["%s: %s %s" % (result["step"], words, result["log"]), *result[key]]))
+
+    @staticmethod
+    def show_cancelled(result):
+        """Say that a job has been cancelled, as the log of a long play would not show it."""
+        if result.get("state") == "cancelled" and result.get("changed"):
+            words = [result["step"] + " ", "job %s" % result["job_id"] if result.get("job_id") else "", "cancelled,"]
+            display.display(" ".join([*filter(None, words), "log", result["log"]]))
 
     def reconnect(self):
         """Forget a connection that broke."""
@@ -161,12 +147,6 @@ class ActionModule(ActionBase):
             self._connection.reset()
         except Exception as error:
             display.debug("build_step: resetting the connection: %s" % error)
-
-    @staticmethod
-    def goes_on(seen):
-        """What an operator should know who can no longer see the build."""
-        return "Step %s goes on without the controller on host %s (pid %s, log %s); run this again to attach to it." % (
-            seen["step"], seen["host"], seen["pid"], seen["log"])
 
     def wait(self, seconds):
         """Sleep, unless the controller is gone."""

@@ -4,10 +4,8 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
-import shlex
 
 WINDOW = 16384
 """Bytes at the end of a log that are searched; a hundred compiler command lines fit."""
@@ -18,20 +16,25 @@ QUIET_SECONDS = 10
 SILENCE_SECONDS = 60
 """Longest time without a line while a step runs."""
 
-_GOING = "\n=going\n"
-_ATTEMPT = "==== attempt "
-
-_COUNT = re.compile(rb"(?:^|[\r\n])\[\s*(\d+)/(\d+)\]")
+_COUNT = re.compile(rb"(?:^|[\r\n])\[\s*(\d{1,9})/(\d{1,9})\]")
+_LINE_END = re.compile(rb"[\r\n]")
 _ERROR = re.compile(r"(?:ERROR|Error|error|FATAL|fatal|CMake Error)\b|[^\s:]+:\d+(?::\d+)?: (?:fatal )?error:")
 _PERCENT = re.compile(rb"(?:^|[\r\n])\[\s*(\d{1,3})%\]")
 
 
-def parse_progress(text: bytes) -> dict | None:
+def parse_progress(text: bytes, cut: bool = False) -> dict | None:
     """The last progress mark at the start of a line.
+
+    Args:
+        text: the end of a log.
+        cut: the text may begin in the middle of a line, and then nothing of that line is a mark.
 
     Returns:
         ``{"done": 1234, "total": 2210, "percent": 55}``, ``{"percent": 56}``, or None where there is no mark.
     """
+    if cut:
+        first = _LINE_END.search(text)
+        text = text[first.start():] if first else b""
     marks = []
     for match in _COUNT.finditer(text):
         done, total = int(match.group(1)), int(match.group(2))
@@ -52,32 +55,6 @@ def read_end(path: str, start: int = 0, window: int = WINDOW) -> bytes:
             return stream.read(window)
     except FileNotFoundError:
         return b""
-
-
-def glance_command(directory: str) -> str:
-    """Shell text that shows how a step is getting on, for a hundredth of what a module call costs; see :func:`glance`.
-
-    The supervisor writes ``exit`` when a build has ended; what it says then is left to the module.
-    """
-    return "cd -- %s && cat job.json && test ! -e exit && echo =going && tail -c %d log" % (
-        shlex.quote(directory), WINDOW)
-
-
-def glance(output: str, nonce: str) -> tuple[dict, dict | None] | None:
-    """What :func:`glance_command` printed.
-
-    Returns:
-        The job's record and the progress seen, as :func:`parse_progress` has it; None where the job with this nonce is
-        not plainly running, and the module has to look.
-    """
-    head, going, log = ("\n" + output).partition(_GOING)
-    try:
-        job = json.loads(head)
-    except ValueError:
-        return None
-    if not going or not isinstance(job, dict) or (job.get("nonce"), job.get("phase")) != (nonce, "running"):
-        return None
-    return job, parse_progress(log.rpartition(_ATTEMPT)[2].encode("utf-8", "replace"))
 
 
 def last_lines(text: bytes, count: int = 30, width: int = 500) -> list[str]:

@@ -8,6 +8,7 @@ import types
 import pytest
 from ansible.errors import AnsibleActionFail, AnsibleConnectionFailure
 from ansible_collections.hpcml.torchstack.plugins.action import build_step
+from ansible_collections.hpcml.torchstack.plugins.module_utils.follow import LONGEST_INTERVAL, STALE_SECONDS
 
 RUNNING = {
     "step": "s", "nonce": "n", "host": "login01", "pid": 7, "log": "/s/log", "state": "running", "changed": True,
@@ -62,7 +63,7 @@ def follower(monkeypatch):
 
         action._connection = types.SimpleNamespace(reset=reset)
         remaining = list(results)
-        run.calls = []
+        run.calls, run.glances = [], []
 
         def execute(module_args, task_vars):
             run.calls.append((clock.now, module_args))
@@ -75,6 +76,7 @@ def follower(monkeypatch):
 
         def low_level(command):
             assert command.startswith("cd -- /s && ")
+            run.glances.append(clock.now)
             answer = seen.pop(0) if seen else None
             return {"rc": 1, "stdout": ""} if answer is None else {"rc": 0, "stdout": answer}
 
@@ -94,7 +96,7 @@ def running(seconds, percent=None):
 
 def glanced(beat, count=0, **job):
     record = dict({"nonce": "n", "phase": "running", "heartbeat": beat, "host": "login01", "pid": 7}, **job)
-    return "%s\n=going\n==== attempt 1\n[%d/10] CXX a.o\n" % (json.dumps(record), count)
+    return "=job\n%s\n\n=going 9\n==== attempt 1\n[%d/10] CXX a.o\n" % (json.dumps(record), count)
 
 
 DONE = {"step": "s", "state": "done", "changed": True, "seconds": 9.0}
@@ -107,14 +109,20 @@ def test_a_finished_step_costs_one_module_call(follow):
     assert follow.clock.now == 0
 
 
-def test_looks_become_rarer_up_to_five_seconds(follow):
-    follow([RUNNING] + [running(second) for second in range(30)] + [DONE])
-    times = [time for time, _arguments in follow.calls]
+def test_a_look_gets_what_it_needs_and_nothing_else(follow):
+    launcher = {"launcher": "slurm", "launcher_options": {"bin": "/opt/slurm/bin"}}
+    follow([RUNNING, running(1), DONE], script="make", timeout=7, **launcher)
+    assert follow.calls[1][1] == dict(launcher, name="s", state_dir="/d", follow="n", unchanged=pytest.approx(0.3))
+    assert follow.calls[2][1]["unchanged"] > follow.calls[1][1]["unchanged"]
+
+
+def test_glances_become_rarer_up_to_five_seconds(follow):
+    follow([RUNNING, DONE], glances=[glanced("b%d" % number) for number in range(20)])
+    times = follow.glances
     gaps = [round(after - before, 2) for before, after in zip(times, times[1:])]
-    assert gaps[0] == 0.3
+    assert times[0] == 0.3
     assert gaps == sorted(gaps)
     assert gaps[-1] == 5.0
-    assert follow.calls[1][1] == {"name": "s", "state_dir": "/d", "follow": "n"}
 
 
 def test_a_build_that_plainly_runs_is_glanced_at_and_the_module_looks_at_its_end_only(follow):
@@ -126,6 +134,7 @@ def test_a_build_that_plainly_runs_is_glanced_at_and_the_module_looks_at_its_end
 
 @pytest.mark.parametrize("doubt", [
     glanced("b", phase="starting"), glanced("b", nonce="other"), "", "no record\n=going\n", '{"nonce": "n"}\n',
+    glanced("b").replace("=going 9", "=ended"),
 ])
 def test_the_module_looks_when_a_glance_leaves_a_doubt(follow, doubt):
     assert follow([RUNNING, DONE], glances=[glanced("a"), doubt])["state"] == "done"
@@ -135,7 +144,7 @@ def test_the_module_looks_when_a_glance_leaves_a_doubt(follow, doubt):
 def test_the_module_looks_when_the_heartbeat_stays_away(follow):
     follow([RUNNING, running(20.0), DONE], glances=[glanced("same")] * 9)
     (_started, _arguments), (first, _first), (_second, _arguments) = follow.calls
-    assert build_step.STALE_SECONDS <= first < build_step.STALE_SECONDS + 2 * build_step.LONGEST_INTERVAL
+    assert STALE_SECONDS <= first < STALE_SECONDS + 2 * LONGEST_INTERVAL
 
 
 def test_what_the_first_call_knew_is_in_the_result(follow):
@@ -147,10 +156,9 @@ def test_what_the_first_call_knew_is_in_the_result(follow):
 
 
 def test_progress_is_shown_when_it_moves(follow):
-    looks = [running(5.0 * number, min(100, number * 10)) for number in range(1, 12)]
-    follow([RUNNING, *looks, DONE])
-    # Looks are 5 s apart by then; the time is the controller's own, as a glance tells none.
-    assert follow.screen.lines == ["s  70 %  13 s", "s  90 %  23 s", "s  100 %  33 s"]
+    follow([RUNNING, DONE], glances=[glanced("b%d" % number, min(10, number)) for number in range(1, 13)])
+    # Glances are 5 s apart by then.
+    assert follow.screen.lines == ["s  [7/10]  70 %  13 s", "s  [9/10]  90 %  23 s", "s  [10/10]  100 %  33 s"]
 
 
 def test_a_lost_connection_is_taken_up_again(follow):
@@ -166,6 +174,43 @@ def test_a_connection_that_stays_lost_says_how_to_attach(follow):
     for part in ("unreachable. Step s goes on", "login01", "pid 7", "/s/log", "attach"):
         assert part in str(caught.value)
     assert len(follow.calls) == 1 + build_step.RECONNECTS
+
+
+QUEUE = {"job_id": "4711", "state": "pending", "reason": "Priority", "position": 3, "of": 17}
+QUEUED = dict(RUNNING, host=None, pid=None, job_id="4711", queue=QUEUE)
+
+
+def test_a_job_in_the_queue_is_shown_until_it_runs(follow):
+    waiting = [glanced("a", phase="intent", log_offset=0) for _look in range(12)]
+    done = dict(DONE, job_id="4711", node="nid001")
+    running = [glanced("b%d" % number, number, host="nid001", log_offset=0) for number in range(1, 10)]
+    result = follow([QUEUED] + [QUEUED] * 3 + [done], glances=waiting + running)
+    assert (result["state"], result["node"]) == ("done", "nid001")
+    assert follow.screen.lines[0] == "s  job 4711 pending (Priority), position 3 of 17"
+    assert "s  job 4711 started on nid001" in follow.screen.lines
+    assert follow.screen.lines[-1].startswith("s  [")
+    between = [after - before for (before, _a), (after, _b) in zip(follow.calls[1:], follow.calls[2:-1])]
+    assert min(between) >= 10
+
+
+def test_a_scheduler_that_does_not_answer_is_asked_again(follow):
+    silent = {"failed": True, "step": "s", "failed_step": "scheduler", "msg": "squeue: timed out."}
+    waiting = [glanced("a", phase="intent")] * 60
+    result = follow([QUEUED, silent, silent, QUEUED, DONE], glances=waiting[:20])
+    assert result["state"] == "done"
+    assert follow.screen.warnings == ["s: squeue: timed out. Asking again later."] * 2
+    result = follow([QUEUED] + [silent] * 99, glances=waiting * 10)
+    assert result["failed"]
+    assert "squeue: timed out. Step s waits in the queue as job 4711" in result["msg"]
+
+
+def test_a_cancelled_step_says_so(follow):
+    cancelled = {"state": "cancelled", "changed": True, "step": "s", "job_id": "4711", "log": "/s/log"}
+    assert follow([cancelled], state="cancelled")["state"] == "cancelled"
+    assert follow.screen.lines == ["s  job 4711 cancelled, log /s/log"]
+    nothing = dict(cancelled, changed=False, job_id=None)
+    assert not follow([nothing], state="cancelled")["changed"]
+    assert len(follow.screen.lines) == 1
 
 
 def test_a_look_that_breaks_says_how_to_attach(follow):
@@ -187,7 +232,7 @@ def test_the_last_lines_of_a_failure_are_readable(follow):
     assert follow.screen.lines == ["s: last lines of /s/log\na\nb"]
 
 
-@pytest.mark.parametrize("private", ["follow", "planned"])
+@pytest.mark.parametrize("private", ["follow", "planned", "unchanged"])
 def test_the_plugins_own_options_are_refused(follow, private):
     with pytest.raises(AnsibleActionFail, match=private):
         follow([], **{private: "x"})

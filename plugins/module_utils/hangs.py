@@ -1,0 +1,55 @@
+# Copyright (c) the hpcml.torchstack contributors
+# SPDX-License-Identifier: Apache-2.0
+"""A job that has fallen silent: where its processes hang, then the site's own commands. It is stopped elsewhere."""
+
+from __future__ import annotations
+
+import os
+import signal
+from typing import Callable, Mapping, MutableMapping
+
+from ansible_collections.hpcml.torchstack.plugins.module_utils import hang_actions, stacks
+from ansible_collections.hpcml.torchstack.plugins.module_utils.processes import Process
+from ansible_collections.hpcml.torchstack.plugins.module_utils.steps import StepFiles
+
+
+def prepare(environment: MutableMapping[str, str], limits: Mapping) -> None:
+    """Give a job that may be found silent what its Python processes need to say where they are.
+
+    Args:
+        environment: that of the job's script.
+        limits: as the job's record has them.
+    """
+    if limits["no_output_timeout"] and limits["hang_signal"] != "none":
+        stacks.prepare(environment)
+
+
+def examine(
+    files: StepFiles, job: Mapping, log: int, members: Callable[[], list[Process]], note: Callable[[str], None],
+    tick: Callable[[], None], environment: Mapping[str, str],
+) -> dict:
+    """Have a silent job say where it hangs, and tell the site.
+
+    Args:
+        files: the step.
+        job: the job's record.
+        log: descriptor of the log.
+        members: the living processes of the job.
+        note: writes a line of our own into the log.
+        tick: called while waiting, for whoever has children to reap and a heartbeat to write.
+        environment: variables of the site's commands.
+
+    Returns:
+        For the record of the end: ``stacks``, what the processes said, and ``notes``, which commands failed.
+    """
+    limits = job["limits"]
+    start = os.fstat(log).st_size
+    signum = None if limits["hang_signal"] == "none" else getattr(signal, "SIG" + limits["hang_signal"])
+    stacks.StackDump(members, signum, log, note, tick).run()
+    facts = {
+        "step": files.name, "host": job["host"], "log": files.log, "pid": str(os.getpid()),
+        "job_id": str(job.get("job_id") or ""),
+    }
+    said = stacks.read_stacks(files.log, start)
+    notes = hang_actions.run_actions(limits.get("on_hang") or {}, facts, log, note, environment)
+    return {"stacks": said, "notes": notes}
