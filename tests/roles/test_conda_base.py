@@ -55,7 +55,7 @@ class Release:
         context = {
             "root": str(self.place / "root"), "release": "2026-11-20", "records": str(self.records), "frozen": False,
             "python": {"executable": NOWHERE}, "definition": {"locks": {"base": "", "conda": "", "tools": ""}},
-            "tools": str(self.tools),
+            "tools": str(self.tools), "prefix": str(self.place / "root" / "2026-11-20"),
             "base": {"kind": "conda", "prefix": str(self.base), "minor": MINOR, "python": "", "conda": {
                 "tools": str(self.tools), "channels": [self.channel.url], "specs": list(specs),
                 "cache": str(self.place / "root" / ".torchstack" / "conda-pkgs"),

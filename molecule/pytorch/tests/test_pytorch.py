@@ -25,5 +25,5 @@ def test_s27_it_comes_from_the_release(host):
 
 
 def test_an_index_that_cannot_be_reached_was_tried_once(host):
-    log = (PREFIX / ".torchstack" / "steps" / "pytorch" / "log").read_text()
+    log = (PREFIX / ".torchstack" / "steps" / "pytorch-fetch" / "log").read_text()
     assert log.count("The CPU index cannot be reached") == 1
