@@ -30,6 +30,7 @@ REMEDIES = {
     "python": "Correct acceptance_python, or have the modulefile put it on PATH.",
     "timeout": "The log has the stacks of the ranks; if the job only waited in a queue, raise acceptance_timeout.",
     "ranks": "Look into the log, and at acceptance_launcher: it has to start exactly acceptance_ranks processes.",
+    "nodes": "Have acceptance_launcher spread the ranks with {nodes} and {per_node}, in a job of that many nodes.",
     "placement": "Use the launcher that belongs to the MPI of this release (acceptance_launcher).",
     "start": "Use the launcher that belongs to the MPI of this release (acceptance_launcher).",
     "devices": "Bind the ranks, so that each has a GPU of its own (acceptance_launcher).",
@@ -175,6 +176,15 @@ def _missing_ranks(heard: Heard, asked: int) -> list[Failure]:
     return [Failure("ranks", "; ".join([text, *silent]))]
 
 
+def _missing_nodes(rows: Sequence[dict[str, Any]], asked: int) -> list[Failure]:
+    """Ranks on other than the nodes that were asked for: what then passed says nothing about the network."""
+    hosts = list(dict.fromkeys(row["host"] for row in rows))
+    if asked == 1 or len(hosts) == asked:
+        return []
+    return [Failure("nodes", "%d nodes were asked for, and the ranks ran on %d: %s" % (
+        asked, len(hosts), ", ".join(hosts)))]
+
+
 def _job_failures(heard: Heard, wanted_system: str) -> list[Failure]:
     """What stopped the job before or beside the ranks."""
     failures = []
@@ -208,7 +218,7 @@ def judge(question: dict[str, Any], heard: Heard) -> Verdict:
     rows = [_row(report) for report in heard.reports if "rank" in report]
     failures = _job_failures(heard, question["module_system"]) + _rank_failures(heard.reports, question["checks"])
     if not failures:
-        failures += _missing_ranks(heard, question["ranks"])
+        failures += _missing_ranks(heard, question["ranks"]) or _missing_nodes(rows, question.get("nodes", 1))
     failures += [
         Failure("devices", "ranks %s use the same GPU %s" % (" and ".join(map(str, owners)), identity))
         for identity, owners in duplicate_devices(rows)

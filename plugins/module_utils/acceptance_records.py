@@ -4,13 +4,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
 import time
-from typing import Any, Mapping, NamedTuple, Sequence
+from typing import Any, Iterator, Mapping, NamedTuple, Sequence
 
 from ansible_collections.hpcml.torchstack.plugins.module_utils import acceptance, acceptance_job
+from ansible_collections.hpcml.torchstack.plugins.module_utils.acceptance_login import Account
 from ansible_collections.hpcml.torchstack.plugins.module_utils.acceptance_output import (
     Heard,
     hear,
@@ -19,6 +21,14 @@ from ansible_collections.hpcml.torchstack.plugins.module_utils.acceptance_output
 )
 from ansible_collections.hpcml.torchstack.plugins.module_utils.errors import StackError
 from ansible_collections.hpcml.torchstack.plugins.module_utils.files import read_json, write_atomic, write_json
+
+
+class Run(NamedTuple):
+    """How an acceptance is run: the account of the ranks, the words to become it, and the seconds for it all."""
+
+    account: Account
+    become: Sequence[str]
+    timeout: int
 
 
 class Files(NamedTuple):
@@ -114,25 +124,14 @@ def missing(prefix: str, subject: str) -> StackError | None:
     return None
 
 
-def perform(
-    files: Files,
-    question: Mapping[str, Any],
-    program: str,
-    account: acceptance_job.Account,
-    become: Sequence[str],
-    timeout: int,
-    release: str,
-) -> dict[str, Any]:
-    """Run an acceptance and write its record.
+def perform(files: Files, question: Mapping[str, Any], run: Run, program: str) -> dict[str, Any]:
+    """Run an acceptance from this machine and write its record.
 
     Args:
         files: where the records are.
         question: what is asked; goes into the record.
+        run: how to run it.
         program: text of the rank program.
-        account: who runs the ranks.
-        become: words that run a command as that account.
-        timeout: seconds for the job.
-        release: its name, for the sentence of a failure.
 
     Returns:
         The record of a passed acceptance.
@@ -140,28 +139,66 @@ def perform(
     Raises:
         StackError: it did not pass, or could not be tried.
     """
+    with keeping_records(files), acceptance_job.locked(files.state):
+        started = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        ended = acceptance_job.run_job(dict(question, **run._asdict()), program, files.state)
+        return conclude(files, question, run.account, ended.output, started, ended.seconds)
+
+
+@contextlib.contextmanager
+def keeping_records(files: Files) -> Iterator[None]:
+    """For as long as something is written beside the records, whose directory is made.
+
+    Raises:
+        StackError: that was not possible.
+    """
     try:
         os.makedirs(files.state, mode=0o755, exist_ok=True)
-        with acceptance_job.locked(files.state):
-            started = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-            job = dict(question, account=account, become=become, timeout=timeout)
-            ended = acceptance_job.run_job(job, program, files.state)
-            heard = hear(ended.output)
-            verdict = acceptance.judge(dict(question), heard)
-            record = _record(question, heard, verdict, account, started, ended.seconds)
-            write_atomic(files.log, readable(ended.output).encode("utf-8"))
-            files.add(record)
+        yield
     except OSError as error:
         raise StackError(
             "The acceptance could not keep its records: %s." % error, "records",
             "Run this as the account that owns the root, and look at the space that is left.", files.state,
         ) from error
+
+
+def conclude(
+    files: Files,
+    question: Mapping[str, Any],
+    account: Account,
+    output: str,
+    started: str,
+    seconds: float,
+) -> dict[str, Any]:
+    """Judge an acceptance that has ended, and write its record.
+
+    Args:
+        files: where the records are.
+        question: what was asked.
+        account: who ran the ranks.
+        output: what it printed.
+        started: its begin in UTC.
+        seconds: its length.
+
+    Returns:
+        The record of a passed acceptance.
+
+    Raises:
+        StackError: it did not pass.
+        OSError: as the system reports it.
+    """
+    heard = hear(output)
+    verdict = acceptance.judge(dict(question), heard)
+    record = _record(question, heard, verdict, account, started, seconds)
+    write_atomic(files.log, readable(output).encode("utf-8"))
+    files.add(record)
     if verdict.failures:
+        release = os.path.basename(files.state)
         message, remedy = acceptance.failure_sentence(release, verdict.failures, files.record, files.log)
         raise StackError(
             message, verdict.failures[0].check, remedy, changed=True, passed=False, record=files.record,
             log=files.log, failures=[failure.message for failure in verdict.failures], table=described(record)["table"],
-            not_checked=record["not_checked"], last_lines=last_lines(ended.output),
+            not_checked=record["not_checked"], last_lines=last_lines(output),
         )
     return record
 
@@ -170,7 +207,7 @@ def _record(
     question: Mapping[str, Any],
     heard: Heard,
     verdict: acceptance.Verdict,
-    account: acceptance_job.Account,
+    account: Account,
     started: str,
     seconds: float,
 ) -> dict[str, Any]:

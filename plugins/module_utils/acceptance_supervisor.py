@@ -4,6 +4,7 @@
 
 It travels to that account in an archive (see :mod:`.acceptance_job`), because only that account can end its processes.
 Its standard input is a pipe held by whoever asked: when that is closed, nobody waits any more and the job is stopped.
+As a step of a batch job it is on its own, and ends with that.
 """
 
 from __future__ import annotations
@@ -35,6 +36,10 @@ EVENT = "@torchstack-job"
 DUMP_SECONDS = 1.5
 """Time for the ranks, also those on other nodes, to print their stacks after the signal."""
 
+APART_SECONDS, ALL_SECONDS = 0.3, 15.0
+"""Time between two ranks that are asked: faulthandler writes number by number, so that two at once garble each other's
+stack. With many ranks it is less, so that all are asked in the other time."""
+
 GRACE = 5.0
 """Seconds between SIGTERM and SIGKILL."""
 
@@ -47,8 +52,9 @@ def event(name: str, text: object) -> None:
 class Job:
     """One run of the script."""
 
-    def __init__(self, script: str, timeout: float) -> None:
+    def __init__(self, script: str, timeout: float, attended: bool) -> None:
         self.timeout = timeout
+        self.attended = attended
         self.nonce = uuid.uuid4().hex
         self.status: int | None = None
         process = start_program(
@@ -84,7 +90,7 @@ class Job:
                 return "ended"
             if time.monotonic() - started >= self.timeout:
                 return "timeout"
-            readable = select.select([0], [], [], 0.1)[0]
+            readable = select.select([0] if self.attended else [], [], [], 0.1)[0]
             if readable and not os.read(0, 4096):
                 return "abandoned"
 
@@ -94,9 +100,11 @@ class Job:
         A launcher that listens to SIGUSR1 passes it on, to other nodes as well; else the ranks of this machine get it.
         """
         listening = [process.pid for process in self.members() if catches(process.pid, signal.SIGUSR1)]
-        for pid in [self.child] if self.child in listening else listening:
+        asked = [self.child] if self.child in listening else listening
+        for pid in asked:
             with contextlib.suppress(OSError):
                 os.kill(pid, signal.SIGUSR1)
+            time.sleep(min(APART_SECONDS, ALL_SECONDS / len(asked)))
         time.sleep(DUMP_SECONDS)
 
     def stop(self) -> None:
@@ -131,11 +139,14 @@ class Job:
 
 
 def main(arguments: list[str]) -> int:
-    """Entry of the archive: ``SCRIPT TIMEOUT``."""
-    script, timeout = arguments[0], float(arguments[1])
+    """Entry of the archive: ``SCRIPT TIMEOUT [unattended]``."""
+    script, timeout, attended = arguments[0], float(arguments[1]), "unattended" not in arguments[2:]
     os.umask(0o022)
     adopt_orphans()
+    begin = time.monotonic()
     event("started", "%s uid %d pid %d" % (os.uname().nodename, os.getuid(), os.getpid()))
-    status = Job(script, timeout).run()
+    event("began", time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()))
+    status = Job(script, timeout, attended).run()
+    event("seconds", "%.1f" % (time.monotonic() - begin))
     event("exit", status)
     return status

@@ -26,6 +26,12 @@ def program_archive(main: str, parts: Sequence[ModuleType]) -> bytes:
         for depth in range(1, len(package) + 1):
             bundle.writestr("/".join(package[:depth]) + "/__init__.py", "")
         for part in parts:
-            source = cast(importlib.abc.InspectLoader, part.__loader__).get_source(part.__name__)
-            bundle.writestr(part.__name__.replace(".", "/") + ".py", source or "")
+            bundle.writestr(part.__name__.replace(".", "/") + ".py", source_of(part))
     return buffer.getvalue()
+
+
+def source_of(part: ModuleType) -> str:
+    """The text of a module, from wherever it was imported from."""
+    source: str | bytes = cast(importlib.abc.InspectLoader, part.__loader__).get_source(part.__name__) or ""
+    # Where collections are imported by Ansible's own loader, as by ansible-test, it gives bytes.
+    return source.decode() if isinstance(source, bytes) else source

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import ast
 import contextlib
-import importlib.abc
 import os
 import resource
 import secrets
@@ -17,6 +16,7 @@ import time
 from typing import Any, BinaryIO, Callable, Mapping, NamedTuple, Sequence, cast
 
 from ansible_collections.hpcml.torchstack.plugins.module_utils import import_probe, processes
+from ansible_collections.hpcml.torchstack.plugins.module_utils.archive import source_of
 from ansible_collections.hpcml.torchstack.plugins.module_utils.errors import StackError
 
 LAST_WORDS = 5.0
@@ -103,11 +103,11 @@ def run(plan: Plan, scratch: str) -> Outcome:
     for name in ("home", "tmp"):
         os.mkdir(os.path.join(scratch, name), 0o700)
     report, nonce, started = os.path.join(scratch, "report"), secrets.token_hex(8), time.monotonic()
-    source = cast(importlib.abc.InspectLoader, import_probe.__loader__).get_source(import_probe.__name__) or ""
-    words = [plan.python, "-X", "faulthandler", "-B", "-s", "-c", source, report, str(len(plan.modules))]
+    program = ["-X", "faulthandler", "-B", "-s", "-c", source_of(import_probe)]
     try:
         process = processes.start_program(
-            [*words, *plan.modules, *plan.expressions], cwd=os.path.join(scratch, "home"),
+            [plan.python, *program, report, str(len(plan.modules)), *plan.modules, *plan.expressions],
+            cwd=os.path.join(scratch, "home"),
             env=dict(plan.environment, **{processes.MARKER: nonce}), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
             stderr=subprocess.PIPE, start_new_session=True, preexec_fn=_prepare(),
         )

@@ -41,6 +41,28 @@ options:
     description: Name of the release below O(root).
     type: str
     required: true
+  state:
+    description:
+      - V(present) makes sure that the release is accepted. Without O(job) the launcher is started by this module, where
+        it runs.
+      - With O(job) the launcher is started in a job of a batch system, which is a step of
+        M(hpcml.torchstack.build_step) between two calls of this module with the same options. V(present) only says
+        whether an acceptance is needed, and gives the step; V(judged) judges what came out of it.
+    type: str
+    choices: [present, judged]
+    default: present
+  job:
+    description:
+      - The C(launcher) of that step and its C(options), as the filter P(hpcml.torchstack.step_job#filter) gives them.
+      - What a launcher knows its job by, such as C(SLURM_*), is kept in the ranks' fresh login beside
+        O(environment_keep). The wall time in the options has to be a minute longer than O(timeout), and their
+        C(python) is tried first for the ranks' supervisor.
+    type: dict
+    default: {}
+  wait:
+    description: Seconds that a shared file system may take to show with O(state=judged) what the job has written.
+    type: float
+    default: 60
   prefix:
     description: Directory below which the Python modules in O(imports) must lie. By default O(root)/O(release).
     type: path
@@ -104,8 +126,16 @@ options:
     description: How many ranks to start.
     type: int
     default: 2
+  nodes:
+    description:
+      - On how many nodes. O(ranks) has to be a multiple of it. With more than one, it counts as a failure when the
+        ranks ran on another number of nodes.
+    type: int
+    default: 1
   launcher:
-    description: The site's launcher with its options; O(ranks) replaces C({ranks}). The rank program follows.
+    description:
+      - The site's launcher with its options; O(ranks) replaces C({ranks}), O(nodes) replaces C({nodes}), and the ranks
+        of one node C({per_node}). The rank program follows.
     type: list
     elements: str
     default: [mpiexec, -n, "{ranks}"]
@@ -153,6 +183,8 @@ options:
     type: bool
     default: false
 notes:
+  - The step has to run as O(user). Where that is another account than that of this task, the step
+    is in its home, which the nodes have to see, and O(become_command) reads what the job has written there.
   - Where the ranks run on other nodes, O(root) has to be on a file system that these see at the same path.
 seealso:
   - module: hpcml.torchstack.build_step
@@ -170,9 +202,41 @@ EXAMPLES = r"""
       tcl: /soft/torchstack/modulefiles/tcl
     user: tester
     ranks: 8
-    launcher: [srun, --nodes=2, "--ntasks={ranks}", --gpus-per-task=1]
+    nodes: 2
+    launcher: [srun, "--nodes={nodes}", "--ntasks={ranks}", --gpus-per-task=1]
     checks: [imports, devices, horovod_allreduce, horovod_broadcast, torch_gloo_allreduce, torch_nccl_allreduce]
     program: "{{ lookup('ansible.builtin.file', 'rank_check.py') }}"
+
+- name: See whether the release has to be accepted in a job of PBS
+  hpcml.torchstack.acceptance_run: &acceptance
+    job: {launcher: pbs, options: {queue: prod, walltime: "00:15:00"}}
+    root: /soft/torchstack
+    release: "2026-11-20"
+    subject: "sha256:5f1c0e3f"
+    module: torchstack/2026-11-20
+    modulepaths:
+      lmod: /soft/torchstack/modulefiles/lmod
+    ranks: 8
+    nodes: 2
+    launcher: [mpiexec, -n, "{ranks}", --ppn, "{per_node}"]
+    program: "{{ lookup('ansible.builtin.file', 'rank_check.py') }}"
+  register: asked
+
+- name: Start the ranks
+  hpcml.torchstack.build_step:
+    name: acceptance
+    state_dir: "{{ asked.state_dir }}"
+    script: "{{ asked.script }}"
+    inputs: "{{ asked.inputs }}"
+    launcher: pbs
+    launcher_options: {queue: prod, walltime: "00:15:00", nodes: 2, tasks: 4}
+  when: asked.needed
+
+- name: Judge what they say
+  hpcml.torchstack.acceptance_run:
+    <<: *acceptance
+    state: judged
+  when: asked.needed
 """
 
 RETURN = r"""
@@ -181,6 +245,26 @@ passed:
   returned: always
   type: bool
   sample: true
+needed:
+  description: Whether the step has to run.
+  returned: with O(job)
+  type: bool
+  sample: true
+state_dir:
+  description: The directory of the step.
+  returned: when O(job) is given and an acceptance is needed
+  type: str
+  sample: /soft/torchstack/.torchstack/2026-11-20/acceptance
+script:
+  description: The commands of the step.
+  returned: when O(job) is given and an acceptance is needed
+  type: str
+  sample: "/usr/bin/env -i HOME=/home/builder ..."
+inputs:
+  description: The inputs of the step, other ones for every acceptance.
+  returned: when O(job) is given and an acceptance is needed
+  type: dict
+  sample: {nonce: 3b8d6f0c5f0e4a2d9a4a3f5b9d0b7f11}
 reason:
   description: Why an acceptance ran or would run; empty when the record answered.
   returned: always
@@ -282,7 +366,14 @@ import os
 import shlex
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.hpcml.torchstack.plugins.module_utils import acceptance, acceptance_job, acceptance_records
+from ansible_collections.hpcml.torchstack.plugins.module_utils import (
+    acceptance,
+    acceptance_batch,
+    acceptance_job,
+    acceptance_login,
+    acceptance_records,
+)
+from ansible_collections.hpcml.torchstack.plugins.module_utils.acceptance_records import Files, Run
 from ansible_collections.hpcml.torchstack.plugins.module_utils.errors import StackError
 
 ASKED = (
@@ -291,39 +382,57 @@ ASKED = (
 )
 
 
-def run(module: AnsibleModule) -> dict:
+def plan(params: dict, files: Files, question: dict, check: bool) -> dict:
+    """The result as far as it is known before anything runs; ``passed`` where the record answers.
+
+    Raises:
+        StackError: there is nothing that could be accepted.
+    """
+    last = files.last()
+    reason = acceptance_records.reason_to_run(last, question, params["again"])
+    words = [*question["launcher"], params["python"], "rank_check.py"]
+    result = {
+        "changed": bool(reason), "reason": reason, "record": files.record, "log": files.log,
+        "command": " ".join(map(shlex.quote, words)),
+        "diff": acceptance_records.difference(last, params["subject"], reason),
+    }
+    missing = acceptance_records.missing(question["prefix"], params["subject"])
+    if missing and not check:
+        raise missing
+    if not reason:
+        return dict(result, **acceptance_records.described(last))
+    return dict(result, passed=None, **({"planned_after": "freeze"} if missing else {}))
+
+
+def perform(params: dict, check: bool) -> dict:
     """Plan the acceptance, run it where that is needed, and return the result.
 
     Raises:
         StackError: it did not pass, or could not be tried.
     """
-    options = module.params
-    os.umask(0o022)
-    prefix = options["prefix"] or os.path.join(options["root"], options["release"])
-    account = acceptance_job.find_account(options["user"])
-    launcher = acceptance_job.launcher_words(options["launcher"], options["ranks"])
+    launcher = acceptance_job.launcher_words(params["launcher"], params["ranks"], params["nodes"])
+    run = Run(acceptance_login.find_account(params["user"]), params["become_command"], params["timeout"])
     question = dict(
-        {key: options[key] for key in ASKED}, subject=options["subject"], prefix=prefix, launcher=launcher,
-        user=account.name,
+        {key: params[key] for key in ASKED}, subject=params["subject"], launcher=launcher, user=run.account.name,
+        prefix=params["prefix"] or os.path.join(params["root"], params["release"]),
+        **({"nodes": params["nodes"]} if params["nodes"] > 1 else {}),
     )
-    files = acceptance_records.Files.below(options["root"], options["release"])
-    last = files.last()
-    reason = acceptance_records.reason_to_run(last, question, options["again"])
-    result = {
-        "changed": bool(reason), "reason": reason, "record": files.record, "log": files.log,
-        "command": " ".join(map(shlex.quote, [*launcher, options["python"], "rank_check.py"])),
-        "diff": acceptance_records.difference(last, options["subject"], reason),
-    }
-    missing = acceptance_records.missing(prefix, options["subject"])
-    if missing and not module.check_mode:
-        raise missing
-    if not reason:
-        return dict(result, **acceptance_records.described(last))
-    if module.check_mode:
-        return dict(result, passed=None, **({"planned_after": "freeze"} if missing else {}))
-    record = acceptance_records.perform(
-        files, question, options["program"], account, options["become_command"], options["timeout"], options["release"]
-    )
+    files = Files.below(params["root"], params["release"])
+    program, job, judged = params["program"], params["job"], params["state"] == "judged"
+    if job:
+        acceptance_batch.check_job(job, run.timeout)
+    result = plan(params, files, question, check)
+    if job and not judged:
+        if not result["reason"]:
+            return dict(result, needed=False)
+        ask = acceptance_batch.planned if check else acceptance_batch.ask
+        return dict(result, changed=False, needed=True, **ask(files, question, run, program, job))
+    if check or not result["reason"]:
+        return result
+    if judged:
+        record = acceptance_batch.judge(files, question, run, program, params["wait"])
+    else:
+        record = acceptance_records.perform(files, question, run, program)
     return dict(result, **acceptance_records.described(record))
 
 
@@ -334,6 +443,9 @@ def main() -> None:
         argument_spec={
             "root": {"type": "path", "required": True},
             "release": {"type": "str", "required": True},
+            "state": {"type": "str", "choices": ["present", "judged"], "default": "present"},
+            "job": {"type": "dict", "default": {}},
+            "wait": {"type": "float", "default": 60},
             "prefix": {"type": "path"},
             "subject": {"type": "str", "default": ""},
             "module": {"type": "str", "default": ""},
@@ -349,6 +461,7 @@ def main() -> None:
             "user": {"type": "str", "default": ""},
             "become_command": {"type": "list", "elements": "str", "default": ["sudo", "-n", "-u", "{user}", "--"]},
             "ranks": {"type": "int", "default": 2},
+            "nodes": {"type": "int", "default": 1},
             "launcher": {"type": "list", "elements": "str", "default": ["mpiexec", "-n", "{ranks}"]},
             "python": {"type": "str", "default": "python3"},
             "imports": {"type": "list", "elements": "str", "default": ["torch", "horovod.torch"]},
@@ -367,7 +480,8 @@ def main() -> None:
         supports_check_mode=True,
     )
     try:
-        module.exit_json(**run(module))
+        os.umask(0o022)
+        module.exit_json(**perform(module.params, module.check_mode))
     except StackError as error:
         module.fail_json(**error.as_result())
 

@@ -217,7 +217,8 @@ def test_a_variable_of_the_batch_job_is_kept_where_the_site_names_it(run_module,
     ({"prefix": "/nonexistent/prefix"}, "prefix"),
     ({"user": "no-such-account"}, "user"),
     ({"user": "root"}, "user"),
-    ({"launcher": ["mpiexec", "{nodes}"]}, "launcher"),
+    ({"launcher": ["mpiexec", "{rank}"]}, "launcher"),
+    ({"nodes": 3}, "launcher"),
     ({"release": "../r1"}, "release"),
     ({"user": "nobody", "become_command": ["/bin/false"]}, "user"),
     ({"user": "nobody", "become_command": ["/nonexistent/sudo"]}, "user"),
@@ -269,9 +270,9 @@ def test_when_whoever_asked_is_killed_the_job_ends_too(collections_path, site):
     program = slow.pop("program")
     code = (
         "import json, sys\n"
-        "from ansible_collections.hpcml.torchstack.plugins.module_utils import acceptance_job as job\n"
-        "question = dict(json.loads(sys.argv[1]), account=job.find_account(''), become=[])\n"
-        "job.run_job(question, sys.argv[2], sys.argv[3])\n"
+        "from ansible_collections.hpcml.torchstack.plugins.module_utils import acceptance_job, acceptance_login\n"
+        "question = dict(json.loads(sys.argv[1]), account=acceptance_login.find_account(''), become=[])\n"
+        "acceptance_job.run_job(question, sys.argv[2], sys.argv[3])\n"
     )
     state.mkdir(parents=True)
     asker = subprocess.Popen(

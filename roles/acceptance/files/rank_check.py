@@ -1,6 +1,8 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What one rank of the acceptance does: ``rank_check.py QUESTION.json``, started by the site's launcher.
+"""What one rank of the acceptance does: ``rank_check.py QUESTION.json DEADLINE``, started by the site's launcher.
+
+The deadline is in seconds since the epoch.
 
 The answer goes to standard output in frames (see :func:`frames`), because that is the one channel that every launcher
 carries from every node. Python 3.8 or later; needs nothing but the standard library and what it checks.
@@ -28,6 +30,11 @@ import time
 import traceback
 import uuid
 import zlib
+
+# Safe-path mode (PYTHONSAFEPATH) leaves the directory of a script out.
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+
+import ranks
 
 COUNTS = (1, 4099, 1048583)
 """Elements of the tensors: one, and two primes, so that no number of ranks divides them evenly."""
@@ -66,72 +73,20 @@ class Refused(Exception):
 # --- where this rank is ----------------------------------------------------------------------------------------------
 
 
-def _number(environment, *names):
-    """The first of the variables that is set, as a whole number; None where none is.
-
-    Raises:
-        ValueError: it is set to something else.
-    """
-    for name in names:
-        text = environment.get(name, "")
-        if text:
-            if not text.isdigit():
-                raise ValueError("%s is %r, not a number" % (name, text))
-            return int(text)
-    return None
-
-
 def placement(environment):
-    """Turn a launcher's variables into rank, size, local rank and local size.
-
-    The innermost launcher counts: torchrun marks its workers, and what mpirun or Hydra set is newer than the SLURM_
-    variables of the batch script that they were started from. srun gives the ranks of a step their local rank only in
-    SLURM_LOCALID, whatever MPI start-up it uses.
+    """Turn a launcher's variables into rank, size, local rank and local size, by ranks.py beside this file.
 
     Args:
         environment: the variables of one rank.
 
     Returns:
-        A dict with ``source`` (torchrun, openmpi, pmi, slurm, none), ``rank``, ``size``, ``local_rank`` and
-        ``local_size`` (None where the launcher does not tell).
+        A dict with ``source`` (the launcher), ``rank``, ``size``, ``local_rank``, and ``local_size``, ``node`` and
+        ``nodes``, which are None where the launcher does not tell.
 
     Raises:
-        ValueError: a variable is no number, or the numbers contradict each other.
+        ValueError: the variables are incomplete or contradict each other; the text is a sentence.
     """
-
-    def number(*names):
-        return _number(environment, *names)
-
-    slurm_rank = number("SLURM_PROCID")
-    if environment.get("TORCHELASTIC_RUN_ID") and number("RANK") is not None:
-        source, rank, size = "torchrun", number("RANK"), number("WORLD_SIZE")
-        local_rank, local_size = number("LOCAL_RANK"), number("LOCAL_WORLD_SIZE")
-    elif number("OMPI_COMM_WORLD_RANK") is not None:
-        source, rank, size = "openmpi", number("OMPI_COMM_WORLD_RANK"), number("OMPI_COMM_WORLD_SIZE")
-        local_rank, local_size = number("OMPI_COMM_WORLD_LOCAL_RANK"), number("OMPI_COMM_WORLD_LOCAL_SIZE")
-    elif number("PMI_RANK", "PALS_RANKID") is not None:
-        source, rank, size = "pmi", number("PMI_RANK", "PALS_RANKID"), number("PMI_SIZE")
-        local_rank = number("PMI_LOCAL_RANK", "PALS_LOCAL_RANKID", "MPI_LOCALRANKID")
-        local_size = number("PMI_LOCAL_SIZE", "PALS_LOCAL_SIZE", "MPI_LOCALNRANKS")
-        if slurm_rank == rank:
-            local_rank = number("SLURM_LOCALID") if local_rank is None else local_rank
-            size = number("SLURM_STEP_NUM_TASKS", "SLURM_NTASKS") if size is None else size
-    elif slurm_rank is not None:
-        source, rank = "slurm", slurm_rank
-        size = number("SLURM_STEP_NUM_TASKS", "SLURM_NTASKS", "SLURM_NPROCS")
-        local_rank, local_size = number("SLURM_LOCALID"), None
-    elif number("RANK") is not None and number("WORLD_SIZE") is not None:
-        source, rank, size = "torchrun", number("RANK"), number("WORLD_SIZE")
-        local_rank, local_size = number("LOCAL_RANK"), number("LOCAL_WORLD_SIZE")
-    else:
-        source, rank, size, local_rank, local_size = "none", 0, 1, 0, 1
-    if size is None:
-        raise ValueError("the launcher (%s) tells rank %d its number, but not how many there are" % (source, rank))
-    if rank >= size:
-        raise ValueError("the launcher (%s) says rank %d of %d" % (source, rank, size))
-    if local_rank is None:
-        raise ValueError("the launcher (%s) does not tell rank %d its number on its node" % (source, rank))
-    return {"source": source, "rank": rank, "size": size, "local_rank": local_rank, "local_size": local_size}
+    return ranks.placement(environment)._asdict()
 
 
 def ranges(numbers):
@@ -274,7 +229,7 @@ def exact(name, size):
 class Rank:
     """This rank: who it is, what it has imported, and what it found out."""
 
-    def __init__(self, question):
+    def __init__(self, question, deadline):
         self.question = question
         self.key = uuid.uuid4().hex[:12]
         self.modules = {}
@@ -289,7 +244,7 @@ class Rank:
             "python": ".".join(map(str, sys.version_info[:3])), "prefix": os.path.realpath(question["prefix"]),
             "versions": {}, "files": {}, "libraries": {}, "sizes": {}, "checks": [], "stage": "",
         }
-        self.limit = max(2.0, question["deadline"] - time.time())
+        self.limit = max(2.0, deadline - time.time())
 
     # --- telling ---
 
@@ -426,11 +381,11 @@ class Rank:
             device = other["device"]
             place = device["bus"] or "index %d" % device["index"]
             owners.setdefault(device["uuid"] or "%s %s" % (other["host"], place), []).append(other["rank"])
-        shared = [(identity, ranks) for identity, ranks in sorted(owners.items()) if len(ranks) > 1]
+        shared = [(identity, users) for identity, users in sorted(owners.items()) if len(users) > 1]
         if shared:
             self.without_gpu = "ranks share a GPU"
-        for identity, ranks in shared:
-            self.problems.append("ranks %s use the same GPU %s" % (" and ".join(map(str, ranks)), identity))
+        for identity, users in shared:
+            self.problems.append("ranks %s use the same GPU %s" % (" and ".join(map(str, users)), identity))
         self.gpu = bool(with_gpu) and not self.problems
 
     # --- the checks ---
@@ -700,7 +655,7 @@ def main(arguments):
         question = json.load(stream)
     faulthandler.enable()
     faulthandler.register(signal.SIGUSR1, all_threads=True, chain=False)
-    rank = Rank(question)
+    rank = Rank(question, float(arguments[1]))
     faulthandler.dump_traceback_later(rank.limit)
     # The kernel's own alarm also ends a rank on another node that holds the interpreter lock for ever.
     signal.alarm(int(rank.limit) + question["patience"])

@@ -17,8 +17,11 @@ import pytest
 from ansible_collections.hpcml.torchstack.plugins.module_utils import (
     acceptance,
     acceptance_job,
+    acceptance_login,
     acceptance_output,
     acceptance_records,
+    acceptance_script,
+    ranks,
 )
 from ansible_collections.hpcml.torchstack.plugins.module_utils.errors import StackError
 
@@ -26,7 +29,8 @@ PROGRAM = pathlib.Path(__file__).resolve().parents[4] / "roles" / "acceptance" /
 
 
 def load_program():
-    """The rank program as a module."""
+    """The rank program as a module, with ranks.py that travels beside it."""
+    sys.modules["ranks"] = ranks
     specification = importlib.util.spec_from_file_location("rank_check", PROGRAM)
     module = importlib.util.module_from_spec(specification)
     specification.loader.exec_module(module)
@@ -81,62 +85,13 @@ def gpu(index, uuid, bus="0000:07:00"):
 
 # --- where a rank is -------------------------------------------------------------------------------------------------
 
-PALS = {"PMI_RANK": "5", "PMI_SIZE": "8", "PMI_LOCAL_RANK": "1", "PMI_LOCAL_SIZE": "4", "PALS_RANKID": "5"}
-SRUN = {
-    "SLURM_PROCID": "5", "SLURM_LOCALID": "1", "SLURM_NTASKS": "16", "SLURM_STEP_NUM_TASKS": "8", "SLURM_NODEID": "1",
-}
-BATCH_SCRIPT = {"SLURM_PROCID": "0", "SLURM_LOCALID": "0", "SLURM_NTASKS": "1"}
-TORCHRUN = {
-    "TORCHELASTIC_RUN_ID": "none", "RANK": "5", "WORLD_SIZE": "8", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "4",
-    "MASTER_ADDR": "n1", "MASTER_PORT": "34567",
-}
-OPENMPI = {
-    "OMPI_COMM_WORLD_RANK": "5", "OMPI_COMM_WORLD_SIZE": "8", "OMPI_COMM_WORLD_LOCAL_RANK": "1",
-    "OMPI_COMM_WORLD_LOCAL_SIZE": "4", "PMIX_RANK": "5",
-}
-HYDRA = {"PMI_RANK": "5", "PMI_SIZE": "8", "MPI_LOCALRANKID": "1", "MPI_LOCALNRANKS": "4"}
-
-
-@pytest.mark.parametrize(("environment", "source", "local_size"), [
-    pytest.param(PALS, "pmi", 4, id="PALS"),
-    pytest.param({"PALS_RANKID": "5", "PMI_SIZE": "8", "PALS_LOCAL_RANKID": "1"}, "pmi", None, id="PALS without PMI"),
-    pytest.param(HYDRA, "pmi", 4, id="Hydra"),
-    pytest.param(dict(HYDRA, SLURM_PROCID="1", SLURM_LOCALID="0", SLURM_NTASKS="2"), "pmi", 4, id="Hydra by srun"),
-    pytest.param(SRUN, "slurm", None, id="srun"),
-    pytest.param(dict(SRUN, PMI_RANK="5", PMI_SIZE="8"), "pmi", None, id="srun with PMI-2"),
-    pytest.param(dict(SRUN, PMI_RANK="5"), "pmi", None, id="srun on Cray"),
-    pytest.param(dict(SRUN, PMIX_RANK="5"), "slurm", None, id="srun with PMIx"),
-    pytest.param(OPENMPI, "openmpi", 4, id="mpirun"),
-    pytest.param(dict(OPENMPI, **BATCH_SCRIPT), "openmpi", 4, id="mpirun in a batch script"),
-    pytest.param(dict(HYDRA, **BATCH_SCRIPT), "pmi", 4, id="Hydra in a batch script"),
-    pytest.param(TORCHRUN, "torchrun", 4, id="torchrun"),
-    pytest.param(dict(TORCHRUN, **BATCH_SCRIPT), "torchrun", 4, id="torchrun in a batch script"),
-    pytest.param(dict(TORCHRUN, SLURM_PROCID="1", SLURM_LOCALID="0", PMI_RANK="1", PMI_SIZE="2", SLURM_NTASKS="2"),
-                 "torchrun", 4, id="torchrun by srun"),
-    pytest.param({"RANK": "5", "WORLD_SIZE": "8", "LOCAL_RANK": "1"}, "torchrun", None, id="set by hand"),
-])
-def test_s43_every_launcher_gives_rank_local_rank_and_world_size(environment, source, local_size):
-    assert rank_check.placement(environment) == {
-        "source": source, "rank": 5, "size": 8, "local_rank": 1, "local_size": local_size,
+def test_s43_the_program_asks_the_one_place_that_knows_launchers():
+    hydra = {"PMI_RANK": "5", "PMI_SIZE": "8", "MPI_LOCALRANKID": "1", "MPI_LOCALNRANKS": "4"}
+    assert rank_check.placement(hydra) == {
+        "source": "pmi", "rank": 5, "size": 8, "local_rank": 1, "local_size": 4, "node": None, "nodes": None,
     }
-
-
-def test_s43_a_process_without_a_launcher_is_alone():
-    assert rank_check.placement({"PATH": "/bin"})["size"] == 1
-    assert rank_check.placement({})["source"] == "none"
-
-
-@pytest.mark.parametrize(("environment", "said"), [
-    ({"PMI_RANK": "x", "PMI_SIZE": "2"}, "PMI_RANK is 'x'"),
-    ({"PMI_RANK": "2", "PMI_SIZE": "2", "PMI_LOCAL_RANK": "0"}, "rank 2 of 2"),
-    ({"PMI_RANK": "0", "PMI_LOCAL_RANK": "0"}, "not how many"),
-    ({"PMI_RANK": "1", "PMI_SIZE": "2"}, "its number on its node"),
-    # The local rank of the batch script itself is not that of a rank which Hydra started.
-    (dict(BATCH_SCRIPT, PMI_RANK="1", PMI_SIZE="2"), "its number on its node"),
-])
-def test_s43_launcher_variables_that_make_no_sense_are_refused(environment, said):
-    with pytest.raises(ValueError, match=said):
-        rank_check.placement(environment)
+    with pytest.raises(ValueError, match="its number on its node"):
+        rank_check.placement({"PMI_RANK": "1", "PMI_SIZE": "2"})
 
 
 def test_cores_are_written_as_ranges_and_read_back():
@@ -519,33 +474,57 @@ def test_the_launcher_s_words_get_the_number_of_ranks():
     assert acceptance_job.launcher_words(["srun", "--ntasks={ranks}", "-N2"], 8) == ["srun", "--ntasks=8", "-N2"]
 
 
-@pytest.mark.parametrize(("words", "ranks"), [([], 2), (["srun", "{nodes}"], 2), (["srun"], 0)])
-def test_a_launcher_that_is_not_understood_is_refused(words, ranks):
+def test_the_launcher_gets_the_nodes_and_the_ranks_of_each():
+    words = ["mpiexec", "-n", "{ranks}", "--ppn", "{per_node}", "--hosts={nodes}"]
+    assert acceptance_job.launcher_words(words, 8, 2) == ["mpiexec", "-n", "8", "--ppn", "4", "--hosts=2"]
+
+
+@pytest.mark.parametrize(("asked", "hosts", "failed"), [
+    (2, ("a", "b"), []), (1, ("a", "b"), []), (2, ("a", "a"), ["nodes"]),
+])
+def test_ranks_have_to_run_on_as_many_nodes_as_were_asked_for(asked, hosts, failed):
+    reports = [dict(report(rank), host=host) for rank, host in enumerate(hosts)]
+    verdict = judged(reports, {"nodes": asked})
+    assert [failure.check for failure in verdict.failures] == failed
+
+
+@pytest.mark.parametrize(("words", "ranks", "nodes"), [
+    ([], 2, 1), (["srun", "{rank}"], 2, 1), (["srun"], 0, 1), (["srun"], 3, 2), (["srun"], 2, 0),
+])
+def test_a_launcher_that_is_not_understood_is_refused(words, ranks, nodes):
     with pytest.raises(StackError):
-        acceptance_job.launcher_words(words, ranks)
+        acceptance_job.launcher_words(words, ranks, nodes)
 
 
 def test_a_fresh_login_has_nothing_of_the_rollout_s_environment_but_what_was_named():
-    account = acceptance_job.Account("tester", 1002, "/home/tester", "/bin/bash", True)
+    account = acceptance_login.Account("tester", 1002, "/home/tester", "/bin/bash", True)
     current = {"PYTHONPATH": "/x", "PBS_JOBID": "7", "PBS_NODEFILE": "/n", "TOKEN": "t", "BASH_FUNC_x%%": "() { :; }"}
-    environment = acceptance_job.login_environment(account, ["PBS_*", "BASH_FUNC*"], current)
+    environment = acceptance_login.login_environment(account, ["PBS_*", "BASH_FUNC*"], current)
     assert environment == {
         "HOME": "/home/tester", "USER": "tester", "LOGNAME": "tester", "SHELL": "/bin/bash", "LANG": "C.UTF-8",
         "PATH": "/usr/local/bin:/usr/bin:/bin", "TMPDIR": "/tmp", "PBS_JOBID": "7", "PBS_NODEFILE": "/n",
     }
-    words = acceptance_job.user_command(account, ["sudo", "-n", "-u", "{user}", "--"], {"A": "b"}, ["python3"])
+    words = acceptance_login.fresh_words(account, ["sudo", "-n", "-u", "{user}", "--"], {"A": "b"})
     assert words[:7] == ["sudo", "-n", "-u", "tester", "--", "/usr/bin/env", "-i"]
-    assert "sudo" not in acceptance_job.user_command(account._replace(other=False), ["sudo"], {}, ["python3"])
+    assert "sudo" not in acceptance_login.fresh_words(account._replace(other=False), ["sudo"], {})
 
 
 def test_the_supervisor_takes_an_interpreter_that_the_account_can_run(tmp_path):
-    account = acceptance_job.find_account("")
+    environment = {"HOME": str(tmp_path), "PATH": "/usr/bin:/bin"}
     program = ["-c", "import sys; print(sys.executable, sys.flags.isolated)"]
     nobody_s = str(tmp_path / "python")
     for pythons, said in (([nobody_s, sys.executable], "%s 1" % sys.executable), ([nobody_s], "not %s." % nobody_s)):
-        command = acceptance_job.user_command(account, [], {}, pythons)
-        process = subprocess.run([*command, *program], stdout=subprocess.PIPE, text=True, check=False)
+        command = [*acceptance_login.python_words(pythons), *program]
+        process = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=False)
         assert process.stdout.strip().endswith(said)
+
+
+def test_the_fresh_login_of_a_job_keeps_what_tells_it_of_the_job_and_what_the_site_names():
+    lines = acceptance_login.kept_in_job(["SLURM_*", "FABRIC", "$(false)", "A B"])
+    script = "set -euo pipefail\n%s\nenv -i ${kept[@]+\"${kept[@]}\"} /usr/bin/env -0\n" % "\n".join(lines)
+    environment = {"SLURM_JOB_ID": "7", "SLURM_X": "a 'b'\n*", "SLURMD_X": "1", "FABRIC": "", "PATH": "/usr/bin:/bin"}
+    done = subprocess.run(["/bin/bash", "-c", script], env=environment, stdout=subprocess.PIPE, text=True, check=True)
+    assert sorted(filter(None, done.stdout.split("\0"))) == ["FABRIC=", "SLURM_JOB_ID=7", "SLURM_X=a 'b'\n*"]
 
 
 def test_the_rank_program_compiles_on_the_oldest_python_of_a_target():
@@ -567,7 +546,7 @@ def run_script(tmp_path, changes, launcher=("env", "echo", "launched"), function
     start.write_text(functions)
     question = dict(SCRIPTED, module_init=[str(start)], **changes)
     script = tmp_path / "job.sh"
-    script.write_text(acceptance_job.job_script(question, list(launcher), str(tmp_path)))
+    script.write_text(acceptance_script.job_script(question, list(launcher), str(tmp_path), 60))
     process = subprocess.run(
         ["/bin/bash", "--noprofile", "--norc", str(script)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
         text=True, env={"PATH": os.path.dirname(sys.executable) + ":/usr/bin:/bin"}, check=False,

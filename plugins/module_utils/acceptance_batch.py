@@ -1,0 +1,252 @@
+# Copyright (c) the hpcml.torchstack contributors
+# SPDX-License-Identifier: Apache-2.0
+"""An acceptance that runs as a job of its own: what is asked of a compute node, and the answer.
+
+A launcher such as ``mpiexec`` of PALS starts ranks only within a job, and login nodes are no place for them. The job is
+a step of build_step; what it runs is the same supervisor and the same script as on the machine itself.
+
+A batch system starts a job as the account that has submitted it. The step of another account, whose ranks are those of
+an ordinary user, is therefore that account's own, in a directory in its home.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import glob
+import hashlib
+import os
+import shlex
+import shutil
+import subprocess
+from typing import Any, Mapping, NamedTuple, Sequence
+
+from ansible_collections.hpcml.torchstack.plugins.module_utils import acceptance_job, questions
+from ansible_collections.hpcml.torchstack.plugins.module_utils.acceptance_login import (
+    fresh_words,
+    kept_in_job,
+    login_environment,
+    python_words,
+)
+from ansible_collections.hpcml.torchstack.plugins.module_utils.acceptance_output import EVENT, hear
+from ansible_collections.hpcml.torchstack.plugins.module_utils.acceptance_records import (
+    Files,
+    Run,
+    conclude,
+    keeping_records,
+)
+from ansible_collections.hpcml.torchstack.plugins.module_utils.errors import StackError
+from ansible_collections.hpcml.torchstack.plugins.module_utils.files import readable_by_all, write_json
+from ansible_collections.hpcml.torchstack.plugins.module_utils.job_options import walltime_seconds
+from ansible_collections.hpcml.torchstack.plugins.module_utils.processes import run_program
+from ansible_collections.hpcml.torchstack.plugins.module_utils.rank_launcher import JOB_VARIABLES
+from ansible_collections.hpcml.torchstack.plugins.module_utils.steps import digest_of
+
+STEP = "acceptance"
+"""Name of the step."""
+
+SPARE_SECONDS = 60
+"""What a job needs beside its acceptance: to begin, and to end what hangs."""
+
+
+class Place(NamedTuple):
+    """Where the files of an acceptance by a job lie: what is asked, and the step that asks it."""
+
+    directory: str
+    state_dir: str
+
+    @classmethod
+    def of(cls, files: Files, run: Run) -> Place:
+        """Those of one release, for one account."""
+        directory = os.path.join(files.state, STEP)
+        if not run.account.other:
+            return cls(directory, directory)
+        root = hashlib.sha256(files.state.encode("utf-8", "surrogateescape")).hexdigest()[:8]
+        name = "%s-%s" % (os.path.basename(files.state), root)
+        return cls(directory, os.path.join(run.account.home, ".torchstack", STEP, name))
+
+    @property
+    def request(self) -> str:
+        """What was asked last, until its answer is judged."""
+        return os.path.join(self.directory, "request.json")
+
+    def asked(self, nonce: str) -> str:
+        """The directory with all that the job takes."""
+        return os.path.join(self.directory, "asked." + nonce)
+
+    def output(self, nonce: str) -> str:
+        """What the job prints."""
+        return os.path.join(self.state_dir, "output." + nonce)
+
+
+def check_job(job: Mapping[str, Any], timeout: int) -> None:
+    """Refuse a job that would end before the acceptance in it.
+
+    Args:
+        job: ``launcher``, and ``options`` of the job.
+        timeout: seconds for the acceptance.
+
+    Raises:
+        StackError: there is no batch system, or the wall time is too short.
+    """
+    if job.get("launcher") not in JOB_VARIABLES:
+        raise StackError(
+            "There is no batch system for the acceptance: its launcher is %s." % (job.get("launcher") or "not given"),
+            "launcher", "Set torchstack_jobs.launcher, or acceptance_in_job to false.",
+        )
+    walltime = (job.get("options") or {}).get("walltime")
+    if isinstance(walltime, str) and walltime_seconds(walltime) < timeout + SPARE_SECONDS:
+        raise StackError(
+            "The acceptance's job may take %s, which is too short for acceptance_timeout, %d s." % (walltime, timeout),
+            "launcher", "Set torchstack_jobs.steps.acceptance.walltime to a minute more than that at least.",
+        )
+
+
+def ask(files: Files, question: Mapping[str, Any], run: Run, program: str, job: Mapping[str, Any]) -> dict[str, Any]:
+    """Write what the job takes, or find that the same was asked before and not judged yet.
+
+    Args:
+        files: where the records are.
+        question: what is asked.
+        run: how to run it.
+        program: text of the rank program.
+        job: see :func:`check_job`.
+
+    Returns:
+        ``state_dir``, ``script`` and ``inputs`` of the step.
+
+    Raises:
+        StackError: the records cannot be written.
+    """
+    place, digest = Place.of(files, run), _digest(question, run, program)
+    with keeping_records(files), readable_by_all():
+        asked = questions.pending(place.request)
+        if asked is None or asked["digest"] != digest or not os.path.isdir(place.asked(asked["nonce"])):
+            asked = questions.new(digest)
+            os.makedirs(place.asked(asked["nonce"]))
+            acceptance_job.write_files(place.asked(asked["nonce"]), dict(question, **run._asdict()), program)
+            write_json(place.request, asked)
+    return step(place, asked, question, run, job)
+
+
+def planned(
+    files: Files, question: Mapping[str, Any], run: Run, program: str, job: Mapping[str, Any]
+) -> dict[str, Any]:
+    """What :func:`ask` would return, but for the nonce; nothing is written."""
+    asked = {"nonce": "planned", "digest": _digest(question, run, program)}
+    return step(Place.of(files, run), asked, question, run, job)
+
+
+def _digest(question: Mapping[str, Any], run: Run, program: str) -> str:
+    return digest_of(dict(question, program=program, run=[*run.account, *run.become, run.timeout]))
+
+
+def step(
+    place: Place, asked: Mapping[str, Any], question: Mapping[str, Any], run: Run, job: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The step that runs an acceptance on a compute node, as options of build_step.
+
+    The script ends well however the acceptance does, for its record is the verdict; a step that has failed is one that
+    the batch system has not let come to its end.
+    """
+    directory, output = place.asked(asked["nonce"]), place.output(asked["nonce"])
+    keep = [*question["environment_keep"], *JOB_VARIABLES[job["launcher"]]]
+    own = (job.get("options") or {}).get("python")
+    pythons = [*([own] if own else []), *acceptance_job.pythons(question["python"])]
+    supervisor = [
+        *python_words(pythons), os.path.join(directory, acceptance_job.SUPERVISOR),
+        os.path.join(directory, acceptance_job.SCRIPT), str(run.timeout), "unattended",
+    ]
+    script = [
+        "# A fresh login, which knows its job.",
+        *kept_in_job(keep),
+        "rm -f %s*" % shlex.quote(place.output("")),
+        "echo %s" % shlex.quote("What the ranks print is in " + output),
+        "%s ${kept[@]+\"${kept[@]}\"} %s > %s 2>&1 < /dev/null || echo \"ended with exit status $?\"" % (
+            _words(fresh_words(run.account, [], login_environment(run.account, [], {}))),
+            _words(supervisor), shlex.quote(output),
+        ),
+    ]
+    return {
+        "state_dir": place.state_dir, "script": "\n".join(script) + "\n",
+        "inputs": {key: asked[key] for key in ("nonce", "digest")},
+    }
+
+
+def _words(words: Sequence[str]) -> str:
+    return " ".join(map(shlex.quote, words))
+
+
+def judge(files: Files, question: Mapping[str, Any], run: Run, program: str, wait: float) -> dict[str, Any]:
+    """Judge what the job has answered, and write the record.
+
+    Args:
+        files: where the records are.
+        question: what was asked.
+        run: how it was run.
+        program: text of the rank program.
+        wait: seconds that a shared file system may take to show the answer.
+
+    Returns:
+        The record of a passed acceptance.
+
+    Raises:
+        StackError: it did not pass; or nobody has asked, or the answer cannot be seen.
+    """
+    place = Place.of(files, run)
+    with keeping_records(files), acceptance_job.locked(files.state):
+        asked = questions.pending(place.request)
+        if asked is None or asked["digest"] != _digest(question, run, program):
+            raise StackError("No compute node was asked this.", "job", "Run the whole role: it asks first.")
+        try:
+            with acceptance_job.shared_directory(files.state) as scratch:
+                output = _answer(place.output(asked["nonce"]), run, wait, os.path.join(scratch, acceptance_job.OUTPUT))
+            heard = hear(output)
+            began, seconds = heard.event("began") or "", float(heard.event("seconds") or 0)
+            record = conclude(files, question, run.account, output, began, seconds)
+        except StackError:
+            # The job has ended, and its answer would be the same for ever: the next acceptance is another job.
+            forget(place)
+            raise
+        forget(place)
+        return record
+
+
+def _answer(path: str, run: Run, wait: float, copy: str) -> str:
+    """The output of the job, by way of a copy, as it may lie in somebody else's home.
+
+    Raises:
+        StackError: it cannot be seen, or there is no sign of the supervisor in it.
+    """
+    ended = ("%s exit\t" % EVENT).encode("ascii")
+    words = [word.replace("{user}", run.account.name) for word in run.become] if run.account.other else []
+
+    def read() -> str | None:
+        with open(copy, "wb+") as stream:
+            found = run_program(
+                [*words, "/bin/cat", "--", path], stdin=subprocess.DEVNULL, stdout=stream, stderr=subprocess.DEVNULL
+            )
+            stream.seek(0, os.SEEK_END)
+            stream.seek(max(0, stream.tell() - 1000))
+            whole = ended in stream.read()
+        return acceptance_job.begun_output(copy, run.account) if found.returncode == 0 and whole else None
+
+    shared = "the home of " + run.account.name if run.account.other else "the root"
+    try:
+        return questions.awaited(path, read, wait, "job", shared)
+    except OSError as error:
+        raise StackError(
+            "%s cannot be started: %s." % (words[0] if words else "cat", error.strerror), "user",
+            acceptance_job.become_remedy(run.account),
+        ) from error
+    except StackError:
+        if os.path.getsize(copy) == 0:
+            raise
+        return acceptance_job.begun_output(copy, run.account)
+
+
+def forget(place: Place) -> None:
+    """Remove what was asked; no job takes it any more, as a step has one job at a time."""
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(place.request)
+    for directory in glob.glob(glob.escape(place.asked("")) + "*"):
+        shutil.rmtree(directory, ignore_errors=True)

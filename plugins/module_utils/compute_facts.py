@@ -1,0 +1,389 @@
+# Copyright (c) the hpcml.torchstack contributors
+# SPDX-License-Identifier: Apache-2.0
+"""What a compute node is like, seen by a program that runs there: ``compute_facts.py QUESTION``, a JSON text.
+
+It travels as text in the script of a step, to a node that may not have this collection, and therefore imports nothing
+of it. Python 3.8 or later. What the facts mean is in compute_judgement.py.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import json
+import os
+import platform
+import re
+import shlex
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from typing import Any, Iterator, Mapping, NamedTuple, Sequence
+
+COMMAND_SECONDS = 60
+"""For one command; a driver that hangs must not hang the look at it."""
+
+NO_LIMIT = 1 << 60
+"""Version 1 of cgroups writes about 2**63 bytes where there is no limit."""
+
+INIT_FILES = ("/usr/share/lmod/lmod/init/bash", "/etc/profile.d/lmod.sh", "/etc/profile.d/modules.sh",
+              "/usr/share/Modules/init/bash", "/usr/share/modules/init/bash")
+"""Where packages put what defines the command module; for the remedy alone."""
+
+DRIVER = """
+import ctypes
+library = ctypes.CDLL("libcuda.so.1")
+version, count = ctypes.c_int(), ctypes.c_int(-1)
+library.cuDriverGetVersion(ctypes.byref(version))
+code = library.cuInit(0)
+if code == 0:
+    library.cuDeviceGetCount(ctypes.byref(count))
+print(version.value, code, count.value)
+"""
+"""Asks the driver in a process of its own: cuInit may hang or crash. 100 is CUDA_ERROR_NO_DEVICE."""
+
+
+class Ran(NamedTuple):
+    """How a command ended: its exit code (None where it did not start or end), and what it printed."""
+
+    code: int | None
+    output: str
+
+
+def run(words: Sequence[str], seconds: float = COMMAND_SECONDS) -> Ran:
+    """Run a command without input, and end it with its children after its time."""
+    try:
+        # A library of this collection would do it better; this file travels without any.
+        process = subprocess.Popen(  # pylint: disable=ansible-bad-function # see above
+            list(words), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    except OSError as error:
+        return Ran(None, error.strerror or str(error))
+    with process:
+        try:
+            output = process.communicate(timeout=seconds)[0]
+        except subprocess.TimeoutExpired:
+            with contextlib.suppress(OSError):
+                os.killpg(process.pid, signal.SIGKILL)
+            return Ran(None, "it did not finish within %g seconds" % seconds)
+    return Ran(process.returncode, output.decode("utf-8", "replace"))
+
+
+def read(path: str) -> str:
+    """The text of a file of the kernel, empty where it cannot be read."""
+    try:
+        with open(path, encoding="utf-8", errors="replace") as stream:
+            return stream.read()
+    except OSError:
+        return ""
+
+
+# --- the machine -----------------------------------------------------------------------------------------------------
+
+
+def machine() -> dict[str, Any]:
+    """What a program finds on any node, and what may differ between login and compute nodes.
+
+    Returns:
+        ``host``, ``system`` (PRETTY_NAME of os-release(5)), ``kernel``, ``architecture``, ``glibc``, ``processor`` (its
+        name), ``flags`` (sorted instruction sets), ``uid``.
+    """
+    cpu = read("/proc/cpuinfo")
+    flags = re.search(r"^(?:flags|Features)\s*:\s*(.*)$", cpu, re.MULTILINE)
+    name = re.search(r"^model name\s*:\s*(.*)$", cpu, re.MULTILINE)
+    pretty = re.search(r'^PRETTY_NAME="?([^"\n]*)', read("/etc/os-release"), re.MULTILINE)
+    return {
+        "host": os.uname().nodename, "system": pretty.group(1) if pretty else "", "kernel": os.uname().release,
+        "architecture": os.uname().machine, "glibc": (os.confstr("CS_GNU_LIBC_VERSION") or "").rpartition(" ")[2],
+        "processor": name.group(1).strip() if name else "",
+        "flags": sorted(flags.group(1).split()) if flags else [], "uid": os.geteuid(),
+    }
+
+
+def groups_of(text: str) -> dict[str, str]:
+    """``/proc/self/cgroup`` as controller -> path; that of version 2 under the empty name (cgroups(7))."""
+    found: dict[str, str] = {}
+    for line in text.splitlines():
+        _number, controllers, path = line.split(":", 2)
+        for controller in controllers.split(","):
+            found[controller] = path
+    return found
+
+
+def group_limits(own: str, top: str = "/sys/fs/cgroup") -> dict[str, float | None]:
+    """How much of the machine the process's control groups leave it.
+
+    Args:
+        own: text of ``/proc/self/cgroup``.
+        top: where the hierarchies are mounted.
+
+    Returns:
+        ``cores`` (processors' worth of time) and ``memory`` (bytes), each None without limit.
+    """
+    groups = groups_of(own)
+    cores: list[float] = []
+    memory: list[float] = []
+    for path in _upwards(groups.get("", "/")):
+        quota = read(os.path.join(top, path, "cpu.max")).split()
+        if len(quota) == 2 and quota[0].isdigit() and int(quota[1]):
+            cores.append(int(quota[0]) / int(quota[1]))
+        memory += _bytes(read(os.path.join(top, path, "memory.max")))
+    for path in _upwards(groups.get("memory", "")):
+        memory += _bytes(read(os.path.join(top, "memory", path, "memory.limit_in_bytes")))
+    for path in _upwards(groups.get("cpu", "")):
+        numbers = [read(os.path.join(top, "cpu", path, "cpu.cfs_%s_us" % name)).strip() for name in ("quota", "period")]
+        if all(number.isdigit() and int(number) for number in numbers):
+            cores.append(int(numbers[0]) / int(numbers[1]))
+    return {"cores": min(cores, default=None), "memory": min(memory, default=None)}
+
+
+def _upwards(path: str) -> Iterator[str]:
+    """A group's path relative to its hierarchy, and those of the groups above it, which bind as well."""
+    path = path.strip("/")
+    while path:
+        yield path
+        path = os.path.dirname(path)
+    yield path
+
+
+def _bytes(text: str) -> list[float]:
+    text = text.strip()
+    return [float(text)] if text.isdigit() and int(text) < NO_LIMIT else []
+
+
+def capacity() -> dict[str, Any]:
+    """``cores``: processors that this process may use; ``memory``: bytes that it may; and what the machine has."""
+    limits = group_limits(read("/proc/self/cgroup"))
+    total = re.search(r"^MemTotal:\s+(\d+) kB", read("/proc/meminfo"), re.MULTILINE)
+    installed = int(total.group(1)) * 1024 if total else None
+    allowed = len(os.sched_getaffinity(0))
+    sizes = [size for size in (installed, limits["memory"]) if size is not None]
+    return {
+        "cores": min(allowed, limits["cores"] if limits["cores"] is not None else allowed),
+        "machine_cores": os.cpu_count(), "memory": int(min(sizes)) if sizes else None, "machine_memory": installed,
+    }
+
+
+# --- directories -----------------------------------------------------------------------------------------------------
+
+
+def temporary(path: str) -> dict[str, Any]:
+    """Try a directory for temporary files: write, run a program, bind a socket.
+
+    Returns:
+        ``path``, ``problem`` (why nothing can be written; empty where it can), ``runs`` (whether a program starts from
+        there), ``socket`` (why no socket can be bound there; empty where one can), ``free`` (bytes).
+    """
+    facts: dict[str, Any] = {"path": path, "problem": "", "runs": None, "socket": "", "free": None}
+    try:
+        with tempfile.TemporaryDirectory(prefix="torchstack.", dir=path) as directory:
+            room = os.statvfs(directory)
+            facts["free"] = room.f_bavail * room.f_frsize
+            program = os.path.join(directory, "program")
+            with open(program, "w", encoding="utf-8") as stream:
+                stream.write("#!/bin/sh\nexit 0\n")
+            os.chmod(program, 0o755)
+            facts["runs"] = run([program]).code == 0
+            with socket.socket(socket.AF_UNIX) as listener:
+                try:
+                    listener.bind(os.path.join(directory, "s"))
+                except OSError as error:
+                    facts["socket"] = error.strerror or str(error)
+    except OSError as error:
+        facts["problem"] = error.strerror or str(error)
+    return facts
+
+
+def shared(question: Mapping[str, Any]) -> dict[str, Any]:
+    """Look for what was written on the login side, and write in the release.
+
+    Args:
+        question: ``nonce_file``, ``nonce``, ``prefix``, ``wait`` (seconds for a file system that is late).
+
+    Returns:
+        ``nonce`` (what the file says; empty where it does not appear), ``waited`` (seconds), ``prefix`` (whether there
+        is such a directory), ``problem`` (why it cannot be written; empty where it can).
+    """
+    begin = time.monotonic()
+    nonce = read(question["nonce_file"]).strip()
+    while nonce != question["nonce"] and time.monotonic() - begin < question["wait"]:
+        time.sleep(0.5)
+        # Reading a directory makes NFS look at it anew.
+        with contextlib.suppress(OSError):
+            os.listdir(os.path.dirname(question["nonce_file"]))
+        nonce = read(question["nonce_file"]).strip()
+    waited = round(time.monotonic() - begin, 1)
+    try:
+        descriptor, path = tempfile.mkstemp(prefix=".torchstack.", dir=question["prefix"])
+        os.close(descriptor)
+        os.unlink(path)
+        problem = ""
+    except OSError as error:
+        problem = error.strerror or str(error)
+    return {"nonce": nonce, "waited": waited, "prefix": os.path.isdir(question["prefix"]), "problem": problem}
+
+
+# --- programs --------------------------------------------------------------------------------------------------------
+
+
+def gpus() -> dict[str, Any]:
+    """The GPUs of NVIDIA, and their driver.
+
+    Returns:
+        ``driver`` (its version, empty where there is none), ``cuda`` (the latest version of CUDA that it speaks, as
+        cuDriverGetVersion(3) tells it: 12040 is 12.4; None where there is no libcuda), ``count`` (None where the driver
+        does not say), ``names``, ``problem``.
+    """
+    kernel = re.search(r"Kernel Module(?:\s+for\s+\S+)?\s+(\d[\d.]+)", read("/proc/driver/nvidia/version"))
+    facts: dict[str, Any] = {
+        "driver": kernel.group(1) if kernel else "", "cuda": None, "count": None, "names": [], "problem": "",
+    }
+    asked = run(["nvidia-smi", "--query-gpu=driver_version,name", "--format=csv,noheader"])
+    if asked.code == 0:
+        rows = [line.split(",", 1) for line in asked.output.splitlines() if "," in line]
+        facts["names"] = [name.strip() for _driver, name in rows]
+        facts["driver"] = facts["driver"] or (rows[0][0].strip() if rows else "")
+    if _has_library("libcuda.so.1"):
+        driver = run([sys.executable, "-I", "-S", "-c", DRIVER])
+        numbers = re.fullmatch(r"(\d+) (\d+) (-?\d+)\s*", driver.output)
+        if driver.code == 0 and numbers:
+            version, code, count = map(int, numbers.groups())
+            facts["cuda"] = version or None
+            facts["count"] = count if code == 0 else 0 if code == 100 else None
+            facts["problem"] = "" if code in (0, 100) else "cuInit answers with error %d" % code
+        else:
+            facts["problem"] = "the driver does not answer: %s" % (_last_line(driver.output) or "it crashed")
+    if facts["count"] is None and facts["names"]:
+        facts["count"] = len(facts["names"])
+    return facts
+
+
+def _has_library(name: str) -> bool:
+    try:
+        ctypes.CDLL(name)
+    except OSError:
+        return False
+    return True
+
+
+def _last_line(text: str) -> str:
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return lines[-1][:300] if lines else ""
+
+
+def module_script(init: str, names: Sequence[str]) -> str:
+    """Shell text that loads modules one by one, as a step does, and prints how each went."""
+    lines = [". " + shlex.quote(init) if init.startswith("/") and "\n" not in init else init] if init else []
+    lines += ["type module > /dev/null 2>&1 || { echo '@none'; exit 0; }", "module purge > /dev/null 2>&1"]
+    for place, name in enumerate(names):
+        lines += [
+            "before=${LOADEDMODULES:-}", "echo '@begin %d'" % place, "module load %s" % shlex.quote(name),
+            'code=$?; same=0; if [ "$before" = "${LOADEDMODULES:-}" ]; then same=1; fi',
+            'echo; echo "@end %d $code $same"' % place,
+        ]
+    return "\n".join(lines)
+
+
+def modules(init: str, names: Sequence[str]) -> dict[str, Any]:
+    """Load modules in a plain shell, without any start-up file.
+
+    Args:
+        init: what defines the command, as the option module_init of build_step; empty for what the environment brings.
+        names: modules, in their order.
+
+    Returns:
+        ``command`` (whether there is a command module), ``failed`` (name -> what was said), ``inits`` (files that would
+        define the command).
+    """
+    facts: dict[str, Any] = {"command": True, "failed": {}, "inits": []}
+    if not names:
+        return facts
+    ran = run(["/bin/bash", "--noprofile", "--norc", "-c", module_script(init, names)])
+    if "@none" in ran.output.split("\n") or ran.code is None:
+        facts.update(command=False, inits=[path for path in INIT_FILES if os.path.exists(path)])
+        return facts
+    for place, name in enumerate(names):
+        marks = r"^@begin %d\n(.*?)^@end %d (\d+) ([01])$" % (place, place)
+        said = re.search(marks, ran.output, re.MULTILINE | re.DOTALL)
+        if not said:
+            facts["failed"][name] = "the shell ended: %s" % (_last_line(ran.output) or "it said nothing")
+        elif said.group(2) != "0" or said.group(3) == "1":
+            facts["failed"][name] = " ".join(said.group(1).split())[:300] or "it changed nothing"
+    return facts
+
+
+def programs(wanted: Mapping[str, str]) -> dict[str, dict[str, str]]:
+    """Commands that steps call: ``path`` (empty where missing), and of a Python its ``version``.
+
+    Args:
+        wanted: what it is for -> the command with its words; ``python`` is asked for its version.
+    """
+    found = {}
+    for name, command in wanted.items():
+        words = shlex.split(command)
+        path = shutil.which(words[0]) if words else None
+        found[name] = {"command": command, "path": path or "", "version": ""}
+        if path and name == "python":
+            asked = run([path, "-I", "-S", "-c", "import platform; print(platform.python_version())"])
+            found[name]["version"] = asked.output.strip() if asked.code == 0 else ""
+    return found
+
+
+# --- all of it -------------------------------------------------------------------------------------------------------
+
+
+def collect(question: Mapping[str, Any]) -> dict[str, Any]:
+    """Everything.
+
+    Args:
+        question: ``nonce``, ``nonce_file``, ``prefix``, ``wait``, ``tmpdir`` (the site's, beside that of the job),
+            ``modules``, ``module_init``, ``programs``.
+    """
+    own = os.environ.get("TMPDIR") or "/tmp"
+    if question["tmpdir"] and os.path.dirname(own) == os.path.normpath(question["tmpdir"]):
+        # The directory of this very step, which build_step has made in the site's.
+        own = question["tmpdir"]
+    return {
+        "nonce": question["nonce"],
+        "machine": machine(),
+        "capacity": capacity(),
+        "python": {"executable": sys.executable, "version": platform.python_version()},
+        "shared": shared(question),
+        "tmpdirs": [temporary(path) for path in dict.fromkeys((own, question["tmpdir"] or own))],
+        "gpus": gpus(),
+        "modules": modules(question["module_init"], question["modules"]),
+        "programs": programs(question["programs"]),
+    }
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Collect the facts, and write them beside the question's file, whole or not at all.
+
+    Returns:
+        The exit status: 0, or 1 where they cannot be written.
+    """
+    question = json.loads(arguments[0])
+    facts = collect(question)
+    capable = facts["capacity"]
+    sys.stdout.write("%s: %g cores, %s bytes of memory, %s\n" % (
+        facts["machine"]["host"], capable["cores"], capable["memory"], facts["machine"]["system"]))
+    temporary_file = "%s.%d" % (question["answer_file"], os.getpid())
+    try:
+        with open(temporary_file, "w", encoding="utf-8") as stream:
+            json.dump(facts, stream)
+            stream.flush()
+            os.fsync(stream.fileno())
+        os.replace(temporary_file, question["answer_file"])
+    except OSError as error:
+        sys.stdout.write("%s cannot be written: %s\n" % (question["answer_file"], error.strerror))
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))

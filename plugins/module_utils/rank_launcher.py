@@ -1,0 +1,49 @@
+# Copyright (c) the hpcml.torchstack contributors
+# SPDX-License-Identifier: Apache-2.0
+"""The words by which a site starts ranks: what is wrong with them, what they know a job by, and filled in. Pure."""
+
+from __future__ import annotations
+
+import re
+from typing import Sequence
+
+PLACEHOLDERS = ("ranks", "nodes", "per_node")
+"""What may stand in braces: all ranks, the nodes, and the ranks on each."""
+
+JOB_VARIABLES = {
+    "slurm": ("SLURM_*", "SLURMD_*", "CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "ZE_AFFINITY_MASK"),
+    "pbs": ("PBS_*", "NCPUS", "OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES"),
+}
+"""What a launcher within a job knows that job by, and what the job tells its programs: sbatch(1), "OUTPUT ENVIRONMENT
+VARIABLES", and gres.conf(5); PBS Professional Reference Guide, "PBS Environment Variables", and its cgroups hook."""
+
+_PLACEHOLDER = re.compile(r"\{([A-Za-z_]*)\}")
+
+
+def problem(words: Sequence[str]) -> str:
+    """Why these words cannot start ranks, as the end of a sentence about them; empty where they can."""
+    if not words or not words[0]:
+        return "is empty; give the words of a command, such as [mpiexec, -n, '{ranks}']"
+    used = {name for word in words for name in _PLACEHOLDER.findall(word)}
+    unknown = sorted(used.difference(PLACEHOLDERS))
+    if unknown:
+        return "has the placeholder {%s}; known are {%s}" % (unknown[0], "}, {".join(PLACEHOLDERS))
+    return ""
+
+
+def tells_ranks(words: Sequence[str]) -> bool:
+    """Whether the number of ranks follows from the words, rather than from what the batch system was asked for."""
+    used = {name for word in words for name in _PLACEHOLDER.findall(word)}
+    return "ranks" in used or {"nodes", "per_node"} <= used
+
+
+def filled(words: Sequence[str], nodes: int, per_node: int) -> list[str]:
+    """The words with their placeholders replaced.
+
+    Args:
+        words: those in which :func:`problem` found nothing.
+        nodes: number of nodes.
+        per_node: ranks on each.
+    """
+    values = {"ranks": nodes * per_node, "nodes": nodes, "per_node": per_node}
+    return [_PLACEHOLDER.sub(lambda found: str(values[found.group(1)]), word) for word in words]

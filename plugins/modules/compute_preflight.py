@@ -1,0 +1,274 @@
+#!/usr/bin/python
+# Copyright (c) the hpcml.torchstack contributors
+# SPDX-License-Identifier: Apache-2.0
+# Apache-2.0 is compatible with version 3 of the GNU General Public License, under which Ansible itself is.
+"""Looks at a compute node before hours of building; the work is in module_utils/compute_*.py."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+---
+module: compute_preflight
+short_description: Look at a compute node before a rollout builds there
+version_added: 0.1.0
+author: The hpcml.torchstack contributors (@hpcml)
+description:
+  - Finds out by one short job whether builds can run on the compute nodes of a site - whether they see the release's
+    file system and may write there, whether modules load in a plain shell, whether the driver runs programs of the CUDA
+    toolkit, whether the directory for temporary files will do, and whether cores, memory and GPUs are what the site's
+    data says. What differs from the login node is told.
+  - The job itself is a step of M(hpcml.torchstack.build_step) between two calls of this module. O(state=asked) says
+    whether a look is needed, and gives the step's script; O(state=judged) judges what the node has answered.
+  - A look holds for a day, as long as O(launcher), O(options), O(node), O(programs) and the release's place stay the
+    same. One that found an error does not hold.
+options:
+  root:
+    description: The directory that holds the releases.
+    type: path
+    required: true
+  release:
+    description: The name of the release.
+    type: str
+    required: true
+  state:
+    description: Whether to prepare the look, or to judge the answer.
+    type: str
+    choices: [asked, judged]
+    default: asked
+  launcher:
+    description: The launcher of the job.
+    type: str
+    required: true
+  options:
+    description:
+      - The options of the job. C(cores), C(memory) and C(gpus) are expected to be there where O(node) does not say
+        otherwise, and C(python) is the interpreter that runs the program there.
+    type: dict
+    default: {}
+  node:
+    description:
+      - What the site expects of a compute node - C(cores), C(memory), C(cuda), C(tmpdir), C(tmpdir_space), C(modules)
+        and C(module_init).
+    type: dict
+    default: {}
+  programs:
+    description:
+      - Commands that steps call there, by what they are for. C(python) is the Python that the release is built on; its
+        version has to be the same as here.
+    type: dict
+    default: {}
+  python_version:
+    description: The version of C(programs.python) on this side; empty for not to compare.
+    type: str
+    default: ""
+  wait:
+    description: Seconds that a shared file system may take to show a new file to the other side.
+    type: float
+    default: 60
+attributes:
+  check_mode:
+    support: full
+    description: Says whether a node would be looked at. Writes nothing.
+  diff_mode:
+    support: none
+    description: Nothing of the release is changed, so there is nothing to show.
+  idempotent:
+    support: full
+    description: A look that still holds is not repeated.
+notes:
+  - The question, the answer and the verdict are in C(<root>/.torchstack/<release>), outside of the release.
+seealso:
+  - module: hpcml.torchstack.build_step
+  - module: hpcml.torchstack.site_preflight
+"""
+
+EXAMPLES = r"""
+- name: See whether a compute node has to be looked at
+  hpcml.torchstack.compute_preflight: &compute
+    root: /soft/pytorch
+    release: "2026-11-20"
+    launcher: slurm
+    options: {partition: gpu, walltime: "00:10:00", cores: 64}
+    node: {cores: 64, memory: 240G, modules: [gcc/12.2.0]}
+  register: asked
+
+- name: Look at it
+  hpcml.torchstack.build_step:
+    name: compute-preflight
+    state_dir: "{{ asked.state_dir }}"
+    script: "{{ asked.script }}"
+    inputs: "{{ asked.inputs }}"
+    launcher: slurm
+    launcher_options: {partition: gpu, walltime: "00:10:00", cores: 64}
+  when: asked.needed
+
+- name: Judge what it says
+  hpcml.torchstack.compute_preflight:
+    <<: *compute
+    state: judged
+  when: asked.needed
+"""
+
+RETURN = r"""
+needed:
+  description: Whether a node has to be looked at.
+  returned: when O(state=asked)
+  type: bool
+  sample: true
+reason:
+  description: Why; empty where the last look still holds.
+  returned: when O(state=asked)
+  type: str
+  sample: the site's data has changed
+script:
+  description: The commands of the step.
+  returned: when a node has to be looked at
+  type: str
+  sample: "/usr/bin/python3 -I -S - ..."
+inputs:
+  description: The inputs of the step, other ones for every look.
+  returned: when a node has to be looked at
+  type: dict
+  sample: {nonce: 3b8d6f0c5f0e4a2d9a4a3f5b9d0b7f11}
+state_dir:
+  description: The directory of the step.
+  returned: when O(state=asked)
+  type: str
+  sample: /soft/pytorch/.torchstack/2026-11-20/compute
+findings:
+  description: Everything that was looked at; of a look that still holds, its own.
+  returned: when a node was looked at
+  type: list
+  elements: dict
+  contains:
+    check:
+      description: What was looked at.
+      type: str
+    ok:
+      description: Whether it is as it should be.
+      type: bool
+    severity:
+      description: V(error), V(warning) or V(note).
+      type: str
+    message:
+      description: What is so.
+      type: str
+    remedy:
+      description: What to do.
+      type: str
+  sample:
+    - check: compute.cores
+      ok: true
+      severity: note
+      message: A job may use 64 of the 64 processors of n01.
+      remedy: ""
+facts:
+  description: What the node has answered.
+  returned: when O(state=judged) and no finding is an error
+  type: dict
+  sample: {machine: {host: n01, glibc: "2.31"}}
+failed_step:
+  description: What failed.
+  returned: failure
+  type: str
+  sample: compute
+"""
+
+import os
+import sys
+import time
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.hpcml.torchstack.plugins.module_utils import compute_facts, compute_judgement, compute_request
+from ansible_collections.hpcml.torchstack.plugins.module_utils.errors import StackError
+from ansible_collections.hpcml.torchstack.plugins.module_utils.files import read_json, write_json
+from ansible_collections.hpcml.torchstack.plugins.module_utils.findings import WARNING, Finding, failure
+from ansible_collections.hpcml.torchstack.plugins.module_utils.release_records import ReleaseFiles
+
+SPEC = {
+    "root": {"type": "path", "required": True},
+    "release": {"type": "str", "required": True},
+    "state": {"type": "str", "choices": ["asked", "judged"], "default": "asked"},
+    "launcher": {"type": "str", "required": True},
+    "options": {"type": "dict", "default": {}},
+    "node": {"type": "dict", "default": {}},
+    "programs": {"type": "dict", "default": {}},
+    "python_version": {"type": "str", "default": ""},
+    "wait": {"type": "float", "default": 60},
+}
+ASKED = ("launcher", "options", "node", "programs", "python_version")
+"""Options on which an answer depends."""
+
+
+def asked(params: dict, check: bool) -> dict:
+    """The result of ``state: asked``."""
+    release = ReleaseFiles(params["root"], params["release"])
+    files = compute_request.Files.of(release)
+    digest = compute_request.fingerprint(dict({key: params[key] for key in ASKED}, prefix=release.prefix))
+    record = read_json(files.record)
+    reason = compute_request.reason_to_ask(record, digest, time.time())
+    result = {"changed": False, "needed": bool(reason), "reason": reason, "state_dir": files.directory}
+    if not reason:
+        return dict(result, findings=record["findings"] if isinstance(record, dict) else [])
+    request = {"nonce": "planned", "digest": digest} if check else compute_request.ask(files, digest)
+    wanted = dict({key: params[key] for key in ("node", "programs", "wait")}, prefix=release.prefix)
+    python = params["options"].get("python") or sys.executable
+    return dict(result, script=compute_request.script(files, request["nonce"], wanted, python), inputs=request)
+
+
+def judged(params: dict) -> tuple[list[Finding], dict]:
+    """The findings, and the result of ``state: judged``.
+
+    Raises:
+        StackError: nobody has asked, or the answer cannot be seen.
+    """
+    release = ReleaseFiles(params["root"], params["release"])
+    files = compute_request.Files.of(release)
+    request = read_json(files.request)
+    if not isinstance(request, dict):
+        raise StackError("No compute node was asked anything.", "compute", "Call this module with state: asked first.")
+    facts = compute_request.wait_for_answer(files, request["nonce"], params["wait"])
+    wanted = {
+        "nonce": request["nonce"], "prefix": release.prefix, "python": params["python_version"],
+        "node": params["node"], "options": params["options"],
+    }
+    findings = compute_judgement.judge(facts, wanted, compute_facts.machine())
+    dicts = [finding._asdict() for finding in findings]
+    if not failure(findings):
+        write_json(files.record, {
+            "digest": request["digest"], "judged": time.time(), "facts": facts, "findings": dicts,
+            "launcher": params["launcher"],
+        })
+    compute_request.forget(files)
+    return findings, {"changed": False, "findings": dicts, "facts": facts}
+
+
+def main() -> None:
+    """Entry point."""
+    module = AnsibleModule(argument_spec=SPEC, supports_check_mode=True)
+    os.umask(0o022)
+    try:
+        if module.params["state"] == "asked":
+            module.exit_json(**asked(module.params, module.check_mode))
+        if module.check_mode:
+            module.exit_json(changed=False, skipped=True, msg="No compute node is looked at in check mode.")
+        findings, result = judged(module.params)
+    except (StackError, ValueError) as error:
+        trouble = error if isinstance(error, StackError) else StackError(
+            "The record of the last look at a compute node is not readable: %s." % error, "compute", "Remove it.")
+        module.fail_json(**trouble.as_result())
+    except OSError as error:
+        module.fail_json(**StackError(
+            "What was asked of a compute node cannot be kept: %s: %s." % (error.filename, error.strerror), "compute",
+            "Check that this account may write there and that there is space.").as_result())
+    for finding in findings:
+        if finding.severity == WARNING:
+            module.warn(finding.sentence)
+    message = failure(findings)
+    if message:
+        module.fail_json(findings=result["findings"], **StackError(message, "compute").as_result())
+    module.exit_json(**result)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,49 @@
+# Copyright (c) the hpcml.torchstack contributors
+# SPDX-License-Identifier: Apache-2.0
+"""A site's data about jobs, as the documentation writes it and as playbooks hand it on."""
+
+from __future__ import annotations
+
+import pathlib
+import re
+
+import pytest
+import yaml
+from ansible_collections.hpcml.torchstack.plugins.module_utils import job_options, schedulers, site_jobs
+
+TOP = pathlib.Path(__file__).parents[2]
+SPECIFIED = yaml.safe_load((TOP / "roles/release/meta/argument_specs.yml").read_text())["argument_specs"]
+RULES = SPECIFIED["site_data"]["options"]
+EXAMPLES = [
+    yaml.safe_load(text) for text in re.findall(r"```yaml\n(.*?)```", (TOP / "docs/jobs.md").read_text(), re.DOTALL)
+]
+ROLLOUTS = [
+    play for playbook in sorted((TOP / "playbooks").glob("*.yml")) for play in yaml.safe_load(playbook.read_text())
+    if {"role": "hpcml.torchstack.release"} in play.get("roles", [])
+]
+
+
+@pytest.fixture(params=EXAMPLES, ids=lambda example: example["torchstack_jobs"]["launcher"])
+def example(request):
+    return request.param
+
+
+def test_documented_site_data_is_accepted(example):
+    data = {name: example[name] for name in RULES}
+    assert site_jobs.problems(data, RULES, "docs/jobs.md") == []
+
+
+def test_documented_site_data_makes_a_batch_script(example):
+    job = site_jobs.step_job(site_jobs.described(example), "horovod")
+    options = job_options.check_options(job["launcher"], job["options"])
+    assert schedulers.scheduler_of(job["launcher"]).script("ts-horovod", options, "/soft/log", ["/bin/true"])
+
+
+def test_a_site_may_name_every_launcher():
+    assert RULES["torchstack_jobs"]["options"]["launcher"]["choices"] == list(job_options.LAUNCHERS)
+
+
+@pytest.mark.parametrize("play", ROLLOUTS, ids=lambda play: play["hosts"])
+def test_every_rollout_hands_on_what_the_site_does_about_steps_that_hang(play):
+    defaults = play["module_defaults"]["hpcml.torchstack.build_step"]
+    assert defaults["on_hang"] == "{{ torchstack_hang | default({}) }}"
