@@ -14,7 +14,7 @@ ARGS ?=
 RELEASE_ARGUMENTS = $(if $(RELEASE),-e torchstack_release=$(patsubst %.yml,%,$(notdir $(RELEASE)))) \
   $(if $(findstring /,$(RELEASE)),-e release_file=$(abspath $(RELEASE)))
 
-.PHONY: help env rollout plan mirror verify test test-upstream lint sanity units pytest molecule bench lock clean
+.PHONY: help env rollout plan mirror rehearse rehearse-down verify test test-upstream lint sanity units pytest molecule bench lock clean
 
 help: ## Show this list.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -39,6 +39,13 @@ plan: env ## Show what a rollout would do; changes nothing.
 mirror: env ## Fetch all that RELEASE needs into the directory TO, for rollouts without network.
 	@if [ -z "$(TO)" ]; then echo "Say where the mirror goes: make mirror TO=/path/to/mirror [RELEASE=2026-11-20]"; exit 2; fi
 	TORCHSTACK_MIRROR="$(abspath $(TO))" PYTHONUNBUFFERED=1 $(VENV)/bin/ansible-playbook playbooks/mirror.yml $(RELEASE_ARGUMENTS) $(ARGS)
+
+rehearse: ## Bring up containers dressed as SITE, roll RELEASE out on them, and leave them up.
+	@if [ -z "$(SITE)" ]; then echo "Say which site is rehearsed: make rehearse SITE=local [RELEASE=2026-11-20]"; exit 2; fi
+	@$(PYTHON) -m rehearsal roll-out $(if $(RELEASE),--release "$(RELEASE)") "$(SITE)" -- $(ARGS)
+
+rehearse-down: ## Remove the containers of the rehearsal with all that was built on them; ARGS=--image: their image too.
+	@$(PYTHON) -m rehearsal down $(ARGS)
 
 verify: ## Show where the libraries below PREFIX come from; fails where one is missing or wrong.
 	@if [ -z "$(PREFIX)" ]; then echo "Say what to verify: make verify PREFIX=/path/to/release"; exit 2; fi

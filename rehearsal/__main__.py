@@ -1,0 +1,80 @@
+# Copyright (c) the hpcml.torchstack contributors
+# SPDX-License-Identifier: Apache-2.0
+"""``python3 -m rehearsal up|roll-out|down``: the commands behind ``make rehearse`` and ``make rehearse-down``."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+
+from .alone import alone
+from .cluster import Cluster
+from .image import remove_images
+from .nodes import names_of_the_cluster
+from .podman import Podman
+from .progress import say
+from .rollout import roll_out
+from .trouble import TroubleError
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="rehearsal", description=__doc__)
+    commands = parser.add_subparsers(dest="command", required=True)
+    commands.add_parser("up", help="bring up the cluster")
+    rollout = commands.add_parser("roll-out", help="bring up the cluster and roll a release of a site out on it")
+    rollout.add_argument("site", help="the site, a directory in inventories/ and in inventories/rehearsal/")
+    rollout.add_argument("--release", default="", help="a release of the site, by its name or the path of its file")
+    rollout.add_argument("arguments", nargs="*", help="further arguments of ansible-playbook, after --")
+    down = commands.add_parser("down", help="remove the cluster with all that was built on it")
+    down.add_argument("--image", action="store_true", help="remove the image of the nodes too")
+    return parser.parse_args()
+
+
+def mounts() -> list[str]:
+    """The paths in REHEARSAL_MOUNTS, with colons between them.
+
+    Raises:
+        TroubleError: one of them is not there, or not absolute.
+    """
+    paths = [path for path in os.environ.get("REHEARSAL_MOUNTS", "").split(":") if path]
+    for path in paths:
+        if not path.startswith("/") or not os.path.exists(path):
+            raise TroubleError(
+                "REHEARSAL_MOUNTS names '%s', which is not an absolute path of something that exists." % path
+            )
+    return [os.path.normpath(path) for path in paths]
+
+
+def main() -> int:
+    """Run the command; the exit code."""
+    given = arguments()
+    try:
+        cluster = Cluster(Podman(), names_of_the_cluster(), mounts())
+        with alone(cluster.names.cluster):
+            return obey(given, cluster)
+    except TroubleError as trouble:
+        say("rehearsal: %s" % trouble)
+        return 1
+    except KeyboardInterrupt:
+        say("\nrehearsal: interrupted. The same command goes on; make rehearse-down removes what there is.")
+        return 130
+
+
+def obey(given: argparse.Namespace, cluster: Cluster) -> int:
+    """Do what the arguments say; the exit code."""
+    if given.command == "roll-out":
+        return roll_out(cluster, given.site, given.arguments, given.release)
+    if given.command == "up":
+        cluster.up()
+        cluster.tell()
+        return 0
+    removed = cluster.down()
+    if given.image:
+        remove_images(cluster.podman)
+    say("Removed: %s" % (", ".join(removed) or "nothing, as nothing was there"))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

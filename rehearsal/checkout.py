@@ -1,0 +1,70 @@
+# Copyright (c) the hpcml.torchstack contributors
+# SPDX-License-Identifier: Apache-2.0
+"""The checkout on the login node: a copy in the rollout account's home, with an environment of its own."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import subprocess
+import tempfile
+
+from .archives import write_archive
+from .cluster import Cluster
+from .nodes import LOGIN
+from .progress import told
+from .trouble import TroubleError
+
+CHECKOUT = pathlib.Path(__file__).resolve().parent.parent
+PLACE = "/shared/home/rollout/torchstack"
+LEFT_OUT = (".git", ".venv", ".cache", ".ansible", "__pycache__")
+UNPACK = """
+set -eu
+place=$1
+rm -rf "$place.new"
+mkdir -p "$place.new"
+tar -xf - -C "$place.new"
+if [ -d "$place/.venv" ]; then mv "$place/.venv" "$place.new/.venv"; fi
+rm -rf "$place"
+mv "$place.new" "$place"
+"""
+
+
+def files_of_the_checkout() -> list[str]:
+    """The files that belong to the checkout, with what is not committed yet, relative to it."""
+    command = ["git", "-c", "safe.directory=*", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    try:
+        listed = subprocess.run(command, cwd=CHECKOUT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=False)
+    except FileNotFoundError:
+        listed = None
+    if listed is not None and listed.returncode == 0:
+        names = os.fsdecode(listed.stdout).split("\0")
+        return sorted(name for name in names if name and os.path.lexists(CHECKOUT / name))
+    found = (path.relative_to(CHECKOUT) for path in CHECKOUT.rglob("*") if not path.is_dir())
+    return sorted(str(path) for path in found if not set(path.parts) & set(LEFT_OUT))
+
+
+def send_checkout(cluster: Cluster) -> None:
+    """Lay the checkout's files onto the login node; its environment there is kept."""
+    with told("Copying the checkout to the login node"), tempfile.TemporaryFile() as stream:
+        write_archive(stream, CHECKOUT, files_of_the_checkout())
+        stream.seek(0)
+        container = cluster.names.container(LOGIN)
+        words = ("sh", "-c", UNPACK, "unpack", PLACE)
+        cluster.podman.ask("exec", "--interactive", "--user=rollout", container, *words, source=stream)
+
+
+def make_environment(cluster: Cluster) -> None:
+    """Make the environment that rollouts run in, there, as an operator does.
+
+    Raises:
+        TroubleError: pip could not; with its last lines.
+    """
+    with told("Making the environment of rollouts on the login node"):
+        made = cluster.execute(LOGIN, "make", "--directory=" + PLACE, "env", user="rollout")
+    if made.returncode != 0:
+        last = (made.stdout + made.stderr).decode(errors="replace").strip().splitlines()[-10:]
+        raise TroubleError(
+            "The login node could not make the environment of rollouts:\n  %s\nIts pip is set up as this account's is; "
+            "REHEARSAL_MOUNTS names further paths that it should see." % "\n  ".join(last)
+        )

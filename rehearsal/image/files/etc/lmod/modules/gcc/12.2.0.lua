@@ -1,0 +1,5 @@
+help([[The compilers of the distribution.]])
+whatis("Name: gcc")
+whatis("Version: 12.2.0")
+setenv("CC", "/usr/bin/gcc")
+setenv("CXX", "/usr/bin/g++")

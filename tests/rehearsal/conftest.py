@@ -1,0 +1,65 @@
+# Copyright (c) the hpcml.torchstack contributors
+# SPDX-License-Identifier: Apache-2.0
+"""A rehearsal cluster of the tests' own, beside one that somebody may look around on."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import sys
+
+import pytest
+
+CHECKOUT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(CHECKOUT))
+
+from rehearsal.cluster import Cluster
+from rehearsal.nodes import names_of_the_cluster
+from rehearsal.podman import Podman
+from rehearsal.trouble import MissingError
+
+NAME = os.environ.get("TORCHSTACK_TEST_REHEARSAL", "torchstack-rehearsal-test")
+"""What the tests call their cluster."""
+
+KEPT = bool(os.environ.get("TORCHSTACK_TEST_REHEARSAL"))
+"""Whether the cluster was named from outside and is left up, for tests that are written on it."""
+
+
+@pytest.fixture(scope="session")
+def podman():
+    """Podman as root; tests are skipped where it is not to be had."""
+    found = Podman()
+    try:
+        assert found.words
+    except MissingError as missing:
+        pytest.skip(str(missing))
+    return found
+
+
+@pytest.fixture(scope="session")
+def cluster(podman):
+    """The cluster, up for all tests, and removed after them; they are skipped where its image cannot be made."""
+    made = Cluster(podman, names_of_the_cluster(NAME))
+    if not KEPT:
+        made.down()
+    try:
+        made.up()
+    except MissingError as missing:
+        pytest.skip(str(missing))
+    yield made
+    if not KEPT:
+        made.down()
+
+
+@pytest.fixture()
+def on(cluster):
+    """Run a line of shell on a node as an account: ``on("compute1", "hostname", user="rollout")``."""
+
+    def run(node, line, user="rollout", check=True):
+        done = cluster.execute(node, "bash", "-c", line, user=user)
+        text = (done.stdout + done.stderr).decode(errors="replace")
+        assert not check or done.returncode == 0, "%s on %s: %s" % (line, node, text)
+        done.text = text
+        return done
+
+    return run

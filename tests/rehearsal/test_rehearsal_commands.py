@@ -1,0 +1,76 @@
+# Copyright (c) the hpcml.torchstack contributors
+# SPDX-License-Identifier: Apache-2.0
+"""What the commands behind `make rehearse` say to one who cannot have a rehearsal."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from rehearsal.checkout import CHECKOUT
+from rehearsal.rollout import release_name
+
+
+def said(*arguments, **environment):
+    """Run a command that fails, and return its one sentence."""
+    done = subprocess.run(
+        [sys.executable, "-B", "-m", "rehearsal", *arguments],
+        cwd=CHECKOUT, env={**os.environ, **environment}, stdin=subprocess.DEVNULL, capture_output=True, text=True,
+        timeout=120, check=False,
+    )
+    assert done.returncode == 1
+    assert "Traceback" not in done.stderr
+    return done.stderr
+
+
+def test_a_machine_without_podman_or_sudo_is_told_what_to_install(tmp_path):
+    sentence = said("up", PATH=str(tmp_path))
+    assert "There is no " in sentence
+    assert "install it" in sentence
+
+
+def test_an_unknown_site_is_refused_with_the_known_ones():
+    sentence = said("roll-out", "nowhere")
+    assert "inventories/nowhere/hosts.yml" in sentence
+    assert "Sites that can: local" in sentence
+
+
+def test_the_file_of_a_release_means_its_name(monkeypatch):
+    monkeypatch.chdir(CHECKOUT)
+    for given in ("2026-11-20", "2026-11-20.yml", "inventories/local/releases/2026-11-20.yml"):
+        assert release_name("local", given) == "2026-11-20"
+
+
+@pytest.mark.parametrize("given", ["/nowhere/2026-11-20.yml", "inventories/local/releases/2001-01-01.yml"])
+def test_a_file_that_is_no_release_of_the_site_is_refused_with_those_that_are(given):
+    sentence = said("roll-out", "local", "--release", given)
+    assert given in sentence
+    assert "no release file of site 'local'" in sentence
+    assert "inventories/local/releases" in sentence
+    assert "2026-11-20," in sentence
+
+
+@pytest.mark.parametrize(
+    "name, value",
+    [("REHEARSAL_NAME", "somebody-elses"), ("REHEARSAL_NODES", "many"), ("REHEARSAL_MOUNTS", "/nowhere/at/all")],
+)
+def test_a_setting_that_cannot_be_used_is_named(name, value):
+    sentence = said("up", **{name: value})
+    assert name in sentence
+    assert value in sentence
+
+
+def test_make_rehearse_without_a_site_says_how_it_is_called():
+    done = subprocess.run(["make", "rehearse"], cwd=CHECKOUT, capture_output=True, text=True, check=False)
+    assert done.returncode != 0
+    assert "make rehearse SITE=" in done.stdout
+
+
+def test_make_rehearse_hands_site_release_and_arguments_on():
+    words = ["make", "rehearse", "SITE=local", "RELEASE=/nowhere/2026-11-20.yml", "ARGS=--check -e 'a=1 2'"]
+    done = subprocess.run(words, cwd=CHECKOUT, capture_output=True, text=True, check=False)
+    assert done.returncode != 0
+    assert "RELEASE is '/nowhere/2026-11-20.yml'" in done.stderr
