@@ -15,6 +15,15 @@ import pytest
 CHECKOUT = pathlib.Path(__file__).resolve().parent.parent
 
 
+def pytest_addoption(parser):
+    parser.addoption("--through-ansible", action="store_true", help="only tests that start an ansible program")
+
+
+def pytest_collection_modifyitems(config, items):
+    if config.getoption("--through-ansible"):
+        items[:] = [item for item in items if "ansible_environment" in item.fixturenames]
+
+
 @pytest.fixture(scope="session")
 def collections_path(tmp_path_factory):
     """A collections path in which this checkout is hpcml.torchstack."""

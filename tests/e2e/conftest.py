@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 
 import pytest
 from rollouts import Site, find_module_system
@@ -14,7 +15,9 @@ from rollouts import Site, find_module_system
 def site(tmp_path_factory, collections_path):
     """The site; its root is at a place that stays the same, as the digests of cached wheels depend on it."""
     root = os.environ.get("TORCHSTACK_TEST_ROOT", os.path.expanduser("~/torchstack-test"))
-    return Site(root, tmp_path_factory.mktemp("site"), collections_path)
+    # Compilers that are killed leave their temporary files.
+    with tempfile.TemporaryDirectory(prefix="ts-") as temporary:
+        yield Site(root, tmp_path_factory.mktemp("site"), collections_path, TMPDIR=temporary)
 
 
 @pytest.fixture(scope="session")

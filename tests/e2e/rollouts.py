@@ -7,7 +7,6 @@ from __future__ import annotations
 import json
 import os
 import pathlib
-import re
 import shutil
 import signal
 import stat
@@ -15,16 +14,16 @@ import subprocess
 import sys
 import time
 
+from printed import Printed
+
 CHECKOUT = pathlib.Path(__file__).resolve().parents[2]
 RELEASE = "2026-11-20"
-RECAP = re.compile(r"ok=(\d+) +changed=(\d+) +unreachable=(\d+) +failed=(\d+)")
-
 
 OPEN = "tests/e2e/open_release.yml"
 """The playbook that builds the release and does not freeze it."""
 
 
-class Rollout:
+class Rollout(Printed):
     """One run of ansible-playbook."""
 
     def __init__(self, site: Site, arguments=(), environment=None, playbook="playbooks/local.yml"):
@@ -49,21 +48,6 @@ class Rollout:
         finally:
             if self.process.poll() is None:
                 os.killpg(self.process.pid, signal.SIGKILL)
-
-    @property
-    def text(self):
-        """What it printed so far."""
-        return self.output.read_text(errors="replace")
-
-    @property
-    def message(self):
-        """What it printed, without the line breaks and colours of the console."""
-        return " ".join(self.text.split())
-
-    @property
-    def changed(self):
-        """The count of changed tasks in the recap."""
-        return int(RECAP.findall(self.text)[-1][1])
 
 
 class Site:

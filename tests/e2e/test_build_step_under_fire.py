@@ -206,7 +206,7 @@ def test_the_supervisor_costs_next_to_nothing(gated):
 
     before, began = ticks(), time.monotonic()
     eventually(lambda: time.monotonic() - began > 2, "two seconds")
-    assert (ticks() - before) / os.sysconf("SC_CLK_TCK") < 0.04
+    assert (ticks() - before) / os.sysconf("SC_CLK_TCK") < 0.1
 
 
 def test_the_heartbeat_beats(gated):
@@ -270,10 +270,10 @@ def test_the_time_limit_stops_everything_however_it_hides(step, tmp_path):
     (env -i setsid sleep 4712 &)
     while :; do echo busy; sleep 0.1; done
     """ % (tmp_path / "hidden")
-    step.begin(script, {"timeout": 1.0, "grace": 0.5})
+    step.begin(script, {"timeout": 3.0, "grace": 0.5})
     failed = failure_of(step.finish)
     assert failed["reason"] == "timeout"
-    assert "after 1 s (timeout)" in failed["msg"]
+    assert "after 3 s (timeout)" in failed["msg"]
     assert not processes.is_alive(*identity(int((tmp_path / "hidden").read_text())))
     assert not named("sleep 4712")
     assert "sleep 4712" in step.log, "the log says what was running"
@@ -281,7 +281,7 @@ def test_the_time_limit_stops_everything_however_it_hides(step, tmp_path):
 
 
 def test_a_step_that_prints_is_not_silent(step):
-    step.begin("for i in 1 2 3 4 5 6 7; do echo $i; sleep 0.2; done", {"no_output_timeout": 0.9})
+    step.begin("for i in $(seq 30); do echo $i; sleep 0.2; done", {"no_output_timeout": 5.0})
     assert step.finish()["state"] == "done"
 
 
@@ -289,6 +289,7 @@ HANGING = """
 import faulthandler, signal, sys, time
 faulthandler.register(signal.SIGUSR1)
 def hang_here():
+    open("hangs", "w").close()
     time.sleep(60)
 hang_here()
 """
@@ -296,6 +297,7 @@ hang_here()
 WITHOUT_HANDLER = """
 import signal, sys, time
 signal.signal(signal.SIGTERM, lambda number, frame: (open(sys.argv[1], "w").write("asked"), sys.exit(0)))
+open("waits", "w").close()
 time.sleep(60)
 """
 
@@ -307,16 +309,17 @@ def test_s32_a_silent_step_is_stopped_with_the_stacks_of_its_python_processes(st
     tool.parent.mkdir()
     tool.write_text("#!/bin/sh\necho py-spy was given $*\n")
     tool.chmod(0o755)
-    script = "%s hang.py & %s plain.py asked & wait" % (sys.executable, sys.executable)
+    script = "%s hang.py & %s plain.py asked &\n" % (sys.executable, sys.executable)
+    script += "until test -e hangs && test -e waits; do echo starts; sleep 0.1; done; wait"
     previous = os.environ["PATH"]
     os.environ["PATH"] = "%s:%s" % (tool.parent, previous)
     try:
-        step.begin(script, {"no_output_timeout": 1.5}, chdir=str(tmp_path))
+        step.begin(script, {"no_output_timeout": 3.0}, chdir=str(tmp_path))
     finally:
         os.environ["PATH"] = previous
     failed = failure_of(step.finish)
     assert failed["reason"] == "no_output_timeout"
-    assert "printed nothing for 1.5 s" in failed["msg"]
+    assert "printed nothing for 3 s" in failed["msg"]
     assert "in hang_here" in step.log
     assert "py-spy was given dump --pid" in step.log
     assert (tmp_path / "asked").read_text() == "asked", "SIGUSR1 would have killed it before SIGTERM came"
@@ -436,7 +439,8 @@ def test_a_recycled_process_id_is_not_our_build(gated):
 # -- other hosts --------------------------------------------------------------------------------------------------
 
 
-def test_a_build_of_another_host_is_followed_by_its_heartbeat(gated):
+def test_a_build_of_another_host_is_followed_by_its_heartbeat(gated, monkeypatch):
+    monkeypatch.setattr(launcher_local, "GLIMPSE_SECONDS", 0.5)
     started(gated)
     supervisor = gated.job["pid"]
     kill(supervisor, signal.SIGSTOP)
@@ -490,7 +494,8 @@ def test_an_early_stamp_would_be_noticed(step, tmp_path, monkeypatch):
 
     loader, real = supervisor.__spec__.loader, supervisor.__spec__.loader.get_source
     right = "            outcome = self.attempt()\n"
-    wrong = "            write_json(self.files.stamp, self.stamp({'finished': '', 'seconds': 0}))\n" + right
+    end = "{'finished': '', 'seconds': 0}"
+    wrong = "            write_json(self.files.stamp, stamp_record(self.job, %s, False))\n" % end + right
 
     def faulty(name):
         text = real(name)

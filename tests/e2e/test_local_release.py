@@ -20,7 +20,9 @@ from uses import InUse
 STEPS = (
     "python_overlay",
     "tools",
+    "base-fetch",
     "base",
+    "pytorch-fetch",
     "pytorch",
     "mpi4py-source",
     "mpi4py",
@@ -28,7 +30,9 @@ STEPS = (
     "horovod-source",
     "horovod",
     "horovod-install",
+    "package-einops-fetch",
     "package-einops",
+    "package-xxhash-fetch",
     "package-xxhash",
 )
 COMPILED = re.compile(r"^\[(\d+)/(\d+)\] Building CXX object (\S+)", re.M)
@@ -67,19 +71,19 @@ def test_s13_a_killed_controller_and_a_killed_build_cost_nothing_that_was_done(s
     site.remove()
     cache = {"TORCHSTACK_CACHE": str(tmp_path / "cache")}
     first = site.start(playbook=OPEN, **cache)
-    wait_for(lambda: len(compiled(site)) >= 8 or first.process.poll() is not None, 1200, "Horovod compiling")
+    wait_for(lambda: len(compiled(site)) >= 8 or first.process.poll() is not None, 1800, "Horovod compiling")
     assert first.process.poll() is None, first.text[-6000:]
     os.kill(first.process.pid, signal.SIGKILL)
     first.process.wait()
-    wait_for(lambda: not controller_processes(site), 30, "the followers of the killed controller to leave")
+    wait_for(lambda: not controller_processes(site), 300, "the followers of the killed controller to leave")
     done = len(compiled(site))
-    wait_for(lambda: len(compiled(site)) > done, 180, "the build to go on without its controller")
+    wait_for(lambda: len(compiled(site)) > done, 600, "the build to go on without its controller")
 
     second = site.start(playbook=OPEN, **cache)
     # A build that is killed before somebody follows it is begun again by who comes then.
     followed = re.compile(r"(?m)^horovod  ")
-    wait_for(lambda: followed.search(second.text) or second.process.poll() is not None, 600, "the second controller")
-    wait_for(lambda: len(compiled(site)) >= 24 or second.process.poll() is not None, 600, "more of Horovod")
+    wait_for(lambda: followed.search(second.text) or second.process.poll() is not None, 1800, "the second controller")
+    wait_for(lambda: len(compiled(site)) >= 24 or second.process.poll() is not None, 1800, "more of Horovod")
     assert second.process.poll() is None, second.text[-6000:]
     job = site.job("horovod")
     assert job["attempt"] == 1, "the second controller started a second build"
@@ -407,7 +411,7 @@ def test_two_rollouts_at_once_are_refused_naming_the_first(site, tmp_path):
     first = site.start(TORCHSTACK_ROOT=str(root))
     try:
         opened = root / RELEASE / ".torchstack" / "release.yml"
-        wait_for(lambda: opened.exists() or first.process.poll() is not None, 60, "the first to open its release")
+        wait_for(lambda: opened.exists() or first.process.poll() is not None, 300, "the first to open its release")
         assert first.process.poll() is None, first.text
         second = site.refused(TORCHSTACK_ROOT=str(root))
         assert str(first.process.pid) in second.message
@@ -415,7 +419,7 @@ def test_two_rollouts_at_once_are_refused_naming_the_first(site, tmp_path):
     finally:
         os.kill(first.process.pid, signal.SIGKILL)
         first.process.wait()
-        wait_for(lambda: not stop_builds(root), 60, "the builds to end")
+        wait_for(lambda: not stop_builds(root), 300, "the builds to end")
 
 
 def stop_builds(root):
