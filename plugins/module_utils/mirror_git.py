@@ -11,6 +11,7 @@ import os
 import re
 import shutil
 import tarfile
+from typing import Iterator
 
 from ansible_collections.hpcml.torchstack.plugins.module_utils.commands import Outcome, run
 from ansible_collections.hpcml.torchstack.plugins.module_utils.downloads import half_name
@@ -98,7 +99,23 @@ def _check_out(repository: str, commit: str, tree: str) -> None:
                 "Correct repository and commit in the release file, or reach that server, then run it again.",
             )
     _git("-C", tree, "-c", "advice.detachedHead=false", "checkout", "--quiet", "--force", "--detach", commit)
-    _git("-C", tree, "submodule", "update", "--quiet", "--init", "--recursive", "--force")
+    # Git's own command for submodules would clone all of their history, and refuses addresses of directories.
+    if os.path.exists(os.path.join(tree, ".gitmodules")):
+        _git("-C", tree, "submodule", "--quiet", "init")
+        for path, address, pinned in list(_submodules(tree)):
+            _check_out(address, pinned, os.path.join(tree, path))
+
+
+def _submodules(tree: str) -> Iterator[tuple[str, str, str]]:
+    """The submodules of a checkout: path below it, repository and commit."""
+    listed = _asked(tree, "config", "--file", ".gitmodules", "--get-regexp", r"^submodule\..*\.path$").output
+    for line in listed.splitlines():
+        key, _space, path = line.partition(" ")
+        address = _asked(tree, "config", key[: -len(".path")] + ".url").output.strip()
+        # As "160000 <commit> 0<tab><path>"; one that is only listed is not there.
+        entry = _asked(tree, "ls-files", "--stage", "--", path).output.split()
+        if entry and entry[0] == "160000":
+            yield path, address, entry[1]
 
 
 def _has(tree: str, commit: str, *before: str) -> bool:

@@ -9,6 +9,7 @@ from typing import Any, Iterator, Mapping, NamedTuple
 from ansible_collections.hpcml.torchstack.plugins.module_utils import markers, packages
 from ansible_collections.hpcml.torchstack.plugins.module_utils.bases import CONDA
 from ansible_collections.hpcml.torchstack.plugins.module_utils.errors import StackError
+from ansible_collections.hpcml.torchstack.plugins.module_utils.nccl_compatibility import repository_name
 from ansible_collections.hpcml.torchstack.plugins.module_utils.wheel_names import Interpreter
 
 FILE, ARCHIVE, TREE = "file", "archive", "tree"
@@ -98,6 +99,7 @@ def needs_of(definition: Mapping[str, Any], machine: Interpreter, mpi_wheel: boo
             plain.append(Need(
                 FILE, component, str(section["version"]), component, (str(section["sha256"]),), SOURCE
             ))
+    plain += asked.repositories()
     problems = []  # type: list[str]
     for entry in packages.planned_packages(list(definition.get("packages") or [])):
         plain += asked.package(entry)
@@ -159,6 +161,24 @@ class _Asked:
                 str(cpu.get("index") or ""),
             )
         return Choice(first, tuple(self.lock("pytorch.lock")), tuple(self.lock("pytorch.cuda_lock")))
+
+    def repositories(self) -> list[Need]:
+        """The git commits that components are built from."""
+        nccl, pytorch = self.section("nccl"), self.section("pytorch")
+        plugin, tests = nccl.get("plugin") or {}, nccl.get("tests") or {}
+        found = []
+        for who, source, versioned in (
+            ("nccl", nccl, nccl), ("nccl.plugin", plugin, plugin), ("nccl.tests", tests, {}),
+            ("pytorch.source", pytorch.get("source") or {}, pytorch),
+            ("pytorch.mpi_backend", pytorch.get("mpi_backend") or {}, pytorch),
+        ):
+            if source.get("repository") and source.get("commit"):
+                address = str(source["repository"])
+                version = str(versioned.get("version") or source.get("tag") or "")
+                found.append(Need(
+                    TREE, repository_name(address), version, who, url=address, commit=str(source["commit"])
+                ))
+        return found
 
     def package(self, entry: dict[str, Any]) -> list[Need]:
         """The needs of one planned entry of ``packages``."""

@@ -94,6 +94,23 @@ def test_packages_bring_their_origin_and_their_locks():
     assert found["placed"].place == "/wheels"
 
 
+def test_git_sources_of_components_are_needed_each_once():
+    source = {"repository": "https://example.org/pytorch", "tag": "v2.6.0", "commit": COMMIT}
+    nccl = {
+        "version": "2.21.5", "repository": "https://example.org/nccl", "commit": "1" * 40,
+        "plugin": {"version": "1.6.0", "repository": "file:///sources/aws-ofi-nccl.git", "commit": "2" * 40},
+        "tests": {"repository": "https://example.org/nccl-tests/", "tag": "v2.13.10", "commit": "3" * 40},
+    }
+    pytorch = {"version": "2.6.0", "source": source, "mpi_backend": dict(source, name="mpi")}
+    found = needs(nccl=nccl, pytorch=pytorch).plain
+    assert [(need.name, need.version, need.who, need.commit) for need in found if need.kind == "tree"] == [
+        ("nccl", "2.21.5", "nccl", "1" * 40), ("aws-ofi-nccl", "1.6.0", "nccl.plugin", "2" * 40),
+        ("nccl-tests", "v2.13.10", "nccl.tests", "3" * 40),
+        ("pytorch", "2.6.0", "pytorch.source and pytorch.mpi_backend", COMMIT),
+    ]
+    assert [need for need in needs(nccl={"version": "2.21.5"}).plain if need.kind == "tree"] == []
+
+
 def test_a_build_of_its_own_choosing_cannot_be_mirrored():
     entry = {"name": "far", "version": "2.0", "licence": "MIT", "repository": "https://example.org/far",
              "commit": COMMIT, "build_isolation": True}
