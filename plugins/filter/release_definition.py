@@ -8,23 +8,27 @@ import os
 from typing import Any, Callable
 
 from ansible.errors import AnsibleFilterError
+from ansible_collections.hpcml.torchstack.plugins.module_utils.components import SERIES
 from ansible_collections.hpcml.torchstack.plugins.module_utils.errors import StackError
 from ansible_collections.hpcml.torchstack.plugins.module_utils.series import load_series
 
 
 def series_digests(definition: dict[str, Any], roles: str) -> dict[str, str]:
-    """The digest of every component's patch series, by component.
+    """The digest of every patch series, by its name in ``components.SERIES``.
 
     Args:
-        definition: a resolved release file; a component with a key ``series`` has that series.
-        roles: the directory of the roles; a series lies in ``<component>/files/series/<series>``.
+        definition: a resolved release file.
+        roles: the directory of the roles; a series lies in ``<role>/files/series/<series>``.
     """
     digests = {}
-    for component, settings in definition.items():
+    for name, (keys, role) in SERIES.items():
+        settings: Any = definition
+        for key in keys:
+            settings = settings.get(key) if isinstance(settings, dict) else None
         if isinstance(settings, dict) and settings.get("series"):
-            directory = os.path.join(roles, component, "files", "series", str(settings["series"]))
+            directory = os.path.join(roles, role, "files", "series", str(settings["series"]))
             try:
-                digests[component] = load_series(directory).digest
+                digests[name] = load_series(directory).digest
             except StackError as error:
                 raise AnsibleFilterError("series_digests: %s" % error.as_result()["msg"]) from error
     return digests

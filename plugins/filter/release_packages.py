@@ -1,10 +1,11 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Filters over the packages of a release file: what is wrong with them, and what is done for each."""
+"""Filters over the packages of a release file: what is wrong with them, what is done for each, and their variables."""
 
 from __future__ import annotations
 
-from typing import Any, Callable
+import re
+from typing import Any, Callable, Mapping
 
 from ansible.errors import AnsibleFilterError
 from ansible_collections.hpcml.torchstack.plugins.module_utils import packages
@@ -22,8 +23,30 @@ def planned_packages(entries: object) -> list[dict[str, Any]]:
     return packages.planned_packages(entries)
 
 
+def filled_variables(environment: object, words: object) -> dict[str, Any]:
+    """Build variables with the words in braces of their values replaced: ``-L{base}/lib``.
+
+    Args:
+        environment: values by name.
+        words: what stands for what; other braces are left as they are written.
+    """
+    if not isinstance(environment, Mapping) or not isinstance(words, Mapping):
+        raise AnsibleFilterError("filled_variables: the variables and the words have to be mappings.")
+
+    def filled(value: Any) -> Any:
+        if not isinstance(value, str):
+            return value
+        return re.sub(r"(?<!\$)\{(\w+)\}", lambda found: str(words.get(found.group(1), found.group(0))), value)
+
+    return {name: filled(value) for name, value in environment.items()}
+
+
 class FilterModule:
     """The filters of this file, for Ansible."""
 
     def filters(self) -> dict[str, Callable[..., Any]]:
-        return {"package_problems": package_problems, "planned_packages": planned_packages}
+        return {
+            "package_problems": package_problems,
+            "planned_packages": planned_packages,
+            "filled_variables": filled_variables,
+        }

@@ -1,0 +1,240 @@
+# Copyright (c) the hpcml.torchstack contributors
+# SPDX-License-Identifier: Apache-2.0
+"""What the steps that compile are run in: modules, variables and compilers, for all steps and for one of them. Pure.
+
+What a release file says of it is part of what is asked for. How the site defines the command ``module``, and where its
+modulefiles are, is the site's, and may change under a release that is frozen.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from typing import Any, Iterable, Mapping, Sequence
+
+STEP_KEYS = ("modules", "without", "environment", "unset", "compilers")
+"""What may differ for one step."""
+
+COMPONENT_STEPS = {
+    "nccl": ("nccl-source", "nccl", "nccl-plugin-source", "nccl-plugin", "nccl-tests-source", "nccl-tests"),
+    "pytorch": ("pytorch-source", "pytorch", "pytorch-install", "mpi-backend-source", "mpi-backend",
+                "mpi-backend-install"),
+    "mpi4py": ("mpi4py", "mpi4py-install"),
+    "horovod": ("horovod", "horovod-install"),
+}
+"""The steps whose toolchain a release file can speak of, by the key of the component; packages have their own."""
+
+_STEP = re.compile(r"[a-z0-9_][a-z0-9._-]*\Z")
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
+
+
+def problems(definition: object, source: str = "") -> list[str]:
+    """Everything in ``toolchain`` that cannot be used, as one sentence each.
+
+    Types and unknown keys are the schema's matter, except below ``steps``, whose keys are names of steps.
+
+    Args:
+        definition: a release file's data, as written.
+        source: the file that the sentences name.
+    """
+    toolchain = definition.get("toolchain") if isinstance(definition, dict) else None
+    if not isinstance(toolchain, dict):
+        return []
+    where = " in %s" % source if source else ""
+    found = list(_part_problems(toolchain, "toolchain", where))
+    modules = _texts(toolchain.get("modules"))
+    steps = toolchain.get("steps")
+    for name, own in (steps.items() if isinstance(steps, dict) else ()):
+        path = "toolchain.steps.%s" % name
+        if not isinstance(name, str) or not _STEP.match(name):
+            found.append("'toolchain.steps'%s has the key %r, which is not the name of a step." % (where, name))
+        elif not isinstance(own, dict):
+            found.append("'%s'%s must be a mapping of keys to values." % (path, where))
+        else:
+            found += _step_problems(own, path, where, modules)
+    return found
+
+
+def _step_problems(own: Mapping[str, Any], path: str, where: str, modules: Sequence[str]) -> Iterable[str]:
+    for key in own:
+        if key not in STEP_KEYS:
+            yield "Unknown key '%s.%s'%s; known here: %s." % (path, key, where, ", ".join(STEP_KEYS))
+    for key in ("modules", "without", "unset"):
+        value = own.get(key, [])
+        if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
+            yield "'%s.%s'%s must be a list of texts." % (path, key, where)
+    for key in ("environment", "compilers"):
+        if not isinstance(own.get(key, {}), dict):
+            yield "'%s.%s'%s must be a mapping of variables to texts." % (path, key, where)
+    yield from _part_problems(own, path, where)
+    listed = _texts(own.get("modules")) if "modules" in own else modules
+    for name in _texts(own.get("without")):
+        if not any(is_module(module, name) for module in listed):
+            yield "'%s.without'%s has '%s', which is none of the modules of that step; remove it." % (path, where, name)
+
+
+def _part_problems(part: Mapping[str, Any], path: str, where: str) -> Iterable[str]:
+    """What is wrong with the variables, modules and compilers of one level."""
+    for key in ("environment", "compilers"):
+        variables = part.get(key)
+        for name, value in (variables.items() if isinstance(variables, dict) else ()):
+            if not isinstance(name, str) or not _VARIABLE.match(name):
+                yield "'%s.%s'%s has the key %r, which is not the name of a variable." % (path, key, where, name)
+            elif isinstance(value, bool) or not isinstance(value, (str, int)):
+                yield "'%s.%s.%s'%s is no text; put it in quotes." % (path, key, name, where)
+            elif key == "compilers" and not str(value).strip():
+                yield "'%s.compilers.%s'%s is empty; name the compiler, or remove the key." % (path, name, where)
+    for name in _texts(part.get("unset")):
+        if not _VARIABLE.match(name):
+            yield "'%s.unset'%s has %r, which is not the name of a variable." % (path, where, name)
+    for name in _texts(part.get("modules")):
+        if not name or name.startswith("-") or name.split() != [name]:
+            yield "'%s.modules'%s has %r, which is not the name of a module." % (path, where, name)
+
+
+def _texts(value: object) -> list[str]:
+    return [item for item in value if isinstance(item, str)] if isinstance(value, list) else []
+
+
+def is_module(module: str, name: str) -> bool:
+    """Whether a module is the one of that name, which may leave its version out."""
+    return module == name or module.startswith(name.rstrip("/") + "/")
+
+
+def described(definition: Mapping[str, Any], module_init: str = "", module_path: Sequence[str] = ()) -> dict[str, Any]:
+    """The toolchain of a release in full, as ``release_context`` carries it.
+
+    Args:
+        definition: a resolved release file; without ``toolchain`` everything is empty.
+        module_init: the site's: a file that defines the command ``module``, or shell text that does.
+        module_path: the site's: directories for ``module use``, the first one to be searched first.
+
+    Returns:
+        ``modules``, ``environment``, ``unset``, ``compilers``, ``steps``, and ``module_init``, which says how the
+        command is defined and where modulefiles are; empty where there is nothing to say.
+    """
+    toolchain = definition.get("toolchain") or {}
+    return {
+        "modules": list(toolchain.get("modules") or []),
+        "environment": dict(toolchain.get("environment") or {}),
+        "unset": list(toolchain.get("unset") or []),
+        "compilers": dict(toolchain.get("compilers") or {}),
+        "steps": dict(toolchain.get("steps") or {}),
+        "module_init": defining_modules(module_init, module_path),
+    }
+
+
+def defining_modules(module_init: str, module_path: Sequence[str] = ()) -> str:
+    """What defines ``module`` and finds the site's modulefiles, as the option ``module_init`` of build_step takes it.
+
+    Args:
+        module_init: an absolute path of a file, shell text, or empty for the rollout's own ``module``.
+        module_path: directories for ``module use``.
+    """
+    if not module_path:
+        return module_init
+    is_file = module_init.startswith("/") and "\n" not in module_init
+    lines = [". " + shlex.quote(module_init) if is_file else module_init] if module_init else []
+    # Each one is put before those that are there already.
+    lines += ["module use " + shlex.quote(directory) for directory in reversed(list(module_path))]
+    return "\n".join(lines)
+
+
+def of_step(context: Mapping[str, Any], step: str) -> dict[str, Any]:
+    """What one step is run in.
+
+    Args:
+        context: ``release_context``; without ``toolchain`` there is nothing.
+        step: its name.
+
+    Returns:
+        ``modules``, ``module_init`` (empty without modules, as it would have the module system touched),
+        ``environment``, ``unset`` and ``compilers``.
+    """
+    toolchain = context.get("toolchain") or {}
+    own = (toolchain.get("steps") or {}).get(step) or {}
+    without = own.get("without") or []
+    modules = [
+        module for module in (own["modules"] if "modules" in own else toolchain.get("modules") or [])
+        if not any(is_module(module, name) for name in without)
+    ]
+    return {
+        "modules": modules,
+        "module_init": (toolchain.get("module_init") or "") if modules else "",
+        "environment": {**(toolchain.get("environment") or {}), **(own.get("environment") or {})},
+        "unset": list(dict.fromkeys([*(toolchain.get("unset") or []), *(own.get("unset") or [])])),
+        "compilers": {**(toolchain.get("compilers") or {}), **(own.get("compilers") or {})},
+    }
+
+
+def typed_compilers(compilers: Sequence[Mapping[str, Any]], toolchain: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The compilers that preflight looks for, those of the toolchain as typed there.
+
+    Args:
+        compilers: as the site names them: the option ``compilers`` of site_preflight.
+        toolchain: from :func:`described`.
+    """
+    typed = toolchain["compilers"]
+    return [
+        dict(compiler, command=str(typed[compiler["name"]])) if compiler["name"] in typed else dict(compiler)
+        for compiler in compilers
+    ]
+
+
+def step_lists(toolchain: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The lists of modules that single steps load and that are not that of all steps, each once, with its first step.
+
+    Args:
+        toolchain: from :func:`described`.
+    """
+    seen = [toolchain["modules"]]
+    found = []
+    for step in toolchain["steps"]:
+        modules = of_step({"toolchain": toolchain}, step)["modules"]
+        if modules and modules not in seen:
+            seen.append(modules)
+            found.append({"step": step, "modules": modules})
+    return found
+
+
+def strangers(definition: Mapping[str, Any]) -> list[str]:
+    """The steps that a toolchain speaks of and that the release does not have.
+
+    Args:
+        definition: a resolved release file.
+    """
+    named = (definition.get("toolchain") or {}).get("steps") or {}
+    known = {step for component, steps in COMPONENT_STEPS.items() if component in definition for step in steps}
+    known |= {"package-" + _canonical(str(entry.get("name"))) for entry in definition.get("packages") or []}
+    return [name for name in named if name not in known]
+
+
+def _canonical(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def set_by_modules(purged: Mapping[str, Any], loaded: Mapping[str, Any]) -> dict[str, str]:
+    """The variables that modules set, from two answers of module_environment.
+
+    Args:
+        purged: after a purge alone. Modules that stay (Lmod calls them sticky) leave their variables unchanged, and
+            then all variables count.
+        loaded: after loading the modules, from that environment.
+    """
+    if purged.get("loaded"):
+        return {**loaded["environment"], **loaded["set"]}
+    return dict(loaded["set"])
+
+
+def task_environment(purged: Mapping[str, Any], loaded: Mapping[str, Any]) -> dict[str, str]:
+    """Both answers as the ``environment`` of a task; what is unset there becomes empty, as a task cannot unset.
+
+    Args:
+        purged: after a purge alone.
+        loaded: after loading the modules, from that environment.
+    """
+    changes: dict[str, str] = {}
+    for answer in (purged, loaded):
+        changes.update(dict.fromkeys(answer["unset"], ""))
+        changes.update(answer["set"])
+    return {name: value for name, value in changes.items() if _VARIABLE.match(name)}
