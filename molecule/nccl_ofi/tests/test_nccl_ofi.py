@@ -1,0 +1,155 @@
+# Copyright (c) the hpcml.torchstack contributors
+# SPDX-License-Identifier: Apache-2.0
+"""What the nccl_ofi role leaves behind, and what becomes of it when something is missing or was interrupted."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import time
+
+import pytest
+
+ROOT = pathlib.Path(os.environ["MOLECULE_EPHEMERAL_DIRECTORY"]) / "root"
+PREFIX = ROOT / "2026-11-20"
+LIBRARIES = PREFIX / "nccl" / "lib"
+STEPS = PREFIX / ".torchstack" / "steps"
+BUILD = PREFIX / "src" / "nccl" / "build"
+
+
+def ask(module, arguments):
+    """Whether a module of the collection was content, and what it answers."""
+    with tempfile.TemporaryDirectory() as place:
+        command = [os.path.join(os.path.dirname(sys.executable), "ansible"), "localhost", "-c", "local", "-t", place]
+        process = subprocess.run(
+            [*command, "-m", "hpcml.torchstack." + module, "-a", json.dumps(arguments)], check=False,
+            stdout=subprocess.DEVNULL, env={**os.environ, "ANSIBLE_PYTHON_INTERPRETER": sys.executable})
+        result = json.loads((pathlib.Path(place) / "localhost").read_text())
+    return process.returncode == 0, result
+
+
+def run_program(**environment):
+    """NCCL's log of a program that was started in an environment of its own."""
+    process = subprocess.run(
+        [str(PREFIX / "nccl" / "bin" / "all_reduce_perf")], text=True, check=False, stdout=subprocess.PIPE,
+        env={"NCCL_DEBUG": "INFO", **environment})
+    return process.returncode, process.stdout
+
+
+@contextlib.contextmanager
+def without(path):
+    """A file that is not there meanwhile."""
+    path.rename(path.with_name("away"))
+    try:
+        yield
+    finally:
+        path.with_name("away").rename(path)
+
+
+RULES = {
+    "paths": [str(PREFIX / "nccl")],
+    "plugins": [{"caller": "libnccl.so.2", "name": "libnccl-net.so"}],
+    "providers": [
+        {"name": "libnccl-net.so", "path": str(LIBRARIES / "**")},
+        {"name": "libfabric.so.1", "path": str(ROOT / "libfabric" / "**")},
+    ],
+}
+
+
+def test_s17_the_plugin_is_found_from_nccl_by_its_run_path_and_a_missing_one_is_reported():
+    content, result = ask("ldd_verify", RULES)
+    assert content, result
+    assert result["providers"]["libnccl-net.so"][0]["rule"].startswith("RUNPATH"), result["providers"]
+    with without(LIBRARIES / "libnccl-net.so"):
+        content, result = ask("ldd_verify", RULES)
+    assert not content
+    assert [missing["soname"] for missing in result["missing"]] == ["libnccl-net.so"]
+
+
+def test_s17_without_the_plugin_nccl_says_only_in_its_log_that_it_uses_sockets():
+    code, log = run_program(NCCL_NET="AWS Libfabric")
+    assert code == 0
+    assert "Using network AWS Libfabric" in log and "Loaded net plugin AWS Libfabric (v6)" in log
+    with without(LIBRARIES / "libnccl-net.so"):
+        code, log = run_program()
+        assert code == 0
+        assert "NET/Plugin: No plugin found (libnccl-net.so)" in log and "Using network Socket" in log
+        code, log = run_program(NCCL_NET="AWS Libfabric")
+        assert code == 1
+        assert "Error: network AWS Libfabric not found." in log
+
+
+def test_the_record_says_what_was_built_and_for_what():
+    record = json.loads((PREFIX / ".torchstack" / "nccl.json").read_text())
+    assert (record["version"], record["cuda"], record["runpath"]) == ("2.21.5", "12.2", ["$ORIGIN"])
+    assert record["architectures"] == ["8.0", "9.0+PTX"]
+    assert record["plugin"]["used"] == 6 and record["plugin"]["libfabric"]["version"] == "1.15.2.0"
+    assert record["plugin"]["runpath"] == [str(ROOT / "libfabric" / "lib64"), str(ROOT / "cuda" / "lib64")]
+    assert sorted(path.name for path in LIBRARIES.iterdir() if path.suffix in (".a", ".la")) == []
+    assert "Version: 2.21.5" in (LIBRARIES / "pkgconfig" / "nccl.pc").read_text()
+
+
+WANTED = {
+    "prefix": str(PREFIX / "nccl"), "path": str(PREFIX / ".torchstack" / "nccl.json"),
+    "version": "2.21.5", "cuda": "12.2", "api": 6,
+    "runpath": [str(ROOT / "libfabric" / "lib64"), str(ROOT / "cuda" / "lib64")],
+}
+
+
+def test_what_is_not_as_it_was_asked_for_is_refused_all_of_it_at_once():
+    archive = LIBRARIES / "libnccl_static.a"
+    archive.touch()
+    try:
+        others = {"version": "2.18.3", "cuda": "11.8", "api": 8, "runpath": ["/opt/lib"]}
+        content, result = ask("nccl_ofi_record", {**WANTED, **others})
+    finally:
+        archive.unlink()
+    assert not content
+    assert result["problems"] == [
+        "NCCL 2.18.3 was asked for, and nccl.h says 2.21.5",
+        "NCCL 2.18.3 was asked for, and its banner says 2.21.5",
+        "NCCL 2.18.3 was asked for, and nccl.pc says 2.21.5",
+        "NCCL was built with CUDA 12.2, and not with 11.8",
+        "lib/libnccl_static.a is there, which others could embed unseen",
+        "lib/libnccl-net.so has the run-path '%s', and not '/opt/lib'" % ":".join(WANTED["runpath"]),
+        "lib/libnccl-net.so offers version 2, 3, 4, 5, 6 of the plugin interface, and version 8 was expected",
+    ]
+
+
+@pytest.fixture()
+def build_again():
+    """Run the steps' scripts by hand, as an operator would: with NCCL, what lies beside it is built again."""
+
+    def run():
+        for step in ("nccl", "nccl-plugin", "nccl-tests"):
+            script = (STEPS / step / "script.sh").read_text()
+            subprocess.run(["bash"], input=script, text=True, check=True, stdout=subprocess.PIPE)
+
+    return run
+
+
+def test_a_build_that_was_killed_goes_on_but_for_what_it_wrote_last(build_again):
+    old, half = BUILD / "obj" / "net.o", BUILD / "obj" / "init.o"
+    hours_ago = time.time() - 7200
+    for path in BUILD.parent.rglob("*"):
+        if path.is_file():
+            os.utime(path, (hours_ago, hours_ago))
+    half.write_bytes(half.read_bytes()[:100])
+    (BUILD / "running").touch()
+    build_again()
+    assert old.stat().st_mtime == pytest.approx(hours_ago)
+    assert half.stat().st_size > 100
+    assert not (BUILD / "running").exists()
+
+
+def test_a_tree_of_other_settings_is_not_built_on(build_again):
+    (BUILD / "settings").write_text("others")
+    (BUILD / "obj" / "left").touch()
+    build_again()
+    assert not (BUILD / "obj" / "left").exists()
+    assert (LIBRARIES / "libnccl.so.2").exists() and (LIBRARIES / "libnccl-net.so").exists()

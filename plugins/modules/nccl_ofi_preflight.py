@@ -1,0 +1,217 @@
+#!/usr/bin/python
+# Copyright (c) the hpcml.torchstack contributors
+# SPDX-License-Identifier: Apache-2.0
+# Apache-2.0 is compatible with version 3 of the GNU General Public License, under which Ansible itself is.
+"""Judges whether NCCL, its plugin, libfabric and CUDA go together; the work is in module_utils/nccl_*.py."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+---
+module: nccl_ofi_preflight
+short_description: Judge whether NCCL, its network plugin, libfabric and CUDA go together
+version_added: 0.1.0
+author: The hpcml.torchstack contributors (@hpcml)
+description:
+  - Looks at the libfabric, the hwloc and the CUDA toolkit that a release names, and judges by a table whether the NCCL
+    and the plugin that it asks for can be built on them and will find each other.
+  - Plugins build with a libfabric that is too old, and NCCL goes on over sockets when it finds no plugin that it
+    understands. Neither says so as an error, so it is judged before anything is built.
+options:
+  nccl:
+    description:
+      - C(nccl) of the release file. Of it, C(version), C(plugin) (C(version), C(repository), C(libfabric), C(hwloc))
+        and C(accept) are looked at. Without C(plugin), only NCCL and the toolkit are judged.
+    type: dict
+    required: true
+  cuda:
+    description: C(cuda) of the release file; C(version), C(prefix) and C(architectures) are looked at.
+    type: dict
+    required: true
+  compatibility:
+    description: The table, as in C(vars/compatibility.yml) of the role nccl_ofi.
+    type: dict
+    required: true
+attributes:
+  check_mode:
+    support: full
+    description: The module only looks.
+  diff_mode:
+    support: none
+    description: Nothing is changed, so there is nothing to show.
+  idempotent:
+    support: full
+    description: Nothing is changed.
+notes:
+  - The version of libfabric is what C(libfabric.pc) says, else C(fi_info), else C(rdma/fabric.h). The name of its
+    directory does not count.
+  - A problem of the release file's C(accept) is told and not refused. What is not there at all cannot be accepted.
+"""
+
+EXAMPLES = r"""
+- name: Judge whether NCCL, its plugin, libfabric and CUDA go together
+  hpcml.torchstack.nccl_ofi_preflight:
+    nccl:
+      version: "2.21.5"
+      plugin:
+        version: "1.6.0"
+        repository: https://github.com/aws/aws-ofi-nccl
+        libfabric: /opt/cray/libfabric/1.15.2.0
+    cuda:
+      version: "12.2"
+      prefix: /opt/nvidia/cuda/12.2
+      architectures: ["8.0"]
+    compatibility: "{{ nccl_ofi_compatibility }}"
+"""
+
+RETURN = r"""
+api:
+  description: The version of the plugin interface that both will use; null without a plugin or where it is not known.
+  returned: always
+  type: int
+  sample: 6
+networks:
+  description: Values of NCCL_NET that choose the plugin.
+  returned: always
+  type: list
+  elements: str
+  sample: [AWS Libfabric]
+gencode:
+  description: NCCL's NVCC_GENCODE for the architectures.
+  returned: success
+  type: str
+  sample: -gencode=arch=compute_80,code=sm_80
+libfabric:
+  description: The libfabric - C(prefix), C(version) and C(library), the directory of its library.
+  returned: success, with a plugin
+  type: dict
+  sample: {prefix: /opt/cray/libfabric/1.15.2.0, version: 1.15.2.0, library: /opt/cray/libfabric/1.15.2.0/lib64}
+hwloc:
+  description: The same for hwloc, with C(header) instead of a version.
+  returned: success, with a plugin
+  type: dict
+  sample: {prefix: "", header: /usr/include/hwloc.h, library: ""}
+cuda:
+  description: The same for the toolkit.
+  returned: success
+  type: dict
+  sample: {prefix: /opt/nvidia/cuda/12.2, version: "12.2", library: /opt/nvidia/cuda/12.2/lib64}
+findings:
+  description: Everything that was found.
+  returned: always
+  type: list
+  elements: dict
+  contains:
+    check:
+      description: V(api), V(libfabric), V(cuda), V(hwloc), V(untested) or V(commands).
+      type: str
+    ok:
+      description: Whether it is as it should be, or accepted.
+      type: bool
+    severity:
+      description: V(error), V(warning) or V(note).
+      type: str
+    message:
+      description: What is so.
+      type: str
+    remedy:
+      description: What to do.
+      type: str
+  sample:
+    - check: api
+      ok: true
+      severity: note
+      message: NCCL 2.21.5 and aws-ofi-nccl 1.6.0 use version 6 of the plugin interface.
+      remedy: ""
+failed_step:
+  description: What failed.
+  returned: failure
+  type: str
+  sample: compatibility
+"""
+
+import os
+from typing import Any, Mapping
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.hpcml.torchstack.plugins.module_utils import nccl_compatibility, nccl_places
+from ansible_collections.hpcml.torchstack.plugins.module_utils.errors import StackError
+from ansible_collections.hpcml.torchstack.plugins.module_utils.findings import WARNING, failure, warning
+
+SPEC = {
+    "nccl": {"type": "dict", "required": True},
+    "cuda": {"type": "dict", "required": True},
+    "compatibility": {"type": "dict", "required": True},
+}
+
+
+def accepted(nccl: Mapping[str, Any]) -> dict[str, str]:
+    """The problems that a release file accepts, with their reasons.
+
+    Raises:
+        StackError: one is no problem, or has no reason.
+    """
+    found = {str(entry.get("problem")): str(entry.get("reason") or "") for entry in nccl.get("accept") or []}
+    for problem, reason in found.items():
+        if problem not in nccl_compatibility.PROBLEMS or not reason:
+            raise StackError(
+                "nccl.accept says '%s'%s." % (problem, "" if reason else " without a reason"), nccl_compatibility.STEP,
+                "Give one of %s, and the reason why the release is built with it." % (
+                    ", ".join(nccl_compatibility.PROBLEMS)))
+    return found
+
+
+def look(nccl: Mapping[str, Any], cuda: Mapping[str, Any], table: Mapping[str, Any]) -> dict[str, Any]:
+    """The result, with the findings as they are."""
+    plugin = nccl.get("plugin") or {}
+    toolkit = nccl_places.cuda(str(cuda.get("prefix") or ""))
+    fabric = nccl_places.libfabric(str(plugin.get("libfabric") or ""))
+    hwloc = nccl_places.hwloc(str(plugin.get("hwloc") or ""), os.environ)
+    architectures = tuple(str(one) for one in cuda.get("architectures") or [])
+    verdict = nccl_compatibility.judge(
+        table,
+        nccl_compatibility.Asked(
+            str(nccl["version"]), nccl_compatibility.repository_name(str(plugin["repository"])) if plugin else "",
+            str(plugin.get("version") or ""), str(cuda.get("version") or ""), architectures),
+        nccl_compatibility.There(
+            fabric.version, fabric.prefix, toolkit.version, toolkit.prefix, bool(hwloc.version), hwloc.prefix),
+        accepted(nccl),
+    )
+    findings = list(verdict.findings)
+    missing = nccl_places.missing_commands(nccl_places.PLUGIN_COMMANDS if plugin else ("make",), os.environ.get("PATH"))
+    if missing:
+        # Where jobs build, this machine need not have them.
+        findings.append(warning(
+            "commands", "The build calls %s, which cannot be found here." % ", ".join(missing),
+            "Where the nodes that build have no more than this one, add what brings that to toolchain.modules."))
+    result = {
+        "api": verdict.api, "networks": list(verdict.networks), "findings": findings, "cuda": toolkit._asdict(),
+        "gencode": nccl_compatibility.gencode(architectures),
+    }  # type: dict[str, Any]
+    if plugin:
+        result["libfabric"] = fabric._asdict()
+        result["hwloc"] = {"prefix": hwloc.prefix, "header": hwloc.version, "library": hwloc.library}
+    return result
+
+
+def main() -> None:
+    """Entry point."""
+    module = AnsibleModule(argument_spec=SPEC, supports_check_mode=True)
+    try:
+        result = look(module.params["nccl"], module.params["cuda"], module.params["compatibility"])
+    except StackError as trouble:
+        module.fail_json(**trouble.as_result())
+    findings = result["findings"]
+    for finding in findings:
+        if finding.severity == WARNING:
+            module.warn(finding.sentence)
+    result["findings"] = [finding._asdict() for finding in findings]
+    message = failure(findings)
+    if message:
+        told = {name: result[name] for name in ("api", "networks", "findings")}
+        module.fail_json(**StackError("%s Nothing was built." % message, nccl_compatibility.STEP, **told).as_result())
+    module.exit_json(changed=False, **result)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,183 @@
+#!/usr/bin/python
+# Copyright (c) the hpcml.torchstack contributors
+# SPDX-License-Identifier: Apache-2.0
+# Apache-2.0 is compatible with version 3 of the GNU General Public License, under which Ansible itself is.
+"""Checks a built NCCL with its plugin and records it; the work is in module_utils/nccl_built.py."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+---
+module: nccl_ofi_record
+short_description: Check what was built of NCCL and its network plugin, and record it
+version_added: 0.1.0
+author: The hpcml.torchstack contributors (@hpcml)
+description:
+  - Makes sure that the NCCL and the plugin in a prefix are what a release asked for, and writes that down. Versions of
+    C(nccl.h), of C(nccl.pc) and of the banner in the library, the toolkit that it was built with, the search paths in
+    both libraries, the versions of the plugin interface, and that no static archive is left.
+  - Files are read, and nothing of them is run.
+options:
+  prefix:
+    description: Where both are installed.
+    type: path
+    required: true
+  path:
+    description: The record.
+    type: path
+    required: true
+  version:
+    description: The version of NCCL.
+    type: str
+    required: true
+  cuda:
+    description: The version of the CUDA toolkit. Empty for any.
+    type: str
+    default: ""
+  plugin:
+    description: Whether there is a plugin.
+    type: bool
+    default: true
+  api:
+    description: The version of the plugin interface that the plugin has to offer.
+    type: int
+  runpath:
+    description: The directories of the plugin's run-path, in any order. That of NCCL is always C($ORIGIN).
+    type: list
+    elements: str
+    default: []
+  static:
+    description: Whether the static archive is kept.
+    type: bool
+    default: false
+  facts:
+    description: What else is recorded.
+    type: dict
+    default: {}
+  planned_after:
+    description: In check mode, the step that would run before, so that what is there now says nothing. Empty for none.
+    type: str
+    default: ""
+attributes:
+  check_mode:
+    support: full
+    description: Looks, and writes nothing.
+  diff_mode:
+    support: full
+    description: The record before and after.
+  idempotent:
+    support: full
+    description: The record is only written where it says something else.
+"""
+
+EXAMPLES = r"""
+- name: Check what was built, and record it
+  hpcml.torchstack.nccl_ofi_record:
+    prefix: /soft/pytorch/2026-11-20/nccl
+    path: /soft/pytorch/2026-11-20/.torchstack/nccl.json
+    version: "2.21.5"
+    cuda: "12.2"
+    api: 6
+    runpath: [/opt/cray/libfabric/1.15.2.0/lib64, /opt/nvidia/cuda/12.2/lib64]
+"""
+
+RETURN = r"""
+record:
+  description: What the record says.
+  returned: success, where something is built
+  type: dict
+  sample:
+    version: "2.21.5"
+    cuda: "12.2"
+    runpath: [$ORIGIN]
+    plugin:
+      api: [2, 3, 4, 5, 6]
+      needed: [libfabric.so.1, libcudart.so.12, libc.so.6]
+      runpath: [/opt/cray/libfabric/1.15.2.0/lib64, /opt/nvidia/cuda/12.2/lib64]
+      used: 6
+planned_after:
+  description: The step that builds what is to be checked.
+  returned: in check mode, where it would run before
+  type: str
+  sample: nccl-plugin
+problems:
+  description: What is not as it was asked for, each as a sentence.
+  returned: failure
+  type: list
+  elements: str
+  sample: [NCCL 2.21.5 was asked for, and nccl.h says 2.18.3]
+failed_step:
+  description: What failed.
+  returned: failure
+  type: str
+  sample: check what was built
+"""
+
+import json
+import os
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.hpcml.torchstack.plugins.module_utils import nccl_built
+from ansible_collections.hpcml.torchstack.plugins.module_utils.errors import StackError
+from ansible_collections.hpcml.torchstack.plugins.module_utils.files import read_json, write_json
+
+SPEC = {
+    "prefix": {"type": "path", "required": True},
+    "path": {"type": "path", "required": True},
+    "version": {"type": "str", "required": True},
+    "cuda": {"type": "str", "default": ""},
+    "plugin": {"type": "bool", "default": True},
+    "api": {"type": "int"},
+    "runpath": {"type": "list", "elements": "str", "default": []},
+    "static": {"type": "bool", "default": False},
+    "facts": {"type": "dict", "default": {}},
+    "planned_after": {"type": "str", "default": ""},
+}
+
+
+def perform(params: dict, check: bool) -> dict:
+    """Look, compare, and write the record.
+
+    Raises:
+        StackError: something is not there, or is not what was asked for.
+    """
+    if check and params["planned_after"]:
+        return {"changed": True, "planned_after": params["planned_after"]}
+    built = nccl_built.inspect(params["prefix"], nccl_built.Wanted(
+        params["version"], params["cuda"], params["plugin"], params["api"], tuple(params["runpath"]), params["static"]))
+    if built.problems:
+        raise StackError(
+            " ".join("%s. %s." % problem for problem in built.problems), nccl_built.STEP, "", params["prefix"],
+            problems=[problem for problem, _remedy in built.problems])
+    record = nccl_built.record_of(built, params["facts"])
+    try:
+        before = read_json(params["path"])
+    except ValueError:
+        before = None
+    if before != record and not check:
+        write_json(params["path"], record)
+    return {"changed": before != record, "record": record, "diff": {"before": text(before), "after": text(record)}}
+
+
+def text(record: object) -> str:
+    """A record as it is shown."""
+    return "" if record is None else json.dumps(record, indent=2, sort_keys=True) + "\n"
+
+
+def main() -> None:
+    """Entry point."""
+    module = AnsibleModule(argument_spec=SPEC, supports_check_mode=True)
+    os.umask(0o022)
+    try:
+        result = perform(module.params, module.check_mode)
+    except StackError as error:
+        module.fail_json(**error.as_result())
+    except OSError as error:
+        module.fail_json(**StackError(
+            "%s: %s." % (error.filename, error.strerror), nccl_built.STEP,
+            "Check that this account may write there and that there is space.").as_result())
+    module.exit_json(**result)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,231 @@
+# Copyright (c) the hpcml.torchstack contributors
+# SPDX-License-Identifier: Apache-2.0
+"""The role nccl_ofi on the real sources: NCCL by nvcc, the plugin on a real libfabric, nccl-tests.
+
+    make test-upstream MIRROR=DIRECTORY [CUDA=PREFIX] [LIBFABRIC=PREFIX] [HWLOC=PREFIX]
+
+MIRROR holds bare clones of NVIDIA/nccl, aws/aws-ofi-nccl and NVIDIA/nccl-tests as OWNER/NAME.git, NAME.git or
+OWNER+NAME/repo. No GPU is needed: nothing is run on one. Of NCCL only all-reduce is compiled, for one architecture,
+which takes some minutes; TORCHSTACK_UPSTREAM_WORK names a directory that keeps it for the next run.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+
+import pytest
+import yaml
+from printed import changed_in
+
+CHECKOUT = pathlib.Path(__file__).resolve().parents[2]
+MIRROR = os.environ.get("TORCHSTACK_UPSTREAM", "")
+CUDA = os.environ.get("TORCHSTACK_CUDA") or "/usr/local/cuda"
+LIBFABRIC = os.environ.get("TORCHSTACK_LIBFABRIC") or "/usr"
+WORK = os.environ.get("TORCHSTACK_UPSTREAM_WORK", "")
+HWLOC = os.environ.get("TORCHSTACK_HWLOC", "")
+SOURCES = {
+    "nccl": ("NVIDIA/nccl", "v2.29.7-1"),
+    "plugin": ("aws/aws-ofi-nccl", "v1.9.2-aws"),
+    "tests": ("NVIDIA/nccl-tests", "v2.19.6"),
+}
+VERSION = SOURCES["nccl"][1][1:].partition("-")[0]
+
+pytestmark = pytest.mark.skipif(
+    not MIRROR, reason="no mirrors of NCCL, its plugin and nccl-tests: make test-upstream MIRROR=DIRECTORY")
+
+
+def mirror_of(repository):
+    """The bare clone of a repository of GitHub."""
+    owner, name = repository.split("/")
+    for place in ("%s/%s.git" % (owner, name), "%s.git" % name, "%s+%s/repo" % (owner, name)):
+        if (pathlib.Path(MIRROR) / place / "objects").is_dir():
+            return pathlib.Path(MIRROR).resolve() / place
+    pytest.skip("%s has no clone of %s" % (MIRROR, repository))
+
+
+def git(repository, *words, check=True):
+    """What git says of a clone, whoever owns it."""
+    command = ["git", "-c", "safe.directory=*", "--git-dir", str(mirror_of(repository)), *words]
+    return subprocess.run(command, text=True, check=check, stdout=subprocess.PIPE).stdout.strip()
+
+
+def commit_of(part):
+    repository, tag = SOURCES[part]
+    return git(repository, "rev-parse", tag + "^{commit}")
+
+
+def source(part):
+    repository, tag = SOURCES[part]
+    return {"repository": "https://github.com/" + repository, "tag": tag, "commit": commit_of(part)}
+
+
+def definition(toolkit):
+    """NCCL as a release file asks for it."""
+    return {
+        "cuda": {"version": toolkit, "prefix": CUDA, "architectures": ["9.0"]},
+        "nccl": {
+            "version": VERSION, **source("nccl"), "make": ["ONLY_FUNCS=AllReduce Sum f32 (RING|TREE) *"],
+            "plugin": {
+                "version": SOURCES["plugin"][1][1:], **source("plugin"), "libfabric": LIBFABRIC, "hwloc": HWLOC},
+            "tests": source("tests"),
+            "accept": [
+                {"problem": "untested", "reason": "It is not run here."},
+                {"problem": "libfabric", "reason": "It is not run here."},
+            ],
+        },
+    }
+
+
+class World:
+    """A release that gets NCCL, with git told where the clones are."""
+
+    def __init__(self, place, environment):
+        self.place, self.prefix = place, place / "release"
+        self.nccl, self.records = self.prefix / "nccl", self.prefix / ".torchstack"
+        self.kept = self.records.exists()
+        (self.records / "steps").mkdir(parents=True, exist_ok=True)
+        tools = place / "tools" / "bin"
+        tools.mkdir(parents=True, exist_ok=True)
+        shutil.copy(CHECKOUT / "roles" / "python_tools" / "files" / "fetch-git", tools)
+        configuration = place / "gitconfig"
+        configuration.write_text("[safe]\n\tdirectory = *\n" + "".join(
+            '[url "file://%s"]\n\tinsteadOf = https://github.com/%s\n' % (mirror_of(repository), repository)
+            for repository, _tag in SOURCES.values()))
+        self.environment = {**environment, "GIT_CONFIG_GLOBAL": str(configuration)}
+        compiler = os.path.join(CUDA, "bin", "nvcc")
+        said = subprocess.run([compiler, "--version"], text=True, check=True, stdout=subprocess.PIPE)
+        toolkit = re.search(r"release (\d+\.\d+)", said.stdout).group(1)
+        context = {
+            "prefix": str(self.prefix), "records": str(self.records), "tools": str(place / "tools"), "frozen": False,
+            "compilers": {"CC": "gcc", "CXX": "g++"}, "definition": definition(toolkit),
+        }
+        (place / "play.yml").write_text(yaml.safe_dump([{
+            "hosts": "localhost", "gather_facts": False, "vars": {"release_context": context},
+            "roles": ["hpcml.torchstack.nccl_ofi"],
+        }]))
+
+    def roll_out(self, *options):
+        """Run the role; what it printed."""
+        command = [os.path.join(os.path.dirname(sys.executable), "ansible-playbook"), "-i", "localhost,", "-c", "local"]
+        process = subprocess.run(
+            [*command, *options, str(self.place / "play.yml")], env=self.environment, text=True, check=False,
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        assert process.returncode == 0, process.stdout[-6000:]
+        return process.stdout
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory, ansible_environment):
+    found = World(pathlib.Path(WORK) if WORK else tmp_path_factory.mktemp("nccl"), ansible_environment)
+    found.planned = found.roll_out("--check")
+    found.rolled = found.roll_out()
+    return found
+
+
+def stamps(world):
+    """How long each step took, in seconds."""
+    return {
+        path.parent.name: json.loads(path.read_text())["seconds"]
+        for path in sorted((world.records / "steps").glob("*/stamp.json"))
+    }
+
+
+def test_nccl_and_the_plugin_are_built_from_the_sources_at_their_commits(world):
+    record = json.loads((world.records / "nccl.json").read_text())
+    assert record["version"] == VERSION
+    assert record["runpath"] == ["$ORIGIN"]
+    assert record["commit"] == commit_of("nccl")
+    assert record["plugin"]["used"] in record["plugin"]["api"]
+    assert not list((world.nccl / "lib").glob("*.a"))
+    assert "libfabric.so.1" in record["plugin"]["needed"]
+    # An ONLY_FUNCS that matches nothing builds as well, and its all-reduce does nothing.
+    assert b"ncclDevKernel_AllReduce_Sum_f32" in (world.nccl / "lib" / "libnccl.so.2").read_bytes()
+    print(json.dumps(record, indent=2))
+    print("seconds:", stamps(world))
+    libraries = [path for path in (world.nccl / "lib").glob("*.so*") if not path.is_symlink()]
+    print("bytes:", {path.name: path.stat().st_size for path in libraries})
+
+
+def test_a_plan_and_a_second_run_change_nothing(world):
+    assert world.kept or changed_in(world.planned) > 0
+    for options in (["--check"], []):
+        assert changed_in(world.roll_out(*options)) == 0
+
+
+def verified(run_module, world):
+    # The driver is on nodes with GPUs only.
+    return run_module("ldd_verify", {
+        "paths": [str(world.nccl)],
+        "plugins": [{"caller": "libnccl.so.2", "name": "libnccl-net.so"}],
+        "providers": [
+            {"name": "libnccl.so.2", "path": str(world.nccl / "lib" / "**")},
+            {"name": "libnccl-net.so", "path": str(world.nccl / "lib" / "**")},
+        ],
+        "allow_missing": [{"name": "libcuda.so.1", "reason": "no driver here"}],
+    })
+
+
+def test_s17_the_plugin_is_found_from_nccl_and_its_removal_is_reported(world, run_module):
+    result = verified(run_module, world)
+    assert not result.failed, result.console
+    print(json.dumps({name: found for name, found in result["providers"].items() if "nccl" in name}, indent=2))
+    plugin = world.nccl / "lib" / "libnccl-net.so"
+    plugin.rename(plugin.with_name("away"))
+    try:
+        result = verified(run_module, world)
+    finally:
+        plugin.with_name("away").rename(plugin)
+    assert result.failed
+    assert [(missing["soname"], os.path.basename(missing["object"])) for missing in result["missing"]] == [
+        ("libnccl-net.so", "libnccl.so." + VERSION)], result.console
+    print(" ".join(result.console.split())[-600:])
+
+
+def test_nccl_tests_find_the_nccl_that_they_lie_beside(world, run_module):
+    result = run_module("ldd_verify", {
+        "paths": [str(world.nccl / "bin")],
+        "require": [{"object": "**/all_reduce_perf", "needs": "libnccl.so.2", "reason": "they test it"}],
+        "providers": [{"name": "libnccl.so.2", "path": str(world.nccl / "lib" / "**")}],
+        "allow_missing": [{"name": "libcuda.so.1", "reason": "no driver here"}],
+    })
+    assert not result.failed, result.console
+
+
+DATA = yaml.safe_load((CHECKOUT / "roles" / "nccl_ofi" / "vars" / "compatibility.yml").read_text())
+TABLE = DATA["nccl_ofi_compatibility"]
+
+
+def interfaces(repository, pattern):
+    """The versions of the interface in the sources, by the tag, for all tags with a number."""
+    found = {}
+    for tag in git(repository, "tag").split():
+        said = git(repository, "grep", "-hoE", pattern, tag, "--", "src", check=False)
+        versions = sorted({int(number) for number in re.findall(r"_v(\d+)", said)})
+        if versions:
+            found[tag] = versions
+    return found
+
+
+@pytest.mark.parametrize(("repository", "known", "pattern"), [
+    ("NVIDIA/nccl", TABLE["nccl"], r'"ncclNetPlugin_v[0-9]+"'),
+    ("aws/aws-ofi-nccl", TABLE["plugins"]["aws-ofi-nccl"], r"\bncclNetPlugin_v[0-9]+\b"),
+])
+def test_s20_the_table_of_interfaces_is_what_the_sources_say(repository, known, pattern):
+    from ansible_collections.hpcml.torchstack.plugins.module_utils import nccl_compatibility as compatibility
+
+    compared = 0
+    for tag, versions in interfaces(repository, pattern).items():
+        if not re.match(r"v\d+\.\d+\.\d+(-\d|-aws)?$", tag):
+            continue
+        entry = compatibility.entry_of(known, tag)
+        if entry is not None:
+            assert (tag, entry["api"]) == (tag, [versions[0], versions[-1]])
+            compared += 1
+    assert compared > 20
+    print("%s: %d tags compared" % (repository, compared))
