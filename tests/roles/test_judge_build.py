@@ -1,0 +1,141 @@
+# Copyright (c) the hpcml.torchstack contributors
+# SPDX-License-Identifier: Apache-2.0
+"""What is read of a build of PyTorch, and what is said of it; see test_pytorch_source.py for the builds."""
+
+from __future__ import annotations
+
+import importlib.util
+import pathlib
+
+import pytest
+
+FILES = pathlib.Path(__file__).parents[2] / "roles" / "pytorch" / "files"
+CONFIG = """PyTorch built with:
+  - GCC 12.2
+  - C++ Version: 201703
+  - Build settings: BLAS_INFO=mkl, BUILD_TYPE=Release, CXX_FLAGS= -DABI=1 -Wall, -O2, USE_MPI=ON, USE_NCCL=1, \
+"""
+ANSWERS = {
+    "version": "2.3.1", "distribution": "2.3.1", "config": CONFIG, "mpi": True, "nccl": [2, 18, 3], "cuda": "11.8",
+    "architectures": ["sm_80", "compute_90", "sm_90"],
+}
+EXPECTED = {
+    "version": "2.3.1", "config": {"USE_MPI": "1", "BLAS_INFO": "mkl"}, "mpi": True, "nccl": "2.18.3", "cuda": "11.8.0",
+    "architectures": ["8.0", "9.0+PTX"],
+}
+
+
+def load(name):
+    spec = importlib.util.spec_from_file_location(name, FILES / (name + ".py"))
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+judge, node = load("judge_build"), load("node_jobs")
+
+
+def test_the_cache_is_read_as_cmake_writes_it():
+    text = '# a comment\n//Use NCCL\nUSE_NCCL:BOOL=ON\nA_DIR:PATH=/a:b=c\n"B:C":STRING=x\nEMPTY:STRING=\n'
+    assert judge.parse_cache(text) == {"USE_NCCL": "ON", "A_DIR": "/a:b=c", "EMPTY": ""}
+
+
+def test_a_switch_that_another_one_excludes_is_off_whatever_was_given():
+    found = judge.parse_cache("USE_NCCL:INTERNAL=1\nMPI_RESULT:INTERNAL=TRUE\n")
+    assert found == {"USE_NCCL": "OFF", "MPI_RESULT": "TRUE"}
+
+
+def test_settings_are_read_from_the_line_that_lists_them():
+    found = judge.parse_config(CONFIG)
+    assert found == {
+        "BLAS_INFO": "mkl", "BUILD_TYPE": "Release", "CXX_FLAGS": " -DABI=1 -Wall, -O2", "USE_MPI": "ON",
+        "USE_NCCL": "1",
+    }
+    assert judge.parse_config("nothing of that kind") == {}
+
+
+@pytest.mark.parametrize(
+    ("found", "wanted", "alike"),
+    [
+        ("ON", "1", True), ("OFF", "0", True), ("OFF", "1", False), ("", "OFF", True), ("NCCL-NOTFOUND", "ON", False),
+        ("MKL", "MKL", True), ("Eigen", "MKL", False), ("/a/lib/libmkl.so", "*/libmkl*", True), ("ON", "MKL", False),
+    ],
+)
+def test_values_are_compared_as_cmake_takes_them(found, wanted, alike):
+    assert judge.same(found, wanted) is alike
+
+
+def test_a_star_waives_a_value():
+    assert judge.value_findings({"USE_X": "OFF"}, {"USE_X": "*", "USE_Y": "*"}, "the cache") == []
+
+
+def test_a_value_that_cmake_never_heard_of_did_not_arrive():
+    (said,) = judge.value_findings({}, {"USE_CUSPARSELT": "1"}, "build/CMakeCache.txt")
+    assert said.startswith("USE_CUSPARSELT=1 was asked for, and build/CMakeCache.txt has nothing of that name. Look ")
+
+
+def test_s05_a_compiler_whose_links_were_followed_is_another_program():
+    used = {"CMAKE_C_COMPILER": "/opt/gcc/bin/redirect", "CMAKE_CXX_COMPILER": "/opt/cray/bin/CC"}
+    (said,) = judge.compiler_findings(used, {"CC": "cc", "CXX": "CC -shared"}, "the cache")
+    assert said.startswith("CC=cc was given, and the cache has CMAKE_C_COMPILER=/opt/gcc/bin/redirect. Give it as ")
+
+
+def test_a_submodule_at_another_commit_or_a_new_one_is_a_download():
+    before = " 11 third_party/a (v1)\n-22 third_party/b\n"
+    assert judge.submodule_findings(before, before) == []
+    (said,) = judge.submodule_findings(before, " 11 third_party/a (v1)\n 22 third_party/b (v2)\n 33 third_party/b/c\n")
+    assert "the submodules third_party/b, third_party/b/c" in said
+
+
+@pytest.mark.parametrize(
+    ("found", "wanted", "alike"),
+    [
+        ("2.3.1", "2.3.1", True), ("2.3.1+mysite.gcc.12.2.0", "2.3.1+mysite-gcc-12.2.0", True),
+        ("2.3.1.post2", "2.3.1", False), ("2.3.0a0+git63d5e92", "2.3.1", False), (None, "2.3.1", False),
+    ],
+)
+def test_s06_versions_are_compared_as_the_names_of_wheels_have_them(found, wanted, alike):
+    assert (judge.version_finding(found, wanted, "the wheel") == []) is alike
+
+
+def test_a_build_without_fault_has_no_findings():
+    assert judge.installed_findings(EXPECTED, ANSWERS) == []
+
+
+@pytest.mark.parametrize(
+    ("answer", "sentence"),
+    [
+        ({"mpi": False}, "torch.distributed.is_mpi_available() is false. CMake found no MPI"),
+        ({"nccl": [2, 14, 3]}, "NCCL 2.18.3 was asked for, and torch.cuda.nccl.version() says 2.14.3."),
+        ({"nccl": None}, "torch.cuda.nccl.version() says that there is none."),
+        ({"architectures": ["sm_80"]}, "for compute_90, sm_80, sm_90 was asked for, and torch has that for sm_80."),
+        ({"architectures": []}, "and torch has that for none."),
+        ({"cuda": None}, "CUDA 11.8.0 was asked for, and torch.version.cuda says None."),
+        ({"cuda": "12.2"}, "torch.version.cuda says 12.2."),
+        ({"distribution": "2.3.0a0+git63d5e9"}, "and the installed distribution says 2.3.0a0+git63d5e9. Both PYTORCH_"),
+        ({"config": CONFIG.replace("USE_MPI=ON", "USE_MPI=OFF")}, "torch.__config__.show() has USE_MPI=OFF."),
+    ],
+)
+def test_an_answer_that_is_not_what_was_asked_for_is_one_sentence(answer, sentence):
+    (said,) = judge.installed_findings(EXPECTED, {**ANSWERS, **answer})
+    assert sentence in said
+
+
+@pytest.mark.parametrize(
+    ("cores", "memory", "most", "jobs"),
+    [(64, 512000, 0, 64), (128, 256000, 0, 100), (128, 256000, 96, 96), (4, 1000, 0, 1)],
+)
+def test_as_many_compilations_run_as_the_node_has_cores_and_memory_for(cores, memory, most, jobs):
+    assert node.jobs(cores, memory, 2560, most) == jobs
+
+
+def test_a_control_group_bounds_the_memory_from_any_level():
+    files = node.limit_files("5:cpu:/x\n4:memory,hugetlb:/slurm/job_1\n0::/system.slice/job_1\n", "/cg")
+    assert files == [
+        "/cg/memory/slurm/job_1/memory.limit_in_bytes", "/cg/memory/slurm/memory.limit_in_bytes",
+        "/cg/memory/memory.limit_in_bytes",
+        "/cg/system.slice/job_1/memory.max", "/cg/system.slice/memory.max", "/cg/memory.max",
+    ]
+    meminfo = "MemTotal: 9 kB\nMemAvailable:   8388608 kB\n"
+    assert node.available(meminfo, ["max", "", "9223372036854771712", str(4 << 30)]) == 4096
+    assert node.available(meminfo, []) == 8192
