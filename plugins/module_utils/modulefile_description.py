@@ -4,6 +4,7 @@
 
 A value is literal text, with one exception: ``${NAME}`` stands for what the environment variable NAME holds when the
 module is loaded. ``$${`` stands for a literal ``${``. Nothing else is special; a ``$`` on its own is a ``$``.
+A reason is literal text throughout.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ Part = tuple
 
 TEXT_KEYS = ("name", "version", "prefix", "help", "category", "family", "load_message")
 LIST_KEYS = ("external", "keywords", "conflicts", "depends_on", "unsetenv")
-DICT_KEYS = ("whatis", "setenv", "aliases", "functions")
+DICT_KEYS = ("whatis", "setenv", "reasons", "aliases", "functions")
 PATH_KEYS = ("prepend", "append")
 
 COMPILER_FLAGS = frozenset((
@@ -33,6 +34,9 @@ SEARCH_PATHS = frozenset((
     "CPLUS_INCLUDE_PATH", "PKG_CONFIG_PATH", "CMAKE_PREFIX_PATH", "ACLOCAL_PATH", "XDG_DATA_DIRS",
 ))
 """Variables that the user and other modules share: a module adds to them and never replaces them."""
+
+NAME_LISTS = frozenset(("PE_PKGCONFIG_LIBS",))
+"""Variables whose entries are not directories: here the packages that Cray's compiler wrappers ask pkg-config for."""
 
 IDENTITY = frozenset(("HOME", "USER", "LOGNAME", "SHELL", "PWD", "OLDPWD", "SHLVL", "_"))
 """Variables that say who and where the user is."""
@@ -96,7 +100,8 @@ def normalised(raw: Mapping) -> dict:
         raw: the description as a caller gives it; absent and ``None`` mean empty.
 
     Returns:
-        A new dict with the keys of ``TEXT_KEYS``, ``LIST_KEYS``, ``DICT_KEYS`` and ``PATH_KEYS`` and no others.
+        A new dict with the keys of ``TEXT_KEYS``, ``LIST_KEYS``, ``DICT_KEYS`` and ``PATH_KEYS`` and no others;
+        without ``reasons`` where there are none, as in the descriptions that were recorded before there were any.
         A boolean, a list or a mapping where a text belongs stays what it is, for :func:`faults` to name.
     """
     description: dict = {key: _text(raw.get(key)) for key in TEXT_KEYS}
@@ -113,6 +118,8 @@ def normalised(raw: Mapping) -> dict:
             {"name": _text(entry.get("name")), "values": [_text(value) for value in entry.get("values") or []]}
             for entry in raw.get(key) or []
         ]
+    if not description["reasons"]:
+        del description["reasons"]
     return description
 
 
@@ -120,6 +127,19 @@ def _text(value: object) -> object:
     if value is None:
         return ""
     return value if isinstance(value, (bool, list, dict)) else str(value)
+
+
+def comment_lines(description: Mapping, name: str) -> list[str]:
+    """Why the module changes a variable, as the lines of a comment without its mark; none where nobody said why.
+
+    A line never ends in a backslash, which would make the next line a part of the comment in Tcl.
+
+    Args:
+        description: a normalised description.
+        name: the variable.
+    """
+    lines = str(description.get("reasons", {}).get(name, "")).strip().split("\n")
+    return [line + " ." if line.endswith("\\") else line for line in map(str.strip, lines) if line]
 
 
 def search_paths(description: Mapping) -> dict:
@@ -151,7 +171,7 @@ def _form_faults(description: Mapping) -> Iterable[str]:
             yield "%s is a list or a mapping, where a text belongs." % where
         elif _CONTROL.search(str(value)):
             yield "%s holds a control character." % where
-        elif "\n" in str(value) and key not in ("help", "load_message", "functions"):
+        elif "\n" in str(value) and key not in ("help", "load_message", "functions", "reasons"):
             yield (
                 "%s holds a line break; module systems hand it to the shell as two lines, of which the second one "
                 "would be run as a command." % where
@@ -191,6 +211,9 @@ def _rule_faults(description: Mapping) -> Iterable[str]:
             yield "%s in a modulefile leaks into every build of a user; set it in the step that needs it." % name
         elif name in IDENTITY or name == "MODULEPATH" or is_bookkeeping(name):
             yield "%s belongs to the user or to the module system and is not for a modulefile to change." % name
+    for name in description.get("reasons", {}):
+        if name not in changed and name not in paths:
+            yield "There is a reason for %s, which the module does not change." % name
     for name in sorted({name for name in changed if changed.count(name) > 1 or name in paths}):
         yield "%s is changed in two ways (setenv, unsetenv, prepend or append); say one." % name
     for name, value in description["setenv"].items():
@@ -231,6 +254,10 @@ def _entry_faults(name: str, value: str, description: Mapping) -> Iterable[str]:
         parse_value(value)
     except ValueError as error:
         yield "The entry %s of %s is not understood: %s." % (value, name, error)
+        return
+    if name in NAME_LISTS:
+        if not _NAME.match(value):
+            yield "The entry %s of %s is not the name of a package." % (value, name)
         return
     if not value.startswith(("/", "${")) or not _is_normal(value):
         yield "The entry %s of %s is not an absolute path in its shortest form." % (value, name)
@@ -276,7 +303,7 @@ def _texts(description: Mapping) -> Iterable[tuple]:
         for index, value in enumerate(description[key]):
             yield key, value, "%s[%d]" % (key, index)
     for key in DICT_KEYS:
-        for name, value in description[key].items():
+        for name, value in description.get(key, {}).items():
             bodies = list(value.values()) if key == "functions" else [value]
             for body in bodies:
                 yield key, body, "%s.%s" % (key, name)

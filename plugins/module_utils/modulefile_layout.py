@@ -16,6 +16,7 @@ import stat
 from typing import Mapping
 
 from ansible_collections.hpcml.torchstack.plugins.module_utils.errors import StackError
+from ansible_collections.hpcml.torchstack.plugins.module_utils.files import write_atomic
 from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefile_lua import quoted as lua_quoted
 from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefile_lua import render_lua
 from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefile_tcl import quoted as tcl_quoted
@@ -79,10 +80,19 @@ def render(description: Mapping, release: str) -> dict[str, str]:
         description: normalised, see :mod:`modulefile_description`.
         release: the release's name, for the header.
     """
-    header = (
-        "%s/%s, release %s, %s.\n"
-        "Changes made here are lost: the file is written anew from the description of the release."
-    ) % (description["name"], description["version"], release, MAKER)
+    title = "%s/%s, release %s" % (description["name"], description["version"], release)
+    return render_under(description, title, "the description of the release")
+
+
+def render_under(description: Mapping, title: str, source: str) -> dict[str, str]:
+    """Both modulefiles of a description without faults, by syntax, under the words that say what they are.
+
+    Args:
+        description: normalised, see :mod:`modulefile_description`.
+        title: what the file is.
+        source: what it is written from.
+    """
+    header = "%s, %s.\nChanges made here are lost: the file is written anew from %s." % (title, MAKER, source)
     saved = "__%s_SAVED_" % re.sub(r"[^A-Z0-9]", "_", description["name"].upper())
     return {"tcl": render_tcl(description, header, saved), "lmod": render_lua(description, header, saved)}
 
@@ -106,6 +116,21 @@ def read_bytes(path: str) -> bytes | None:
     except OSError as error:
         raise StackError(
             "Cannot read %s: %s." % (path, error.strerror), "read", "Run as the account that owns the root.", path
+        ) from error
+
+
+def write_file(path: str, content: bytes) -> None:
+    """Write one file for everybody to read, its directory included.
+
+    Raises:
+        StackError: the system refuses.
+    """
+    try:
+        make_directory(os.path.dirname(path))
+        write_atomic(path, content, 0o644)
+    except OSError as error:
+        raise StackError(
+            "Cannot write %s: %s." % (path, error.strerror), "write", "Run as the account that owns the root.", path
         ) from error
 
 

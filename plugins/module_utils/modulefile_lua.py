@@ -19,7 +19,11 @@ from __future__ import annotations
 import re
 from typing import Mapping
 
-from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefile_description import parse_value, search_paths
+from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefile_description import (
+    comment_lines,
+    parse_value,
+    search_paths,
+)
 
 _PLAIN = re.compile("[\\n\\t\\x20-\\x7e\\x80-\U0010ffff]*\\Z")
 
@@ -109,15 +113,14 @@ local function joined(before, text, after, own)
    return table.concat(entries, ":")
 end
 
--- Add directories before and after the user's own, until unload takes them away.
+@LEFT_OF@-- Add directories before and after the user's own, until unload takes them away.
 local function extend(name, before, after)
    local own, current, copy = set_of(before, after), os.getenv(name), os.getenv(SAVED .. name)
    if mode() == "unload" and copy then
       if current == joined(before, copy, after, own) then
          put_back(name, copy)
       else
-         for _, entry in ipairs(entries_of(copy)) do own[entry] = nil end
-         local rest = joined({}, current or "", {}, own)
+@REST@
          put_back(name, rest ~= "" and rest)
       end
    elseif mode() == "load" and current and can_keep(current)
@@ -130,6 +133,49 @@ local function extend(name, before, after)
    end
 end
 """
+
+_REST = r"""         for _, entry in ipairs(entries_of(copy)) do own[entry] = nil end
+         local rest = joined({}, current or "", {}, own)"""
+
+_LEFT_OF = r"""-- What is left of a search path that was changed meanwhile, as by modules that this one depends on and
+-- that go before it: entries that the user had already are put back after those that they came after.
+local function left_of(current, copy, own)
+   local entries, place = {}, 0
+   for _, entry in ipairs(entries_of(current)) do
+      if not own[entry] then entries[#entries + 1] = entry end
+   end
+   for _, entry in ipairs(entries_of(copy)) do
+      if own[entry] then
+         place = place + 1
+         table.insert(entries, place, entry)
+      else
+         for i = place + 1, #entries do
+            if entries[i] == entry then
+               place = i
+               break
+            end
+         end
+      end
+   end
+   return table.concat(entries, ":")
+end
+
+"""
+
+_REST_AFTER_DEPENDENCIES = '         local rest = left_of(current or "", copy, own)'
+
+
+def helpers(saved: str, dependencies: bool) -> str:
+    """The functions that a modulefile begins with.
+
+    Args:
+        saved: prefix of the names under which the module keeps what the user had.
+        dependencies: whether it depends on others. One that does not has the bytes that it always had, as a finished
+            release is accepted with them.
+    """
+    text = _HELPERS.replace("@LEFT_OF@", _LEFT_OF if dependencies else "")
+    text = text.replace("@REST@", _REST_AFTER_DEPENDENCIES if dependencies else _REST)
+    return text.replace("@SAVED@", quoted(saved))
 
 
 def quoted(text: str) -> str:
@@ -174,18 +220,21 @@ def render_lua(description: Mapping, header: str, saved: str) -> str:
         lines.append("family(%s)" % quoted(description["family"]))
     lines.extend("conflict(%s)" % quoted(name) for name in description["conflicts"])
     lines.extend("depends_on(%s)" % quoted(name) for name in description["depends_on"])
-    work = ["replace(%s, %s)" % (quoted(name), value_of(description["setenv"][name]))
+    work = [(name, "replace(%s, %s)" % (quoted(name), value_of(description["setenv"][name])))
             for name in sorted(description["setenv"])]
-    work.extend("replace(%s, false)" % quoted(name) for name in sorted(description["unsetenv"]))
+    work.extend((name, "replace(%s, false)" % quoted(name)) for name in sorted(description["unsetenv"]))
     work.extend(
-        "extend(%s, {%s}, {%s})" % (
-            quoted(name), ", ".join(map(value_of, before)), ", ".join(map(value_of, after)))
+        (name, "extend(%s, {%s}, {%s})" % (
+            quoted(name), ", ".join(map(value_of, before)), ", ".join(map(value_of, after))))
         for name, (before, after) in search_paths(description).items()
     )
     if work:
-        lines.extend(_HELPERS.replace("@SAVED@", quoted(saved)).splitlines())
+        lines.extend(helpers(saved, bool(description["depends_on"])).splitlines())
         lines.append("")
-        lines.extend(work)
+    for name, line in work:
+        # The space keeps a reason that begins with brackets from being a comment of many lines.
+        lines.extend("-- " + reason for reason in comment_lines(description, name))
+        lines.append(line)
     lines.extend("set_alias(%s, %s)" % (quoted(name), quoted(description["aliases"][name]))
                  for name in sorted(description["aliases"]))
     for name in sorted(description["functions"]):

@@ -198,7 +198,17 @@ def _require_acceptance(facts: Facts, without: str) -> None:
             )
 
 
-def _require_ours(root: str, path: str, content: bytes | None) -> None:
+def require_ours(root: str, path: str, content: bytes | None) -> None:
+    """Refuse to change a file in the module tree that somebody else wrote.
+
+    Args:
+        root: the directory that holds the module tree.
+        path: the file, below it.
+        content: what is in it; None where there is no such file.
+
+    Raises:
+        StackError: it is not ours.
+    """
     if content is not None and MAKER.encode() not in content:
         raise StackError(
             "%s was not written by this collection." % os.path.join(root, path), STEP,
@@ -212,7 +222,7 @@ def _show(facts: Facts) -> list[Action]:
         path = relative_path(syntax, facts.name, facts.version)
         before, after = facts.visible[syntax], facts.staged[syntax]
         if before != after:
-            _require_ours(facts.root, path, before)
+            require_ours(facts.root, path, before)
             actions.append(Action("show", syntax, path, before, after, facts.version, ""))
     return actions
 
@@ -223,7 +233,7 @@ def _hide(facts: Facts) -> list[Action]:
         path = relative_path(syntax, facts.name, facts.version)
         before = facts.visible[syntax]
         if before is not None:
-            _require_ours(facts.root, path, before)
+            require_ours(facts.root, path, before)
             actions.append(Action("hide", syntax, path, before, None, facts.version, ""))
     return actions
 
@@ -260,7 +270,7 @@ def _roll_back(facts: Facts) -> list[Action]:
 def _default_action(facts: Facts, syntax: str, version: str, previous: str) -> Action:
     path = default_path(syntax, facts.name)
     before = facts.defaults[syntax]
-    _require_ours(facts.root, path, before)
+    require_ours(facts.root, path, before)
     after = default_text(syntax, facts.name, version).encode("utf-8") if version else None
     return Action("default", syntax, path, before, after, version, previous)
 

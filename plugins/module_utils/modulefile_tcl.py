@@ -12,7 +12,11 @@ from __future__ import annotations
 
 from typing import Mapping
 
-from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefile_description import parse_value, search_paths
+from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefile_description import (
+    comment_lines,
+    parse_value,
+    search_paths,
+)
 from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefile_lua import whatis_lines
 
 _ESCAPES = {char: "\\" + char for char in '\\"$[]{}'}
@@ -130,7 +134,7 @@ proc joined {before text after own} {
    return [join [concat $entries $after] ":"]
 }
 
-# Add directories before and after the user's own, until unload takes them away.
+@LEFT_OF@# Add directories before and after the user's own, until unload takes them away.
 proc extend {name before after} {
    global env saved
    set own [concat $before $after]
@@ -144,13 +148,7 @@ proc extend {name before after} {
          put_back $name $copy
          return
       }
-      set brought {}
-      foreach entry $own {
-         if {[lsearch -exact [entries_of $copy] $entry] < 0} {
-            lappend brought $entry
-         }
-      }
-      put_back $name [joined {} $current {} $brought]
+@REST@
       return
    }
    if {[module-info mode load] && [info exists env($name)] && [can_keep $current]
@@ -170,6 +168,46 @@ proc extend {name before after} {
    }
 }
 """
+
+_REST = r"""      set brought {}
+      foreach entry $own {
+         if {[lsearch -exact [entries_of $copy] $entry] < 0} {
+            lappend brought $entry
+         }
+      }
+      put_back $name [joined {} $current {} $brought]"""
+
+_LEFT_OF = r"""# What is left of a search path that was changed meanwhile, as by modules that this one depends on and
+# that version 4 takes away before it: entries that the user had already are put back after those that they came after.
+proc left_of {current copy own} {
+   set entries {}
+   foreach entry [entries_of $current] {
+      if {[lsearch -exact $own $entry] < 0} {
+         lappend entries $entry
+      }
+   }
+   set place 0
+   foreach entry [entries_of $copy] {
+      if {[lsearch -exact $own $entry] >= 0} {
+         set entries [linsert $entries $place $entry]
+         incr place
+      } elseif {[set found [lsearch -exact -start $place $entries $entry]] >= 0} {
+         set place [expr {$found + 1}]
+      }
+   }
+   return [join $entries ":"]
+}
+
+"""
+
+_REST_AFTER_DEPENDENCIES = "      put_back $name [left_of $current $copy $own]"
+
+
+def helpers(saved: str, dependencies: bool) -> str:
+    """The procedures that a modulefile begins with; see :func:`modulefile_lua.helpers`."""
+    text = _HELPERS.replace("@LEFT_OF@", _LEFT_OF if dependencies else "")
+    text = text.replace("@REST@", _REST_AFTER_DEPENDENCIES if dependencies else _REST)
+    return text.replace("@SAVED@", saved)
 
 
 def quoted(text: str) -> str:
@@ -214,17 +252,21 @@ def render_tcl(description: Mapping, header: str, saved: str) -> str:
         lines.append("}")
     lines.extend("conflict %s" % quoted(name) for name in description["conflicts"])
     lines.extend("module load %s" % quoted(name) for name in description["depends_on"])
-    work = ["replace %s %s" % (name, value_of(description["setenv"][name])) for name in sorted(description["setenv"])]
-    work.extend("without %s" % name for name in sorted(description["unsetenv"]))
+    work = [(name, "replace %s %s" % (name, value_of(description["setenv"][name])))
+            for name in sorted(description["setenv"])]
+    work.extend((name, "without %s" % name) for name in sorted(description["unsetenv"]))
     work.extend(
-        "extend %s [list%s] [list%s]" % (
-            name, "".join(" " + value_of(value) for value in before), "".join(" " + value_of(value) for value in after))
+        (name, "extend %s [list%s] [list%s]" % (
+            name, "".join(" " + value_of(value) for value in before),
+            "".join(" " + value_of(value) for value in after)))
         for name, (before, after) in search_paths(description).items()
     )
     if work or description["functions"]:
-        lines.extend(_HELPERS.replace("@SAVED@", saved).splitlines())
+        lines.extend(helpers(saved, bool(description["depends_on"])).splitlines())
         lines.append("")
-        lines.extend(work)
+    for name, line in work:
+        lines.extend("# " + reason for reason in comment_lines(description, name))
+        lines.append(line)
     lines.extend("set-alias %s %s" % (name, quoted(description["aliases"][name]))
                  for name in sorted(description["aliases"]))
     for name in sorted(description["functions"]):

@@ -140,6 +140,12 @@ options:
         description: Variables to set. A value of the user's comes back on unload.
         type: dict
         default: {}
+      reasons:
+        description:
+          - Why the module changes a variable, by its name. A comment right before the change, in both syntaxes; literal
+            text, of several lines if need be.
+        type: dict
+        default: {}
       unsetenv:
         description: Variables that are unset while the module is loaded. They come back on unload.
         type: list
@@ -181,6 +187,9 @@ EXAMPLES = r"""
           values: [/soft/torchstack/2026-11-20/base/bin]
       setenv:
         PYTHONUSERBASE: "${HOME}/.local/torchstack/mysite/2026-11-20"
+        NCCL_NET: AWS Libfabric
+      reasons:
+        NCCL_NET: A missing plugin is an error, and not a silent fall to sockets.
       unsetenv: [PYTHONSTARTUP]
 """
 
@@ -217,15 +226,14 @@ import os
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.hpcml.torchstack.plugins.module_utils.errors import StackError
-from ansible_collections.hpcml.torchstack.plugins.module_utils.files import write_atomic
 from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefile_description import faults, normalised
 from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefile_layout import (
     DESCRIPTION,
-    make_directory,
     read_bytes,
     relative_path,
     render,
     stage_directory,
+    write_file,
 )
 
 
@@ -256,19 +264,8 @@ def run(module: AnsibleModule) -> dict:
                 "after_header": path, "after": texts[key],
             })
             if not module.check_mode:
-                write(path, after)
+                write_file(path, after)
     return {"changed": bool(written), "files": paths, "written": written, "diff": diff}
-
-
-def write(path: str, content: bytes) -> None:
-    """Write one file, its directory included."""
-    try:
-        make_directory(os.path.dirname(path))
-        write_atomic(path, content, 0o644)
-    except OSError as error:
-        raise StackError(
-            "Cannot write %s: %s." % (path, error.strerror), "write", "Run as the account that owns the root.", path
-        ) from error
 
 
 def main() -> None:
@@ -290,8 +287,8 @@ def main() -> None:
                 "options": {
                     "name": required, "version": required, "prefix": required, "external": texts, "help": text,
                     "whatis": mapping, "category": text, "keywords": keywords, "conflicts": texts, "family": text,
-                    "depends_on": texts, "prepend": entries, "append": entries, "setenv": mapping, "unsetenv": texts,
-                    "aliases": mapping, "functions": mapping, "load_message": text,
+                    "depends_on": texts, "prepend": entries, "append": entries, "setenv": mapping, "reasons": mapping,
+                    "unsetenv": texts, "aliases": mapping, "functions": mapping, "load_message": text,
                 },
             },
         },

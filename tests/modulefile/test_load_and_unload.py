@@ -32,6 +32,7 @@ def describe(version="1", **changes):
         "append": [{"name": "MANPATH", "values": [prefix + "/man"]}, {"name": "PATH", "values": ["${HOME}/bin"]}],
         "setenv": {"PYTHONUSERBASE": "${HOME}/.local/torchstack/site/" + version, "NCCL_NET": "AWS Libfabric",
                    "PROXY": "http://proxy:3128", "EMPTY": "", "LITERAL": "$${HOME} $x"},
+        "reasons": {"NCCL_NET": "[exec false] {odd $(false) \"\n[[one ]] --[[\\\nends in \\", "PATH": "}\\"},
         "unsetenv": ["PYTHONSTARTUP"], "aliases": {"ts-where": "echo $PYTHONUSERBASE"},
         "functions": {"ts_hello": {"sh": "echo 'hello' \"$1\";", "csh": "echo hello"}}, **changes,
     }
@@ -112,14 +113,17 @@ def test_s41_a_module_loaded_in_between_keeps_what_it_brought(system, shell, mod
     assert after.environment["PATH"] == before.environment["PATH"]
 
 
+@pytest.mark.parametrize("user", ["nothing", "own entries at other places", "odd entries"])
 @pytest.mark.parametrize("loaded_before", [False, True])
 def test_a_dependency_is_loaded_and_goes_unless_the_user_had_loaded_it(
-    system, shell, modulefiles, session, loaded_before
+    system, shell, modulefiles, session, loaded_before, user
 ):
-    gcc = {"name": "gcc", "version": "12", "prefix": "/gcc", "setenv": {"GCC": "12"}}
+    gcc = {"name": "gcc", "version": "12", "prefix": "/gcc", "setenv": {"GCC": "12"},
+           "prepend": [{"name": "PATH", "values": ["/gcc/bin"]}, {"name": "PYTHONPATH", "values": ["/gcc/lib"]}],
+           "append": [{"name": "MANPATH", "values": ["/gcc/man"]}]}
     modulefiles(describe(depends_on=["gcc/12"]), gcc)
     commands = [*([("load", "gcc/12")] if loaded_before else []), LOAD, UNLOAD]
-    result = session(system, shell, commands)
+    result = session(system, shell, commands, **USERS[user])
     assert result.snapshots[-2].environment["GCC"] == "12"
     assert differences(result.snapshots[-3], result.snapshots[-1]) == []
 

@@ -117,3 +117,35 @@ def test_what_would_harm_users_is_refused_with_one_sentence(changes, words):
     for sentence, word in zip(found, words):
         assert word in sentence
         assert sentence.endswith(".")
+
+
+def test_a_reason_is_literal_and_may_have_several_lines():
+    assert faults(setenv={"A": "1"}, reasons={"A": "Why ${NOT_A_REFERENCE and ${B}\nand what else."}) == []
+    assert faults(prepend=[{"name": "PATH", "values": ["/soft/2026-11-20/bin"]}], reasons={"PATH": "why"}) == []
+
+
+@pytest.mark.parametrize(("changes", "sentence"), [
+    ({"reasons": {"A": "why"}}, "There is a reason for A, which the module does not change."),
+    ({"setenv": {"A": "1"}, "reasons": {"A": "a\rb"}}, "reasons.A holds a control character."),
+    ({"setenv": {"A": "1"}, "reasons": {"A": ["a"]}}, "reasons.A is a list or a mapping, where a text belongs."),
+])
+def test_a_reason_that_explains_nothing_or_breaks_its_comment_is_refused(changes, sentence):
+    assert faults(**changes) == [sentence]
+
+
+def test_a_description_without_reasons_is_recorded_as_it_was_before_there_were_any():
+    assert "reasons" not in subject.normalised(BASE) and "reasons" not in subject.normalised({**BASE, "reasons": {}})
+
+
+@pytest.mark.parametrize(("reason", "lines"), [
+    ("", []), ("  why \n\n  and \n", ["why", "and"]), ("ends in \\", ["ends in \\ ."]), ("#%Module", ["#%Module"]),
+])
+def test_no_line_of_a_comment_swallows_the_next_one(reason, lines):
+    assert subject.comment_lines({"reasons": {"A": reason}}, "A") == lines
+    assert subject.comment_lines({}, "A") == []
+
+
+def test_packages_for_cray_s_wrappers_are_names_and_no_directories():
+    assert faults(prepend=[{"name": "PE_PKGCONFIG_LIBS", "values": ["ctk-11.8"]}]) == []
+    assert faults(prepend=[{"name": "PE_PKGCONFIG_LIBS", "values": ["/ctk"]}]) == [
+        "The entry /ctk of PE_PKGCONFIG_LIBS is not the name of a package."]

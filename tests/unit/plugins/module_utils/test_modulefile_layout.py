@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import os
+import re
 import stat
 
 import pytest
@@ -33,6 +34,26 @@ def test_the_header_says_what_made_the_file_and_for_which_release_and_no_date():
 def test_saved_values_have_names_that_a_shell_accepts():
     for text in subject.render(normalised(DESCRIPTION), "r").values():
         assert "__TORCH_STACK_SAVED_" in text
+
+
+def test_a_reason_is_a_comment_right_before_the_change_and_nothing_else_differs():
+    reasons = {"B": "why B\n[[really", "PATH": "why PATH", "A": ""}
+    for syntax, text in subject.render(normalised({**DESCRIPTION, "reasons": reasons}), "r").items():
+        mark = {"tcl": "# ", "lmod": "-- "}[syntax]
+        lines = text.splitlines()
+        for name, comments in (("B", ["why B", "[[really"]), ("PATH", ["why PATH"])):
+            (place,) = (index for index, line in enumerate(lines) if re.match(r'(replace|extend)\W+%s\b' % name, line))
+            assert lines[place - len(comments):place] == [mark + comment for comment in comments]
+        kept = [line for line in lines if line[len(mark):] not in ("why B", "[[really", "why PATH")]
+        assert "\n".join(kept) + "\n" == subject.render(normalised(DESCRIPTION), "r")[syntax]
+
+
+def test_what_only_dependencies_need_is_in_no_other_modulefile():
+    for syntax in subject.SYNTAXES:
+        alone = subject.render(normalised(DESCRIPTION), "r")[syntax]
+        depending = subject.render(normalised({**DESCRIPTION, "depends_on": ["gcc"]}), "r")[syntax]
+        assert "left_of" not in alone and depending.count("left_of") == 2
+        assert "@" not in alone + depending
 
 
 @pytest.mark.parametrize("syntax", subject.SYNTAXES)

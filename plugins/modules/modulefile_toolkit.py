@@ -1,0 +1,343 @@
+#!/usr/bin/python
+# Copyright (c) the hpcml.torchstack contributors
+# SPDX-License-Identifier: Apache-2.0
+# Apache-2.0 is compatible with version 3 of the GNU General Public License, under which Ansible itself is.
+"""A CUDA toolkit as a module and as a package of pkg-config, from one description."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: modulefile_toolkit
+version_added: 0.1.0
+short_description: Make a module and a pkg-config file for a CUDA toolkit
+description:
+  - Writes C(<root>/modulefiles/pkgconfig/<pkg_config>.pc), C(<root>/modulefiles/tcl/<name>/<version>) and
+    C(<root>/modulefiles/lmod/<name>/<version>.lua) for a toolkit that is installed already, from one description.
+  - The module puts the toolkit's programs in C(PATH), its libraries in C(LD_LIBRARY_PATH), the package file's directory
+    in C(PKG_CONFIG_PATH) and the package in C(PE_PKGCONFIG_LIBS), where Cray's compiler wrappers look. It sets
+    C(CUDA_HOME), C(<name>_VERSION) and C(CRAY_CUDATOOLKIT_VERSION). One version can be loaded at a time.
+  - New files are loaded and unloaded like those of a release (see M(hpcml.torchstack.modulefile_verify)) before any
+    user sees them. Each is then renamed into place, the package before the modules that name it.
+  - Stub libraries never come into a search path or into the link line; C(pkg-config --variable=stubs) says where they
+    are.
+  - Refused are a toolkit that lacks C(bin), its libraries or C(cuda_runtime.h), one whose C(cuda.h) tells another
+    version, one whose libraries hold the driver's C(libcuda.so.1), and to replace files that this collection did not
+    write.
+author:
+  - The hpcml.torchstack contributors (@hpcml)
+attributes:
+  check_mode:
+    support: full
+    description: Reports which files would change, writes none and loads none.
+  diff_mode:
+    support: full
+    description: The text of each file, before and after.
+  idempotent:
+    support: full
+    description: Files that already have the content are left alone, and nothing is loaded.
+options:
+  root:
+    description: The directory that holds the module tree.
+    type: path
+    required: true
+  toolkit:
+    description: The toolkit.
+    type: dict
+    required: true
+    suboptions:
+      name:
+        description: Name of the module, one word.
+        type: str
+        default: cudatoolkit
+      version:
+        description: Version of the toolkit and of the module. In quotes, as 12.10 is the number 12.1 otherwise.
+        type: str
+        required: true
+      prefix:
+        description: The directory with the toolkit's C(bin), C(include) and C(lib64).
+        type: str
+        required: true
+      math:
+        description: The directory of the mathematical libraries where they lie elsewhere, as in the HPC SDK.
+        type: str
+        default: ""
+      nvvm:
+        description: The directory of NVVM; C(nvvm) below O(toolkit.prefix), if it is there, when empty.
+        type: str
+        default: ""
+      cupti:
+        description: The directory of CUPTI; C(extras/CUPTI) below O(toolkit.prefix), if it is there, when empty.
+        type: str
+        default: ""
+      pkg_config:
+        description: Name of the package; C(ctk-<version>) when empty.
+        type: str
+        default: ""
+      libraries:
+        description:
+          - Names of the libraries that the package links where a program needs them. Without it, C(cupti) and
+            C(cudart), as far as the toolkit has them.
+        type: list
+        elements: str
+      header_variables:
+        description:
+          - Variables that name the directories of headers to compilers that are called without pkg-config.
+          - None by default, as they act on every compilation of a user, and as pkg-config leaves directories that are
+            in them out of its answer.
+          - V(C_INCLUDE_PATH) and V(CPLUS_INCLUDE_PATH) come after what a build names itself. V(CPATH) comes before its
+            C(-isystem) directories, where projects have their own versions of Thrust and CUB.
+        type: list
+        elements: str
+        choices: [CPATH, C_INCLUDE_PATH, CPLUS_INCLUDE_PATH]
+        default: []
+      external:
+        description: Further directories that paths may lead to.
+        type: list
+        elements: str
+        default: []
+      conflicts:
+        description: Modules that cannot be loaded at the same time. Other versions of this one never can.
+        type: list
+        elements: str
+        default: []
+      depends_on:
+        description: Modules that are loaded before this one.
+        type: list
+        elements: str
+        default: []
+      prepend:
+        description: Further directories to put before the user's own, after the toolkit's.
+        type: list
+        elements: dict
+        default: []
+        suboptions: &entries
+          name:
+            description: The variable.
+            type: str
+            required: true
+          values:
+            description: The directories, in the order of search.
+            type: list
+            elements: str
+            required: true
+      append:
+        description: Directories to put after the user's own.
+        type: list
+        elements: dict
+        default: []
+        suboptions: *entries
+      setenv:
+        description: Further variables to set, as in M(hpcml.torchstack.modulefile).
+        type: dict
+        default: {}
+      reasons:
+        description: Why the module changes a variable, by its name; a comment in the modulefiles.
+        type: dict
+        default: {}
+      help:
+        description: What C(module help) prints.
+        type: str
+        default: ""
+      load_message:
+        description: What users are told when they load the module.
+        type: str
+        default: ""
+  module_path:
+    description: Directories with the modules that this one depends on.
+    type: list
+    elements: path
+    default: []
+  shells:
+    description: The shells to try; one that is not installed is reported as not checked.
+    type: list
+    elements: str
+    choices: [bash, zsh, tcsh]
+    default: [bash, zsh, tcsh]
+  lmod_command:
+    description: Path of C(lmod), or V(none) to leave it out. Looked for when empty.
+    type: str
+    default: ""
+  modulecmd_command:
+    description: Path of C(modulecmd.tcl) of Environment Modules, or V(none) to leave it out. Looked for when empty.
+    type: str
+    default: ""
+seealso:
+  - module: hpcml.torchstack.modulefile
+  - module: hpcml.torchstack.modulefile_verify
+"""
+
+EXAMPLES = r"""
+- name: Make the module cudatoolkit/11.8
+  hpcml.torchstack.modulefile_toolkit:
+    root: /soft/torchstack
+    toolkit:
+      version: "11.8"
+      prefix: /opt/nvidia/hpc_sdk/Linux_x86_64/22.11/cuda/11.8
+      math: /opt/nvidia/hpc_sdk/Linux_x86_64/22.11/math_libs/11.8
+"""
+
+RETURN = r"""
+files:
+  description: The files, by what they are.
+  returned: success
+  type: dict
+  sample:
+    package: /soft/torchstack/modulefiles/pkgconfig/ctk-11.8.pc
+    tcl: /soft/torchstack/modulefiles/tcl/cudatoolkit/11.8
+    lmod: /soft/torchstack/modulefiles/lmod/cudatoolkit/11.8.lua
+written:
+  description: The files that changed, or would change in check mode.
+  returned: success
+  type: list
+  elements: str
+  sample: [/soft/torchstack/modulefiles/pkgconfig/ctk-11.8.pc]
+checked:
+  description: The sessions, each with its outcome; none in check mode and where nothing changed.
+  returned: success, and failure of a session
+  type: list
+  elements: dict
+  sample:
+    - {syntax: lmod, system: Lmod, version: 8.7.60, command: /usr/share/lmod/lmod/libexec/lmod, shell: bash,
+       state: clean, passed: true, problems: []}
+not_checked:
+  description: What this machine has no means to check.
+  returned: success, and failure of a session
+  type: list
+  elements: dict
+  sample:
+    - {syntax: tcl, why: Environment Modules was not found on this machine.}
+faults:
+  description: What is wrong with the description of the module, one sentence each.
+  returned: when it is refused
+  type: list
+  elements: str
+  sample: ["LD_LIBRARY_PATH leads to /opt/x, outside the prefix /opt/cuda; list it in external if that is meant."]
+failed_step:
+  description:
+    - What failed - C(check the toolkit), C(check what is to be published), C(read), C(find the module system), C(load
+      and unload the modulefile) or C(write).
+  returned: failure
+  type: str
+  sample: check the toolkit
+"""
+
+import os
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.hpcml.torchstack.plugins.module_utils.errors import StackError
+from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefile_layout import (
+    SYNTAXES,
+    read_bytes,
+    relative_path,
+    render_under,
+    write_file,
+)
+from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefile_publication import require_ours
+from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefile_verification import (
+    carry_out,
+    find_commands,
+    make_plan,
+    verdict,
+)
+from ansible_collections.hpcml.torchstack.plugins.module_utils.toolkit import (
+    HEADER_VARIABLES,
+    describe,
+    find_toolkit,
+    package_path,
+    package_text,
+    usual_libraries,
+)
+
+
+def run(module: AnsibleModule) -> dict:
+    """Look at the toolkit, render its files, load what is new, and write what differs."""
+    root, given = module.params["root"], module.params["toolkit"]
+    toolkit = find_toolkit(given)
+    description = describe(toolkit, root, given["header_variables"], given)
+    libraries = usual_libraries(toolkit) if given["libraries"] is None else given["libraries"]
+    title = "%s/%s, a CUDA toolkit" % (toolkit.name, toolkit.version)
+    paths = {"package": package_path(toolkit)}
+    paths.update((syntax, relative_path(syntax, toolkit.name, toolkit.version)) for syntax in SYNTAXES)
+    texts = {"package": package_text(toolkit, libraries), **render_under(description, title, "the site's toolkits")}
+    before = {key: read_bytes(os.path.join(root, path)) for key, path in paths.items()}
+    changed = [key for key in paths if before[key] != texts[key].encode("utf-8")]
+    for key in changed:
+        require_ours(root, paths[key], before[key])
+    record: dict = {"checked": [], "not_checked": []}
+    if changed and not module.check_mode:
+        record = try_out(module, description, {paths[key]: texts[key] for key in paths})
+        for key in changed:
+            write_file(os.path.join(root, paths[key]), texts[key].encode("utf-8"))
+    return {
+        "changed": bool(changed), "files": {key: os.path.join(root, path) for key, path in paths.items()},
+        "written": [os.path.join(root, paths[key]) for key in changed],
+        "checked": record["checked"], "not_checked": record["not_checked"],
+        "diff": [
+            {
+                "before_header": os.path.join(root, paths[key]), "after_header": os.path.join(root, paths[key]),
+                "before": (before[key] or b"").decode("utf-8", "replace"), "after": texts[key],
+            }
+            for key in changed
+        ],
+    }
+
+
+def try_out(module: AnsibleModule, description: dict, texts: dict) -> dict:
+    """Load and unload the files in a directory that no user sees.
+
+    Raises:
+        StackError: they do not load and unload cleanly.
+    """
+    params = module.params
+    commands = {"lmod": params["lmod_command"], "tcl": params["modulecmd_command"]}
+    found = find_commands(commands, os.environ)
+    top = os.path.join(module.tmpdir, "toolkit")
+    for path, text in texts.items():
+        write_file(os.path.join(top, path), text.encode("utf-8"))
+    plan = make_plan(top, description, found, params["shells"], params["module_path"])
+    record = carry_out(plan, top, description, params["module_path"], os.environ, module.tmpdir)
+    failure = verdict(record)
+    if failure:
+        raise failure
+    return record
+
+
+def main() -> None:
+    """Entry point."""
+    text = {"type": "str", "default": ""}
+    texts = {"type": "list", "elements": "str", "default": []}
+    mapping = {"type": "dict", "default": {}}
+    required = {"type": "str", "required": True}
+    entry = {"name": required, "values": {"type": "list", "elements": "str", "required": True}}
+    entries = {"type": "list", "elements": "dict", "default": [], "options": entry}
+    shells = ["bash", "zsh", "tcsh"]
+    module = AnsibleModule(
+        argument_spec={
+            "root": {"type": "path", "required": True},
+            "toolkit": {
+                "type": "dict",
+                "required": True,
+                "options": {
+                    "name": {"type": "str", "default": "cudatoolkit"}, "version": required, "prefix": required,
+                    "math": text, "nvvm": text, "cupti": text, "pkg_config": text,
+                    "libraries": {"type": "list", "elements": "str"},
+                    "header_variables": {**texts, "choices": list(HEADER_VARIABLES)},
+                    "external": texts, "conflicts": texts, "depends_on": texts, "prepend": entries, "append": entries,
+                    "setenv": mapping, "reasons": mapping, "help": text, "load_message": text,
+                },
+            },
+            "module_path": {"type": "list", "elements": "path", "default": []},
+            "shells": {"type": "list", "elements": "str", "choices": shells, "default": shells},
+            "lmod_command": text,
+            "modulecmd_command": text,
+        },
+        supports_check_mode=True,
+    )
+    try:
+        module.exit_json(**run(module))
+    except StackError as error:
+        module.fail_json(**error.as_result())
+
+
+if __name__ == "__main__":
+    main()
