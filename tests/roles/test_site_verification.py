@@ -1,0 +1,137 @@
+# Copyright (c) the hpcml.torchstack contributors
+# SPDX-License-Identifier: Apache-2.0
+"""The verification rules of the Cray sites' releases, on small real objects that lie where those of a release do."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+
+import pytest
+import sites
+from ansible_collections.hpcml.torchstack.plugins.filter.verification import filled_rules
+
+CRAYS = [path for path in sites.RELEASES if path.parts[-3] in ("polaris", "derecho") and path.stem != "rehearsal"]
+# One release for each set of rules.
+RELEASES = list({json.dumps(sites.load(path)["verification"]): path for path in reversed(CRAYS)}.values())
+LIBRARIES = ("allow_missing", "preloaded", "providers", "require", "embedded", "plugins", "forbid", "exclude")
+BANNER = 'const char banner[] = "NCCL version 2.21.5+cuda12.2"; const char *%s(void) { return banner; }'
+
+pytestmark = pytest.mark.skipif(shutil.which("gcc") is None, reason="needs gcc to build small libraries")
+
+
+def shared(path, source, *needs, soname="", flags=()):
+    """Build a shared object; ``needs`` are linked, and found again by a run-path to where they lie."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    words = ["gcc", "-shared", "-fPIC", "-x", "c", "-", "-x", "none", "-Wl,--no-as-needed", "-Wl,--enable-new-dtags"]
+    words += [*map(str, needs), *("-Wl,-rpath," + str(need.parent) for need in needs), *flags]
+    words += ["-Wl,-soname," + soname] if soname else []
+    words += ["-Wl,--allow-shlib-undefined", "-Wl,--unresolved-symbols=ignore-all", "-o", str(path)]
+    subprocess.run(words, input=source, text=True, check=True)
+    return path
+
+
+class Release:
+    """A release file's rules, and a prefix of small objects that they hold for."""
+
+    def __init__(self, definition, top):
+        # Places that modules say are filled in by then.
+        self.definition = dict(definition, cuda=dict(definition["cuda"], libraries=[str(top / "cudnn" / "lib")]))
+        self.top = top
+        self.prefix = top / "release"
+        self.packages = self.prefix / "base" / "lib" / "python3.11" / "site-packages"
+        self.nccl = self.prefix / "nccl"
+        self.fabric = top / "libfabric"
+        self.cray = top / "opt" / "cray" / "pe"
+
+    def build(self):
+        driver = shared(self.top / "driver" / "libcuda.so.1", "", soname="libcuda.so.1")
+        self.layer = shared(self.cray / "lib64" / "libmpi_gtl_cuda.so.0", "", driver, soname="libmpi_gtl_cuda.so.0")
+        # Of the driver nothing is left, as on a login node.
+        shutil.rmtree(driver.parent)
+        self.mpi = shared(self.cray / "lib64" / "libmpi_gnu_91.so.12", "", soname="libmpi_gnu_91.so.12")
+        fabric = shared(self.fabric / "lib64" / "libfabric.so.1", "", soname="libfabric.so.1")
+        library = shared(self.nccl / "lib" / "libnccl.so.2", BANNER % "nccl", soname="libnccl.so.2",
+                         flags=("-Wl,-rpath,$ORIGIN",))
+        self.plugin = shared(self.nccl / "lib" / "libnccl-net.so", "", fabric)
+        cuda = shared(self.packages / "torch" / "lib" / "libtorch_cuda.so", "", library, soname="libtorch_cuda.so")
+        self.cpu = self.packages / "torch" / "lib" / "libtorch_cpu.so"
+        shared(self.cpu, "", self.mpi, self.layer, soname="libtorch_cpu.so")
+        shared(self.packages / "torch" / "lib" / "libtorch_python.so", "", cuda, self.cpu, soname="libtorch_python.so")
+        # As PyTorch's own tools link extensions: they find libtorch where Python has mapped it.
+        extension = self.packages / "torchvision" / "_C.so"
+        shared(extension, "", flags=("-L%s" % cuda.parent, "-ltorch_cuda", "-ltorch_cpu"))
+        self.mpi4py = shared(self.packages / "mpi4py" / "MPI.cpython-311.so", "", self.mpi, self.layer)
+        if "horovod" in self.definition:
+            self.horovod = self.packages / "horovod" / "torch" / "mpi_lib_v2.cpython-311.so"
+            shared(self.horovod, "", self.mpi, self.layer, library)
+
+    def verify(self):
+        """The findings of the release's own rules: sentences by their kind."""
+        words = {
+            "prefix": str(self.prefix), "base": str(self.prefix / "base"), "packages": str(self.packages),
+            "python": "python3", "mpi": str(self.cray), "nccl": str(self.nccl), "cuda": str(self.top / "cuda"),
+            "libfabric": str(self.fabric),
+        }
+        written = filled_rules(self.definition["verification"]["libraries"], words, self.definition)
+        # Where Cray's libraries are is no word of the rules.
+        rules = json.loads(json.dumps(written).replace('"/opt/cray/pe/', '"%s/' % self.cray))
+        file = self.top / "rules.json"
+        file.write_text(json.dumps({name: rules[name] for name in LIBRARIES if name in rules}))
+        command = [str(sites.TOP / "bin" / "verify"), str(self.prefix), "--json", "--rules", str(file)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode in (0, 1), done.stderr
+        result = json.loads(done.stdout)
+        kinds = ("missing", "misplaced", "embedded", "forbidden", "required", "versions", "unreadable")
+        return {kind: result[kind] for kind in kinds if result[kind]}
+
+
+@pytest.fixture(scope="module", params=RELEASES, ids=lambda path: "%s-%s" % (path.parts[-3], path.stem))
+def made(request, tmp_path_factory):
+    release = Release(sites.load(request.param), tmp_path_factory.mktemp("made"))
+    release.build()
+    return release
+
+
+@pytest.fixture()
+def release(made):
+    """A release whose objects a test may replace: they are put back."""
+    kept = made.top / "kept"
+    shutil.copytree(made.prefix, kept, symlinks=True)
+    yield made
+    shutil.rmtree(made.prefix)
+    kept.rename(made.prefix)
+
+
+def test_a_release_that_is_as_it_should_be_has_no_finding_on_a_login_node_without_driver(release):
+    assert release.verify() == {}
+
+
+def test_s42_mpi4py_without_the_gpu_transport_layer_is_reported_with_the_remedy(release):
+    shared(release.mpi4py, "", release.mpi)
+    findings = release.verify()
+    assert list(findings) == ["required"]
+    (finding,) = findings["required"]
+    assert finding["object"].endswith(release.mpi4py.name)
+    assert "MPICH_GPU_SUPPORT_ENABLED is set" in str(finding) and "link with the accelerator's target" in str(finding)
+
+
+def test_s42_what_else_calls_mpi_with_gpu_buffers_without_the_layer_is_reported_too(release):
+    path = release.horovod if "horovod" in release.definition else release.cpu
+    if "horovod" not in release.definition and "libtorch_cpu" not in str(release.definition["verification"]):
+        pytest.skip("nothing else of this release hands MPI buffers of the GPU")
+    shared(path, "", release.mpi, *((release.nccl / "lib" / "libnccl.so.2",) if path != release.cpu else ()),
+           soname="libtorch_cpu.so" if path == release.cpu else "")
+    assert [finding["object"].rpartition("/")[2] for finding in release.verify()["required"]] == [path.name]
+
+
+def test_s17_a_release_without_the_plugin_beside_nccl_is_reported(release):
+    release.plugin.unlink()
+    assert "libnccl-net.so" in str(release.verify()["missing"])
+
+
+def test_s02_a_copy_of_nccl_within_pytorch_is_reported(release):
+    cuda = release.packages / "torch" / "lib" / "libtorch_cuda.so"
+    shared(cuda, BANNER % "torch", release.nccl / "lib" / "libnccl.so.2")
+    assert list(release.verify()) == ["embedded"]

@@ -1,0 +1,186 @@
+# Copyright (c) the hpcml.torchstack contributors
+# SPDX-License-Identifier: Apache-2.0
+"""The data of every site: it leaks into no other, every release file can be used, and modulefiles are as documented."""
+
+from __future__ import annotations
+
+import configparser
+import pathlib
+import re
+
+import pytest
+import role_plays
+import sites
+from ansible_collections.hpcml.torchstack.plugins.filter import (
+    release_components,
+    release_definition,
+    release_packages,
+    release_schema,
+)
+from ansible_collections.hpcml.torchstack.plugins.filter.release_base import base_problems
+from ansible_collections.hpcml.torchstack.plugins.filter.toolchain import toolchain_problems
+from ansible_collections.hpcml.torchstack.plugins.module_utils import (
+    findings,
+    job_options,
+    nccl_compatibility,
+    runtime_settings,
+    schedulers,
+    site_jobs,
+)
+
+TOP = sites.TOP
+PATTERNS = sites.load(TOP / "roles/release/vars/main.yml")["__release_patterns"]
+COMPATIBILITY = sites.load(TOP / "roles/nccl_ofi/vars/compatibility.yml")["nccl_ofi_compatibility"]
+SITE_KEYS = sites.load(TOP / "roles/release/meta/argument_specs.yml")["argument_specs"]["site_data"]["options"]
+CLUSTERS = [site for site in sites.SITES if site != "local"]
+DOCUMENTED = {"polaris": "2023-10-04", "derecho": "pytorch-2.3.1"}
+ROLES = ("release", "conda_base", "python_tools", "nccl_ofi", "mpi", "pytorch", "horovod", "python_packages", "verify")
+
+
+def site_of(release_file):
+    return release_file.parts[-3]
+
+
+def title(path):
+    return "%s-%s" % (site_of(path), path.stem)
+
+
+@pytest.fixture(params=sites.RELEASES, ids=title)
+def release_file(request):
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def site_data(ansible_environment):
+    """What the sites that have a batch system say, filled in."""
+    names = ["torchstack_root", "torchstack_jobs", "torchstack_ranks", "torchstack_runtime_settings"]
+    environment = {**ansible_environment, "TORCHSTACK_ACCOUNT": "proj1", "TORCHSTACK_ROOT": ""}
+    return {site: sites.variables(site, names, environment) for site in CLUSTERS}
+
+
+def test_the_sites_together_give_each_host_what_its_own_site_does(ansible_environment):
+    together = sites.raw_variables(sites.SITES, ansible_environment)
+    alone = {site: sites.raw_variables([site], ansible_environment) for site in sites.SITES}
+    assert together == {host: variables for site in sites.SITES for host, variables in alone[site].items()}
+    assert len(together) == sum(map(len, alone.values())), "two sites have a host of the same name"
+
+
+def test_ansible_finds_the_hosts_of_every_site_and_no_release_file_as_inventory():
+    settings = configparser.ConfigParser()
+    settings.read(TOP / "ansible.cfg")
+    named = settings["defaults"]["inventory"].split(",")
+    assert sorted(named) == ["inventories/%s/hosts.yml" % site for site in sites.SITES]
+
+
+@pytest.mark.parametrize("site", sites.SITES)
+def test_every_site_has_a_playbook_of_its_name_that_is_a_list_of_roles(site):
+    (play,) = sites.load(TOP / "playbooks" / (site + ".yml"))
+    assert play["hosts"] == site
+    assert "tasks" not in play and "pre_tasks" not in play
+    names = [entry["role"].rpartition(".")[2] for entry in play["roles"] if list(entry) == ["role"]]
+    assert len(names) == len(play["roles"])
+    wanted = [name for name in ROLES if name in names or site != "local"]
+    assert [name for name in names if name in wanted] == wanted
+
+
+def test_a_release_file_can_be_used(release_file):
+    definition = sites.load(release_file)
+    assert [
+        *release_schema.release_problems(definition, sites.RELEASE_KEYS, release_file.name, PATTERNS),
+        *base_problems(definition, release_file.name),
+        *release_components.component_problems(definition, release_file.name),
+        *toolchain_problems(definition, release_file.name),
+        *release_packages.package_problems(definition, release_file.name),
+    ] == []
+    assert definition["release"] == release_file.stem
+
+
+def test_the_patch_series_of_a_release_are_there(release_file):
+    definition = release_schema.resolved_release(sites.load(release_file), sites.RELEASE_KEYS)
+    digests = release_definition.series_digests(definition, str(TOP / "roles"))
+    if definition["pytorch"].get("source", {}).get("series"):
+        assert re.fullmatch("[0-9a-f]{64}", digests["pytorch"])
+
+
+def test_nccl_plugin_and_libfabric_of_a_release_go_together(release_file):
+    definition = sites.load(release_file)
+    nccl = definition.get("nccl")
+    if not nccl or "${" in nccl["plugin"]["libfabric"] or release_file.stem == "rehearsal":
+        pytest.skip("no NCCL of its own, one of stand-ins, or a libfabric that modules name")
+    plugin, cuda = nccl["plugin"], definition["cuda"]
+    asked = nccl_compatibility.Asked(
+        nccl["version"], plugin["repository"].rpartition("/")[2], plugin["version"],
+        cuda["version"], tuple(cuda["architectures"]),
+    )
+    there = nccl_compatibility.There(
+        pathlib.PurePath(plugin["libfabric"]).name, plugin["libfabric"], cuda["version"], "/cuda",
+        bool(plugin.get("hwloc")), plugin.get("hwloc", ""),
+    )
+    accepted = {entry["problem"]: entry["reason"] for entry in nccl.get("accept", [])}
+    verdict = nccl_compatibility.judge(COMPATIBILITY, asked, there, accepted)
+    assert verdict.api is not None
+    assert [finding.message for finding in verdict.findings if finding.severity == findings.ERROR] == []
+
+
+@pytest.mark.parametrize("site", CLUSTERS)
+def test_the_jobs_ranks_and_settings_of_a_site_can_be_used(site, site_data):
+    data = site_data[site]
+    assert site_jobs.problems({name: data[name] for name in SITE_KEYS}, SITE_KEYS, site) == []
+    job = site_jobs.step_job(site_jobs.described(data), "pytorch")
+    script = schedulers.scheduler_of(job["launcher"]).script(
+        "ts-pytorch", job_options.check_options(job["launcher"], job["options"]), "/soft/log", ["/bin/true"])
+    assert "proj1" in script
+    assert runtime_settings.problems(data["torchstack_runtime_settings"]) == []
+
+
+@pytest.mark.parametrize("site", CLUSTERS)
+def test_a_machine_that_is_not_the_site_is_told_so_in_one_sentence_with_the_rehearsal(site, ansible_environment):
+    words = ["-i", str(sites.hosts_file(site)), str(TOP / "playbooks" / (site + ".yml")), "--check", "--diff"]
+    done = sites.ansible_command("ansible-playbook", words, ansible_environment)
+    said = " ".join((done.stdout + done.stderr).split())
+    assert done.returncode != 0
+    assert "is not the site %s: " % site in said
+    assert "run its rehearsal: make rehearse SITE=%s." % site in said
+    assert "ok=1 changed=0" in said
+
+
+@pytest.fixture(scope="module")
+def modulefiles(ansible_environment, site_data, tmp_path_factory):
+    """What the role modulefile renders for the documented releases, by site."""
+    top = tmp_path_factory.mktemp("roots")
+    cases = []
+    for site, release in DOCUMENTED.items():
+        root = top / site
+        root.mkdir()
+        file = TOP / "inventories" / site / "releases" / (release + ".yml")
+        description = sites.modulefile_description(file, site_data[site]["torchstack_runtime_settings"], root)
+        cases.append({"site": site, "release": release, "root": str(root), "description": description})
+    variables = {
+        "modulefile_root": "{{ case.root }}", "modulefile_release": "{{ case.release }}",
+        "modulefile_site": "{{ case.site }}",
+        "modulefile_description": "{{ case.description }}",
+    }
+    done = role_plays.play_tasks("modulefile", "stage", variables, cases, ansible_environment, top)
+    assert done.returncode == 0, done.stdout
+    found = {}
+    for case in cases:
+        staged = pathlib.Path(case["root"], ".torchstack", case["release"], "modulefiles", "lmod", "torchstack")
+        text = (staged / (case["release"] + ".lua")).read_text()
+        found[case["site"]] = text.replace(case["root"], site_data[case["site"]]["torchstack_root"])
+    return found
+
+
+@pytest.mark.parametrize("site", DOCUMENTED)
+def test_the_side_by_side_table_has_every_line_of_the_modulefile_and_no_other(site, modulefiles):
+    verbs = ("family(", "conflict(", "depends_on(", "replace(", "extend(", "set_alias(", "set_shell_function(")
+    rendered = [line for line in modulefiles[site].splitlines() if line.startswith(verbs)]
+    rows = [line for line in (TOP / "docs/sites" / (site + ".md")).read_text().splitlines() if line.startswith("|")]
+    # The middle one of three columns; no cell holds a bar.
+    documented = [code for row in rows if row.count("|") == 4 for code in re.findall("`([^`]+)`", row.split("|")[2])]
+    assert sorted(documented) == sorted(rendered)
+
+
+def test_every_setting_of_the_modulefile_has_its_reason_as_a_comment(modulefiles, site_data):
+    for site, text in modulefiles.items():
+        for setting in site_data[site]["torchstack_runtime_settings"]:
+            assert "-- %s\nreplace(\"%s\"" % (setting["reason"], setting["name"]) in text
