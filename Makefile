@@ -54,9 +54,9 @@ verify: ## Show where the libraries below PREFIX come from; fails where one is m
 test: ## Everything that guards the collection.
 	tests/run all
 
-test-upstream: ## What other programs make of a release; TORCHSTACK_CONDA names the directory of a real conda.
-	@if [ -z "$(TORCHSTACK_CONDA)" ]; then echo "Skipped: set TORCHSTACK_CONDA to the directory of a real conda, an installation or a checkout."; \
-	  else tests/run pytest -rsP tests/upstream; fi
+test-upstream: ## What real programs and sources make of it; MIRROR names a directory of clones, TORCHSTACK_CONDA one with a real conda.
+	TORCHSTACK_UPSTREAM="$(abspath $(MIRROR))" TORCHSTACK_CUDA="$(CUDA)" TORCHSTACK_LIBFABRIC="$(LIBFABRIC)" TORCHSTACK_HWLOC="$(HWLOC)" \
+	  tests/run pytest -rsP tests/upstream $(ARGS)
 
 lint sanity units pytest molecule: ## One part of the tests.
 	tests/run $@

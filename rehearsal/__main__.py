@@ -1,11 +1,12 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""``python3 -m rehearsal up|roll-out|down``: the commands behind ``make rehearse`` and ``make rehearse-down``."""
+"""``python3 -m rehearsal up|roll-out|down|sources``: what ``make rehearse`` and ``make rehearse-down`` run."""
 
 from __future__ import annotations
 
 import argparse
 import os
+import pathlib
 import sys
 
 from .alone import alone
@@ -14,6 +15,7 @@ from .image import remove_images
 from .nodes import names_of_the_cluster
 from .podman import Podman
 from .progress import say
+from .repositories import make_repositories, renew_releases
 from .rollout import roll_out
 from .trouble import TroubleError
 
@@ -28,6 +30,9 @@ def arguments() -> argparse.Namespace:
     rollout.add_argument("arguments", nargs="*", help="further arguments of ansible-playbook, after --")
     down = commands.add_parser("down", help="remove the cluster with all that was built on it")
     down.add_argument("--image", action="store_true", help="remove the image of the nodes too")
+    sources = commands.add_parser("sources", help="make git repositories of the sources that rehearsals build")
+    sources.add_argument("place", type=pathlib.Path, help="the directory that they are made in")
+    sources.add_argument("--renew", action="store_true", help="write their commits into the rehearsals' release files")
     return parser.parse_args()
 
 
@@ -50,6 +55,8 @@ def main() -> int:
     """Run the command; the exit code."""
     given = arguments()
     try:
+        if given.command == "sources":
+            return make_sources(given.place, given.renew)
         cluster = Cluster(Podman(), names_of_the_cluster(), mounts())
         with alone(cluster.names.cluster):
             return obey(given, cluster)
@@ -59,6 +66,16 @@ def main() -> int:
     except KeyboardInterrupt:
         say("\nrehearsal: interrupted. The same command goes on; make rehearse-down removes what there is.")
         return 130
+
+
+def make_sources(place: pathlib.Path, renew: bool) -> int:
+    """Make the repositories of the sources, and print the commit and the tags of each; the exit code."""
+    made = make_repositories(place)
+    for repository in made:
+        print(*repository[:2], *repository.tags)
+    for path in renew_releases({repository.name: repository.commit for repository in made}) if renew else []:
+        say("Renewed the commits in %s" % path)
+    return 0
 
 
 def obey(given: argparse.Namespace, cluster: Cluster) -> int:

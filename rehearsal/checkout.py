@@ -17,6 +17,7 @@ from .trouble import TroubleError
 
 CHECKOUT = pathlib.Path(__file__).resolve().parent.parent
 PLACE = "/shared/home/rollout/torchstack"
+REPOSITORIES = "/shared/software/sources"
 LEFT_OUT = (".git", ".venv", ".cache", ".ansible", "__pycache__")
 UNPACK = """
 set -eu
@@ -68,3 +69,15 @@ def make_environment(cluster: Cluster) -> None:
             "The login node could not make the environment of rollouts:\n  %s\nIts pip is set up as this account's is; "
             "REHEARSAL_MOUNTS names further paths that it should see." % "\n  ".join(last)
         )
+
+
+def make_sources(cluster: Cluster) -> None:
+    """Make the repositories of the sources that rehearsals build, as an account owns what it fetches from.
+
+    Raises:
+        TroubleError: they could not be made.
+    """
+    words = ["env", "--chdir=" + PLACE, ".venv/bin/python", "-B", "-m", "rehearsal", "sources", REPOSITORIES]
+    made = cluster.execute(LOGIN, *words, user="rollout")
+    if made.returncode != 0:
+        raise TroubleError(made.stderr.decode(errors="replace").strip())

@@ -59,12 +59,8 @@ def table_of(found: list[Replaced], own: str, over: str) -> str:
     return "\n".join(["Replaced by the rehearsal (%s over %s):" % (over, own), *lines])
 
 
-def replaced_by_the_rehearsal(cluster: Cluster, own: str, over: str) -> list[Replaced]:
-    """Ask ansible-inventory on the login node for the variables with and without the rehearsal's inventory."""
-    return differences(_variables(cluster, own), _variables(cluster, own, over))
-
-
-def _variables(cluster: Cluster, *inventories: str) -> dict[str, dict[str, Any]]:
+def variables(cluster: Cluster, *inventories: str) -> dict[str, dict[str, Any]]:
+    """Ask ansible-inventory on the login node for the variables of each host; what an inventory names last wins."""
     options = [word for path in inventories for word in ("-i", path)]
     words = ["env", "--chdir=" + PLACE, ".venv/bin/ansible-inventory", *options, "--list"]
     answer = cluster.execute(LOGIN, *words, user="rollout")

@@ -11,11 +11,12 @@ import subprocess
 import sys
 from collections.abc import Sequence
 
-from .checkout import CHECKOUT, PLACE, make_environment, send_checkout
+from .checkout import CHECKOUT, PLACE, make_environment, make_sources, send_checkout
 from .cluster import Cluster
+from .dress import dress, dress_of
 from .nodes import LOGIN
 from .progress import say
-from .replaced import replaced_by_the_rehearsal, table_of
+from .replaced import differences, table_of, variables
 from .trouble import TroubleError
 
 STARTED = 'echo $$ > "$HOME/.rehearsal-rollout" && exec "$@"'
@@ -94,12 +95,15 @@ def roll_out(cluster: Cluster, site: str, arguments: Sequence[str], release: str
         say("-- Ended the rollout that an interrupted `make rehearse` had left; its jobs go on")
     send_checkout(cluster)
     make_environment(cluster)
+    here = variables(cluster, own, over)
+    dress(cluster, dress_of(here))
+    make_sources(cluster)
     playbook = [".venv/bin/ansible-playbook", "-i", own, "-i", over, "playbooks/%s.yml" % site, *arguments]
     say("-- Rolling out: %s" % " ".join(playbook))
     code = _followed(cluster, playbook)
     if code == INTERRUPTED:
         raise KeyboardInterrupt
-    say("\n" + table_of(replaced_by_the_rehearsal(cluster, own, over), own, over))
+    say("\n" + table_of(differences(variables(cluster, own), here), own, over))
     cluster.tell()
     if code != 0:
         say("\nThe rollout failed (exit code %d); `make rehearse` again goes on where it stopped." % code)

@@ -9,52 +9,21 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
-from typing import NamedTuple
 
 import pytest
+import rehearsals
 from printed import changed_in
-
-from rehearsal.checkout import CHECKOUT
+from rehearsals import jobs
 
 SITE = os.environ.get("TORCHSTACK_REHEARSE", "")
-JOBS = (
-    "sacct --allusers --allocations --noheader --parsable2 --starttime=now-2days "
-    "--format=jobid,jobname%60,user,account,state,nodelist"
-)
 
-pytestmark = pytest.mark.skipif(not SITE, reason="asked for by TORCHSTACK_REHEARSE=<site>")
-
-
-class Job(NamedTuple):
-    """A job, as sacct(1) shows it."""
-
-    name: str
-    user: str
-    account: str
-    state: str
-    nodes: str
-
-    @property
-    def step(self):
-        """The step that it is for: its name, without digest and nonce."""
-        return self.name.rsplit("-", 2)[0]
+pytestmark = pytest.mark.skipif(SITE != "local", reason="asked for by TORCHSTACK_REHEARSE=local")
 
 
 @pytest.fixture(scope="module")
 def rehearse(cluster):
     """Runs `make rehearse` on the tests' cluster; what it printed."""
-
-    def run(*arguments):
-        done = subprocess.run(
-            ["make", "--silent", "rehearse", "SITE=" + SITE, *arguments],
-            cwd=CHECKOUT, env={**os.environ, "REHEARSAL_NAME": cluster.names.cluster}, stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False,
-        )
-        assert done.returncode == 0, done.stdout[-6000:]
-        return done.stdout
-
-    return run
+    return lambda *arguments: rehearsals.rehearse(cluster, SITE, *arguments)
 
 
 @pytest.fixture(scope="module")
@@ -63,12 +32,6 @@ def rehearsed(cluster, rehearse):
     before = jobs(cluster)
     printed = rehearse()
     return printed, {job: seen for job, seen in jobs(cluster).items() if job not in before}
-
-
-def jobs(cluster):
-    """All jobs that accounting knows, by identifier."""
-    rows = [row.split("|") for row in cluster.execute("login", *JOBS.split()).stdout.decode().splitlines()]
-    return {row[0]: Job(*row[1:]) for row in rows}
 
 
 def test_what_is_built_is_built_once_in_a_job_on_a_compute_node(cluster, rehearsed):

@@ -1,0 +1,186 @@
+# Copyright (c) the hpcml.torchstack contributors
+# SPDX-License-Identifier: Apache-2.0
+"""What makes nodes look like those of a site: modules, and the compilers, MPI and libraries behind them.
+
+A site's rehearsal asks for it in its inventory, as ``rehearsal_dress`` (docs/rehearse.md). It is laid once, on the
+login node, archived on the shared file system, and unpacked on the other nodes. A node wears one dress at a time.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from .archives import archive_of, write_archive
+from .checkout import CHECKOUT, PLACE, files_of_the_checkout
+from .cluster import Cluster
+from .nodes import CONTROL, LOGIN
+from .progress import told
+from .trouble import TroubleError
+
+DRESS = "rehearsal_dress"
+"""The variable of a site's rehearsal."""
+
+DRESSES = "rehearsal/dress/"
+STAND_INS = ("rehearsal/sources/cuda/", "rehearsal/sources/libfabric/")
+"""Sources that a dress lays itself, as the parts of a site that stand before any release."""
+
+PARTS = "/opt/cray /opt/ncar /opt/nvidia /soft /etc/ld.so.conf.d/rehearsal-dress.conf /etc/lmod/modulespath.dressed"
+"""What a dress may lay; see undress.sh."""
+
+TREES = tuple(part + "/" for part in PARTS.split()[:4])
+LAYS = re.compile(r"-- Lays: (\S+) (\S+)\n")
+"""The line of a modulefile that names the part behind it, and its place by its version."""
+
+WORN = "/etc/rehearsal-dress"
+ARCHIVES = "/shared/dress"
+WHEELS = "/shared/home/rollout/.cache/rehearsal-wheels"
+WORK = "/tmp/rehearsal-dress"
+LAY = """
+set -eu
+archive=$1 releases=$2
+cd %s/rehearsal/dress/$3
+sh ./lay.sh %s/parts %s/rehearsal/sources $4/mpich-*.whl
+paths=/etc/lmod/modulespath
+{ cat %s/trees; grep -v '^/etc/lmod/modules$' $paths; echo "$releases/modulefiles/lmod"; } > $paths.dressed
+install -d -o rollout -g rollout "$releases"
+rm -rf "${archive%%/*}"
+mkdir "${archive%%/*}"
+tar -cf "$archive.new" -C / $(for part in %s; do if [ -e $part ]; then echo "${part#/}"; fi; done)
+mv "$archive.new" "$archive"
+rm -rf %s
+""" % (WORK, WORK, WORK, WORK, PARTS, WORK)
+"""Lays the dress on the login node, and archives it. The site's modules take the place of the distribution's."""
+
+
+def dress_of(hosts: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """The dress that a site's rehearsal asks for, among the variables of its hosts; empty where it asks for none.
+
+    Raises:
+        TroubleError: it asks for what there is not.
+    """
+    wanted: dict[str, Any] = next((known[DRESS] for known in hosts.values() if known.get(DRESS)), {})
+    if not wanted:
+        return {}
+    kind = str(wanted.get("kind", ""))
+    place = CHECKOUT / DRESSES / kind
+    if not kind or not (place / "lay.sh").exists():
+        raise TroubleError("%s has the kind '%s', which is none in %s." % (DRESS, kind, DRESSES))
+    for path in [*wanted["modules"], *(part["place"] for part in wanted.get("parts", []))]:
+        if not path.startswith(TREES):
+            raise TroubleError("%s names %s; put it below one of: %s" % (DRESS, path, " ".join(TREES)))
+    for modules in wanted["modules"].values():
+        for module in modules:
+            if module.count("/") != 1 or not (place / "modules" / (module.split("/")[0] + ".lua")).exists():
+                known = ", ".join(sorted(path.stem for path in (place / "modules").glob("*.lua")))
+                raise TroubleError(
+                    "%s names the module '%s'; it has to be name/version, with one of these names: %s"
+                    % (DRESS, module, known)
+                )
+    return wanted
+
+
+def dress(cluster: Cluster, wanted: Mapping[str, Any]) -> bool:
+    """Have the nodes wear a dress, or none; whether anything had to be done.
+
+    Args:
+        cluster: it is up, with the checkout and its environment on the login node.
+        wanted: from :func:`dress_of`.
+
+    Raises:
+        TroubleError: it could not be laid.
+    """
+    name = "%s-%s" % (wanted["kind"], _digest(wanted)) if wanted else ""
+    nodes = [node for node in cluster.names.nodes if node != CONTROL]
+    wrong = [node for node in nodes if cluster.execute(node, "cat", WORN).stdout.decode().strip() != name]
+    if not wrong:
+        return False
+    with told("Dressing %s as %s" % (", ".join(wrong), name or "what they are")):
+        archive = "%s/%s.tar" % (ARCHIVES, name)
+        for node in wrong:
+            _run(cluster, "sh", "-s", node=node, data=(CHECKOUT / DRESSES / "undress.sh").read_bytes())
+        if wanted and cluster.execute(LOGIN, "test", "-e", archive).returncode != 0:
+            _lay(cluster, wanted, archive)
+        for node in wrong if wanted else []:
+            _run(cluster, "sh", "-s", archive, name, node=node, data=(CHECKOUT / DRESSES / "put-on.sh").read_bytes())
+        cluster.execute(LOGIN, "rehearsal-module-cache", user="rollout")
+    return True
+
+
+def _lay(cluster: Cluster, wanted: Mapping[str, Any], archive: str) -> None:
+    """Make the dress on the login node, and its archive for all nodes."""
+    kind = wanted["kind"]
+    pip = ["download", "--quiet", "--disable-pip-version-check", "--no-deps", "--only-binary=:all:", "--require-hashes"]
+    lock = "%s/%s%s/mpich.txt" % (PLACE, DRESSES, kind)
+    words = [PLACE + "/.venv/bin/pip", *pip, "--dest=" + WHEELS, "--requirement=" + lock]
+    fetched = cluster.execute(LOGIN, *words, user="rollout")
+    if fetched.returncode != 0:
+        complaint = fetched.stderr.decode(errors="replace").strip()
+        raise TroubleError("The MPI of the dress cannot be fetched: %s" % complaint)
+    modulefiles, parts = rendered(wanted)
+    _run(cluster, "sh", "-c", "echo unfinished > " + WORN)
+    lists = {"parts": "".join(line + "\n" for line in parts)}
+    lists["trees"] = "".join(tree + "\n" for tree in wanted["modules"])
+    _unpack(cluster, WORK, _files_to_lay())
+    _unpack(cluster, WORK, archive_of(lists))
+    _unpack(cluster, "/", archive_of(modulefiles))
+    _run(cluster, "sh", "-c", LAY, "lay", archive, wanted["releases"], kind, WHEELS)
+
+
+def _files_to_lay() -> bytes:
+    """An archive of what dresses are laid from."""
+    stream = io.BytesIO()
+    write_archive(stream, CHECKOUT, _names_to_lay())
+    return stream.getvalue()
+
+
+def _names_to_lay() -> list[str]:
+    return [name for name in files_of_the_checkout() if name.startswith((DRESSES, *STAND_INS))]
+
+
+def rendered(wanted: Mapping[str, Any]) -> tuple[dict[str, str], list[str]]:
+    """What the site's data make of the modules of the dress.
+
+    Returns:
+        The modulefiles by path, relative to the root, and the parts to be laid: those that modules name, and those
+        that the data name besides, each as its name, version and place.
+    """
+    texts, parts = {}, []
+    for tree, modules in wanted["modules"].items():
+        for module in modules:
+            name, _slash, version = module.partition("/")
+            text = (CHECKOUT / DRESSES / wanted["kind"] / "modules" / (name + ".lua")).read_text()
+            for key, value in wanted.get("variables", {}).get(name, {}).items():
+                text += "setenv(%s, %s)\n" % (json.dumps(key), json.dumps(str(value)))
+            lays = LAYS.search(text)
+            if lays:
+                place = lays[2].replace("{version}", version)
+                parts.append("%s %s %s" % (lays[1], version, place))
+                text = LAYS.sub("", text).replace("{place}", place)
+            texts["%s/%s.lua" % (tree.strip("/"), module)] = text
+    parts += ["%(part)s %(version)s %(place)s" % part for part in wanted.get("parts", [])]
+    return texts, list(dict.fromkeys(parts))
+
+
+def _digest(wanted: Mapping[str, Any]) -> str:
+    """A digest of the dress and of all that it is laid from."""
+    digest = hashlib.sha256(json.dumps([wanted, LAY], sort_keys=True).encode())
+    for name in _names_to_lay():
+        digest.update(name.encode() + hashlib.sha256((CHECKOUT / name).read_bytes()).digest())
+    return digest.hexdigest()[:12]
+
+
+def _unpack(cluster: Cluster, place: str, archive: bytes) -> None:
+    _run(cluster, "sh", "-c", 'mkdir -p "$1" && tar -xf - -C "$1"', "unpack", place, data=archive)
+
+
+def _run(cluster: Cluster, *words: str, node: str = LOGIN, data: bytes = b"") -> None:
+    """Run a command on a node as root; its last lines are in the error where it fails."""
+    done = cluster.podman.run("exec", "--interactive", cluster.names.container(node), *words, data=data)
+    if done.returncode != 0:
+        last = (done.stdout + done.stderr).decode(errors="replace").strip().splitlines()[-10:]
+        raise TroubleError("The dress cannot be put on %s:\n  %s" % (node, "\n  ".join(last)))
