@@ -286,7 +286,7 @@ def module_script(init: str, names: Sequence[str]) -> str:
             'code=$?; same=0; if [ "$before" = "${LOADEDMODULES:-}" ]; then same=1; fi',
             'echo; echo "@end %d $code $same"' % place,
         ]
-    return "\n".join(lines)
+    return "\n".join([*lines, 'echo "@path $PATH"'])
 
 
 def modules(init: str, names: Sequence[str]) -> dict[str, Any]:
@@ -298,9 +298,9 @@ def modules(init: str, names: Sequence[str]) -> dict[str, Any]:
 
     Returns:
         ``command`` (whether there is a command module), ``failed`` (name -> what was said), ``inits`` (files that would
-        define the command).
+        define the command), ``path`` (PATH with the modules loaded; empty where none are).
     """
-    facts: dict[str, Any] = {"command": True, "failed": {}, "inits": []}
+    facts: dict[str, Any] = {"command": True, "failed": {}, "inits": [], "path": ""}
     if not names:
         return facts
     ran = run(["/bin/bash", "--noprofile", "--norc", "-c", module_script(init, names)])
@@ -314,19 +314,21 @@ def modules(init: str, names: Sequence[str]) -> dict[str, Any]:
             facts["failed"][name] = "the shell ended: %s" % (_last_line(ran.output) or "it said nothing")
         elif said.group(2) != "0" or said.group(3) == "1":
             facts["failed"][name] = " ".join(said.group(1).split())[:300] or "it changed nothing"
-    return facts
+    path = re.search(r"^@path (.*)$", ran.output, re.MULTILINE)
+    return dict(facts, path=path.group(1) if path else "")
 
 
-def programs(wanted: Mapping[str, str]) -> dict[str, dict[str, str]]:
+def programs(wanted: Mapping[str, str], search: str = "") -> dict[str, dict[str, str]]:
     """Commands that steps call: ``path`` (empty where missing), and of a Python its ``version``.
 
     Args:
         wanted: what it is for -> the command with its words; ``python`` is asked for its version.
+        search: the PATH to look on, that of the modules; empty for this process's own.
     """
     found = {}
     for name, command in wanted.items():
         words = shlex.split(command)
-        path = shutil.which(words[0]) if words else None
+        path = shutil.which(words[0], path=search or None) if words else None
         found[name] = {"command": command, "path": path or "", "version": ""}
         if path and name == "python":
             asked = run([path, "-I", "-S", "-c", "import platform; print(platform.python_version())"])
@@ -348,6 +350,7 @@ def collect(question: Mapping[str, Any]) -> dict[str, Any]:
     if question["tmpdir"] and os.path.dirname(own) == os.path.normpath(question["tmpdir"]):
         # The directory of this very step, which build_step has made in the site's.
         own = question["tmpdir"]
+    loaded = modules(question["module_init"], question["modules"])
     return {
         "nonce": question["nonce"],
         "machine": machine(),
@@ -356,8 +359,8 @@ def collect(question: Mapping[str, Any]) -> dict[str, Any]:
         "shared": shared(question),
         "tmpdirs": [temporary(path) for path in dict.fromkeys((own, question["tmpdir"] or own))],
         "gpus": gpus(),
-        "modules": modules(question["module_init"], question["modules"]),
-        "programs": programs(question["programs"]),
+        "modules": loaded,
+        "programs": programs(question["programs"], loaded["path"]),
     }
 
 

@@ -72,7 +72,7 @@ def judge(facts: Facts, wanted: Facts, login: Facts) -> list[Finding]:
         *judge_cores(facts["capacity"], host, node.get("cores") or options.get("cores")),
         *judge_memory(facts["capacity"], host, str(node.get("memory") or options.get("memory") or "")),
         *judge_gpus(facts["gpus"], host, node.get("cuda") or "", int(options.get("gpus") or 0)),
-        *judge_modules(facts["modules"], host, node.get("modules") or []),
+        *judge_modules(facts["modules"], host, node.get("modules") or [], bool(node.get("of_toolchain"))),
         *judge_programs(facts["programs"], host, wanted["python"]),
         *judge_machine(facts["machine"], login),
         note("compute.python", "Jobs are supervised by Python %s, %s." % (
@@ -220,18 +220,30 @@ def _gpus_in_words(facts: Facts) -> str:
     return count + (" (%s)" % ", ".join(names) if names else "")
 
 
-def judge_modules(facts: Facts, host: str, names: Sequence[str]) -> list[Finding]:
-    """Whether the modules load in a plain shell of the node."""
+def judge_modules(facts: Facts, host: str, names: Sequence[str], of_toolchain: bool = False) -> list[Finding]:
+    """Whether the modules load in a plain shell of the node.
+
+    Args:
+        facts: of the modules.
+        host: the node.
+        names: the modules.
+        of_toolchain: whether they are those of the release's toolchain, and not the site's own list for its nodes.
+    """
     check = "compute.modules"
+    where, init = "torchstack_jobs.node.modules", "torchstack_jobs.node.module_init"
+    place = "name the directory in node.module_init (module use)"
+    if of_toolchain:
+        where, init = "toolchain.modules in the release file", "torchstack_module_init"
+        place = "name their directory in torchstack_module_path"
     if not names:
         return [note(check, "No modules were tried: torchstack_jobs.node.modules names none.")]
     if not facts["command"]:
-        where = " there, for example %s" % facts["inits"][0] if facts["inits"] else ""
+        example = " there, for example %s" % facts["inits"][0] if facts["inits"] else ""
         return [error(check, "A plain shell on %s has no command module." % host,
-                      "Name the file that defines it%s as torchstack_jobs.node.module_init." % where)]
+                      "Name the file that defines it%s as %s." % (example, init))]
     if facts["failed"]:
         return [error(check, "The module %s does not load on %s: %s." % (name, host, said.rstrip(".")),
-                      "Correct torchstack_jobs.node.modules, or name the directory in node.module_init (module use).")
+                      "Correct %s, or %s." % (where, place))
                 for name, said in facts["failed"].items()]
     return [note(check, "On %s load: %s." % (host, ", ".join(names)))]
 

@@ -199,13 +199,16 @@ def _run(words: Sequence[str], environment: Mapping[str, str], timeout: float, s
     return process.returncode, process.stdout, process.stderr
 
 
-def source_init(environment: Mapping[str, str], files: Sequence[str], timeout: float) -> dict[str, str]:
+def source_init(
+    environment: Mapping[str, str], files: Sequence[str], timeout: float, text: str = ""
+) -> dict[str, str]:
     """The environment after bash has read start-up files in it.
 
     Args:
         environment: the variables that bash starts with.
         files: paths, in order; what they print and return does not matter, as in a login.
         timeout: seconds.
+        text: shell text that it runs after them.
 
     Raises:
         StackError: a file is missing, or bash did not get to the end.
@@ -214,14 +217,16 @@ def source_init(environment: Mapping[str, str], files: Sequence[str], timeout: f
     for path in files:
         if not os.path.isfile(path):
             raise StackError("The start-up file %s does not exist." % path, step, "Correct init.", path)
-    script = 'for torchstack_init in "$@"; do . "$torchstack_init"; done >&2; exec env -0'
+    script = 'for torchstack_init in "$@"; do . "$torchstack_init"; done >&2; %sexec env -0' % (
+        "{\n%s\n} >&2\n" % text if text else "")
     code, output, errors = _run(
         ("/bin/bash", "--noprofile", "--norc", "-c", script, "init", *files), environment, timeout, step
     )
     if code or not output:
         raise StackError(
             "bash ended with exit status %d while it read %s: %s" % (
-                code, ", ".join(files), " ".join(errors.decode("utf-8", "replace").split())[-300:]
+                code, ", ".join(files) or "the text of init_script",
+                " ".join(errors.decode("utf-8", "replace").split())[-300:],
             ), step, "Run it by hand: bash --noprofile --norc -c '. FILE; env'.",
         )
     pairs = (entry.decode("utf-8", "surrogateescape").partition("=") for entry in output.split(b"\0") if entry)

@@ -39,11 +39,15 @@ class Brought(NamedTuple):
 
 
 class Recorded(NamedTuple):
-    """What the static verification found for one needed name: the needing object, the name, the path."""
+    """What the static verification found for one needed name: the needing object, the name, the path.
+
+    ``opened``: the object opens it by that name, if at all, and not as it is mapped.
+    """
 
     needer: bytes
     name: bytes
     path: bytes
+    opened: bool = False
 
 
 class Finding(NamedTuple):
@@ -121,6 +125,11 @@ def _misplaced(mapped: Sequence[Brought], rules: Rules, paths: Paths) -> list[Fi
     return findings
 
 
+def _names(entry: Brought) -> tuple[bytes, bytes]:
+    """The names that an object may have needed or opened a library by."""
+    return (entry.library.soname, os.path.basename(entry.library.path))
+
+
 def _unlike_static(
     mapped: Sequence[Brought], recorded: Sequence[Recorded], identities: Mapping[bytes, Identity]
 ) -> list[Finding]:
@@ -128,11 +137,13 @@ def _unlike_static(
     present = {entry.library.identity for entry in mapped}
     needers: dict[tuple[bytes, bytes], list[bytes]] = {}
     for edge in recorded:
-        if identities.get(edge.path) not in present:
+        if identities.get(edge.path) in present:
+            continue
+        if not edge.opened or any(edge.name in _names(entry) for entry in mapped):
             needers.setdefault((edge.name, edge.path), []).append(edge.needer)
     findings = []
     for (name, path), objects in needers.items():
-        actual = [entry for entry in mapped if name in (entry.library.soname, os.path.basename(entry.library.path))]
+        actual = [entry for entry in mapped if name in _names(entry)]
         stale = path not in identities
         instead = " and ".join(text(entry.library.path) for entry in actual) or "nowhere"
         findings.append(Finding(

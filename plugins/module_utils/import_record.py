@@ -25,12 +25,14 @@ _ESCAPED = re.compile(rb"\\x([0-9a-f]{2})")
 class Static(NamedTuple):
     """What ldd_verify recorded: per object (its path as text), the path of each name that it needs and that was found.
 
-    ``release`` is the directory that the record is about, links resolved.
+    ``release`` is the directory that the record is about, links resolved; ``opened`` the names that its rules say are
+    opened by objects which do not need them.
     """
 
     path: str
     release: str
     needed: dict[str, dict[str, bytes]]
+    opened: frozenset[str] = frozenset()
 
     def of(self, mapped: Sequence[Brought]) -> tuple[Recorded, ...]:
         """What it found for the objects that a process has mapped.
@@ -46,7 +48,8 @@ class Static(NamedTuple):
                 "Verify that directory, with ldd_verify and it as the first of paths.", self.path,
             )
         return tuple(
-            Recorded(path, os.fsencode(name), found) for path, needed in known for name, found in sorted(needed.items())
+            Recorded(path, os.fsencode(name), found, name in self.opened)
+            for path, needed in known for name, found in sorted(needed.items())
         )
 
 
@@ -74,10 +77,13 @@ def read_static(path: str, with_library_path: bool) -> Static:
         raise StackError("Cannot read the record %s: %s." % (path, reason), "plan", remedy, path) from error
     if record is None:
         raise StackError("There is no record %s." % path, "plan", remedy, path)
-    objects = record.get("objects") if isinstance(record, Mapping) and record.get("format") == FORMAT else None
+    known = record if isinstance(record, Mapping) and record.get("format") == FORMAT else {}
+    objects = known.get("objects")
     release = os.path.realpath(release_of(path))
     needed: dict[str, dict[str, bytes]] = {}
+    opened: frozenset[str] = frozenset()
     try:
+        opened = frozenset(rule["name"] for rule in known.get("rules", {}).get("plugins", ()))
         for name, facts in (objects or {}).items():
             found = dict(facts["needed"], **({} if with_library_path else facts.get("needed_without", {})))
             needed[os.path.join(release, name)] = {
@@ -87,7 +93,7 @@ def read_static(path: str, with_library_path: bool) -> Static:
         objects = None
     if objects is None:
         raise StackError("%s is not a record of ldd_verify in format %d." % (path, FORMAT), "plan", remedy, path)
-    return Static(path, release, needed)
+    return Static(path, release, needed, opened)
 
 
 def _real(name: str, release: str) -> bytes:

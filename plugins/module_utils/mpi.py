@@ -122,9 +122,7 @@ def find(wanted: Mapping[str, Any], environment: Mapping[str, str]) -> dict[str,
     path = environment.get("PATH")
     facts = {"provider": "", "prefix": "", "bin": "", "cc": "", "cxx": "", "launcher": "", "looked_for": ""}
     if wanted.get("prefix") or wanted.get("cc"):
-        cc = wanted.get("cc") or "mpicc"
-        if wanted.get("prefix") and "/" not in cc:
-            cc = os.path.join(wanted["prefix"], "bin", cc)
+        cc = _wrapper(wanted.get("cc") or "", wanted.get("prefix") or "")
         facts["provider"] = "named"
     elif wanted.get("allow_path", True) and shutil.which("mpicc", path=path):
         cc = shutil.which("mpicc", path=path) or ""
@@ -144,6 +142,18 @@ def find(wanted: Mapping[str, Any], environment: Mapping[str, str]) -> dict[str,
         launcher = _beside(beside, LAUNCHERS) or _on_path(LAUNCHERS, path)
     prefix = wanted.get("prefix") or os.path.dirname(beside)
     return dict(facts, prefix=prefix, bin=beside, cc=cc, cxx=cxx, launcher=launcher)
+
+
+def _wrapper(typed: str, prefix: str) -> str:
+    """The wrapper for C of an MPI that was named.
+
+    One that is typed is taken from the prefix where that has it, else from PATH as it is typed: Cray's cc lies in the
+    programming environment, and the prefix says which MPI it is to bring.
+    """
+    if not prefix or "/" in typed:
+        return typed
+    inside = os.path.join(prefix, "bin", typed or "mpicc")
+    return inside if not typed or os.access(shlex.split(inside)[0], os.X_OK) else typed
 
 
 def _beside(directory: str, names: tuple[str, ...]) -> str:

@@ -199,6 +199,9 @@ def _held(definition: dict[str, Any]) -> dict[str, str]:
     for component in ("mpi4py", "horovod"):
         if component in definition:
             held[component] = component
+    pytorch = definition.get("pytorch")
+    if isinstance(pytorch, dict) and "source" in pytorch:
+        held["torch"] = "pytorch.source"
     for path in ("locks.base", "mpi.lock", "pytorch.lock", "pytorch.cuda_lock"):
         component, _dot, key = path.partition(".")
         section = definition.get(component)

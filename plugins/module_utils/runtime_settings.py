@@ -86,9 +86,40 @@ def modulefile_problems(settings: Iterable[Mapping[str, str]]) -> list[str]:
     return [
         "The value of run-time setting %s holds a line break or another control character, which no modulefile can "
         "hand to every shell." % setting["name"] for setting in settings if _UNFIT.search(setting["value"])
+    ] + [
+        "The reason of run-time setting %s holds a control character, which would end the comment in a modulefile." % (
+            setting["name"]) for setting in settings if _UNFIT.search(setting["reason"].replace("\n", ""))
     ]
 
 
 def setenv(settings: Iterable[Mapping[str, str]]) -> dict[str, str]:
     """The settings as the ``setenv`` of a modulefile's description, where ``${`` alone is special."""
     return {setting["name"]: setting["value"].replace("${", "$${") for setting in settings}
+
+
+def of_release(settings: Sequence[Mapping[str, str]], runtime: Mapping) -> list[dict[str, str]]:
+    """The settings of one release: the site's, without those that it does not have, and with its own in their place.
+
+    Args:
+        settings: the site's, in which :func:`problems` found nothing.
+        runtime: ``without`` and ``settings`` of the release file; either may be missing.
+    """
+    without = set(runtime.get("without") or [])
+    own = {setting["name"]: dict(setting) for setting in runtime.get("settings") or []}
+    kept = [own.pop(setting["name"], dict(setting)) for setting in settings if setting["name"] not in without]
+    return kept + list(own.values())
+
+
+def release_problems(settings: Sequence[Mapping[str, str]], runtime: Mapping) -> list[str]:
+    """What is wrong with ``runtime`` of a release file over the site's settings, one sentence each."""
+    own = runtime.get("settings") or []
+    found = problems(own)
+    if found:
+        return found
+    known = {setting["name"] for setting in settings}
+    for name in runtime.get("without") or []:
+        if name in {setting["name"] for setting in own}:
+            found.append("runtime has %s both under without and under settings; keep one of them." % name)
+        elif name not in known:
+            found.append("runtime.without has %s, which the site does not set; remove it." % name)
+    return found + modulefile_problems(of_release(settings, runtime))

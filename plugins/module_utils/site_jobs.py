@@ -40,8 +40,24 @@ def problems(
     found = schema.problems(data, rules, source, patterns)
     if found or not isinstance(data, dict):
         return found
-    jobs, ranks = data.get(JOBS) or {}, data.get(RANKS) or {}
+    jobs, ranks = _charged(data.get(JOBS) or {}), data.get(RANKS) or {}
     return [*_job_problems(jobs), *_rank_problems(ranks, jobs.get("launcher", LOCAL))]
+
+
+def _charged(jobs: Mapping[str, Any]) -> dict[str, Any]:
+    """The jobs without accounts that are empty: a site takes them from the environment, which may have none."""
+
+    def named(options: Any) -> Any:
+        if not isinstance(options, dict):
+            return options
+        return {name: value for name, value in options.items() if name != "account" or value != ""}
+
+    found = dict(jobs)
+    if isinstance(jobs.get("options"), dict):
+        found["options"] = named(jobs["options"])
+    if isinstance(jobs.get("steps"), dict):
+        found["steps"] = {step: named(options) for step, options in jobs["steps"].items()}
+    return found
 
 
 def _job_problems(jobs: Mapping[str, Any]) -> list[str]:
@@ -87,7 +103,7 @@ def described(data: Mapping[str, Any]) -> dict[str, Any]:
         ``jobs`` with ``launcher``, ``options``, ``steps`` and ``node``, and ``ranks`` with ``launcher`` (words, empty
         where the site gives none), ``nodes``, ``per_node`` and ``in_job``.
     """
-    jobs, ranks = data.get(JOBS) or {}, data.get(RANKS) or {}
+    jobs, ranks = _charged(data.get(JOBS) or {}), data.get(RANKS) or {}
     launcher = jobs.get("launcher", LOCAL)
     return {
         "jobs": {

@@ -66,6 +66,12 @@ options:
     type: list
     elements: path
     default: []
+  init_script:
+    description:
+      - What defines the command C(module), as the option C(module_init) of M(hpcml.torchstack.build_step) takes it - an
+        absolute path, or shell text, which bash runs first.
+    type: str
+    default: ""
   environment:
     description:
       - The environment to start from, complete. The task's own environment when left out.
@@ -258,7 +264,12 @@ def report(params: dict) -> dict[str, object]:
             raise StackError("%r is not the name of a module." % name, "input", "Correct modules.")
     before = base_environment(params["environment"])
     timeout = params["timeout"]
-    start = environment_modules.source_init(before, params["init"], timeout) if params["init"] else before
+    text = params["init_script"]
+    is_file = text.startswith("/") and "\n" not in text
+    files = params["init"] + ([text] if is_file else [])
+    start = before
+    if files or text:
+        start = environment_modules.source_init(before, files, timeout, "" if is_file else text)
     system = environment_modules.find_system(start, params["system"], params["command"])
     after, parts, messages = environment_modules.load_modules(
         system, start, params["modules"], params["use"], params["purge"], timeout
@@ -280,6 +291,7 @@ def main() -> None:
             "system": {"choices": ["auto", "lmod", "environment-modules", "none"], "default": "auto"},
             "command": {"type": "path"},
             "init": {"type": "list", "elements": "path", "default": []},
+            "init_script": {"type": "str", "default": ""},
             "environment": {"type": "dict"},
             "planned_after": {"type": "str"},
             "timeout": {"type": "int", "default": 120},

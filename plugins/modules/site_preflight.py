@@ -55,6 +55,12 @@ options:
         description: The command that plays the site on any machine, for the sentence.
         type: str
         default: ""
+  only_site:
+    description:
+      - Whether to look at O(expect) alone. That needs nothing of the machine, so that a play can know first whether it
+        is the site, before it asks the site's modules for anything.
+    type: bool
+    default: false
   release_done:
     description:
       - Whether the release is built already. Space, latency and compilers are then not tried out, because nothing will
@@ -344,6 +350,7 @@ SPEC = {
     "root": {"type": "str", "required": True},
     "site": TEXT,
     "expect": {"type": "dict", "default": {}, "options": {"hostname_globs": TEXTS, "paths": TEXTS, "rehearsal": TEXT}},
+    "only_site": NO,
     "release_done": NO,
     "required_bytes": {"type": "int", "default": 0},
     "required_inodes": {"type": "int", "default": 0},
@@ -385,7 +392,7 @@ def look(wanted: dict, directory: str, write: bool) -> tuple[list[Finding], dict
     """
     facts: dict = dict(site_facts.identity(wanted["expect"]), account=site_facts.account())
     findings = preflight.judge_site(facts["host"], facts["missing_paths"], wanted["expect"], wanted["site"])
-    if failure(findings):
+    if wanted["only_site"] or failure(findings):
         return findings, {"facts": facts}
     uid, user = facts["account"]["uid"], facts["account"]["user"]
     findings += preflight.judge_account(uid, user, facts["account"]["umask"])

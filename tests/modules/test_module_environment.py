@@ -76,8 +76,8 @@ execute{cmd="ulimit -s unlimited", modeA={"load"}}
 
 
 DEFAULTS = {
-    "modules": [], "use": [], "purge": False, "system": "auto", "command": None, "init": [], "environment": None,
-    "timeout": 120,
+    "modules": [], "use": [], "purge": False, "system": "auto", "command": None, "init": [], "init_script": "",
+    "environment": None, "timeout": 120,
 }
 
 

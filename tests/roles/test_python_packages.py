@@ -294,7 +294,7 @@ from setuptools import setup
 
 flags = [word for word in sys.argv if word in ("--cpp_ext", "--cuda_ext")]
 sys.argv[:] = [word for word in sys.argv if word not in flags]
-names = ("DS_BUILD_OPS", "CFLAGS", "LDFLAGS", "CC")
+names = ("DS_BUILD_OPS", "CFLAGS", "CPPFLAGS", "LDFLAGS", "CC")
 os.makedirs("reached", exist_ok=True)
 with open("reached/__init__.py", "w") as stream:
     stream.write("facts = %r" % {
@@ -362,7 +362,7 @@ def reached(tmp_path_factory, tools, ansible_environment):
         "build_requires": locked(make_wheel(release.wheels, "helper", "3.0")),
         "config_settings": {"--build-option": ["--cpp_ext", "--cuda_ext"]},
         "environment": {
-            "DS_BUILD_OPS": "1",
+            "DS_BUILD_OPS": "1", "CPPFLAGS": "-I{base}/include -DA={B} -DC=${base}",
             "GIT_CONFIG_COUNT": "1", "GIT_CONFIG_KEY_0": "protocol.file.allow", "GIT_CONFIG_VALUE_0": "always",
         },
     }
@@ -382,6 +382,7 @@ def test_s12_commit_environment_config_settings_and_isolation_reach_the_build(re
     assert facts["submodule"] == "first"
     assert facts["flags"] == ["--cpp_ext", "--cuda_ext"]
     assert facts["environment"]["DS_BUILD_OPS"] == "1"
+    assert facts["environment"]["CPPFLAGS"] == "-I%s/include -DA={B} -DC=${base}" % release.base
     # Not isolated: the build sees the torch of the release, and of its own what build_requires locks.
     assert facts["torch"] == "2.13.0+cpu"
     assert facts["helper"] == "3.0"

@@ -114,6 +114,16 @@ def test_modules_are_loaded_in_a_plain_shell(init, names, command, failed, tmp_p
     assert compute_facts.modules(str(file), names) == facts
 
 
+def test_programs_are_looked_for_with_the_modules_loaded(tmp_path):
+    (tmp_path / "cc").write_text("#!/bin/sh\n")
+    (tmp_path / "cc").chmod(0o755)
+    init = "module() { PATH=%s:$PATH; LOADEDMODULES=$2; }" % tmp_path
+    loaded = compute_facts.modules(init, ["PrgEnv-gnu"])
+    assert loaded["path"].startswith(str(tmp_path) + ":")
+    assert compute_facts.programs({"CC": "cc -g"}, loaded["path"])["CC"]["path"] == str(tmp_path / "cc")
+    assert compute_facts.modules(init, [])["path"] == ""
+
+
 def test_control_groups_of_either_version_bind_with_all_that_are_above(tmp_path):
     job = tmp_path / "slurm" / "job_1" / "step_0"
     job.mkdir(parents=True)

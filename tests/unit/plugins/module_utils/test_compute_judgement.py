@@ -236,3 +236,10 @@ def test_a_size_without_a_unit_is_none():
 ])
 def test_sizes_are_told_in_the_unit_that_fits(size, words):
     assert judgement.in_words(size) == words
+
+
+def test_modules_of_a_release_are_corrected_in_its_file():
+    node = {"modules": ["gcc/12"], "of_toolchain": True}
+    findings = judged("modules", {"failed": {"gcc/12": "unknown"}}, node)
+    (finding,) = [found for found in findings if found.severity == ERROR]
+    assert finding.remedy.startswith("Correct toolchain.modules in the release file")

@@ -245,6 +245,14 @@ def test_start_up_files_are_read_in_order_and_may_fail_inside(tmp_path):
     assert set(after) - set(before) == {"A", "B", "BASH_FUNC_f%%"}
 
 
+def test_shell_text_runs_after_the_start_up_files(tmp_path):
+    (tmp_path / "one.sh").write_text("export A=1\n")
+    after = source_init({"PATH": "/usr/bin:/bin"}, [str(tmp_path / "one.sh")], 30, "echo noise\nexport B=$A$A")
+    assert after["B"] == "11"
+    with pytest.raises(StackError, match=r"exit status 4 while it read the text of init_script: why"):
+        source_init({"PATH": "/usr/bin:/bin"}, [], 30, "echo why >&2; exit 4")
+
+
 def test_a_start_up_file_that_is_missing_or_leaves_the_shell_is_an_error(tmp_path):
     with pytest.raises(StackError, match="does not exist"):
         source_init({}, [str(tmp_path / "nothing.sh")], 30)

@@ -141,6 +141,12 @@ def test_what_the_static_verification_found_has_to_be_what_is_mapped(mapped, ide
         assert (finding.kind, finding.facts["rule"], finding.facts["needed_by"]) == ("misplaced", "static", 2)
 
 
+@pytest.mark.parametrize("mapped, found", [([PYTHON], 0), ([NCCL], 0), ([OTHER_NCCL], 1)])
+def test_what_an_object_only_opens_need_not_be_mapped_and_has_to_be_the_one_that_was_found(mapped, found):
+    verdict = judge(mapped, rules(), [EDGE._replace(opened=True)], {EDGE.path: NCCL.library.identity})
+    assert len(verdict.findings) == found
+
+
 def test_names_that_are_not_text_are_shown_escaped():
     odd = Brought("torch", Library(b"/r/\xff\n/libx.so", b"lib\xfe.so", ("stat", "0:1", 1), False, True))
     [finding] = judge([odd], rules(providers=[{"name": "lib*", "path": "/elsewhere/**"}])).findings

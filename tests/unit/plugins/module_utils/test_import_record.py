@@ -84,6 +84,12 @@ def test_what_was_found_for_a_mapped_object_is_read_with_links_resolved(release)
     ]
 
 
+def test_what_a_rule_says_is_opened_is_known_as_that(release):
+    record = dict(objects(), rules={"plugins": [{"caller": "liby.so", "name": "libx.so.1"}]})
+    edges = read_static(write(release, record), True).of([brought(os.path.realpath(str(release)) + "/lib/liby.so")])
+    assert {edge.name: edge.opened for edge in edges} == {b"libc.so.6": False, b"libx.so.1": True}
+
+
 def test_without_a_library_path_what_the_record_says_of_that_counts(release):
     path = write(release, objects(needed_without={"libx.so.1": {"path": "/other/libx.so.1", "rule": "RUNPATH"}}))
     mapped = [brought(os.path.realpath(str(release)) + "/lib/liby.so")]

@@ -146,6 +146,16 @@ def test_an_installation_that_is_not_there_is_not_exchanged_for_another(install)
     assert found["provider"] == "named" and found["cc"] == "" and found["looked_for"] == "/no/such/bin/mpicc"
 
 
+def test_s05_wrappers_of_a_programming_environment_are_typed_beside_the_prefix_of_the_mpi(install):
+    cray, mpich = install("cray", "cc", "CC"), install("mpich", "mpicc", "mpicxx", "mpiexec")
+    wanted = {"prefix": mpich, "cc": "cc", "cxx": "CC", "launcher": "mpiexec"}
+    found = mpi.find(wanted, {"PATH": ":".join([cray + "/bin", mpich + "/bin"])})
+    assert (found["cc"], found["cxx"], found["bin"], found["prefix"]) == ("cc", "CC", cray + "/bin", mpich)
+    assert found["launcher"] == mpich + "/bin/mpiexec"
+    inside = mpi.find({"prefix": mpich, "cc": "mpicc"}, {"PATH": cray + "/bin"})
+    assert inside["cc"] == mpich + "/bin/mpicc"
+
+
 def test_compilers_of_other_names_are_taken_as_they_are_typed(install):
     cray = install("cray", "cc", "CC")
     pals = install("pals", "mpiexec")

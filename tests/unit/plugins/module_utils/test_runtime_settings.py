@@ -48,6 +48,13 @@ def test_a_line_break_is_for_conda_alone():
     assert found.startswith("The value of run-time setting TOY_LINES holds a line break")
 
 
+def test_a_reason_may_have_lines_and_nothing_that_ends_a_comment():
+    settings = [dict(GOOD, reason="one\ntwo\tthree\n"), dict(GOOD, name="TOY", reason="one\rtouch /x")]
+    assert runtime_settings.problems(settings) == []
+    (found,) = runtime_settings.modulefile_problems(settings)
+    assert found.startswith("The reason of run-time setting TOY holds a control character")
+
+
 def test_s18_a_modulefile_sets_the_same_literal_values():
     values = ["plain", "${HOME}/x", "$HOME $$ ${", "$${A}", "a b 'c' \"d\""]
     settings = [dict(GOOD, name="TOY_%d" % index, value=value) for index, value in enumerate(values)]

@@ -37,6 +37,12 @@ def context(jobs):
     return site_jobs.described({"torchstack_jobs": jobs})
 
 
+def test_an_account_that_the_environment_does_not_name_is_left_out():
+    jobs = dict(SLURM, options=dict(SLURM["options"], account=""), steps={"acceptance": {"account": "", "cores": 2}})
+    assert problems(jobs) == []
+    assert "account" not in site_jobs.step_job(context(jobs), "acceptance")["options"]
+
+
 @pytest.mark.parametrize(("jobs", "ranks"), [
     (None, None),
     ({}, {}),
