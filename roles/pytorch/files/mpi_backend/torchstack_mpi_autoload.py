@@ -8,6 +8,6 @@ import warnings
 def autoload():
     """Register the MPI backend. Where it does not fit the torch that is imported, that torch is still imported."""
     try:
-        import torchstack_mpi  # noqa: F401
+        import torchstack_mpi  # noqa: F401 importing it registers the backend
     except ImportError as error:
         warnings.warn("The MPI backend of the release is not there: %s" % error, RuntimeWarning, stacklevel=2)
