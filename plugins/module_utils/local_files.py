@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Files of this machine that addresses name, and the digests of files."""
+"""Files of this machine that addresses name, and the digests and texts of files."""
 
 from __future__ import annotations
 
@@ -26,3 +26,12 @@ def sha256_of(path: str) -> str:
         for block in iter(lambda: stream.read(_BLOCK), b""):
             digest.update(block)
     return digest.hexdigest()
+
+
+def text_of(path: str) -> str:
+    """The text of a file; empty where it cannot be read."""
+    try:
+        with open(path, encoding="utf-8", errors="replace") as stream:
+            return stream.read()
+    except OSError:
+        return ""

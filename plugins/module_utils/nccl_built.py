@@ -13,6 +13,7 @@ from typing import Any, Iterator, Mapping, NamedTuple, Sequence
 from ansible_collections.hpcml.torchstack.plugins.module_utils.elf import ElfObject, read_elf
 from ansible_collections.hpcml.torchstack.plugins.module_utils.elf_image import ElfError
 from ansible_collections.hpcml.torchstack.plugins.module_utils.errors import StackError
+from ansible_collections.hpcml.torchstack.plugins.module_utils.local_files import text_of
 
 STEP = "check what was built"
 LIBRARY, PLUGIN = "lib/libnccl.so.2", "lib/libnccl-net.so"
@@ -139,22 +140,14 @@ def _elf(prefix: str, name: str) -> ElfObject:
 
 def header_version(prefix: str) -> str:
     """The version in nccl.h; empty where it says none."""
-    text = _text(os.path.join(prefix, "include", "nccl.h"))
+    text = text_of(os.path.join(prefix, "include", "nccl.h"))
     found = [re.search(r"(?m)^\s*#\s*define\s+NCCL_%s\s+(\d+)" % part, text) for part in ("MAJOR", "MINOR", "PATCH")]
     return ".".join(match.group(1) for match in found if match)
 
 
 def _package_version(prefix: str) -> str:
-    match = re.search(r"(?m)^Version:\s*(\S+)", _text(os.path.join(prefix, "lib", "pkgconfig", "nccl.pc")))
+    match = re.search(r"(?m)^Version:\s*(\S+)", text_of(os.path.join(prefix, "lib", "pkgconfig", "nccl.pc")))
     return match.group(1) if match else ""
-
-
-def _text(path: str) -> str:
-    try:
-        with open(path, encoding="utf-8", errors="replace") as stream:
-            return stream.read()
-    except OSError:
-        return ""
 
 
 def _search(path: str, pattern: re.Pattern[bytes]) -> list[Any]:

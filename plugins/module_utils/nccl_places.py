@@ -15,6 +15,7 @@ import sysconfig
 from typing import Iterable, Iterator, Mapping, NamedTuple
 
 from ansible_collections.hpcml.torchstack.plugins.module_utils.commands import run
+from ansible_collections.hpcml.torchstack.plugins.module_utils.local_files import text_of
 
 PATIENCE = 120.0
 """Seconds that a program may take to say its version, from a cold file system."""
@@ -31,14 +32,6 @@ class Place(NamedTuple):
     """empty where nothing is there"""
     library: str
     """the directory of its libraries; empty where there is none"""
-
-
-def _text(path: str) -> str:
-    try:
-        with open(path, encoding="utf-8", errors="replace") as stream:
-            return stream.read()
-    except OSError:
-        return ""
 
 
 def _library_directories(prefix: str) -> Iterator[str]:
@@ -69,13 +62,13 @@ def libfabric(prefix: str) -> Place:
 
 def _libfabric_versions(prefix: str) -> Iterator[str]:
     for directory in _library_directories(prefix):
-        match = re.search(r"(?m)^Version:\s*(\d[\w.]*)", _text(os.path.join(directory, "pkgconfig", "libfabric.pc")))
+        match = re.search(r"(?m)^Version:\s*(\d[\w.]*)", text_of(os.path.join(directory, "pkgconfig", "libfabric.pc")))
         yield match.group(1) if match else ""
     program = os.path.join(prefix, "bin", "fi_info")
     if os.access(program, os.X_OK):
         match = re.search(r"(?m)^libfabric:\s*(\d[\w.]*)", run([program, "--version"], PATIENCE).output)
         yield match.group(1) if match else ""
-    header = _text(os.path.join(prefix, "include", "rdma", "fabric.h"))
+    header = text_of(os.path.join(prefix, "include", "rdma", "fabric.h"))
     numbers = [
         re.search(r"(?m)^\s*#\s*define\s+FI_%s_VERSION\s+(\d+)" % part, header)
         for part in ("MAJOR", "MINOR", "REVISION")
@@ -96,7 +89,7 @@ def cuda(prefix: str) -> Place:
 
 def _cuda_listed(prefix: str) -> str:
     try:
-        return str(json.loads(_text(os.path.join(prefix, "version.json")))["cuda"]["version"])
+        return str(json.loads(text_of(os.path.join(prefix, "version.json")))["cuda"]["version"])
     except (ValueError, KeyError, TypeError):
         return ""
 
