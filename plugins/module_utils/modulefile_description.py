@@ -100,8 +100,9 @@ def normalised(raw: Mapping) -> dict:
         raw: the description as a caller gives it; absent and ``None`` mean empty.
 
     Returns:
-        A new dict with the keys of ``TEXT_KEYS``, ``LIST_KEYS``, ``DICT_KEYS`` and ``PATH_KEYS`` and no others;
-        without ``reasons`` where there are none, as in the descriptions that were recorded before there were any.
+        A new dict with ``first_file`` and the keys of ``TEXT_KEYS``, ``LIST_KEYS``, ``DICT_KEYS`` and ``PATH_KEYS``;
+        without ``reasons`` and ``first_file`` where there are none, as in the descriptions that were recorded before
+        there were any.
         A boolean, a list or a mapping where a text belongs stays what it is, for :func:`faults` to name.
     """
     description: dict = {key: _text(raw.get(key)) for key in TEXT_KEYS}
@@ -118,8 +119,17 @@ def normalised(raw: Mapping) -> dict:
             {"name": _text(entry.get("name")), "values": [_text(value) for value in entry.get("values") or []]}
             for entry in raw.get(key) or []
         ]
-    if not description["reasons"]:
-        del description["reasons"]
+    description["first_file"] = [
+        {
+            "variables": [_text(name) for name in entry.get("variables") or []],
+            "candidates": [_text(path) for path in entry.get("candidates") or []],
+            "missing": _text(entry.get("missing")),
+        }
+        for entry in raw.get("first_file") or []
+    ]
+    for key in ("reasons", "first_file"):
+        if not description[key]:
+            del description[key]
     return description
 
 
@@ -140,6 +150,19 @@ def comment_lines(description: Mapping, name: str) -> list[str]:
     """
     lines = str(description.get("reasons", {}).get(name, "")).strip().split("\n")
     return [line + " ." if line.endswith("\\") else line for line in map(str.strip, lines) if line]
+
+
+def first_files(description: Mapping) -> list[dict]:
+    """The variables that name the first of some files that is there when the module is loaded.
+
+    Args:
+        description: a normalised description.
+
+    Returns:
+        Entries with ``variables``, ``candidates`` (literal paths in the order of choice) and ``missing``, the sentence
+        with which a load fails where none of them is a regular file, or a link to one.
+    """
+    return list(description.get("first_file", []))
 
 
 def search_paths(description: Mapping) -> dict:
@@ -205,7 +228,8 @@ def _form_faults(description: Mapping) -> Iterable[str]:
 
 def _rule_faults(description: Mapping) -> Iterable[str]:
     paths = search_paths(description)
-    changed = list(description["setenv"]) + list(description["unsetenv"])
+    chosen = [name for entry in first_files(description) for name in entry["variables"]]
+    changed = list(description["setenv"]) + list(description["unsetenv"]) + chosen
     for name in changed + list(paths):
         if name in COMPILER_FLAGS:
             yield "%s in a modulefile leaks into every build of a user; set it in the step that needs it." % name
@@ -215,17 +239,34 @@ def _rule_faults(description: Mapping) -> Iterable[str]:
         if name not in changed and name not in paths:
             yield "There is a reason for %s, which the module does not change." % name
     for name in sorted({name for name in changed if changed.count(name) > 1 or name in paths}):
-        yield "%s is changed in two ways (setenv, unsetenv, prepend or append); say one." % name
-    for name, value in description["setenv"].items():
+        yield "%s is changed in two ways (setenv, first_file, unsetenv, prepend or append); say one." % name
+    for name in [*description["setenv"], *chosen]:
         if name in SEARCH_PATHS:
             yield "setenv of %s throws away what the user and other modules put there; use prepend or append." % name
+    for name, value in description["setenv"].items():
         yield from _value_faults(name, value, description)
+    for entry in first_files(description):
+        yield from _first_file_faults(entry, description)
     for name, (before, after) in paths.items():
         entries = before + after
         for value in entries:
             yield from _entry_faults(name, value, description)
         for value in sorted({value for value in entries if entries.count(value) > 1}):
             yield "%s has the entry %s twice." % (name, value)
+
+
+def _first_file_faults(entry: Mapping, description: Mapping) -> Iterable[str]:
+    name = ", ".join(entry["variables"]) or "of no variable"
+    for key in ("variables", "candidates", "missing"):
+        if not entry[key]:
+            yield "The entry %s of first_file has no %s." % (name, key)
+    for path in entry["candidates"]:
+        if not path.startswith("/") or not _is_normal(path):
+            yield "The candidate %s for %s is not an absolute path in its shortest form." % (path, name)
+        else:
+            yield from _place_faults(name, path, description)
+    for path in sorted({path for path in entry["candidates"] if entry["candidates"].count(path) > 1}):
+        yield "%s has the candidate %s twice." % (name, path)
 
 
 def _value_faults(name: str, value: str, description: Mapping) -> Iterable[str]:
@@ -290,6 +331,8 @@ def _is_normal(value: str) -> bool:
 
 def _names(description: Mapping) -> list:
     names = list(search_paths(description)) + list(description["unsetenv"])
+    for entry in first_files(description):
+        names.extend(entry["variables"])
     for key in ("setenv", "functions"):
         names.extend(description[key])
     return names
@@ -311,3 +354,8 @@ def _texts(description: Mapping) -> Iterable[tuple]:
         for entry in description[key]:
             for value in entry["values"]:
                 yield key, value, "an entry of %s for %s" % (key, entry["name"])
+    for index, entry in enumerate(first_files(description)):
+        for part in ("variables", "candidates"):
+            for value in entry[part]:
+                yield "first_file", value, "one of the %s of first_file[%d]" % (part, index)
+        yield "first_file", entry["missing"], "missing of first_file[%d]" % index

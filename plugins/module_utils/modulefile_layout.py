@@ -93,8 +93,13 @@ def render_under(description: Mapping, title: str, source: str) -> dict[str, str
         source: what it is written from.
     """
     header = "%s, %s.\nChanges made here are lost: the file is written anew from %s." % (title, MAKER, source)
-    saved = "__%s_SAVED_" % re.sub(r"[^A-Z0-9]", "_", description["name"].upper())
+    saved = saved_prefix(description["name"])
     return {"tcl": render_tcl(description, header, saved), "lmod": render_lua(description, header, saved)}
+
+
+def saved_prefix(name: str) -> str:
+    """The start of the names under which the module ``name`` keeps what the user had."""
+    return "__%s_SAVED_" % re.sub(r"[^A-Z0-9]", "_", name.upper())
 
 
 def digest(content: bytes) -> str:

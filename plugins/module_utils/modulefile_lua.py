@@ -21,6 +21,7 @@ from typing import Mapping
 
 from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefile_description import (
     comment_lines,
+    first_files,
     parse_value,
     search_paths,
 )
@@ -76,7 +77,7 @@ local function replace(name, value)
    end
 end
 
-local function entries_of(text)
+@FIRST_FILE@local function entries_of(text)
    local entries = {}
    if text ~= "" then
       for entry in (text .. ":"):gmatch("([^:]*):") do entries[#entries + 1] = entry end
@@ -134,6 +135,18 @@ local function extend(name, before, after)
 end
 """
 
+_FIRST_FILE = r"""-- The first of some files that is there. Without any, loading fails; others are shown the last one.
+-- Lmod's isFile would take a link that leads nowhere for one.
+local function first_file(candidates, missing)
+   for _, path in ipairs(candidates) do
+      if lfs.attributes(path, "mode") == "file" then return path end
+   end
+   if mode() == "load" then LmodError(missing) end
+   return candidates[#candidates]
+end
+
+"""
+
 _REST = r"""         for _, entry in ipairs(entries_of(copy)) do own[entry] = nil end
          local rest = joined({}, current or "", {}, own)"""
 
@@ -165,17 +178,34 @@ end
 _REST_AFTER_DEPENDENCIES = '         local rest = left_of(current or "", copy, own)'
 
 
-def helpers(saved: str, dependencies: bool) -> str:
+def helpers(saved: str, dependencies: bool, files: bool = False) -> str:
     """The functions that a modulefile begins with.
 
     Args:
         saved: prefix of the names under which the module keeps what the user had.
         dependencies: whether it depends on others. One that does not has the bytes that it always had, as a finished
             release is accepted with them.
+        files: whether it chooses among files; the same holds for one that does not.
     """
-    text = _HELPERS.replace("@LEFT_OF@", _LEFT_OF if dependencies else "")
+    text = _HELPERS.replace("@FIRST_FILE@", _FIRST_FILE if files else "")
+    text = text.replace("@LEFT_OF@", _LEFT_OF if dependencies else "")
     text = text.replace("@REST@", _REST_AFTER_DEPENDENCIES if dependencies else _REST)
     return text.replace("@SAVED@", quoted(saved))
+
+
+def _first_file_lines(entry: Mapping, description: Mapping) -> list[str]:
+    """The lines that set the variables of one entry of ``first_file``.
+
+    Args:
+        entry: see :func:`modulefile_description.first_files`.
+        description: where reasons for the variables are looked for.
+    """
+    lines = ["local file = first_file({%s}, %s)" % (
+        ", ".join(map(quoted, entry["candidates"])), quoted(entry["missing"]))]
+    for name in entry["variables"]:
+        lines.extend("-- " + reason for reason in comment_lines(description, name))
+        lines.append("replace(%s, file)" % quoted(name))
+    return lines
 
 
 def quoted(text: str) -> str:
@@ -228,9 +258,12 @@ def render_lua(description: Mapping, header: str, saved: str) -> str:
             quoted(name), ", ".join(map(value_of, before)), ", ".join(map(value_of, after))))
         for name, (before, after) in search_paths(description).items()
     )
-    if work:
-        lines.extend(helpers(saved, bool(description["depends_on"])).splitlines())
+    files = first_files(description)
+    if work or files:
+        lines.extend(helpers(saved, bool(description["depends_on"]), bool(files)).splitlines())
         lines.append("")
+    for entry in files:
+        lines.extend(_first_file_lines(entry, description))
     for name, line in work:
         # The space keeps a reason that begins with brackets from being a comment of many lines.
         lines.extend("-- " + reason for reason in comment_lines(description, name))

@@ -20,6 +20,7 @@ from ansible_collections.hpcml.torchstack.plugins.module_utils.environment_modul
 from ansible_collections.hpcml.torchstack.plugins.module_utils.errors import StackError
 from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefile_description import (
     expand,
+    first_files,
     parse_value,
     search_paths,
 )
@@ -166,7 +167,7 @@ def starting_environment(
     for name in sorted({name for value in values for kind, name in parse_value(value) if kind == "variable"}):
         environment.setdefault(name, base.get(name) or "/lived-in/%s" % name)
     if state == "lived-in":
-        for name in list(description["setenv"]) + list(description["unsetenv"]):
+        for name in [*description["setenv"], *description["unsetenv"], *chosen_files(description)]:
             environment[name] = "the user's own \"%s\" $HOME {a:b} \\ `c`" % name
         for name, (before, after) in search_paths(description).items():
             own = [expand(value, environment) for value in before + after]
@@ -175,11 +176,19 @@ def starting_environment(
     return environment
 
 
+def chosen_files(description: Mapping) -> dict[str, str]:
+    """The file that each variable of ``first_file`` names on this machine as it is now; empty where there is none."""
+    return {
+        name: next((path for path in entry["candidates"] if os.path.isfile(path)), "")
+        for entry in first_files(description) for name in entry["variables"]
+    }
+
+
 def not_arrived(description: Mapping, before: Mapping[str, str], loaded: Mapping[str, str]) -> list[str]:
     """What the description declares and the loaded environment lacks, one sentence each."""
     found = []
-    for name, value in sorted(description["setenv"].items()):
-        wanted = expand(value, before)
+    declared = {name: expand(value, before) for name, value in description["setenv"].items()}
+    for name, wanted in sorted({**declared, **chosen_files(description)}.items()):
         if loaded.get(name) != wanted:
             found.append("%s is %s after load, not %s." % (name, _shown(loaded.get(name)), _shown(wanted)))
     for name in sorted(description["unsetenv"]):

@@ -14,6 +14,7 @@ from typing import Mapping
 
 from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefile_description import (
     comment_lines,
+    first_files,
     parse_value,
     search_paths,
 )
@@ -109,7 +110,7 @@ proc can_define {} {
       && (![module-info shell zsh] || [llength [info commands pushenv]])}]
 }
 
-proc entries_of {text} {
+@FIRST_FILE@proc entries_of {text} {
    return [split $text ":"]
 }
 
@@ -169,6 +170,22 @@ proc extend {name before after} {
 }
 """
 
+_FIRST_FILE = r"""# The first of some files that is there. Without any, loading fails; others are shown the last one.
+# By the code of the error, Environment Modules tells the sentence alone, and not the calls that led to it.
+proc first_file {candidates missing} {
+   foreach path $candidates {
+      if {[file isfile $path]} {
+         return $path
+      }
+   }
+   if {[module-info mode load]} {
+      error $missing {} MODULES_ERR_GLOBAL
+   }
+   return [lindex $candidates end]
+}
+
+"""
+
 _REST = r"""      set brought {}
       foreach entry $own {
          if {[lsearch -exact [entries_of $copy] $entry] < 0} {
@@ -203,11 +220,22 @@ proc left_of {current copy own} {
 _REST_AFTER_DEPENDENCIES = "      put_back $name [left_of $current $copy $own]"
 
 
-def helpers(saved: str, dependencies: bool) -> str:
+def helpers(saved: str, dependencies: bool, files: bool = False) -> str:
     """The procedures that a modulefile begins with; see :func:`modulefile_lua.helpers`."""
-    text = _HELPERS.replace("@LEFT_OF@", _LEFT_OF if dependencies else "")
+    text = _HELPERS.replace("@FIRST_FILE@", _FIRST_FILE if files else "")
+    text = text.replace("@LEFT_OF@", _LEFT_OF if dependencies else "")
     text = text.replace("@REST@", _REST_AFTER_DEPENDENCIES if dependencies else _REST)
     return text.replace("@SAVED@", saved)
+
+
+def _first_file_lines(entry: Mapping, description: Mapping) -> list[str]:
+    """The lines that set the variables of one entry; see its namesake in :mod:`modulefile_lua`."""
+    lines = ["set file [first_file [list %s] %s]" % (
+        " ".join(map(quoted, entry["candidates"])), quoted(entry["missing"]))]
+    for name in entry["variables"]:
+        lines.extend("# " + reason for reason in comment_lines(description, name))
+        lines.append("replace %s $file" % name)
+    return lines
 
 
 def quoted(text: str) -> str:
@@ -261,9 +289,12 @@ def render_tcl(description: Mapping, header: str, saved: str) -> str:
             "".join(" " + value_of(value) for value in after)))
         for name, (before, after) in search_paths(description).items()
     )
-    if work or description["functions"]:
-        lines.extend(helpers(saved, bool(description["depends_on"])).splitlines())
+    files = first_files(description)
+    if work or files or description["functions"]:
+        lines.extend(helpers(saved, bool(description["depends_on"]), bool(files)).splitlines())
         lines.append("")
+    for entry in files:
+        lines.extend(_first_file_lines(entry, description))
     for name, line in work:
         lines.extend("# " + reason for reason in comment_lines(description, name))
         lines.append(line)

@@ -24,6 +24,7 @@ from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefile_layout
 from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefile_session import (
     STATES,
     SYSTEMS,
+    chosen_files,
     judge,
     run_session,
     starting_environment,
@@ -51,12 +52,16 @@ class Check(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """What is to be checked, what cannot be and why, and the digest of all that the outcome depends on."""
+    """What is to be checked, what cannot be and why, and the digest of all that the outcome depends on.
+
+    ``chosen`` is the file that each variable of ``first_file`` names.
+    """
 
     files: dict
     checks: list
     not_checked: list
     inputs: str
+    chosen: dict
 
 
 def read_description(stage: str) -> dict:
@@ -146,11 +151,12 @@ def make_plan(
                 absent.append({"syntax": syntax, "shell": shell, "why": "%s is not installed here." % shell})
                 continue
             checks.extend(Check(syntax, entry[0], entry[1], program, state) for state in STATES)
-    inputs = digest(json.dumps(
-        [FORMAT, description, files, [check.as_dict() for check in checks], absent, list(module_path)],
-        sort_keys=True,
-    ).encode("utf-8"))
-    return Plan(files, checks, absent, inputs)
+    chosen = chosen_files(description)
+    outcome = [FORMAT, description, files, [check.as_dict() for check in checks], absent, list(module_path)]
+    if chosen:
+        outcome.append(chosen)
+    inputs = digest(json.dumps(outcome, sort_keys=True).encode("utf-8"))
+    return Plan(files, checks, absent, inputs, chosen)
 
 
 def is_done(plan: Plan, record: object) -> bool:
@@ -186,11 +192,14 @@ def carry_out(
         finally:
             shutil.rmtree(home, ignore_errors=True)
         checked.append({**check.as_dict(), "passed": not problems, "problems": problems})
-    return {
+    record = {
         "format": FORMAT, "name": description["name"], "version": description["version"], "files": plan.files,
         "inputs": plan.inputs, "checked": checked, "not_checked": plan.not_checked,
         "passed": all(entry["passed"] for entry in checked),
     }
+    if plan.chosen:
+        record["chosen"] = plan.chosen
+    return record
 
 
 def verdict(record: Mapping) -> StackError | None:

@@ -140,6 +140,32 @@ options:
         description: Variables to set. A value of the user's comes back on unload.
         type: dict
         default: {}
+      first_file:
+        description:
+          - Variables that name the first of some files that is there when the module is loaded, such as a container's
+            image of which the user may have deleted the copy. A value of the user's comes back on unload.
+          - Where none of the files is there, loading fails with one sentence and changes nothing. Help, C(whatis),
+            C(show), searches and unload need no file; where they have a value to show, it is the last one.
+        type: list
+        elements: dict
+        default: []
+        suboptions:
+          variables:
+            description: The variables.
+            type: list
+            elements: str
+            required: true
+          candidates:
+            description:
+              - The files in the order of choice, literal absolute paths below O(description.prefix) or in
+                O(description.external). A file is a regular file, or a link to one.
+            type: list
+            elements: str
+            required: true
+          missing:
+            description: The sentence for a user who loads the module where none of the files is there.
+            type: str
+            required: true
       reasons:
         description:
           - Why the module changes a variable, by its name. A comment right before the change, in both syntaxes; literal
@@ -277,6 +303,9 @@ def main() -> None:
     required = {"type": "str", "required": True}
     entry = {"name": required, "values": {"type": "list", "elements": "str", "required": True}}
     entries = {"type": "list", "elements": "dict", "default": [], "options": entry}
+    needed = {"type": "list", "elements": "str", "required": True}
+    choice = {"variables": needed, "candidates": needed, "missing": required}
+    choices = {"type": "list", "elements": "dict", "default": [], "options": choice}
     module = AnsibleModule(
         argument_spec={
             "root": {"type": "path", "required": True},
@@ -287,8 +316,9 @@ def main() -> None:
                 "options": {
                     "name": required, "version": required, "prefix": required, "external": texts, "help": text,
                     "whatis": mapping, "category": text, "keywords": keywords, "conflicts": texts, "family": text,
-                    "depends_on": texts, "prepend": entries, "append": entries, "setenv": mapping, "reasons": mapping,
-                    "unsetenv": texts, "aliases": mapping, "functions": mapping, "load_message": text,
+                    "depends_on": texts, "prepend": entries, "append": entries, "setenv": mapping,
+                    "first_file": choices, "reasons": mapping, "unsetenv": texts, "aliases": mapping,
+                    "functions": mapping, "load_message": text,
                 },
             },
         },

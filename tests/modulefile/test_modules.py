@@ -96,6 +96,25 @@ def test_other_bytes_are_verified_anew(run_module, staged, place):
     assert run_module("modulefile_verify", {**place, "shells": ["bash"]}).changed
 
 
+def test_s33_verification_records_the_image_that_was_there_and_runs_anew_where_another_one_is(
+    run_module, place, tmp_path
+):
+    images = [tmp_path / "copy.sif", tmp_path / "site.sif"]
+    choice = {"variables": ["SIF"], "candidates": [str(path) for path in images], "missing": "There is no image."}
+    text = description(place, external=[str(tmp_path)], first_file=[choice])
+    run_module("modulefile", {**place, "description": text})
+    arguments = {**place, "shells": ["bash"]}
+    result = run_module("modulefile_verify", arguments)
+    assert result.failed and "There is no image." in result["msg"]
+    for image in reversed(images):
+        image.write_text("")
+        result = run_module("modulefile_verify", arguments)
+        assert result.changed and result["chosen"] == {"SIF": str(image)}, result.console
+        with open(result["record"], encoding="utf-8") as stream:
+            assert json.load(stream)["chosen"] == {"SIF": str(image)}
+    assert not run_module("modulefile_verify", arguments).changed
+
+
 def test_a_machine_without_modules_says_what_could_not_be_checked(run_module, place):
     run_module("modulefile", {**place, "description": description(place)})
     result = run_module("modulefile_verify", {**place, "lmod_command": "none", "modulecmd_command": "none"})

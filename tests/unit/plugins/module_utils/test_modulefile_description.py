@@ -133,8 +133,39 @@ def test_a_reason_that_explains_nothing_or_breaks_its_comment_is_refused(changes
     assert faults(**changes) == [sentence]
 
 
-def test_a_description_without_reasons_is_recorded_as_it_was_before_there_were_any():
-    assert "reasons" not in subject.normalised(BASE) and "reasons" not in subject.normalised({**BASE, "reasons": {}})
+@pytest.mark.parametrize(("key", "nothing"), [("reasons", {}), ("first_file", [])])
+def test_a_description_without_a_newer_key_is_recorded_as_it_was_before_there_was_any(key, nothing):
+    assert key not in subject.normalised(BASE) and key not in subject.normalised({**BASE, key: nothing})
+
+
+IMAGE = {"variables": ["SIF", "SIFX"], "candidates": ["/soft/2026-11-20/x.sif", "/images/x.sif"], "missing": "Gone."}
+
+
+def test_s33_a_variable_may_name_the_first_of_some_files():
+    assert faults(first_file=[IMAGE], external=["/images"], reasons={"SIFX": "why"}) == []
+    description = subject.normalised({**BASE, "first_file": [IMAGE]})
+    assert subject.first_files(description) == [IMAGE]
+    assert subject.first_files(subject.normalised(BASE)) == []
+
+
+@pytest.mark.parametrize(("changes", "word"), [
+    ({"candidates": ["/elsewhere/x.sif"]}, "outside the prefix"),
+    ({"candidates": ["x.sif"]}, "The candidate x.sif for SIF, SIFX is not an absolute path"),
+    ({"candidates": ["${HOME}/x.sif"]}, "is not an absolute path"),
+    ({"candidates": ["/images/x.sif", "/images/x.sif"]}, "SIF, SIFX has the candidate /images/x.sif twice"),
+    ({"candidates": []}, "The entry SIF, SIFX of first_file has no candidates"),
+    ({"variables": []}, "The entry of no variable of first_file has no variables"),
+    ({"variables": ["S I F"]}, "'S I F' is not the name of a variable"),
+    ({"variables": ["SIF", "SIF"]}, "SIF is changed in two ways"),
+    ({"variables": ["A"]}, "A is changed in two ways"),
+    ({"variables": ["PATH"]}, "setenv of PATH throws away"),
+    ({"variables": ["HOME"]}, "HOME belongs to the user"),
+    ({"missing": ""}, "has no missing"),
+    ({"missing": "one\ntwo"}, "missing of first_file[0] holds a line break"),
+])
+def test_s33_a_choice_among_files_that_cannot_work_is_refused(changes, word):
+    found = faults(first_file=[{**IMAGE, **changes}], external=["/images"], setenv={"A": "x"})
+    assert len(found) == 1 and word in found[0] and found[0].endswith(".")
 
 
 @pytest.mark.parametrize(("reason", "lines"), [

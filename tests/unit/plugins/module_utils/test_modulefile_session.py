@@ -66,3 +66,15 @@ def test_words_of_a_session_are_quoted_for_the_shell():
     system = ModuleSystem(LMOD, ("/odd path/lmod",))
     text = subject.script("bash", system, [("load", "a b")], "/s")
     assert "'/odd path/lmod' bash load 'a b' > /s/1.code" in text
+
+
+def test_s33_the_file_that_is_there_is_what_has_to_arrive(tmp_path):
+    images = [str(tmp_path / "copy.sif"), str(tmp_path / "site.sif")]
+    choice = {"variables": ["SIF"], "candidates": images, "missing": "Gone."}
+    description = normalised({"name": "t", "version": "1", "prefix": str(tmp_path), "first_file": [choice]})
+    assert subject.chosen_files(description) == {"SIF": ""}
+    (tmp_path / "site.sif").write_text("")
+    assert subject.not_arrived(description, {}, {"SIF": images[1]}) == []
+    (found,) = subject.not_arrived(description, {}, {"SIF": images[0]})
+    assert found == "SIF is '%s' after load, not '%s'." % tuple(images)
+    assert subject.starting_environment(description, "lived-in", {}, "/h", ["/m"])["SIF"]
