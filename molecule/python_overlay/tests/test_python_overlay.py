@@ -23,3 +23,8 @@ def test_the_interpreter_in_the_prefix_is_the_sites_own(host, name):
 def test_s03_the_prefix_is_open_to_readers(host):
     for path in (PREFIX / "base", PREFIX / "base" / "bin", PREFIX / "base" / "bin" / "python3"):
         assert host.file(str(path)).mode == 0o755
+
+
+def test_s25_the_release_brings_the_command_that_extends_users_environments(host):
+    process = host.run("%s/base/bin/extend-venv-activate --help", str(PREFIX))
+    assert process.rc == 0 and "torchstack/2026-11-20" in process.stdout
