@@ -17,11 +17,12 @@ def base_problems(definition: object, source: str = "") -> list[str]:
 
 def described_base(
     definition: Mapping[str, Any], root: str, release: str, python: Mapping[str, Any],
-    channels: Sequence[str] = (), mirrors: Mapping[str, str] | None = None,
+    channels: Sequence[str] = (), mirrors: Mapping[str, str] | None = None, site: Mapping[str, Any] | None = None,
+    image_bytes: int = 0,
 ) -> dict[str, Any]:
     """The base of a resolved release file, as every role after the base's own takes it."""
     try:
-        return bases.described(definition, root, release, python, channels, mirrors)
+        return bases.described(definition, root, release, python, channels, mirrors, site, image_bytes)
     except (KeyError, TypeError) as error:
         raise AnsibleFilterError("described_base: the release file is not resolved, or no Python was found.") from error
 

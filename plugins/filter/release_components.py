@@ -75,10 +75,10 @@ def release_runtime_problems(settings: Any, runtime: Mapping[str, Any], module: 
 
 def release_modulefile(
     base: Mapping[str, Any], mpi: Mapping[str, Any], settings: Sequence[Mapping[str, str]], own: Mapping[str, Any],
-    mpi_prefix: str = "",
+    mpi_prefix: str = "", toolchain: Sequence[str] = (),
 ) -> dict[str, Any]:
     """The description of a release's modulefile."""
-    return release_module.description(base, mpi, settings, own, mpi_prefix)
+    return release_module.description(base, mpi, settings, own, mpi_prefix, toolchain)
 
 
 class FilterModule:

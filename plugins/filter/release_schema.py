@@ -7,6 +7,7 @@ from __future__ import annotations
 from typing import Any, Callable
 
 from ansible.errors import AnsibleFilterError
+from ansible_collections.hpcml.torchstack.plugins.module_utils import bases
 from ansible_collections.hpcml.torchstack.plugins.module_utils import schema as schemas
 from ansible_collections.hpcml.torchstack.plugins.module_utils.errors import StackError
 from ansible_collections.hpcml.torchstack.plugins.module_utils.steps import digest_of
@@ -30,7 +31,7 @@ def resolved_release(definition: dict[str, Any], schema: dict[str, Any]) -> dict
         schemas.check_schema(schema)
     except ValueError as error:
         raise AnsibleFilterError("resolved_release: %s" % error) from error
-    return schemas.resolved(definition, schema)
+    return bases.settled(schemas.resolved(definition, schema))
 
 
 def canonical_digest(data: dict[str, Any]) -> str:

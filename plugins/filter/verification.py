@@ -82,6 +82,9 @@ def module_process(module: Mapping[str, Any], loaded: Mapping[str, str] | None =
     for name, values in paths.items():
         behind = [found[name]] if found.get(name) else []
         found[name] = ":".join([*(value for value in values if "${" not in value), *behind])
+    # Of files of which the first one that is there counts, a rollout makes sure of the first.
+    for entry in module.get("first_file") or []:
+        found.update(dict.fromkeys(entry["variables"], entry["candidates"][0]))
     # That of PYTHONUSERBASE says where each user's own packages are, and none of those takes part.
     found.update({name: value for name, value in (module.get("setenv") or {}).items() if "${" not in str(value)})
     return found
