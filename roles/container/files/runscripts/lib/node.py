@@ -1,0 +1,192 @@
+# Copyright (c) the hpcml.torchstack contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Where the ranks of one node meet, and keep what lives as long as they do: a directory on the node.
+
+The directory belongs to one account, application and node. The first rank makes it, each holds a shared lock in it, and
+whoever can turn that lock into an exclusive one at its end was the last and removes it. A lock goes with its process,
+however that ends, so what nobody holds is what somebody's sudden end has left, and is removed as well.
+
+The place may be writable by everybody, such as /tmp: nothing in it is followed or used that is not this account's own.
+"""
+
+import contextlib
+import errno
+import fcntl
+import os
+import re
+import shutil
+import stat
+import time
+
+LOCK, READY, FAILED, ARRIVED = "lock", "ready", "failed", "arrived."
+POLL = 0.02
+"""Seconds between two looks at who has arrived."""
+
+
+class MeetingError(Exception):
+    """The ranks of this node do not meet; a sentence."""
+
+
+class Meeting:
+    """One rank's part in the meeting of its node.
+
+    Args:
+        place: an existing directory on the node.
+        identity: what tells this application from others, such as ``123.0``, and the node's name.
+        local_rank: the number of this rank on its node.
+        local_size: how many ranks there are on it; None where the launcher does not tell.
+    """
+
+    def __init__(self, place, identity, local_rank, local_size):
+        self.mark = "torchstack-%d-" % os.geteuid()
+        self.place = place
+        self.path = os.path.join(place, self.mark + re.sub(r"[^\w.-]", "_", identity))
+        self.local_rank = local_rank
+        self.expected = {"%s%d" % (ARRIVED, number) for number in range(local_size or 0)} | {READY}
+        self.lock = None
+
+    def enter(self):
+        """Be there, so that the directory stays.
+
+        Raises:
+            MeetingError: the directory is somebody else's, or cannot be made.
+        """
+        try:
+            while self.lock is None:
+                with contextlib.suppress(FileExistsError):
+                    os.mkdir(self.path, 0o700)
+                self.lock = _own_lock(self.path)
+        except OSError as error:
+            raise MeetingError("%s cannot be used: %s; set TORCHSTACK_NODE_TMP to another directory of the node" % (
+                self.path, error.strerror or error)) from error
+
+    def arrive(self, ready):
+        """Tell the others that this rank is there.
+
+        Args:
+            ready: whether what the others wait for is done: true for one rank of the node.
+        """
+        self._note("%s%d" % (ARRIVED, self.local_rank))
+        if ready:
+            self._note(READY)
+
+    def fail(self):
+        """Tell the others not to wait: this rank cannot go on."""
+        if self.lock is not None:
+            with contextlib.suppress(OSError):
+                self._note(FAILED)
+
+    def wait(self, seconds):
+        """Wait until all are there and ready.
+
+        Raises:
+            MeetingError: some do not come in time, or one has said that it cannot go on.
+        """
+        deadline = time.monotonic() + seconds
+        while True:
+            there = set(os.listdir(self.path))
+            if FAILED in there:
+                raise MeetingError("another rank of this node could not begin, and said why")
+            missing = self.expected - there
+            if not missing:
+                return
+            if time.monotonic() > deadline:
+                numbers = sorted(int(name[len(ARRIVED):]) for name in missing if name != READY)
+                raise MeetingError(
+                    "the ranks of this node waited %g seconds for local rank %s; see what it says, and whether all of "
+                    "them see the same %s; TORCHSTACK_NODE_WAIT sets another time" % (
+                        seconds, ", ".join(map(str, numbers or [0])), self.place))
+            time.sleep(POLL)
+
+    def leave(self):
+        """Go; the last one removes the directory, and what others of this account have left on this node."""
+        if self.lock is None:
+            return
+        lock, self.lock = self.lock, None
+        try:
+            if _alone(lock):
+                _remove(self.path)
+        finally:
+            os.close(lock)
+        self._remove_left()
+
+    def _note(self, name):
+        os.close(os.open(os.path.join(self.path, name), os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW, 0o600))
+
+    def _remove_left(self):
+        """Remove the directories of this account whose ranks have all ended without removing them."""
+        with contextlib.suppress(OSError):
+            for name in os.listdir(self.place):
+                path = os.path.join(self.place, name)
+                if name.startswith(self.mark):
+                    with contextlib.suppress(OSError):
+                        _remove_if_left(path)
+
+
+def _own_lock(path):
+    """Hold the shared lock of a directory of this account's own; None where the directory has gone meanwhile.
+
+    Raises:
+        OSError: it is no directory, somebody else's, or open to others.
+    """
+    try:
+        directory = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.ENOTDIR):
+            raise OSError(errno.EPERM, "it is there already and no directory") from error
+        raise
+    try:
+        found = os.fstat(directory)
+        if found.st_uid != os.geteuid() or stat.S_IMODE(found.st_mode) & 0o077:
+            raise OSError(errno.EPERM, "it is there already and belongs to somebody else, or is open to others")
+        try:
+            lock = os.open(LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600, dir_fd=directory)
+        except FileNotFoundError:
+            return None
+        if _alone(lock):
+            # Nobody who has arrived is alive.
+            for name in os.listdir(directory):
+                if name != LOCK:
+                    _remove(os.path.join(path, name))
+        fcntl.flock(lock, fcntl.LOCK_SH)
+        with contextlib.suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(lock), os.stat(os.path.join(path, LOCK), follow_symlinks=False)):
+                return lock
+        os.close(lock)
+        return None
+    finally:
+        os.close(directory)
+
+
+def _alone(lock):
+    """Whether nobody else holds the lock; it is exclusively held then, and else not at all."""
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _remove_if_left(path):
+    lock = os.open(os.path.join(path, LOCK), os.O_RDWR | os.O_NOFOLLOW)
+    try:
+        if _alone(lock):
+            _remove(path)
+    finally:
+        os.close(lock)
+
+
+def _remove(path):
+    """Remove a file or a tree, without following links; what still writes into it has a few tries."""
+    for _attempt in range(5):
+        try:
+            if stat.S_ISDIR(os.lstat(path).st_mode):
+                shutil.rmtree(path)
+            else:
+                os.unlink(path)
+        except FileNotFoundError:
+            return
+        except OSError:
+            time.sleep(POLL)

@@ -1,0 +1,146 @@
+# Copyright (c) the hpcml.torchstack contributors
+# SPDX-License-Identifier: Apache-2.0
+"""The meeting of a node's ranks, and what they share: runscripts/lib/node.py, with processes of its own."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+
+import pytest
+
+LIBRARY = pathlib.Path(__file__).resolve().parents[2] / "roles" / "container" / "files" / "runscripts" / "lib"
+
+# A rank that meets the others, looks at what they have left, says so, and goes at a word or at the end of its input.
+RANK = """\
+import os, sys
+sys.path.insert(0, sys.argv[1])
+sys.dont_write_bytecode = True
+import node
+place, identity, rank, size, seconds = sys.argv[2:]
+meeting = node.Meeting(place, identity, int(rank), int(size))
+try:
+    meeting.enter()
+    open(os.path.join(meeting.path, "of-%s" % rank), "w").close()
+    meeting.arrive(ready=rank == "0")
+    meeting.wait(float(seconds))
+    print(sum(name.startswith("of-") for name in os.listdir(meeting.path)), flush=True)
+    sys.stdin.readline()
+except node.MeetingError as error:
+    print(error, flush=True)
+finally:
+    meeting.leave()
+"""
+
+
+@pytest.fixture(name="node", scope="module")
+def the_library():
+    specification = importlib.util.spec_from_file_location("node", LIBRARY / "node.py")
+    node = importlib.util.module_from_spec(specification)
+    specification.loader.exec_module(node)
+    return node
+
+
+@pytest.fixture()
+def rank(tmp_path):
+    """Start a rank; the process."""
+    started = []
+
+    def start(number, size, identity="1.0", seconds=300):
+        words = [sys.executable, "-S", "-c", RANK, LIBRARY, tmp_path, identity, number, size, seconds]
+        started.append(subprocess.Popen(
+            [str(word) for word in words], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            text=True))
+        return started[-1]
+
+    yield start
+    for process in started:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+
+
+def test_s38_all_ranks_that_come_at_once_share_one_place_and_the_last_removes_it(rank, tmp_path):
+    for _round in range(3):
+        ranks = [rank(number, 6) for number in range(6)]
+        assert [process.stdout.readline() for process in ranks] == ["6\n"] * 6
+        for process in ranks[:5]:
+            process.stdin.close()
+            process.wait()
+        (place,) = tmp_path.iterdir()
+        assert place.stat().st_mode & 0o7777 == 0o700
+        ranks[5].stdin.close()
+        assert ranks[5].wait() == 0
+        assert list(tmp_path.iterdir()) == []
+
+
+def test_s38_ranks_that_go_at_once_remove_it_too(rank, tmp_path):
+    ranks = [rank(number, 6) for number in range(6)]
+    for process in ranks:
+        process.stdin.close()
+    assert [process.stdout.readline() for process in ranks] == ["6\n"] * 6
+    assert [process.wait() for process in ranks] == [0] * 6
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_s38_what_killed_ranks_left_is_not_used_and_is_removed(rank, tmp_path):
+    for identity in ("1.0", "2.0"):
+        ranks = [rank(number, 2, identity) for number in range(2)]
+        assert [process.stdout.readline() for process in ranks] == ["2\n"] * 2
+        for process in ranks:
+            process.send_signal(signal.SIGKILL)
+            process.wait()
+    assert len(list(tmp_path.iterdir())) == 2
+    # The same one again: rank 0 does not take what is there for the word of rank 1.
+    first = rank(0, 2, "2.0", seconds=0)
+    assert "waited 0 seconds for local rank 1;" in first.stdout.readline()
+    assert first.wait() == 0
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_s38_the_place_of_others_who_are_alive_stays(rank, tmp_path):
+    other = rank(0, 1, "other")
+    assert other.stdout.readline() == "1\n"
+    mine = rank(0, 1, "mine")
+    assert mine.stdout.readline() == "1\n"
+    mine.stdin.close()
+    mine.wait()
+    assert [path.name.rpartition("-")[2] for path in tmp_path.iterdir()] == ["other"]
+
+
+@pytest.mark.parametrize("kind", ["link", "file", "open directory"])
+def test_s38_what_somebody_else_may_have_put_there_is_not_followed(node, tmp_path, kind):
+    meeting = node.Meeting(str(tmp_path), "1.0", 0, 1)
+    treasure = tmp_path / "treasure"
+    treasure.mkdir(mode=0o700)
+    (treasure / "kept").touch()
+    trap = pathlib.Path(meeting.path)
+    if kind == "link":
+        trap.symlink_to(treasure)
+    elif kind == "file":
+        trap.touch()
+    else:
+        trap.mkdir()
+        trap.chmod(0o777)
+    with pytest.raises(node.MeetingError) as refused:
+        meeting.enter()
+    meeting.leave()
+    assert meeting.path in str(refused.value) and "TORCHSTACK_NODE_TMP" in str(refused.value)
+    assert [path.name for path in treasure.iterdir()] == ["kept"]
+    assert os.path.lexists(trap)
+
+
+def test_s38_a_rank_that_cannot_begin_does_not_keep_the_others(node, tmp_path):
+    first, second = (node.Meeting(str(tmp_path), "1.0", number, 2) for number in range(2))
+    first.enter()
+    second.enter()
+    first.fail()
+    with pytest.raises(node.MeetingError, match="another rank of this node could not begin"):
+        second.wait(300)
+    first.leave()
+    second.leave()
+    assert list(tmp_path.iterdir()) == []
