@@ -8,14 +8,17 @@ import re
 import shlex
 from typing import Any, Mapping, Sequence
 
+from ansible_collections.hpcml.torchstack.plugins.module_utils import containers
 from ansible_collections.hpcml.torchstack.plugins.module_utils.conda_request import spec_name
 from ansible_collections.hpcml.torchstack.plugins.module_utils.steps import digest_of
 
 CONDA = "conda"
 OVERLAY = "python_overlay"
+CONTAINER = containers.KIND
 
 OWN_KEYS = {
     OVERLAY: ("minimum",),
+    CONTAINER: ("name", "image", "gpu", "wrappers", "venv", "software"),
     CONDA: (
         "channels", "mirrors", "specs", "optional_specs", "lock", "virtual_packages", "channel_priority", "link_method",
         "accept_defaults_licence",
@@ -23,7 +26,7 @@ OWN_KEYS = {
 }
 """Keys that mean something to one kind of base only."""
 
-NAMES = {OVERLAY: "an overlay of the site's Python", CONDA: "a conda base"}
+NAMES = {OVERLAY: "an overlay of the site's Python", CONDA: "a conda base", CONTAINER: "a container"}
 
 _MINOR = re.compile(r"3[.][0-9]+\Z")
 
@@ -47,6 +50,13 @@ def problems(definition: object, source: str = "") -> list[str]:
         for other, keys in OWN_KEYS.items() if other != kind
         for key in keys if key in base
     ]
+    if kind == CONTAINER:
+        if not isinstance(base.get("python"), str) or not _MINOR.match(base["python"]):
+            found.append("'base.python'%s must say which Python the image has, as \"3.10\" for instance." % where)
+        if definition.get("release") == containers.COPIES:
+            found.append("'release'%s is %s, where the copies of images lie; give the release another name." % (
+                where, containers.COPIES))
+        return found + ["%s%s %s." % (key, where, problem) for key, problem in containers.problems(base)]
     if kind == CONDA:
         locks = definition.get("locks")
         found += ["%s%s %s." % (key, where, problem) for key, problem in _conda_problems(base, locks)]
@@ -76,9 +86,21 @@ def _conda_problems(base: Mapping[str, Any], locks: object) -> list[tuple[str, s
     return found
 
 
+def settled(definition: dict[str, Any]) -> dict[str, Any]:
+    """A resolved release file whose base has the keys of its kind with their defaults, where these depend on the kind.
+
+    Other kinds are left as the schema has resolved them: with a key more, a release that is frozen has another digest.
+    """
+    base = definition.get("base")
+    if not isinstance(base, dict) or base.get("kind") != CONTAINER:
+        return definition
+    return dict(definition, base=containers.settled(base))
+
+
 def described(
     definition: Mapping[str, Any], root: str, release: str, python: Mapping[str, Any],
-    channels: Sequence[str] = (), mirrors: Mapping[str, str] | None = None,
+    channels: Sequence[str] = (), mirrors: Mapping[str, str] | None = None, site: Mapping[str, Any] | None = None,
+    image_bytes: int = 0,
 ) -> dict[str, Any]:
     """What every role after the base's own knows of it, whichever kind it is.
 
@@ -90,6 +112,8 @@ def described(
             extends, or the one that makes a conda prefix.
         channels: the site's channels, for a release file that names none.
         mirrors: the site's mirrors of channels; those of the release file win.
+        site: ``torchstack_images`` and ``torchstack_container`` with their defaults, for a container.
+        image_bytes: how large the image of a container is.
 
     Returns:
         ``kind``, ``prefix``; ``python`` (the program that runs its Python), ``minor``, ``tag`` and ``platform`` (as in
@@ -97,9 +121,14 @@ def described(
         environment of the build tools); ``environment`` (what a process of a build must have set), and ``run`` (text
         for a shell that starts its Python so); ``pip`` (``command``, ``options`` of an installation, ``environment``,
         and all three as ``install``, text for a shell);
-        ``search`` and ``setenv`` (what the modulefile says of it); of a conda base also ``conda``.
+        ``search`` and ``setenv`` (what the modulefile says of it); ``rank_python`` (the program that the acceptance
+        starts as a rank) and ``bytecode`` (whether there are Python files to compile); of a conda base also ``conda``.
+        Of a container, what is about installing Python files is empty, and there are the keys of
+        :func:`containers.described` besides.
     """
     base = definition["base"]
+    if base["kind"] == CONTAINER:
+        return dict({"kind": CONTAINER}, **containers.described(base, root, release, site or {}, image_bytes))
     prefix = "%s/%s/base" % (root, release)
     if base["kind"] == OVERLAY:
         found = _overlay(prefix, python)
@@ -110,6 +139,7 @@ def described(
     found["tools"] = _environment(root, {"lock": lock, "python": found["python"], "minor": found["minor"]})
     found["run"] = _shell_text(found["environment"], [found["python"]])
     found["pip"] = _pip(found["tools"], found["python"], found.pop("user_base"))
+    found.update({"rank_python": found["python"], "bytecode": True})
     return dict({"kind": base["kind"], "prefix": prefix}, **found)
 
 

@@ -6,11 +6,25 @@ from __future__ import annotations
 
 from typing import Any, Iterator, Mapping
 
+from ansible_collections.hpcml.torchstack.plugins.module_utils import containers
+
 OPTIONAL = {"nccl": "NCCL", "mpi4py": "mpi4py", "horovod": "Horovod"}
 """Components that a release need not have, by key and name."""
 
-OF_THE_WHEEL = ("cpu", "cuda_lock")
+OF_A_BUILD = {
+    "mpi": "the MPI that everything is compiled against",
+    "locks": "everything else that pip installs, with hashes",
+}
+"""Keys that every release needs of which anything is built, and what they are."""
+
+OF_THE_IMAGE = ("toolchain", "cuda", "mpi", "nccl", "mpi4py", "horovod", "packages", "locks")
+"""Keys that say what is built; a container has all of that in its image, or does without."""
+
+OF_THE_WHEEL = ("cpu", "cuda_lock", "index")
 """Keys of ``pytorch`` that only mean something beside ``lock``."""
+
+OF_PYTORCHS_BUILD = ("lock", *OF_THE_WHEEL, "source", "mpi_backend")
+"""Keys of ``pytorch`` that say where torch comes from."""
 
 SERIES = {
     "horovod": (("horovod",), "horovod"),
@@ -32,11 +46,35 @@ def problems(definition: object, source: str = "") -> list[str]:
     if not isinstance(definition, dict):
         return []
     where = " in %s" % source if source else ""
-    found: list[str] = []
-    for key, judge in (("pytorch", _pytorch), ("mpi", _mpi), ("nccl", _nccl)):
+    if in_image(definition):
+        return [
+            "'%s'%s means nothing to a container, of which only the image has it or does without; remove it." % (
+                path, where)
+            for path in _not_of_an_image(definition)
+        ]
+    base = definition.get("base")
+    found = [
+        "'%s' is missing%s; add it (%s)." % (key, where, meaning)
+        for key, meaning in OF_A_BUILD.items() if isinstance(base, dict) and key not in definition
+    ]
+    for key, judge in (("pytorch", _pytorch), ("mpi", _mpi), ("nccl", _nccl), ("horovod", _horovod)):
         if isinstance(definition.get(key), dict):
             found += ["'%s'%s %s." % (path, where, trouble) for path, trouble in judge(definition[key], definition)]
     return found
+
+
+def in_image(definition: object) -> bool:
+    """Whether a release is a container, of which nothing is built but the files around its image."""
+    base = definition.get("base") if isinstance(definition, Mapping) else None
+    return isinstance(base, Mapping) and base.get("kind") == containers.KIND
+
+
+def _not_of_an_image(definition: Mapping[str, Any]) -> list[str]:
+    """The dotted paths of what a container cannot have."""
+    pytorch = definition.get("pytorch")
+    return [key for key in OF_THE_IMAGE if key in definition] + [
+        "pytorch.%s" % key for key in (pytorch if isinstance(pytorch, dict) else {}) if key in OF_PYTORCHS_BUILD
+    ]
 
 
 def _pytorch(section: Mapping[str, Any], definition: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
@@ -51,7 +89,11 @@ def _pytorch(section: Mapping[str, Any], definition: Mapping[str, Any]) -> Itera
     elif not section.get("lock"):
         yield "pytorch", "has neither lock nor source; add the lock of its wheel, or the source to build it from"
     else:
-        for key in OF_THE_WHEEL:
+        if section.get("index") and "cpu" in section:
+            yield "pytorch", (
+                "has both index and cpu; keep the index that the wheel of the lock is on, or the CPU build's"
+            )
+        for key in ("cuda_lock",) if section.get("index") else ("cpu", "cuda_lock"):
             if key not in section:
                 yield "pytorch", "has a lock and no %s; add it" % key
 
@@ -71,13 +113,37 @@ def _nccl(section: Mapping[str, Any], definition: Mapping[str, Any]) -> Iterator
         yield "nccl.tests.mpi", "wants an MPI before that of a wheel is there; name one as mpi.prefix, or remove it"
 
 
+def _horovod(section: Mapping[str, Any], definition: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    origin, pytorch = section.get("nccl"), definition.get("pytorch")
+    if "cuda" not in definition:
+        for key in ("nccl", "driver_stub"):
+            if section.get(key):
+                yield "horovod." + key, "means nothing without cuda; add cuda, or remove it"
+    elif origin == "release" and "nccl" not in definition:
+        yield "horovod.nccl", "asks for the release's own NCCL, and there is no nccl; add nccl, or say wheel"
+    if origin != "wheel":
+        return
+    if "nccl" in definition or (isinstance(pytorch, dict) and "source" in pytorch):
+        yield "horovod.nccl", (
+            "asks for the NCCL of PyTorch's wheel, beside which a process would have another one; say release"
+        )
+    given = [name for name in section.get("environment") or {} if str(name).startswith("HOROVOD_NCCL_")]
+    if given:
+        yield "horovod.environment", "has %s; that follows from horovod.nccl, so remove it" % ", ".join(given)
+
+
 def left_out(definition: Mapping[str, Any]) -> list[str]:
-    """Names of the components that a release does without; NCCL is missed only where there is CUDA.
+    """Names of the components that a release does without; NCCL only where there is CUDA, and no use of the wheel's.
+
+    Nothing is known of what the image of a container is without.
 
     Args:
         definition: a resolved release file.
     """
-    missed = [key for key in OPTIONAL if key not in definition and (key != "nccl" or "cuda" in definition)]
+    if in_image(definition):
+        return []
+    wanted = "cuda" in definition and (definition.get("horovod") or {}).get("nccl") != "wheel"
+    missed = [key for key in OPTIONAL if key not in definition and (key != "nccl" or wanted)]
     return [OPTIONAL[key] for key in missed]
 
 

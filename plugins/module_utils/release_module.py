@@ -11,7 +11,7 @@ from ansible_collections.hpcml.torchstack.plugins.module_utils import runtime_se
 
 def description(
     base: Mapping[str, Any], mpi: Mapping[str, Any], settings: Sequence[Mapping[str, str]], own: Mapping[str, Any],
-    mpi_prefix: str = "",
+    mpi_prefix: str = "", toolchain: Sequence[str] = (),
 ) -> dict[str, Any]:
     """The description of the modulefile, as the role modulefile takes it.
 
@@ -21,23 +21,28 @@ def description(
             environment, outside of its prefix, come with the site's modules.
         settings: the run-time settings of the release.
         own: ``module`` of the release file.
-        mpi_prefix: the MPI's prefix as the release file has it. Where that is a variable of a module, the module brings
-            the commands to users as well, by ``depends_on``; two modules cannot take one directory off PATH again.
+        mpi_prefix: the MPI's prefix as the release file has it. Where that is a variable of a module, or nothing while
+            there is a toolchain of modules, a module brings the commands to users as well, by ``depends_on``; two
+            modules cannot take one directory off PATH again.
+        toolchain: the modules that the release was compiled with.
     """
     commands = [mpi["bin"]] if mpi["provider"] != "wheel" and _is_below(mpi["bin"], mpi["prefix"]) else []
-    if mpi_prefix.startswith("${") and own.get("depends_on"):
+    of_a_module = mpi_prefix.startswith("${") or (not mpi_prefix and len(toolchain) > 0)
+    if of_a_module and own.get("depends_on"):
         commands = []
     search = {name: list(values) for name, values in base["search"].items()}
     search["PATH"] = search.get("PATH", []) + commands
     for entry in own.get("prepend") or []:
         known = search.setdefault(entry["name"], [])
         known += [value for value in entry["values"] if value not in known]
-    external = [*commands, *(own.get("external") or [])]
+    external = [*base.get("external", []), *commands, *(own.get("external") or [])]
     found: dict[str, Any] = {
         "external": list(dict.fromkeys(external)),
         "prepend": [{"name": name, "values": values} for name, values in search.items()],
         "setenv": {**base["setenv"], **runtime_settings.setenv(settings), **(own.get("setenv") or {})},
     }
+    if base.get("first_file"):
+        found["first_file"] = base["first_file"]
     reasons = {setting["name"]: setting["reason"] for setting in settings}
     reasons.update(own.get("reasons") or {})
     if reasons:

@@ -62,6 +62,13 @@ NEEDS = {
 FRAME_BYTES = 300
 
 
+JOIN_SECONDS = 0.2
+"""Between two attempts to reach rank 0, which may begin later than the others."""
+
+GREETING_SECONDS = 10.0
+"""For whoever has come to say which rank it is, which a rank does at once."""
+
+
 class Unusable(Exception):
     """A check cannot run here; the text says why."""
 
@@ -146,8 +153,98 @@ def gpu_device(torch, local_rank):
                 if not bus and driver.cuDeviceGetPCIBusId(text, 64, handle) == 0:
                     bus = text.value.decode("ascii").lower().partition(".")[0]
     return {
-        "kind": "gpu", "index": index, "visible": visible, "name": properties.name, "uuid": identity, "bus": bus,
+        "kind": "gpu", "index": card(index, os.environ), "visible": visible, "name": properties.name, "uuid": identity,
+        "bus": bus,
     }
+
+
+def card(index, environment):
+    """The number that the machine has for a GPU: where a rank is shown a part of them, each part is counted from 0.
+
+    HIP counts what ROCR_VISIBLE_DEVICES leaves ("GPU isolation techniques" of ROCm's documentation).
+
+    Args:
+        index: the GPU's number in this process.
+        environment: its variables.
+    """
+    for name in ("HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"):
+        shown = [word.strip() for word in environment.get(name, "").split(",")]
+        if name == "CUDA_VISIBLE_DEVICES" and environment.get("HIP_VISIBLE_DEVICES"):
+            continue
+        if all(word.isdigit() for word in shown) and index < len(shown):
+            index = int(shown[index])
+    return index
+
+
+class Table:
+    """Where all ranks meet, at rank 0's address and a port: each hears what all of them say.
+
+    Args:
+        rank: which one this is.
+        size: how many there are.
+        address: rank 0's.
+        port: on which it listens.
+        limit: how long one waits for the others, in seconds.
+    """
+
+    def __init__(self, rank, size, address, port, limit):
+        self.rank, self.size = rank, size
+        self.seats = {}
+        if rank:
+            self.seats[0] = self._sit_down(address, port, time.monotonic() + limit, limit)
+            return
+        both = socket.has_dualstack_ipv6()
+        family = socket.AF_INET6 if both else socket.AF_INET
+        with socket.create_server(("", port), family=family, dualstack_ipv6=both) as server:
+            server.settimeout(limit)
+            while len(self.seats) < size - 1:
+                connection, _address = server.accept()
+                connection.settimeout(GREETING_SECONDS)
+                seat = connection.makefile("rwb")
+                # A line of anything else, such as of whoever tries all ports, is no rank of this job.
+                with contextlib.suppress(ValueError, OSError):
+                    guest = int(seat.readline(16))
+                    if 0 < guest < size:
+                        connection.settimeout(limit)
+                        self.seats[guest] = seat
+
+    def _sit_down(self, address, port, end, limit):
+        while True:
+            try:
+                connection = socket.create_connection((address, port), timeout=limit)
+                break
+            except OSError as error:
+                if time.monotonic() > end:
+                    raise ConnectionError("rank 0 is not reached at %s port %d: %s" % (address, port, error)) from error
+                time.sleep(JOIN_SECONDS)
+        seat = connection.makefile("rwb")
+        self._tell(seat, self.rank)
+        return seat
+
+    def gather(self, thing):
+        """What every rank has given, in their order.
+
+        Raises:
+            ConnectionError: another rank has left.
+        """
+        if self.rank:
+            self._tell(self.seats[0], thing)
+            return self._hear(0)
+        told = [thing, *(self._hear(guest) for guest in range(1, self.size))]
+        for seat in self.seats.values():
+            self._tell(seat, told)
+        return told
+
+    @staticmethod
+    def _tell(seat, thing):
+        seat.write(json.dumps(thing).encode("ascii") + b"\n")
+        seat.flush()
+
+    def _hear(self, other):
+        line = self.seats[other].readline()
+        if not line:
+            raise ConnectionError("rank %d has left" % other)
+        return json.loads(line.decode("ascii"))
 
 
 # --- what this rank runs ---------------------------------------------------------------------------------------------
@@ -242,6 +339,7 @@ class Rank:
         self.report = {
             "host": socket.gethostname(), "pid": os.getpid(), "uid": os.getuid(), "executable": sys.executable,
             "python": ".".join(map(str, sys.version_info[:3])), "prefix": os.path.realpath(question["prefix"]),
+            "home": os.path.realpath(os.path.expanduser("~")),
             "versions": {}, "files": {}, "libraries": {}, "sizes": {}, "checks": [], "stage": "",
         }
         self.limit = max(2.0, deadline - time.time())
@@ -351,10 +449,13 @@ class Rank:
                 os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), is_master=False, timeout=self.patience()
             )
             self.exchange = self.gather_through_store
+        if self.exchange is None and os.environ.get("MASTER_ADDR") and os.environ.get("MASTER_PORT"):
+            place = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+            self.exchange = Table(*own, *place, self.limit).gather
         if self.exchange is None:
             raise Refused(
                 "nothing here can hand a port from rank 0 to the others: none of the checks uses Horovod or mpi4py, "
-                "and the launcher is not torchrun"
+                "the launcher is not torchrun, and nobody has set MASTER_ADDR and MASTER_PORT"
             )
 
     def patience(self):

@@ -10,8 +10,11 @@ import json
 import os
 import pathlib
 import re
+import socket
 import subprocess
 import sys
+import threading
+import time
 
 import pytest
 from ansible_collections.hpcml.torchstack.plugins.module_utils import (
@@ -322,6 +325,64 @@ def test_s14_a_module_from_a_user_s_own_packages_is_refused():
 def test_a_sibling_of_the_prefix_with_a_longer_name_is_outside():
     reports = [report(rank, files={"torch": "/soft/r2/torch/__init__.py"}) for rank in (0, 1)]
     assert [failure.check for failure in judged(reports).failures] == ["imports", "imports"]
+
+
+@pytest.mark.parametrize("place, own", [
+    ("/opt/conda/torch/__init__.py", True), ("/user-software/venv/own/torch/__init__.py", True),
+    ("/home/u/.local/torch/__init__.py", False), ("/appl/torch/__init__.py", False), ("/application/t.py", True),
+    ("", False),
+])
+def test_in_a_container_a_module_comes_from_the_image_and_not_from_what_it_sees_of_the_machine(place, own):
+    reports = [report(rank, files={"torch": place}, home="/home/u") for rank in (0, 1)]
+    failures = judged(reports, question={"shared": ["/appl", "/scratch"]}).failures
+    assert [failure.check for failure in failures] == ([] if own else ["imports", "imports"])
+    assert own or failures[0].message == "rank 0 on n1 imports torch from %s, not from the image" % (place or "no file")
+
+
+@pytest.mark.parametrize("environment, number", [
+    ({}, 0), ({"ROCR_VISIBLE_DEVICES": "3"}, 3), ({"CUDA_VISIBLE_DEVICES": "2,1"}, 2),
+    ({"ROCR_VISIBLE_DEVICES": "4,5", "HIP_VISIBLE_DEVICES": "1"}, 5), ({"CUDA_VISIBLE_DEVICES": "GPU-1f"}, 0),
+    ({"HIP_VISIBLE_DEVICES": "1", "CUDA_VISIBLE_DEVICES": "1"}, 1),
+])
+def test_a_gpu_that_a_rank_sees_alone_goes_by_the_number_that_the_machine_has_for_it(environment, number):
+    assert rank_check.card(0, environment) == number
+
+
+def test_ranks_without_a_parallel_library_meet_at_the_address_that_the_run_script_has_set():
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    heard = {}
+
+    def attend(rank):
+        table = rank_check.Table(rank, 3, "127.0.0.1", port, 60.0)
+        heard[rank] = [table.gather({"rank": rank, "text": "\u00fc"}), table.gather(None)]
+
+    guests = [threading.Thread(target=attend, args=(rank,)) for rank in (2, 1)]
+    for guest in guests:
+        guest.start()
+    stranger = threading.Thread(target=knock, args=(port,))
+    stranger.start()
+    attend(0)
+    for thread in (*guests, stranger):
+        thread.join()
+    told = [{"rank": rank, "text": "\u00fc"} for rank in range(3)]
+    assert heard == {rank: [told, [None] * 3] for rank in range(3)}
+
+
+def knock(port):
+    """Connect as whoever tries all ports does, as soon as somebody listens; or too late, when the ranks have met."""
+    for _attempt in range(50):
+        try:
+            with socket.create_connection(("127.0.0.1", port), timeout=60) as connection:
+                connection.sendall(b"GET / HTTP/1.0\r\n\r\n")
+                return
+        except OSError:
+            time.sleep(0.01)
+
+
+def test_what_starts_ranks_in_a_container_is_no_interpreter_for_the_supervisor():
+    assert acceptance_job.pythons("/r/1/base/bin/python3")[1:] == ["/r/1/base/bin/python3", "/usr/bin/python3"]
+    assert acceptance_job.pythons("/r/1/base/runscripts/conda-python-distributed")[1:] == ["/usr/bin/python3"]
 
 
 def test_a_check_that_had_to_run_and_could_not_fails():

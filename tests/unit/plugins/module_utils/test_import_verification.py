@@ -190,6 +190,40 @@ def test_an_import_that_ignores_every_signal_is_ended_all_the_same(packages, che
     assert report.result["import_errors"][0]["module"] == "stubborn"
 
 
+@pytest.fixture()
+def container(tmp_path):
+    """A program that runs Python with what a container sees of the machine in the file ``binds``."""
+    wrapper = tmp_path / "python3"
+    text = '#!/bin/sh\nprintf %%s "$SINGULARITY_BIND" > %s\nexec %s "$@"\n' % (tmp_path / "binds", sys.executable)
+    wrapper.write_text(text)
+    wrapper.chmod(0o755)
+    return str(wrapper)
+
+
+@pytest.mark.parametrize("binds", [{}, {"SINGULARITY_BIND": "/appl,/a:/b"}])
+def test_a_container_sees_the_directory_of_the_run_besides_what_the_module_binds(
+        packages, check, container, tmp_path, binds):
+    given = packages(one="VERSION = '1.0'")
+    report = check(given, python=container, container=True, environment=dict(given["environment"], **binds))
+    assert report.error is None
+    words = [*binds.values(), str(tmp_path / "scratch0")]
+    assert (tmp_path / "binds").read_text() == ",".join(words)
+
+
+def test_in_a_container_links_of_this_machine_do_not_change_what_a_rule_means(packages, check, container, tmp_path):
+    place = os.path.realpath(sys.executable)
+    (tmp_path / "link").symlink_to(place)
+    given, forbid = packages(one=""), [{"path": place, "reason": "it is elsewhere"}]
+    assert check(given, python=container, container=True, forbid=forbid).error is not None
+    forbid = [{"path": str(tmp_path / "link"), "reason": "it is elsewhere"}]
+    assert check(given, python=container, container=True, forbid=forbid).error is None
+
+
+def test_the_static_record_says_nothing_of_a_container(packages, check, container):
+    with pytest.raises(StackError, match="The files of a container are not those of the static record"):
+        check(packages(one=""), python=container, container=True, static="/soft/r/.torchstack/verification.json")
+
+
 def test_what_imports_print_does_not_disturb(packages, check):
     given = packages(noisy="""
         import os, sys

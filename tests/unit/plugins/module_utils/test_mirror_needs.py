@@ -73,6 +73,17 @@ def test_the_cpu_build_of_pytorch_is_the_first_choice_where_its_hash_is_known():
     assert needs(pytorch=pytorch, interpreter=other).pytorch.first is None
 
 
+def test_s27_a_wheel_of_one_cuda_comes_from_its_index_and_its_companions_from_the_default_one():
+    pytorch = {
+        "version": "2.3.1", "index": "https://example.org/cu121", "lock": pin("torch", "2.3.1+cu121", "1"),
+        "cuda_lock": pin("nvidia-nccl-cu12", "2.20.5"),
+    }
+    choice = needs(pytorch=pytorch).pytorch
+    assert choice.first is None
+    assert [(need.name, need.version, need.place) for need in choice.otherwise + choice.last] == [
+        ("torch", "2.3.1+cu121", "https://example.org/cu121"), ("nvidia-nccl-cu12", "2.20.5", "")]
+
+
 def test_packages_bring_their_origin_and_their_locks():
     entries = [
         {"name": "einops", "version": "1.0", "licence": "MIT", "lock": pin("einops"), "requires": pin("tiny")},
@@ -123,6 +134,14 @@ def test_a_conda_base_has_an_interpreter_of_its_own():
     found = named(needs(base=base, locks={"base": lock, "conda": lock, "tools": ""}).plain)
     assert (found["old"].who, found["old"].for_machine) == ("locks.base", False)
     assert (found["new"].who, found["new"].for_machine) == ("locks.conda", True)
+
+
+def test_what_is_installed_on_top_of_an_image_is_for_the_images_python():
+    lock = pin("new", marker=" ; python_version >= '3.11'") + pin("old", marker=" ; python_version < '3.11'")
+    release = {"base": {"kind": "container", "python": "3.10", "venv": {"name": "own", "lock": lock}},
+               "pytorch": {"version": "2.2.0"}}
+    (found,) = mirror_needs.needs_of(release, PYTHON, False).plain
+    assert (found.name, found.who) == ("old", "base.venv.lock")
 
 
 @pytest.mark.parametrize("lock", ["numpy>=2\n", pin("numpy", marker=" ; nonsense == '1'")])

@@ -162,6 +162,17 @@ def test_a_library_belongs_to_the_first_step_that_has_it_and_the_address_says_no
     assert found == [("start", b"a"), ("first", b"b"), ("first", b"c")]
 
 
+def test_in_a_container_a_file_of_the_same_name_here_says_nothing(tmp_path):
+    here = tmp_path / "libtorch.so"
+    here.write_bytes(b"no library at all")
+    line = "7f0000000000-7f0000001000 %s 00000000 00:2a 77 %s\n"
+    text = (line % ("r-xp", here) + line % ("r--p", "/data")).encode()
+    text += (line % ("r-xp", "/gone.so (deleted)")).replace(" 77 ", " 78 ").encode()
+    ((_step, gone), (_step, found)) = process_map.libraries([("torch", text)], process_map.identify_unseen)
+    assert (found.path, found.name, found.soname) == (os.fsencode(here), b"libtorch.so", b"")
+    assert (gone.path, gone.deleted) == (b"/gone.so", True)
+
+
 def test_the_map_of_this_very_process_names_its_libc():
     with open("/proc/self/maps", "rb") as stream:
         found = {library.name for _step, library in libraries([("here", stream.read())])}

@@ -36,8 +36,9 @@ def test_wrappers_of_a_programming_environment_come_with_the_sites_modules():
 
 def test_commands_of_an_mpi_that_a_module_brings_come_with_that_module_where_users_have_it():
     for own, commands in (({"depends_on": ["cray-mpich"]}, []), ({}, ["/opt/mpich/bin"])):
-        found = release_module.description(BASE, MPI, [], own, "${CRAY_MPICH_DIR}")
-        assert (found["prepend"][0]["values"], found["external"]) == (["/r/1/base/bin", *commands], commands)
+        for prefix, toolchain in (("${CRAY_MPICH_DIR}", ()), ("", ("openmpi/4.1.6",))):
+            found = release_module.description(BASE, MPI, [], own, prefix, toolchain)
+            assert (found["prepend"][0]["values"], found["external"]) == (["/r/1/base/bin", *commands], commands)
 
 
 def test_directories_of_the_release_file_come_behind_the_releases_own():

@@ -1,0 +1,280 @@
+#!/usr/bin/python
+# Copyright (c) the hpcml.torchstack contributors
+# SPDX-License-Identifier: Apache-2.0
+# Apache-2.0 is compatible with version 3 of the GNU General Public License, under which Ansible itself is.
+"""Judges whether a container image can be offered; the work is in module_utils/images.py."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+---
+module: container_preflight
+short_description: Judge whether a container image can be offered as a release
+version_added: 0.1.0
+author: The hpcml.torchstack contributors (@hpcml)
+description:
+  - Looks whether the image is in the site's place of images, which checksum it must have, whether there is room for a
+    copy of it, whether the command that starts containers answers, and whether what they are to see is there.
+  - The checksum is that of the release file, else the one in C(SHA256SUMS) beside the image. Where neither has one, the
+    image is read once, and the module fails with the line to write.
+options:
+  image:
+    description: C(base.image) of the release file.
+    type: dict
+    required: true
+    suboptions:
+      file:
+        description: Name of the image in the central place.
+        type: str
+        required: true
+      sha256:
+        description: Its checksum. Empty for that of the list.
+        type: str
+        default: ''
+      placement:
+        description: Whether the root has a copy, or refers to the central image.
+        type: str
+        choices: [copy, reference]
+        default: copy
+      definition:
+        description: Name of the image's definition in the central place. Empty for none.
+        type: str
+        default: ''
+  images:
+    description: The site's place of images, C(torchstack_images).
+    type: str
+    required: true
+  root:
+    description: The directory of the releases.
+    type: path
+    required: true
+  command:
+    description: What starts containers there.
+    type: str
+    default: singularity
+  binds:
+    description: What containers are to see of the machine, C(torchstack_container.binds).
+    type: list
+    elements: str
+    default: []
+  timeout:
+    description: Seconds that O(command) may take to say its version.
+    type: float
+    default: 30
+attributes:
+  check_mode:
+    support: full
+    description: Writes nothing, so that a quota stays unknown.
+  diff_mode:
+    support: none
+    description: Nothing is changed, so there is nothing to show.
+  idempotent:
+    support: full
+    description: Nothing is changed.
+notes:
+  - A quota is met by reserving the space for a moment in a file without a name, which not every file system can do.
+  - That the image really has the checksum is seen when it is copied, not here.
+"""
+
+EXAMPLES = r"""
+- name: See whether the image is there, and room for it
+  hpcml.torchstack.container_preflight:
+    image:
+      file: pytorch-rocm-5.6.1.sif
+      sha256: 7d865e959b2466918c9863afca942d0fb89d7c9ac0c99bafc3749504ded97730
+    images: /appl/images
+    root: /appl/pytorch
+"""
+
+RETURN = r"""
+image:
+  description:
+    - The image, as the other roles take it. C(copy) and C(definition) are empty where there is none, C(bytes) is 0
+      where only the copy is left.
+  returned: success
+  type: dict
+  sample:
+    file: pytorch-rocm-5.6.1.sif
+    sha256: 7d865e959b2466918c9863afca942d0fb89d7c9ac0c99bafc3749504ded97730
+    bytes: 8589934592
+    central: /appl/images/pytorch-rocm-5.6.1.sif
+    copy: /appl/pytorch/images/7d865e959b24/pytorch-rocm-5.6.1.sif
+    definition: ""
+runtime:
+  description: What starts containers - C(command) as it was given, C(path), and C(version).
+  returned: success
+  type: dict
+  sample: {command: singularity, path: /usr/bin/singularity, version: 1.3.4}
+findings:
+  description: Everything that was found.
+  returned: always
+  type: list
+  elements: dict
+  contains:
+    check:
+      description: V(place), V(image), V(checksum), V(definition), V(root.space), V(root.inodes), V(runtime) or
+        V(binds).
+      type: str
+    ok:
+      description: Whether it is as it should be.
+      type: bool
+    severity:
+      description: V(error), V(warning) or V(note).
+      type: str
+    message:
+      description: What is so.
+      type: str
+    remedy:
+      description: What to do.
+      type: str
+  sample:
+    - check: image
+      ok: true
+      severity: note
+      message: The image is /appl/images/pytorch-rocm-5.6.1.sif (8 GiB).
+      remedy: ""
+failed_step:
+  description: What failed.
+  returned: failure
+  type: str
+  sample: image
+"""
+
+import os
+import shutil
+import stat
+from typing import Any, Mapping, Sequence
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.hpcml.torchstack.plugins.module_utils import commands, containers, images, root_directory
+from ansible_collections.hpcml.torchstack.plugins.module_utils.errors import StackError
+from ansible_collections.hpcml.torchstack.plugins.module_utils.files import read_json
+from ansible_collections.hpcml.torchstack.plugins.module_utils.findings import WARNING, Finding, failure
+from ansible_collections.hpcml.torchstack.plugins.module_utils.local_files import sha256_of, text_of
+
+SPEC = {
+    "image": {
+        "type": "dict",
+        "required": True,
+        "options": {
+            "file": {"type": "str", "required": True},
+            "sha256": {"type": "str", "default": ""},
+            "placement": {"type": "str", "choices": ["copy", "reference"], "default": "copy"},
+            "definition": {"type": "str", "default": ""},
+        },
+    },
+    "images": {"type": "str", "required": True},
+    "root": {"type": "path", "required": True},
+    "command": {"type": "str", "default": "singularity"},
+    "binds": {"type": "list", "elements": "str", "default": []},
+    "timeout": {"type": "float", "default": 30},
+}
+
+
+def file_problem(path: str) -> str:
+    """Why a file cannot be used, as the end of a sentence; empty where it can."""
+    try:
+        if not stat.S_ISREG(os.stat(path).st_mode):
+            return "is not a file"
+    except OSError as error:
+        return "cannot be looked at (%s)" % error.strerror if os.path.lexists(path) else "is not there"
+    if not os.access(path, os.R_OK):
+        return "cannot be read by %s" % root_directory.account(os.geteuid())
+    return "" if os.path.getsize(path) else "is empty"
+
+
+def is_copied(copy: str, sha256: str) -> bool:
+    """Whether the copy is there and known to be right."""
+    try:
+        return images.is_recorded(read_json(copy + images.RECORD), sha256, os.stat(copy))
+    except (OSError, ValueError):
+        return False
+
+
+def names_in(directory: str) -> list[str]:
+    """What is in a directory; nothing where it cannot be read."""
+    try:
+        return os.listdir(directory)
+    except OSError:
+        return []
+
+
+def look_at_image(wanted: Mapping[str, Any], write: bool) -> tuple[list[Finding], dict[str, Any]]:
+    """The findings about the image, and the image as the other roles take it.
+
+    Args:
+        wanted: the options.
+        write: whether space may be reserved for a moment.
+    """
+    image, central = wanted["image"], wanted["images"]
+    findings = images.judge_place(central, bool(central) and os.path.isdir(central))
+    if findings:
+        return findings, {}
+    sums = os.path.join(central, images.SUMS)
+    listed = containers.checksum(text_of(sums), image["file"])
+    sha256 = str(image["sha256"]).lower() or listed
+    where = images.places(image, central, wanted["root"], sha256)
+    there: dict[str, Any] = {"problem": file_problem(where.central)}
+    there["bytes"] = 0 if there["problem"] else os.path.getsize(where.central)
+    there["copied"] = bool(where.copy) and is_copied(where.copy, sha256)
+    findings = images.judge_image(image, where, there, names_in(central))
+    computed = "" if sha256 or there["problem"] else sha256_of(where.central)
+    findings += images.judge_sum(image, listed, computed, sums)
+    findings += images.judge_definition(image, where, file_problem(where.definition) if where.definition else "")
+    if where.copy:
+        needed = 0 if there["copied"] else there["bytes"]
+        volume = root_directory.examine(os.path.dirname(where.copy))
+        if write and needed and volume["directory"] and volume["writable"]:
+            volume["probe"] = root_directory.probe(volume["nearest"], needed, 0)
+        findings += images.judge_room(where, needed, volume, root_directory.account(os.geteuid()))
+    return findings, dict(where._asdict(), file=image["file"], sha256=sha256, bytes=there["bytes"])
+
+
+def look_at_runtime(command: str, timeout: float) -> tuple[list[Finding], dict[str, str]]:
+    """The findings about the command that starts containers, and what it is."""
+    path = shutil.which(command) or ""
+    outcome = commands.run([path, "--version"], timeout) if path else None
+    version = images.runtime_version(outcome.output) if outcome else ""
+    findings = images.judge_runtime(command, path, version, outcome.complaint if outcome and not outcome.ok else "")
+    return findings, {"command": command, "path": path, "version": version}
+
+
+def missing_binds(binds: Sequence[str], root: str) -> list[str]:
+    """What containers are to see and is not there; the root and what is in it are made by the rollout."""
+    missing = []
+    for source in dict.fromkeys(bind.split(":")[0] for bind in binds):
+        try:
+            os.stat(source)
+        except (FileNotFoundError, NotADirectoryError):
+            if os.path.commonpath([root, os.path.join("/", source)]) != os.path.normpath(root):
+                missing.append(source)
+        except OSError:
+            continue
+    return missing
+
+
+def main() -> None:
+    """Entry point."""
+    module = AnsibleModule(argument_spec=SPEC, supports_check_mode=True)
+    try:
+        findings, image = look_at_image(module.params, not module.check_mode)
+        found, runtime = look_at_runtime(module.params["command"], module.params["timeout"])
+    except StackError as trouble:
+        module.fail_json(**trouble.as_result())
+    except OSError as trouble:
+        module.fail_json(**StackError(
+            "The image could not be looked at: %s." % trouble, images.STEP, "Look at that path by hand.").as_result())
+    findings += found + images.judge_binds(missing_binds(module.params["binds"], module.params["root"]))
+    for finding in findings:
+        if finding.severity == WARNING:
+            module.warn(finding.sentence)
+    plain = [finding._asdict() for finding in findings]
+    message = failure(findings)
+    if message:
+        error = StackError("%s Nothing was installed." % message, images.STEP, findings=plain)
+        module.fail_json(**error.as_result())
+    module.exit_json(changed=False, image=image, runtime=runtime, findings=plain)
+
+
+if __name__ == "__main__":
+    main()
