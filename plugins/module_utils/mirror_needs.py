@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import Any, Iterator, Mapping, NamedTuple
 
-from ansible_collections.hpcml.torchstack.plugins.module_utils import markers, packages
+from ansible_collections.hpcml.torchstack.plugins.module_utils import containers, markers, packages
 from ansible_collections.hpcml.torchstack.plugins.module_utils.bases import CONDA
 from ansible_collections.hpcml.torchstack.plugins.module_utils.errors import StackError
 from ansible_collections.hpcml.torchstack.plugins.module_utils.nccl_compatibility import repository_name
@@ -65,9 +65,9 @@ class Needs(NamedTuple):
 
 
 def base_interpreter(definition: Mapping[str, Any], machine: Interpreter) -> Interpreter:
-    """The interpreter of a release: the machine's own, or that of its conda base, which need not be there yet."""
+    """The interpreter of a release: the machine's own, or that of its conda base or image, which need not be there."""
     base = definition.get("base") or {}
-    if base.get("kind") != CONDA:
+    if base.get("kind") not in (CONDA, containers.KIND):
         return machine
     tag = "cp" + str(base["python"]).replace(".", "")
     return machine._replace(version=str(base["python"]) + ".0", implementation="cpython", abi_tag=tag)
@@ -99,6 +99,8 @@ def needs_of(definition: Mapping[str, Any], machine: Interpreter, mpi_wheel: boo
             plain.append(Need(
                 FILE, component, str(section["version"]), component, (str(section["sha256"]),), SOURCE
             ))
+    venv = asked.section("base").get("venv") or {}
+    plain += asked.locked(str(venv.get("lock") or ""), "base.venv.lock", ANY, "")
     plain += asked.repositories()
     problems = []  # type: list[str]
     for entry in packages.planned_packages(list(definition.get("packages") or [])):
@@ -148,7 +150,7 @@ class _Asked:
             raise StackError("In %s, %s." % (who, error), STEP, "Correct it.") from error
 
     def pytorch(self) -> Choice | None:
-        """PyTorch: the CPU build where the release file knows one for the interpreter, else what the lock has."""
+        """PyTorch: the CPU build where the release file knows one for the interpreter, else the lock's wheel."""
         section = self.section("pytorch")
         if not section.get("lock"):
             return None
@@ -160,7 +162,8 @@ class _Asked:
                 FILE, "torch", "%s+cpu" % section["version"], "pytorch.cpu", (known.rpartition(":")[2],), WHEEL,
                 str(cpu.get("index") or ""),
             )
-        return Choice(first, tuple(self.lock("pytorch.lock")), tuple(self.lock("pytorch.cuda_lock")))
+        wheel = self.locked(str(section["lock"]), "pytorch.lock", ANY, str(section.get("index") or ""))
+        return Choice(first, tuple(wheel), tuple(self.lock("pytorch.cuda_lock")))
 
     def repositories(self) -> list[Need]:
         """The git commits that components are built from."""
