@@ -17,13 +17,18 @@ from ansible_collections.hpcml.torchstack.plugins.module_utils import bases, rel
 TOP = pathlib.Path(__file__).parents[1]
 SITES = sorted(path.parent.name for path in TOP.glob("inventories/*/hosts.yml"))
 RELEASES = sorted(TOP.glob("inventories/*/releases/*.yml"))
-RELEASE_KEYS = yaml.safe_load(
-    (TOP / "roles/release/meta/argument_specs.yml").read_text())["argument_specs"]["release_file"]["options"]
+SPECIFIED = yaml.safe_load((TOP / "roles/release/meta/argument_specs.yml").read_text())["argument_specs"]
+RELEASE_KEYS = SPECIFIED["release_file"]["options"]
+CONTAINER_KEYS = SPECIFIED["site_container"]["options"]
 PYTHON = {"executable": "/usr/bin/python3", "minor": "3.12", "tag": "cp312", "platform": "linux_x86_64"}
 CRAY_MPICH = {
     "provider": "prefix", "prefix": "/opt/cray/pe/mpich/8.1.27/ofi/gnu/9.1", "bin": "/opt/cray/pe/craype/2.7.23/bin",
 }
 """What the preflight finds on a Cray, as far as a modulefile depends on it: the wrappers are not the MPI's own."""
+
+IMAGE_MPI = {"provider": "image", "prefix": "", "bin": ""}
+CONTAINERS = ("torchstack_images", "torchstack_container")
+"""What a site says of containers, where it has any."""
 
 
 def hosts_file(site, top=TOP):
@@ -59,11 +64,11 @@ def variables(site, names, environment, top=TOP):
 
     Args:
         site: the site, whose group has its name and one host.
-        names: which ones.
+        names: which ones; None is the value of those that the site does not have.
         environment: variables of the caller.
         top: the checkout.
     """
-    wanted = "{{ {%s} | to_json }}" % ", ".join("'%s': %s" % (name, name) for name in names)
+    wanted = "{{ {%s} | to_json }}" % ", ".join("'%s': %s | default(none)" % (name, name) for name in names)
     answer = ansible_command(
         "ansible", [site, "-i", str(hosts_file(site, top)), "-m", "ansible.builtin.debug", "-a", "msg=" + wanted],
         {"ANSIBLE_CALLBACK_RESULT_FORMAT": "json", **environment},
@@ -77,15 +82,21 @@ def load(path):
     return yaml.safe_load(pathlib.Path(path).read_text())
 
 
-def modulefile_description(release_file, settings, root):
-    """What the role release hands to the role modulefile for a release of a Cray site.
+def modulefile_description(release_file, data, root):
+    """What the role release hands to the role modulefile for a release of a site.
 
     Args:
         release_file: path of the release file.
-        settings: run-time settings of the site.
+        data: run-time settings of the site, and :data:`CONTAINERS`.
         root: the directory of the releases.
     """
     definition = release_schema.resolved_release(load(release_file), RELEASE_KEYS)
-    base = bases.described(definition, str(root), definition["release"], PYTHON)
-    runtime = runtime_settings.of_release(settings, definition.get("runtime") or {})
-    return release_module.description(base, CRAY_MPICH, runtime, definition.get("module") or {})
+    mpi, site = CRAY_MPICH, {}
+    if definition["base"]["kind"] == "container":
+        # The sites publish no checksums, which the central place's own list has then.
+        definition["base"]["image"].setdefault("sha256", "0" * 64)
+        mpi = IMAGE_MPI
+        site = release_schema.resolved_release({name: data[name] for name in CONTAINERS}, CONTAINER_KEYS)
+    base = bases.described(definition, str(root), definition["release"], PYTHON, site=site)
+    runtime = runtime_settings.of_release(data["torchstack_runtime_settings"], definition.get("runtime") or {})
+    return release_module.description(base, mpi, runtime, definition.get("module") or {})

@@ -11,6 +11,7 @@ import subprocess
 import pytest
 import sites
 from ansible_collections.hpcml.torchstack.plugins.filter.verification import filled_rules
+from small_objects import shared
 
 CRAYS = [path for path in sites.RELEASES if path.parts[-3] in ("polaris", "derecho") and path.stem != "rehearsal"]
 # One release for each set of rules.
@@ -19,17 +20,6 @@ LIBRARIES = ("allow_missing", "preloaded", "providers", "require", "embedded", "
 BANNER = 'const char banner[] = "NCCL version 2.21.5+cuda12.2"; const char *%s(void) { return banner; }'
 
 pytestmark = pytest.mark.skipif(shutil.which("gcc") is None, reason="needs gcc to build small libraries")
-
-
-def shared(path, source, *needs, soname="", flags=()):
-    """Build a shared object; ``needs`` are linked, and found again by a run-path to where they lie."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    words = ["gcc", "-shared", "-fPIC", "-x", "c", "-", "-x", "none", "-Wl,--no-as-needed", "-Wl,--enable-new-dtags"]
-    words += [*map(str, needs), *("-Wl,-rpath," + str(need.parent) for need in needs), *flags]
-    words += ["-Wl,-soname," + soname] if soname else []
-    words += ["-Wl,--allow-shlib-undefined", "-Wl,--unresolved-symbols=ignore-all", "-o", str(path)]
-    subprocess.run(words, input=source, text=True, check=True)
-    return path
 
 
 class Release:

@@ -33,7 +33,10 @@ PATTERNS = sites.load(TOP / "roles/release/vars/main.yml")["__release_patterns"]
 COMPATIBILITY = sites.load(TOP / "roles/nccl_ofi/vars/compatibility.yml")["nccl_ofi_compatibility"]
 SITE_KEYS = sites.load(TOP / "roles/release/meta/argument_specs.yml")["argument_specs"]["site_data"]["options"]
 CLUSTERS = [site for site in sites.SITES if site != "local"]
-DOCUMENTED = {"polaris": "2023-10-04", "derecho": "pytorch-2.3.1"}
+DOCUMENTED = {
+    "polaris": "2023-10-04", "derecho": "pytorch-2.3.1",
+    "lumi": "2.2.0-rocm-5.6.1-python-3.10-singularity-20240209",
+}
 ROLES = ("release", "conda_base", "python_tools", "nccl_ofi", "mpi", "pytorch", "horovod", "python_packages", "verify")
 
 
@@ -53,7 +56,10 @@ def release_file(request):
 @pytest.fixture(scope="module")
 def site_data(ansible_environment):
     """What the sites that have a batch system say, filled in."""
-    names = ["torchstack_root", "torchstack_jobs", "torchstack_ranks", "torchstack_runtime_settings"]
+    names = [
+        "torchstack_root", "torchstack_jobs", "torchstack_ranks", "torchstack_runtime_settings", "modulefile_name",
+        *sites.CONTAINERS,
+    ]
     environment = {**ansible_environment, "TORCHSTACK_ACCOUNT": "proj1", "TORCHSTACK_ROOT": ""}
     return {site: sites.variables(site, names, environment) for site in CLUSTERS}
 
@@ -153,18 +159,21 @@ def modulefiles(ansible_environment, site_data, tmp_path_factory):
         root = top / site
         root.mkdir()
         file = TOP / "inventories" / site / "releases" / (release + ".yml")
-        description = sites.modulefile_description(file, site_data[site]["torchstack_runtime_settings"], root)
-        cases.append({"site": site, "release": release, "root": str(root), "description": description})
+        name = site_data[site]["modulefile_name"] or "torchstack"
+        description = sites.modulefile_description(file, site_data[site], root)
+        cases.append({
+            "site": site, "release": release, "root": str(root), "name": name, "description": description,
+        })
     variables = {
         "modulefile_root": "{{ case.root }}", "modulefile_release": "{{ case.release }}",
-        "modulefile_site": "{{ case.site }}",
+        "modulefile_site": "{{ case.site }}", "modulefile_name": "{{ case.name }}",
         "modulefile_description": "{{ case.description }}",
     }
     done = role_plays.play_tasks("modulefile", "stage", variables, cases, ansible_environment, top)
     assert done.returncode == 0, done.stdout
     found = {}
     for case in cases:
-        staged = pathlib.Path(case["root"], ".torchstack", case["release"], "modulefiles", "lmod", "torchstack")
+        staged = pathlib.Path(case["root"], ".torchstack", case["release"], "modulefiles", "lmod", case["name"])
         text = (staged / (case["release"] + ".lua")).read_text()
         found[case["site"]] = text.replace(case["root"], site_data[case["site"]]["torchstack_root"])
     return found
