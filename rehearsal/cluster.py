@@ -6,13 +6,14 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import shlex
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from . import pip_settings, slurm
+from . import distribution, pip_settings, slurm
 from .archives import archive_of
 from .image import ensure_image, recipe_digest
 from .nodes import CONTROL, LOGIN, Names, addresses
@@ -23,6 +24,10 @@ from .trouble import TroubleError
 LABEL = "torchstack.rehearsal"
 DIGEST = "torchstack.rehearsal.digest"
 SHARED = "/shared"
+DEVICES = {"/dev/fuse": "0666"}
+"""Devices of this machine that the nodes have where it has them, with their modes: through /dev/fuse an ordinary
+account mounts the image of a container."""
+
 READY_WITHIN = 600.0
 """Seconds that the services of all nodes may take; some on an idle machine, many on a busy one."""
 
@@ -95,7 +100,7 @@ class Cluster:
     def digest(self) -> str:
         """A digest of all that the containers are made from."""
         made_from = [self.names, self.mounts, self.pip.configuration, slurm.configuration(self.names.compute)]
-        return hashlib.sha256(json.dumps([recipe_digest(), *made_from]).encode()).hexdigest()[:12]
+        return hashlib.sha256(json.dumps([recipe_digest(), devices(), *made_from]).encode()).hexdigest()[:12]
 
     def _containers(self) -> dict[str, dict[str, Any]]:
         """What podman knows of this cluster's containers, by name."""
@@ -145,6 +150,7 @@ class Cluster:
             "--pids-limit=-1",
             "--shm-size=1g",
             *self.podman.limits(),
+            *("--device=" + path for path in devices()),
             *networks,
             *("--add-host=%s:%s" % item for item in hosts.items()),
             "--volume=%s:%s" % (self.names.shared, SHARED),
@@ -155,8 +161,12 @@ class Cluster:
     def _configure(self, node: str) -> None:
         """Lay into a stopped node what depends on this machine: at each start, as making it may have been cut off."""
         files = {"etc/slurm/slurm.conf": slurm.configuration(self.names.compute)}
+        # tmpfiles.d(5). A node's devices have the modes of this machine's until then.
+        lines = ["z %s %s - - -\n" % item for item in devices().items()]
+        files["etc/tmpfiles.d/rehearsal-devices.conf"] = "".join(lines)
         if node == LOGIN:
             files["etc/pip.conf"] = self.pip.configuration
+            files["etc/apt/apt.conf.d/90rehearsal"] = "".join(line + ";\n" for line in distribution.settings())
         self.podman.ask("cp", "-", self.names.container(node) + ":/", data=archive_of(files))
 
     def _start(self, nodes: Sequence[str]) -> None:
@@ -225,6 +235,11 @@ class Cluster:
         for user, node in doors:
             say("  %-10s on %-9s %s" % (user, node, self.entering(node, user)))
         say("  root       on %-9s %s" % (CONTROL, self.entering(CONTROL)))
+
+
+def devices() -> dict[str, str]:
+    """Those of :data:`DEVICES` that this machine has."""
+    return {path: mode for path, mode in DEVICES.items() if os.path.exists(path)}
 
 
 def as_login(user: str, *command: str) -> list[str]:

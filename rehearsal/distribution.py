@@ -11,7 +11,7 @@ DISTRIBUTION = "Debian"
 SUITE = "bookworm"
 TARGETS = ("apt-get", "indextargets", "--format", "$(REPO_URI)|$(RELEASE)|$(COMPONENT)|$(CODENAME)|$(ORIGIN)")
 PACKAGE_LISTS = "Created-By: Packages"
-PROXIES = ("Acquire::http::Proxy", "Acquire::https::Proxy")
+SETTINGS = ("Acquire::http::Proxy", "Acquire::https::Proxy", "Acquire::Check-Date", "Acquire::Check-Valid-Until")
 
 
 def sources() -> list[str]:
@@ -38,10 +38,10 @@ def sources_among(targets: Sequence[str]) -> list[str]:
     return sorted({line for _codename, line in found}) if complete else []
 
 
-def proxies() -> list[str]:
-    """The lines of apt.conf(5) by which this machine's apt goes through a proxy."""
-    settings = _said("apt-config", "dump", "--no-empty", "--format", '%F "%v"%n').splitlines()
-    return [line for line in settings if line.startswith(PROXIES)]
+def settings() -> list[str]:
+    """The lines of apt.conf(5) by which this machine's apt goes through a proxy, or takes an archive as it once was."""
+    lines = _said("apt-config", "dump", "--no-empty", "--format", '%F "%v"%n').splitlines()
+    return [line for line in lines if line.startswith(SETTINGS)]
 
 
 def _said(*words: str) -> str:

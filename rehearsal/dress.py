@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What makes nodes look like those of a site: modules, and the compilers, MPI and libraries behind them.
+"""What makes nodes look like those of a site: modules with what is behind them, and programs, libraries and images.
 
 A site's rehearsal asks for it in its inventory, as ``rehearsal_dress`` (docs/rehearse.md). It is laid once, on the
 login node, archived on the shared file system, and unpacked on the other nodes. A node wears one dress at a time.
@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import pathlib
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -26,30 +27,48 @@ DRESS = "rehearsal_dress"
 """The variable of a site's rehearsal."""
 
 DRESSES = "rehearsal/dress/"
-STAND_INS = ("rehearsal/sources/cuda/", "rehearsal/sources/libfabric/")
-"""Sources that a dress lays itself, as the parts of a site that stand before any release."""
+MEANS = (
+    "rehearsal/sources/cuda/", "rehearsal/sources/libfabric/",
+    "rehearsal/__init__.py", "rehearsal/image_root.py", "rehearsal/install-apptainer",
+)
+"""What parts are made with, besides the files of the dresses: sources that stand before any release, and programs."""
 
-PARTS = "/opt/cray /opt/ncar /opt/nvidia /soft /etc/ld.so.conf.d/rehearsal-dress.conf /etc/lmod/modulespath.dressed"
-"""What a dress may lay; see undress.sh."""
+TREES = ("/appl", "/opt/apptainer", "/opt/cirrus", "/opt/cray", "/opt/ncar", "/opt/nvidia", "/soft", "/work/y07")
+LIBRARIES = "/usr/lib64/lib"
+"""Directories, and the beginning of single files, that a dress may lay. See undress.sh."""
 
-TREES = tuple(part + "/" for part in PARTS.split()[:4])
-LAYS = re.compile(r"-- Lays: (\S+) (\S+)\n")
+PARTS = " ".join((
+    *TREES, LIBRARIES + "*", "/usr/local/bin/apptainer", "/usr/local/bin/singularity",
+    "/etc/ld.so.conf.d/rehearsal-dress.conf", "/etc/lmod/modulespath.dressed",
+))
+"""All that belongs to one."""
+
+LAYS = re.compile(r"(?:--|#) Lays: (\S+) (\S+)\n")
 """The line of a modulefile that names the part behind it, and its place by its version."""
+
+SETS = {".lua": "setenv(%s, %s)\n", ".tcl": "setenv %s %s\n"}
+"""How modulefiles set a variable, by their suffix. In Tcl the name of such a file is a version alone."""
+
+INDEX = re.compile(r"^# Index: (\S+)$", re.MULTILINE)
+"""The line of a lock that names where its wheels are, if pip is not set up for one that has them."""
 
 WORN = "/etc/rehearsal-dress"
 ARCHIVES = "/shared/dress"
+KEPT = "/shared/dress-kept"
+"""Where a part may keep what takes long to make, for the next time; all nodes see it."""
+
 WHEELS = "/shared/home/rollout/.cache/rehearsal-wheels"
 WORK = "/tmp/rehearsal-dress"
 LAY = """
 set -eu
-archive=$1 releases=$2
-cd %s/rehearsal/dress/$3
-sh ./lay.sh %s/parts %s/rehearsal/sources $4/mpich-*.whl
+archive=$1 releases=$2 kind=$3 wheels=$4 kept=$5
+rm -rf "${archive%%/*}"
+mkdir -p "${archive%%/*}" "$kept"
+cd %s/rehearsal/dress/$kind
+sh ./lay.sh %s/parts %s/rehearsal "$wheels" "$kept"
 paths=/etc/lmod/modulespath
 { cat %s/trees; grep -v '^/etc/lmod/modules$' $paths; echo "$releases/modulefiles/lmod"; } > $paths.dressed
 install -d -o rollout -g rollout "$releases"
-rm -rf "${archive%%/*}"
-mkdir "${archive%%/*}"
 tar -cf "$archive.new" -C / $(for part in %s; do if [ -e $part ]; then echo "${part#/}"; fi; done)
 mv "$archive.new" "$archive"
 rm -rf %s
@@ -70,16 +89,17 @@ def dress_of(hosts: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     place = CHECKOUT / DRESSES / kind
     if not kind or not (place / "lay.sh").exists():
         raise TroubleError("%s has the kind '%s', which is none in %s." % (DRESS, kind, DRESSES))
-    for path in [*wanted["modules"], *(part["place"] for part in wanted.get("parts", []))]:
-        if not path.startswith(TREES):
+    for path in [*wanted.get("modules", {}), *(part["place"] for part in wanted.get("parts", []))]:
+        if not (path + "/").startswith((*(tree + "/" for tree in TREES), LIBRARIES)):
             raise TroubleError("%s names %s; put it below one of: %s" % (DRESS, path, " ".join(TREES)))
-    for modules in wanted["modules"].values():
+    known = _modulefiles(kind)
+    for modules in wanted.get("modules", {}).values():
         for module in modules:
-            if module.count("/") != 1 or not (place / "modules" / (module.split("/")[0] + ".lua")).exists():
-                known = ", ".join(sorted(path.stem for path in (place / "modules").glob("*.lua")))
+            name, _slash, version = module.rpartition("/")
+            if name not in known or not version:
                 raise TroubleError(
                     "%s names the module '%s'; it has to be name/version, with one of these names: %s"
-                    % (DRESS, module, known)
+                    % (DRESS, module, ", ".join(known))
                 )
     return wanted
 
@@ -114,21 +134,38 @@ def dress(cluster: Cluster, wanted: Mapping[str, Any]) -> bool:
 def _lay(cluster: Cluster, wanted: Mapping[str, Any], archive: str) -> None:
     """Make the dress on the login node, and its archive for all nodes."""
     kind = wanted["kind"]
-    pip = ["download", "--quiet", "--disable-pip-version-check", "--no-deps", "--only-binary=:all:", "--require-hashes"]
-    lock = "%s/%s%s/mpich.txt" % (PLACE, DRESSES, kind)
-    words = [PLACE + "/.venv/bin/pip", *pip, "--dest=" + WHEELS, "--requirement=" + lock]
-    fetched = cluster.execute(LOGIN, *words, user="rollout")
-    if fetched.returncode != 0:
-        complaint = fetched.stderr.decode(errors="replace").strip()
-        raise TroubleError("The MPI of the dress cannot be fetched: %s" % complaint)
+    for lock in sorted((CHECKOUT / DRESSES / kind).glob("*.txt")):
+        _fetch(cluster, lock.relative_to(CHECKOUT))
     modulefiles, parts = rendered(wanted)
     _run(cluster, "sh", "-c", "echo unfinished > " + WORN)
     lists = {"parts": "".join(line + "\n" for line in parts)}
-    lists["trees"] = "".join(tree + "\n" for tree in wanted["modules"])
+    lists["trees"] = "".join(tree + "\n" for tree in wanted.get("modules", {}))
     _unpack(cluster, WORK, _files_to_lay())
     _unpack(cluster, WORK, archive_of(lists))
     _unpack(cluster, "/", archive_of(modulefiles))
-    _run(cluster, "sh", "-c", LAY, "lay", archive, wanted["releases"], kind, WHEELS)
+    _run(cluster, "sh", "-c", LAY, "lay", archive, wanted["releases"], kind, "%s/%s" % (WHEELS, kind), KEPT)
+
+
+def _fetch(cluster: Cluster, lock: pathlib.Path) -> None:
+    """Have the wheels of a lock on the login node: from where pip looks, else from where the lock says.
+
+    Args:
+        cluster: it is up, with the checkout and its environment on the login node.
+        lock: its path in the checkout.
+
+    Raises:
+        TroubleError: they cannot be had.
+    """
+    pip = ["download", "--quiet", "--disable-pip-version-check", "--no-deps", "--only-binary=:all:", "--require-hashes"]
+    places = ["--dest=%s/%s" % (WHEELS, lock.parent.name), "--requirement=%s/%s" % (PLACE, lock)]
+    words = [PLACE + "/.venv/bin/pip", *pip, *places]
+    fetched = cluster.execute(LOGIN, *words, user="rollout")
+    index = INDEX.search((CHECKOUT / lock).read_text())
+    if fetched.returncode != 0 and index:
+        fetched = cluster.execute(LOGIN, *words, "--index-url=" + index[1], user="rollout")
+    if fetched.returncode != 0:
+        complaint = fetched.stderr.decode(errors="replace").strip()
+        raise TroubleError("The wheels of %s, a part of the dress, cannot be fetched: %s" % (lock, complaint))
 
 
 def _files_to_lay() -> bytes:
@@ -139,7 +176,7 @@ def _files_to_lay() -> bytes:
 
 
 def _names_to_lay() -> list[str]:
-    return [name for name in files_of_the_checkout() if name.startswith((DRESSES, *STAND_INS))]
+    return [name for name in files_of_the_checkout() if name.startswith((DRESSES, *MEANS))]
 
 
 def rendered(wanted: Mapping[str, Any]) -> tuple[dict[str, str], list[str]]:
@@ -149,21 +186,29 @@ def rendered(wanted: Mapping[str, Any]) -> tuple[dict[str, str], list[str]]:
         The modulefiles by path, relative to the root, and the parts to be laid: those that modules name, and those
         that the data name besides, each as its name, version and place.
     """
-    texts, parts = {}, []
-    for tree, modules in wanted["modules"].items():
+    texts, parts, files = {}, [], _modulefiles(wanted["kind"])
+    for tree, modules in wanted.get("modules", {}).items():
         for module in modules:
-            name, _slash, version = module.partition("/")
-            text = (CHECKOUT / DRESSES / wanted["kind"] / "modules" / (name + ".lua")).read_text()
+            name, _slash, version = module.rpartition("/")
+            file = files[name]
+            text = file.read_text()
             for key, value in wanted.get("variables", {}).get(name, {}).items():
-                text += "setenv(%s, %s)\n" % (json.dumps(key), json.dumps(str(value)))
+                text += SETS[file.suffix] % (json.dumps(key), json.dumps(str(value)))
             lays = LAYS.search(text)
             if lays:
                 place = lays[2].replace("{version}", version)
                 parts.append("%s %s %s" % (lays[1], version, place))
                 text = LAYS.sub("", text).replace("{place}", place)
-            texts["%s/%s.lua" % (tree.strip("/"), module)] = text
-    parts += ["%(part)s %(version)s %(place)s" % part for part in wanted.get("parts", [])]
+            texts["%s/%s%s" % (tree.strip("/"), module, file.suffix.replace(".tcl", ""))] = text
+    parts += ["%s %s %s" % (part["part"], part.get("version", "-"), part["place"]) for part in wanted.get("parts", [])]
     return texts, list(dict.fromkeys(parts))
+
+
+def _modulefiles(kind: str) -> dict[str, pathlib.Path]:
+    """What the modules of a kind of dress are rendered from, by their names without versions."""
+    place = CHECKOUT / DRESSES / kind / "modules"
+    files = sorted(file for suffix in SETS for file in place.rglob("*" + suffix))
+    return {str(file.relative_to(place).with_suffix("")): file for file in files}
 
 
 def _digest(wanted: Mapping[str, Any]) -> str:

@@ -90,7 +90,7 @@ def make_image(podman: Podman, name: str) -> None:
 def _bootstrap(files: str) -> list[str]:
     """The words of the mmdebstrap command, with an archive of the files that are laid over the packages."""
     archive = os.environ.get("REHEARSAL_ARCHIVE", "")
-    apt = ['Acquire::Languages "none"', *distribution.proxies()]
+    apt = ['Acquire::Languages "none"', *distribution.settings()]
     return [
         find_program("mmdebstrap", INSTALL),
         "--quiet",

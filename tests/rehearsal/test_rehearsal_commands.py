@@ -35,7 +35,7 @@ def test_a_machine_without_podman_or_sudo_is_told_what_to_install(tmp_path):
 def test_an_unknown_site_is_refused_with_the_known_ones():
     sentence = said("roll-out", "nowhere")
     assert "inventories/nowhere/hosts.yml" in sentence
-    assert "Sites that can: derecho, local, polaris" in sentence
+    assert "Sites that can: cirrus, derecho, local, lumi, polaris." in sentence
 
 
 def test_the_file_of_a_release_means_its_name(monkeypatch):

@@ -188,6 +188,7 @@ class TestTheDressOfPolaris:
     ({"kind": "other"}, "has the kind 'other'"),
     ({"kind": "cray", "modules": {"/usr/modulefiles": []}}, "names /usr/modulefiles"),
     ({"kind": "cray", "modules": {}, "parts": [{"part": "cuda", "place": "/usr/cuda"}]}, "names /usr/cuda"),
+    ({"kind": "container", "parts": [{"part": "library", "place": "/usr/lib64/ld.so"}]}, "names /usr/lib64/ld.so"),
     ({"kind": "cray", "modules": {"/opt/cray/modulefiles": ["gcc"]}}, "names the module 'gcc'"),
     ({"kind": "cray", "modules": {"/opt/cray/modulefiles": ["unknown/1.0"]}}, "names the module 'unknown/1.0'"),
 ])

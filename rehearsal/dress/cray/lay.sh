@@ -1,9 +1,10 @@
 #!/bin/sh
-# Lay the parts of a Cray: lay.sh PARTS SOURCES WHEEL, with a file of a part, its version and its place on each line, the
-# directory of the sources of stand-ins, and the wheel of the MPI. Runs as root, in the directory that it lies in.
+# Lay the parts of a Cray: lay.sh PARTS REHEARSAL WHEELS, with a file of a part, its version and its place on each line,
+# the directory that has the sources of stand-ins, and the one that has the wheel of the MPI. Runs as root, in the directory
+# that it lies in.
 set -eu
 umask 022
-parts=$1 sources=$2 wheel=$3
+parts=$1 sources=$2/sources wheel=$(echo "$3"/mpich-*.whl)
 
 compilers() { # PREFIX
   prefix=$1
