@@ -119,3 +119,11 @@ def fault_library(tmp_path_factory):
     if not faults.compiler():
         pytest.skip("no C compiler: nothing to build the library of faults with")
     return faults.build(tmp_path_factory.mktemp("faults"))
+
+
+@pytest.fixture(scope="session")
+def small_image():
+    """Make a small image for Apptainer, see tests/small_image.py; fails where there is no Apptainer."""
+    import small_image  # not beside the tests that ansible-test runs, which read this file too
+
+    return small_image.image
