@@ -22,7 +22,7 @@ import shutil
 import signal
 import socket
 import subprocess
-from typing import Iterator
+from typing import Any, Iterator, Sequence
 
 import pytest
 from batch_steps import BatchSteps, quicken
@@ -113,7 +113,7 @@ def as_host(name: str, command: list[str]) -> list[str]:
 
 
 @contextlib.contextmanager
-def running(root: pathlib.Path, **how: int) -> Iterator[SlurmWorld]:
+def running(root: pathlib.Path, **how: Any) -> Iterator[SlurmWorld]:
     """A cluster for as long as somebody uses it; skips the tests where Slurm is not installed."""
     missing = missing_programs()
     if missing:
@@ -148,17 +148,23 @@ class SlurmWorld:
 
     Args:
         root: where it lies; a directory of this account, on a path that nobody else may write.
-        nodes: how many nodes it has, ``n1``, ``n2``, ...; each has two cores.
+        nodes: how many nodes it has, ``n1``, ``n2``, ..., or their names.
         min_job_age: seconds after which slurmctld forgets a job that is over; at least 2.
         slurmd_timeout: seconds after which a node that does not answer is down.
+        cores, memory, gpus: what each node is believed to have; memory in MB.
     """
 
-    def __init__(self, root: pathlib.Path, nodes: int = 2, min_job_age: int = 300, slurmd_timeout: int = 60) -> None:
+    def __init__(
+        self, root: pathlib.Path, nodes: int | Sequence[str] = 2, min_job_age: int = 300, slurmd_timeout: int = 60,
+        cores: int = 2, memory: int = 1000, gpus: int = 0,
+    ) -> None:
         self.root = root
-        self.nodes = ["n%d" % (number + 1) for number in range(nodes)]
+        self.nodes = ["n%d" % (number + 1) for number in range(nodes)] if isinstance(nodes, int) else list(nodes)
         self.user = pwd.getpwuid(os.geteuid()).pw_name
         self.configuration = root / "slurm.conf"
         self.completed = root / "completed"
+        self.node = "CPUs=%d RealMemory=%d%s" % (cores, memory, " Gres=gpu:%d" % gpus if gpus else "")
+        self.gpus = gpus
         self.ages = {"min_job_age": min_job_age, "slurmd_timeout": slurmd_timeout}
         self.environment = {"SLURM_CONF": str(self.configuration), "PATH": SYSTEM_PATH}
         self.slurmds: dict[str, int] = {}
@@ -173,9 +179,10 @@ class SlurmWorld:
         key.chmod(0o600)
         port, *ports = free_ports(1 + len(self.nodes))
         lines = [
-            "NodeName=%s NodeHostname=%s NodeAddr=127.0.0.1 Port=%d CPUs=2 RealMemory=1000 State=UNKNOWN"
-            % (name, name, port) for name, port in zip(self.nodes, ports)
+            "NodeName=%s NodeHostname=%s NodeAddr=127.0.0.1 Port=%d %s State=UNKNOWN"
+            % (name, name, port, self.node) for name, port in zip(self.nodes, ports)
         ]
+        lines += self._gpu_lines()
         self.configuration.write_text(
             CONFIGURATION.format(root=self.root, user=self.user, port=port, nodes="\n".join(lines), **self.ages)
         )
@@ -188,6 +195,14 @@ class SlurmWorld:
         for name in self.nodes:
             self.start_node(name)
         self.wait_for_nodes("idle")
+
+    def _gpu_lines(self) -> list[str]:
+        """The lines without which nodes have no GPUs; Slurm counts these by their devices."""
+        devices = [self.root / ("gpu%d" % number) for number in range(self.gpus)]
+        for device in devices:
+            device.touch()
+        (self.root / "gres.conf").write_text("".join("Name=gpu File=%s\n" % device for device in devices))
+        return ["GresTypes=gpu"] if devices else []
 
     def start_controller(self) -> None:
         """Start slurmctld, with what it remembers."""

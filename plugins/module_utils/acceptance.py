@@ -120,24 +120,34 @@ def _files(found: Sequence[Sequence[Any]]) -> str:
     return ", ".join("%s (%s bytes)" % (path, size) for path, size in found) or "nowhere"
 
 
-def outside(reports: Sequence[dict[str, Any]], imports: Sequence[str]) -> list[Failure]:
+def outside(
+    reports: Sequence[dict[str, Any]], imports: Sequence[str], shared: Sequence[str] | None = None
+) -> list[Failure]:
     """Python modules of the release that a rank took from elsewhere.
 
     Args:
-        reports: reports of ranks with ``files`` and ``prefix``, both as real paths.
+        reports: reports of ranks with ``files`` and ``prefix``, both as real paths, and ``home``.
         imports: names of the Python modules that the release has to provide.
+        shared: of ranks in a container, the directories of the machine that they see, apart from the home; the release
+            is all that they do not see of it.
     """
     failures = []
     for report in reports:
-        prefix = report["prefix"].rstrip("/") + "/"
+        foreign = None if shared is None else [*shared, report["home"]]
+        where = "the release in %s" % report["prefix"] if foreign is None else "the image"
         for name in imports:
             path = report["files"].get(name)
-            if path is not None and not path.startswith(prefix):
-                message = "%s imports %s from %s, not from the release in %s" % (
-                    who(report), name, path or "no file", report["prefix"]
-                )
+            if path is None:
+                continue
+            own = _below(path, [report["prefix"]]) if foreign is None else bool(path) and not _below(path, foreign)
+            if not own:
+                message = "%s imports %s from %s, not from %s" % (who(report), name, path or "no file", where)
                 failures.append(Failure("imports", message))
     return failures
+
+
+def _below(path: str, directories: Sequence[str]) -> bool:
+    return any(path.startswith(directory.rstrip("/") + "/") for directory in directories)
 
 
 def _rank_failures(reports: Sequence[dict[str, Any]], required: Sequence[str]) -> list[Failure]:
@@ -208,7 +218,8 @@ def judge(question: dict[str, Any], heard: Heard) -> Verdict:
     """Whether the release is accepted.
 
     Args:
-        question: ``ranks``, ``checks``, ``where_possible``, ``imports``, ``module_system``.
+        question: ``ranks``, ``checks``, ``where_possible``, ``imports``, ``module_system``; ``shared`` where the ranks
+            are in a container.
         heard: what came out of the job.
 
     Returns:
@@ -223,7 +234,7 @@ def judge(question: dict[str, Any], heard: Heard) -> Verdict:
         Failure("devices", "ranks %s use the same GPU %s" % (" and ".join(map(str, owners)), identity))
         for identity, owners in duplicate_devices(rows)
     ]
-    failures += outside(heard.reports, question["imports"])
+    failures += outside(heard.reports, question["imports"], question.get("shared"))
     failures += library_failures(heard.reports)
     status = heard.event("exit")
     if not failures and status != "0":

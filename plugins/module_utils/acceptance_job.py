@@ -179,8 +179,12 @@ def run_job(question: Mapping[str, Any], program: str, state: str) -> Ended:
 
 
 def pythons(python: str) -> list[str]:
-    """Interpreters for the supervisor: this one, that of the ranks, that of the system."""
-    return [sys.executable, python, "/usr/bin/python3"]
+    """Interpreters for the supervisor: this one, that of the ranks, that of the system.
+
+    What starts ranks in a container is called otherwise than an interpreter, and would start the supervisor there, too.
+    """
+    own = [python] if os.path.basename(python).startswith("python") else []
+    return [sys.executable, *own, "/usr/bin/python3"]
 
 
 def _follow(command: Sequence[str], account: Account, timeout: float, output: BinaryIO) -> None:

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 from typing import Any, Mapping, NamedTuple, Sequence
@@ -89,24 +90,25 @@ def parse_rules(given: Mapping[str, Any]) -> Rules:
             raise _wrong("%r under modules is not the name of a module." % module, "Write it as import would.")
     if not given["modules"]:
         raise _wrong("modules is empty.", "Name what the release is for.")
+    paths = functools.partial(_paths, here=not given.get("container"))
     return Rules(
         modules=tuple(given["modules"]),
         providers=tuple(
             Provider(
                 rule["name"], rule["path"], rule.get("reason") or "", bool(rule.get("required")),
-                _sonames("providers", rule["name"]), _paths("providers", rule["path"]),
+                _sonames("providers", rule["name"]), paths("providers", rule["path"]),
             )
             for rule in given.get("providers") or []
         ),
         single=tuple(Single(name, _sonames("single", name)) for name in given.get("single") or []),
         forbid=tuple(
-            Forbidden(rule["path"], rule["reason"], _paths("forbid", rule["path"], below=True))
+            Forbidden(rule["path"], rule["reason"], paths("forbid", rule["path"], below=True))
             for rule in given.get("forbid") or []
         ),
         allow=tuple(
             Allowance(
                 rule["name"], rule.get("path") or "", rule["reason"], _sonames("allow", rule["name"]),
-                _paths("allow", rule["path"]) if rule.get("path") else None,
+                paths("allow", rule["path"]) if rule.get("path") else None,
             )
             for rule in given.get("allow") or []
         ),
@@ -150,8 +152,8 @@ def _sonames(kind: str, pattern: str) -> re.Pattern[str]:
     return soname_glob(pattern)
 
 
-def _paths(kind: str, pattern: str, below: bool = False) -> re.Pattern[str]:
-    return rule_path_glob(kind, pattern, below, "plan")
+def _paths(kind: str, pattern: str, below: bool = False, here: bool = True) -> re.Pattern[str]:
+    return rule_path_glob(kind, pattern, below, "plan", here)
 
 
 def _wrong(message: str, remedy: str) -> StackError:

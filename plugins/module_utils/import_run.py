@@ -56,13 +56,20 @@ class Outcome(NamedTuple):
     seconds: float
 
 
-def environment(given: Mapping[str, Any], unset: Sequence[str], scratch: str) -> dict[str, str]:
+BIND = "SINGULARITY_BIND"
+"""What a container sees of the machine, as Singularity and Apptainer take it, separated by commas."""
+
+
+def environment(
+    given: Mapping[str, Any], unset: Sequence[str], scratch: str, container: bool = False
+) -> dict[str, str]:
     """The environment of a run: a minimal base, what was given, and nothing of a user.
 
     Args:
         given: variables of the release; they replace those of the base.
         unset: names to leave out, from the base as well.
         scratch: an empty directory; HOME and TMPDIR lie in it.
+        container: whether the interpreter runs in a container, which then sees that directory.
 
     Raises:
         StackError: a value is not a text or number, or a name cannot be one.
@@ -82,6 +89,8 @@ def environment(given: Mapping[str, Any], unset: Sequence[str], scratch: str) ->
         result[name] = str(value)
     for name in (*unset, *DROPPED):
         result.pop(name, None)
+    if container:
+        result[BIND] = ",".join(entry for entry in (result.get(BIND), scratch) if entry)
     # Also for processes that an import starts: a release is read-only, and stays as it is.
     result.update(PYTHONDONTWRITEBYTECODE="1", PYTHONNOUSERSITE="1")
     return result

@@ -17,6 +17,7 @@ from ansible_collections.hpcml.torchstack.plugins.module_utils import (
 )
 from ansible_collections.hpcml.torchstack.plugins.module_utils.errors import StackError
 from ansible_collections.hpcml.torchstack.plugins.module_utils.import_rules import Rules
+from ansible_collections.hpcml.torchstack.plugins.module_utils.library_rules import Paths, PathsElsewhere
 
 LISTED_SENTENCES = 5
 
@@ -59,20 +60,25 @@ def verify(params: Mapping[str, Any], rules: Rules, scratch: str) -> Report:
     """
     if params["timeout"] <= 0:
         raise StackError("timeout is not positive: %s." % params["timeout"], "plan", "Correct it.")
+    container = bool(params.get("container"))
+    if container and params.get("static"):
+        raise StackError("The files of a container are not those of the static record.", "plan", "Leave static out.")
     require_interpreter(params["python"])
     given = params.get("environment") or {}
     unset = params.get("unset") or []
     expressions = tuple(dict.fromkeys(rule.value for rule in rules.expect))
-    environment = import_run.environment(given, unset, scratch)
+    environment = import_run.environment(given, unset, scratch, container)
     static = None
     if params.get("static"):
         static = import_record.read_static(params["static"], bool(environment.get("LD_LIBRARY_PATH")))
     plan = import_run.Plan(params["python"], rules.modules, expressions, environment, params["timeout"])
     outcome = import_run.run(plan, scratch)
     run = import_findings.understand(outcome, rules.modules, plan.timeout, by_hand(plan, given))
-    mapped = [import_judgement.Brought(step, library) for step, library in process_map.libraries(run.maps)]
+    know = process_map.identify_unseen if container else process_map.identify
+    mapped = [import_judgement.Brought(step, library) for step, library in process_map.libraries(run.maps, know)]
     recorded = static.of(mapped) if static else ()
-    verdict = import_judgement.judge(mapped, rules, recorded, _identities(recorded))
+    paths = PathsElsewhere() if container else Paths()
+    verdict = import_judgement.judge(mapped, rules, recorded, _identities(recorded), paths)
     wrong = import_findings.wrong_values(run, rules.expect)
     release = import_record.release_of(params["record"]) if params.get("record") else "/"
     record = import_record.as_record(

@@ -63,6 +63,14 @@ class Paths:
         return any(glob.fullmatch(name) for name in self.names(path))
 
 
+class PathsElsewhere(Paths):
+    """Matches paths that are not of this machine, as inside of a container: links here say nothing of them."""
+
+    def real(self, path: bytes) -> bytes:
+        """The path without ``..`` and double slashes."""
+        return os.path.normpath(path)
+
+
 class Allowance(NamedTuple):
     """A library that may be missing, for all objects or some."""
 
@@ -161,15 +169,16 @@ def soname_glob(pattern: str) -> re.Pattern[str]:
     return compile_globs([pattern]) or _NEVER
 
 
-def path_glob(pattern: str, below: bool = False) -> re.Pattern[str]:
+def path_glob(pattern: str, below: bool = False, here: bool = True) -> re.Pattern[str]:
     """A glob over absolute paths.
 
     Args:
         pattern: begins with ``/`` or ``**``.
         below: what lies below a path that matches, matches as well.
+        here: whether it is about files of this machine, so that where its own links lead is meant, too.
     """
     variants = [pattern]
-    if pattern.startswith("/"):
+    if here and pattern.startswith("/"):
         fixed = _SPECIAL.split(pattern, maxsplit=1)[0]
         if fixed != pattern:
             fixed = fixed[:fixed.rindex("/")]
@@ -179,7 +188,9 @@ def path_glob(pattern: str, below: bool = False) -> re.Pattern[str]:
     return compile_globs(variants) or _NEVER
 
 
-def rule_path_glob(kind: str, pattern: str, below: bool = False, failed_step: str = "rules") -> re.Pattern[str]:
+def rule_path_glob(
+    kind: str, pattern: str, below: bool = False, failed_step: str = "rules", here: bool = True
+) -> re.Pattern[str]:
     """A path glob (see :func:`path_glob`) out of a rule of some kind.
 
     Raises:
@@ -190,7 +201,7 @@ def rule_path_glob(kind: str, pattern: str, below: bool = False, failed_step: st
             "The path %r under %s can never match: paths are absolute." % (pattern, kind), failed_step,
             "Begin it with / or **.",
         )
-    return path_glob(pattern, below)
+    return path_glob(pattern, below, here)
 
 
 def literal_beginning(pattern: str) -> bytes:

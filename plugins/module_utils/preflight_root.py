@@ -83,7 +83,7 @@ def judge_root(facts: Facts, uid: int, user: str, wanted: Facts) -> list[Finding
             "root.mode", "%s can be written by others (mode %s), who could exchange a release." % (root, facts["mode"]),
             "Run 'chmod go-w %s'." % root))
     if not wanted["release_done"]:
-        findings += _judge_space(facts, user, wanted) + _judge_latency(facts, wanted)
+        findings += judge_space(facts, user, wanted) + _judge_latency(facts, wanted)
     return findings
 
 
@@ -131,18 +131,27 @@ def _shortage(name: str, user: str) -> str:
     }.get(name, name)
 
 
-def _judge_space(facts: Facts, user: str, wanted: Facts) -> list[Finding]:
+def judge_space(facts: Facts, user: str, wanted: Facts, what: str = "the release") -> list[Finding]:
+    """Whether there is room below a directory.
+
+    Args:
+        facts: from ``root_directory.examine``, and ``probe`` from ``root_directory.probe`` where that was run.
+        user: the account's name.
+        wanted: ``required_bytes`` and ``required_inodes``; 0 for what need not be there.
+        what: that which needs the room.
+    """
     findings = []
     needed, files = wanted["required_bytes"], wanted["required_inodes"]
     reservation = (facts.get("probe") or {}).get("reservation")
     if needed and facts["free_bytes"] < needed:
-        findings.append(error("root.space", "%s (%s) has %s free, and the release needs about %s." % (
-            facts["path"], _mount(facts), size(facts["free_bytes"]), size(needed)),
+        findings.append(error("root.space", "%s (%s) has %s free, and %s needs about %s." % (
+            facts["path"], _mount(facts), size(facts["free_bytes"]), what, size(needed)),
             "Make room, retire an old release, or choose another root."))
     elif reservation and reservation["error"]:
         findings.append(error(
-            "root.space", "Of the %s that the release needs, %s could be reserved below %s: %s." % (
-                size(needed), size(reservation["reserved"]), facts["path"], _shortage(reservation["error"], user)),
+            "root.space", "Of the %s that %s needs, %s could be reserved below %s: %s." % (
+                size(needed), what, size(reservation["reserved"]), facts["path"],
+                _shortage(reservation["error"], user)),
             "Make room, ask for more, or choose another root."))
     elif reservation and not reservation["supported"]:
         findings.append(note("root.space", "%s are free, and %s cannot reserve space, so a quota may still be met." % (
@@ -151,8 +160,8 @@ def _judge_space(facts: Facts, user: str, wanted: Facts) -> list[Finding]:
         reserved = "" if not reservation else "; %s could be reserved" % size(reservation["reserved"])
         findings.append(note("root.space", "%s are free%s." % (size(facts["free_bytes"]), reserved)))
     if files and facts["free_inodes"] is not None and facts["free_inodes"] < files:
-        findings.append(error("root.inodes", "%s (%s) has room for %d more files, and the release needs about %d." % (
-            facts["path"], _mount(facts), facts["free_inodes"], files),
+        findings.append(error("root.inodes", "%s (%s) has room for %d more files, and %s needs about %d." % (
+            facts["path"], _mount(facts), facts["free_inodes"], what, files),
             "Remove files, retire an old release, or choose another root."))
     return findings
 

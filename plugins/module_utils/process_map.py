@@ -128,11 +128,27 @@ def identify(file: MappedFile, read: Callable[[bytes], ElfObject | None] = read_
     return Library(path, b"", identity, deleted, False) if file.executable else None
 
 
-def libraries(steps: Iterable[tuple[str, bytes]]) -> list[tuple[str, Library]]:
+def identify_unseen(file: MappedFile) -> Library | None:
+    """The library that a mapped file is whose path means nothing here, as inside of a container; None for data.
+
+    A file of that name on this machine is another one. So it goes by its own name, and code of it has to be mapped.
+    """
+    if not file.executable:
+        return None
+    deleted = file.name.endswith(_DELETED)
+    path = file.name.replace(b"\\012", b"\n")
+    path = path[: -len(_DELETED)] if deleted else path
+    return Library(path, b"", ("maps", file.device, file.inode), deleted, False)
+
+
+def libraries(
+    steps: Iterable[tuple[str, bytes]], know: Callable[[MappedFile], Library | None] | None = None
+) -> list[tuple[str, Library]]:
     """Which step of a process brought which library.
 
     Args:
         steps: name of each step, and the process map behind it, in order.
+        know: what tells the library that a mapped file is; without, :func:`identify`.
 
     Returns:
         Step and library, each file once, with the first step that had it; by step, then by path. The order of addresses
@@ -140,11 +156,12 @@ def libraries(steps: Iterable[tuple[str, bytes]]) -> list[tuple[str, Library]]:
     """
     first: dict[Identity, tuple[str, Library]] = {}
     looked: dict[MappedFile, Library | None] = {}
+    know = know or identify
     for step, text in steps:
         new: list[Library] = []
         for file in parse_maps(text):
             if file not in looked:
-                looked[file] = identify(file)
+                looked[file] = know(file)
             library = looked[file]
             if library is not None and library.identity not in first:
                 new.append(library)

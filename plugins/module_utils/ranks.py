@@ -116,9 +116,9 @@ def rendezvous(
     given = _number(environment, "MASTER_PORT")
     if environment.get("MASTER_ADDR") and given is not None:
         return Hint(environment["MASTER_ADDR"], given)
-    identity = _identity(environment, found.source)
+    own = identity(environment, found.source)
     low, high = PORTS
-    port = low + zlib.crc32(identity.encode("utf-8", "replace")) % (high - low) if identity else 0
+    port = low + zlib.crc32(own.encode("utf-8", "replace")) % (high - low) if own else 0
     if found.size is not None and found.size == found.local_size:
         return Hint("127.0.0.1", port)
     if environment.get("PBS_NODEFILE") and first_line is not None:
@@ -133,8 +133,13 @@ def first_host(names: str) -> str:
     return re.sub(r"\[(\w+)[^\]]*\]", r"\1", name.group()) if name else ""
 
 
-def _identity(environment: Environment, source: str) -> str:
-    """What tells this job from others on its nodes, alike for all its ranks; empty where nothing does."""
+def identity(environment: Environment, source: str) -> str:
+    """What tells an application from others on its nodes, alike for all its ranks; empty where nothing does.
+
+    Args:
+        environment: the variables of one process.
+        source: the launcher, from :func:`placement`.
+    """
     # Of another launcher than the ranks' own, the step differs between the node of mpirun and those of its daemons.
     own = {"slurm": ["SLURM_STEP_ID"], "pals": ["PALS_APID"]}.get(source, [])
     words = [environment.get(name, "") for name in ["SLURM_JOB_ID", "PBS_JOBID", *own]]

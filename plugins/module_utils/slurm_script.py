@@ -31,15 +31,8 @@ def batch_script(name: str, options: Mapping, log: str, command: Sequence[str]) 
     ``--export=NONE`` would have Slurm run a login shell for it. The site's directives come first, and of two equal ones
     the last wins.
     """
-    directives = list(options.get("directives", []))
-    directives += [form % options[key] for key, form in _OPTIONS if options.get(key)]
-    # One task where nothing else is said, so that a build's own srun sees all cores of the node.
-    tasks = options.get("tasks", 1)
-    if options.get("cores") or tasks > 1:
-        directives.append("--ntasks-per-node=%d" % tasks)
-    if options.get("cores"):
-        directives.append("--cpus-per-task=%d" % max(1, options["cores"] // tasks))
-    directives += [
+    directives = [
+        *asked(options),
         "--requeue" if batch_system_requeues(options) else "--no-requeue",
         "--export=ALL",
         "--job-name=" + name,
@@ -55,6 +48,23 @@ def batch_script(name: str, options: Mapping, log: str, command: Sequence[str]) 
         "exec " + " ".join(map(shlex.quote, command)),
         "",
     ])
+
+
+def asked(options: Mapping) -> list[str]:
+    """The directives for what a site asks of Slurm, without ``#SBATCH``.
+
+    Args:
+        options: as :func:`.job_options.check_options` returns them.
+    """
+    directives = list(options.get("directives", []))
+    directives += [form % options[key] for key, form in _OPTIONS if options.get(key)]
+    # One task where nothing else is said, so that a build's own srun sees all cores of the node.
+    tasks = options.get("tasks", 1)
+    if options.get("cores") or tasks > 1:
+        directives.append("--ntasks-per-node=%d" % tasks)
+    if options.get("cores"):
+        directives.append("--cpus-per-task=%d" % max(1, options["cores"] // tasks))
+    return directives
 
 
 def output_pattern(path: str) -> str:

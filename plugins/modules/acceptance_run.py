@@ -66,6 +66,12 @@ options:
   prefix:
     description: Directory below which the Python modules in O(imports) must lie. By default O(root)/O(release).
     type: path
+  shared:
+    description:
+      - Of ranks that O(python) starts in a container, the directories of the machine that they see. The Python modules
+        in O(imports) must then lie in none of them and not in the user's home, so that they are those of the image.
+    type: list
+    elements: str
   subject:
     description:
       - Digest of the frozen release to which this acceptance belongs. A record of another subject does not count.
@@ -416,6 +422,7 @@ def perform(params: dict, check: bool) -> dict:
         {key: params[key] for key in ASKED}, subject=params["subject"], launcher=launcher, user=run.account.name,
         prefix=params["prefix"] or os.path.join(params["root"], params["release"]),
         **({"nodes": params["nodes"]} if params["nodes"] > 1 else {}),
+        **({} if params["shared"] is None else {"shared": params["shared"]}),
     )
     files = Files.below(params["root"], params["release"])
     program, job, judged = params["program"], params["job"], params["state"] == "judged"
@@ -447,6 +454,7 @@ def main() -> None:
             "job": {"type": "dict", "default": {}},
             "wait": {"type": "float", "default": 60},
             "prefix": {"type": "path"},
+            "shared": {"type": "list", "elements": "str"},
             "subject": {"type": "str", "default": ""},
             "module": {"type": "str", "default": ""},
             "modulepaths": {

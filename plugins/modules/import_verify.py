@@ -39,6 +39,15 @@ options:
       - Absolute path of the interpreter, Python 3.8 or newer.
     type: path
     required: true
+  container:
+    description:
+      - Whether O(python) is a program that runs the interpreter of a container, by Singularity or Apptainer.
+      - Paths in rules and results are then those inside of the container. Files of the same names on this machine say
+        nothing of them, so libraries go by the names of their files instead of their sonames, and C(single) with V(*)
+        compares these.
+      - The directory of the run is added to C(SINGULARITY_BIND), and O(static) cannot be given.
+    type: bool
+    default: false
   modules:
     description:
       - Names of the modules to import, in this order. The order can decide which library is mapped; take the one that
@@ -352,6 +361,7 @@ def main() -> None:
     module = AnsibleModule(
         argument_spec={
             "python": {"type": "path", "required": True},
+            "container": {"type": "bool", "default": False},
             "modules": {"type": "list", "elements": "str", "required": True},
             "environment": {"type": "dict", "default": {}},
             "unset": {"type": "list", "elements": "str", "default": []},

@@ -106,6 +106,11 @@ not_checked:
   elements: dict
   sample:
     - {syntax: tcl, why: Environment Modules was not found on this machine.}
+chosen:
+  description: The file that each variable of C(first_file) of the description names on this machine as it is now.
+  returned: success
+  type: dict
+  sample: {SIF: /appl/images/pytorch-2.2.0.sif}
 record:
   description: Path of the record.
   returned: success
@@ -155,7 +160,7 @@ def run(module: AnsibleModule) -> dict:
         return result(record, path, False)
     if module.check_mode:
         planned = [check.as_dict() for check in plan.checks]
-        return result({"checked": planned, "not_checked": plan.not_checked}, path, staged)
+        return result({"checked": planned, "not_checked": plan.not_checked, "chosen": plan.chosen}, path, staged)
     record = carry_out(plan, top, description, params["module_path"], os.environ, module.tmpdir)
     if staged:
         try:
@@ -172,7 +177,10 @@ def run(module: AnsibleModule) -> dict:
 
 def result(record: dict, path: str, changed: bool) -> dict:
     """What the module returns."""
-    return {"changed": changed, "checked": record["checked"], "not_checked": record["not_checked"], "record": path}
+    return {
+        "changed": changed, "checked": record["checked"], "not_checked": record["not_checked"],
+        "chosen": record.get("chosen", {}), "record": path,
+    }
 
 
 def read_record(path: str) -> object:
@@ -203,7 +211,7 @@ def main() -> None:
     except StackError as error:
         planned_after = error.details.get("planned_after")
         if module.check_mode and planned_after:
-            module.exit_json(changed=True, planned_after=planned_after, checked=[], not_checked=[])
+            module.exit_json(changed=True, planned_after=planned_after, checked=[], not_checked=[], chosen={})
         module.fail_json(**error.as_result())
 
 

@@ -92,6 +92,7 @@ PLAY = """\
       jobs: {jobs}
       python: {{executable: {python}, version: "{version}"}}
       compilers: {{CC: cat}}
+      base: {{kind: python_overlay}}
       mpi: {{provider: wheel}}
   tasks:
     - name: Look

@@ -38,3 +38,10 @@ def test_s18_the_runtime_settings_are_in_the_scripts_of_the_prefix(host):
 def test_py_rattler_lies_beside_the_releases(host):
     assert list((ROOT / ".torchstack" / "tools").glob("*/lib/python3*/site-packages/rattler"))
     assert not list(PREFIX.rglob("rattler"))
+
+
+def test_s25_environments_that_its_python_makes_are_extended(host, tmp_path):
+    extend = "%s/bin/extend-venv-activate" % BASE
+    assert host.run("%s/bin/python3 -m venv --without-pip %s/venv", str(BASE), str(tmp_path)).rc == 0
+    assert host.run("%s %s/venv", extend, str(tmp_path)).stdout.startswith("changed: ")
+    assert host.run("%s --check %s/venv", extend, str(tmp_path)).rc == 0

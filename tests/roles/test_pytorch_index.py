@@ -1,0 +1,109 @@
+# Copyright (c) the hpcml.torchstack contributors
+# SPDX-License-Identifier: Apache-2.0
+"""PyTorch's wheel of one version of CUDA from the index that a release file names, its companions from elsewhere."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import pathlib
+import shutil
+import subprocess
+import sys
+import zipfile
+
+import pytest
+import role_plays
+
+FILES = pathlib.Path(__file__).parents[2] / "roles" / "python_tools" / "files"
+NAME = "%s-%s-py3-none-any.whl"
+
+
+def make_wheel(directory, name, version, files):
+    """A wheel of a distribution; its line of a lock."""
+    directory.mkdir(exist_ok=True)
+    info = "%s-%s.dist-info/" % (name, version)
+    tags = "Wheel-Version: 1.0\nGenerator: tests\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+    metadata = "Metadata-Version: 2.1\nName: %s\nVersion: %s\n" % (name, version)
+    files = {**files, info + "METADATA": metadata, info + "WHEEL": tags}
+    record = ["%s,sha256=%s,%d" % (path, _digest(text), len(text)) for path, text in files.items()]
+    path = directory / (NAME % (name, version))
+    with zipfile.ZipFile(path, "w") as wheel:
+        for file, text in {**files, info + "RECORD": "\n".join([*record, info + "RECORD,,"]) + "\n"}.items():
+            wheel.writestr(file, text)
+    return "%s==%s --hash=sha256:%s\n" % (name, version, hashlib.sha256(path.read_bytes()).hexdigest())
+
+
+def _digest(text):
+    return base64.urlsafe_b64encode(hashlib.sha256(text.encode()).digest()).decode().rstrip("=")
+
+
+class Site:
+    """An index with the wheel, and the place where pip looks otherwise, which has companions and another torch."""
+
+    def __init__(self, top, environment):
+        self.top, self.index, self.default = top, top / "cu121", top / "default"
+        torch = {"torch/__init__.py": "from . import version\n__version__ = '2.3.1+cu121'\n"}
+        self.lock = make_wheel(self.index, "torch", "2.3.1+cu121", {**torch, "torch/version.py": "cuda = '12.1'\n"})
+        make_wheel(self.default, "torch", "2.3.1", {**torch, "torch/version.py": "cuda = None\n"})
+        companion = {"nvidia/nccl/lib/libnccl.so.2": "code"}
+        self.companions = make_wheel(self.default, "nvidia_nccl_cu12", "2.20.5", companion)
+        self.environment = {
+            **environment, "PIP_CONFIG_FILE": "/dev/null", "PIP_NO_INDEX": "1", "PIP_FIND_LINKS": self.default.as_uri(),
+        }
+        tools = top / "tools" / "bin"
+        tools.mkdir(parents=True)
+        (tools / "python").write_text('#!/bin/sh\nexec %s "$@"\n' % sys.executable)
+        for program in ("fetch-locked", "explain-fetch"):
+            shutil.copy(FILES / program, tools)
+        for path in tools.iterdir():
+            path.chmod(0o755)
+        self.records, self.packages = top / "release" / ".torchstack", top / "packages"
+        (self.records / "steps" / "base").mkdir(parents=True)
+        (self.records / "steps" / "base" / "stamp.json").write_text(json.dumps({"digest": "base", "nonce": "base"}))
+
+    def install(self, **pytorch):
+        """Run the role's tasks for a wheel; the finished process."""
+        base = {
+            "tag": "cp312", "run": "env PYTHONPATH=%s %s" % (self.packages, sys.executable),
+            "pip": {"install": "%s -m pip install --target %s --no-deps" % (sys.executable, self.packages)},
+        }
+        definition = {"version": "2.3.1", "lock": self.lock, "cuda_lock": self.companions, **pytorch}
+        variables = {
+            "pytorch_base": base, "pytorch_definition": definition, "pytorch_tools": str(self.top / "tools"),
+            "pytorch_records": str(self.records), "pytorch_sources": str(self.top / "release" / "src"),
+            "release_context": {"proxy": {}},
+        }
+        return role_plays.play_tasks("pytorch", "wheel", variables, [{}], self.environment, self.top)
+
+
+@pytest.fixture()
+def site(tmp_path, ansible_environment):
+    return Site(tmp_path, ansible_environment)
+
+
+def test_s27_the_wheel_comes_from_the_index_of_the_release_and_its_companions_from_where_pip_looks(site):
+    done = site.install(index=str(site.index))
+    assert done.returncode == 0, done.stdout[-4000:]
+    record = json.loads((site.records / "pytorch.json").read_text())
+    assert (record["version"], record["cuda"]) == ("2.3.1+cu121", "12.1")
+    assert record["origin"].startswith(site.index.as_uri())
+    assert (site.packages / "nvidia" / "nccl" / "lib" / "libnccl.so.2").exists()
+
+
+def test_s27_a_wheel_that_the_index_does_not_have_is_not_taken_from_elsewhere(site):
+    (site.index / (NAME % ("torch", "2.3.1+cu121"))).unlink()
+    done = site.install(index=str(site.index))
+    assert done.returncode != 0
+    said = " ".join(done.stdout.split())
+    assert "PyTorch's wheel was not had from %s, the only place that pytorch.index names." % site.index in said
+    assert "roll out from a mirror" in said
+    assert not site.packages.exists()
+
+
+def test_s27_a_mirror_takes_the_place_of_the_index(site):
+    subprocess.run(["cp", "-R", "%s/." % site.index, str(site.default)], check=True)
+    done = site.install(index="https://index.invalid/cu121")
+    assert done.returncode == 0, done.stdout[-4000:]
+    assert json.loads((site.records / "pytorch.json").read_text())["origin"].startswith(site.default.as_uri())
