@@ -182,7 +182,7 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.hpcml.torchstack.plugins.module_utils import compute_facts, compute_judgement, compute_request
 from ansible_collections.hpcml.torchstack.plugins.module_utils.errors import StackError
 from ansible_collections.hpcml.torchstack.plugins.module_utils.files import read_json, write_json
-from ansible_collections.hpcml.torchstack.plugins.module_utils.findings import WARNING, Finding, failure
+from ansible_collections.hpcml.torchstack.plugins.module_utils.findings import Finding, end, failure
 from ansible_collections.hpcml.torchstack.plugins.module_utils.release_records import ReleaseFiles
 
 SPEC = {
@@ -217,7 +217,7 @@ def asked(params: dict, check: bool) -> dict:
 
 
 def judged(params: dict) -> tuple[list[Finding], dict]:
-    """The findings, and the result of ``state: judged``.
+    """The findings, and what the node has answered.
 
     Raises:
         StackError: nobody has asked, or the answer cannot be seen.
@@ -233,14 +233,13 @@ def judged(params: dict) -> tuple[list[Finding], dict]:
         "node": params["node"], "options": params["options"],
     }
     findings = compute_judgement.judge(facts, wanted, compute_facts.machine())
-    dicts = [finding._asdict() for finding in findings]
     if not failure(findings):
         write_json(files.record, {
-            "digest": request["digest"], "judged": time.time(), "facts": facts, "findings": dicts,
-            "launcher": params["launcher"],
+            "digest": request["digest"], "judged": time.time(), "facts": facts,
+            "findings": [finding._asdict() for finding in findings], "launcher": params["launcher"],
         })
     compute_request.forget(files)
-    return findings, {"changed": False, "findings": dicts, "facts": facts}
+    return findings, facts
 
 
 def main() -> None:
@@ -252,7 +251,7 @@ def main() -> None:
             module.exit_json(**asked(module.params, module.check_mode))
         if module.check_mode:
             module.exit_json(changed=False, skipped=True, msg="No compute node is looked at in check mode.")
-        findings, result = judged(module.params)
+        findings, facts = judged(module.params)
     except (StackError, ValueError) as error:
         trouble = error if isinstance(error, StackError) else StackError(
             "The record of the last look at a compute node is not readable: %s." % error, "compute", "Remove it.")
@@ -261,13 +260,7 @@ def main() -> None:
         module.fail_json(**StackError(
             "What was asked of a compute node cannot be kept: %s: %s." % (error.filename, error.strerror), "compute",
             "Check that this account may write there and that there is space.").as_result())
-    for finding in findings:
-        if finding.severity == WARNING:
-            module.warn(finding.sentence)
-    message = failure(findings)
-    if message:
-        module.fail_json(findings=result["findings"], **StackError(message, "compute").as_result())
-    module.exit_json(**result)
+    end(module, findings, "compute", {}, {"facts": facts})
 
 
 if __name__ == "__main__":

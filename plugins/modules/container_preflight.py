@@ -149,7 +149,7 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.hpcml.torchstack.plugins.module_utils import commands, containers, images, root_directory
 from ansible_collections.hpcml.torchstack.plugins.module_utils.errors import StackError
 from ansible_collections.hpcml.torchstack.plugins.module_utils.files import read_json
-from ansible_collections.hpcml.torchstack.plugins.module_utils.findings import WARNING, Finding, failure
+from ansible_collections.hpcml.torchstack.plugins.module_utils.findings import Finding, end
 from ansible_collections.hpcml.torchstack.plugins.module_utils.local_files import sha256_of, text_of
 
 SPEC = {
@@ -265,15 +265,7 @@ def main() -> None:
         module.fail_json(**StackError(
             "The image could not be looked at: %s." % trouble, images.STEP, "Look at that path by hand.").as_result())
     findings += found + images.judge_binds(missing_binds(module.params["binds"], module.params["root"]))
-    for finding in findings:
-        if finding.severity == WARNING:
-            module.warn(finding.sentence)
-    plain = [finding._asdict() for finding in findings]
-    message = failure(findings)
-    if message:
-        error = StackError("%s Nothing was installed." % message, images.STEP, findings=plain)
-        module.fail_json(**error.as_result())
-    module.exit_json(changed=False, image=image, runtime=runtime, findings=plain)
+    end(module, findings, images.STEP, {}, {"image": image, "runtime": runtime}, "Nothing was installed.")
 
 
 if __name__ == "__main__":

@@ -136,7 +136,7 @@ from typing import Any, Mapping
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.hpcml.torchstack.plugins.module_utils import nccl_compatibility, nccl_places
 from ansible_collections.hpcml.torchstack.plugins.module_utils.errors import StackError
-from ansible_collections.hpcml.torchstack.plugins.module_utils.findings import WARNING, failure, warning
+from ansible_collections.hpcml.torchstack.plugins.module_utils.findings import Finding, end, warning
 
 SPEC = {
     "nccl": {"type": "dict", "required": True},
@@ -161,8 +161,10 @@ def accepted(nccl: Mapping[str, Any]) -> dict[str, str]:
     return found
 
 
-def look(nccl: Mapping[str, Any], cuda: Mapping[str, Any], table: Mapping[str, Any]) -> dict[str, Any]:
-    """The result, with the findings as they are."""
+def look(
+    nccl: Mapping[str, Any], cuda: Mapping[str, Any], table: Mapping[str, Any]
+) -> tuple[list[Finding], dict[str, Any]]:
+    """The findings, and the result."""
     plugin = nccl.get("plugin") or {}
     toolkit = nccl_places.cuda(str(cuda.get("prefix") or ""))
     fabric = nccl_places.libfabric(str(plugin.get("libfabric") or ""))
@@ -185,32 +187,24 @@ def look(nccl: Mapping[str, Any], cuda: Mapping[str, Any], table: Mapping[str, A
             "commands", "The build calls %s, which cannot be found here." % ", ".join(missing),
             "Where the nodes that build have no more than this one, add what brings that to toolchain.modules."))
     result = {
-        "api": verdict.api, "networks": list(verdict.networks), "findings": findings, "cuda": toolkit._asdict(),
+        "api": verdict.api, "networks": list(verdict.networks), "cuda": toolkit._asdict(),
         "gencode": nccl_compatibility.gencode(architectures),
     }  # type: dict[str, Any]
     if plugin:
         result["libfabric"] = fabric._asdict()
         result["hwloc"] = {"prefix": hwloc.prefix, "header": hwloc.version, "library": hwloc.library}
-    return result
+    return findings, result
 
 
 def main() -> None:
     """Entry point."""
     module = AnsibleModule(argument_spec=SPEC, supports_check_mode=True)
     try:
-        result = look(module.params["nccl"], module.params["cuda"], module.params["compatibility"])
+        findings, result = look(module.params["nccl"], module.params["cuda"], module.params["compatibility"])
     except StackError as trouble:
         module.fail_json(**trouble.as_result())
-    findings = result["findings"]
-    for finding in findings:
-        if finding.severity == WARNING:
-            module.warn(finding.sentence)
-    result["findings"] = [finding._asdict() for finding in findings]
-    message = failure(findings)
-    if message:
-        told = {name: result[name] for name in ("api", "networks", "findings")}
-        module.fail_json(**StackError("%s Nothing was built." % message, nccl_compatibility.STEP, **told).as_result())
-    module.exit_json(changed=False, **result)
+    always = {name: result.pop(name) for name in ("api", "networks")}
+    end(module, findings, nccl_compatibility.STEP, always, result, "Nothing was built.")
 
 
 if __name__ == "__main__":

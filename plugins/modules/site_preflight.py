@@ -331,8 +331,7 @@ import time
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.hpcml.torchstack.plugins.module_utils import preflight, preflight_root, site_facts
-from ansible_collections.hpcml.torchstack.plugins.module_utils.errors import StackError
-from ansible_collections.hpcml.torchstack.plugins.module_utils.findings import WARNING, Finding, failure
+from ansible_collections.hpcml.torchstack.plugins.module_utils.findings import Finding, end, failure
 
 TEXT = {"type": "str", "default": ""}
 TEXTS = {"type": "list", "elements": "str", "default": []}
@@ -417,20 +416,12 @@ def main() -> None:
     begin = time.monotonic()
     findings: list[Finding] = []
     result: dict = {"facts": {}}
+    trouble = ""
     try:
         findings, result = look(module.params, module.tmpdir, not module.check_mode)
-        message = failure(findings)
     except OSError as error:
-        message = "The machine could not be looked at: %s. Look at that path by hand." % error
-    result.update(
-        changed=False, findings=[finding._asdict() for finding in findings],
-        seconds=round(time.monotonic() - begin, 3))
-    for finding in findings:
-        if finding.severity == WARNING:
-            module.warn(finding.sentence)
-    if message:
-        module.fail_json(**dict(result, **StackError(message, "preflight").as_result()))
-    module.exit_json(**result)
+        trouble = "The machine could not be looked at: %s. Look at that path by hand." % error
+    end(module, findings, "preflight", dict(result, seconds=round(time.monotonic() - begin, 3)), trouble=trouble)
 
 
 if __name__ == "__main__":
