@@ -7,17 +7,18 @@ from __future__ import annotations
 import re
 from typing import Any, Iterable, NamedTuple, Sequence
 
+from ansible_collections.hpcml.torchstack.plugins.module_utils import acceptance_evidence
 from ansible_collections.hpcml.torchstack.plugins.module_utils.acceptance_output import Heard, who
+from ansible_collections.hpcml.torchstack.plugins.module_utils.rank_place import shared_gpus
 
 CHECKS = (
     "imports",
     "devices",
-    "horovod_allreduce",
-    "horovod_broadcast",
-    "torch_gloo_allreduce",
-    "torch_nccl_allreduce",
-    "torch_mpi_allreduce",
-    "mpi4py_allreduce",
+    "horovod",
+    "torch_gloo",
+    "torch_nccl",
+    "torch_mpi",
+    "mpi4py",
     "cuda_graph_replay",
 )
 """The checks that a site can ask for; the first two are done in any case."""
@@ -28,7 +29,8 @@ REMEDIES = {
     "module": "Load it by hand in a fresh login of that user to see why; correct the module or acceptance_module_*.",
     "launcher": "Correct acceptance_launcher, or have the modulefile put it on PATH.",
     "python": "Correct acceptance_python, or have the modulefile put it on PATH.",
-    "timeout": "The log has the stacks of the ranks; if the job only waited in a queue, raise acceptance_timeout.",
+    "timeout": "The log has the stacks of the ranks; if the job only waited in a queue, raise acceptance_timeout, and "
+               "if it was still measuring, lower seconds or largest of acceptance_measure.",
     "ranks": "Look into the log, and at acceptance_launcher: it has to start exactly acceptance_ranks processes.",
     "nodes": "Have acceptance_launcher spread the ranks with {nodes} and {per_node}, in a job of that many nodes.",
     "placement": "Use the launcher that belongs to the MPI of this release (acceptance_launcher).",
@@ -37,8 +39,17 @@ REMEDIES = {
     "imports": "Look for user packages or another module on PYTHONPATH, and run the verification of this release.",
     "libraries": "Compare the nodes' module environments and images, and run the verification of this release.",
     "job": "Look into the log.",
+    "transport": "Look in the log for why NCCL has not loaded its plugin, and at NCCL_NET, NCCL_NET_PLUGIN and "
+                 "FI_PROVIDER as the module sets them; the record has what every rank was given.",
+    "import_time": "Look at the file system of the release under load, or copy the release to the nodes before jobs; "
+                   "raise acceptance_import_ceiling if this is what the site can do.",
+    "bandwidth": "Look at the health of the nodes and find slow ones by the pair sweep; correct the floor in "
+                 "acceptance_measure if it is wrong.",
 }
 """What to do next, by what failed; for a check that is not here, :data:`VALUES`."""
+
+NAMED = 8
+"""So many ranks are named one by one in a sentence."""
 
 ELSEWHERE = "Run the acceptance where it can run (acceptance_launcher), or move it to acceptance_where_possible."
 
@@ -65,10 +76,26 @@ class Verdict(NamedTuple):
     ranks: list[dict[str, Any]]
     checks: list[dict[str, Any]]
     not_checked: list[str]
+    evidence: dict[str, Any]
 
 
 def _in_order(stages: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     return sorted(stages, key=lambda stage: (stage.get("rank", -1), stage["host"], stage["pid"]))
+
+
+def _where(stages: Iterable[dict[str, Any]], word: str) -> list[str]:
+    """Where ranks were, each of a few by itself, of many by what they were in."""
+    ordered = _in_order(stages)
+    if len(ordered) <= NAMED:
+        return ["%s was %s %s" % (who(stage), word, stage["stage"]) for stage in ordered]
+    groups: dict[str, list[dict[str, Any]]] = {}
+    for stage in ordered:
+        groups.setdefault(stage["stage"], []).append(stage)
+    return [
+        "%s and %d more were %s %s" % (who(those[0]), len(those) - 1, word, name) if those[1:]
+        else "%s was %s %s" % (who(those[0]), word, name)
+        for name, those in groups.items()
+    ]
 
 
 def duplicate_devices(ranks: Iterable[dict[str, Any]]) -> list[tuple[str, list[int]]]:
@@ -80,13 +107,7 @@ def duplicate_devices(ranks: Iterable[dict[str, Any]]) -> list[tuple[str, list[i
     Args:
         ranks: rows with ``rank``, ``host`` and ``device_facts``.
     """
-    users: dict[str, list[int]] = {}
-    for row in ranks:
-        device = row["device_facts"]
-        if device.get("kind") == "gpu":
-            place = device.get("bus") or "index %s" % device.get("index")
-            users.setdefault(device.get("uuid") or "%s %s" % (row["host"], place), []).append(row["rank"])
-    return [(identity, sorted(owners)) for identity, owners in sorted(users.items()) if len(owners) > 1]
+    return shared_gpus(dict(row, device=row["device_facts"]) for row in ranks)
 
 
 def library_failures(reports: Sequence[dict[str, Any]]) -> list[Failure]:
@@ -176,10 +197,9 @@ def _missing_ranks(heard: Heard, asked: int) -> list[Failure]:
     if numbers == list(range(asked)):
         return []
     known = {(report["host"], report["pid"]) for report in heard.reports}
-    silent = [
-        "%s was last in %s" % (who(stage), stage["stage"])
-        for stage in _in_order(heard.stages.values()) if (stage["host"], stage["pid"]) not in known
-    ]
+    silent = _where(
+        [stage for stage in heard.stages.values() if (stage["host"], stage["pid"]) not in known], "last in"
+    )
     text = "%d ranks were asked for, %d reported" % (asked, reported)
     if heard.broken:
         text += ", %d more incompletely" % heard.broken
@@ -203,7 +223,7 @@ def _job_failures(heard: Heard, wanted_system: str) -> list[Failure]:
             check, _space, message = text.partition(" ")
             failures.append(Failure(check, message))
     if heard.event("timeout") is not None:
-        where = ", ".join("%s was in %s" % (who(stage), stage["stage"]) for stage in _in_order(heard.stages.values()))
+        where = ", ".join(_where(heard.stages.values(), "in"))
         failures.append(Failure("timeout", "it did not finish within %s s: %s" % (
             heard.event("timeout"), where or "no rank had begun"
         )))
@@ -219,15 +239,18 @@ def judge(question: dict[str, Any], heard: Heard) -> Verdict:
 
     Args:
         question: ``ranks``, ``checks``, ``where_possible``, ``imports``, ``module_system``; ``shared`` where the ranks
-            are in a container.
+            are in a container; ``transport``, ``import_ceiling`` and ``measure`` where these are asked for.
         heard: what came out of the job.
 
     Returns:
         the failures, the one that explains most first; one row for each rank; one entry for each check that ran, with
-        the seconds of the slowest rank; and sentences about what this acceptance cannot have noticed.
+        the seconds of the slowest rank; sentences about what this acceptance cannot have noticed; and what else the
+        record keeps: ``measurements``, ``latency``, ``transports``, ``import_seconds``, ``remarks``.
     """
     rows = [_row(report) for report in heard.reports if "rank" in report]
     failures = _job_failures(heard, question["module_system"]) + _rank_failures(heard.reports, question["checks"])
+    # A rank that has said why it left explains why the others waited for it until the end.
+    failures.sort(key=lambda failure: failure.check == "timeout")
     if not failures:
         failures += _missing_ranks(heard, question["ranks"]) or _missing_nodes(rows, question.get("nodes", 1))
     failures += [
@@ -236,6 +259,19 @@ def judge(question: dict[str, Any], heard: Heard) -> Verdict:
     ]
     failures += outside(heard.reports, question["imports"], question.get("shared"))
     failures += library_failures(heard.reports)
+    rule, ceiling = question.get("transport") or {}, question.get("import_ceiling") or 0
+    found = acceptance_evidence.measured(heard.reports)
+    ways = acceptance_evidence.transports(heard.reports)
+    slow = acceptance_evidence.import_seconds(heard.reports)
+    too_slow, gaps = acceptance_evidence.floor_problems(question, found)
+    measured, floors = found["measurements"] or found["latency"], acceptance_evidence.floors(question)
+    judged = {
+        "transport": acceptance_evidence.transport_problems(rule, ways) if rule and ways else None,
+        "import_time": acceptance_evidence.import_problems(ceiling, slow, len(rows)) if ceiling and slow else None,
+        # Of ranks that came to no end nothing is expected: what stopped them is said already.
+        "bandwidth": too_slow if (measured and (floors or too_slow)) or (not failures and too_slow) else None,
+    }
+    failures += [Failure(name, text) for name, problems in judged.items() for text in problems or []]
     status = heard.event("exit")
     if not failures and status != "0":
         failures.append(Failure("job", "all ranks reported success, and the launcher ended with %s" % (
@@ -243,7 +279,18 @@ def judge(question: dict[str, Any], heard: Heard) -> Verdict:
         )))
     checks = _summaries(heard.reports)
     ran = [entry for entry in checks if entry["status"] != "skipped"]
-    return Verdict(_unique(failures), rows, ran, _gaps(heard, rows, checks))
+    ran += [
+        {"name": name, "status": "failed" if problems else "passed", "seconds": 0.0, "note": "", "lacks": {}}
+        for name, problems in judged.items() if problems is not None
+    ]
+    gaps = _gaps(heard, rows, checks) + acceptance_evidence.transport_gaps(rule, ways, len(rows)) + gaps
+    if ceiling and "torch" not in slow:
+        gaps.append("The time of the import of torch was not judged: no rank imported it.")
+    evidence = {
+        "measurements": found["measurements"], "latency": found["latency"], "transports": ways,
+        "import_seconds": slow, "remarks": acceptance_evidence.remarks(rows),
+    }
+    return Verdict(_unique(failures), rows, ran, gaps, evidence)
 
 
 def _unique(failures: Iterable[Failure]) -> list[Failure]:
@@ -274,7 +321,10 @@ def _summaries(reports: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
             status = next(state for state in ("failed", "skipped", "passed") if state in states)
             notes = list(dict.fromkeys(entry["note"] for entry in found if entry["note"]))
             seconds = max(entry["seconds"] for entry in found)
-            summaries.append({"name": name, "status": status, "seconds": seconds, "note": "; ".join(notes)})
+            lacks = {key: text for entry in found for key, text in entry.get("lacks", {}).items()}
+            summaries.append({
+                "name": name, "status": status, "seconds": seconds, "note": "; ".join(notes), "lacks": lacks,
+            })
     return summaries
 
 
@@ -291,6 +341,10 @@ def _gaps(heard: Heard, rows: Sequence[dict[str, Any]], checks: Sequence[dict[st
         sentences.append("The GPUs are known by their index only: two ranks on one GPU may have gone unnoticed.")
     if len(hosts) == 1:
         sentences.append("All ranks ran on %s: nothing went from node to node." % hosts[0])
+    sentences += [
+        "%s could not check %s: %s." % (entry["name"], operation, text)
+        for entry in checks for operation, text in sorted(entry["lacks"].items())
+    ]
     sentences += [
         "%s did not run: %s." % (entry["name"], entry["note"]) for entry in checks if entry["status"] == "skipped"
     ]
@@ -329,16 +383,22 @@ def device_text(device: dict[str, Any]) -> str:
 
 
 def table(rows: Sequence[dict[str, Any]]) -> str:
-    """Rank, host and device of each rank as aligned plain text; empty without ranks."""
+    """Rank, host and device of each rank as aligned plain text; empty without ranks.
+
+    The memory nodes are those of the cores, and where the kernel tells it the one that the GPU is at.
+    """
     if not rows:
         return ""
-    cells = [("rank", "local", "host", "pid", "device", "cores", "numa")]
+    cells: list[tuple[str, ...]] = [("rank", "local", "host", "pid", "device", "cores", "numa", "gpu at")]
     for row in rows:
         facts = row["device_facts"]
+        near = facts.get("gpu_numa")
         cells.append((
             str(row["rank"]), str(row["local_rank"]), row["host"], str(row["pid"]), row["device"],
-            facts.get("cpus") or "?", facts.get("numa") or "?",
+            facts.get("cpus") or "?", facts.get("numa") or "?", "?" if near is None else str(near),
         ))
+    if all(line[-1] == "?" for line in cells[1:]):
+        cells = [line[:-1] for line in cells]
     widths = [max(len(line[column]) for line in cells) for column in range(len(cells[0]))]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(line, widths)).rstrip() for line in cells]
     return "\n".join(lines)

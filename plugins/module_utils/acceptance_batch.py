@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""An acceptance that runs as a job of its own: what is asked of a compute node, and the answer.
+"""Ranks that run as a job of their own, as those of an acceptance: what is asked of compute nodes, and the answer.
 
 A launcher such as ``mpiexec`` of PALS starts ranks only within a job, and login nodes are no place for them. The job is
 a step of build_step; what it runs is the same supervisor and the same script as on the machine itself.
@@ -29,9 +29,9 @@ from ansible_collections.hpcml.torchstack.plugins.module_utils.acceptance_login 
 )
 from ansible_collections.hpcml.torchstack.plugins.module_utils.acceptance_output import EVENT, hear
 from ansible_collections.hpcml.torchstack.plugins.module_utils.acceptance_records import (
+    Conclude,
     Files,
     Run,
-    conclude,
     keeping_records,
 )
 from ansible_collections.hpcml.torchstack.plugins.module_utils.errors import StackError
@@ -41,28 +41,29 @@ from ansible_collections.hpcml.torchstack.plugins.module_utils.processes import 
 from ansible_collections.hpcml.torchstack.plugins.module_utils.rank_launcher import JOB_VARIABLES
 from ansible_collections.hpcml.torchstack.plugins.module_utils.steps import digest_of
 
-STEP = "acceptance"
-"""Name of the step."""
-
 SPARE_SECONDS = 60
-"""What a job needs beside its acceptance: to begin, and to end what hangs."""
+"""What a job needs beside its ranks: to begin, and to end what hangs."""
+
+
+PROGRESS = "\\[ *[0-9]\\{1,9\\}/[0-9]\\{1,9\\}\\].*"
+"""A line that says how far the ranks are, as ``[12/63] round 12``, for grep(1); :mod:`.progress` reads it, too."""
 
 
 class Place(NamedTuple):
-    """Where the files of an acceptance by a job lie: what is asked, and the step that asks it."""
+    """Where the files of a job lie: what is asked, and the step that asks it."""
 
     directory: str
     state_dir: str
 
     @classmethod
     def of(cls, files: Files, run: Run) -> Place:
-        """Those of one release, for one account."""
-        directory = os.path.join(files.state, STEP)
+        """Those of one kind of question to one release, for one account."""
+        directory = os.path.join(files.state, files.stem)
         if not run.account.other:
             return cls(directory, directory)
         root = hashlib.sha256(files.state.encode("utf-8", "surrogateescape")).hexdigest()[:8]
         name = "%s-%s" % (os.path.basename(files.state), root)
-        return cls(directory, os.path.join(run.account.home, ".torchstack", STEP, name))
+        return cls(directory, os.path.join(run.account.home, ".torchstack", files.stem, name))
 
     @property
     def request(self) -> str:
@@ -78,37 +79,39 @@ class Place(NamedTuple):
         return os.path.join(self.state_dir, "output." + nonce)
 
 
-def check_job(job: Mapping[str, Any], timeout: int) -> None:
-    """Refuse a job that would end before the acceptance in it.
+def check_job(job: Mapping[str, Any], timeout: int, stem: str = "acceptance") -> None:
+    """Refuse a job that would end before its ranks.
 
     Args:
         job: ``launcher``, and ``options`` of the job.
-        timeout: seconds for the acceptance.
+        timeout: seconds for the ranks.
+        stem: name of the step, with which the site's variables for it begin.
 
     Raises:
         StackError: there is no batch system, or the wall time is too short.
     """
+    said = "the step %s" % stem
     if job.get("launcher") not in JOB_VARIABLES:
         raise StackError(
-            "There is no batch system for the acceptance: its launcher is %s." % (job.get("launcher") or "not given"),
-            "launcher", "Set torchstack_jobs.launcher, or acceptance_in_job to false.",
+            "There is no batch system for %s: its launcher is %s." % (said, job.get("launcher") or "not given"),
+            "launcher", "Set torchstack_jobs.launcher, or %s_in_job to false." % stem,
         )
     walltime = (job.get("options") or {}).get("walltime")
     if isinstance(walltime, str) and walltime_seconds(walltime) < timeout + SPARE_SECONDS:
         raise StackError(
-            "The acceptance's job may take %s, which is too short for acceptance_timeout, %d s." % (walltime, timeout),
-            "launcher", "Set torchstack_jobs.steps.acceptance.walltime to a minute more than that at least.",
+            "The job of %s may take %s, which is too short for %s_timeout, %d s." % (said, walltime, stem, timeout),
+            "launcher", "Set torchstack_jobs.steps.%s.walltime to a minute more than that at least." % stem,
         )
 
 
-def ask(files: Files, question: Mapping[str, Any], run: Run, program: str, job: Mapping[str, Any]) -> dict[str, Any]:
+def ask(files: Files, question: Mapping[str, Any], run: Run, program: bytes, job: Mapping[str, Any]) -> dict[str, Any]:
     """Write what the job takes, or find that the same was asked before and not judged yet.
 
     Args:
         files: where the records are.
         question: what is asked.
         run: how to run it.
-        program: text of the rank program.
+        program: the archive that every rank runs.
         job: see :func:`check_job`.
 
     Returns:
@@ -129,23 +132,24 @@ def ask(files: Files, question: Mapping[str, Any], run: Run, program: str, job: 
 
 
 def planned(
-    files: Files, question: Mapping[str, Any], run: Run, program: str, job: Mapping[str, Any]
+    files: Files, question: Mapping[str, Any], run: Run, program: bytes, job: Mapping[str, Any]
 ) -> dict[str, Any]:
     """What :func:`ask` would return, but for the nonce; nothing is written."""
     asked = {"nonce": "planned", "digest": _digest(question, run, program)}
     return step(Place.of(files, run), asked, question, run, job)
 
 
-def _digest(question: Mapping[str, Any], run: Run, program: str) -> str:
-    return digest_of(dict(question, program=program, run=[*run.account, *run.become, run.timeout]))
+def _digest(question: Mapping[str, Any], run: Run, program: bytes) -> str:
+    known = hashlib.sha256(program).hexdigest()
+    return digest_of(dict(question, program=known, run=[*run.account, *run.become, run.timeout]))
 
 
 def step(
     place: Place, asked: Mapping[str, Any], question: Mapping[str, Any], run: Run, job: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """The step that runs an acceptance on a compute node, as options of build_step.
+    """The step that runs the ranks on compute nodes, as options of build_step.
 
-    The script ends well however the acceptance does, for its record is the verdict; a step that has failed is one that
+    The script ends well however the ranks do, for its record is the verdict; a step that has failed is one that
     the batch system has not let come to its end.
     """
     directory, output = place.asked(asked["nonce"]), place.output(asked["nonce"])
@@ -161,10 +165,17 @@ def step(
         *kept_in_job(keep),
         "rm -f %s*" % shlex.quote(place.output("")),
         "echo %s" % shlex.quote("What the ranks print is in " + output),
-        "%s ${kept[@]+\"${kept[@]}\"} %s > %s 2>&1 < /dev/null || echo \"ended with exit status $?\"" % (
+        ": > %s" % shlex.quote(output),
+        "%s ${kept[@]+\"${kept[@]}\"} %s >> %s 2>&1 < /dev/null &" % (
             _words(fresh_words(run.account, [], login_environment(run.account, [], {}))),
             _words(supervisor), shlex.quote(output),
         ),
+        "ranks=$!",
+        "# How far they are, for whoever follows this step.",
+        "tail --pid=$ranks -s 0.2 -n +1 -f %s | grep -a -o --line-buffered '%s' || true" % (
+            shlex.quote(output), PROGRESS,
+        ),
+        "wait $ranks || echo \"ended with exit status $?\"",
     ]
     return {
         "state_dir": place.state_dir, "script": "\n".join(script) + "\n",
@@ -176,21 +187,24 @@ def _words(words: Sequence[str]) -> str:
     return " ".join(map(shlex.quote, words))
 
 
-def judge(files: Files, question: Mapping[str, Any], run: Run, program: str, wait: float) -> dict[str, Any]:
+def judge(
+    files: Files, question: Mapping[str, Any], run: Run, program: bytes, wait: float, conclude: Conclude
+) -> dict[str, Any]:
     """Judge what the job has answered, and write the record.
 
     Args:
         files: where the records are.
         question: what was asked.
         run: how it was run.
-        program: text of the rank program.
+        program: the archive that every rank runs.
         wait: seconds that a shared file system may take to show the answer.
+        conclude: judges the answer and writes the record.
 
     Returns:
-        The record of a passed acceptance.
+        The record, where all is well.
 
     Raises:
-        StackError: it did not pass; or nobody has asked, or the answer cannot be seen.
+        StackError: it is not; or nobody has asked, or the answer cannot be seen.
     """
     place = Place.of(files, run)
     with keeping_records(files), acceptance_job.locked(files.state):
@@ -204,7 +218,7 @@ def judge(files: Files, question: Mapping[str, Any], run: Run, program: str, wai
             began, seconds = heard.event("began") or "", float(heard.event("seconds") or 0)
             record = conclude(files, question, run.account, output, began, seconds)
         except StackError:
-            # The job has ended, and its answer would be the same for ever: the next acceptance is another job.
+            # The job has ended, and its answer would be the same for ever: the next question is another job.
             forget(place)
             raise
         forget(place)

@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""How an acceptance is run: the files that it takes, the run on this machine, and what it printed."""
+"""How the ranks of a release are asked: the files that it takes, the run on this machine, and what it printed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,6 @@ from ansible_collections.hpcml.torchstack.plugins.module_utils import (
     acceptance_supervisor,
     processes,
     rank_launcher,
-    ranks,
 )
 from ansible_collections.hpcml.torchstack.plugins.module_utils.acceptance_login import (
     Account,
@@ -29,8 +28,8 @@ from ansible_collections.hpcml.torchstack.plugins.module_utils.acceptance_login 
     python_words,
 )
 from ansible_collections.hpcml.torchstack.plugins.module_utils.acceptance_output import EVENT
-from ansible_collections.hpcml.torchstack.plugins.module_utils.acceptance_script import job_script
-from ansible_collections.hpcml.torchstack.plugins.module_utils.archive import program_archive, source_of
+from ansible_collections.hpcml.torchstack.plugins.module_utils.acceptance_script import PROGRAM, QUESTION, job_script
+from ansible_collections.hpcml.torchstack.plugins.module_utils.archive import program_archive
 from ansible_collections.hpcml.torchstack.plugins.module_utils.errors import StackError
 
 MARGIN = 5
@@ -39,11 +38,14 @@ MARGIN = 5
 LOST = 60.0
 """Seconds after the time limit at which a supervisor that has not reported the end counts as lost."""
 
-RUN, OUTPUT = "acceptance.run.", "output"
+RUN, OUTPUT = "ranks.run.", "output"
 """Beginning of the name of a run's directory, and the name of the file in it that has what the job prints."""
 
 SUPERVISOR, SCRIPT = "supervisor.zip", "job.sh"
 """Names of the program that owns a run, and of what it runs."""
+
+OWN = ("account", "become", "timeout")
+"""What of a question is for whoever starts the ranks, not for them."""
 
 OUTPUT_LIMIT = 64 << 20
 """Bytes of the output that are read back; the reports come at the end."""
@@ -62,29 +64,37 @@ class Ended(NamedTuple):
     seconds: float
 
 
-def launcher_words(launcher: Sequence[str], ranks: int, nodes: int = 1) -> list[str]:
+def launcher_words(launcher: Sequence[str], ranks: int, nodes: int = 1, named: str = "acceptance") -> list[str]:
     """The launcher's words with the numbers of ranks and nodes filled in.
+
+    Args:
+        launcher: words with placeholders (see :mod:`.rank_launcher`).
+        ranks: how many processes.
+        nodes: on how many nodes.
+        named: what the site's variables for them begin with, for the errors.
 
     Raises:
         StackError: there are none, a word has a placeholder that is not known, no rank is asked for, or the ranks do
             not spread evenly over the nodes.
     """
     if ranks < 1:
-        raise StackError("acceptance_ranks is %d." % ranks, "launcher", "Ask for at least one rank, better for two.")
+        raise StackError("%s_ranks is %d." % (named, ranks), "launcher", "Ask for at least one rank, better for two.")
     if nodes < 1 or ranks % nodes:
         raise StackError(
-            "acceptance_ranks is %d, which does not spread evenly over acceptance_nodes, %d." % (ranks, nodes),
+            "%s_ranks is %d, which does not spread evenly over %s_nodes, %d." % (named, ranks, named, nodes),
             "launcher", "Ask for the same number of ranks on every node.",
         )
     trouble = rank_launcher.problem(launcher)
     if trouble:
-        raise StackError("acceptance_launcher %s." % trouble, "launcher", "Correct it, or the site's torchstack_ranks.")
+        raise StackError(
+            "%s_launcher %s." % (named, trouble), "launcher", "Correct it, or the site's torchstack_ranks."
+        )
     return rank_launcher.filled(launcher, nodes, ranks // nodes)
 
 
 @contextlib.contextmanager
 def locked(state: str) -> Iterator[None]:
-    """One acceptance of a release at a time.
+    """One question to the ranks of a release at a time.
 
     Args:
         state: the directory of the records.
@@ -94,13 +104,13 @@ def locked(state: str) -> Iterator[None]:
     """
     descriptor = os.open(state, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        # A file system without locks: two acceptances would get in each other's way, not spoil the records.
+        # A file system without locks: two of them would get in each other's way, not spoil the records.
         with contextlib.suppress(OSError):
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 raise StackError(
-                    "Another acceptance of this release is running.", "lock",
+                    "Ranks of this release are at work for another acceptance or sweep.", "lock",
                     "Wait for it, then run this again; its output is %s." % os.path.join(state, RUN + "*", OUTPUT),
                     state,
                 ) from None
@@ -127,22 +137,21 @@ def shared_directory(state: str) -> Iterator[str]:
         shutil.rmtree(directory, ignore_errors=True)
 
 
-def write_files(directory: str, question: Mapping[str, Any], program: str) -> None:
+def write_files(directory: str, question: Mapping[str, Any], program: bytes) -> None:
     """Write all that a run takes, for every account to read.
 
     Args:
         directory: where.
         question: see :func:`run_job`.
-        program: text of the rank program.
+        program: the archive that every rank runs.
     """
     timeout = question["timeout"]
     margin = min(float(MARGIN), timeout / 4.0)
-    asked = {key: question[key] for key in ("prefix", "imports", "checks", "where_possible")}
+    asked = {key: value for key, value in question.items() if key not in OWN}
     script = job_script(question, question["launcher"], directory, int(timeout - margin))
     files = {
-        "rank_check.py": program.encode("utf-8"), "ranks.py": source_of(ranks).encode("utf-8"),
-        SUPERVISOR: program_archive(_MAIN, _PARTS), SCRIPT: script.encode("utf-8"),
-        "question.json": json.dumps(dict(asked, patience=int(margin) + MARGIN)).encode("utf-8"),
+        PROGRAM: program, SUPERVISOR: program_archive(_MAIN, _PARTS), SCRIPT: script.encode("utf-8"),
+        QUESTION: json.dumps(dict(asked, patience=int(margin) + MARGIN)).encode("utf-8"),
     }
     for name, content in files.items():
         with open(os.path.join(directory, name), "wb") as stream:
@@ -150,13 +159,15 @@ def write_files(directory: str, question: Mapping[str, Any], program: str) -> No
             os.fchmod(stream.fileno(), 0o644)
 
 
-def run_job(question: Mapping[str, Any], program: str, state: str) -> Ended:
+def run_job(question: Mapping[str, Any], program: bytes, state: str) -> Ended:
     """Run the ranks from this machine and wait for the end.
 
     Args:
         question: everything that the script and the ranks have to know: ``account``, ``become``, ``launcher`` (words),
-            ``timeout``, ``environment_keep``, and what :func:`.acceptance_script.job_script` and the rank program read.
-        program: text of the rank program.
+            ``timeout``, ``environment_keep``, and what :func:`.acceptance_script.job_script` and the rank program read;
+            the ranks get all of it as JSON but for :data:`OWN`, with ``patience``, the seconds after their deadline at
+            which they are killed.
+        program: the archive that every rank runs, as :func:`.archive.program_archive` makes it.
         state: directory of the records.
 
     Raises:
@@ -225,7 +236,7 @@ def begun_output(path: str, account: Account) -> str:
     if not begun:
         said = " ".join(output.split())[:400] or "it printed nothing"
         raise StackError(
-            "The acceptance did not start as %s: %s" % (account.name, said if said.endswith(".") else said + "."),
+            "The ranks did not start as %s: %s" % (account.name, said if said.endswith(".") else said + "."),
             "user", become_remedy(account),
         )
     return output

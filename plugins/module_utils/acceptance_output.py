@@ -15,20 +15,22 @@ EVENT = "@torchstack-job"
 """What the supervisor and its script begin their own lines with; the event's name, a tab and a text follow."""
 
 _EVENT = re.compile(re.escape(EVENT) + r" ([a-z_]+)\t([^\n]*)")
-_FRAME = re.compile(r"@torchstack:(stage|report):([0-9a-f]+):(\d+)/(\d+):([0-9a-f]{8}):([A-Za-z0-9+/=]+)@")
+_FRAME = re.compile(r"@torchstack:([a-z]+):([0-9a-f]+):(\d+)/(\d+):([0-9a-f]{8}):([A-Za-z0-9+/=]+)@")
 
 
 class Heard(NamedTuple):
     """What came out of a job.
 
     ``reports`` are complete reports of ranks, ``stages`` the last stage of each process (by its key), ``events`` the
-    lines of the supervisor as (name, text) in order, ``broken`` how many processes' reports came incomplete.
+    lines of the supervisor as (name, text) in order, ``broken`` how many processes' reports came incomplete,
+    ``messages`` what came whole of every other kind, in the order in which it was printed.
     """
 
     reports: list[dict[str, Any]]
     stages: dict[str, dict[str, Any]]
     events: list[tuple[str, str]]
     broken: int
+    messages: dict[str, list[Any]]
 
     def event(self, name: str) -> str | None:
         """The text of the last event of this name."""
@@ -57,14 +59,18 @@ def hear(output: str) -> Heard:
         output: everything that the job printed.
     """
     pieces: dict[tuple[str, int], dict[int, str]] = {}
+    others: dict[tuple[str, str, int], dict[int, str]] = {}
     stages: dict[str, dict[str, Any]] = {}
     for match in _FRAME.finditer(output):
         kind, key, number, count, checksum, text = match.groups()
         right = "%08x" % zlib.crc32(text.encode("ascii")) == checksum
         if kind == "stage" and right:
             stages[key] = _decode({0: text}, 1) or stages.get(key, {})
-        elif kind == "report":
-            parts = pieces.setdefault((key, int(count)), {})
+        elif kind != "stage":
+            parts = (
+                pieces.setdefault((key, int(count)), {}) if kind == "report"
+                else others.setdefault((kind, key, int(count)), {})
+            )
             if right:
                 parts[int(number)] = text
     # A rank reports a second time with the same pieces, or with more checks and so another number of pieces.
@@ -73,7 +79,12 @@ def hear(output: str) -> Heard:
         decoded[key] = _decode(parts, count) or decoded.get(key)
     reports = [report for report in decoded.values() if isinstance(report, dict)]
     reports.sort(key=lambda report: (report.get("rank", -1), report["host"], report["pid"]))
-    return Heard(reports, stages, _EVENT.findall(output), len(decoded) - len(reports))
+    messages: dict[str, list[Any]] = {}
+    for (kind, _key, count), parts in others.items():
+        message = _decode(parts, count)
+        if message is not None:
+            messages.setdefault(kind, []).append(message)
+    return Heard(reports, stages, _EVENT.findall(output), len(decoded) - len(reports), messages)
 
 
 def readable(output: str) -> str:

@@ -1,26 +1,19 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The records of a release's acceptances: where they are, what they say, and one run with its record."""
+"""The records of what a release's ranks were asked: where they are, and one run with its record."""
 
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import os
 import time
-from typing import Any, Iterator, Mapping, NamedTuple, Sequence
+from typing import Any, Callable, Dict, Iterator, Mapping, NamedTuple, Sequence
 
-from ansible_collections.hpcml.torchstack.plugins.module_utils import acceptance, acceptance_job
+from ansible_collections.hpcml.torchstack.plugins.module_utils import acceptance_job
 from ansible_collections.hpcml.torchstack.plugins.module_utils.acceptance_login import Account
-from ansible_collections.hpcml.torchstack.plugins.module_utils.acceptance_output import (
-    Heard,
-    hear,
-    last_lines,
-    readable,
-)
 from ansible_collections.hpcml.torchstack.plugins.module_utils.errors import StackError
-from ansible_collections.hpcml.torchstack.plugins.module_utils.files import read_json, write_atomic, write_json
+from ansible_collections.hpcml.torchstack.plugins.module_utils.files import read_json, write_json
 
 
 class Run(NamedTuple):
@@ -31,8 +24,13 @@ class Run(NamedTuple):
     timeout: int
 
 
+Conclude = Callable[["Files", Mapping[str, Any], Account, str, str, float], Dict[str, Any]]
+"""What judges an output and writes the record: of the files, the question, the account of the ranks, what they printed,
+their begin in UTC, and the seconds that they took. Returns the record, or raises StackError where all is not well."""
+
+
 class Files(NamedTuple):
-    """The files about a release's acceptances, outside the frozen release."""
+    """The files about what was asked of a release's ranks, outside the frozen release."""
 
     state: str
     record: str
@@ -40,20 +38,30 @@ class Files(NamedTuple):
     log: str
 
     @classmethod
-    def below(cls, root: str, release: str) -> Files:
+    def below(cls, root: str, release: str, stem: str = "acceptance") -> Files:
         """The files of ``release`` below ``root``.
+
+        Args:
+            root: the directory of the site's releases.
+            release: name of one.
+            stem: what the names of the files begin with; the acceptance's own by default.
 
         Raises:
             StackError: the root is no absolute path, or the name of the release leads out of it.
         """
         if not os.path.isabs(root):
-            raise StackError("The root is %r, not an absolute path." % root, "root", "Set acceptance_root.")
+            raise StackError("The root is %r, not an absolute path." % root, "root", "Set %s_root." % stem)
         if not release or "/" in release or release.startswith("."):
             raise StackError(
                 "%r is not the name of a release." % release, "release", "Give the directory's name below the root."
             )
         state = os.path.join(root, ".torchstack", release)
-        return cls(state, *(os.path.join(state, "acceptance." + end) for end in ("json", "jsonl", "log")))
+        return cls(state, *(os.path.join(state, "%s.%s" % (stem, end)) for end in ("json", "jsonl", "log")))
+
+    @property
+    def stem(self) -> str:
+        """What the names of the files begin with, and the name of the step that asks the ranks in a job."""
+        return os.path.splitext(os.path.basename(self.record))[0]
 
     def last(self) -> dict[str, Any] | None:
         """The last record; None where there is none.
@@ -65,7 +73,7 @@ class Files(NamedTuple):
             record = read_json(self.record)
         except (ValueError, OSError) as error:
             raise StackError(
-                "The record of the last acceptance, %s, cannot be read: %s." % (self.record, error), "records",
+                "The last record, %s, cannot be read: %s." % (self.record, error), "records",
                 "Look at it; all records are in %s too. Move it away, then run this again." % self.history, self.record,
             ) from error
         if record is not None and not isinstance(record, dict):
@@ -88,26 +96,34 @@ class Files(NamedTuple):
         write_json(self.record, record)
 
 
-def modulefile_digests(through: str, path: str) -> dict[str, str]:
-    """sha256 of a modulefile by its kind, ``lmod`` or ``tcl``; empty without one, or if it cannot be read.
+class Standing(NamedTuple):
+    """What the last acceptance says: ``passed``, ``failed``, ``missing`` or ``other subject``, and a sentence."""
+
+    state: str
+    sentence: str
+
+
+def standing(root: str, release: str, subject: str) -> Standing:
+    """Whether a release may be called accepted.
 
     Args:
-        through: the module system that loaded it.
-        path: the file.
+        root: the directory of the site's releases.
+        release: name of one.
+        subject: digest of the frozen release as it is now; empty where any will do.
+
+    Raises:
+        StackError: as :meth:`Files.below` and :meth:`Files.last`.
     """
-    kinds = {acceptance.LMOD: "lmod", acceptance.EM: "tcl"}
-    try:
-        with open(path, "rb") as stream:
-            return {kinds[through]: hashlib.sha256(stream.read()).hexdigest()}
-    except (OSError, KeyError):
-        return {}
-
-
-def reason_to_run(last: dict[str, Any] | None, question: dict[str, Any], again: bool) -> str:
-    """Why an acceptance has to run (see :func:`.acceptance.reason_to_run`), with the modulefile as it is now."""
-    loaded = last or {}
-    now = modulefile_digests(str(loaded.get("through", "")), str(loaded.get("modulefile", "")))
-    return acceptance.reason_to_run(last, question, again, now)
+    files = Files.below(root, release)
+    last = files.last()
+    if last is None:
+        return Standing("missing", "Release %s has not been accepted: there is no %s." % (release, files.record))
+    if last.get("passed") is not True:
+        return Standing("failed", "Release %s failed its last acceptance (%s)." % (release, files.record))
+    if subject and last.get("subject") != subject:
+        text = "Release %s was accepted in another state than the one that is frozen now (%s)."
+        return Standing("other subject", text % (release, files.record))
+    return Standing("passed", "Release %s is accepted (%s)." % (release, files.record))
 
 
 def missing(prefix: str, subject: str) -> StackError | None:
@@ -124,20 +140,23 @@ def missing(prefix: str, subject: str) -> StackError | None:
     return None
 
 
-def perform(files: Files, question: Mapping[str, Any], run: Run, program: str) -> dict[str, Any]:
-    """Run an acceptance from this machine and write its record.
+def perform(
+    files: Files, question: Mapping[str, Any], run: Run, program: bytes, conclude: Conclude
+) -> dict[str, Any]:
+    """Run the ranks from this machine and write the record.
 
     Args:
         files: where the records are.
         question: what is asked; goes into the record.
         run: how to run it.
-        program: text of the rank program.
+        program: the archive that every rank runs.
+        conclude: judges what they print, and writes the record, as :func:`.acceptance_verdict.conclude` does.
 
     Returns:
-        The record of a passed acceptance.
+        The record, where all is well.
 
     Raises:
-        StackError: it did not pass, or could not be tried.
+        StackError: it is not, or could not be tried.
     """
     with keeping_records(files), acceptance_job.locked(files.state):
         started = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
@@ -157,118 +176,6 @@ def keeping_records(files: Files) -> Iterator[None]:
         yield
     except OSError as error:
         raise StackError(
-            "The acceptance could not keep its records: %s." % error, "records",
+            "The records in %s could not be kept: %s." % (files.state, error), "records",
             "Run this as the account that owns the root, and look at the space that is left.", files.state,
         ) from error
-
-
-def conclude(
-    files: Files,
-    question: Mapping[str, Any],
-    account: Account,
-    output: str,
-    started: str,
-    seconds: float,
-) -> dict[str, Any]:
-    """Judge an acceptance that has ended, and write its record.
-
-    Args:
-        files: where the records are.
-        question: what was asked.
-        account: who ran the ranks.
-        output: what it printed.
-        started: its begin in UTC.
-        seconds: its length.
-
-    Returns:
-        The record of a passed acceptance.
-
-    Raises:
-        StackError: it did not pass.
-        OSError: as the system reports it.
-    """
-    heard = hear(output)
-    verdict = acceptance.judge(dict(question), heard)
-    record = _record(question, heard, verdict, account, started, seconds)
-    write_atomic(files.log, readable(output).encode("utf-8"))
-    files.add(record)
-    if verdict.failures:
-        release = os.path.basename(files.state)
-        message, remedy = acceptance.failure_sentence(release, verdict.failures, files.record, files.log)
-        raise StackError(
-            message, verdict.failures[0].check, remedy, changed=True, passed=False, record=files.record,
-            log=files.log, failures=[failure.message for failure in verdict.failures], table=described(record)["table"],
-            not_checked=record["not_checked"], last_lines=last_lines(output),
-        )
-    return record
-
-
-def _record(
-    question: Mapping[str, Any],
-    heard: Heard,
-    verdict: acceptance.Verdict,
-    account: Account,
-    started: str,
-    seconds: float,
-) -> dict[str, Any]:
-    """The record of one run."""
-    asked = {key: value for key, value in question.items() if key != "subject"}
-    through, modulefile = heard.event("through") or "", heard.event("modulefile") or ""
-    gaps = acceptance.own_account_gaps(account.name, account.uid, account.name if account.other else "")
-    return {
-        "schema": 1,
-        "passed": not verdict.failures,
-        "subject": question["subject"],
-        "user": account.name,
-        "ordinary_user": account.other,
-        "through": through,
-        "module": question["module"],
-        "modulefile": modulefile,
-        "modulefiles": modulefile_digests(through, modulefile),
-        "launcher": question["launcher"],
-        "launcher_path": heard.event("launcher") or "",
-        "ranks": verdict.ranks,
-        "checks": verdict.checks,
-        "failures": [
-            {"check": failure.check, "message": failure.message, "remedy": failure.remedy}
-            for failure in verdict.failures
-        ],
-        "not_checked": gaps + verdict.not_checked,
-        "question": asked,
-        "started": started,
-        "seconds": seconds,
-    }
-
-
-def described(record: Mapping[str, Any] | None) -> dict[str, Any]:
-    """What a result says about a record."""
-    if record is None:
-        return {}
-    hosts = {row["host"] for row in record["ranks"]}
-    counts = "%d rank%s on %d host%s" % (
-        len(record["ranks"]), "" if len(record["ranks"]) == 1 else "s", len(hosts), "" if len(hosts) == 1 else "s"
-    )
-    who = record["user"] if record["ordinary_user"] else "the rollout account %s itself" % record["user"]
-    how = "through %s" % record["through"] if record["through"] else "before any module was loaded"
-    if record["through"] == acceptance.ENVIRONMENT:
-        how = "not through the module"
-    summary = "%s: %s as %s, %s, in %.1f s." % (
-        "Accepted" if record["passed"] else "Not accepted", counts, who, how, record["seconds"]
-    )
-    table = acceptance.table(record["ranks"])
-    return {
-        "passed": record["passed"], "summary": summary, "table": table, "not_checked": record["not_checked"],
-        "acceptance": dict(record),
-    }
-
-
-def difference(last: Mapping[str, Any] | None, subject: str, reason: str) -> dict[str, str]:
-    """The plan as Ansible shows a difference."""
-
-    def text(verdict: str, of: object) -> str:
-        return "acceptance: %s\nsubject: %s\n" % (verdict, of or "not known yet")
-
-    before = ""
-    if last is not None:
-        before = text("passed" if last.get("passed") is True else "failed", last.get("subject"))
-    return {"before": before, "after": text("to be run", subject) if reason else before}

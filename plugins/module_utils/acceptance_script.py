@@ -11,6 +11,9 @@ from typing import Any, Mapping, Sequence
 from ansible_collections.hpcml.torchstack.plugins.module_utils.acceptance import EM, ENVIRONMENT, LMOD, NONE
 from ansible_collections.hpcml.torchstack.plugins.module_utils.acceptance_output import EVENT
 
+PROGRAM, QUESTION = "ranks.pyz", "question.json"
+"""Names of the program that every rank runs, and of what it is asked."""
+
 
 def _module_lines(question: Mapping[str, Any]) -> list[str]:
     """The part of the script that loads the module, or sets the environment where there are no modules."""
@@ -84,7 +87,7 @@ def job_script(question: Mapping[str, Any], launcher: Sequence[str], directory: 
         seconds: after so long, counted from the beginning of the script, a rank that still works prints its stack.
     """
     python = shlex.quote(question["python"])
-    program = [os.path.join(directory, name) for name in ("rank_check.py", "question.json")]
+    program = [os.path.join(directory, name) for name in (PROGRAM, QUESTION)]
     first = shlex.quote(launcher[0])
     return "\n".join([
         "#!/bin/bash",

@@ -21,12 +21,12 @@ def program_archive(main: str, parts: Sequence[ModuleType]) -> bytes:
     """
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as bundle:
-        bundle.writestr("__main__.py", main)
         package = parts[0].__name__.split(".")[:-1]
-        for depth in range(1, len(package) + 1):
-            bundle.writestr("/".join(package[:depth]) + "/__init__.py", "")
-        for part in parts:
-            bundle.writestr(part.__name__.replace(".", "/") + ".py", source_of(part))
+        texts = {"/".join(package[:depth]) + "/__init__.py": "" for depth in range(1, len(package) + 1)}
+        texts.update({part.__name__.replace(".", "/") + ".py": source_of(part) for part in parts})
+        for name, text in {"__main__.py": main, **texts}.items():
+            # Without the time of day, the same parts make the same bytes.
+            bundle.writestr(zipfile.ZipInfo(name), text, zipfile.ZIP_DEFLATED)
     return buffer.getvalue()
 
 

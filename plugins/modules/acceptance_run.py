@@ -12,8 +12,11 @@ version_added: 0.1.0
 short_description: Accept a finished release as its users will use it
 description:
   - Starts O(ranks) ranks as an ordinary user, in the environment of a fresh login, through the release's module and the
-    site's launcher, and has them all-reduce over Horovod, C(torch.distributed) and mpi4py. The values are such that
-    they are only right if every rank contributed exactly once.
+    site's launcher, and has them all-reduce, broadcast, all-gather, reduce-scatter and send to each other over Horovod,
+    C(torch.distributed) and mpi4py. The values are such that they are only right if every rank contributed exactly
+    once, and each at its place.
+  - Measures bandwidth and latency of the backends of C(torch.distributed) where O(measure) asks for it, and records by
+    which network NCCL goes, how long the ranks took to import, and on which memory nodes they and their GPUs are.
   - Refuses too few ranks, two ranks on one GPU, ranks that map different MPI, PyTorch, NCCL or C++ libraries, Python
     modules from outside O(prefix), and wrong values; each with one sentence that names the rank.
   - After O(timeout) seconds the ranks print their Python stacks, and every process of the job is ended.
@@ -161,29 +164,64 @@ options:
     choices: &checks
       - imports
       - devices
-      - horovod_allreduce
-      - horovod_broadcast
-      - torch_gloo_allreduce
-      - torch_nccl_allreduce
-      - torch_mpi_allreduce
-      - mpi4py_allreduce
+      - horovod
+      - torch_gloo
+      - torch_nccl
+      - torch_mpi
+      - mpi4py
       - cuda_graph_replay
-    default: [imports, devices, horovod_allreduce, horovod_broadcast, torch_gloo_allreduce]
+    default: [imports, devices, horovod, torch_gloo]
   where_possible:
     description:
       - Checks that run where the hardware and the build allow them. Where they do not, RV(not_checked) says why.
     type: list
     elements: str
     choices: *checks
-    default: [torch_nccl_allreduce, torch_mpi_allreduce, cuda_graph_replay]
+    default: [torch_nccl, torch_mpi, cuda_graph_replay]
+  measure:
+    description:
+      - What is measured of each backend after its values, and how fast it has to be. Empty for nothing. Bandwidths are
+        in GB/s, which are 10^9 bytes per second, as nccl-tests defines the bus bandwidth; sizes are bytes, or such as
+        V(1 GiB).
+      - The keys are C(operations), C(smallest), C(largest), C(warmups), C(trials), C(seconds) for each operation,
+        C(latency) with C(bytes) and C(iterations), and C(backends), all of C(gloo), C(nccl), C(mpi) by default.
+      - C(floors) has C(bandwidth), a list of C(backend), C(operation), C(bytes), C(busbw), C(source), and C(latency), a
+        list of C(backend), C(bytes), C(microseconds), C(source). What is below, or was not measured, is a failure.
+        Floors of a backend of which no check is in O(checks) count where it could be measured.
+    type: dict
+    default: {}
+  transport:
+    description:
+      - What NCCL has to say about its network on every rank, whether or not there is more than one node. Empty to have
+        it recorded only.
+      - C(networks), C(providers) of libfabric and C(forbidden) networks are lists of patterns as in a shell, in which
+        letter case does not count.
+    type: dict
+    default: {}
+    suboptions:
+      networks:
+        description: Patterns of which one has to match, such as V(*libfabric*).
+        type: list
+        elements: str
+        default: []
+      providers:
+        description: Patterns of which one has to match, such as V(cxi).
+        type: list
+        elements: str
+        default: []
+      forbidden:
+        description: Patterns of which none may match, such as V(Socket).
+        type: list
+        elements: str
+        default: []
+  import_ceiling:
+    description: Seconds that the slowest rank may take to import C(torch), all ranks at once; V(0) for any.
+    type: float
+    default: 0
   timeout:
     description: Seconds for the whole job, the launcher's waiting in a queue included.
     type: int
     default: 600
-  program:
-    description: Text of the rank program, the file C(rank_check.py) of the role P(hpcml.torchstack.acceptance#role).
-    type: str
-    required: true
   again:
     description: Run even if the record says that the same passed before.
     type: bool
@@ -210,8 +248,14 @@ EXAMPLES = r"""
     ranks: 8
     nodes: 2
     launcher: [srun, "--nodes={nodes}", "--ntasks={ranks}", --gpus-per-task=1]
-    checks: [imports, devices, horovod_allreduce, horovod_broadcast, torch_gloo_allreduce, torch_nccl_allreduce]
-    program: "{{ lookup('ansible.builtin.file', 'rank_check.py') }}"
+    checks: [imports, devices, horovod, torch_gloo, torch_nccl]
+    transport: {networks: ["*libfabric*"], providers: [cxi]}
+    measure:
+      operations: [all_reduce]
+      largest: 1 GiB
+      floors:
+        bandwidth: [{backend: nccl, operation: all_reduce, bytes: 1 GiB, busbw: 36, source: the site's own runs}]
+    import_ceiling: 60
 
 - name: See whether the release has to be accepted in a job of PBS
   hpcml.torchstack.acceptance_run: &acceptance
@@ -225,7 +269,6 @@ EXAMPLES = r"""
     ranks: 8
     nodes: 2
     launcher: [mpiexec, -n, "{ranks}", --ppn, "{per_node}"]
-    program: "{{ lookup('ansible.builtin.file', 'rank_check.py') }}"
   register: asked
 
 - name: Start the ranks
@@ -285,7 +328,7 @@ command:
   description: The launcher's command, as the ordinary user would type it after loading the module.
   returned: always
   type: str
-  sample: mpiexec -n 2 python3 rank_check.py
+  sample: mpiexec -n 2 python3 ranks.pyz
 table:
   description: Rank, host and device of each rank as aligned text.
   returned: when there is a record
@@ -347,8 +390,22 @@ acceptance:
                   sample: {lmod: 9f86d081}}
     ranks: {description: "One entry for each rank: host, device, versions, files, libraries.", type: list,
             elements: dict, returned: always, sample: [{rank: 0, host: n1}]}
-    checks: {description: "One entry for each check that ran: status, seconds, note.", type: list, elements: dict,
-             returned: always, sample: [{name: imports, status: passed, seconds: 1.2, note: ""}]}
+    checks: {description: "One entry for each check that ran: status, seconds, note, and what the backend lacks.",
+             type: list, elements: dict, returned: always,
+             sample: [{name: imports, status: passed, seconds: 1.2, note: "", lacks: {}}]}
+    measurements: {description: "Bandwidths: one entry for each backend and operation, with rows by size.", type: list,
+                   elements: dict, returned: always, sample: [{backend: gloo, operation: all_reduce, rows: []}]}
+    latency: {description: One entry for each backend and size., type: list, elements: dict, returned: always,
+              sample: [{backend: gloo, bytes: 8, microseconds: {median: 21.0}}]}
+    transports: {description: "By which network NCCL went, one entry for each rank that used it.", type: list,
+                 elements: dict, returned: always,
+                 sample: [{rank: 0, host: n1, network: AWS Libfabric, plugin: aws-ofi-nccl 1.6.0, provider: cxi,
+                           version: 2.21.5+cuda12.4, channels: {NET/AWS Libfabric/0: 4}}]}
+    import_seconds: {description: "Of each Python module, the median over the ranks and the slowest one.", type: dict,
+                     returned: always,
+                     sample: {torch: {median: 4.1, slowest: {rank: 3, host: n1, seconds: 5.0}}}}
+    remarks: {description: Sentences about what is no failure and costs speed., type: list, elements: str,
+              returned: always, sample: ["Rank 1 on n1 runs on cores of NUMA node 0, and its GPU is at NUMA node 3."]}
     failures: {description: "What is wrong: check, message, remedy.", type: list, elements: dict, returned: always,
                sample: []}
     not_checked: {description: Sentences about what could not be noticed here., type: list, elements: str,
@@ -360,7 +417,7 @@ failed_step:
   description: What failed, the name of a check or V(user), V(module), V(launcher), V(timeout) and the like.
   returned: failure
   type: str
-  sample: horovod_allreduce
+  sample: horovod
 remedy:
   description: What to do next.
   returned: failure
@@ -378,6 +435,10 @@ from ansible_collections.hpcml.torchstack.plugins.module_utils import (
     acceptance_job,
     acceptance_login,
     acceptance_records,
+    acceptance_script,
+    acceptance_verdict,
+    bandwidth_plan,
+    rank_archive,
 )
 from ansible_collections.hpcml.torchstack.plugins.module_utils.acceptance_records import Files, Run
 from ansible_collections.hpcml.torchstack.plugins.module_utils.errors import StackError
@@ -386,6 +447,7 @@ ASKED = (
     "module", "module_system", "module_init", "modulepaths", "environment", "environment_keep", "ranks", "python",
     "imports", "checks", "where_possible",
 )
+WHERE_GIVEN = ("shared", "measure", "transport", "import_ceiling")
 
 
 def plan(params: dict, files: Files, question: dict, check: bool) -> dict:
@@ -395,18 +457,18 @@ def plan(params: dict, files: Files, question: dict, check: bool) -> dict:
         StackError: there is nothing that could be accepted.
     """
     last = files.last()
-    reason = acceptance_records.reason_to_run(last, question, params["again"])
-    words = [*question["launcher"], params["python"], "rank_check.py"]
+    reason = acceptance_verdict.reason_to_run(last, question, params["again"])
+    words = [*question["launcher"], params["python"], acceptance_script.PROGRAM]
     result = {
         "changed": bool(reason), "reason": reason, "record": files.record, "log": files.log,
         "command": " ".join(map(shlex.quote, words)),
-        "diff": acceptance_records.difference(last, params["subject"], reason),
+        "diff": acceptance_verdict.difference(last, params["subject"], reason),
     }
     missing = acceptance_records.missing(question["prefix"], params["subject"])
     if missing and not check:
         raise missing
     if not reason:
-        return dict(result, **acceptance_records.described(last))
+        return dict(result, **acceptance_verdict.described(last))
     return dict(result, passed=None, **({"planned_after": "freeze"} if missing else {}))
 
 
@@ -417,15 +479,19 @@ def perform(params: dict, check: bool) -> dict:
         StackError: it did not pass, or could not be tried.
     """
     launcher = acceptance_job.launcher_words(params["launcher"], params["ranks"], params["nodes"])
+    trouble = bandwidth_plan.problem(params["measure"])
+    if trouble:
+        raise StackError("acceptance_" + trouble, "measure", "Correct it, for the site or in the release's file.")
+    given = dict(params, transport={key: words for key, words in params["transport"].items() if words})
     run = Run(acceptance_login.find_account(params["user"]), params["become_command"], params["timeout"])
     question = dict(
         {key: params[key] for key in ASKED}, subject=params["subject"], launcher=launcher, user=run.account.name,
         prefix=params["prefix"] or os.path.join(params["root"], params["release"]),
         **({"nodes": params["nodes"]} if params["nodes"] > 1 else {}),
-        **({} if params["shared"] is None else {"shared": params["shared"]}),
+        **{key: given[key] for key in WHERE_GIVEN if given[key] not in (None, {}, 0)},
     )
     files = Files.below(params["root"], params["release"])
-    program, job, judged = params["program"], params["job"], params["state"] == "judged"
+    program, job, judged = rank_archive.archive(), params["job"], params["state"] == "judged"
     if job:
         acceptance_batch.check_job(job, run.timeout)
     result = plan(params, files, question, check)
@@ -437,10 +503,10 @@ def perform(params: dict, check: bool) -> dict:
     if check or not result["reason"]:
         return result
     if judged:
-        record = acceptance_batch.judge(files, question, run, program, params["wait"])
+        record = acceptance_batch.judge(files, question, run, program, params["wait"], acceptance_verdict.conclude)
     else:
-        record = acceptance_records.perform(files, question, run, program)
-    return dict(result, **acceptance_records.described(record))
+        record = acceptance_records.perform(files, question, run, program, acceptance_verdict.conclude)
+    return dict(result, **acceptance_verdict.described(record))
 
 
 def main() -> None:
@@ -475,14 +541,22 @@ def main() -> None:
             "imports": {"type": "list", "elements": "str", "default": ["torch", "horovod.torch"]},
             "checks": {
                 "type": "list", "elements": "str", "choices": checks,
-                "default": ["imports", "devices", "horovod_allreduce", "horovod_broadcast", "torch_gloo_allreduce"],
+                "default": ["imports", "devices", "horovod", "torch_gloo"],
             },
             "where_possible": {
                 "type": "list", "elements": "str", "choices": checks,
-                "default": ["torch_nccl_allreduce", "torch_mpi_allreduce", "cuda_graph_replay"],
+                "default": ["torch_nccl", "torch_mpi", "cuda_graph_replay"],
             },
+            "measure": {"type": "dict", "default": {}},
+            "transport": {
+                "type": "dict", "default": {},
+                "options": {
+                    key: {"type": "list", "elements": "str", "default": []}
+                    for key in ("networks", "providers", "forbidden")
+                },
+            },
+            "import_ceiling": {"type": "float", "default": 0},
             "timeout": {"type": "int", "default": 600},
-            "program": {"type": "str", "required": True},
             "again": {"type": "bool", "default": False},
         },
         supports_check_mode=True,

@@ -54,7 +54,8 @@ def accept(cluster, release, ansible_environment, tmp_path):
     def run(*options, **environment):
         variables = {
             "release_context": release, "acceptance_module_system": "none", "acceptance_imports": ["mpi4py.MPI"],
-            "acceptance_checks": ["mpi4py_allreduce"], "acceptance_where_possible": [], "acceptance_timeout": 600,
+            "acceptance_checks": ["mpi4py"], "acceptance_where_possible": [], "acceptance_timeout": 600,
+            "acceptance_measure": {},
             "acceptance_environment": {
                 "PATH": slurm_world.SYSTEM_PATH, "PYTHONPATH": release["prefix"] + "/lib",
                 "FAKE_MPI_DIRECTORY": str(tmp_path / "exchange"), **environment,

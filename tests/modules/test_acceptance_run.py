@@ -24,7 +24,6 @@ import pytest
 from waiting import eventually
 
 CHECKOUT = pathlib.Path(__file__).resolve().parents[2]
-PROGRAM = CHECKOUT / "roles" / "acceptance" / "files" / "rank_check.py"
 STAND_IN = CHECKOUT / "tests" / "fixtures" / "acceptance"
 
 
@@ -50,8 +49,7 @@ def site(tmp_path):
         "environment": {
             "PATH": "%s/bin:/usr/bin:/bin" % release, "PYTHONPATH": str(packages), "FAKE_MPI_DIRECTORY": str(exchange),
         },
-        "imports": ["mpi4py.MPI"], "checks": ["mpi4py_allreduce"], "where_possible": [], "timeout": 300,
-        "program": PROGRAM.read_text(),
+        "imports": ["mpi4py.MPI"], "checks": ["mpi4py"], "where_possible": [], "timeout": 300,
     }
 
 
@@ -85,7 +83,7 @@ def still_running(text):
 def test_check_do_check_again_do_again(run_module, site):
     planned = run_module("acceptance_run", site, check=True, diff=True)
     assert planned.changed and planned["passed"] is None, planned.console
-    assert planned["command"] == "mpiexec -n 2 python3 rank_check.py"
+    assert planned["command"] == "mpiexec -n 2 python3 ranks.pyz"
     assert "+acceptance: to be run" in planned.console
     assert not (pathlib.Path(site["root"]) / ".torchstack").exists()
     done = run_module("acceptance_run", site)
@@ -106,7 +104,7 @@ def test_the_record_has_the_table_the_checks_and_what_was_not_checked(run_module
     assert record["passed"] is True and record["subject"] == "sha256:1" and record["through"] == "environment"
     assert [row["rank"] for row in record["ranks"]] == [0, 1]
     assert record["ranks"][1]["source"] == "pmi"
-    assert {check["name"]: check["status"] for check in record["checks"]}["mpi4py_allreduce"] == "passed"
+    assert {check["name"]: check["status"] for check in record["checks"]}["mpi4py"] == "passed"
     account = pwd.getpwuid(os.geteuid()).pw_name
     assert record["user"] == account and record["ordinary_user"] is False
     assert "Not as an ordinary user: as the rollout account %s itself" % account in record["not_checked"][0]
@@ -116,12 +114,12 @@ def test_the_record_has_the_table_the_checks_and_what_was_not_checked(run_module
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", record["started"])
     state = pathlib.Path(site["root"]) / ".torchstack" / "r1"
     assert sorted(path.name for path in state.iterdir()) == ["acceptance.json", "acceptance.jsonl", "acceptance.log"]
-    assert "rank 1 on %s: mpi4py_allreduce" % os.uname().nodename in (state / "acceptance.log").read_text()
+    assert "rank 1 on %s: mpi4py" % os.uname().nodename in (state / "acceptance.log").read_text()
 
 
-def test_a_planted_wrong_value_fails_and_the_record_says_so(run_module, site):
+def test_s21_a_planted_wrong_value_fails_and_the_record_says_so(run_module, site):
     result = run_module("acceptance_run", with_environment(site, FAKE_MPI_OFF_BY_ONE="1"))
-    assert result.get("failed_step") == "mpi4py_allreduce"
+    assert result.get("failed_step") == "mpi4py"
     wrong = "rank 1 on %s: sum of 4099 float64: index 17: got 13.0, expected 12 (1 of 4099 values are wrong)"
     assert result["failures"][0] == wrong % os.uname().nodename
     assert wrong % os.uname().nodename in result["msg"] and "Do not publish" in result["msg"]
@@ -129,6 +127,13 @@ def test_a_planted_wrong_value_fails_and_the_record_says_so(run_module, site):
     record = records(site)[0]
     assert record["passed"] is False
     assert record["failures"][0]["message"] == result["failures"][0]
+
+
+def test_s21_parts_that_come_in_another_order_are_refused_though_every_sum_is_right(run_module, site):
+    result = run_module("acceptance_run", with_environment(site, FAKE_MPI_SWAPS="0"))
+    assert result.get("failed_step") == "mpi4py", result.console
+    wrong = "all_gather of 1 float64: index 0: got 8.0, expected 1 (2 of 2 values are wrong)"
+    assert result["failures"][0] == "rank 0 on %s: %s" % (os.uname().nodename, wrong)
 
 
 def test_after_a_failure_it_runs_again_and_the_history_keeps_both(run_module, site):
@@ -152,7 +157,7 @@ def test_a_rank_that_raises_is_named_and_the_others_are_not_waited_for(run_modul
     started = time.monotonic()
     result = run_module("acceptance_run", dict(with_environment(site, FAKE_MPI_RAISES="1"), timeout=900))
     assert time.monotonic() - started < 600
-    assert result.get("failed_step") == "mpi4py_allreduce"
+    assert result.get("failed_step") == "mpi4py"
     assert result["failures"][0].endswith("RuntimeError: MPI_ERR_OTHER: fabric down")
     assert any("Traceback" in line or "RuntimeError" in line for line in result["last_lines"])
 
@@ -162,10 +167,10 @@ def test_s32_a_hang_ends_at_the_timeout_with_stacks_and_no_process_left(run_modu
     result = run_module("acceptance_run", hanging)
     assert result.get("failed_step") == "timeout", result.console
     host = os.uname().nodename
-    assert "rank 0 on %s was in mpi4py_allreduce, rank 1 on %s was in mpi4py_allreduce" % (host, host) in result["msg"]
+    assert "rank 0 on %s was in mpi4py, rank 1 on %s was in mpi4py" % (host, host) in result["msg"]
     log = pathlib.Path(result["log"]).read_text()
     assert re.search(r'File ".*/mpi4py/MPI\.py", line \d+ in allgather', log)
-    assert re.search(r'File ".*rank_check\.py", line \d+ in mpi4py_allreduce', log)
+    assert re.search(r'File ".*rank_program\.py", line \d+ in mpi4py', log)
     assert "== was_running: " in log
     assert still_running(site["root"]) == []
     assert records(site)[0]["passed"] is False
@@ -220,6 +225,7 @@ def test_a_variable_of_the_batch_job_is_kept_where_the_site_names_it(run_module,
     ({"launcher": ["mpiexec", "{rank}"]}, "launcher"),
     ({"nodes": 3}, "launcher"),
     ({"release": "../r1"}, "release"),
+    ({"measure": {"largest": "many"}}, "measure"),
     ({"user": "nobody", "become_command": ["/bin/false"]}, "user"),
     ({"user": "nobody", "become_command": ["/nonexistent/sudo"]}, "user"),
 ])
@@ -267,21 +273,22 @@ def test_when_whoever_asked_is_killed_the_job_ends_too(collections_path, site):
         with_environment(site, FAKE_MPI_HANGS="0:2"), timeout=120, module="", module_init=[], modulepaths={},
         environment_keep=[], python="python3", prefix=site["root"], launcher=["mpiexec", "-n", "2"],
     )
-    program = slow.pop("program")
     code = (
         "import json, sys\n"
-        "from ansible_collections.hpcml.torchstack.plugins.module_utils import acceptance_job, acceptance_login\n"
+        "from ansible_collections.hpcml.torchstack.plugins.module_utils import (\n"
+        "    acceptance_job, acceptance_login, rank_archive\n"
+        ")\n"
         "question = dict(json.loads(sys.argv[1]), account=acceptance_login.find_account(''), become=[])\n"
-        "acceptance_job.run_job(question, sys.argv[2], sys.argv[3])\n"
+        "acceptance_job.run_job(question, rank_archive.archive(), sys.argv[2])\n"
     )
     state.mkdir(parents=True)
     asker = subprocess.Popen(
-        [sys.executable, "-c", code, json.dumps(slow), program, str(state)],
+        [sys.executable, "-c", code, json.dumps(slow), str(state)],
         env=dict(os.environ, PYTHONPATH=str(collections_path)),
     )
     # The script's own subshells come and go under its command line; only the launcher and the ranks name the program.
     eventually(
-        lambda: len([line for line in still_running(str(state)) if "rank_check.py" in line]) >= 3,
+        lambda: len([line for line in still_running(str(state)) if "ranks.pyz" in line]) >= 3,
         "the launcher and two ranks run",
     )
     asker.kill()
@@ -328,7 +335,7 @@ def stack(tmp_path):
     return {
         "root": str(root), "release": "r1", "prefix": STACK, "subject": "sha256:1", "module_system": "none",
         "environment": {"PATH": "%s/bin:/usr/bin:/bin" % STACK, "PYTHONPATH": str(packages)},
-        "timeout": 90, "program": PROGRAM.read_text(),
+        "timeout": 90,
     }
 
 
@@ -337,7 +344,7 @@ def test_a_real_stack_is_accepted_with_two_ranks(run_module, stack):
     result = run_module("acceptance_run", stack)
     assert result.get("passed") is True, result.console
     status = {check["name"]: check["status"] for check in result["acceptance"]["checks"]}
-    assert {status[name] for name in ("horovod_allreduce", "horovod_broadcast", "torch_gloo_allreduce")} == {"passed"}
+    assert {status[name] for name in ("horovod", "torch_gloo")} == {"passed"}
     rows = result["acceptance"]["ranks"]
     assert [row["rank"] for row in rows] == [0, 1]
     assert rows[0]["libraries"]["libmpi"] == rows[1]["libraries"]["libmpi"] and rows[0]["libraries"]["libtorch"]
@@ -345,7 +352,7 @@ def test_a_real_stack_is_accepted_with_two_ranks(run_module, stack):
 
 
 @needs_stack
-def test_a_real_horovod_that_is_off_by_one_is_refused(run_module, stack, tmp_path):
+def test_s21_a_real_horovod_that_is_off_by_one_is_refused(run_module, stack, tmp_path):
     double = tmp_path / "double" / "horovod"
     (double / "torch").mkdir(parents=True)
     (double / "__init__.py").write_text("")
@@ -353,15 +360,71 @@ def test_a_real_horovod_that_is_off_by_one_is_refused(run_module, stack, tmp_pat
     packages = stack["environment"]["PYTHONPATH"]
     stack["environment"].update(PYTHONPATH="%s:%s" % (double.parent, packages), REAL_HOROVOD=packages + "/horovod")
     result = run_module("acceptance_run", dict(stack, where_possible=[]))
-    assert result.get("failed_step") == "horovod_allreduce", result.console
+    assert result.get("failed_step") == "horovod", result.console
     expected = "rank 1 on %s: sum of 4099 float32 on cpu: index 9: got " % os.uname().nodename
     assert result["failures"][0].startswith(expected)
     assert records(stack)[0]["passed"] is False
 
 
 @needs_stack
+def test_s21_no_fault_of_a_backend_goes_unnoticed(collections_path, stack):
+    paths = [str(collections_path), stack["environment"]["PYTHONPATH"]]
+    done = subprocess.run(
+        [STACK + "/bin/python3", str(STAND_IN / "faults.py")], capture_output=True, text=True, check=False,
+        env={"PATH": stack["environment"]["PATH"], "PYTHONPATH": ":".join(paths)},
+    )
+    assert done.returncode == 0, done.stderr
+    noticed = dict(line.split(": ", 1) for line in done.stdout.splitlines())
+    assert [noticed.pop("none " + form) for form in ("dense", "lone")] == ["0 problems"] * 2
+    assert len(noticed) == 16
+    assert set(noticed.values()) == {"noticed by every rank with every type"}
+
+
+@needs_stack
+def test_bandwidth_latency_and_the_time_of_the_import_are_measured_and_held_against_what_is_asked(run_module, stack):
+    measure = {
+        "operations": ["all_reduce"], "smallest": "32 KiB", "largest": "64 KiB", "warmups": 1, "trials": 2,
+        "latency": {"bytes": [8], "iterations": 5},
+    }
+    asked = dict(stack, checks=["torch_gloo"], where_possible=[], imports=["torch"], measure=measure)
+    passed = run_module("acceptance_run", asked)
+    assert passed.get("passed") is True, passed.console
+    record = passed["acceptance"]
+    assert [row["bytes"] for row in record["measurements"][0]["rows"]] == [32768, 65536]
+    assert record["latency"][0]["ranks"] == [0, 1] and record["transports"] == []
+    assert record["import_seconds"]["torch"]["slowest"]["seconds"] > 0
+    line = {"backend": "gloo", "operation": "all_reduce", "bytes": "32 KiB", "busbw": 1e6, "source": "a wish"}
+    refused = run_module("acceptance_run", dict(
+        asked, measure=dict(measure, floors={"bandwidth": [line]}), import_ceiling=0.001,
+    ))
+    assert refused.get("failed_step") == "import_time", refused.console
+    assert "the floor is" in refused["failures"][1] and "a wish" in refused["failures"][1]
+
+
+@needs_stack
+def test_s07_a_rank_with_another_libmpi_is_refused_though_its_values_are_right(run_module, stack, tmp_path):
+    library = next(pathlib.Path(STACK).glob("lib*/libmpi.so.12")).resolve()
+    other = tmp_path / "libmpi.so.12"
+    shutil.copy(library, other)
+    wrapper = tmp_path / "wrapper"
+    # What the library needs in turn it finds by its own place.
+    for name in ("mpich", "libfabric.so.1"):
+        if (library.parent / name).exists():
+            (tmp_path / name).symlink_to(library.parent / name)
+    wrapper.write_text('#!/bin/sh\n[ "$PMI_RANK" != 1 ] || export LD_PRELOAD=%s\nexec "$@"\n' % other)
+    wrapper.chmod(0o755)
+    result = run_module("acceptance_run", dict(
+        stack, launcher=["mpiexec", "-n", "{ranks}", str(wrapper)], checks=["mpi4py"], where_possible=[],
+        imports=["mpi4py.MPI"], timeout=40,
+    ))
+    assert result.get("failed_step") == "libraries", result.console
+    assert "has libmpi from %s (" % library in result["failures"][0]
+    assert "rank 1 on %s from %s (" % (os.uname().nodename, other) in result["failures"][0]
+
+
+@needs_stack
 def test_s36_two_jobs_on_one_node_do_not_collide(run_module, stack, tmp_path):
-    quick = dict(stack, checks=["torch_gloo_allreduce"], where_possible=[])
+    quick = dict(stack, checks=["torch_gloo"], where_possible=[])
     (tmp_path / "other").mkdir()
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
         jobs = [pool.submit(run_module, "acceptance_run", dict(quick, root=root))

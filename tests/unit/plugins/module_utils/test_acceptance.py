@@ -4,17 +4,12 @@
 
 from __future__ import annotations
 
-import ast
-import importlib.util
 import json
 import os
 import pathlib
 import re
-import socket
 import subprocess
 import sys
-import threading
-import time
 
 import pytest
 from ansible_collections.hpcml.torchstack.plugins.module_utils import (
@@ -24,26 +19,13 @@ from ansible_collections.hpcml.torchstack.plugins.module_utils import (
     acceptance_output,
     acceptance_records,
     acceptance_script,
-    ranks,
+    acceptance_verdict,
+    rank_output,
 )
 from ansible_collections.hpcml.torchstack.plugins.module_utils.errors import StackError
 
-PROGRAM = pathlib.Path(__file__).resolve().parents[4] / "roles" / "acceptance" / "files" / "rank_check.py"
-
-
-def load_program():
-    """The rank program as a module, with ranks.py that travels beside it."""
-    sys.modules["ranks"] = ranks
-    specification = importlib.util.spec_from_file_location("rank_check", PROGRAM)
-    module = importlib.util.module_from_spec(specification)
-    specification.loader.exec_module(module)
-    return module
-
-
-rank_check = load_program()
-
 QUESTION = {
-    "ranks": 2, "checks": ["imports", "devices", "horovod_allreduce"], "where_possible": ["torch_nccl_allreduce"],
+    "ranks": 2, "checks": ["imports", "devices", "horovod"], "where_possible": ["torch_nccl"],
     "imports": ["torch"], "module_system": "auto",
 }
 LIBRARIES = {"libmpi": [["/soft/r/lib/libmpi.so.12", 100]], "libtorch": [["/soft/r/torch/lib/libtorch.so", 200]]}
@@ -61,7 +43,7 @@ def report(rank, **changes):
         "libraries": json.loads(json.dumps(LIBRARIES)), "versions": {"torch": "2.6.0"},
         "executable": "/usr/bin/python3", "python": "3.11.2",
         "device": {"kind": "cpu", "cpus": "0-1", "numa": "0"},
-        "checks": [entry(name) for name in ("placement", "imports", "start", "devices", "horovod_allreduce")],
+        "checks": [entry(name) for name in ("placement", "imports", "start", "devices", "horovod")],
     }
     base.update(changes)
     return base
@@ -71,7 +53,7 @@ def printed(reports, before="", after="", events=(("through", "lmod"), ("exit", 
     """What a job prints whose ranks have these reports."""
     frames = [
         frame.decode("ascii")
-        for number, one in enumerate(reports) for frame in rank_check.frames("report", "%012x" % number, one)
+        for number, one in enumerate(reports) for frame in rank_output.frames("report", "%012x" % number, one)
     ]
     ends = ["%s %s\t%s\n" % (acceptance_output.EVENT, *event) for event in events]
     return "".join([before, *frames, after, *ends])
@@ -86,70 +68,6 @@ def gpu(index, uuid, bus="0000:07:00"):
     return dict(place, kind="gpu", index=index, visible=4, name="GPU")
 
 
-# --- where a rank is -------------------------------------------------------------------------------------------------
-
-def test_s43_the_program_asks_the_one_place_that_knows_launchers():
-    hydra = {"PMI_RANK": "5", "PMI_SIZE": "8", "MPI_LOCALRANKID": "1", "MPI_LOCALNRANKS": "4"}
-    assert rank_check.placement(hydra) == {
-        "source": "pmi", "rank": 5, "size": 8, "local_rank": 1, "local_size": 4, "node": None, "nodes": None,
-    }
-    with pytest.raises(ValueError, match="its number on its node"):
-        rank_check.placement({"PMI_RANK": "1", "PMI_SIZE": "2"})
-
-
-def test_cores_are_written_as_ranges_and_read_back():
-    assert rank_check.ranges({0, 1, 2, 5, 7, 8}) == "0-2,5,7-8"
-    assert rank_check.expand("0-2,5,7-8\n") == {0, 1, 2, 5, 7, 8}
-    assert rank_check.ranges([]) == ""
-    assert rank_check.expand("\n") == set()
-
-
-def test_a_rank_on_cores_names_them_and_their_memory_nodes(tmp_path):
-    for number, cores in ((0, "%d" % min(os.sched_getaffinity(0))), (1, "1000-1001")):
-        (tmp_path / ("node%d" % number)).mkdir()
-        (tmp_path / ("node%d" % number) / "cpulist").write_text(cores + "\n")
-    device = rank_check.cpu_device(str(tmp_path))
-    assert device == {"kind": "cpu", "cpus": rank_check.ranges(os.sched_getaffinity(0)), "numa": "0"}
-
-
-# --- values ----------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("size", [2, 3, 4, 7, 64])
-def test_s21_the_sum_is_only_right_if_every_rank_contributed_once(size):
-    positions = range(4 * size)
-
-    def summed(ranks, shift=0):
-        return [sum(rank_check.contribution(position + shift, rank, size) for rank in ranks) for position in positions]
-
-    right = [rank_check.contributions(position, size) for position in positions]
-    everyone = list(range(size))
-    assert summed(everyone) == right
-    for rank in everyone:
-        others = [other for other in everyone if other != rank]
-        assert summed(others) != right
-        assert summed([*everyone, rank]) != right
-        assert summed([*others, others[0]]) != right
-    assert summed(everyone, shift=1) != right
-
-
-def test_s21_even_one_element_shows_a_missing_rank():
-    for size in (2, 3, 8):
-        for missing in range(size):
-            ranks = [rank for rank in range(size) if rank != missing]
-            assert sum(rank_check.contribution(0, rank, size) for rank in ranks) != rank_check.contributions(0, size)
-
-
-@pytest.mark.parametrize(("name", "size", "fits"), [
-    ("float16", 256, True), ("float16", 257, False), ("bfloat16", 32, True), ("bfloat16", 33, False),
-    ("float32", 9000, True),
-])
-def test_sums_in_short_types_are_only_taken_where_they_stay_whole(name, size, fits):
-    assert rank_check.exact(name, size) is fits
-    largest = max(rank_check.contributions(position, size) for position in range(5 * size))
-    assert largest <= 8 * size
-
-
 # --- reading ---------------------------------------------------------------------------------------------------------
 
 
@@ -157,7 +75,7 @@ def test_reports_are_found_in_the_mixed_output_of_a_launcher():
     reports = [report(0), report(1)]
     lines = [
         frame.decode("ascii")
-        for key, one in (("a0", reports[0]), ("b1", reports[1])) for frame in rank_check.frames("report", key, one)
+        for key, one in (("a0", reports[0]), ("b1", reports[1])) for frame in rank_output.frames("report", key, one)
     ]
     mixed = "".join("[n1:%d] %s" % (number, line) for number, line in enumerate(reversed(lines)))
     heard = acceptance_output.hear("Loading torchstack\n" + mixed + "no newline at the end of this" + lines[0])
@@ -166,7 +84,7 @@ def test_reports_are_found_in_the_mixed_output_of_a_launcher():
 
 
 def test_a_report_that_was_cut_on_the_way_counts_by_its_second_copy():
-    first, second = (list(rank_check.frames("report", "c0", report(0))) for _copy in range(2))
+    first, second = (list(rank_output.frames("report", "c0", report(0))) for _copy in range(2))
     cut = first[0].decode("ascii").replace(":", ":x", 5)
     output = cut + b"".join(first[1:]).decode("ascii")
     assert acceptance_output.hear(output).reports == []
@@ -174,7 +92,7 @@ def test_a_report_that_was_cut_on_the_way_counts_by_its_second_copy():
 
 
 def test_a_report_with_a_wrong_checksum_is_not_believed():
-    text = b"".join(rank_check.frames("report", "c0", report(0))).decode("ascii")
+    text = b"".join(rank_output.frames("report", "c0", report(0))).decode("ascii")
     spoilt = re.sub(r":([A-Za-z0-9+/=])([A-Za-z0-9+/=]+)@", r":\2\1@", text, count=1)
     heard = acceptance_output.hear(spoilt)
     assert heard.reports == []
@@ -183,7 +101,7 @@ def test_a_report_with_a_wrong_checksum_is_not_believed():
 
 def test_the_log_for_people_has_stages_and_the_job_s_own_words_but_no_frames():
     told = {"rank": 1, "host": "n1", "pid": 7, "stage": "imports"}
-    stage = b"".join(rank_check.frames("stage", "a0", told)).decode("ascii")
+    stage = b"".join(rank_output.frames("stage", "a0", told)).decode("ascii")
     text = acceptance_output.readable(printed([report(0)], before="hello\n\n" + stage, after="srun: error: oops\n"))
     assert text == "hello\n\n==== rank 1 on n1: imports\nsrun: error: oops\n==== through: lmod\n==== exit: 0\n"
     assert acceptance_output.last_lines(printed([report(0)], after="srun: error: oops\n")) == ["srun: error: oops"]
@@ -197,17 +115,34 @@ def test_two_good_ranks_are_accepted():
     assert verdict.failures == []
     assert [row["rank"] for row in verdict.ranks] == [0, 1]
     assert {one["name"]: one["status"] for one in verdict.checks} == {
-        "imports": "passed", "devices": "passed", "horovod_allreduce": "passed",
+        "imports": "passed", "devices": "passed", "horovod": "passed",
     }
 
 
 def test_a_check_that_could_not_run_is_no_check_but_a_gap():
     reports = [report(0), report(1)]
     for one in reports:
-        one["checks"].append(entry("torch_mpi_allreduce", "skipped", note="this PyTorch was built without MPI"))
+        one["checks"].append(entry("torch_mpi", "skipped", note="this PyTorch was built without MPI"))
     verdict = judged(reports)
-    assert "torch_mpi_allreduce" not in {one["name"] for one in verdict.checks}
-    assert "torch_mpi_allreduce did not run: this PyTorch was built without MPI." in verdict.not_checked
+    assert "torch_mpi" not in {one["name"] for one in verdict.checks}
+    assert "torch_mpi did not run: this PyTorch was built without MPI." in verdict.not_checked
+
+
+def test_what_a_backend_does_not_have_is_a_gap_of_a_check_that_passed():
+    reports = [report(0), report(1)]
+    for one in reports:
+        one["checks"][-1]["lacks"] = {"send_recv": "Horovod has none"}
+    verdict = judged(reports)
+    assert verdict.failures == [] and verdict.checks[-1]["lacks"] == {"send_recv": "Horovod has none"}
+    assert "horovod could not check send_recv: Horovod has none." in verdict.not_checked
+
+
+def test_s40_a_failed_graph_replay_keeps_a_release_from_being_accepted():
+    bad = report(1)
+    wrong = "RuntimeError: CUDA error: operation not permitted when stream is capturing"
+    bad["checks"].append(entry("cuda_graph_replay", "failed", [wrong]))
+    failure = judged([report(0), bad], events=(("exit", "1"),)).failures[0]
+    assert (failure.check, failure.message) == ("cuda_graph_replay", "rank 1 on n1: " + wrong)
 
 
 def test_a_check_takes_as_long_as_its_slowest_rank():
@@ -216,12 +151,12 @@ def test_a_check_takes_as_long_as_its_slowest_rank():
     assert {one["name"]: one["seconds"] for one in judged([report(0), slow]).checks}["imports"] == 3.5
 
 
-def test_a_wrong_value_names_rank_type_index_and_both_values():
+def test_s21_a_wrong_value_names_rank_type_index_and_both_values():
     bad = report(1)
     wrong = "sum of 4099 float32 on cpu: index 17: got 9.0, expected 10.0 (1 of 4099 values are wrong)"
-    bad["checks"][-1] = entry("horovod_allreduce", "failed", [wrong])
+    bad["checks"][-1] = entry("horovod", "failed", [wrong])
     failure = judged([report(0), bad], events=(("exit", "1"),)).failures[0]
-    assert failure.check == "horovod_allreduce"
+    assert failure.check == "horovod"
     assert failure.message == "rank 1 on n1: " + wrong
     assert "Do not publish" in failure.remedy
 
@@ -262,7 +197,7 @@ def test_ranks_may_share_cores():
 
 def test_fewer_ranks_than_asked_are_refused_and_the_silent_ones_named():
     stage = {"rank": 1, "host": "n2", "pid": 7, "stage": "start"}
-    before = b"".join(rank_check.frames("stage", "d1", stage)).decode("ascii")
+    before = b"".join(rank_output.frames("stage", "d1", stage)).decode("ascii")
     failure = judged([report(0)], before=before).failures[0]
     assert failure.check == "ranks"
     assert failure.message == "2 ranks were asked for, 1 reported; rank 1 on n2 was last in start"
@@ -286,7 +221,7 @@ def test_an_exception_comes_before_what_follows_from_it():
     assert [failure.message for failure in verdict.failures] == ["rank 1 on n1: ImportError: no torch"]
 
 
-def test_ranks_with_different_libraries_are_refused():
+def test_s07_a_rank_with_another_libmpi_is_refused():
     other = report(1)
     other["libraries"]["libmpi"] = [["/opt/other/libmpi.so.12", 100]]
     failures = judged([report(0), other]).failures
@@ -339,47 +274,6 @@ def test_in_a_container_a_module_comes_from_the_image_and_not_from_what_it_sees_
     assert own or failures[0].message == "rank 0 on n1 imports torch from %s, not from the image" % (place or "no file")
 
 
-@pytest.mark.parametrize("environment, number", [
-    ({}, 0), ({"ROCR_VISIBLE_DEVICES": "3"}, 3), ({"CUDA_VISIBLE_DEVICES": "2,1"}, 2),
-    ({"ROCR_VISIBLE_DEVICES": "4,5", "HIP_VISIBLE_DEVICES": "1"}, 5), ({"CUDA_VISIBLE_DEVICES": "GPU-1f"}, 0),
-    ({"HIP_VISIBLE_DEVICES": "1", "CUDA_VISIBLE_DEVICES": "1"}, 1),
-])
-def test_a_gpu_that_a_rank_sees_alone_goes_by_the_number_that_the_machine_has_for_it(environment, number):
-    assert rank_check.card(0, environment) == number
-
-
-def test_ranks_without_a_parallel_library_meet_at_the_address_that_the_run_script_has_set():
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
-    heard = {}
-
-    def attend(rank):
-        table = rank_check.Table(rank, 3, "127.0.0.1", port, 60.0)
-        heard[rank] = [table.gather({"rank": rank, "text": "\u00fc"}), table.gather(None)]
-
-    guests = [threading.Thread(target=attend, args=(rank,)) for rank in (2, 1)]
-    for guest in guests:
-        guest.start()
-    stranger = threading.Thread(target=knock, args=(port,))
-    stranger.start()
-    attend(0)
-    for thread in (*guests, stranger):
-        thread.join()
-    told = [{"rank": rank, "text": "\u00fc"} for rank in range(3)]
-    assert heard == {rank: [told, [None] * 3] for rank in range(3)}
-
-
-def knock(port):
-    """Connect as whoever tries all ports does, as soon as somebody listens; or too late, when the ranks have met."""
-    for _attempt in range(50):
-        try:
-            with socket.create_connection(("127.0.0.1", port), timeout=60) as connection:
-                connection.sendall(b"GET / HTTP/1.0\r\n\r\n")
-                return
-        except OSError:
-            time.sleep(0.01)
-
-
 def test_what_starts_ranks_in_a_container_is_no_interpreter_for_the_supervisor():
     assert acceptance_job.pythons("/r/1/base/bin/python3")[1:] == ["/r/1/base/bin/python3", "/usr/bin/python3"]
     assert acceptance_job.pythons("/r/1/base/runscripts/conda-python-distributed")[1:] == ["/usr/bin/python3"]
@@ -388,9 +282,9 @@ def test_what_starts_ranks_in_a_container_is_no_interpreter_for_the_supervisor()
 def test_a_check_that_had_to_run_and_could_not_fails():
     reports = [report(0), report(1)]
     for one in reports:
-        one["checks"].append(entry("torch_nccl_allreduce", "skipped", note="no rank has a GPU"))
+        one["checks"].append(entry("torch_nccl", "skipped", note="no rank has a GPU"))
     assert judged(reports).failures == []
-    failure = judged(reports, question={"checks": ["torch_nccl_allreduce"]}).failures[0]
+    failure = judged(reports, question={"checks": ["torch_nccl"]}).failures[0]
     assert failure.message == "rank 0 on n1 could not run it: no rank has a GPU"
     assert "acceptance_where_possible" in failure.remedy
 
@@ -401,15 +295,38 @@ def test_a_launcher_that_fails_after_good_reports_fails():
     assert judged([report(0), report(1)], events=()).failures[0].message.endswith("no exit status")
 
 
+def test_a_rank_that_said_why_it_left_comes_before_the_timeout_of_those_that_waited_for_it():
+    raised = entry("torch_gloo", status="failed", problems=["MemoryError: no more"])
+    failures = judged(
+        [report(1, stage="torch_gloo", checks=[raised])], events=(("timeout", "60"), ("exit", "124")),
+    ).failures
+    assert [failure.check for failure in failures] == ["torch_gloo", "timeout"]
+    assert failures[0].message == "rank 1 on n1: MemoryError: no more"
+
+
 def test_s32_a_hang_names_where_each_rank_was():
     stages = "".join(
-        frame.decode("ascii") for rank, stage in ((1, "start"), (0, "torch_gloo_allreduce"))
-        for frame in rank_check.frames("stage", "e%d" % rank, {"rank": rank, "host": "n1", "pid": rank, "stage": stage})
+        frame.decode("ascii") for rank, stage in ((1, "start"), (0, "torch_gloo"))
+        for frame in rank_output.frames(
+            "stage", "e%d" % rank, {"rank": rank, "host": "n1", "pid": rank, "stage": stage}
+        )
     )
     failure = judged([], before=stages, events=(("timeout", "60"), ("exit", "124"))).failures[0]
     assert failure.check == "timeout"
     assert failure.message == (
-        "it did not finish within 60 s: rank 0 on n1 was in torch_gloo_allreduce, rank 1 on n1 was in start"
+        "it did not finish within 60 s: rank 0 on n1 was in torch_gloo, rank 1 on n1 was in start"
+    )
+
+
+def test_s32_of_thousands_of_ranks_that_hang_the_sentence_names_one_for_each_place():
+    told = [{"rank": rank, "host": "n1", "pid": rank, "stage": "horovod"} for rank in range(2240)]
+    told[7]["stage"] = "start"
+    stages = b"".join(
+        frame for one in told for frame in rank_output.frames("stage", "e%d" % one["rank"], one)
+    ).decode("ascii")
+    failure = judged([], before=stages, events=(("timeout", "60"), ("exit", "124"))).failures[0]
+    assert failure.message == (
+        "it did not finish within 60 s: rank 0 on n1 and 2238 more were in horovod, rank 7 on n1 was in start"
     )
 
 
@@ -464,6 +381,12 @@ def test_the_table_is_aligned_and_has_host_and_device_of_each_rank():
     assert acceptance.table([]) == ""
 
 
+def test_the_table_has_the_memory_node_of_the_gpus_where_the_kernel_tells_it():
+    rows = judged([report(0, device=dict(gpu(0, "u-1"), gpu_numa=3)), report(1, device=gpu(1, "u-2"))]).ranks
+    lines = acceptance.table(rows).splitlines()
+    assert [line.split()[-1] for line in lines] == ["at", "3", "?"]
+
+
 # --- records ---------------------------------------------------------------------------------------------------------
 
 ASKED = {"subject": "sha256:1", "ranks": 2, "checks": ["imports"]}
@@ -489,14 +412,14 @@ def test_a_passed_record_for_the_same_subject_means_nothing_to_do():
 def test_a_changed_modulefile_needs_another_acceptance(tmp_path):
     modulefile = tmp_path / "1.lua"
     modulefile.write_text("one")
-    digests = acceptance_records.modulefile_digests("lmod", str(modulefile))
+    digests = acceptance_verdict.modulefile_digests("lmod", str(modulefile))
     assert list(digests) == ["lmod"]
     record = dict(PASSED, through="lmod", modulefile=str(modulefile), modulefiles=digests)
-    assert acceptance_records.reason_to_run(record, ASKED, False) == ""
+    assert acceptance_verdict.reason_to_run(record, ASKED, False) == ""
     modulefile.write_text("two")
-    assert "modulefile has changed" in acceptance_records.reason_to_run(record, ASKED, False)
+    assert "modulefile has changed" in acceptance_verdict.reason_to_run(record, ASKED, False)
     modulefile.unlink()
-    assert "modulefile has changed" in acceptance_records.reason_to_run(record, ASKED, False)
+    assert "modulefile has changed" in acceptance_verdict.reason_to_run(record, ASKED, False)
 
 
 def test_the_history_survives_a_line_that_a_crash_has_cut(tmp_path):
@@ -526,6 +449,22 @@ def test_a_record_that_is_no_json_is_an_error_with_a_remedy(tmp_path):
     with pytest.raises(StackError) as caught:
         files.last()
     assert "acceptance.jsonl" in caught.value.remedy
+
+
+@pytest.mark.parametrize(("record", "subject", "state", "said"), [
+    (None, "sha256:1", "missing", "has not been accepted"),
+    (dict(PASSED, passed=False), "sha256:1", "failed", "failed its last acceptance"),
+    (PASSED, "sha256:2", "other subject", "another state"),
+    (PASSED, "sha256:1", "passed", "is accepted"), (PASSED, "", "passed", "is accepted"),
+])
+def test_what_the_last_acceptance_says_of_a_release(tmp_path, record, subject, state, said):
+    files = acceptance_records.Files.below(str(tmp_path), "r1")
+    os.makedirs(files.state)
+    if record is not None:
+        files.add(record)
+    standing = acceptance_records.standing(str(tmp_path), "r1", subject)
+    assert standing.state == state
+    assert said in standing.sentence and files.record in standing.sentence
 
 
 # --- the command -----------------------------------------------------------------------------------------------------
@@ -586,13 +525,6 @@ def test_the_fresh_login_of_a_job_keeps_what_tells_it_of_the_job_and_what_the_si
     environment = {"SLURM_JOB_ID": "7", "SLURM_X": "a 'b'\n*", "SLURMD_X": "1", "FABRIC": "", "PATH": "/usr/bin:/bin"}
     done = subprocess.run(["/bin/bash", "-c", script], env=environment, stdout=subprocess.PIPE, text=True, check=True)
     assert sorted(filter(None, done.stdout.split("\0"))) == ["FABRIC=", "SLURM_JOB_ID=7", "SLURM_X=a 'b'\n*"]
-
-
-def test_the_rank_program_compiles_on_the_oldest_python_of_a_target():
-    source = PROGRAM.read_text()
-    ast.parse(source, feature_version=(3, 8))
-    assert "removeprefix" not in source
-    assert "removesuffix" not in source
 
 
 SCRIPTED = {

@@ -4,19 +4,27 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
 
 import pytest
-from ansible_collections.hpcml.torchstack.plugins.module_utils import acceptance_batch, acceptance_login
+from ansible_collections.hpcml.torchstack.plugins.module_utils import (
+    acceptance_batch,
+    acceptance_login,
+    acceptance_verdict,
+    results,
+)
 from ansible_collections.hpcml.torchstack.plugins.module_utils.acceptance_records import Files, Run
+from ansible_collections.hpcml.torchstack.plugins.module_utils.archive import program_archive
 from ansible_collections.hpcml.torchstack.plugins.module_utils.errors import StackError
 
 JOB = {"launcher": "slurm", "options": {"python": sys.executable, "walltime": "00:15:00"}}
 RUN = Run(acceptance_login.find_account(""), ["/usr/bin/env"], 600)
 OTHER = RUN._replace(account=RUN.account._replace(name="tester", home="/home/tester", other=True))
-PROGRAM = "import os, sys; print('rank', sys.argv[1:], sorted(os.environ))\n"
+PROGRAM = program_archive("import os, sys; print('rank', sys.argv[1:], sorted(os.environ))\n", [results])
+CONCLUDE = acceptance_verdict.conclude
 
 
 @pytest.fixture()
@@ -34,11 +42,12 @@ def question(tmp_path):
 
 
 def perform(asked, **variables):
-    """What the job of the step does."""
+    """What the job of the step does; what it prints."""
     os.makedirs(asked["state_dir"], exist_ok=True)
     script = "set -euo pipefail\n" + asked["script"]
     environment = {"PATH": "/usr/bin:/bin", "SECRET": "s", **variables}
-    subprocess.run(["/bin/bash", "-c", script], env=environment, stdout=subprocess.DEVNULL, check=True)
+    done = subprocess.run(["/bin/bash", "-c", script], env=environment, stdout=subprocess.PIPE, text=True, check=True)
+    return done.stdout
 
 
 def test_the_same_question_is_asked_until_it_is_judged(files, question):
@@ -60,21 +69,21 @@ def test_the_answer_of_the_job_is_judged_once_and_recorded(files, question):
     perform(asked, SLURM_JOB_ID="7")
     # No rank has reported: the verdict is the one of ranks that never came.
     with pytest.raises(StackError) as caught:
-        acceptance_batch.judge(files, question, RUN, PROGRAM, 0)
+        acceptance_batch.judge(files, question, RUN, PROGRAM, 0, CONCLUDE)
     assert caught.value.failed_step == "ranks"
     record = files.last()
     assert record["passed"] is False and record["started"] and record["seconds"] >= 0
     with open(files.log, encoding="utf-8") as stream:
         assert "rank ['%s" % asked["state_dir"] in stream.read()
     with pytest.raises(StackError, match="No compute node was asked this"):
-        acceptance_batch.judge(files, question, RUN, PROGRAM, 0)
+        acceptance_batch.judge(files, question, RUN, PROGRAM, 0, CONCLUDE)
     assert acceptance_batch.ask(files, question, RUN, PROGRAM, JOB)["inputs"] != asked["inputs"]
 
 
 def test_the_ranks_of_a_job_know_their_job_and_nothing_else_of_the_rollout(files, question):
     perform(acceptance_batch.ask(files, question, RUN, PROGRAM, JOB), SLURM_JOB_ID="7", PBS_JOBID="8")
     with pytest.raises(StackError):
-        acceptance_batch.judge(files, question, RUN, PROGRAM, 0)
+        acceptance_batch.judge(files, question, RUN, PROGRAM, 0, CONCLUDE)
     with open(files.log, encoding="utf-8") as stream:
         shown = stream.read()
     assert "'SLURM_JOB_ID'" in shown and "SECRET" not in shown and "PBS_JOBID" not in shown
@@ -83,7 +92,7 @@ def test_the_ranks_of_a_job_know_their_job_and_nothing_else_of_the_rollout(files
 def test_an_answer_that_does_not_come_is_a_file_system_that_is_not_shared(files, question):
     asked = acceptance_batch.ask(files, question, RUN, PROGRAM, JOB)
     with pytest.raises(StackError, match="what it wrote is not seen here after 0 seconds"):
-        acceptance_batch.judge(files, question, RUN, PROGRAM, 0)
+        acceptance_batch.judge(files, question, RUN, PROGRAM, 0, CONCLUDE)
     assert files.last() is None, "nobody knows how it went"
     assert acceptance_batch.ask(files, question, RUN, PROGRAM, JOB)["inputs"] != asked["inputs"]
 
@@ -98,7 +107,7 @@ def test_a_supervisor_that_was_killed_leaves_a_verdict(files, question):
         stream.truncate()
         stream.writelines(lines)
     with pytest.raises(StackError):
-        acceptance_batch.judge(files, question, RUN, PROGRAM, 0)
+        acceptance_batch.judge(files, question, RUN, PROGRAM, 0, CONCLUDE)
     assert files.last()["passed"] is False
 
 
@@ -112,11 +121,47 @@ def test_the_step_of_another_account_is_in_its_home_and_its_own(files, question)
 
 
 @pytest.mark.parametrize(("job", "said"), [
-    ({"launcher": "local", "options": {}}, "There is no batch system for the acceptance: its launcher is local."),
-    ({}, "There is no batch system for the acceptance: its launcher is not given."),
+    ({"launcher": "local", "options": {}}, "There is no batch system for the step acceptance: its launcher is local."),
+    ({}, "There is no batch system for the step acceptance: its launcher is not given."),
     (dict(JOB, options={"walltime": "00:10:30"}), "may take 00:10:30, which is too short for acceptance_timeout, 600"),
 ])
 def test_a_job_that_cannot_hold_the_acceptance_is_refused(job, said):
     acceptance_batch.check_job(JOB, 600)
     with pytest.raises(StackError, match=said):
         acceptance_batch.check_job(job, 600)
+
+
+def test_the_step_shows_how_far_the_ranks_are_and_nothing_else_of_what_they_print(files, question):
+    main = "for n in (1, 2, 63): print('0: [%2d/63] round %d' % (n, n), flush=True)\nprint('secret')\n"
+    asked = acceptance_batch.ask(files, question, RUN, program_archive(main, [results]), JOB)
+    shown = perform(asked).splitlines()
+    assert shown[0].startswith("What the ranks print is in ")
+    assert shown[1:] == ["[ 1/63] round 1", "[ 2/63] round 2", "[63/63] round 63"]
+
+
+def test_another_question_of_the_same_release_has_files_and_a_step_of_its_own(files, question):
+    sweep = Files.below(os.path.dirname(os.path.dirname(files.state)), "r1", "sweep")
+    assert (sweep.state, sweep.stem) == (files.state, "sweep") and sweep.record.endswith("/r1/sweep.json")
+    asked = [acceptance_batch.ask(kind, question, RUN, PROGRAM, JOB) for kind in (files, sweep)]
+    assert [os.path.basename(one["state_dir"]) for one in asked] == ["acceptance", "sweep"]
+    for one in asked:
+        perform(one)
+    seen = []
+
+    def conclude(*given):
+        seen.append(given)
+        return {"passed": True}
+
+    assert acceptance_batch.judge(sweep, question, RUN, PROGRAM, 0, conclude) == {"passed": True}
+    assert seen[0][:3] == (sweep, question, RUN.account) and "rank ['" in seen[0][3]
+    with pytest.raises(StackError, match="1 ranks were asked for, 0 reported"):
+        acceptance_batch.judge(files, question, RUN, PROGRAM, 0, CONCLUDE)
+
+
+def test_the_ranks_are_asked_all_of_the_question_but_what_is_for_whoever_starts_them(files, question):
+    asked = acceptance_batch.ask(files, dict(question, rounds=[[0, 1]]), RUN, PROGRAM, JOB)
+    directory = os.path.join(files.state, "acceptance", "asked." + asked["inputs"]["nonce"])
+    with open(os.path.join(directory, "question.json"), encoding="utf-8") as stream:
+        given = json.load(stream)
+    assert given.pop("patience") > 0
+    assert given == dict(question, rounds=[[0, 1]])

@@ -1,0 +1,156 @@
+# Copyright (c) the hpcml.torchstack contributors
+# SPDX-License-Identifier: Apache-2.0
+"""The record of an acceptance: what is written when it has ended, what it says, and whether it still answers."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from typing import Any, Mapping
+
+from ansible_collections.hpcml.torchstack.plugins.module_utils import acceptance
+from ansible_collections.hpcml.torchstack.plugins.module_utils.acceptance_login import Account
+from ansible_collections.hpcml.torchstack.plugins.module_utils.acceptance_output import (
+    Heard,
+    hear,
+    last_lines,
+    readable,
+)
+from ansible_collections.hpcml.torchstack.plugins.module_utils.acceptance_records import Files
+from ansible_collections.hpcml.torchstack.plugins.module_utils.errors import StackError
+from ansible_collections.hpcml.torchstack.plugins.module_utils.files import write_atomic
+
+
+def modulefile_digests(through: str, path: str) -> dict[str, str]:
+    """sha256 of a modulefile by its kind, ``lmod`` or ``tcl``; empty without one, or if it cannot be read.
+
+    Args:
+        through: the module system that loaded it.
+        path: the file.
+    """
+    kinds = {acceptance.LMOD: "lmod", acceptance.EM: "tcl"}
+    try:
+        with open(path, "rb") as stream:
+            return {kinds[through]: hashlib.sha256(stream.read()).hexdigest()}
+    except (OSError, KeyError):
+        return {}
+
+
+def reason_to_run(last: dict[str, Any] | None, question: dict[str, Any], again: bool) -> str:
+    """Why an acceptance has to run (see :func:`.acceptance.reason_to_run`), with the modulefile as it is now."""
+    loaded = last or {}
+    now = modulefile_digests(str(loaded.get("through", "")), str(loaded.get("modulefile", "")))
+    return acceptance.reason_to_run(last, question, again, now)
+
+
+def conclude(
+    files: Files,
+    question: Mapping[str, Any],
+    account: Account,
+    output: str,
+    started: str,
+    seconds: float,
+) -> dict[str, Any]:
+    """Judge an acceptance that has ended, and write its record.
+
+    Args:
+        files: where the records are.
+        question: what was asked.
+        account: who ran the ranks.
+        output: what it printed.
+        started: its begin in UTC.
+        seconds: its length.
+
+    Returns:
+        The record of a passed acceptance.
+
+    Raises:
+        StackError: it did not pass.
+        OSError: as the system reports it.
+    """
+    heard = hear(output)
+    verdict = acceptance.judge(dict(question), heard)
+    record = _record(question, heard, verdict, account, started, seconds)
+    write_atomic(files.log, readable(output).encode("utf-8"))
+    files.add(record)
+    if verdict.failures:
+        release = os.path.basename(files.state)
+        message, remedy = acceptance.failure_sentence(release, verdict.failures, files.record, files.log)
+        raise StackError(
+            message, verdict.failures[0].check, remedy, changed=True, passed=False, record=files.record,
+            log=files.log, failures=[failure.message for failure in verdict.failures], table=described(record)["table"],
+            not_checked=record["not_checked"], last_lines=last_lines(output),
+        )
+    return record
+
+
+def _record(
+    question: Mapping[str, Any],
+    heard: Heard,
+    verdict: acceptance.Verdict,
+    account: Account,
+    started: str,
+    seconds: float,
+) -> dict[str, Any]:
+    """The record of one run."""
+    asked = {key: value for key, value in question.items() if key != "subject"}
+    through, modulefile = heard.event("through") or "", heard.event("modulefile") or ""
+    gaps = acceptance.own_account_gaps(account.name, account.uid, account.name if account.other else "")
+    return {
+        "schema": 2,
+        "passed": not verdict.failures,
+        "subject": question["subject"],
+        "user": account.name,
+        "ordinary_user": account.other,
+        "through": through,
+        "module": question["module"],
+        "modulefile": modulefile,
+        "modulefiles": modulefile_digests(through, modulefile),
+        "launcher": question["launcher"],
+        "launcher_path": heard.event("launcher") or "",
+        "ranks": verdict.ranks,
+        "checks": verdict.checks,
+        "failures": [
+            {"check": failure.check, "message": failure.message, "remedy": failure.remedy}
+            for failure in verdict.failures
+        ],
+        "not_checked": gaps + verdict.not_checked,
+        **verdict.evidence,
+        "question": asked,
+        "started": started,
+        "seconds": seconds,
+    }
+
+
+def described(record: Mapping[str, Any] | None) -> dict[str, Any]:
+    """What a result says about a record."""
+    if record is None:
+        return {}
+    hosts = {row["host"] for row in record["ranks"]}
+    counts = "%d rank%s on %d host%s" % (
+        len(record["ranks"]), "" if len(record["ranks"]) == 1 else "s", len(hosts), "" if len(hosts) == 1 else "s"
+    )
+    who = record["user"] if record["ordinary_user"] else "the rollout account %s itself" % record["user"]
+    how = "through %s" % record["through"] if record["through"] else "before any module was loaded"
+    if record["through"] == acceptance.ENVIRONMENT:
+        how = "not through the module"
+    summary = "%s: %s as %s, %s, in %.1f s." % (
+        "Accepted" if record["passed"] else "Not accepted", counts, who, how, record["seconds"]
+    )
+    table = acceptance.table(record["ranks"])
+    return {
+        "passed": record["passed"], "summary": summary, "table": table, "not_checked": record["not_checked"],
+        "acceptance": dict(record),
+    }
+
+
+def difference(last: Mapping[str, Any] | None, subject: str, reason: str) -> dict[str, str]:
+    """The plan as Ansible shows a difference."""
+
+    def text(verdict: str, of: object) -> str:
+        return "acceptance: %s\nsubject: %s\n" % (verdict, of or "not known yet")
+
+    before = ""
+    if last is not None:
+        before = text("passed" if last.get("passed") is True else "failed", last.get("subject"))
+    return {"before": before, "after": text("to be run", subject) if reason else before}
