@@ -1,0 +1,516 @@
+#!/usr/bin/python
+# Copyright (c) the hpcml.torchstack contributors
+# SPDX-License-Identifier: Apache-2.0
+# Apache-2.0 is compatible with version 3 of the GNU General Public License, under which Ansible itself is.
+"""Measure all pairs of nodes at once, round by round, and name the nodes and links that are slow."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: pair_sweep
+version_added: 0.1.0
+short_description: Measure between all pairs of nodes, and name slow nodes and slow links
+description:
+  - Starts O(ranks) ranks on O(nodes) nodes in one job, through the release's module and the site's launcher, and has
+    every node measure with every other, in as few rounds as there can be. The pairs of a round work at once. All values
+    that they exchange are checked.
+  - A node that is slow with nearly all others is a slow node; two nodes that are slow with each other only are a slow
+    link. What looks slow is measured again against good partners before it is named, and what cannot be told is said to
+    be undecided. With two nodes nobody can be named.
+  - Fails when something is slow, and when it has ended early. What was measured until then is kept, and the next run
+    goes on from there, as far as its job has the same nodes.
+  - The record is C(<root>/.torchstack/<release>/sweep.json); all records are kept in C(sweep.jsonl), the last output in
+    C(sweep.log).
+  - When the record says that the same O(subject) passed what is asked here, nothing is done.
+author:
+  - The hpcml.torchstack contributors (@hpcml)
+attributes:
+  check_mode:
+    support: full
+    description: Says whether a sweep would run, and with which command; runs and writes nothing.
+  diff_mode:
+    support: full
+    description: Shows the last verdict and its subject, and the new ones.
+  idempotent:
+    support: full
+    description: Nodes that have passed what is asked are not measured again, unless O(again) says so.
+options:
+  root:
+    description: The directory that holds the site's releases and their records.
+    type: path
+    required: true
+  release:
+    description: Name of the release below O(root).
+    type: str
+    required: true
+  state:
+    description:
+      - V(present) makes sure that the nodes are measured. Without O(job) the launcher is started by this module, where
+        it runs.
+      - With O(job) the launcher is started in a job of a batch system, which is a step of
+        M(hpcml.torchstack.build_step) between two calls of this module with the same options. V(present) only says
+        whether a sweep is needed, and gives the step; V(judged) judges what came out of it. Call that also when the
+        step has failed, so that what was measured is kept.
+    type: str
+    choices: [present, judged]
+    default: present
+  job:
+    description:
+      - The C(launcher) of that step and its C(options), as the filter P(hpcml.torchstack.step_job#filter) gives them.
+      - The wall time in the options has to be a minute longer than O(timeout).
+    type: dict
+    default: {}
+  wait:
+    description: Seconds that a shared file system may take to show with O(state=judged) what the job has written.
+    type: float
+    default: 60
+  prefix:
+    description: Directory of the release. By default O(root)/O(release).
+    type: path
+  subject:
+    description:
+      - Digest of the frozen release with which is measured. A record of another subject does not count.
+      - Required, except in check mode, where a release that is not frozen yet has none.
+    type: str
+    default: ""
+  module:
+    description: The module to load, with its version. Empty where there are no modules; O(environment) is used then.
+    type: str
+    default: ""
+  modulepaths:
+    description: Directories for C(module use), one for each module system that the site may have.
+    type: dict
+    default: {}
+    suboptions:
+      lmod:
+        description: Directory of the Lua modulefiles.
+        type: path
+      tcl:
+        description: Directory of the Tcl modulefiles.
+        type: path
+  module_system:
+    description:
+      - The module system that a login has to offer. V(auto) takes what is there; where nothing is there, O(environment)
+        is used. V(none) does not look for one.
+    type: str
+    choices: [auto, lmod, environment-modules, none]
+    default: auto
+  module_init:
+    description: Start-up files for bash, in this order, instead of C(/etc/profile).
+    type: list
+    elements: path
+    default: []
+  environment:
+    description: Variables to set where no module can be loaded.
+    type: dict
+    default: {}
+  environment_keep:
+    description: Names of variables of this task's environment that the ranks keep; a name may end in V(*).
+    type: list
+    elements: str
+    default: []
+  user:
+    description: The account that runs the ranks. Empty for that of this task, with the environment of a fresh login.
+    type: str
+    default: ""
+  become_command:
+    description: Words that run a command as O(user), which replaces C({user}); without asking for a password.
+    type: list
+    elements: str
+    default: [sudo, -n, -u, "{user}", --]
+  ranks:
+    description: How many ranks to start, as many on every node; with GPUs, one for each.
+    type: int
+    required: true
+  nodes:
+    description: On how many nodes. It counts as a failure when the ranks ran on another number.
+    type: int
+    required: true
+  launcher:
+    description:
+      - The site's launcher with its options; O(ranks) replaces C({ranks}), O(nodes) replaces C({nodes}), and the ranks
+        of one node C({per_node}).
+    type: list
+    elements: str
+    default: [mpiexec, -n, "{ranks}"]
+  python:
+    description: The interpreter of the ranks, as found on the module's E(PATH).
+    type: str
+    default: python3
+  backend:
+    description:
+      - What the ranks of a pair talk through. V(nccl) and V(gloo) are those of C(torch.distributed), V(mpi) is MPI by
+        way of mpi4py.
+      - V(tcp) needs nothing but Python. It is the network to which the names of the nodes lead.
+    type: str
+    choices: [nccl, gloo, mpi, tcp]
+    default: gloo
+  operation:
+    description:
+      - What is measured over all ranks of a pair, as bus bandwidth with the definition of nccl-tests.
+      - With O(backend=tcp) every rank sends to its counterpart and receives from it at once, whatever this says.
+    type: str
+    choices: [all_reduce, send_recv]
+    default: all_reduce
+  size:
+    description: Bytes, or a number with C(KiB), C(MiB) or C(GiB).
+    type: str
+    default: 64 MiB
+  warmups:
+    description: How often it is done before it counts.
+    type: int
+    default: 2
+  trials:
+    description: How often it counts.
+    type: int
+    default: 10
+  thresholds:
+    description: What counts as slow, as shares of what is usual among these nodes.
+    type: dict
+    default: {}
+    suboptions:
+      suspect:
+        description: Below this, a pair or a node is measured again. By default V(0.87).
+        type: float
+      slow:
+        description: Below this when measured again, it is named. By default V(0.85).
+        type: float
+      nearly_all:
+        description: With this share of its partners a slow node has to be slow. By default V(0.8).
+        type: float
+      repeats:
+        description: How often a suspect is measured again at least. By default V(5).
+        type: int
+  timeout:
+    description:
+      - Seconds for the whole job. When no time is left for another round, the sweep ends, and the next run goes on.
+    type: int
+    default: 840
+  again:
+    description:
+      - Measure all pairs again, even if the record has them. A sweep that has ended early goes on in any case.
+    type: bool
+    default: false
+notes:
+  - Where the ranks run on other nodes, O(root) has to be on a file system that these see at the same path.
+  - The ranks meet through mpi4py or Horovod, where there is one, else at E(MASTER_ADDR) and E(MASTER_PORT), else at a
+    port that follows from the job's number.
+seealso:
+  - module: hpcml.torchstack.acceptance_run
+  - module: hpcml.torchstack.build_step
+"""
+
+EXAMPLES = r"""
+- name: Measure between all pairs of 64 nodes with four GPUs each
+  hpcml.torchstack.pair_sweep:
+    root: /soft/torchstack
+    release: "2026-11-20"
+    subject: "sha256:5f1c0e3f"
+    module: torchstack/2026-11-20
+    modulepaths:
+      lmod: /soft/torchstack/modulefiles/lmod
+    ranks: 256
+    nodes: 64
+    launcher: [srun, "--nodes={nodes}", "--ntasks={ranks}", "--ntasks-per-node={per_node}", --gpus-per-task=1]
+    backend: nccl
+    size: 256 MiB
+
+- name: Call a node slow only when it loses a third
+  hpcml.torchstack.pair_sweep:
+    root: /soft/torchstack
+    release: "2026-11-20"
+    subject: "sha256:5f1c0e3f"
+    environment:
+      PATH: /soft/torchstack/2026-11-20/bin:/usr/bin
+    ranks: 16
+    nodes: 16
+    backend: mpi
+    thresholds:
+      suspect: 0.75
+      slow: 0.67
+"""
+
+RETURN = r"""
+passed:
+  description: Whether all pairs are measured and nothing is slow; V(null) in check mode when a sweep would run.
+  returned: always
+  type: bool
+  sample: true
+needed:
+  description: Whether the step has to run.
+  returned: with O(job)
+  type: bool
+  sample: true
+state_dir:
+  description: The directory of the step.
+  returned: when O(job) is given and a sweep is needed
+  type: str
+  sample: /soft/torchstack/.torchstack/2026-11-20/sweep
+script:
+  description: The commands of the step.
+  returned: when O(job) is given and a sweep is needed
+  type: str
+  sample: "/usr/bin/env -i HOME=/home/builder ..."
+inputs:
+  description: The inputs of the step, other ones for every sweep.
+  returned: when O(job) is given and a sweep is needed
+  type: dict
+  sample: {nonce: 3b8d6f0c5f0e4a2d9a4a3f5b9d0b7f11}
+reason:
+  description: Why a sweep ran or would run; empty when the record answered.
+  returned: always
+  type: str
+  sample: the last sweep ended after 31 of 63 rounds
+planned_after:
+  description: The phase that has to come first; in check mode, where O(prefix) or O(subject) is not there yet.
+  returned: in check mode, when something is missing
+  type: str
+  sample: freeze
+command:
+  description: The launcher's command, as one would type it after loading the module.
+  returned: always
+  type: str
+  sample: srun --nodes=64 --ntasks=256 python3 ranks.pyz
+summary:
+  description: The verdict in one sentence.
+  returned: when there is a record
+  type: str
+  sample: "2016 pairs of 64 nodes over nccl, 268435456 bytes, in 301.2 s: nobody is slow."
+record:
+  description: Path of the record.
+  returned: always
+  type: str
+  sample: /soft/torchstack/.torchstack/2026-11-20/sweep.json
+log:
+  description: Path of the last run's output.
+  returned: always
+  type: str
+  sample: /soft/torchstack/.torchstack/2026-11-20/sweep.log
+hosts:
+  description: The nodes.
+  returned: when there is a record
+  type: list
+  elements: str
+  sample: [n1, n2, n3, n4]
+rounds:
+  description: How many rounds all pairs need.
+  returned: when there is a record
+  type: int
+  sample: 63
+rounds_done:
+  description: How many of them are measured.
+  returned: when there is a record
+  type: int
+  sample: 63
+slow_nodes:
+  description: Nodes that are slow with nearly all others.
+  returned: when there is a record
+  type: list
+  elements: dict
+  contains:
+    host: {description: Its name., type: str, returned: always, sample: n3}
+    ratio: {description: Share of what is usual., type: float, returned: always, sample: 0.59}
+    evidence: {description: The figures in a sentence., type: str, returned: always,
+               sample: "n3 reaches 60 % of what is usual (24.1 GB/s); measured again with good partners, 59 %."}
+slow_links:
+  description: Pairs of nodes that are slow with each other only.
+  returned: when there is a record
+  type: list
+  elements: dict
+  contains:
+    hosts: {description: Both names., type: list, elements: str, returned: always, sample: [n3, n7]}
+    ratio: {description: Share of what is usual., type: float, returned: always, sample: 0.5}
+    evidence: {description: The figures in a sentence., type: str, returned: always,
+               sample: "n3 and n7 reach 51 % of what is usual with each other; measured again 5 times, 50 %."}
+undecided:
+  description: Sentences about what is slow without it being clear who is the cause.
+  returned: when there is a record
+  type: list
+  elements: str
+  sample: ["n5 reaches 84 % of what is usual (24.1 GB/s); measured again with good partners, 97 %."]
+not_checked:
+  description: Sentences about what this sweep cannot have noticed.
+  returned: when there is a record
+  type: list
+  elements: str
+  sample: ["Two nodes are one pair: there is nothing to compare it with, and nobody can be named."]
+failures:
+  description: One sentence for each thing that is wrong.
+  returned: when the sweep failed
+  type: list
+  elements: str
+  sample: ["it ended early: 31 of 63 rounds are done"]
+last_lines:
+  description: The end of what the job itself printed.
+  returned: when the sweep failed
+  type: list
+  elements: str
+  sample: ["[31/63] 32 pairs in 4.1 s, 24.1 GB/s, least n3 and n7 12.1"]
+failed_step:
+  description: What failed, such as V(slow_nodes), V(slow_links), V(incomplete), V(pairs), V(ranks) or V(timeout).
+  returned: failure
+  type: str
+  sample: slow_nodes
+remedy:
+  description: What to do next.
+  returned: failure
+  type: str
+  sample: Take these nodes out of the partition.
+"""
+
+import os
+import shlex
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.hpcml.torchstack.plugins.module_utils import (
+    acceptance_batch,
+    acceptance_job,
+    acceptance_login,
+    acceptance_records,
+    acceptance_script,
+    bandwidth,
+    sweep_archive,
+    sweep_records,
+)
+from ansible_collections.hpcml.torchstack.plugins.module_utils.acceptance_records import Files, Run
+from ansible_collections.hpcml.torchstack.plugins.module_utils.errors import StackError
+
+STEM = "sweep"
+ASKED = (
+    "module", "module_system", "module_init", "modulepaths", "environment", "environment_keep", "ranks", "nodes",
+    "python",
+)
+
+
+def asked(params: dict) -> dict:
+    """What the ranks are asked, but for what is known already.
+
+    Raises:
+        StackError: it cannot be used.
+    """
+    try:
+        size = bandwidth.parse_size(params["size"])
+    except ValueError as reason:
+        raise StackError("size is %r, which %s." % (params["size"], reason), "size", "Correct it.") from None
+    if params["nodes"] < 2:
+        raise StackError("nodes is %d: that makes no pair." % params["nodes"], "nodes", "Ask for two or more.")
+    if params["warmups"] < 0 or params["trials"] < 1:
+        raise StackError("warmups and trials are numbers from 0 and from 1 on.", "trials", "Correct them.")
+    given = {key: value for key, value in params["thresholds"].items() if value is not None}
+    return {
+        "backend": params["backend"], "operation": "exchange" if params["backend"] == "tcp" else params["operation"],
+        "bytes": size, "warmups": params["warmups"], "trials": params["trials"],
+        "rule": sweep_records.rule(given)._asdict(),
+    }
+
+
+def plan(params: dict, files: Files, question: dict, last: dict | None, check: bool) -> dict:
+    """The result as far as it is known before anything runs; ``passed`` where the record answers.
+
+    Raises:
+        StackError: there is no release to measure with.
+    """
+    reason = sweep_records.reason_to_run(last, question, params["again"])
+    words = [*question["launcher"], params["python"], acceptance_script.PROGRAM]
+    result = {
+        "changed": bool(reason), "reason": reason, "record": files.record, "log": files.log,
+        "command": " ".join(map(shlex.quote, words)),
+        "diff": sweep_records.difference(last, params["subject"], reason),
+    }
+    missing = acceptance_records.missing(question["prefix"], params["subject"])
+    if missing and not check:
+        raise missing
+    if not reason:
+        return dict(result, **sweep_records.outcome(last))
+    return dict(result, passed=None, **({"planned_after": "freeze"} if missing else {}))
+
+
+def perform(params: dict, check: bool) -> dict:
+    """Plan the sweep, run it where that is needed, and return the result.
+
+    Raises:
+        StackError: something is slow, or it could not be measured.
+    """
+    launcher = acceptance_job.launcher_words(params["launcher"], params["ranks"], params["nodes"], "acceptance_sweep")
+    run = Run(acceptance_login.find_account(params["user"]), params["become_command"], params["timeout"])
+    question = dict(
+        {key: params[key] for key in ASKED}, subject=params["subject"], launcher=launcher, user=run.account.name,
+        prefix=params["prefix"] or os.path.join(params["root"], params["release"]), sweep=asked(params),
+    )
+    files = Files.below(params["root"], params["release"], STEM)
+    last, job = files.last(), params["job"]
+    if job:
+        acceptance_batch.check_job(job, run.timeout, STEM)
+    result = plan(params, files, question, last, check)
+    question["sweep"]["known"] = sweep_records.known(last, question)
+    program = sweep_archive.archive()
+    if job and params["state"] == "present":
+        if not result["reason"]:
+            return dict(result, needed=False)
+        ask = acceptance_batch.planned if check else acceptance_batch.ask
+        return dict(result, changed=False, needed=True, **ask(files, question, run, program, job))
+    if check or not result["reason"]:
+        return result
+    if params["state"] == "judged":
+        record = acceptance_batch.judge(files, question, run, program, params["wait"], sweep_records.conclude)
+    else:
+        record = acceptance_records.perform(files, question, run, program, sweep_records.conclude)
+    return dict(result, **sweep_records.outcome(record))
+
+
+def main() -> None:
+    """Entry of the module."""
+    module = AnsibleModule(
+        argument_spec={
+            "root": {"type": "path", "required": True},
+            "release": {"type": "str", "required": True},
+            "state": {"type": "str", "choices": ["present", "judged"], "default": "present"},
+            "job": {"type": "dict", "default": {}},
+            "wait": {"type": "float", "default": 60},
+            "prefix": {"type": "path"},
+            "subject": {"type": "str", "default": ""},
+            "module": {"type": "str", "default": ""},
+            "modulepaths": {
+                "type": "dict", "default": {}, "options": {"lmod": {"type": "path"}, "tcl": {"type": "path"}},
+            },
+            "module_system": {
+                "type": "str", "default": "auto", "choices": ["auto", "lmod", "environment-modules", "none"],
+            },
+            "module_init": {"type": "list", "elements": "path", "default": []},
+            "environment": {"type": "dict", "default": {}},
+            "environment_keep": {"type": "list", "elements": "str", "default": []},
+            "user": {"type": "str", "default": ""},
+            "become_command": {"type": "list", "elements": "str", "default": ["sudo", "-n", "-u", "{user}", "--"]},
+            "ranks": {"type": "int", "required": True},
+            "nodes": {"type": "int", "required": True},
+            "launcher": {"type": "list", "elements": "str", "default": ["mpiexec", "-n", "{ranks}"]},
+            "python": {"type": "str", "default": "python3"},
+            "backend": {"type": "str", "default": "gloo", "choices": ["nccl", "gloo", "mpi", "tcp"]},
+            "operation": {"type": "str", "default": "all_reduce", "choices": ["all_reduce", "send_recv"]},
+            "size": {"type": "str", "default": "64 MiB"},
+            "warmups": {"type": "int", "default": 2},
+            "trials": {"type": "int", "default": 10},
+            "thresholds": {
+                "type": "dict", "default": {},
+                "options": {
+                    "suspect": {"type": "float"}, "slow": {"type": "float"}, "nearly_all": {"type": "float"},
+                    "repeats": {"type": "int"},
+                },
+            },
+            "timeout": {"type": "int", "default": 840},
+            "again": {"type": "bool", "default": False},
+        },
+        supports_check_mode=True,
+    )
+    try:
+        os.umask(0o022)
+        result = perform(module.params, module.check_mode)
+        for sentence in result.get("undecided", []):
+            module.warn(sentence)
+        module.exit_json(**result)
+    except StackError as error:
+        module.fail_json(**error.as_result())
+
+
+if __name__ == "__main__":
+    main()
