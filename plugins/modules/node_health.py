@@ -1,0 +1,494 @@
+#!/usr/bin/python
+# Copyright (c) the hpcml.torchstack contributors
+# SPDX-License-Identifier: Apache-2.0
+# Apache-2.0 is compatible with version 3 of the GNU General Public License, under which Ansible itself is.
+"""Look at the nodes that a release is accepted on: the work is in module_utils/health_*.py."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: node_health
+version_added: 0.1.0
+short_description: Find out whether nodes are fit to accept a release on
+description:
+  - Starts one small program on each of O(nodes) nodes, which asks GPUs, links, adapters, the kernel's log and file
+    systems how they are, and judges what it brings by O(expected) and O(thresholds), which are data.
+  - GPUs (as nvidia-smi and the PCI bus count them), errors of their memory, remapped rows and retired pages, VBIOS and
+    driver, the same on all nodes, NVLink and its errors, PCIe, Xid and other messages of the kernel, lowered clocks,
+    ports of InfiniBand and Slingshot with their counters, and how long a file system takes for small files.
+  - A finding is a failure, which fails this task, a warning or a remark, with its threshold, the source of that, and a
+    remedy. What could not be seen without being root is said in RV(not_checked).
+  - Nothing that a sick node does keeps this waiting. Every program there has a time limit; one that is missing, hangs,
+    may not be run or prints garbage is a finding.
+  - It is a gate for the acceptance of a release, not a monitor. The record is
+    C(<root>/.torchstack/<release>/node_health.json); all records are kept in C(node_health.jsonl), the last output in
+    C(node_health.log). When it passed for the same O(subject), and that is accepted since, nothing is done.
+author:
+  - The hpcml.torchstack contributors (@hpcml)
+attributes:
+  check_mode:
+    support: full
+    description: Says whether nodes would be looked at, and with which command; runs and writes nothing.
+  diff_mode:
+    support: none
+    description: Nothing of the release is changed, so there is nothing to show.
+  idempotent:
+    support: full
+    description: Looking changes nothing. The nodes of a release that is accepted are not looked at again.
+options:
+  root:
+    description: The directory that holds the site's releases and their records.
+    type: path
+    required: true
+  release:
+    description: Name of the release below O(root).
+    type: str
+    required: true
+  subject:
+    description:
+      - Digest of the frozen release that will be accepted on these nodes. Without it, they are looked at each time.
+    type: str
+    default: ""
+  state:
+    description:
+      - V(present) makes sure that the nodes are fit. Without O(job) the launcher is started by this module, where it
+        runs.
+      - With O(job) the launcher is started in a job of a batch system, which is a step of
+        M(hpcml.torchstack.build_step) between two calls of this module with the same options. V(present) only says
+        whether a look is needed, and gives the step; V(judged) judges what came out of it.
+    type: str
+    choices: [present, judged]
+    default: present
+  recorded:
+    description:
+      - A directory with what the program has printed on each node, one file C(.json) each, instead of starting it. See
+        the notes.
+    type: path
+  job:
+    description:
+      - The C(launcher) of that step and its C(options), as the filter P(hpcml.torchstack.step_job#filter) gives them.
+    type: dict
+    default: {}
+  wait:
+    description: Seconds that a shared file system may take to show with O(state=judged) what the job has written.
+    type: float
+    default: 60
+  nodes:
+    description: How many nodes to look at. It is a failure when fewer answer.
+    type: int
+    default: 1
+  launcher:
+    description:
+      - The site's launcher with its options; O(nodes) replaces C({nodes}) and C({ranks}), and C({per_node}) is 1.
+      - Empty to look at the machine on which this module runs.
+    type: list
+    elements: str
+    default: []
+  python:
+    description: The interpreter of the program on the nodes, of version 3.6 or later.
+    type: str
+    default: /usr/bin/python3
+  module:
+    description: A module to load for O(launcher), with its version, where that comes with one. Empty for none.
+    type: str
+    default: ""
+  modulepaths:
+    description: Directories for C(module use), one for each module system that the site may have.
+    type: dict
+    default: {}
+    suboptions:
+      lmod:
+        description: Directory of the Lua modulefiles.
+        type: path
+      tcl:
+        description: Directory of the Tcl modulefiles.
+        type: path
+  module_init:
+    description: Start-up files for bash, in this order, instead of C(/etc/profile).
+    type: list
+    elements: path
+    default: []
+  environment:
+    description: Variables to set where no module is loaded.
+    type: dict
+    default: {}
+  environment_keep:
+    description: Names of variables of this task's environment that the launcher needs; a name may end in V(*).
+    type: list
+    elements: str
+    default: []
+  expected:
+    description: What each node has. What is not said is not expected.
+    type: dict
+    default: {}
+    suboptions:
+      gpus:
+        description: How many GPUs.
+        type: int
+      gpu_model:
+        description: Their model, as a glob, whatever the case.
+        type: str
+      driver:
+        description: Version of their driver, as a glob.
+        type: str
+      vbios:
+        description: The versions of their VBIOS that will do.
+        type: list
+        elements: str
+      nvlinks:
+        description: How many links of NVLink each GPU has up.
+        type: int
+      nvlink_speed:
+        description: GB/s of each of them in one direction.
+        type: float
+      pcie_width:
+        description: Lanes of PCIe of each GPU.
+        type: int
+      pcie_generation:
+        description: Generation of PCIe that the link of each GPU can do. What it does now is lower when it idles.
+        type: int
+      mig:
+        description: Whether the GPUs are divided.
+        type: bool
+      fabric:
+        description: Network adapters; a port counts when it is up.
+        type: list
+        elements: dict
+        suboptions:
+          kind:
+            description: InfiniBand or RoCE, Slingshot, or an interface of the network.
+            type: str
+            choices: [infiniband, cxi, net]
+            required: true
+          name:
+            description: Which of them, as a glob, such as V(hsn*). The name of a port of InfiniBand is V(mlx5_0/1).
+            type: str
+          devices:
+            description: How many ports. Without it, all that are there have to be up.
+            type: int
+          rate:
+            description: Gb/s of each at least.
+            type: int
+          mtu:
+            description: MTU of each interface.
+            type: int
+  thresholds:
+    description:
+      - From where on facts are findings, by name, each with the C(source) of its figure. Those of the role
+        P(hpcml.torchstack.node_health#role) are in its defaults. What has no threshold is not judged.
+    type: dict
+    required: true
+  directories:
+    description: Directories in which small files are made and removed, to see how long the file system takes.
+    type: list
+    elements: path
+    default: []
+  files:
+    description: How many of them in each directory; fewer of each node, where there are many.
+    type: int
+    default: 100
+  timeout:
+    description: Seconds for the whole look, the launcher's waiting in a queue included.
+    type: int
+    default: 300
+  again:
+    description: Look even if the record answers.
+    type: bool
+    default: false
+notes:
+  - Where the nodes are other machines, O(root) has to be on a file system that these see at the same path.
+  - The program by itself, for sites that look at their nodes in a prologue, is what C(bin/node-health) of this
+    collection writes. It runs as any account with the Python of the system.
+seealso:
+  - module: hpcml.torchstack.acceptance_run
+  - module: hpcml.torchstack.build_step
+"""
+
+EXAMPLES = r"""
+- name: See whether two nodes are fit to accept the release on
+  hpcml.torchstack.node_health:
+    root: /soft/torchstack
+    release: "2026-11-20"
+    subject: "sha256:5f1c0e3f"
+    nodes: 2
+    launcher: [srun, "--nodes={nodes}", "--ntasks={ranks}", "--ntasks-per-node={per_node}"]
+    expected:
+      gpus: 4
+      gpu_model: "*A100*"
+      nvlinks: 12
+      fabric: [{kind: cxi, devices: 2}]
+    thresholds:
+      remapped_rows_pending: {failure: 0, source: "NVIDIA: a reset is due"}
+    directories: [/soft/torchstack, /scratch]
+
+- name: Judge what a prologue has left of all nodes
+  hpcml.torchstack.node_health:
+    root: /soft/torchstack
+    release: "2026-11-20"
+    recorded: /var/spool/node-health
+    thresholds:
+      vbios_versions: {failure: 1, source: "the vendor: one version for all"}
+"""
+
+RETURN = r"""
+passed:
+  description: Whether the nodes are fit; V(null) in check mode when they would be looked at.
+  returned: always
+  type: bool
+  sample: true
+needed:
+  description: Whether the step has to run.
+  returned: with O(job)
+  type: bool
+  sample: true
+state_dir:
+  description: The directory of the step.
+  returned: when O(job) is given and a look is needed
+  type: str
+  sample: /soft/torchstack/.torchstack/2026-11-20/node_health
+script:
+  description: The commands of the step.
+  returned: when O(job) is given and a look is needed
+  type: str
+  sample: "/usr/bin/env -i HOME=/home/builder ..."
+inputs:
+  description: The inputs of the step, other ones for every look.
+  returned: when O(job) is given and a look is needed
+  type: dict
+  sample: {nonce: 3b8d6f0c5f0e4a2d9a4a3f5b9d0b7f11}
+reason:
+  description: Why the nodes were or would be looked at; empty when the record answered.
+  returned: always
+  type: str
+  sample: the nodes were not looked at yet
+command:
+  description: The command, as one would type it; empty with O(recorded).
+  returned: always
+  type: str
+  sample: srun --nodes=2 --ntasks=2 --ntasks-per-node=1 env -u PYTHONPATH -u PYTHONHOME /usr/bin/python3 node_health.pyz
+record:
+  description: Path of the record.
+  returned: always
+  type: str
+  sample: /soft/torchstack/.torchstack/2026-11-20/node_health.json
+log:
+  description: Path of the last look's output.
+  returned: always
+  type: str
+  sample: /soft/torchstack/.torchstack/2026-11-20/node_health.log
+summary:
+  description: The verdict in one sentence.
+  returned: when there is a record
+  type: str
+  sample: "Healthy: 2 nodes looked at in 3.1 s; 0 failures, 0 warnings, 1 remarks."
+table:
+  description: The nodes as aligned text.
+  returned: when there is a record
+  type: str
+  sample: |-
+    node  gpus  model        driver      nvlinks  log   failure  warning  remark
+    n1    2     NVIDIA H200  580.159.04  18       seen  0        0        0
+findings:
+  description: All findings, the worst first.
+  returned: when there is a record
+  type: list
+  elements: dict
+  contains:
+    host: {description: The node; empty for what is about several., type: str, returned: always, sample: n1}
+    severity: {description: "V(failure), V(warning) or V(remark).", type: str, returned: always, sample: failure}
+    check: {description: What was looked at., type: str, returned: always, sample: remapped_rows}
+    subject: {description: Of what., type: str, returned: always, sample: "gpu 3 (0000:c1:00.0)"}
+    message: {description: What is so., type: str, returned: always, sample: A row could not be remapped.}
+    value: {description: The fact itself., type: raw, returned: always, sample: true}
+    threshold: {description: From where on it is a finding., type: raw, returned: always, sample: 0}
+    source: {description: Who says so., type: str, returned: always, sample: "NHC, azure_gpu_ecc; debug chapter: 0"}
+    remedy: {description: What to do., type: str, returned: always,
+             sample: Drain the node and have the GPU looked at by the vendor.}
+  sample: []
+failures:
+  description: One sentence for each failure.
+  returned: when the nodes are not fit
+  type: list
+  elements: str
+  sample: ["n1 gpu 3 (0000:c1:00.0): A row could not be remapped (threshold 0: NHC, azure_gpu_ecc)."]
+not_checked:
+  description: Sentences about what this look cannot have noticed.
+  returned: when there is a record
+  type: list
+  elements: str
+  sample: ["On n1: The kernel's log was not seen, and so no Xid nor other message of it."]
+last_lines:
+  description: The end of what the job itself printed.
+  returned: when the nodes are not fit
+  type: list
+  elements: str
+  sample: ["slurmstepd: error: *** STEP 4.0 ON n1 CANCELLED ***"]
+failed_step:
+  description: What failed, the name of a check or V(thresholds), V(launcher), V(recorded) and the like.
+  returned: failure
+  type: str
+  sample: remapped_rows
+remedy:
+  description: What to do next.
+  returned: failure
+  type: str
+  sample: Drain the node.
+"""
+
+import os
+import shlex
+import time
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.hpcml.torchstack.plugins.module_utils import (
+    acceptance_batch,
+    acceptance_job,
+    acceptance_login,
+    acceptance_records,
+    health_archive,
+    health_records,
+    health_thresholds,
+)
+from ansible_collections.hpcml.torchstack.plugins.module_utils.acceptance_records import Files, Run
+from ansible_collections.hpcml.torchstack.plugins.module_utils.errors import StackError
+
+FABRIC = {
+    "kind": {"type": "str", "choices": ["infiniband", "cxi", "net"], "required": True},
+    "name": {"type": "str"}, "devices": {"type": "int"}, "rate": {"type": "int"}, "mtu": {"type": "int"},
+}
+EXPECTED = {
+    "gpus": {"type": "int"}, "gpu_model": {"type": "str"}, "driver": {"type": "str"},
+    "vbios": {"type": "list", "elements": "str"}, "nvlinks": {"type": "int"}, "nvlink_speed": {"type": "float"},
+    "pcie_width": {"type": "int"}, "pcie_generation": {"type": "int"}, "mig": {"type": "bool"},
+    "fabric": {"type": "list", "elements": "dict", "options": FABRIC},
+}
+SPEC = {
+    "root": {"type": "path", "required": True},
+    "release": {"type": "str", "required": True},
+    "subject": {"type": "str", "default": ""},
+    "state": {"type": "str", "choices": ["present", "judged"], "default": "present"},
+    "recorded": {"type": "path"},
+    "job": {"type": "dict", "default": {}},
+    "wait": {"type": "float", "default": 60},
+    "nodes": {"type": "int", "default": 1},
+    "launcher": {"type": "list", "elements": "str", "default": []},
+    "python": {"type": "str", "default": "/usr/bin/python3"},
+    "module": {"type": "str", "default": ""},
+    "modulepaths": {"type": "dict", "default": {}, "options": {"lmod": {"type": "path"}, "tcl": {"type": "path"}}},
+    "module_init": {"type": "list", "elements": "path", "default": []},
+    "environment": {"type": "dict", "default": {}},
+    "environment_keep": {"type": "list", "elements": "str", "default": []},
+    "expected": {"type": "dict", "default": {}, "options": EXPECTED},
+    "thresholds": {"type": "dict", "required": True},
+    "directories": {"type": "list", "elements": "path", "default": []},
+    "files": {"type": "int", "default": 100},
+    "timeout": {"type": "int", "default": 300},
+    "again": {"type": "bool", "default": False},
+}
+ALL_FILES = 4000
+"""Small files of all nodes together: many nodes at once would measure their own load."""
+
+FEWEST = 10
+"""Small files of each node at least."""
+
+PLAIN = ("env", "-u", "PYTHONPATH", "-u", "PYTHONHOME")
+"""Before the interpreter: what a module sets for the release's own Python is not for that of the system."""
+
+ASKED = (
+    "nodes", "python", "modulepaths", "module_init", "environment", "environment_keep", "expected",
+    "thresholds", "directories",
+)
+"""Options on which an answer depends."""
+
+
+def question_of(params: dict) -> dict:
+    """What is asked; goes to the nodes and into the record.
+
+    Raises:
+        StackError: the launcher cannot be used.
+    """
+    nodes, words = params["nodes"], params["launcher"]
+    if not words and nodes != 1:
+        raise StackError("%d nodes are to be looked at, and there is no launcher." % nodes, "launcher",
+                         "Set node_health_launcher, or the site's torchstack_ranks.")
+    own = acceptance_job.launcher_words(words, nodes, nodes, "node_health") if words else []
+    patterns = [rule["match"] for rule in params["thresholds"].get("kernel_messages") or []]
+    module = params["module"] if words else ""
+    return dict(
+        {key: params[key] for key in ASKED}, launcher=[*own, *PLAIN], subject=params["subject"], patterns=patterns,
+        files=min(params["files"], max(FEWEST, ALL_FILES // max(1, nodes))),
+        module=module, module_system="auto" if module else "none",
+        prefix=os.path.join(params["root"], params["release"]),
+    )
+
+
+def judge_recorded(params: dict, files: Files, check: bool) -> dict:
+    """The record of what others have collected.
+
+    Raises:
+        StackError: it cannot be read, or the nodes are not fit.
+    """
+    question = dict({key: params[key] for key in ("expected", "thresholds")}, subject=params["subject"], nodes=0,
+                    recorded=params["recorded"])
+    nodes, troubles = health_records.read(health_records.read_directory(params["recorded"]), question)
+    started = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    user = acceptance_login.find_account("").name
+    record = health_records.compose(nodes, troubles, question, user, started, 0.0)
+    if check:
+        health_records.refuse(record, files)
+        return record
+    return health_records.kept(files, record)
+
+
+def perform(params: dict, check: bool) -> dict:
+    """Plan the look, run it where that is needed, and return the result.
+
+    Raises:
+        StackError: the nodes are not fit, or could not be looked at.
+    """
+    health_thresholds.check(params["thresholds"], params["expected"])
+    files = Files.below(params["root"], params["release"], health_records.STEM)
+    result = {"changed": False, "record": files.record, "log": files.log, "command": "", "reason": "it was recorded"}
+    if params["recorded"]:
+        return dict(result, **health_records.described(judge_recorded(params, files, check)))
+    question, job, judged = question_of(params), params["job"], params["state"] == "judged"
+    run = Run(acceptance_login.find_account(""), [], params["timeout"])
+    if job:
+        acceptance_batch.check_job(job, run.timeout, health_records.STEM)
+    last = files.last()
+    accepted = health_records.accepted(params["root"], params["release"], params["subject"])
+    reason = health_records.reason_to_look(last, question, params["again"], accepted)
+    words = [*question["launcher"], params["python"], "node_health.pyz"]
+    result.update(reason=reason, command=" ".join(map(shlex.quote, words)))
+    if not reason:
+        return dict(result, **health_records.described(last), **({"needed": False} if job else {}))
+    program = health_archive.archive()
+    if job and not judged:
+        ask = acceptance_batch.planned if check else acceptance_batch.ask
+        return dict(result, passed=None, needed=True, **ask(files, question, run, program, job))
+    if check:
+        return dict(result, passed=None)
+    if not os.path.isdir(params["root"]):
+        raise StackError("The root %s does not exist." % params["root"], "root", "Roll out a release there first.")
+    if judged:
+        record = acceptance_batch.judge(files, question, run, program, params["wait"], health_records.conclude)
+    else:
+        record = acceptance_records.perform(files, question, run, program, health_records.conclude)
+    return dict(result, **health_records.described(record))
+
+
+def main() -> None:
+    """Entry of the module."""
+    module = AnsibleModule(argument_spec=SPEC, supports_check_mode=True)
+    try:
+        os.umask(0o022)
+        result = perform(module.params, module.check_mode)
+    except StackError as error:
+        module.fail_json(**error.as_result())
+    for text in health_records.warnings(result.get("findings", []) if result["reason"] else []):
+        module.warn(text)
+    module.exit_json(**result)
+
+
+if __name__ == "__main__":
+    main()
