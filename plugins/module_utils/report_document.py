@@ -1,0 +1,78 @@
+# Copyright (c) the hpcml.torchstack contributors
+# SPDX-License-Identifier: Apache-2.0
+"""The document with a report's facts: made from the records, and written where it is not what is there."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Any, Mapping
+
+from ansible_collections.hpcml.torchstack.plugins.module_utils import report_facts, report_records
+from ansible_collections.hpcml.torchstack.plugins.module_utils.errors import StackError
+from ansible_collections.hpcml.torchstack.plugins.module_utils.files import write_atomic
+
+
+def rendered(facts: Mapping[str, Any]) -> bytes:
+    """The facts as indented JSON, with each list of plain values on one line: a sweep has a hundred thousand values."""
+    return (_lines(facts, "") + "\n").encode("utf-8")
+
+
+def _lines(value: Any, margin: str) -> str:
+    if isinstance(value, Mapping) and value:
+        entries = (
+            "%s  %s: %s" % (margin, json.dumps(str(key)), _lines(value[key], margin + "  ")) for key in sorted(value)
+        )
+        return "{\n%s\n%s}" % (",\n".join(entries), margin)
+    if isinstance(value, (list, tuple)) and any(isinstance(entry, (Mapping, list, tuple)) for entry in value):
+        entries = (margin + "  " + _lines(entry, margin + "  ") for entry in value)
+        return "[\n%s\n%s]" % (",\n".join(entries), margin)
+    return json.dumps(value, sort_keys=True, ensure_ascii=False, allow_nan=False)
+
+
+def renew(root: str, release: str, resolved: Mapping[str, Any], check_mode: bool) -> dict[str, Any]:
+    """Make sure that the document says what the records say.
+
+    Args:
+        root: the directory of the releases.
+        release: the release's name.
+        resolved: its resolved release file; empty where there is none.
+        check_mode: only say what would be.
+
+    Returns:
+        ``changed``, ``facts`` and ``path``; in check mode also ``planned_after`` where nothing is there yet.
+
+    Raises:
+        StackError: there is no such release, or the document cannot be written.
+    """
+    files = report_records.files_of(root, release)
+    path = os.path.join(files.afterwards, report_records.REPORT)
+    facts = report_facts.facts(report_records.read(files), resolved)
+    result = {"changed": True, "facts": facts, "path": path}
+    if not os.path.isdir(files.afterwards):
+        if check_mode:
+            return dict(result, planned_after="release")
+        raise StackError(
+            "There are no records of release %s below %s." % (release, root), "release",
+            "Correct the name of the release, or roll it out first.", files.afterwards,
+        )
+    content = rendered(facts)
+    try:
+        result["changed"] = not _holds(path, content)
+        if result["changed"] and not check_mode:
+            write_atomic(path, content)
+    except OSError as error:
+        raise StackError(
+            "The report %s cannot be written: %s." % (path, error.strerror), "report",
+            "Run this as the account that owns the root, and look at the space that is left.", path,
+        ) from error
+    return result
+
+
+def _holds(path: str, content: bytes) -> bool:
+    """Whether the file has this content already."""
+    try:
+        with open(path, "rb") as stream:
+            return stream.read() == content
+    except FileNotFoundError:
+        return False

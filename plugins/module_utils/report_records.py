@@ -1,0 +1,193 @@
+# Copyright (c) the hpcml.torchstack contributors
+# SPDX-License-Identifier: Apache-2.0
+"""The records that a report is made of, as they lie on disk; what cannot be read is named, and nothing is invented."""
+
+from __future__ import annotations
+
+import contextlib
+import glob
+import json
+import os
+from typing import Any, Callable, NamedTuple
+
+from ansible_collections.hpcml.torchstack.plugins.module_utils.errors import StackError
+from ansible_collections.hpcml.torchstack.plugins.module_utils.files import read_json
+from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefile_layout import (
+    JOURNAL,
+    SYNTAXES,
+    default_path,
+    default_version,
+    relative_path,
+)
+from ansible_collections.hpcml.torchstack.plugins.module_utils.release_records import ReleaseFiles
+from ansible_collections.hpcml.torchstack.plugins.module_utils.verification_summary import (
+    summarise_imports,
+    summarise_libraries,
+)
+
+REPORT = "report.json"
+"""The report's facts, beside the records of what happens to a release after its build."""
+
+BUILD = ("pytorch", "horovod", "nccl", "bytecode")
+"""Records of the roles that are small enough to be read as a whole."""
+
+AFTERWARDS = ("frozen", "freezing", "modulefile", "compute", "acceptance", "sweep", "node_health")
+
+STEP = ("job", "exit", "stamp", "submission")
+"""Records of a step, by the names of their files without an ending."""
+
+SUMMARIES: dict[str, Callable[[Any], dict]] = {"verification": summarise_libraries, "imports": summarise_imports}
+
+
+class Records(NamedTuple):
+    """All that is known of a release; a record that is not there is not in its mapping."""
+
+    release: str
+    steps: dict[str, dict[str, Any]]
+    build: dict[str, Any]
+    afterwards: dict[str, Any]
+    acceptances: list[dict[str, Any]]
+    published: list[dict[str, Any]]
+    patches: dict[str, list[dict[str, str]]]
+    visible: dict[str, bool]
+    default: dict[str, bool]
+    unreadable: dict[str, str]
+
+
+def files_of(root: str, release: str) -> ReleaseFiles:
+    """The places of a release's records.
+
+    Raises:
+        StackError: the root is no absolute path, or the name of the release leads out of it.
+    """
+    if not os.path.isabs(root):
+        raise StackError("The root is %r, not an absolute path." % root, "root", "Set report_root.")
+    if not release or "/" in release or release.startswith("."):
+        raise StackError(
+            "%r is not the name of a release." % release, "release", "Give the directory's name below the root."
+        )
+    return ReleaseFiles(root, release)
+
+
+def read(files: ReleaseFiles) -> Records:
+    """Read every record of a release; none has to be there.
+
+    Args:
+        files: where they lie.
+
+    Returns:
+        what was found; ``unreadable`` has a sentence's end for each file that is there and is no record.
+    """
+    reader = _Reader(files)
+    inside = os.path.join(files.prefix, ".torchstack")
+    steps = {
+        os.path.basename(path): reader.all_of(path, STEP, suffixes=("", ".json"))
+        for path in sorted(glob.glob(os.path.join(glob.escape(inside), "steps", "*"))) if os.path.isdir(path)
+    }
+    afterwards = reader.all_of(files.afterwards, AFTERWARDS)
+    build = {**reader.all_of(inside, BUILD), **reader.all_of(inside, tuple(SUMMARIES), SUMMARIES)}
+    name, version = _module(afterwards)
+    return Records(
+        files.release,
+        {name: records for name, records in steps.items() if records},
+        build,
+        afterwards,
+        reader.lines(os.path.join(files.afterwards, "acceptance.jsonl")),
+        reader.lines(os.path.join(files.afterwards, JOURNAL)),
+        _patches(os.path.join(inside, "series")),
+        {syntax: os.path.exists(os.path.join(files.root, relative_path(syntax, name, version))) for syntax in SYNTAXES},
+        {syntax: _default(files.root, syntax, name) == version for syntax in SYNTAXES},
+        reader.unreadable,
+    )
+
+
+class _Reader:
+    """Reads records, and remembers which could not be read."""
+
+    def __init__(self, files: ReleaseFiles) -> None:
+        self.root = files.root
+        self.unreadable: dict[str, str] = {}
+
+    def all_of(
+        self,
+        directory: str,
+        names: tuple[str, ...],
+        shorten: dict[str, Callable[[Any], dict]] | None = None,
+        suffixes: tuple[str, ...] = (".json",),
+    ) -> dict[str, Any]:
+        found = {}
+        for name in names:
+            for suffix in suffixes:
+                record = self._one(os.path.join(directory, name + suffix), (shorten or {}).get(name))
+                if record is not None:
+                    found[name] = record
+        return found
+
+    def _one(self, path: str, shorten: Callable[[Any], dict] | None) -> dict[str, Any] | None:
+        try:
+            record = read_json(path)
+            if record is None:
+                return None
+            if not isinstance(record, dict):
+                raise ValueError("it is no record")
+            return shorten(record) if shorten else record
+        except (OSError, ValueError) as error:
+            self._note(path, error)
+            return None
+
+    def lines(self, path: str) -> list[dict[str, Any]]:
+        """The records of a journal; a line that a crash has cut is left out."""
+        found = []
+        try:
+            with open(path, encoding="utf-8", errors="replace") as stream:
+                for line in stream:
+                    with contextlib.suppress(ValueError):
+                        found.append(json.loads(line))
+        except FileNotFoundError:
+            pass
+        except OSError as error:
+            self._note(path, error)
+        return [record for record in found if isinstance(record, dict)]
+
+    def _note(self, path: str, error: Exception) -> None:
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        self.unreadable[os.path.relpath(path, self.root)] = reason
+
+
+def _module(afterwards: dict[str, Any]) -> tuple[str, str]:
+    """Name and version of the release's module; texts that no file has where there is none."""
+    record = afterwards.get("modulefile", {})
+    return str(record.get("name") or "."), str(record.get("version") or ".")
+
+
+def _default(root: str, syntax: str, name: str) -> str:
+    with contextlib.suppress(OSError), open(os.path.join(root, default_path(syntax, name)), encoding="utf-8") as stream:
+        return default_version(syntax, stream.read())
+    return ""
+
+
+def _patches(directory: str) -> dict[str, list[dict[str, str]]]:
+    """Component -> its patches in order: digest of the series, file, and the line that says what the patch does."""
+    found: dict[str, list[dict[str, str]]] = {}
+    for path in sorted(glob.glob(os.path.join(glob.escape(directory), "*", "*", "*.patch"))):
+        series, name = os.path.split(path)
+        component, digest = os.path.split(series)
+        found.setdefault(os.path.basename(component), []).append(
+            {"series": digest, "file": name, "title": _title(path)}
+        )
+    return found
+
+
+def _title(path: str) -> str:
+    """The first line of a patch, where people say what it is for."""
+    with contextlib.suppress(OSError), open(path, encoding="utf-8", errors="replace") as stream:
+        line = stream.readline().strip()
+        if not line.startswith(("diff ", "--- ", "Index: ", "From ")):
+            return line
+        if line.startswith("From "):
+            for line in stream:
+                if line.startswith("Subject: "):
+                    return line[len("Subject: "):].strip()
+                if line.startswith("diff "):
+                    break
+    return ""

@@ -1,0 +1,193 @@
+# Copyright (c) the hpcml.torchstack contributors
+# SPDX-License-Identifier: Apache-2.0
+"""The page of a report in a real Chromium: as people see it, on a phone, in the dark, and on paper.
+
+With TORCHSTACK_PICTURES the pages are also written there as pictures, to be looked at.
+"""
+
+from __future__ import annotations
+
+import os
+import pathlib
+
+import browser
+import pytest
+import report_world
+from ansible_collections.hpcml.torchstack.plugins.module_utils import (
+    report_facts,
+    report_page,
+    report_plots,
+    report_records,
+)
+
+TEMPLATES = pathlib.Path(__file__).resolve().parents[2] / "roles" / "report" / "templates"
+
+PHONE, DESK = (390, 844), (1280, 900)
+
+WORLDS = {
+    "finished": report_world.finished,
+    "failed": report_world.failed,
+    "unfinished": report_world.unfinished,
+    "large": lambda root: report_world.finished(root, 560),
+    "small": lambda root: report_world.finished(root, 4),
+    "bare": lambda root: {},
+}
+
+CONTRAST = """
+(() => {
+  const canvas = document.createElement('canvas').getContext('2d', {willReadFrequently: true});
+  const rgb = (color) => { canvas.clearRect(0, 0, 1, 1); canvas.fillStyle = color; canvas.fillRect(0, 0, 1, 1);
+    return [...canvas.getImageData(0, 0, 1, 1).data]; };
+  const light = (color) => { const [r, g, b] = color.slice(0, 3).map((part) => part / 255)
+    .map((part) => part <= 0.04045 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4);
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b; };
+  const behind = (element) => { for (; element; element = element.parentElement) {
+    const color = rgb(getComputedStyle(element).backgroundColor);
+    if (color[3] === 255) return color; } return [255, 255, 255, 255]; };
+  document.querySelectorAll('details').forEach((element) => { element.open = true; });
+  const found = [];
+  const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+  while (walker.nextNode()) {
+    const element = walker.currentNode.parentElement, style = getComputedStyle(element);
+    if (!walker.currentNode.data.trim() || !element.getClientRects().length || element.closest('style')) continue;
+    const one = light(rgb(element.closest('svg') ? style.fill : style.color)), other = light(behind(element));
+    found.push([Math.round(100 * (Math.max(one, other) + 0.05) / (Math.min(one, other) + 0.05)) / 100,
+      walker.currentNode.data.trim().slice(0, 40)]);
+  }
+  return found;
+})()
+"""
+"""The contrast of every text with what is behind it, by the formula of WCAG 2.2."""
+
+LEAST_CONTRAST = 4.5
+"""WCAG 2.2, success criterion 1.4.3, for text of usual size."""
+
+
+@pytest.fixture(scope="module", name="chromium")
+def one_browser():
+    if browser.program() is None:
+        pytest.skip("no Chromium: %s; or name it in TORCHSTACK_CHROMIUM" % ", ".join(browser.PROGRAMS))
+    with browser.Browser() as started:
+        yield started
+
+
+@pytest.fixture(scope="module", name="written")
+def written_pages(tmp_path_factory):
+    """The page of each world, as a file."""
+    pytest.importorskip("matplotlib")
+    pages = {}
+
+    def page(name):
+        if name not in pages:
+            place = tmp_path_factory.mktemp(name)
+            resolved = WORLDS[name](place)
+            pages[name] = place / "report.html"
+            pages[name].write_text(rendered(place, resolved))
+        return pages[name]
+
+    return page
+
+
+def rendered(root, resolved):
+    """The page of the release below a root."""
+    records = report_records.read(report_records.files_of(str(root), report_world.RELEASE))
+    return report_page.page(report_facts.facts(records, resolved), str(TEMPLATES))
+
+
+def show(page, name):
+    """Make a picture for people, where they want one."""
+    if os.environ.get("TORCHSTACK_PICTURES"):
+        place = pathlib.Path(os.environ["TORCHSTACK_PICTURES"])
+        place.mkdir(parents=True, exist_ok=True)
+        page.picture(place / (name + ".png"))
+
+
+@pytest.mark.parametrize(("world", "size", "dark"), [
+    *(("finished", size, dark) for size in (PHONE, DESK) for dark in (False, True)),
+    *((world, PHONE, False) for world in WORLDS if world != "finished"),
+    ("failed", DESK, True), ("small", DESK, True),
+])
+def test_a_page_opens_without_a_complaint_a_request_or_a_scroll_bar_below(chromium, written, world, size, dark):
+    page = chromium.open(written(world), *size, dark=dark)
+    show(page, "%s-%d-%s" % (world, size[0], "dark" if dark else "light"))
+    assert page.complaints == [] and page.requests == []
+    assert page.evaluate("document.documentElement.scrollWidth") <= size[0]
+
+
+def test_even_with_everything_unfolded_nothing_is_wider_than_a_phone(chromium, written):
+    page = chromium.open(written("finished"), *PHONE)
+    page.evaluate("document.querySelectorAll('details').forEach((element) => { element.open = true; })")
+    assert page.evaluate("document.documentElement.scrollWidth") <= PHONE[0]
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+@pytest.mark.parametrize("world", ["finished", "failed"])
+def test_every_text_stands_out_from_what_is_behind_it(chromium, written, world, dark):
+    found = chromium.open(written(world), *DESK, dark=dark).evaluate(CONTRAST)
+    assert len(found) > 100
+    assert [pair for pair in found if pair[0] < LEAST_CONTRAST] == []
+
+
+def test_text_that_means_harm_is_text(chromium, written):
+    page = chromium.open(written("failed"), *DESK)
+    assert page.evaluate("document.scripts.length") == 0
+    assert page.evaluate("document.body.innerText").count(report_world.HOSTILE) >= 3
+
+
+def test_a_page_can_be_read_without_seeing_it(chromium, written):
+    page = chromium.open(written("finished"), *DESK)
+    tree = page.call("Accessibility.getFullAXTree")["nodes"]
+    named = [(node["role"]["value"], node.get("name", {}).get("value", "")) for node in tree if not node["ignored"]]
+    plots = [name for role, name in named if role in ("image", "img")]
+    assert len(plots) == 4 and all("GB/s" in name for name in plots)
+    assert all(name for role, name in named if role in ("region", "link", "heading", "navigation"))
+    heads = page.evaluate("[...document.querySelectorAll('h1,h2,h3')].map((one) => one.tagName).join('')")
+    assert heads.startswith("H1H2") and heads.count("H1") == 1
+    assert page.evaluate("document.querySelectorAll('th:not([scope])').length") == 0
+
+
+def test_no_two_parts_of_a_page_have_the_same_name(chromium, written):
+    page = chromium.open(written("finished"), *DESK)
+    assert page.evaluate("(() => { const ids = [...document.querySelectorAll('[id]')].map((one) => one.id);"
+                         " return ids.filter((id, place) => ids.indexOf(id) !== place); })()") == []
+    assert page.evaluate("[...document.querySelectorAll('a[href]')].filter("
+                         "(one) => !document.querySelector(one.getAttribute('href'))).length") == 0
+
+
+def test_on_paper_a_page_is_light_and_folded_parts_are_there(chromium, written):
+    page = chromium.open(written("finished"), *DESK, dark=True)
+    page.media("print", dark=True)
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+    assert page.evaluate("getComputedStyle(document.body).color") == "rgb(26, 29, 33)"
+    folded = "[...document.querySelectorAll('details:not([open])%s table')].map((one) => one.checkVisibility())"
+    assert page.evaluate(folded % ":not(.long)") == [True] * 9
+    assert page.evaluate(folded % ".long") == [False]
+    pdf = page.printed()
+    assert pdf.startswith(b"%PDF") and 4 <= pdf.count(b"/Type /Page\n") + pdf.count(b"/Type/Page/") <= 12
+
+
+@pytest.mark.parametrize("size", [PHONE, DESK], ids=["phone", "desk"])
+def test_the_heat_map_of_560_nodes_is_as_wide_as_there_is_room_and_names_the_slow_one(chromium, written, size):
+    page = chromium.open(written("large"), *size)
+    width, height = page.evaluate("(() => { const box = document.querySelector('#sweep svg').getBoundingClientRect();"
+                                  " return [box.width, box.height]; })()")
+    assert 300 <= width <= size[0] and 0.9 < height / width < 1.3
+    words = page.evaluate("[...document.querySelectorAll('#sweep svg text')].map((one) => one.textContent)")
+    assert "nid001164" in words and len(words) < 40
+    assert written("large").stat().st_size < 2_000_000
+
+
+def test_the_same_facts_give_the_same_page(written, tmp_path):
+    resolved = WORLDS["finished"](tmp_path)
+    assert rendered(tmp_path, resolved) == written("finished").read_text()
+
+
+def test_without_matplotlib_a_page_says_what_it_lacks_and_has_the_numbers(chromium, monkeypatch, tmp_path):
+    monkeypatch.setattr(report_plots, "available", lambda: False)
+    resolved = WORLDS["finished"](tmp_path)
+    path = tmp_path / "report.html"
+    path.write_text(rendered(tmp_path, resolved))
+    page = chromium.open(path, *DESK)
+    text = page.evaluate("document.body.innerText")
+    assert page.evaluate("document.querySelectorAll('svg').length") == 0
+    assert "The plots are left out" in text and "The heat map is left out" in text and "84.5" in text
