@@ -1,0 +1,249 @@
+#!/usr/bin/python
+# Copyright (c) the hpcml.torchstack contributors
+# SPDX-License-Identifier: Apache-2.0
+# Apache-2.0 is compatible with version 3 of the GNU General Public License, under which Ansible itself is.
+"""Writes ReFrame tests of a release; the work is in module_utils/reframe_tests.py and reframe_files.py."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+---
+module: release_reframe
+short_description: Write ReFrame tests of a release
+version_added: 0.1.0
+author: The hpcml.torchstack contributors (@hpcml)
+description:
+  - Writes C(<root>/.torchstack/<release>/reframe) with a test file for ReFrame from version 4.3 on, what it has to
+    know of the release, and the programs that its tests run. Nothing is run.
+  - The tests are the acceptance of the release, with the same judgement, and for each backend the bandwidth of its
+    collectives and its latency. Floors and ceilings become ReFrame's references.
+  - They are valid for every system and every environment of any ReFrame configuration. They load the module, and start
+    ranks by the launcher of the partition; where that is C(local), by O(launcher).
+options:
+  root:
+    description: The directory that holds the releases and their records.
+    type: path
+    required: true
+  release:
+    description: Name of the release below O(root).
+    type: str
+    required: true
+  prefix:
+    description: Directory below which the modules in O(imports) must lie. By default the release's own.
+    type: path
+  shared:
+    description: Of a container, the directories of the machine that its ranks see.
+    type: list
+    elements: str
+  module:
+    description: The module to load, with its version. Empty where there are none.
+    type: str
+    default: ""
+  modulepaths:
+    description: Directories for C(module use).
+    type: dict
+    default: {}
+    suboptions:
+      lmod:
+        description: Directory of the Lua modulefiles.
+        type: path
+      tcl:
+        description: Directory of the Tcl modulefiles.
+        type: path
+  environment:
+    description: Variables to set where ReFrame's configuration names no module system.
+    type: dict
+    default: {}
+  nodes:
+    description: On how many nodes the ranks run, unless ReFrame is told otherwise by C(-S nodes=...).
+    type: int
+    default: 1
+  ranks:
+    description: How many ranks there are, as many on each node.
+    type: int
+    default: 2
+  launcher:
+    description:
+      - The words that start ranks, with placeholders as M(hpcml.torchstack.acceptance_run) has them.
+      - Where the partition's launcher is the same program, it gets their options but those of the number of ranks.
+    type: list
+    elements: str
+    default: [mpiexec, -n, "{ranks}"]
+  python:
+    description: The interpreter of the ranks, as found on the module's E(PATH).
+    type: str
+    default: python3
+  imports:
+    description: Python modules that every rank imports.
+    type: list
+    elements: str
+    default: []
+  checks:
+    description: Checks of the acceptance that have to run and to pass. Their backends are measured.
+    type: list
+    elements: str
+    default: []
+  where_possible:
+    description: Checks that run where hardware and build allow it. Where a backend cannot run, its tests are skipped.
+    type: list
+    elements: str
+    default: []
+  measure:
+    description:
+      - What is measured, with floors and ceilings, as M(hpcml.torchstack.acceptance_run) has it. When empty, no
+        backend is measured.
+    type: dict
+    default: {}
+  transport:
+    description: Which network NCCL has to use, as M(hpcml.torchstack.acceptance_run) has it.
+    type: dict
+    default: {}
+  import_ceiling:
+    description: Seconds that an import may take on the slowest rank; 0 for any.
+    type: float
+    default: 0
+  sizes:
+    description: Sizes whose bandwidths ReFrame logs, beside those that have a floor.
+    type: list
+    elements: str
+    default: [1 MiB, 64 MiB, 1 GiB]
+  tolerance:
+    description: How far a figure may miss its floor or ceiling, as a fraction.
+    type: float
+    default: 0
+  timeout:
+    description: Seconds that one test may run.
+    type: int
+    default: 600
+  job:
+    description: The acceptance's job. Of its C(options), C(cores) and C(gpus) of a node are taken.
+    type: dict
+    default: {}
+  tests:
+    description: Text of the test file, the same for every release. The role acceptance has it.
+    type: str
+    required: true
+attributes:
+  check_mode:
+    support: full
+    description: Nothing is written.
+  diff_mode:
+    support: full
+    description: Shows how the description of the release changes, and names the other files.
+  idempotent:
+    support: full
+    description: Files that are right stay as they are.
+seealso:
+  - module: hpcml.torchstack.acceptance_run
+"""
+
+EXAMPLES = r"""
+- name: Write tests for the nightly run of ReFrame
+  hpcml.torchstack.release_reframe:
+    root: /soft/pytorch
+    release: "2026-11-20"
+    module: torchstack/2026-11-20
+    modulepaths:
+      lmod: /soft/pytorch/.torchstack/2026-11-20/modulefiles/lmod
+    nodes: 2
+    ranks: 8
+    launcher: [srun, "--nodes={nodes}", "--ntasks={ranks}", "--cpus-per-task=8"]
+    imports: [torch, mpi4py]
+    checks: [imports, devices, torch_gloo, torch_nccl]
+    measure:
+      operations: [all_reduce]
+      largest: 1 GiB
+      floors:
+        bandwidth:
+          - {backend: nccl, operation: all_reduce, bytes: 1 GiB, busbw: 36, source: measured on 2026-04-02}
+    tests: "{{ lookup('ansible.builtin.file', 'torchstack.py') }}"
+"""
+
+RETURN = r"""
+directory:
+  description: Where the tests are; C(reframe -c) takes it.
+  returned: success
+  type: str
+  sample: /soft/pytorch/.torchstack/2026-11-20/reframe
+written:
+  description: Names of the files that were written, or would be.
+  returned: success
+  type: list
+  elements: str
+  sample: [collectives.pyz, release.json]
+failed_step:
+  description: What failed.
+  returned: failure
+  type: str
+  sample: reframe
+"""
+
+import os
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.hpcml.torchstack.plugins.module_utils import reframe_files, reframe_tests
+from ansible_collections.hpcml.torchstack.plugins.module_utils.errors import StackError
+from ansible_collections.hpcml.torchstack.plugins.module_utils.release_records import ReleaseFiles
+
+TEXTS = {"type": "list", "elements": "str", "default": []}
+SPEC = {
+    "root": {"type": "path", "required": True},
+    "release": {"type": "str", "required": True},
+    "prefix": {"type": "path"},
+    "shared": {"type": "list", "elements": "str"},
+    "module": {"type": "str", "default": ""},
+    "modulepaths": {"type": "dict", "default": {}, "options": {"lmod": {"type": "path"}, "tcl": {"type": "path"}}},
+    "environment": {"type": "dict", "default": {}},
+    "nodes": {"type": "int", "default": 1},
+    "ranks": {"type": "int", "default": 2},
+    "launcher": {"type": "list", "elements": "str", "default": ["mpiexec", "-n", "{ranks}"]},
+    "python": {"type": "str", "default": "python3"},
+    "imports": TEXTS,
+    "checks": TEXTS,
+    "where_possible": TEXTS,
+    "measure": {"type": "dict", "default": {}},
+    "transport": {"type": "dict", "default": {}},
+    "import_ceiling": {"type": "float", "default": 0},
+    "sizes": {"type": "list", "elements": "str", "default": ["1 MiB", "64 MiB", "1 GiB"]},
+    "tolerance": {"type": "float", "default": 0},
+    "timeout": {"type": "int", "default": 600},
+    "job": {"type": "dict", "default": {}},
+    "tests": {"type": "str", "required": True},
+}
+
+
+def perform(params: dict, check: bool) -> dict:
+    """Write what differs, and return the result.
+
+    Raises:
+        StackError: an option cannot be understood, or the files cannot be written.
+    """
+    release = ReleaseFiles(params["root"], params["release"])
+    directory = os.path.join(release.afterwards, reframe_files.DIRECTORY)
+    data = reframe_tests.described(dict(params, prefix=params["prefix"] or release.prefix))
+    files = reframe_files.wanted(data, params["tests"])
+    try:
+        names = reframe_files.differing(directory, files)
+        before = reframe_files.content_of(os.path.join(directory, "release.json")) or b""
+        if names and not check:
+            reframe_files.write(directory, files, names)
+    except OSError as error:
+        raise StackError(
+            "The ReFrame tests in %s could not be written: %s." % (directory, error.strerror), reframe_tests.STEP,
+            "Run this as the account that owns the root, and look at the space that is left.", directory) from error
+    after = files["release.json"].decode("utf-8")
+    shown = {"before_header": directory, "after_header": directory, "before": before.decode("utf-8"), "after": after}
+    return {"changed": bool(names), "directory": directory, "written": names, "diff": shown if names else {}}
+
+
+def main() -> None:
+    """Entry of the module."""
+    module = AnsibleModule(argument_spec=SPEC, supports_check_mode=True)
+    try:
+        module.exit_json(**perform(module.params, module.check_mode))
+    except StackError as error:
+        module.fail_json(**error.as_result())
+
+
+if __name__ == "__main__":
+    main()
