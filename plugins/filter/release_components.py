@@ -21,8 +21,13 @@ def component_problems(definition: object, source: str = "") -> list[str]:
     return components.problems(definition, source)
 
 
-def component_facts(definition: Any) -> dict[str, Any]:
-    """What follows from the components that a release has."""
+def component_facts(definition: Any, site: Any = None) -> dict[str, Any]:
+    """What follows from the components that a release has.
+
+    Args:
+        definition: a resolved release file; empty for a release of which nothing is known.
+        site: what the site asks of every acceptance.
+    """
     if not isinstance(definition, Mapping):
         raise AnsibleFilterError("component_facts: the release file is no mapping; use release_problems on it first.")
     return {
@@ -30,7 +35,7 @@ def component_facts(definition: Any) -> dict[str, Any]:
         "commands": components.commands(definition),
         "torch_step": components.torch_step(definition),
         "package_needs": components.package_needs(definition),
-        "acceptance": components.accepted(definition),
+        "acceptance": components.accepted(definition, site),
         "unknown_steps": toolchains.strangers(definition),
     }
 

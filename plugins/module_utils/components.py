@@ -4,9 +4,9 @@
 
 from __future__ import annotations
 
-from typing import Any, Iterator, Mapping
+from typing import Any, Iterator, Mapping, Sequence
 
-from ansible_collections.hpcml.torchstack.plugins.module_utils import containers
+from ansible_collections.hpcml.torchstack.plugins.module_utils import bandwidth_plan, containers
 
 OPTIONAL = {"nccl": "NCCL", "mpi4py": "mpi4py", "horovod": "Horovod"}
 """Components that a release need not have, by key and name."""
@@ -32,6 +32,13 @@ SERIES = {
     "mpi_backend": (("pytorch", "mpi_backend"), "pytorch"),
 }
 """Patch series: name, the keys that lead to the mapping that names it, and the role that has its files."""
+
+
+MEASURED: dict[str, Any] = {
+    "operations": ["all_reduce"], "smallest": "32 KiB", "largest": "1 GiB", "warmups": 5, "trials": 20, "seconds": 20,
+    "latency": {"bytes": [8], "iterations": 1000},
+}
+"""What an acceptance measures of each backend, unless the site or the release file says otherwise."""
 
 
 def problems(definition: object, source: str = "") -> list[str]:
@@ -179,29 +186,55 @@ def commands(definition: Mapping[str, Any]) -> list[str]:
     return found
 
 
-def accepted(definition: Mapping[str, Any]) -> dict[str, list[str]]:
-    """What the acceptance of a release runs: what its parts allow, and what the release file says instead.
+def accepted(definition: Mapping[str, Any], site: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """What the acceptance of a release runs: what its parts allow, and what the site and the release file say instead.
 
     Args:
         definition: a resolved release file; empty for a release of which nothing is known, which is taken to have all.
+        site: what the site asks of every acceptance, its ``torchstack_acceptance``.
 
     Returns:
-        ``imports``, ``checks`` and ``where_possible``, as the role acceptance takes them.
+        ``imports``, ``checks``, ``where_possible``, ``measure``, ``transport`` and ``import_ceiling`` (seconds), as the
+        role acceptance takes them; ``problem`` is what is wrong with ``measure``, as a sentence, or empty.
     """
     horovod = not definition or "horovod" in definition
-    checks = ["imports", "devices"]
-    if horovod:
-        checks += ["horovod_allreduce", "horovod_broadcast"]
-    elif "mpi4py" in definition:
-        checks.append("mpi4py_allreduce")
+    checks = ["imports", "devices", *(["horovod"] if horovod else [])]
+    if not definition or "mpi4py" in definition:
+        checks.append("mpi4py")
     backend = (definition.get("pytorch") or {}).get("mpi_backend") or {}
     if backend.get("name") == "mpi":
-        checks.append("torch_mpi_allreduce")
+        checks.append("torch_mpi")
+    if definition.get("cuda"):
+        # Where it may be left out, a driver that shows no GPU would pass, and no floor or transport would be judged.
+        checks.append("torch_nccl")
     found = {
         "imports": ["torch", *(["horovod.torch"] if horovod else [])],
-        "checks": [*checks, "torch_gloo_allreduce"],
-        "where_possible": ["torch_nccl_allreduce", "torch_mpi_allreduce", "cuda_graph_replay"],
+        "checks": [*checks, "torch_gloo"],
+        "where_possible": ["torch_nccl", "torch_mpi", "cuda_graph_replay"],
     }
-    found.update({key: list(value) for key, value in (definition.get("acceptance") or {}).items() if value is not None})
+    own = definition.get("acceptance") or {}
+    found.update({key: list(own[key]) for key in found if own.get(key) is not None})
     checked = set(found["checks"])
-    return dict(found, where_possible=[name for name in found["where_possible"] if name not in checked])
+    asked = [site or {}, own]
+    measure = _measured(asked)
+    return {
+        **found, "where_possible": [name for name in found["where_possible"] if name not in checked],
+        "measure": measure, "problem": bandwidth_plan.problem(measure),
+        "transport": _laid_over([part.get("transport") for part in asked]),
+        "import_ceiling": _laid_over(asked).get("import_ceiling", 0),
+    }
+
+
+def _measured(asked: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """What is measured; empty where neither collectives nor latencies are."""
+    parts = [MEASURED, *(part.get("measure") or {} for part in asked)]
+    found = _laid_over(parts)
+    if not found.get("operations") and not found.get("latency"):
+        return {}
+    floors = _laid_over([part.get("floors") for part in parts])
+    return {**found, **({"floors": floors} if floors else {})}
+
+
+def _laid_over(parts: Sequence[Mapping[str, Any] | None]) -> dict[str, Any]:
+    """Mappings in one, key by key; the later ones win, where they say anything."""
+    return {key: value for part in parts for key, value in (part or {}).items() if value is not None}

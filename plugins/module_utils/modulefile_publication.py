@@ -14,6 +14,10 @@ import json
 import os
 from typing import Mapping, NamedTuple
 
+from ansible_collections.hpcml.torchstack.plugins.module_utils.acceptance_records import (
+    Standing,
+    standing,
+)
 from ansible_collections.hpcml.torchstack.plugins.module_utils.errors import StackError
 from ansible_collections.hpcml.torchstack.plugins.module_utils.files import flush_directory, read_json, write_atomic
 from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefile_layout import (
@@ -43,6 +47,7 @@ class Facts(NamedTuple):
     release: str
     record: dict
     acceptance: object
+    standing: Standing
     staged: dict
     visible: dict
     defaults: dict
@@ -79,8 +84,13 @@ class Action(NamedTuple):
         }
 
 
-def read_facts(root: str, release: str) -> Facts:
+def read_facts(root: str, release: str, subject: str = "") -> Facts:
     """Everything that a plan depends on.
+
+    Args:
+        root: the directory that holds the releases and the module tree.
+        release: the release's name.
+        subject: digest of the frozen release, to which its acceptance has to belong; empty for whichever.
 
     Raises:
         StackError: a record is missing or cannot be read; ``planned_after`` names the role that writes it.
@@ -96,6 +106,7 @@ def read_facts(root: str, release: str) -> Facts:
     paths = {syntax: relative_path(syntax, name, version) for syntax in SYNTAXES}
     return Facts(
         root, release, record, _read_record(os.path.join(stage, ACCEPTANCE)),
+        standing(root, release, subject),
         {syntax: read_bytes(os.path.join(stage, paths[syntax])) for syntax in SYNTAXES},
         {syntax: read_bytes(os.path.join(root, paths[syntax])) for syntax in SYNTAXES},
         {syntax: read_bytes(os.path.join(root, default_path(syntax, name))) for syntax in SYNTAXES},
@@ -183,12 +194,12 @@ def _require_acceptance(facts: Facts, without: str) -> None:
     path = os.path.join(stage_directory(facts.root, facts.release), ACCEPTANCE)
     if without.strip():
         return
-    accepted = facts.acceptance if isinstance(facts.acceptance, dict) else {}
     remedy = "Run playbooks/accept.yml for it, or give the reason for doing without in publish_without_acceptance."
-    if accepted.get("passed") is not True:
-        said = "failed its acceptance" if accepted else "has not been accepted"
-        details = {} if accepted else {"planned_after": "acceptance"}
-        raise StackError("Release %s %s (%s)." % (facts.release, said, path), STEP, remedy, path, **details)
+    if facts.standing.state != "passed":
+        # In a plan, what a rollout accepts before it publishes is still to come.
+        details = {} if facts.standing.state == "failed" else {"planned_after": "acceptance"}
+        raise StackError(facts.standing.sentence, STEP, remedy, path, **details)
+    accepted = facts.acceptance if isinstance(facts.acceptance, dict) else {}
     digests = accepted.get("modulefiles") or {}
     for syntax in SYNTAXES:
         if digests.get(syntax, facts.record["files"][syntax]["sha256"]) != facts.record["files"][syntax]["sha256"]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 import contextlib
 import glob
 import os
-from typing import Any, Callable, Iterator, NamedTuple
+from typing import Any, Callable, Iterator, Mapping, NamedTuple
 
 from ansible_collections.hpcml.torchstack.plugins.module_utils.errors import StackError
 from ansible_collections.hpcml.torchstack.plugins.module_utils.files import read_json, write_atomic, write_json
@@ -24,6 +24,15 @@ IN_SHORT: dict[str, Callable[[Any], dict]] = {"verification": summarise_librarie
 
 LEFT_OUT = ("manifest",)
 """Records of the build that have an entry for each file; the record of the freeze has the manifest's digest."""
+
+OF_MANY_NODES: dict[str, Callable[[Any], dict]] = {
+    "node_health": lambda record: dict(
+        record, nodes=[{key: value for key, value in node.items() if key != "facts"} for node in record["nodes"]]),
+    "sweep": lambda record: dict(
+        {key: value for key, value in record.items() if key != "repeated"}, measured=len(record["measured"])),
+    "report": lambda record: {"there": bool(record)},
+}
+"""Records of what came afterwards that have an entry for each node or pair of nodes, and what makes them short."""
 
 
 class ReleaseFiles(NamedTuple):
@@ -109,15 +118,15 @@ def collect(files: ReleaseFiles) -> dict:
             os.path.basename(os.path.dirname(path)): record
             for path, record in _readable(os.path.join(records, "steps", "*", "stamp.json"))
         },
-        "build": dict(_build_records(records)),
-        "afterwards": {_name(path): record for path, record in _readable(os.path.join(files.afterwards, "*.json"))},
+        "build": dict(_in_short(records, IN_SHORT)),
+        "afterwards": dict(_in_short(files.afterwards, OF_MANY_NODES)),
     }
 
 
-def _build_records(directory: str) -> Iterator[tuple[str, object]]:
+def _in_short(directory: str, shorter: Mapping[str, Callable[[Any], dict]]) -> Iterator[tuple[str, object]]:
     for path, record in _readable(os.path.join(directory, "*.json"), LEFT_OUT):
-        shorten = IN_SHORT.get(_name(path))
-        with contextlib.suppress(ValueError):
+        shorten = shorter.get(_name(path))
+        with contextlib.suppress(ValueError, KeyError, TypeError, AttributeError):
             yield _name(path), shorten(record) if shorten else record
 
 

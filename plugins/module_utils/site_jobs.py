@@ -20,8 +20,8 @@ LOCAL = "local"
 PREFLIGHT = "compute-preflight"
 """The step that looks at a compute node before hours of building."""
 
-ACCEPTANCE = "acceptance"
-"""The step that starts the ranks of the acceptance."""
+OF_RANKS = ("acceptance", "sweep", "node_health")
+"""The steps that start ranks on several nodes."""
 
 _STEP = re.compile(r"[a-z0-9][a-z0-9._-]*\Z")
 
@@ -152,7 +152,7 @@ def _ours(context: Mapping[str, Any], step: str) -> dict[str, Any]:
     """What a step of our own differs in by itself; the site's ``steps`` win."""
     if step == PREFLIGHT:
         return {"walltime": "00:10:00"}
-    if step == ACCEPTANCE:
+    if step in OF_RANKS:
         ranks = context.get("ranks") or {}
         return {"walltime": "00:15:00", "nodes": ranks.get("nodes", 1), "tasks": ranks.get("per_node", 2)}
     return {}

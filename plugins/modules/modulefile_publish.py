@@ -19,8 +19,8 @@ description:
   - Each change is written to C(<root>/.torchstack/<release>/publish.jsonl) before it is done; the file only ever grows.
     An interrupted run is run again.
   - Refused are a release without a successful verification of its modulefiles, modulefiles that are not the verified
-    ones, a release without a successful acceptance (C(acceptance.json) beside the journal, with C(passed) true and, if
-    it has C(modulefiles), the same digests), and to replace files in the module tree that this collection did not
+    ones, a release whose last acceptance failed, is missing, or was one of another O(subject) or of other modulefiles
+    (C(acceptance.json) beside the journal), and to replace files in the module tree that this collection did not
     write.
 author:
   - The hpcml.torchstack contributors (@hpcml)
@@ -61,6 +61,12 @@ options:
     description: Make this version the default. V(false) leaves the default as it is.
     type: bool
     default: false
+  subject:
+    description:
+      - Digest of the frozen release. An acceptance of another one does not count.
+      - Empty where whoever publishes does not know it; the last acceptance counts then, whatever it was of.
+    type: str
+    default: ""
   without_acceptance:
     description:
       - The reason why the release is published without a successful acceptance. It goes into the journal.
@@ -140,7 +146,7 @@ def run(module: AnsibleModule) -> dict:
     params = module.params
     if params["state"] == "published" and not (params["visible"] or params["default"]):
         return {"changed": False, **NOTHING}
-    facts = read_facts(params["root"], params["release"])
+    facts = read_facts(params["root"], params["release"], params["subject"])
     actions = make_plan(facts, params["state"], params["visible"], params["default"], params["without_acceptance"])
     unverified = not_verified(facts)
     if any(action.action == "show" for action in actions) and unverified:
@@ -179,6 +185,7 @@ def main() -> None:
             "state": {"type": "str", "choices": list(STATES), "default": "published"},
             "visible": {"type": "bool", "default": False},
             "default": {"type": "bool", "default": False},
+            "subject": {"type": "str", "default": ""},
             "without_acceptance": {"type": "str", "default": ""},
         },
         supports_check_mode=True,

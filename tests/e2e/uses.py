@@ -140,6 +140,27 @@ class InUse:
         assert seen[0] != "99.0" and seen[1] == "99.0", process.stdout
         assert module_system.release in process.stdout.splitlines()[-1]
 
+    def test_s30_s44_the_acceptance_checked_and_measured_every_backend_of_the_release(self, released):
+        records = released.root / ".torchstack" / released.release
+        found = json.loads((records / "acceptance.json").read_text())
+        passed = {check["name"] for check in found["checks"] if check["status"] == "passed"}
+        assert passed >= {"imports", "devices", "horovod", "mpi4py", "torch_gloo"}
+        assert {row["backend"] for row in found["measurements"]} == {"gloo", "mpi"}
+        for measured in found["measurements"]:
+            assert [row["bytes"] for row in measured["rows"]] == [2**power for power in range(15, 21)]
+            assert all(row["verified"] and row["busbw"] > 0 for row in measured["rows"])
+        assert {row["backend"] for row in found["latency"]} == {"gloo", "mpi"}
+        assert all(0 < row["microseconds"]["min"] <= row["microseconds"]["median"] for row in found["latency"])
+        slowest = found["import_seconds"]["torch"]["slowest"]
+        assert slowest["seconds"] > 0 and slowest["rank"] in (0, 1)
+        health = json.loads((records / "node_health.json").read_text())
+        assert health["passed"] and [node["host"] for node in health["nodes"]] == [found["ranks"][0]["host"]]
+
+    def test_the_page_about_the_rollout_has_its_facts_and_asks_nothing_of_the_network(self, released):
+        page = (released.root / ".torchstack" / released.release / "report.html").read_text()
+        assert released.release in page and "2.13.0" in page
+        assert re.findall(r"""(?:src|href)=["']?(?:https?:)?//[^"'> ]+""", page) == []
+
     def test_s03_no_directory_of_the_release_shuts_users_out(self, released):
         for path in [released.prefix, *(p for p in released.prefix.rglob("*") if p.is_dir() and not p.is_symlink())]:
             assert stat.S_IMODE(path.lstat().st_mode) & 0o555 == 0o555, path

@@ -31,7 +31,10 @@ from ansible_collections.hpcml.torchstack.plugins.module_utils import (
 TOP = sites.TOP
 PATTERNS = sites.load(TOP / "roles/release/vars/main.yml")["__release_patterns"]
 COMPATIBILITY = sites.load(TOP / "roles/nccl_ofi/vars/compatibility.yml")["nccl_ofi_compatibility"]
-SITE_KEYS = sites.load(TOP / "roles/release/meta/argument_specs.yml")["argument_specs"]["site_data"]["options"]
+SPECIFIED = sites.load(TOP / "roles/release/meta/argument_specs.yml")["argument_specs"]
+SITE_KEYS = SPECIFIED["site_data"]["options"]
+ACCEPTANCE_KEYS = SPECIFIED["site_acceptance"]["options"]
+HEALTH = sites.load(TOP / "roles/node_health/meta/argument_specs.yml")["argument_specs"]["main"]["options"]
 CLUSTERS = [site for site in sites.SITES if site != "local"]
 DOCUMENTED = {
     "polaris": "2023-10-04", "derecho": "pytorch-2.3.1",
@@ -58,6 +61,7 @@ def site_data(ansible_environment):
     """What the sites that have a batch system say, filled in."""
     names = [
         "torchstack_root", "torchstack_jobs", "torchstack_ranks", "torchstack_runtime_settings", "modulefile_name",
+        "torchstack_acceptance", "node_health_expected",
         *sites.CONTAINERS,
     ]
     environment = {**ansible_environment, "TORCHSTACK_ACCOUNT": "proj1", "TORCHSTACK_ROOT": ""}
@@ -137,6 +141,29 @@ def test_the_jobs_ranks_and_settings_of_a_site_can_be_used(site, site_data):
         "ts-pytorch", job_options.check_options(job["launcher"], job["options"]), "/soft/log", ["/bin/true"])
     assert "proj1" in script
     assert runtime_settings.problems(data["torchstack_runtime_settings"]) == []
+
+
+@pytest.mark.parametrize("site", CLUSTERS)
+def test_what_a_site_asks_of_an_acceptance_can_be_used_and_every_figure_has_its_source(site, site_data):
+    asked = site_data[site]["torchstack_acceptance"]
+    assert release_schema.release_problems({"torchstack_acceptance": asked}, ACCEPTANCE_KEYS, site) == []
+    assert release_components.component_facts({}, asked)["acceptance"]["problem"] == ""
+    floors = asked.get("measure", {}).get("floors", {})
+    assert all(floor["source"] for rows in floors.values() for floor in rows)
+
+
+@pytest.mark.parametrize("site", CLUSTERS)
+def test_s29_a_site_says_how_many_gpus_a_sound_node_has(site, site_data):
+    expected = {"node_health_expected": site_data[site]["node_health_expected"]}
+    assert release_schema.release_problems(expected, {name: HEALTH[name] for name in expected}, site) == []
+    assert expected["node_health_expected"]["gpus"] == site_data[site]["torchstack_jobs"]["options"].get("gpus", 4)
+
+
+@pytest.mark.parametrize("site", ["derecho", "lumi", "polaris"])
+def test_s17_a_site_with_slingshot_asks_for_libfabric_and_refuses_sockets(site, site_data):
+    transport = site_data[site]["torchstack_acceptance"]["transport"]
+    assert transport["networks"] == ["*libfabric*"]
+    assert (transport["providers"], transport["forbidden"]) == (["cxi"], ["Socket"])
 
 
 @pytest.mark.parametrize("site", CLUSTERS)

@@ -154,8 +154,8 @@ def test_the_journal_says_what_was_the_default_before_and_survives_a_torn_line(t
 @pytest.mark.parametrize(("arrange", "arguments", "words", "planned_after"), [
     ({"passed": False}, {}, "failed its verification", None),
     ({"accepted": False}, {}, "has not been accepted", "acceptance"),
-    ({"acceptance": {"passed": False}}, {}, "failed its acceptance", None),
-    ({"acceptance": {"passed": "true"}}, {}, "failed its acceptance", None),
+    ({"acceptance": {"passed": False}}, {}, "failed its last acceptance", None),
+    ({"acceptance": {"passed": "true"}}, {}, "failed its last acceptance", None),
     ({"acceptance": {"passed": True, "modulefiles": {"tcl": "0" * 64}}}, {}, "with another tcl modulefile", None),
     ({}, {"visible": False, "default": True}, "is not visible", None),
     ({"accepted": False}, {"reason": "  "}, "has not been accepted", "acceptance"),
@@ -208,3 +208,22 @@ def test_a_file_that_somebody_else_wrote_is_never_replaced(tmp_path, path):
 def test_a_syntax_that_nothing_loaded_is_named(tmp_path):
     release(tmp_path, "1")
     assert subject.not_verified(subject.read_facts(str(tmp_path), "1")) == ["tcl"]
+
+
+def test_an_acceptance_of_another_state_of_the_release_publishes_nothing(tmp_path):
+    release(tmp_path, "1", acceptance={"passed": True, "subject": "sha256:1"})
+    facts = subject.read_facts(str(tmp_path), "1", "sha256:2")
+    with pytest.raises(StackError) as caught:
+        subject.make_plan(facts, "published", True, True, "")
+    assert caught.value.details["planned_after"] == "acceptance"
+    same = subject.read_facts(str(tmp_path), "1", "sha256:1")
+    assert len(subject.make_plan(same, "published", True, True, "")) == 4
+
+
+def test_an_acceptance_that_failed_after_the_publication_is_refused_and_takes_nothing_away(tmp_path):
+    stage = release(tmp_path, "1")
+    publish(tmp_path, "1", default=True)
+    put(os.path.join(stage, "acceptance.json"), json.dumps({"passed": False}))
+    with pytest.raises(StackError, match="failed its"):
+        publish(tmp_path, "1", default=True)
+    assert os.path.exists(os.path.join(str(tmp_path), relative_path("tcl", NAME, "1")))

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 
 import pytest
@@ -93,3 +94,20 @@ def test_records_of_steps_and_roles_are_collected_long_ones_in_short_and_broken_
         "build": {"pytorch": {"version": "2"}, "verification": {"objects": 1, "providers": [], "allowed": []}},
         "afterwards": {"acceptance": {"passed": True}},
     }
+
+
+def test_of_many_nodes_a_summary_gets_what_was_found_and_not_what_was_seen(files):
+    os.makedirs(files.afterwards)
+    node = {"host": "n1", "facts": {"gpus": ["much"] * 8}, "findings": [], "not_seen": []}
+    texts = {
+        "node_health": {"passed": True, "nodes": [node], "findings": []},
+        "sweep": {"hosts": ["n1", "n2"], "measured": [["n1", "n2", 20.0]], "repeated": [], "slow_nodes": []},
+        "report": {"title": "much"},
+    }
+    for name, record in texts.items():
+        with open(os.path.join(files.afterwards, name + ".json"), "w", encoding="utf-8") as stream:
+            json.dump(record, stream)
+    found = release_records.collect(files)["afterwards"]
+    assert found["node_health"]["nodes"] == [{"host": "n1", "findings": [], "not_seen": []}]
+    assert found["sweep"] == {"hosts": ["n1", "n2"], "measured": 1, "slow_nodes": []}
+    assert found["report"] == {"there": True}
