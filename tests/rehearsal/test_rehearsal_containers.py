@@ -53,7 +53,7 @@ def test_the_release_is_accepted_as_an_ordinary_user_on_two_nodes(rehearsed):
     assert {job.state for job in submitted} == {"COMPLETED"}
     acceptance = {job.step: job for job in submitted}["ts-acceptance"]
     assert (acceptance.user, acceptance.account, acceptance.nodes) == ("researcher", "science", "compute[1-2]")
-    assert "Checked: imports, devices, torch_gloo_allreduce on 2 ranks as researcher" in printed
+    assert "Checked: imports, devices, torch_gloo on 2 ranks as researcher" in printed
 
 
 def test_a_second_rehearsal_changes_nothing_and_submits_nothing(cluster, rehearsed):

@@ -100,6 +100,8 @@ def test_each_step_is_built_in_a_job_on_a_compute_node(cluster, site, rehearsed)
     assert {"ts-" + step for step in STEPS} <= set(steps)
     acceptance = steps.pop("ts-acceptance")
     assert (acceptance.user, acceptance.account, acceptance.nodes) == ("researcher", "science", "compute[1-2]")
+    health = steps.pop("ts-node_health")
+    assert (health.user, health.account, health.nodes) == ("rollout", "staff", acceptance.nodes)
     assert {(job.user, job.account) for job in steps.values()} == {("rollout", "staff")}
     assert {job.nodes for job in steps.values()} <= set(cluster.names.compute)
 

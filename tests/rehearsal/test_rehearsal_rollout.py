@@ -44,6 +44,8 @@ def test_what_is_built_is_built_once_in_a_job_on_a_compute_node(cluster, rehears
     # The ordinary user's ranks are on all nodes.
     acceptance = steps.pop("ts-acceptance")
     assert (acceptance.user, acceptance.account, acceptance.nodes) == ("researcher", "science", "compute[1-2]")
+    health = steps.pop("ts-node_health")
+    assert (health.user, health.account, health.nodes) == ("rollout", "staff", acceptance.nodes)
     assert {(job.user, job.account) for job in steps.values()} == {("rollout", "staff")}
     assert {job.nodes for job in steps.values()} <= set(cluster.names.compute)
 
