@@ -56,8 +56,10 @@ told.update(nodes=os.environ["SLURM_STEP_NODELIST"], host=os.uname().nodename, h
 told["seen"] = sorted(os.listdir(cache))
 told["mode"] = oct(os.stat(os.path.dirname(cache)).st_mode & 0o7777)
 told["one"] = cache == os.environ["MIOPEN_CUSTOM_CACHE_DIR"]
-with open(os.path.join(sys.argv[1], "%s-%d.json" % (job, rank)), "w") as stream:
+path = os.path.join(sys.argv[1], "%s-%d.json" % (job, rank))
+with open(path + ".part", "w") as stream:
     json.dump(told, stream)
+os.rename(path + ".part", path)
 if rank == 1 and end_of_rank_1:
     os.kill(os.getpid(), signal.SIGKILL) if end_of_rank_1 == "dies" else sys.exit(int(end_of_rank_1))
 if mode == "stay":
