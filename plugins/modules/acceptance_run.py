@@ -25,25 +25,18 @@ description:
   - When the record says that the same O(subject) passed what is asked here, nothing is done.
 author:
   - The hpcml.torchstack contributors (@hpcml)
+extends_documentation_fragment:
+  - hpcml.torchstack.ranks
+  - hpcml.torchstack.ranks.job
+  - hpcml.torchstack.ranks.launched
 attributes:
   check_mode:
     support: full
     description: Says whether an acceptance would run, and with which command; runs and writes nothing.
-  diff_mode:
-    support: full
-    description: Shows the last verdict and its subject, and the new ones.
   idempotent:
     support: full
     description: A release that has passed what is asked is not accepted again, unless O(again) says so.
 options:
-  root:
-    description: The directory that holds the site's releases and their records.
-    type: path
-    required: true
-  release:
-    description: Name of the release below O(root).
-    type: str
-    required: true
   state:
     description:
       - V(present) makes sure that the release is accepted. Without O(job) the launcher is started by this module, where
@@ -54,18 +47,6 @@ options:
     type: str
     choices: [present, judged]
     default: present
-  job:
-    description:
-      - The C(launcher) of that step and its C(options), as the filter P(hpcml.torchstack.step_job#filter) gives them.
-      - What a launcher knows its job by, such as C(SLURM_*), is kept in the ranks' fresh login beside
-        O(environment_keep). The wall time in the options has to be a minute longer than O(timeout), and their
-        C(python) is tried first for the ranks' supervisor.
-    type: dict
-    default: {}
-  wait:
-    description: Seconds that a shared file system may take to show with O(state=judged) what the job has written.
-    type: float
-    default: 60
   prefix:
     description: Directory below which the Python modules in O(imports) must lie. By default O(root)/O(release).
     type: path
@@ -75,62 +56,6 @@ options:
         in O(imports) must then lie in none of them and not in the user's home, so that they are those of the image.
     type: list
     elements: str
-  subject:
-    description:
-      - Digest of the frozen release to which this acceptance belongs. A record of another subject does not count.
-      - Required, except in check mode, where a release that is not frozen yet has none.
-    type: str
-    default: ""
-  module:
-    description:
-      - The module to load, with its version. Empty where there are no modules; O(environment) is used then.
-    type: str
-    default: ""
-  modulepaths:
-    description: Directories for C(module use), one for each module system that the site may have.
-    type: dict
-    default: {}
-    suboptions:
-      lmod:
-        description: Directory of the Lua modulefiles.
-        type: path
-      tcl:
-        description: Directory of the Tcl modulefiles.
-        type: path
-  module_system:
-    description:
-      - The module system that a login has to offer. V(auto) takes what is there; where nothing is there, O(environment)
-        is used and the record says so. V(none) does not look for one.
-    type: str
-    choices: [auto, lmod, environment-modules, none]
-    default: auto
-  module_init:
-    description: Start-up files for bash, in this order, instead of C(/etc/profile).
-    type: list
-    elements: path
-    default: []
-  environment:
-    description: Variables to set where no module can be loaded.
-    type: dict
-    default: {}
-  environment_keep:
-    description:
-      - Names of variables of this task's environment that the ranks' fresh login keeps; a name may end in V(*). For a
-        launcher that has to know the batch job it is in, such as V(PBS_*).
-    type: list
-    elements: str
-    default: []
-  user:
-    description:
-      - The ordinary user that runs the ranks. Empty for the account of this task, with the environment of a fresh
-        login; the record then says what that cannot show.
-    type: str
-    default: ""
-  become_command:
-    description: Words that run a command as O(user), which replaces C({user}); without asking for a password.
-    type: list
-    elements: str
-    default: [sudo, -n, -u, "{user}", --]
   ranks:
     description: How many ranks to start.
     type: int
@@ -141,17 +66,6 @@ options:
         ranks ran on another number of nodes.
     type: int
     default: 1
-  launcher:
-    description:
-      - The site's launcher with its options; O(ranks) replaces C({ranks}), O(nodes) replaces C({nodes}), and the ranks
-        of one node C({per_node}). The rank program follows.
-    type: list
-    elements: str
-    default: [mpiexec, -n, "{ranks}"]
-  python:
-    description: The interpreter of the ranks, as found on the module's E(PATH).
-    type: str
-    default: python3
   imports:
     description: Python modules that every rank imports and that must lie below O(prefix).
     type: list
@@ -229,9 +143,6 @@ options:
 notes:
   - The step has to run as O(user). Where that is another account than that of this task, the step
     is in its home, which the nodes have to see, and O(become_command) reads what the job has written there.
-  - Where the ranks run on other nodes, O(root) has to be on a file system that these see at the same path.
-seealso:
-  - module: hpcml.torchstack.build_step
 """
 
 EXAMPLES = r"""
@@ -439,6 +350,7 @@ from ansible_collections.hpcml.torchstack.plugins.module_utils import (
     acceptance_verdict,
     bandwidth_plan,
     rank_archive,
+    rank_options,
 )
 from ansible_collections.hpcml.torchstack.plugins.module_utils.acceptance_records import Files, Run
 from ansible_collections.hpcml.torchstack.plugins.module_utils.errors import StackError
@@ -462,7 +374,7 @@ def plan(params: dict, files: Files, question: dict, check: bool) -> dict:
     result = {
         "changed": bool(reason), "reason": reason, "record": files.record, "log": files.log,
         "command": " ".join(map(shlex.quote, words)),
-        "diff": acceptance_verdict.difference(last, params["subject"], reason),
+        "diff": acceptance_records.difference("acceptance", last, params["subject"], reason),
     }
     missing = acceptance_records.missing(question["prefix"], params["subject"])
     if missing and not check:
@@ -514,30 +426,12 @@ def main() -> None:
     checks = list(acceptance.CHECKS)
     module = AnsibleModule(
         argument_spec={
-            "root": {"type": "path", "required": True},
-            "release": {"type": "str", "required": True},
+            **rank_options.RELEASE, **rank_options.JOB, **rank_options.LAUNCHED,
             "state": {"type": "str", "choices": ["present", "judged"], "default": "present"},
-            "job": {"type": "dict", "default": {}},
-            "wait": {"type": "float", "default": 60},
             "prefix": {"type": "path"},
             "shared": {"type": "list", "elements": "str"},
-            "subject": {"type": "str", "default": ""},
-            "module": {"type": "str", "default": ""},
-            "modulepaths": {
-                "type": "dict", "default": {}, "options": {"lmod": {"type": "path"}, "tcl": {"type": "path"}},
-            },
-            "module_system": {
-                "type": "str", "default": "auto", "choices": ["auto", "lmod", "environment-modules", "none"],
-            },
-            "module_init": {"type": "list", "elements": "path", "default": []},
-            "environment": {"type": "dict", "default": {}},
-            "environment_keep": {"type": "list", "elements": "str", "default": []},
-            "user": {"type": "str", "default": ""},
-            "become_command": {"type": "list", "elements": "str", "default": ["sudo", "-n", "-u", "{user}", "--"]},
             "ranks": {"type": "int", "default": 2},
             "nodes": {"type": "int", "default": 1},
-            "launcher": {"type": "list", "elements": "str", "default": ["mpiexec", "-n", "{ranks}"]},
-            "python": {"type": "str", "default": "python3"},
             "imports": {"type": "list", "elements": "str", "default": ["torch", "horovod.torch"]},
             "checks": {
                 "type": "list", "elements": "str", "choices": checks,

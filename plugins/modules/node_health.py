@@ -25,6 +25,9 @@ description:
     C(node_health.log). When it passed for the same O(subject), and that is accepted since, nothing is done.
 author:
   - The hpcml.torchstack contributors (@hpcml)
+extends_documentation_fragment:
+  - hpcml.torchstack.ranks
+  - hpcml.torchstack.ranks.job
 attributes:
   check_mode:
     support: full
@@ -36,14 +39,6 @@ attributes:
     support: full
     description: Looking changes nothing. The nodes of a release that is accepted are not looked at again.
 options:
-  root:
-    description: The directory that holds the site's releases and their records.
-    type: path
-    required: true
-  release:
-    description: Name of the release below O(root).
-    type: str
-    required: true
   subject:
     description:
       - Digest of the frozen release that will be accepted on these nodes. Without it, they are looked at each time.
@@ -64,15 +59,6 @@ options:
       - A directory with what the program has printed on each node, one file C(.json) each, instead of starting it. See
         the notes.
     type: path
-  job:
-    description:
-      - The C(launcher) of that step and its C(options), as the filter P(hpcml.torchstack.step_job#filter) gives them.
-    type: dict
-    default: {}
-  wait:
-    description: Seconds that a shared file system may take to show with O(state=judged) what the job has written.
-    type: float
-    default: 60
   nodes:
     description: How many nodes to look at. It is a failure when fewer answer.
     type: int
@@ -92,31 +78,10 @@ options:
     description: A module to load for O(launcher), with its version, where that comes with one. Empty for none.
     type: str
     default: ""
-  modulepaths:
-    description: Directories for C(module use), one for each module system that the site may have.
-    type: dict
-    default: {}
-    suboptions:
-      lmod:
-        description: Directory of the Lua modulefiles.
-        type: path
-      tcl:
-        description: Directory of the Tcl modulefiles.
-        type: path
-  module_init:
-    description: Start-up files for bash, in this order, instead of C(/etc/profile).
-    type: list
-    elements: path
-    default: []
   environment:
     description: Variables to set where no module is loaded.
     type: dict
     default: {}
-  environment_keep:
-    description: Names of variables of this task's environment that the launcher needs; a name may end in V(*).
-    type: list
-    elements: str
-    default: []
   expected:
     description: What each node has. What is not said is not expected.
     type: dict
@@ -196,12 +161,10 @@ options:
     type: bool
     default: false
 notes:
-  - Where the nodes are other machines, O(root) has to be on a file system that these see at the same path.
   - The program by itself, for sites that look at their nodes in a prologue, is what C(bin/node-health) of this
     collection writes. It runs as any account with the Python of the system.
 seealso:
   - module: hpcml.torchstack.acceptance_run
-  - module: hpcml.torchstack.build_step
 """
 
 EXAMPLES = r"""
@@ -348,6 +311,7 @@ from ansible_collections.hpcml.torchstack.plugins.module_utils import (
     health_archive,
     health_records,
     health_thresholds,
+    rank_options,
 )
 from ansible_collections.hpcml.torchstack.plugins.module_utils.acceptance_records import Files, Run
 from ansible_collections.hpcml.torchstack.plugins.module_utils.errors import StackError
@@ -363,21 +327,15 @@ EXPECTED = {
     "fabric": {"type": "list", "elements": "dict", "options": FABRIC},
 }
 SPEC = {
-    "root": {"type": "path", "required": True},
-    "release": {"type": "str", "required": True},
+    **rank_options.RELEASE, **rank_options.JOB,
     "subject": {"type": "str", "default": ""},
     "state": {"type": "str", "choices": ["present", "judged"], "default": "present"},
     "recorded": {"type": "path"},
-    "job": {"type": "dict", "default": {}},
-    "wait": {"type": "float", "default": 60},
     "nodes": {"type": "int", "default": 1},
     "launcher": {"type": "list", "elements": "str", "default": []},
     "python": {"type": "str", "default": "/usr/bin/python3"},
     "module": {"type": "str", "default": ""},
-    "modulepaths": {"type": "dict", "default": {}, "options": {"lmod": {"type": "path"}, "tcl": {"type": "path"}}},
-    "module_init": {"type": "list", "elements": "path", "default": []},
     "environment": {"type": "dict", "default": {}},
-    "environment_keep": {"type": "list", "elements": "str", "default": []},
     "expected": {"type": "dict", "default": {}, "options": EXPECTED},
     "thresholds": {"type": "dict", "required": True},
     "directories": {"type": "list", "elements": "path", "default": []},

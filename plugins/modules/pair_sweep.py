@@ -24,25 +24,18 @@ description:
   - When the record says that the same O(subject) passed what is asked here, nothing is done.
 author:
   - The hpcml.torchstack contributors (@hpcml)
+extends_documentation_fragment:
+  - hpcml.torchstack.ranks
+  - hpcml.torchstack.ranks.job
+  - hpcml.torchstack.ranks.launched
 attributes:
   check_mode:
     support: full
     description: Says whether a sweep would run, and with which command; runs and writes nothing.
-  diff_mode:
-    support: full
-    description: Shows the last verdict and its subject, and the new ones.
   idempotent:
     support: full
     description: Nodes that have passed what is asked are not measured again, unless O(again) says so.
 options:
-  root:
-    description: The directory that holds the site's releases and their records.
-    type: path
-    required: true
-  release:
-    description: Name of the release below O(root).
-    type: str
-    required: true
   state:
     description:
       - V(present) makes sure that the nodes are measured. Without O(job) the launcher is started by this module, where
@@ -54,70 +47,9 @@ options:
     type: str
     choices: [present, judged]
     default: present
-  job:
-    description:
-      - The C(launcher) of that step and its C(options), as the filter P(hpcml.torchstack.step_job#filter) gives them.
-      - The wall time in the options has to be a minute longer than O(timeout).
-    type: dict
-    default: {}
-  wait:
-    description: Seconds that a shared file system may take to show with O(state=judged) what the job has written.
-    type: float
-    default: 60
   prefix:
     description: Directory of the release. By default O(root)/O(release).
     type: path
-  subject:
-    description:
-      - Digest of the frozen release with which is measured. A record of another subject does not count.
-      - Required, except in check mode, where a release that is not frozen yet has none.
-    type: str
-    default: ""
-  module:
-    description: The module to load, with its version. Empty where there are no modules; O(environment) is used then.
-    type: str
-    default: ""
-  modulepaths:
-    description: Directories for C(module use), one for each module system that the site may have.
-    type: dict
-    default: {}
-    suboptions:
-      lmod:
-        description: Directory of the Lua modulefiles.
-        type: path
-      tcl:
-        description: Directory of the Tcl modulefiles.
-        type: path
-  module_system:
-    description:
-      - The module system that a login has to offer. V(auto) takes what is there; where nothing is there, O(environment)
-        is used. V(none) does not look for one.
-    type: str
-    choices: [auto, lmod, environment-modules, none]
-    default: auto
-  module_init:
-    description: Start-up files for bash, in this order, instead of C(/etc/profile).
-    type: list
-    elements: path
-    default: []
-  environment:
-    description: Variables to set where no module can be loaded.
-    type: dict
-    default: {}
-  environment_keep:
-    description: Names of variables of this task's environment that the ranks keep; a name may end in V(*).
-    type: list
-    elements: str
-    default: []
-  user:
-    description: The account that runs the ranks. Empty for that of this task, with the environment of a fresh login.
-    type: str
-    default: ""
-  become_command:
-    description: Words that run a command as O(user), which replaces C({user}); without asking for a password.
-    type: list
-    elements: str
-    default: [sudo, -n, -u, "{user}", --]
   ranks:
     description: How many ranks to start, as many on every node; with GPUs, one for each.
     type: int
@@ -126,17 +58,6 @@ options:
     description: On how many nodes. It counts as a failure when the ranks ran on another number.
     type: int
     required: true
-  launcher:
-    description:
-      - The site's launcher with its options; O(ranks) replaces C({ranks}), O(nodes) replaces C({nodes}), and the ranks
-        of one node C({per_node}).
-    type: list
-    elements: str
-    default: [mpiexec, -n, "{ranks}"]
-  python:
-    description: The interpreter of the ranks, as found on the module's E(PATH).
-    type: str
-    default: python3
   backend:
     description:
       - What the ranks of a pair talk through. V(nccl) and V(gloo) are those of C(torch.distributed), V(mpi) is MPI by
@@ -192,12 +113,10 @@ options:
     type: bool
     default: false
 notes:
-  - Where the ranks run on other nodes, O(root) has to be on a file system that these see at the same path.
   - The ranks meet through mpi4py or Horovod, where there is one, else at E(MASTER_ADDR) and E(MASTER_PORT), else at a
     port that follows from the job's number.
 seealso:
   - module: hpcml.torchstack.acceptance_run
-  - module: hpcml.torchstack.build_step
 """
 
 EXAMPLES = r"""
@@ -369,6 +288,7 @@ from ansible_collections.hpcml.torchstack.plugins.module_utils import (
     acceptance_records,
     acceptance_script,
     bandwidth,
+    rank_options,
     sweep_archive,
     sweep_records,
 )
@@ -415,7 +335,7 @@ def plan(params: dict, files: Files, question: dict, last: dict | None, check: b
     result = {
         "changed": bool(reason), "reason": reason, "record": files.record, "log": files.log,
         "command": " ".join(map(shlex.quote, words)),
-        "diff": sweep_records.difference(last, params["subject"], reason),
+        "diff": acceptance_records.difference("pair sweep", last, params["subject"], reason),
     }
     missing = acceptance_records.missing(question["prefix"], params["subject"])
     if missing and not check:
@@ -462,29 +382,11 @@ def main() -> None:
     """Entry of the module."""
     module = AnsibleModule(
         argument_spec={
-            "root": {"type": "path", "required": True},
-            "release": {"type": "str", "required": True},
+            **rank_options.RELEASE, **rank_options.JOB, **rank_options.LAUNCHED,
             "state": {"type": "str", "choices": ["present", "judged"], "default": "present"},
-            "job": {"type": "dict", "default": {}},
-            "wait": {"type": "float", "default": 60},
             "prefix": {"type": "path"},
-            "subject": {"type": "str", "default": ""},
-            "module": {"type": "str", "default": ""},
-            "modulepaths": {
-                "type": "dict", "default": {}, "options": {"lmod": {"type": "path"}, "tcl": {"type": "path"}},
-            },
-            "module_system": {
-                "type": "str", "default": "auto", "choices": ["auto", "lmod", "environment-modules", "none"],
-            },
-            "module_init": {"type": "list", "elements": "path", "default": []},
-            "environment": {"type": "dict", "default": {}},
-            "environment_keep": {"type": "list", "elements": "str", "default": []},
-            "user": {"type": "str", "default": ""},
-            "become_command": {"type": "list", "elements": "str", "default": ["sudo", "-n", "-u", "{user}", "--"]},
             "ranks": {"type": "int", "required": True},
             "nodes": {"type": "int", "required": True},
-            "launcher": {"type": "list", "elements": "str", "default": ["mpiexec", "-n", "{ranks}"]},
-            "python": {"type": "str", "default": "python3"},
             "backend": {"type": "str", "default": "gloo", "choices": ["nccl", "gloo", "mpi", "tcp"]},
             "operation": {"type": "str", "default": "all_reduce", "choices": ["all_reduce", "send_recv"]},
             "size": {"type": "str", "default": "64 MiB"},

@@ -19,15 +19,9 @@ description:
     collectives and its latency. Floors and ceilings become ReFrame's references.
   - They are valid for every system and every environment of any ReFrame configuration. They load the module, and start
     ranks by the launcher of the partition; where that is C(local), by O(launcher).
+extends_documentation_fragment:
+  - hpcml.torchstack.ranks
 options:
-  root:
-    description: The directory that holds the releases and their records.
-    type: path
-    required: true
-  release:
-    description: Name of the release below O(root).
-    type: str
-    required: true
   prefix:
     description: Directory below which the modules in O(imports) must lie. By default the release's own.
     type: path
@@ -39,17 +33,6 @@ options:
     description: The module to load, with its version. Empty where there are none.
     type: str
     default: ""
-  modulepaths:
-    description: Directories for C(module use).
-    type: dict
-    default: {}
-    suboptions:
-      lmod:
-        description: Directory of the Lua modulefiles.
-        type: path
-      tcl:
-        description: Directory of the Tcl modulefiles.
-        type: path
   environment:
     description: Variables to set where ReFrame's configuration names no module system.
     type: dict
@@ -181,18 +164,16 @@ failed_step:
 import os
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.hpcml.torchstack.plugins.module_utils import reframe_files, reframe_tests
+from ansible_collections.hpcml.torchstack.plugins.module_utils import rank_options, reframe_files, reframe_tests
 from ansible_collections.hpcml.torchstack.plugins.module_utils.errors import StackError
 from ansible_collections.hpcml.torchstack.plugins.module_utils.release_records import ReleaseFiles
 
 TEXTS = {"type": "list", "elements": "str", "default": []}
 SPEC = {
-    "root": {"type": "path", "required": True},
-    "release": {"type": "str", "required": True},
+    **rank_options.RELEASE,
     "prefix": {"type": "path"},
     "shared": {"type": "list", "elements": "str"},
     "module": {"type": "str", "default": ""},
-    "modulepaths": {"type": "dict", "default": {}, "options": {"lmod": {"type": "path"}, "tcl": {"type": "path"}}},
     "environment": {"type": "dict", "default": {}},
     "nodes": {"type": "int", "default": 1},
     "ranks": {"type": "int", "default": 2},

@@ -66,7 +66,7 @@ facts:
     verdict: {description: "How the release stands: word, tone, problems.", type: dict, returned: always,
               sample: {word: Accepted, tone: good, problems: []}}
     release: {description: "Name, site, digest, manifest, module, who sees it.", type: dict, returned: always,
-              sample: {name: "2026-11-20", site: polaris}}
+              sample: {name: "2026-11-20", site: example}}
     versions: {description: Name and version of each part and where it is from., type: list, elements: dict,
                returned: always, sample: [{name: PyTorch, version: "2.13.0+cpu", origin: ""}]}
     packages: {description: Further packages., type: list, elements: dict, returned: always,

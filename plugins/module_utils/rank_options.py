@@ -1,0 +1,34 @@
+# Copyright (c) the hpcml.torchstack contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Options of the modules that start ranks with a release; plugins/doc_fragments/ranks.py says what they mean."""
+
+from __future__ import annotations
+
+from typing import Any
+
+RELEASE: dict[str, dict[str, Any]] = {
+    "root": {"type": "path", "required": True},
+    "release": {"type": "str", "required": True},
+    "modulepaths": {"type": "dict", "default": {}, "options": {"lmod": {"type": "path"}, "tcl": {"type": "path"}}},
+}
+"""Which release, and where its modules are."""
+
+JOB: dict[str, dict[str, Any]] = {
+    "job": {"type": "dict", "default": {}},
+    "wait": {"type": "float", "default": 60},
+    "module_init": {"type": "list", "elements": "path", "default": []},
+    "environment_keep": {"type": "list", "elements": "str", "default": []},
+}
+"""Of a launcher that may be started in a batch job, in a fresh login."""
+
+LAUNCHED: dict[str, dict[str, Any]] = {
+    "subject": {"type": "str", "default": ""},
+    "module": {"type": "str", "default": ""},
+    "module_system": {"type": "str", "default": "auto", "choices": ["auto", "lmod", "environment-modules", "none"]},
+    "environment": {"type": "dict", "default": {}},
+    "user": {"type": "str", "default": ""},
+    "become_command": {"type": "list", "elements": "str", "default": ["sudo", "-n", "-u", "{user}", "--"]},
+    "launcher": {"type": "list", "elements": "str", "default": ["mpiexec", "-n", "{ranks}"]},
+    "python": {"type": "str", "default": "python3"},
+}
+"""Of ranks that are started by the release's own module and Python."""
