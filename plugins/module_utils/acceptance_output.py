@@ -14,6 +14,9 @@ from typing import Any, NamedTuple
 EVENT = "@torchstack-job"
 """What the supervisor and its script begin their own lines with; the event's name, a tab and a text follow."""
 
+LMOD, EM, NONE, ENVIRONMENT = "lmod", "environment-modules", "none", "environment"
+"""What a site may ask for as its module system; the event ``through`` names one of the first two, or the last."""
+
 _EVENT = re.compile(re.escape(EVENT) + r" ([a-z_]+)\t([^\n]*)")
 _FRAME = re.compile(r"@torchstack:([a-z]+):([0-9a-f]+):(\d+)/(\d+):([0-9a-f]{8}):([A-Za-z0-9+/=]+)@")
 

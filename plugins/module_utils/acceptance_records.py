@@ -179,3 +179,22 @@ def keeping_records(files: Files) -> Iterator[None]:
             "The records in %s could not be kept: %s." % (files.state, error), "records",
             "Run this as the account that owns the root, and look at the space that is left.", files.state,
         ) from error
+
+
+def difference(what: str, last: Mapping[str, Any] | None, subject: str, reason: str) -> dict[str, str]:
+    """The plan as Ansible shows a difference.
+
+    Args:
+        what: is asked of the ranks.
+        last: the last record, or None.
+        subject: digest of the release as it is now; empty where it is not known yet.
+        reason: why it has to be asked now; empty where the record answers.
+    """
+
+    def text(verdict: str, of: object) -> str:
+        return "%s: %s\nsubject: %s\n" % (what, verdict, of or "not known yet")
+
+    before = ""
+    if last is not None:
+        before = text("passed" if last.get("passed") is True else "failed", last.get("subject"))
+    return {"before": before, "after": text("to be run", subject) if reason else before}

@@ -8,8 +8,13 @@ import os
 import shlex
 from typing import Any, Mapping, Sequence
 
-from ansible_collections.hpcml.torchstack.plugins.module_utils.acceptance import EM, ENVIRONMENT, LMOD, NONE
-from ansible_collections.hpcml.torchstack.plugins.module_utils.acceptance_output import EVENT
+from ansible_collections.hpcml.torchstack.plugins.module_utils.acceptance_output import (
+    EM,
+    ENVIRONMENT,
+    EVENT,
+    LMOD,
+    NONE,
+)
 
 PROGRAM, QUESTION = "ranks.pyz", "question.json"
 """Names of the program that every rank runs, and of what it is asked."""

@@ -8,9 +8,14 @@ import hashlib
 import os
 from typing import Any, Mapping
 
-from ansible_collections.hpcml.torchstack.plugins.module_utils import acceptance
+from ansible_collections.hpcml.torchstack.plugins.module_utils import acceptance, acceptance_table
+from ansible_collections.hpcml.torchstack.plugins.module_utils.acceptance_failures import failure_sentence
+from ansible_collections.hpcml.torchstack.plugins.module_utils.acceptance_gaps import own_account_gaps
 from ansible_collections.hpcml.torchstack.plugins.module_utils.acceptance_login import Account
 from ansible_collections.hpcml.torchstack.plugins.module_utils.acceptance_output import (
+    EM,
+    ENVIRONMENT,
+    LMOD,
     Heard,
     hear,
     last_lines,
@@ -28,7 +33,7 @@ def modulefile_digests(through: str, path: str) -> dict[str, str]:
         through: the module system that loaded it.
         path: the file.
     """
-    kinds = {acceptance.LMOD: "lmod", acceptance.EM: "tcl"}
+    kinds = {LMOD: "lmod", EM: "tcl"}
     try:
         with open(path, "rb") as stream:
             return {kinds[through]: hashlib.sha256(stream.read()).hexdigest()}
@@ -37,10 +42,27 @@ def modulefile_digests(through: str, path: str) -> dict[str, str]:
 
 
 def reason_to_run(last: dict[str, Any] | None, question: dict[str, Any], again: bool) -> str:
-    """Why an acceptance has to run (see :func:`.acceptance.reason_to_run`), with the modulefile as it is now."""
-    loaded = last or {}
-    now = modulefile_digests(str(loaded.get("through", "")), str(loaded.get("modulefile", "")))
-    return acceptance.reason_to_run(last, question, again, now)
+    """Why an acceptance has to run, as a sentence's end; empty where a record answers the question.
+
+    Args:
+        last: the last record, or None.
+        question: what would be asked now, with ``subject``.
+        again: whether the operator wants it in any case.
+    """
+    if last is None:
+        return "there is no acceptance of this release yet"
+    if again:
+        return "it was asked for again"
+    answered = last.get("question")
+    if last.get("passed") is not True or not isinstance(answered, dict):
+        return "the last acceptance did not pass"
+    if last.get("subject") != question["subject"]:
+        return "the last acceptance was of another state of this release"
+    now = modulefile_digests(str(last.get("through", "")), str(last.get("modulefile", "")))
+    if last.get("modulefiles", {}) != now:
+        return "the modulefile has changed since the last acceptance"
+    changed = sorted(key for key in question if key != "subject" and answered.get(key) != question[key])
+    return "the site now asks for something else: %s" % ", ".join(changed) if changed else ""
 
 
 def conclude(
@@ -75,7 +97,7 @@ def conclude(
     files.add(record)
     if verdict.failures:
         release = os.path.basename(files.state)
-        message, remedy = acceptance.failure_sentence(release, verdict.failures, files.record, files.log)
+        message, remedy = failure_sentence(release, verdict.failures, files.record, files.log)
         raise StackError(
             message, verdict.failures[0].check, remedy, changed=True, passed=False, record=files.record,
             log=files.log, failures=[failure.message for failure in verdict.failures], table=described(record)["table"],
@@ -95,7 +117,7 @@ def _record(
     """The record of one run."""
     asked = {key: value for key, value in question.items() if key != "subject"}
     through, modulefile = heard.event("through") or "", heard.event("modulefile") or ""
-    gaps = acceptance.own_account_gaps(account.name, account.uid, account.name if account.other else "")
+    gaps = own_account_gaps(account.name, account.uid, account.name if account.other else "")
     return {
         "schema": 2,
         "passed": not verdict.failures,
@@ -132,25 +154,13 @@ def described(record: Mapping[str, Any] | None) -> dict[str, Any]:
     )
     who = record["user"] if record["ordinary_user"] else "the rollout account %s itself" % record["user"]
     how = "through %s" % record["through"] if record["through"] else "before any module was loaded"
-    if record["through"] == acceptance.ENVIRONMENT:
+    if record["through"] == ENVIRONMENT:
         how = "not through the module"
     summary = "%s: %s as %s, %s, in %.1f s." % (
         "Accepted" if record["passed"] else "Not accepted", counts, who, how, record["seconds"]
     )
-    table = acceptance.table(record["ranks"])
+    table = acceptance_table.table(record["ranks"])
     return {
         "passed": record["passed"], "summary": summary, "table": table, "not_checked": record["not_checked"],
         "acceptance": dict(record),
     }
-
-
-def difference(last: Mapping[str, Any] | None, subject: str, reason: str) -> dict[str, str]:
-    """The plan as Ansible shows a difference."""
-
-    def text(verdict: str, of: object) -> str:
-        return "acceptance: %s\nsubject: %s\n" % (verdict, of or "not known yet")
-
-    before = ""
-    if last is not None:
-        before = text("passed" if last.get("passed") is True else "failed", last.get("subject"))
-    return {"before": before, "after": text("to be run", subject) if reason else before}

@@ -21,6 +21,7 @@ from ansible_collections.hpcml.torchstack.plugins.module_utils import (
     rank_output,
     rank_place,
     rank_program,
+    rank_start,
     rank_values,
     ranks,
 )
@@ -28,7 +29,7 @@ from ansible_collections.hpcml.torchstack.plugins.module_utils.archive import pr
 
 COMMON = (
     ranks, rank_errors, rank_output, rank_place, rank_meeting, rank_libraries, rank_values, rank_collectives,
-    rank_arrays, rank_nccl_log,
+    rank_arrays, rank_nccl_log, rank_start,
 )
 """What every program of ranks may use."""
 

@@ -10,16 +10,12 @@ Exit status: 0 when all checks of this rank passed or could not run, 1 otherwise
 
 from __future__ import annotations
 
-import contextlib
-import faulthandler
-import json
 import os
-import signal
 import socket
 import sys
 import time
 import traceback
-from typing import Any, Callable, Iterator, Mapping
+from typing import Any, Callable, Mapping
 
 from ansible_collections.hpcml.torchstack.plugins.module_utils import (
     rank_arrays,
@@ -33,6 +29,7 @@ from ansible_collections.hpcml.torchstack.plugins.module_utils import (
 from ansible_collections.hpcml.torchstack.plugins.module_utils.rank_errors import Refused, Unusable
 from ansible_collections.hpcml.torchstack.plugins.module_utils.rank_meeting import Meeting, leave
 from ansible_collections.hpcml.torchstack.plugins.module_utils.rank_output import Output
+from ansible_collections.hpcml.torchstack.plugins.module_utils.rank_start import start
 
 NEEDS = {
     "horovod": ("torch", "horovod.torch"),
@@ -332,27 +329,6 @@ class Rank:
         return 1 if any(entry["status"] == "failed" for entry in self.report["checks"]) else 0
 
 
-@contextlib.contextmanager
-def armed(limit: float, patience: float) -> Iterator[None]:
-    """Have a rank that hangs print its stacks when asked or too late, and end it for good after that.
-
-    Args:
-        limit: seconds from now to its deadline.
-        patience: seconds after it.
-    """
-    faulthandler.enable()
-    faulthandler.register(signal.SIGUSR1, all_threads=True, chain=False)
-    faulthandler.dump_traceback_later(limit)
-    # The kernel's own alarm also ends a rank on another node that holds the interpreter lock for ever.
-    signal.alarm(int(limit) + int(patience))
-    yield
-    faulthandler.cancel_dump_traceback_later()
-
-
 def main(arguments: list[str]) -> int:
-    """Read the question, arm the dumps for a hang, and work."""
-    with open(arguments[0], encoding="utf-8") as stream:
-        question = json.load(stream)
-    rank = Rank(question, float(arguments[1]))
-    with armed(rank.limit, question["patience"]):
-        return rank.run()
+    """What the program of the ranks calls; see :func:`.rank_start.start`."""
+    return start(arguments, Rank)

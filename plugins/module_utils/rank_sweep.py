@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import contextlib
 import importlib
-import json
 import os
 import re
 import socket
@@ -26,12 +25,13 @@ from ansible_collections.hpcml.torchstack.plugins.module_utils import (
     pairs,
     rank_place,
     ranks,
-    sweep_diagnosis,
+    sweep_again,
+    sweep_levels,
 )
 from ansible_collections.hpcml.torchstack.plugins.module_utils.rank_errors import Refused
 from ansible_collections.hpcml.torchstack.plugins.module_utils.rank_meeting import Meeting, Table, addresses, leave
 from ansible_collections.hpcml.torchstack.plugins.module_utils.rank_output import Output
-from ansible_collections.hpcml.torchstack.plugins.module_utils.rank_program import armed
+from ansible_collections.hpcml.torchstack.plugins.module_utils.rank_start import start
 from ansible_collections.hpcml.torchstack.plugins.module_utils.rank_sweep_links import (
     MpiLink,
     SocketLink,
@@ -282,7 +282,7 @@ class Leader:
 
     def __init__(self, sweep: Sweep) -> None:
         self.sweep, self.hosts = sweep, sweep.hosts
-        self.rule = sweep_diagnosis.Rule(**sweep.asked["rule"])
+        self.rule = sweep_levels.Rule(**sweep.asked["rule"])
         self.rounds = pairs.schedule(len(self.hosts))
         known = sweep.asked.get("known") or {}
         before = known.get("hosts", [])
@@ -315,10 +315,10 @@ class Leader:
 
     def suspects(self) -> Iterator[Order]:
         """What is slow so far, measured again until it is known."""
-        seen = sweep_diagnosis.look(len(self.hosts), self.measured, self.rule)
+        seen = sweep_levels.look(len(self.hosts), self.measured, self.rule)
         for _phase in range(PHASES):
             before = len(self.repeated)
-            for together in sweep_diagnosis.again(seen, self.repeated):
+            for together in sweep_again.again(seen, self.repeated):
                 yield self.order("again", together)
             if len(self.repeated) == before:
                 return
@@ -373,7 +373,7 @@ class Leader:
             "" if len(order.pairs) == 1 else "s", seconds)
         if rows:
             low, high, least = min(rows, key=lambda row: row[2])
-            usual = sweep_diagnosis.middle(row[2] for row in rows)
+            usual = sweep_levels.middle(row[2] for row in rows)
             text += ", %.3g GB/s, least %s and %s %.3g" % (usual, self.hosts[low], self.hosts[high], least)
         os.write(1, (text + "\n").encode("ascii", "replace"))
 
@@ -402,9 +402,5 @@ def _natural(name: str) -> list[Any]:
 
 
 def main(arguments: list[str]) -> int:
-    """Read the question, arm the dumps for a hang, and work."""
-    with open(arguments[0], encoding="utf-8") as stream:
-        question = json.load(stream)
-    sweep = Sweep(question, float(arguments[1]))
-    with armed(sweep.limit, question["patience"]):
-        return sweep.run()
+    """What the program of the ranks calls; see :func:`.rank_start.start`."""
+    return start(arguments, Sweep)

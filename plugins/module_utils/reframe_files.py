@@ -11,7 +11,11 @@ from typing import Any, Mapping
 from ansible_collections.hpcml.torchstack.plugins.module_utils import (
     acceptance,
     acceptance_evidence,
+    acceptance_failures,
+    acceptance_gaps,
     acceptance_output,
+    acceptance_reports,
+    acceptance_table,
     bandwidth,
     bandwidth_archive,
     bandwidth_floors,
@@ -28,7 +32,8 @@ DIRECTORY = "reframe"
 """Name of the directory beside the release's other records."""
 
 _JUDGE = (
-    acceptance, acceptance_evidence, acceptance_output, bandwidth, bandwidth_floors, rank_place, ranks, reframe_judge,
+    acceptance, acceptance_evidence, acceptance_failures, acceptance_gaps, acceptance_output, acceptance_reports,
+    acceptance_table, bandwidth, bandwidth_floors, rank_place, ranks, reframe_judge,
 )
 
 

@@ -6,10 +6,10 @@ from __future__ import annotations
 
 from ansible_collections.hpcml.torchstack.plugins.module_utils import (
     pairs,
-    rank_program,
     rank_sweep,
     rank_sweep_links,
-    sweep_diagnosis,
+    sweep_again,
+    sweep_levels,
 )
 from ansible_collections.hpcml.torchstack.plugins.module_utils.archive import program_archive
 from ansible_collections.hpcml.torchstack.plugins.module_utils.rank_archive import COMMON, MEASURING
@@ -22,5 +22,5 @@ sys.exit(main(sys.argv[1:]))
 
 def archive() -> bytes:
     """The archive for :func:`.acceptance_job.write_files`."""
-    own = (pairs, sweep_diagnosis, rank_sweep_links, rank_program, rank_sweep)
+    own = (pairs, sweep_levels, sweep_again, rank_sweep_links, rank_sweep)
     return program_archive(_MAIN, (*COMMON, *MEASURING, *own))

@@ -7,8 +7,14 @@ from __future__ import annotations
 import os
 from typing import Any, Mapping, Sequence
 
-from ansible_collections.hpcml.torchstack.plugins.module_utils import acceptance, pairs, sweep_diagnosis
-from ansible_collections.hpcml.torchstack.plugins.module_utils.acceptance import Failure
+from ansible_collections.hpcml.torchstack.plugins.module_utils import (
+    pairs,
+    sweep_again,
+    sweep_diagnosis,
+    sweep_levels,
+)
+from ansible_collections.hpcml.torchstack.plugins.module_utils.acceptance_failures import Failure
+from ansible_collections.hpcml.torchstack.plugins.module_utils.acceptance_gaps import own_account_gaps
 from ansible_collections.hpcml.torchstack.plugins.module_utils.acceptance_login import Account
 from ansible_collections.hpcml.torchstack.plugins.module_utils.acceptance_output import (
     Heard,
@@ -32,7 +38,7 @@ REMEDIES = {
     "timeout": RESUME + " If no round was finished, look into the log, or raise acceptance_sweep_timeout.",
     "nodes": "Have acceptance_sweep_launcher spread the ranks with {nodes} and {per_node}, in a job of as many nodes.",
 }
-"""What to do next; for others see :data:`.acceptance.REMEDIES`."""
+"""What to do next; for others see :data:`.acceptance_failures.REMEDIES`."""
 
 FIRST = 3
 """Ranks and pairs whose trouble is told; of the others there is the log."""
@@ -99,19 +105,19 @@ class Joined:
     def _told(self, pair: tuple[int, int]) -> str:
         return "%s and %s: %s" % (self.hosts[pair[0]], self.hosts[pair[1]], self.troubles[pair])
 
-    def complete(self, seen: sweep_diagnosis.Look | None) -> bool:
+    def complete(self, seen: sweep_levels.Look | None) -> bool:
         """Whether nothing is left to measure."""
-        return bool(self.rounds) and self.done == len(self.rounds) and not sweep_diagnosis.again(seen, self.repeated)
+        return bool(self.rounds) and self.done == len(self.rounds) and not sweep_again.again(seen, self.repeated)
 
 
-def rule(thresholds: Mapping[str, Any]) -> sweep_diagnosis.Rule:
+def rule(thresholds: Mapping[str, Any]) -> sweep_levels.Rule:
     """What counts as slow, from what a site says.
 
     Raises:
         StackError: it cannot be used.
     """
     remedy = "Correct acceptance_sweep_thresholds."
-    known = sweep_diagnosis.Rule._fields
+    known = sweep_levels.Rule._fields
     unknown = sorted(set(thresholds).difference(known))
     if unknown:
         raise StackError(
@@ -121,12 +127,12 @@ def rule(thresholds: Mapping[str, Any]) -> sweep_diagnosis.Rule:
         given: dict[str, Any] = {
             key: int(value) if key == "repeats" else float(value) for key, value in thresholds.items()
         }
-        made = sweep_diagnosis.Rule(**given)
+        made = sweep_levels.Rule(**given)
     except (TypeError, ValueError):
         raise StackError("thresholds is %r; its values are numbers." % (thresholds,), "thresholds", remedy) from None
-    if not 0 < made.slow <= made.suspect < 1 or not 0 < made.nearly_all <= 1 or made.repeats < sweep_diagnosis.LEAST:
+    if not 0 < made.slow <= made.suspect < 1 or not 0 < made.nearly_all <= 1 or made.repeats < sweep_again.LEAST:
         raise StackError(
-            "thresholds are shares below 1, slow at most suspect, with at least %d repeats." % sweep_diagnosis.LEAST,
+            "thresholds are shares below 1, slow at most suspect, with at least %d repeats." % sweep_again.LEAST,
             "thresholds", remedy,
         )
     return made
@@ -220,13 +226,13 @@ def conclude(
     heard = hear(output)
     asked = question["sweep"]
     joined = Joined(asked.get("known") or {}, heard)
-    seen = sweep_diagnosis.look(len(joined.hosts), joined.measured, rule(asked["rule"]))
+    seen = sweep_levels.look(len(joined.hosts), joined.measured, rule(asked["rule"]))
     complete = joined.complete(seen)
     diagnosis = sweep_diagnosis.diagnose(joined.hosts, seen, joined.repeated)
     failures = _failures(question, heard, joined, complete)
     for kind, named in (("slow_nodes", diagnosis.slow_nodes), ("slow_links", diagnosis.slow_links)):
         failures += [Failure(kind, entry["evidence"].rstrip("."), REMEDIES[kind]) for entry in named]
-    gaps = acceptance.own_account_gaps(account.name, account.uid, account.name if account.other else "")
+    gaps = own_account_gaps(account.name, account.uid, account.name if account.other else "")
     record = {
         "schema": 1,
         "passed": not failures,
@@ -296,15 +302,3 @@ def outcome(record: Mapping[str, Any] | None) -> dict[str, Any]:
     summary = "%d pairs of %d nodes over %s, %d bytes, in %.1f s: %s." % (
         len(record["measured"]), len(record["hosts"]), record["backend"], record["bytes"], record["seconds"], verdict)
     return dict({key: record[key] for key in keys}, summary=summary)
-
-
-def difference(last: Mapping[str, Any] | None, subject: str, reason: str) -> dict[str, str]:
-    """The plan as Ansible shows a difference."""
-
-    def text(verdict: str, of: object) -> str:
-        return "pair sweep: %s\nsubject: %s\n" % (verdict, of or "not known yet")
-
-    before = ""
-    if last is not None:
-        before = text("passed" if last.get("passed") is True else "failed", last.get("subject"))
-    return {"before": before, "after": text("to be run", subject) if reason else before}

@@ -5,24 +5,17 @@
 from __future__ import annotations
 
 import json
-import os
-import pathlib
 import re
-import subprocess
-import sys
 
 import pytest
 from ansible_collections.hpcml.torchstack.plugins.module_utils import (
     acceptance,
-    acceptance_job,
-    acceptance_login,
+    acceptance_gaps,
     acceptance_output,
-    acceptance_records,
-    acceptance_script,
-    acceptance_verdict,
+    acceptance_reports,
+    acceptance_table,
     rank_output,
 )
-from ansible_collections.hpcml.torchstack.plugins.module_utils.errors import StackError
 
 QUESTION = {
     "ranks": 2, "checks": ["imports", "devices", "horovod"], "where_possible": ["torch_nccl"],
@@ -178,21 +171,21 @@ def test_s07_duplicates_are_found_even_if_the_ranks_did_not_notice():
         {"rank": rank, "host": "n%d" % (rank // 4), "device_facts": gpu(rank % 4, "", "0000:%02x:00" % (rank % 4))}
         for rank in range(8)
     ]
-    assert acceptance.duplicate_devices(ranks) == []
+    assert acceptance_reports.duplicate_devices(ranks) == []
     ranks[4]["host"] = "n0"
-    assert acceptance.duplicate_devices(ranks) == [("n0 0000:00:00", [0, 4])]
+    assert acceptance_reports.duplicate_devices(ranks) == [("n0 0000:00:00", [0, 4])]
 
 
 def test_s07_the_same_index_on_two_hosts_or_behind_a_mask_is_not_a_duplicate():
     own = [{"rank": rank, "host": "n1", "device_facts": gpu(0, "u-%d" % rank)} for rank in (0, 1)]
-    assert acceptance.duplicate_devices(own) == []
+    assert acceptance_reports.duplicate_devices(own) == []
     hosts = ("n1", "n2", "n1")
     unknown = [{"rank": rank, "host": host, "device_facts": gpu(0, "", bus="")} for rank, host in enumerate(hosts)]
-    assert acceptance.duplicate_devices(unknown) == [("n1 index 0", [0, 2])]
+    assert acceptance_reports.duplicate_devices(unknown) == [("n1 index 0", [0, 2])]
 
 
 def test_ranks_may_share_cores():
-    assert acceptance.duplicate_devices(judged([report(0), report(1)]).ranks) == []
+    assert acceptance_reports.duplicate_devices(judged([report(0), report(1)]).ranks) == []
 
 
 def test_fewer_ranks_than_asked_are_refused_and_the_silent_ones_named():
@@ -274,11 +267,6 @@ def test_in_a_container_a_module_comes_from_the_image_and_not_from_what_it_sees_
     assert own or failures[0].message == "rank 0 on n1 imports torch from %s, not from the image" % (place or "no file")
 
 
-def test_what_starts_ranks_in_a_container_is_no_interpreter_for_the_supervisor():
-    assert acceptance_job.pythons("/r/1/base/bin/python3")[1:] == ["/r/1/base/bin/python3", "/usr/bin/python3"]
-    assert acceptance_job.pythons("/r/1/base/runscripts/conda-python-distributed")[1:] == ["/usr/bin/python3"]
-
-
 def test_a_check_that_had_to_run_and_could_not_fails():
     reports = [report(0), report(1)]
     for one in reports:
@@ -341,6 +329,15 @@ def test_another_module_system_than_the_site_s_is_refused():
     assert failure.message == "the module system is environment-modules, not lmod"
 
 
+@pytest.mark.parametrize(("asked", "hosts", "failed"), [
+    (2, ("a", "b"), []), (1, ("a", "b"), []), (2, ("a", "a"), ["nodes"]),
+])
+def test_ranks_have_to_run_on_as_many_nodes_as_were_asked_for(asked, hosts, failed):
+    reports = [dict(report(rank), host=host) for rank, host in enumerate(hosts)]
+    verdict = judged(reports, {"nodes": asked})
+    assert [failure.check for failure in verdict.failures] == failed
+
+
 # --- what was not checked --------------------------------------------------------------------------------------------
 
 
@@ -365,227 +362,23 @@ def test_a_gpu_known_by_its_index_only_is_said():
 
 
 def test_the_rollout_account_says_what_it_hides_and_root_more():
-    assert acceptance.own_account_gaps("build", 1001, "tester") == []
-    assert len(acceptance.own_account_gaps("build", 1001, "")) == 1
-    assert "rollout account build itself" in acceptance.own_account_gaps("build", 1001, "")[0]
-    assert "permission check" in acceptance.own_account_gaps("root", 0, "")[1]
+    assert acceptance_gaps.own_account_gaps("build", 1001, "tester") == []
+    assert len(acceptance_gaps.own_account_gaps("build", 1001, "")) == 1
+    assert "rollout account build itself" in acceptance_gaps.own_account_gaps("build", 1001, "")[0]
+    assert "permission check" in acceptance_gaps.own_account_gaps("root", 0, "")[1]
 
 
 def test_the_table_is_aligned_and_has_host_and_device_of_each_rank():
     rows = judged([report(0), report(1, host="node-with-a-name", device=gpu(3, "u-2"))]).ranks
-    assert acceptance.table(rows).splitlines() == [
+    assert acceptance_table.table(rows).splitlines() == [
         "rank  local  host              pid  device                cores  numa",
         "0     0      n1                100  cpu                   0-1    0",
         "1     1      node-with-a-name  101  gpu 3 0000:07:00 u-2  0-7    3",
     ]
-    assert acceptance.table([]) == ""
+    assert acceptance_table.table([]) == ""
 
 
 def test_the_table_has_the_memory_node_of_the_gpus_where_the_kernel_tells_it():
     rows = judged([report(0, device=dict(gpu(0, "u-1"), gpu_numa=3)), report(1, device=gpu(1, "u-2"))]).ranks
-    lines = acceptance.table(rows).splitlines()
+    lines = acceptance_table.table(rows).splitlines()
     assert [line.split()[-1] for line in lines] == ["at", "3", "?"]
-
-
-# --- records ---------------------------------------------------------------------------------------------------------
-
-ASKED = {"subject": "sha256:1", "ranks": 2, "checks": ["imports"]}
-PASSED = {"passed": True, "subject": "sha256:1", "question": {"ranks": 2, "checks": ["imports"]}}
-
-
-@pytest.mark.parametrize(("record", "asked", "again", "reason"), [
-    (None, ASKED, False, "no acceptance"),
-    (PASSED, ASKED, True, "again"),
-    (dict(PASSED, passed=False), ASKED, False, "did not pass"),
-    ({}, ASKED, False, "did not pass"),
-    (PASSED, dict(ASKED, subject="sha256:2"), False, "another state"),
-    (PASSED, dict(ASKED, ranks=8), False, "something else: ranks"),
-])
-def test_an_acceptance_runs_again_only_for_a_reason(record, asked, again, reason):
-    assert reason in acceptance.reason_to_run(record, asked, again, {})
-
-
-def test_a_passed_record_for_the_same_subject_means_nothing_to_do():
-    assert acceptance.reason_to_run(PASSED, ASKED, False, {}) == ""
-
-
-def test_a_changed_modulefile_needs_another_acceptance(tmp_path):
-    modulefile = tmp_path / "1.lua"
-    modulefile.write_text("one")
-    digests = acceptance_verdict.modulefile_digests("lmod", str(modulefile))
-    assert list(digests) == ["lmod"]
-    record = dict(PASSED, through="lmod", modulefile=str(modulefile), modulefiles=digests)
-    assert acceptance_verdict.reason_to_run(record, ASKED, False) == ""
-    modulefile.write_text("two")
-    assert "modulefile has changed" in acceptance_verdict.reason_to_run(record, ASKED, False)
-    modulefile.unlink()
-    assert "modulefile has changed" in acceptance_verdict.reason_to_run(record, ASKED, False)
-
-
-def test_the_history_survives_a_line_that_a_crash_has_cut(tmp_path):
-    files = acceptance_records.Files.below(str(tmp_path), "r1")
-    os.makedirs(files.state)
-    files.add({"run": 1})
-    with open(files.history, "ab") as stream:
-        stream.write(b'{"run": 2, "cut')
-    files.add({"run": 3})
-    lines = pathlib.Path(files.history).read_text().splitlines()
-    assert [json.loads(lines[0]), json.loads(lines[2])] == [{"run": 1}, {"run": 3}]
-    assert files.last() == {"run": 3}
-
-
-@pytest.mark.parametrize(("root", "release"), [
-    ("relative", "r"), ("", "r"), ("/soft", "../x"), ("/soft", ""), ("/soft", ".x"),
-])
-def test_records_stay_below_the_root(root, release):
-    with pytest.raises(StackError):
-        acceptance_records.Files.below(root, release)
-
-
-def test_a_record_that_is_no_json_is_an_error_with_a_remedy(tmp_path):
-    files = acceptance_records.Files.below(str(tmp_path), "r1")
-    os.makedirs(files.state)
-    pathlib.Path(files.record).write_text("{")
-    with pytest.raises(StackError) as caught:
-        files.last()
-    assert "acceptance.jsonl" in caught.value.remedy
-
-
-@pytest.mark.parametrize(("record", "subject", "state", "said"), [
-    (None, "sha256:1", "missing", "has not been accepted"),
-    (dict(PASSED, passed=False), "sha256:1", "failed", "failed its last acceptance"),
-    (PASSED, "sha256:2", "other subject", "another state"),
-    (PASSED, "sha256:1", "passed", "is accepted"), (PASSED, "", "passed", "is accepted"),
-])
-def test_what_the_last_acceptance_says_of_a_release(tmp_path, record, subject, state, said):
-    files = acceptance_records.Files.below(str(tmp_path), "r1")
-    os.makedirs(files.state)
-    if record is not None:
-        files.add(record)
-    standing = acceptance_records.standing(str(tmp_path), "r1", subject)
-    assert standing.state == state
-    assert said in standing.sentence and files.record in standing.sentence
-
-
-# --- the command -----------------------------------------------------------------------------------------------------
-
-
-def test_the_launcher_s_words_get_the_number_of_ranks():
-    assert acceptance_job.launcher_words(["srun", "--ntasks={ranks}", "-N2"], 8) == ["srun", "--ntasks=8", "-N2"]
-
-
-def test_the_launcher_gets_the_nodes_and_the_ranks_of_each():
-    words = ["mpiexec", "-n", "{ranks}", "--ppn", "{per_node}", "--hosts={nodes}"]
-    assert acceptance_job.launcher_words(words, 8, 2) == ["mpiexec", "-n", "8", "--ppn", "4", "--hosts=2"]
-
-
-@pytest.mark.parametrize(("asked", "hosts", "failed"), [
-    (2, ("a", "b"), []), (1, ("a", "b"), []), (2, ("a", "a"), ["nodes"]),
-])
-def test_ranks_have_to_run_on_as_many_nodes_as_were_asked_for(asked, hosts, failed):
-    reports = [dict(report(rank), host=host) for rank, host in enumerate(hosts)]
-    verdict = judged(reports, {"nodes": asked})
-    assert [failure.check for failure in verdict.failures] == failed
-
-
-@pytest.mark.parametrize(("words", "ranks", "nodes"), [
-    ([], 2, 1), (["srun", "{rank}"], 2, 1), (["srun"], 0, 1), (["srun"], 3, 2), (["srun"], 2, 0),
-])
-def test_a_launcher_that_is_not_understood_is_refused(words, ranks, nodes):
-    with pytest.raises(StackError):
-        acceptance_job.launcher_words(words, ranks, nodes)
-
-
-def test_a_fresh_login_has_nothing_of_the_rollout_s_environment_but_what_was_named():
-    account = acceptance_login.Account("tester", 1002, "/home/tester", "/bin/bash", True)
-    current = {"PYTHONPATH": "/x", "PBS_JOBID": "7", "PBS_NODEFILE": "/n", "TOKEN": "t", "BASH_FUNC_x%%": "() { :; }"}
-    environment = acceptance_login.login_environment(account, ["PBS_*", "BASH_FUNC*"], current)
-    assert environment == {
-        "HOME": "/home/tester", "USER": "tester", "LOGNAME": "tester", "SHELL": "/bin/bash", "LANG": "C.UTF-8",
-        "PATH": "/usr/local/bin:/usr/bin:/bin", "TMPDIR": "/tmp", "PBS_JOBID": "7", "PBS_NODEFILE": "/n",
-    }
-    words = acceptance_login.fresh_words(account, ["sudo", "-n", "-u", "{user}", "--"], {"A": "b"})
-    assert words[:7] == ["sudo", "-n", "-u", "tester", "--", "/usr/bin/env", "-i"]
-    assert "sudo" not in acceptance_login.fresh_words(account._replace(other=False), ["sudo"], {})
-
-
-def test_the_supervisor_takes_an_interpreter_that_the_account_can_run(tmp_path):
-    environment = {"HOME": str(tmp_path), "PATH": "/usr/bin:/bin"}
-    program = ["-c", "import sys; print(sys.executable, sys.flags.isolated)"]
-    nobody_s = str(tmp_path / "python")
-    for pythons, said in (([nobody_s, sys.executable], "%s 1" % sys.executable), ([nobody_s], "not %s." % nobody_s)):
-        command = [*acceptance_login.python_words(pythons), *program]
-        process = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=False)
-        assert process.stdout.strip().endswith(said)
-
-
-def test_the_fresh_login_of_a_job_keeps_what_tells_it_of_the_job_and_what_the_site_names():
-    lines = acceptance_login.kept_in_job(["SLURM_*", "FABRIC", "$(false)", "A B"])
-    script = "set -euo pipefail\n%s\nenv -i ${kept[@]+\"${kept[@]}\"} /usr/bin/env -0\n" % "\n".join(lines)
-    environment = {"SLURM_JOB_ID": "7", "SLURM_X": "a 'b'\n*", "SLURMD_X": "1", "FABRIC": "", "PATH": "/usr/bin:/bin"}
-    done = subprocess.run(["/bin/bash", "-c", script], env=environment, stdout=subprocess.PIPE, text=True, check=True)
-    assert sorted(filter(None, done.stdout.split("\0"))) == ["FABRIC=", "SLURM_JOB_ID=7", "SLURM_X=a 'b'\n*"]
-
-
-SCRIPTED = {
-    "module": "stack/1", "module_system": "auto", "module_init": [], "modulepaths": {"lmod": "/m o/lmod"},
-    "environment": {}, "python": "python3",
-}
-
-
-def run_script(tmp_path, changes, launcher=("env", "echo", "launched"), functions=""):
-    """Run the job's script with a ``module`` function of our own; its output."""
-    start = tmp_path / "init.sh"
-    start.write_text(functions)
-    question = dict(SCRIPTED, module_init=[str(start)], **changes)
-    script = tmp_path / "job.sh"
-    script.write_text(acceptance_script.job_script(question, list(launcher), str(tmp_path), 60))
-    process = subprocess.run(
-        ["/bin/bash", "--noprofile", "--norc", str(script)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-        text=True, env={"PATH": os.path.dirname(sys.executable) + ":/usr/bin:/bin"}, check=False,
-    )
-    return process.returncode, process.stdout
-
-
-LMOD = """
-LMOD_VERSION=8.7
-module() {
-    if [ "$1" = use ]; then echo "used <$2>"; return; fi
-    LOADEDMODULES=$2:gcc/12 _LMFILES_="/m o/lmod/$2.lua:/g.lua"
-}
-"""
-
-
-def test_the_script_uses_the_module_path_of_the_system_it_finds(tmp_path):
-    code, output = run_script(tmp_path, {}, functions=LMOD)
-    assert code == 0, output
-    assert "used </m o/lmod>" in output
-    assert "%s through\tlmod" % acceptance_output.EVENT in output
-    assert "modulefile\t/m o/lmod/stack/1.lua" in output
-    assert output.splitlines()[-1].startswith("launched python3 ")
-
-
-@pytest.mark.parametrize(("functions", "changes", "problem"), [
-    (LMOD + "module() { return 1; }", {}, "module lmod cannot load stack/1"),
-    (LMOD + "module() { :; }", {}, "module lmod did not load stack/1"),
-    (LMOD + "module() { LOADEDMODULES=stack/1; _LMFILES_=/old/stack/1.lua; }", {},
-     "module stack/1 was loaded from elsewhere than /m o/lmod"),
-    ("MODULESHOME=/em; module() { :; }", {}, "module acceptance_modulepaths names no directory for environment-module"),
-    ("", {"module_system": "lmod"}, "module no module system in a login of this user, where lmod is expected"),
-    (LMOD, {"python": "python-that-is-not-there"}, "python python-that-is-not-there is not on PATH"),
-])
-def test_the_script_says_what_kept_it_from_starting_the_ranks(tmp_path, functions, changes, problem):
-    code, output = run_script(tmp_path, changes, functions=functions)
-    assert code == 70
-    assert "problem\t" + problem in output
-    assert "launched" not in output
-
-
-def test_without_modules_the_environment_is_used_as_it_is_written(tmp_path):
-    changes = {"environment": {"SECRET": "a b'$(false)\"", "N": 3}}
-    code, output = run_script(tmp_path, changes, launcher=["env", "bash", "-c", 'echo "<$SECRET|$N>"'])
-    assert code == 0, output
-    assert "<a b'$(false)\"|3>" in output
-    assert "without_module\tno module system on this host" in output
-    _code, output = run_script(tmp_path, {"module_system": "none"}, functions=LMOD)
-    assert "through\tenvironment" in output

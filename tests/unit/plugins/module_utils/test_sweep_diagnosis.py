@@ -9,7 +9,9 @@ import random
 
 import pytest
 from ansible_collections.hpcml.torchstack.plugins.module_utils.pairs import schedule
-from ansible_collections.hpcml.torchstack.plugins.module_utils.sweep_diagnosis import Rule, again, diagnose, look
+from ansible_collections.hpcml.torchstack.plugins.module_utils.sweep_again import again
+from ansible_collections.hpcml.torchstack.plugins.module_utils.sweep_diagnosis import diagnose
+from ansible_collections.hpcml.torchstack.plugins.module_utils.sweep_levels import Rule, look
 
 USUAL = 24.0
 USUALLY = Rule()
