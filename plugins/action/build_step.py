@@ -15,6 +15,7 @@ import os
 import time
 
 from ansible.errors import AnsibleActionFail, AnsibleConnectionFailure
+from ansible.module_utils.parsing.convert_bool import boolean
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 from ansible_collections.hpcml.torchstack.plugins.module_utils.follow import Follow
@@ -62,6 +63,8 @@ class ActionModule(ActionBase):
             entry = {key: first.get(key) for key in ("step", "state", "digest", "planned_after")}
             plan = [*(fact.get("plan") or []), entry]
             return dict(first, ansible_facts={PLAN_FACT: {"run": self.run_identity(), "steps": planned, "plan": plan}})
+        if first.get("state") == "running" and not boolean(arguments.get("wait", True)):
+            return dict(first, changed=not first.get("attached"))
         if first.get("state") != "running":
             self.show_tail(first)
             self.show_cancelled(first)

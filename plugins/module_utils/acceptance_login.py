@@ -10,6 +10,7 @@ import re
 import shlex
 from typing import Mapping, NamedTuple, Sequence
 
+from ansible_collections.hpcml.torchstack.plugins.module_utils.credentials import withheld
 from ansible_collections.hpcml.torchstack.plugins.module_utils.errors import StackError
 
 SEARCH_PATH = "/usr/local/bin:/usr/bin:/bin"
@@ -68,16 +69,18 @@ def login_environment(account: Account, keep: Sequence[str], current: Mapping[st
 
     Args:
         account: whose login it is.
-        keep: names of variables to hand over from ``current``; a name may end in ``*``.
+        keep: names of variables to hand over from ``current``; a name may end in ``*``, which stands for no secrets.
         current: the variables of this process.
     """
     environment = {
         "HOME": account.home, "USER": account.name, "LOGNAME": account.name, "SHELL": account.shell,
         "LANG": "C.UTF-8", "PATH": SEARCH_PATH, "TMPDIR": "/tmp",
     }
+    secret = set(withheld(current))
     for pattern in keep:
         for name, value in current.items():
-            if (name == pattern or (pattern.endswith("*") and name.startswith(pattern[:-1]))) and _NAME.fullmatch(name):
+            several = pattern.endswith("*") and name.startswith(pattern[:-1]) and name not in secret
+            if (name == pattern or several) and _NAME.fullmatch(name):
                 environment[name] = value
     return environment
 

@@ -11,6 +11,8 @@ import re
 import zlib
 from typing import Any, NamedTuple
 
+from ansible_collections.hpcml.torchstack.plugins.module_utils.credentials import without_credentials
+
 EVENT = "@torchstack-job"
 """What the supervisor and its script begin their own lines with; the event's name, a tab and a text follow."""
 
@@ -91,7 +93,7 @@ def hear(output: str) -> Heard:
 
 
 def readable(output: str) -> str:
-    """The output for people: stages and events as short lines, reports left out."""
+    """The output for people: stages and events as short lines, reports left out, credentials masked."""
 
     def plain(match: re.Match[str]) -> str:
         stage = _decode({0: match.group(6)}, 1) if match.group(1) == "stage" else None
@@ -102,7 +104,7 @@ def readable(output: str) -> str:
         text = _EVENT.sub(r"==== \1: \2", _FRAME.sub(plain, line))
         if text or not line:
             lines.append(text)
-    return "\n".join(lines) + "\n"
+    return without_credentials("\n".join(lines) + "\n")
 
 
 def last_lines(output: str, count: int = 12) -> list[str]:

@@ -8,10 +8,11 @@ import contextlib
 import json
 import os
 import time
-from typing import Any, Callable, Dict, Iterator, Mapping, NamedTuple, Sequence
+from typing import Any, Callable, Dict, Iterator, Mapping, NamedTuple, Sequence, cast
 
 from ansible_collections.hpcml.torchstack.plugins.module_utils import acceptance_job
 from ansible_collections.hpcml.torchstack.plugins.module_utils.acceptance_login import Account
+from ansible_collections.hpcml.torchstack.plugins.module_utils.credentials import redacted_data
 from ansible_collections.hpcml.torchstack.plugins.module_utils.errors import StackError
 from ansible_collections.hpcml.torchstack.plugins.module_utils.files import read_json, write_json
 
@@ -81,7 +82,8 @@ class Files(NamedTuple):
         return record
 
     def add(self, record: Mapping[str, Any]) -> None:
-        """Append a record to the history, then make it the last one."""
+        """Append a record to the history, then make it the last one; credentials in it are masked."""
+        record = cast(Dict[str, Any], redacted_data(record))
         line = json.dumps(record, sort_keys=True)
         with open(self.history, "ab+") as stream:
             torn = False

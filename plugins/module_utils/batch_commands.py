@@ -14,6 +14,7 @@ import subprocess
 import tempfile
 from typing import NamedTuple, Sequence
 
+from ansible_collections.hpcml.torchstack.plugins.module_utils.callers import without_secrets
 from ansible_collections.hpcml.torchstack.plugins.module_utils.errors import StackError
 from ansible_collections.hpcml.torchstack.plugins.module_utils.processes import start_program
 
@@ -66,11 +67,14 @@ class Commands:
         self.cleared = tuple(cleared)
         self.kept = tuple(kept)
 
-    def environment(self) -> dict[str, str]:
-        """The caller's environment without what would change the commands."""
-        return {
-            key: value for key, value in os.environ.items() if key in self.kept or not key.startswith(self.cleared)
-        }
+    def environment(self, secrets: Sequence[str] = ()) -> dict[str, str]:
+        """The caller's environment without what would change the commands, and without secrets.
+
+        Args:
+            secrets: variables of a job that are handed on whatever their names say.
+        """
+        own = without_secrets(os.environ, [*self.kept, *secrets])
+        return {key: value for key, value in own.items() if key in self.kept or not key.startswith(self.cleared)}
 
     def unanswered(self, name: str, answer: Answer) -> StackError:
         """The error for a command that has not brought an answer of the batch system."""
@@ -91,7 +95,7 @@ class Commands:
         """
         return self._run(words, dict(self.environment(), **_PLAIN), (), ASK_SECONDS, True)
 
-    def submit(self, *words: str, keep: Sequence[int] = ()) -> Answer:
+    def submit(self, *words: str, keep: Sequence[int] = (), secrets: Sequence[str] = ()) -> Answer:
         """Run a command that submits, in a session of its own and with the caller's locale, which the job may inherit.
 
         When it does not end in :data:`SUBMIT_SECONDS` it is left alone: whoever kills it knows even less.
@@ -99,11 +103,12 @@ class Commands:
         Args:
             words: the command.
             keep: descriptors that stay open in it.
+            secrets: variables that the job gets whatever their names say.
 
         Raises:
             StackError: it is not there, or has not answered.
         """
-        return self._run(words, self.environment(), keep, SUBMIT_SECONDS, False)
+        return self._run(words, self.environment(secrets), keep, SUBMIT_SECONDS, False)
 
     def _run(
         self, words: Sequence[str], environment: dict[str, str], keep: Sequence[int], limit: float, kill: bool

@@ -13,6 +13,7 @@ import re
 import urllib.parse
 from typing import Iterable, Mapping, NamedTuple
 
+from ansible_collections.hpcml.torchstack.plugins.module_utils.credentials import credential_in
 from ansible_collections.hpcml.torchstack.plugins.module_utils.errors import StackError
 from ansible_collections.hpcml.torchstack.plugins.module_utils.local_files import local_path
 
@@ -117,6 +118,13 @@ def build(params: Mapping, lock: str) -> Request:
     every = [*(params["specs"] or ()), *params["optional_specs"]]
     named = [url for name in named_channels(every) for url in channel_urls(name)]
     check_licence(channels + named, params["accept_defaults_licence"])
+    for what, text in (("A channel", "\n".join(channels + named)), ("The lock", lock)):
+        found = credential_in(text)
+        if found:
+            raise StackError(
+                "%s has %s, which the prefix's records would show to everybody." % (what, found),
+                "check the channels", "Name the channel without it, and the address with it in mirrors.",
+            )
     virtual = {}
     for name, version in (params["virtual_packages"] or {}).items():
         if not _VIRTUAL.match(name):

@@ -4,6 +4,9 @@
 
 from __future__ import annotations
 
+import os
+from typing import cast
+
 
 class StackError(Exception):
     """A failure that an operator can act on.
@@ -25,14 +28,18 @@ class StackError(Exception):
         self.details = details
 
     def as_result(self) -> dict:
-        """The keyword arguments for ``AnsibleModule.fail_json``."""
+        """The keyword arguments for ``AnsibleModule.fail_json``, without secrets that a program has repeated."""
         result = dict(self.details)
         result["msg"] = " ".join(part for part in (self.message, self.remedy) if part)
         result["failed_step"] = self.failed_step
         for key, value in (("path", self.path), ("remedy", self.remedy)):
             if value:
                 result[key] = value
-        return result
+        # Here, as programs that take only parts of this collection with them raise errors too, and show no result.
+        from ansible_collections.hpcml.torchstack.plugins.module_utils.credentials import redacted_data, secret_values
+
+        # Not by names: a lock's token is what tells its holder from another.
+        return cast(dict, redacted_data(result, secret_values(os.environ), by_name=False))
 
     def __reduce__(self) -> tuple:
         return _again, (self.message, self.failed_step, self.remedy, self.path, self.details)

@@ -12,7 +12,9 @@ import re
 import subprocess
 from typing import Callable, Mapping, Sequence
 
+from ansible_collections.hpcml.torchstack.plugins.module_utils.credentials import credential_in
 from ansible_collections.hpcml.torchstack.plugins.module_utils.errors import StackError
+from ansible_collections.hpcml.torchstack.plugins.module_utils.log_filter import masked
 from ansible_collections.hpcml.torchstack.plugins.module_utils.processes import default_signals, run_program
 
 ACTIONS = ("notify", "kill")
@@ -31,7 +33,7 @@ def check_actions(actions: Mapping[str, Sequence[str] | None] | None) -> dict[st
     """The actions that are to be run, as the option gives them.
 
     Raises:
-        StackError: a word has a placeholder that is not known.
+        StackError: a word has a placeholder that is not known, or a credential, which the job's record would show.
     """
     found = {name: [str(word) for word in (actions or {}).get(name) or []] for name in ACTIONS}
     for name, words in found.items():
@@ -41,12 +43,18 @@ def check_actions(actions: Mapping[str, Sequence[str] | None] | None) -> dict[st
                 "on_hang: %s has {%s}, which stands for nothing." % (name, unknown[0]), "options",
                 "Use %s, or write the text without braces." % ", ".join("{%s}" % key for key in FACTS),
             )
+        exposed = credential_in("\n".join(words))
+        if exposed:
+            raise StackError(
+                "on_hang: %s has %s, and everybody may read it in the job's record." % (name, exposed), "options",
+                "Put it into a program or a file that only this account can read.",
+            )
     return {name: words for name, words in found.items() if words}
 
 
 def run_actions(
     actions: Mapping[str, Sequence[str]], facts: Mapping[str, str], log: int, note: Callable[[str], None],
-    environment: Mapping[str, str],
+    environment: Mapping[str, str], secrets: Sequence[str] = (),
 ) -> list[str]:
     """Run the actions one after the other.
 
@@ -56,6 +64,7 @@ def run_actions(
         log: descriptor that they write to.
         note: writes a line of our own into the log.
         environment: their variables.
+        secrets: what must not be seen of what they print.
 
     Returns:
         A sentence for each action that failed.
@@ -66,14 +75,15 @@ def run_actions(
             continue
         words = [_PLACEHOLDER.sub(lambda found: facts[found.group(1)], word) for word in actions[name]]
         note("on_hang, %s: %s" % (name, " ".join(words)))
-        obstacle = _run(words, log, environment)
+        with masked(log, secrets) as output:
+            obstacle = _run(words, output, environment)
         if obstacle:
             problems.append("on_hang: the command of %s, %s, %s." % (name, words[0], obstacle))
             note(problems[-1])
     return problems
 
 
-def _run(words: Sequence[str], log: int, environment: Mapping[str, str]) -> str:
+def _run(words: Sequence[str], output: int, environment: Mapping[str, str]) -> str:
     """Run a command.
 
     Returns:
@@ -81,7 +91,7 @@ def _run(words: Sequence[str], log: int, environment: Mapping[str, str]) -> str:
     """
     try:
         status = run_program(
-            list(words), stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=dict(environment), cwd="/",
+            list(words), stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=dict(environment), cwd="/",
             timeout=ACTION_SECONDS, start_new_session=True, preexec_fn=default_signals,
         ).returncode
     except subprocess.TimeoutExpired:

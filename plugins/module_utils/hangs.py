@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import os
 import signal
-from typing import Callable, Mapping, MutableMapping
+from typing import Callable, Mapping, MutableMapping, Sequence
 
 from ansible_collections.hpcml.torchstack.plugins.module_utils import hang_actions, stacks
 from ansible_collections.hpcml.torchstack.plugins.module_utils.processes import Process
@@ -26,7 +26,7 @@ def prepare(environment: MutableMapping[str, str], limits: Mapping) -> None:
 
 def examine(
     files: StepFiles, job: Mapping, log: int, members: Callable[[], list[Process]], note: Callable[[str], None],
-    tick: Callable[[], None], environment: Mapping[str, str],
+    tick: Callable[[], None], environment: Mapping[str, str], secrets: Sequence[str] = (),
 ) -> dict:
     """Have a silent job say where it hangs, and tell the site.
 
@@ -38,6 +38,7 @@ def examine(
         note: writes a line of our own into the log.
         tick: called while waiting, for whoever has children to reap and a heartbeat to write.
         environment: variables of the site's commands.
+        secrets: what must not be seen of what programs print.
 
     Returns:
         For the record of the end: ``stacks``, what the processes said, and ``notes``, which commands failed.
@@ -45,11 +46,11 @@ def examine(
     limits = job["limits"]
     start = os.fstat(log).st_size
     signum = None if limits["hang_signal"] == "none" else getattr(signal, "SIG" + limits["hang_signal"])
-    stacks.StackDump(members, signum, log, note, tick).run()
+    stacks.StackDump(members, signum, log, note, tick, secrets).run()
     facts = {
         "step": files.name, "host": job["host"], "log": files.log, "pid": str(os.getpid()),
         "job_id": str(job.get("job_id") or ""),
     }
     said = stacks.read_stacks(files.log, start)
-    notes = hang_actions.run_actions(limits.get("on_hang") or {}, facts, log, note, environment)
+    notes = hang_actions.run_actions(limits.get("on_hang") or {}, facts, log, note, environment, secrets)
     return {"stacks": said, "notes": notes}

@@ -234,7 +234,7 @@ class BatchLauncher:
         }
         write_json(step.path(SUBMISSION), intent)
         try:
-            job_id = self.scheduler.submit(path, self.options, [lock.descriptor])
+            job_id = self.scheduler.submit(path, self.options, [lock.descriptor], job.get("secrets", ()))
         except StackError as error:
             if error.failed_step != "scheduler":
                 raise

@@ -21,6 +21,7 @@ import signal
 import subprocess
 import time
 
+from ansible_collections.hpcml.torchstack.plugins.module_utils.callers import without_secrets
 from ansible_collections.hpcml.torchstack.plugins.module_utils.errors import StackError
 from ansible_collections.hpcml.torchstack.plugins.module_utils.jobs import (
     GLIMPSE_SECONDS,
@@ -128,7 +129,7 @@ class LocalLauncher:
             process = start_program(
                 prefix + supervisor_command(step, job["nonce"], writer, lock.descriptor),
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log, pass_fds=[writer, lock.descriptor],
-                start_new_session=True,
+                start_new_session=True, env=without_secrets(os.environ, job.get("secrets", ())),
             )
         finally:
             os.close(log)

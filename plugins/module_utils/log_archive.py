@@ -2,6 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The records of all build steps in one archive that is the same, byte for byte, whenever it is made of the same files.
 
+What leaves the release has no credentials in it: logs of steps that ran before their supervisor masked secrets, and
+what a program wrote beside its log, are masked here (see :mod:`.credentials`).
+
 Members are sorted by name and bear neither times nor owners. The deflate stream may still differ between versions of
 zlib, so an archive on disk is taken for the same if it unpacks to the same bytes. (Python 3.8 writes zeros where later
 ones leave a header's device numbers empty, so its archives are others.)
@@ -18,6 +21,7 @@ import tarfile
 import zlib
 from typing import IO, BinaryIO, Iterator, NamedTuple, cast
 
+from ansible_collections.hpcml.torchstack.plugins.module_utils.credentials import without_credentials
 from ansible_collections.hpcml.torchstack.plugins.module_utils.errors import StackError
 from ansible_collections.hpcml.torchstack.plugins.module_utils.files import write_atomic
 from ansible_collections.hpcml.torchstack.plugins.module_utils.tally import readable
@@ -121,21 +125,18 @@ def pack(files: list[Member], top: str) -> Archive:
     return Archive(hashlib.sha256(content).hexdigest(), stream.digest.hexdigest(), listing, content)
 
 
-def _shown(entry: tarfile.TarInfo) -> str:
-    name = entry.name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
-    return "%s (%d bytes%s)" % (name, entry.size, ", executable" if entry.mode & 0o100 else "")
+def content_of(member: Member) -> bytes:
+    """A file as it may be seen: with its credentials masked.
 
-
-def _add(archive: tarfile.TarFile, member: Member, top: str) -> tarfile.TarInfo:
-    entry = tarfile.TarInfo(top + "/" + os.fsencode(member.name).decode("utf-8", "surrogateescape"))
-    entry.mode = 0o755 if member.executable else 0o644
+    Raises:
+        StackError: it cannot be read, or changes meanwhile.
+    """
     try:
         with os.fdopen(os.open(member.path, _OPEN), "rb") as stream:
             before = os.fstat(stream.fileno())
-            entry.size = before.st_size
-            archive.addfile(entry, stream)
+            content = stream.read(before.st_size)
             after = os.fstat(stream.fileno())
-            whole = stat.S_ISREG(before.st_mode) and not stream.read(1)
+            whole = stat.S_ISREG(before.st_mode) and len(content) == before.st_size and not stream.read(1)
     except OSError as error:
         raise StackError(
             "Cannot read %s: %s." % (readable(member.path), error.strerror or error), "read the logs",
@@ -146,6 +147,20 @@ def _add(archive: tarfile.TarFile, member: Member, top: str) -> tarfile.TarInfo:
             "%s changed while it was read." % readable(member.path), "read the logs",
             "Wait until the step is finished.", member.path,
         )
+    return without_credentials(content.decode("utf-8", "surrogateescape")).encode("utf-8", "surrogateescape")
+
+
+def _shown(entry: tarfile.TarInfo) -> str:
+    name = entry.name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+    return "%s (%d bytes%s)" % (name, entry.size, ", executable" if entry.mode & 0o100 else "")
+
+
+def _add(archive: tarfile.TarFile, member: Member, top: str) -> tarfile.TarInfo:
+    entry = tarfile.TarInfo(top + "/" + os.fsencode(member.name).decode("utf-8", "surrogateescape"))
+    entry.mode = 0o755 if member.executable else 0o644
+    content = content_of(member)
+    entry.size = len(content)
+    archive.addfile(entry, io.BytesIO(content))
     return entry
 
 

@@ -21,7 +21,7 @@ import tempfile
 from typing import Iterator, NamedTuple, Sequence
 
 from ansible_collections.hpcml.torchstack.plugins.module_utils.errors import StackError
-from ansible_collections.hpcml.torchstack.plugins.module_utils.log_archive import Member
+from ansible_collections.hpcml.torchstack.plugins.module_utils.log_archive import Member, content_of
 from ansible_collections.hpcml.torchstack.plugins.module_utils.processes import run_program
 from ansible_collections.hpcml.torchstack.plugins.module_utils.tally import readable
 
@@ -177,7 +177,7 @@ class Repository:
         self.git("read-tree", before or "--empty", more=self.index)
         lines = []
         for member in files:
-            blob = self.git("hash-object", "-w", "--no-filters", "--", member.path)
+            blob = self.git("hash-object", "-w", "--stdin", "--no-filters", text=content_of(member))
             mode = b"100755" if member.executable else b"100644"
             lines.append(mode + b" " + blob + b"\t" + self._place(member.name))
         steps = tuple({self._place(member.name.partition("/")[0]) + b"/" for member in files})

@@ -78,8 +78,8 @@ class Pbs:
         """See :class:`.schedulers.Scheduler`."""
         return batch_script(name, options, log, command)
 
-    def submit(self, path: str, options: Mapping, keep: Sequence[int]) -> str:
-        """See :class:`.schedulers.Scheduler`."""
+    def submit(self, path: str, options: Mapping, keep: Sequence[int], secrets: Sequence[str] = ()) -> str:
+        """See :class:`.schedulers.Scheduler`; a job gets nothing of the caller's environment."""
         with open(path, encoding="utf-8") as stream:
             words = submission(stream.read())
         answer = self.commands.submit(*words, keep=keep)

@@ -172,11 +172,6 @@ def run_program(words: Sequence[str], **options: Any) -> subprocess.CompletedPro
     return subprocess.run(words, check=False, **options)  # pylint: disable=ansible-bad-function # see above
 
 
-def plain_environment() -> dict[str, str]:
-    """The environment of this process without what reaches into shells."""
-    return {key: value for key, value in os.environ.items() if key not in SHELL_STARTUP}
-
-
 def default_signals() -> None:
     """Give this process, which is about to become another program, a fresh one's signals: none blocked or ignored."""
     for number in signal.valid_signals():

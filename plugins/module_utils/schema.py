@@ -14,6 +14,8 @@ import difflib
 import re
 from typing import Any, Iterator, NamedTuple
 
+from ansible_collections.hpcml.torchstack.plugins.module_utils.credentials import credentials_in
+
 TYPES = {
     "str": "text",
     "path": "a path, as text",
@@ -61,7 +63,14 @@ def problems(
         ValueError: the schema itself is wrong.
     """
     check_schema(schema, patterns)
-    return _Checker(schema, source, patterns or {}).level(definition, {"type": "dict", "options": schema}, "", "")
+    # First and alone: other sentences repeat what is written, and every record of a release is for all to read.
+    where = " in %s" % source if source else ""
+    exposed = [
+        "'%s'%s has %s; everybody may read it there. Keep it in a file of the account, such as ~/.netrc."
+        % (path, where, what) for path, what in credentials_in(definition)
+    ]
+    checker = _Checker(schema, source, patterns or {})
+    return exposed or checker.level(definition, {"type": "dict", "options": schema}, "", "")
 
 
 def resolved(definition: dict[str, Any], schema: dict[str, Any]) -> dict[str, Any]:

@@ -67,9 +67,9 @@ class Slurm:
         """See :class:`.schedulers.Scheduler`."""
         return batch_script(name, options, log, command)
 
-    def submit(self, path: str, options: Mapping, keep: Sequence[int]) -> str:
+    def submit(self, path: str, options: Mapping, keep: Sequence[int], secrets: Sequence[str] = ()) -> str:
         """See :class:`.schedulers.Scheduler`."""
-        answer = self.commands.submit("sbatch", "--parsable", path, keep=keep)
+        answer = self.commands.submit("sbatch", "--parsable", path, keep=keep, secrets=secrets)
         job_id = answer.output.strip().rpartition("\n")[2].partition(";")[0]
         if answer.status == 0 and job_id.isdigit():
             return job_id

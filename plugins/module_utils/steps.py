@@ -16,6 +16,11 @@ import shlex
 from typing import NamedTuple
 
 from ansible_collections.hpcml.torchstack.plugins.module_utils.batch_words import describe_end
+from ansible_collections.hpcml.torchstack.plugins.module_utils.credentials import (
+    credential_in,
+    named_credential,
+    redacted_data,
+)
 from ansible_collections.hpcml.torchstack.plugins.module_utils.errors import StackError
 
 SCHEMA = 1
@@ -95,6 +100,7 @@ class Request(NamedTuple):
     needs: list[str]
     creates: list[str]
     network: bool = True
+    secrets: tuple[str, ...] = ()
 
 
 def utc(seconds: float) -> str:
@@ -170,8 +176,16 @@ def check_request(params: dict) -> Request:
         if need == files.name or not _STEP_NAME.match(need):
             raise StackError("Step %s cannot need %r." % (files.name, need), "options", "Name other steps.")
     environment = {_variable(key): _value(key, value) for key, value in (params.get("environment") or {}).items()}
+    secrets = tuple(sorted({_variable(name) for name in params.get("secrets") or []}))
+    for name in secrets:
+        if name in environment:
+            raise StackError(
+                "Step %s has %s in environment and in secrets." % (files.name, name), "options",
+                "Name it in secrets only, and give its value in the environment of the task.",
+            )
     modules = [_text(module, "modules") for module in params.get("modules") or []]
     module_init = params.get("module_init")
+    _refuse_credentials(files.name, params, environment)
     return Request(
         files,
         _text(params["script"], "script"),
@@ -184,7 +198,21 @@ def check_request(params: dict) -> Request:
         needs,
         creates,
         params.get("network", True),
+        secrets,
     )
+
+
+def _refuse_credentials(name: str, params: dict, environment: dict[str, str]) -> None:
+    """Refuse what would be a secret in script.sh, which everybody may read."""
+    told = [(key, credential_in(value) or named_credential(key, value)) for key, value in environment.items()]
+    told += [(key, credential_in(str(params.get(key) or ""))) for key in ("script", "module_init", "chdir")]
+    told += [("creates", credential_in(str(path))) for path in params.get("creates") or []]
+    for key, what in told:
+        if what:
+            raise StackError(
+                "Step %s has %s in %s, and everybody may read its script." % (name, what, key), "options",
+                "Name a variable in secrets and use it, or let the program read a file such as ~/.netrc.",
+            )
 
 
 def created_paths(request_or_facts: Request | dict) -> list[str]:
@@ -201,7 +229,8 @@ def step_facts(request: Request, needs: dict[str, str]) -> dict:
 
     The step's name is not part of it, nor are the names of the steps it needs: only their digests are. Time limits,
     launcher, cache and the place of the records are left out, because they do not change what is built. The order of
-    modules and of ``creates`` counts, the order of unset variables does not. That a step has no network is part of it.
+    modules and of ``creates`` counts, the order of unset variables does not. That a step has no network is part of it,
+    and so are the names of its secrets; their values are not.
 
     Args:
         request: the step.
@@ -220,7 +249,17 @@ def step_facts(request: Request, needs: dict[str, str]) -> dict:
         "needs": sorted(needs.values()),
     }
     # Only then: the digests of steps from before there was a choice stay what they were.
-    return facts if request.network else dict(facts, network=False)
+    if not request.network:
+        facts["network"] = False
+    if request.secrets:
+        facts["secrets"] = list(request.secrets)
+    return facts
+
+
+def step_record(request: Request, digest: str | None, needs: dict[str, str]) -> dict:
+    """What inputs.json holds: the facts with every credential in ``inputs`` masked, which nothing reads again."""
+    facts = step_facts(request, needs)
+    return {"digest": digest, "facts": dict(facts, inputs=redacted_data(facts["inputs"])), "needs": needs}
 
 
 def digest_of(facts: dict) -> str:
@@ -289,6 +328,9 @@ def render_script(request: Request, digest: str, needs: dict[str, str]) -> str:
             lines.append("module load %s || { echo %s >&2; exit 1; }" % (
                 quote(module), quote("module load %s failed" % module)))
         lines.append("set -eu")
+    if request.secrets:
+        lines += ["", "# Secrets of whoever runs this; their values are written nowhere."]
+        lines += [': "${%s:?is not set}"' % name for name in request.secrets]
     if request.unset:
         lines += ["", "unset -v " + " ".join(request.unset)]
     if request.environment:

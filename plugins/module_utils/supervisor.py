@@ -5,8 +5,8 @@
 A launcher starts it from an archive in the step's directory (see :mod:`.launcher`), detached from whoever asked.
 It sleeps in sigtimedwait(2) and wakes for the end of a child, a request to stop, or the next heartbeat.
 
-The script writes to the log itself, not through this process: when the supervisor is killed the build is not cut off in
-the middle of a line, and the next run finds and stops what is left.
+What the script prints goes to the log through a thread of the supervisor that masks secrets (see :mod:`.log_filter`).
+When the supervisor is killed, the next run finds and stops what is left.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ import time
 
 from ansible_collections.hpcml.torchstack.plugins.module_utils import artefacts, batch_claim, hangs, scratch
 from ansible_collections.hpcml.torchstack.plugins.module_utils.batch_records import submission_of
+from ansible_collections.hpcml.torchstack.plugins.module_utils.callers import handed_on
+from ansible_collections.hpcml.torchstack.plugins.module_utils.credentials import redacted, secret_values
 from ansible_collections.hpcml.torchstack.plugins.module_utils.files import write_json
 from ansible_collections.hpcml.torchstack.plugins.module_utils.jobs import (
     HEARTBEAT_SECONDS,
@@ -26,6 +28,7 @@ from ansible_collections.hpcml.torchstack.plugins.module_utils.jobs import (
     read_record,
     write_in_place,
 )
+from ansible_collections.hpcml.torchstack.plugins.module_utils.log_filter import LogFilter
 from ansible_collections.hpcml.torchstack.plugins.module_utils.processes import (
     MARKER,
     Process,
@@ -33,7 +36,6 @@ from ansible_collections.hpcml.torchstack.plugins.module_utils.processes import 
     default_signals,
     here,
     job_processes,
-    plain_environment,
     read_process,
     reap_children,
     stop_processes,
@@ -93,7 +95,10 @@ class Supervisor:
         self.leaving = False
         self.hanging: list[Process] = []
         self.scratch = ""
-        self.environment = plain_environment()
+        self.secrets = facts.get("secrets", [])
+        self.environment = handed_on(os.environ, self.secrets)
+        self.known = secret_values(self.environment, self.secrets)
+        self.filter: LogFilter | None = None
         self.beaten = time.monotonic()
         self.begun = time.monotonic()
         self.from_cache = False
@@ -101,7 +106,7 @@ class Supervisor:
     def note(self, text: str) -> None:
         """A line of our own in the log."""
         with contextlib.suppress(OSError):
-            os.write(self.log, ("==== %s\n" % text).encode("utf-8", "replace"))
+            os.write(self.log, ("==== %s\n" % redacted(text, self.known)).encode("utf-8", "replace"))
 
     def take_turn(self) -> bool:
         """Become the only supervisor of a job that a batch system has started; any other has only its launcher's.
@@ -216,12 +221,13 @@ class Supervisor:
             self.listener = RefusingListener(self.files.name, self.files.path(RECORD), self.note)
             environment.update(variables(self.listener.port))
         null = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+        self.filter = LogFilter(self.log, self.known)
         self.child = os.fork()
         if self.child == 0:
             try:
                 os.setsid()
                 default_signals()
-                for source, target in ((null, 0), (self.log, 1), (self.log, 2)):
+                for source, target in ((null, 0), (self.filter.writer, 1), (self.filter.writer, 2)):
                     os.dup2(source, target)
                 os.execve(shell, [shell, self.files.script], environment)
             except BaseException as error:
@@ -229,6 +235,7 @@ class Supervisor:
             finally:
                 os._exit(127)
         os.close(null)
+        self.filter.start()
         if self.listener is not None:
             self.listener.start()
         process = read_process(self.child)
@@ -244,21 +251,22 @@ class Supervisor:
         limits = self.job["limits"]
         timeout, silence = limits["timeout"], limits["no_output_timeout"]
         started = grown = time.monotonic()
-        size = os.fstat(self.log).st_size
+        size = self.printed()
         while True:
             self.tick()
             if self.status is not None:
                 return describe_status(self.status)
             now = time.monotonic()
-            if os.fstat(self.log).st_size != size:
-                size, grown = os.fstat(self.log).st_size, now
+            if self.printed() != size:
+                size, grown = self.printed(), now
             if self.request is not None:
                 return self.halt({"reason": "stopped", "signal": self.request})
             if timeout and now - started >= timeout:
                 return self.halt({"reason": "timeout", "limit": timeout})
             if silence and now - grown >= silence:
+                plain = {name: value for name, value in handed_on(os.environ).items() if name not in self.secrets}
                 found = hangs.examine(
-                    self.files, self.job, self.log, self.members, self.note, self.tick, plain_environment()
+                    self.files, self.job, self.log, self.members, self.note, self.tick, plain, self.known
                 )
                 return self.halt({"reason": "no_output_timeout", "limit": silence, **found})
             waits = [HEARTBEAT_SECONDS]
@@ -267,6 +275,19 @@ class Supervisor:
             if silence:
                 waits += [grown + silence - now, max(0.05, silence / 10)]
             self.sleep(min(waits))
+
+    def printed(self) -> tuple[int, int]:
+        """What tells that the script is not silent: how much it has written, and the size of the log."""
+        return (self.filter.seen if self.filter else 0), os.fstat(self.log).st_size
+
+    def end_log(self) -> None:
+        """See that everything the script has printed is in the log."""
+        if self.filter is None:
+            return
+        self.filter.close()
+        if self.filter.lost:
+            self.note("%d bytes of what it printed could not be written" % self.filter.lost)
+        self.filter = None
 
     def sleep(self, seconds: float) -> None:
         """Sleep until something happens, at most ``seconds``."""
@@ -289,6 +310,7 @@ class Supervisor:
         deadline = time.monotonic() + HANGING_SECONDS
         while self.clear() and time.monotonic() < deadline:
             pass
+        self.end_log()
 
     def clear(self) -> list[Process]:
         """Stop every process of the job; the answer is who hangs in the kernel."""
@@ -327,6 +349,7 @@ class Supervisor:
             if left:
                 self.note("stopping %d process(es) that the script left running" % len(left))
                 self.clear()
+            self.end_log()
             if outcome["reason"] != "done":
                 return outcome
             now = foundation_of(self.files, self.job["needs"])

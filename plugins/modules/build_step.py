@@ -47,6 +47,8 @@ options:
       - The commands, as shell text. Required with O(state=present).
       - The step's environment is the caller's, then what the modules change, without O(unset), with O(environment).
         Login and startup files of the shell are not read.
+      - Of the caller's environment it gets no secrets, see O(secrets), and nothing that shapes a build - search paths
+        and flags of compilers, C(LD_PRELOAD), and C(USE_*), C(BUILD_*), C(CMAKE_*), C(HOROVOD_*) and their like.
     type: str
   chdir:
     description:
@@ -68,12 +70,23 @@ options:
   environment:
     description:
       - Environment variables for the commands. Values are literal, nothing in them is expanded.
+      - The script holds them, and everybody may read it. What looks like a secret is refused; see O(secrets).
       - Values other than text and whole numbers are refused; YAML would have changed C(ON) and C(2.10) already.
     type: dict
     default: {}
   unset:
     description:
       - Environment variables that the commands must not see, modules' included.
+    type: list
+    elements: str
+    default: []
+  secrets:
+    description:
+      - Names of variables with secrets, such as V(HF_TOKEN), that the commands need. Their values come from the
+        environment of the task, and are written nowhere; what the commands print of them is masked in the log.
+      - No other variable whose name promises a secret is handed on.
+      - The names are part of the digest, the values are not.
+      - Not with O(launcher=pbs), where everybody could read them of the job.
     type: list
     elements: str
     default: []
@@ -229,6 +242,12 @@ options:
         description: Where M(hpcml.torchstack.patch_series) keeps the tree's records.
         type: path
         required: true
+  wait:
+    description:
+      - Follow the step until it ends. V(false) starts it, or looks at it where it runs already, and returns at once
+        with RV(state=running) and RV(progress); it goes on by itself.
+    type: bool
+    default: true
   planned:
     description:
       - Steps that this play would run again before this one. Set by the action plugin in check mode.
@@ -266,7 +285,8 @@ notes:
     O(modules) need O(module_init).
   - When a batch system ends a job, the script has at most eight seconds for its end, whatever O(grace) says.
   - Processes that a script leaves running are stopped when it ends.
-  - When the supervisor itself is killed, the next run stops what is left of the script and runs it again.
+  - The supervisor writes the log, in which it masks secrets. When it is killed, the script ends with its next output;
+    the next run stops what is left of it and runs it again.
   - A script that ended well counts once its stamp is written. When records cannot be written, the supervisor tries
     again for a minute; then the step has failed, and the error says why.
 seealso:
@@ -318,7 +338,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 state:
-  description: V(planned), V(unchanged), V(done), V(cached), V(absent) or V(cancelled).
+  description: V(planned), V(unchanged), V(done), V(cached), V(absent), V(cancelled), or V(running) with O(wait=false).
   returned: success
   type: str
   sample: done
@@ -531,6 +551,7 @@ from ansible_collections.hpcml.torchstack.plugins.module_utils.steps import (
     render_script,
     step_facts,
     step_files,
+    step_record,
 )
 
 ARGUMENTS = {
@@ -543,6 +564,7 @@ ARGUMENTS = {
     "module_init": {"type": "str"},
     "environment": {"type": "dict", "default": {}},
     "unset": {"type": "list", "elements": "str", "default": []},
+    "secrets": {"type": "list", "elements": "str", "default": [], "no_log": False},
     "inputs": {"type": "raw"},
     "needs": {"type": "list", "elements": "str", "default": []},
     "creates": {"type": "list", "elements": "path", "default": []},
@@ -564,6 +586,7 @@ ARGUMENTS = {
         "default": [],
         "options": {"src": {"type": "path", "required": True}, "state_dir": {"type": "path", "required": True}},
     },
+    "wait": {"type": "bool", "default": True},
     "planned": {"type": "list", "elements": "str", "default": []},
     "follow": {"type": "str"},
     "unchanged": {"type": "float"},
@@ -589,7 +612,7 @@ def difference(request: Request, digest: str, needs: dict[str, str]) -> dict:
     if os.path.exists(request.files.script):
         with open(request.files.script, encoding="utf-8", errors="replace") as stream:
             script = stream.read()
-    now = {"facts": step_facts(request, needs), "needs": needs}
+    now = step_record(request, digest, needs)
     header = "step %s" % request.files.name
     return {
         "before": describe_inputs(read_record(request.files.inputs), script),
@@ -599,12 +622,24 @@ def difference(request: Request, digest: str, needs: dict[str, str]) -> dict:
     }
 
 
-def refuse_unready(request: Request, trees: list[dict]) -> None:
+def refuse_unready(request: Request, trees: list[dict], launcher: str) -> None:
     """Refuse what would make the script build from half a source, or fail before its first command.
 
     Raises:
-        StackError: a patch journal is open, or there is no working directory.
+        StackError: a patch journal is open, or there is no working directory, or a secret that the script needs.
     """
+    if request.secrets and launcher == "pbs":
+        raise StackError(
+            "Step %s has secrets, and everybody may read the environment of a PBS job." % request.files.name,
+            "options", "Let its program read a file that only this account can read.",
+        )
+    absent = [name for name in request.secrets if not os.environ.get(name)]
+    if absent:
+        raise StackError(
+            "Step %s needs %s, which the environment of its task does not have."
+            % (request.files.name, " and ".join(absent)),
+            "options", "Set it in the environment of the task.",
+        )
     if trees:
         from ansible_collections.hpcml.torchstack.plugins.module_utils.journal import has_open_journal
 
@@ -647,7 +682,7 @@ def present(params: dict, check: bool, diff: bool) -> dict:
     from ansible_collections.hpcml.torchstack.plugins.module_utils.builds import begin
     from ansible_collections.hpcml.torchstack.plugins.module_utils.hang_actions import check_actions
 
-    refuse_unready(request, params["trees"])
+    refuse_unready(request, params["trees"], params["launcher"])
     limits = {key: params[key] for key in ("timeout", "no_output_timeout", "grace", "hang_signal")}
     limits["on_hang"] = check_actions(params["on_hang"])
     begun = begin(

@@ -71,8 +71,8 @@ options:
         not an error but a plan, reported with this name.
     type: str
 notes:
-  - Scripts and inputs of steps hold the environment that they were given. Keep secrets out of it, or name no repository
-    that others read.
+  - What the archive and the commit hold has no credentials in it. Passwords in addresses, tokens, authorization headers
+    and values of variables whose names promise secrets are replaced by C(***); the files of the steps stay as they are.
 seealso:
   - module: hpcml.torchstack.build_step
 """

@@ -370,3 +370,22 @@ def test_nothing_walks_the_directory_of_a_build(steps, fault_library, tmp_path, 
     assert done["state"] == "done"
     assert len(os.listdir(str(tree / "d"))) == FILES
     assert {line.split(" ", 1)[1] for line in log.read_text().splitlines()} <= {str(tree / "made")}
+
+
+# -- secrets ------------------------------------------------------------------------------------------------------
+
+
+def test_a_secret_that_everybody_could_read_of_a_job_is_refused_before_anything_is_written(steps, monkeypatch):
+    monkeypatch.setenv("HF_TOKEN", "0123456789")
+    failed = failure_of(lambda: steps.begin("true", secrets=["HF_TOKEN"], launcher="pbs"))
+    assert failed["failed_step"] == "options" and "everybody may read the environment of a PBS job" in failed["msg"]
+    assert not os.path.exists(steps.state)
+
+
+def test_a_build_that_prints_a_lot_is_masked_to_its_last_line_and_ends_with_its_own_exit_code(steps, monkeypatch):
+    monkeypatch.setenv("HF_TOKEN", "0123456789")
+    line = "word=word; yes \"X=1 https://me:$word@host/ and $HF_TOKEN\" | head -n 50000 || true"
+    failed = failure_of(lambda: steps.run(line + "; echo \"$HF_TOKEN done\"; exit 7", secrets=["HF_TOKEN"]))
+    assert failed["exit_code"] == 7
+    log = steps.log()
+    assert log.count("X=1 https://***@host/ and ***\n") == 50000 and "*** done\n" in log

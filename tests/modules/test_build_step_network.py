@@ -260,7 +260,7 @@ def test_a_flood_is_refused_to_its_end_and_recorded_to_a_bound(step, tmp_path):
 
 def test_no_password_and_no_signature_of_an_address_is_recorded(step):
     step("python3 -c \"import urllib.request as u; u.urlopen('http://%s/a?X-Signature=secret')\" || true\n"
-         "git clone https://me:secret@%s/b || true" % (HOST, HOST))
+         "word=secret; git clone https://me:$word@%s/b || true" % (HOST, HOST))
     assert {entry["url"].rstrip("/") for entry in step.refused()} == {"http://%s/a?..." % HOST, "https://%s/b" % HOST}
     assert "secret" not in step.record.read_text()
 
@@ -274,7 +274,7 @@ def test_only_the_lack_of_a_network_is_part_of_the_digest(tmp_path):
 
 
 def test_the_listener_dies_with_a_supervisor_that_is_killed(step):
-    result = step("echo \"<$http_proxy>\"; kill -9 $PPID; sleep 600")
+    result = step("echo \"<$http_proxy>\"; until grep -q '<http' log; do :; done; kill -9 $PPID; sleep 600")
     assert result["reason"] in ("killed", "lost")
     assert is_closed(step)
     # The next run stops what is left of it.

@@ -20,6 +20,7 @@ from ansible_collections.hpcml.torchstack.plugins.module_utils.steps import (
     seconds_of,
     step_facts,
     step_files,
+    step_record,
     utc,
 )
 
@@ -295,3 +296,45 @@ def test_every_end_has_its_words(outcome, words):
 def test_facts_are_what_the_record_holds():
     facts = step_facts(check_request(dict(BASE)), NEEDS)
     assert json.loads(json.dumps(facts)) == facts
+
+
+def test_secrets_are_known_by_name_and_a_step_without_them_has_the_digest_that_it_always_had():
+    assert digest(secrets=[]) == digest() != digest(secrets=["HF_TOKEN"]) == digest(secrets=["HF_TOKEN", "HF_TOKEN"])
+    assert digest() == "22abb64e48536493f91758d73816e1dfbfb0b380588a4712888ba4b655443ac1"
+    request = check_request(dict(BASE, secrets=["HF_TOKEN"]))
+    assert ': "${HF_TOKEN:?is not set}"' in render_script(request, "d", NEEDS).splitlines()
+
+
+@pytest.mark.parametrize("change, sentence", [
+    ({"environment": {"HF_TOKEN": "abcdefgh"}}, "has the value of a secret in HF_TOKEN"),
+    ({"environment": {"INDEX": "https://me:pa55@example.org"}}, "has a password in an address in INDEX"),
+    ({"script": "git clone https://me:pa55@example.org/x"}, "has a password in an address in script"),
+    ({"script": "curl https://conda.example.org/t/tk-12345/x"}, "has a conda token in script"),
+    ({"module_init": "export X=ghp_" + 36 * "a"}, "has a token in module_init"),
+    ({"environment": {"HF_TOKEN": "x"}, "secrets": ["HF_TOKEN"]}, "in environment and in secrets"),
+    ({"secrets": ["not a name"]}, "is not the name of an environment variable"),
+])
+def test_what_would_be_a_secret_in_the_script_is_refused(change, sentence):
+    with pytest.raises(StackError, match=sentence) as caught:
+        check_request(dict(BASE, **change))
+    assert "pa55" not in str(caught.value) and "abcdefgh" not in str(caught.value)
+
+
+@pytest.mark.parametrize("change", [
+    {"script": "git clone https://me:$TOKEN@example.org/x; token=$(cat ~/token)"},
+    {"script": "python3 -c 'import getpass; password = getpass.getpass()'"},
+    {"environment": {"HF_TOKEN": "$HF_TOKEN", "A_KEY_FILE": "/home/me/key", "CI_TOKEN": ""}},
+    {"inputs": {"url": "https://me:pa55@example.org/x"}},
+])
+def test_what_names_a_secret_and_is_none_is_taken(change):
+    check_request(dict(BASE, **change))
+
+
+def test_the_record_of_the_inputs_has_no_credentials_and_its_digest_tells_two_of_them_apart():
+    def asked(password):
+        return check_request(dict(BASE, inputs={"url": "https://me:%s@example.org/x" % password, "commit": "abc"}))
+
+    assert digest_of(step_facts(asked("one"), NEEDS)) != digest_of(step_facts(asked("two"), NEEDS))
+    record = step_record(asked("one"), "d", NEEDS)
+    assert record["facts"]["inputs"] == {"url": "https://***@example.org/x", "commit": "abc"}
+    assert record == step_record(asked("two"), "d", NEEDS)
