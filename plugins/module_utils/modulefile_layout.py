@@ -13,7 +13,7 @@ import hashlib
 import os
 import re
 import stat
-from typing import Mapping
+from typing import Mapping, Sequence
 
 from ansible_collections.hpcml.torchstack.plugins.module_utils.errors import StackError
 from ansible_collections.hpcml.torchstack.plugins.module_utils.files import write_atomic
@@ -30,14 +30,21 @@ DESCRIPTION = os.path.join("modulefiles", "description.json")
 JOURNAL = "publish.jsonl"
 ACCEPTANCE = "acceptance.json"
 
+_RELEASE_LINE = re.compile((r", release (\S+), %s" % MAKER).encode("ascii"))
+
 _SUFFIX = {"tcl": "", "lmod": ".lua"}
 SYNTAXES = tuple(_SUFFIX)
 """In the order of visible changes: a user of Environment Modules sees one a moment before a user of Lmod."""
 
 _DEFAULT_FILE = {"tcl": ".version", "lmod": ".modulerc.lua"}
+_HIDDEN_FILE = {"tcl": ".modulerc", "lmod": ".modulerc.lua"}
 _DEFAULT_LINE = {
     "tcl": re.compile(r'^set ModulesVersion "([^"]+)"$', re.M),
     "lmod": re.compile(r'^module_version\("[^"/]+/([^"]+)", "default"\)$', re.M),
+}
+_HIDDEN_LINE = {
+    "tcl": re.compile(r'^   module-hide "[^"/]+/([^"]+)"$', re.M),
+    "lmod": re.compile(r'^hide_version\("[^"/]+/([^"]+)"\)$', re.M),
 }
 
 
@@ -63,6 +70,87 @@ def default_text(syntax: str, name: str, version: str) -> str:
             name, MAKER, tcl_quoted(version))
     return "-- The default version of %s, %s.\nmodule_version(%s, \"default\")\n" % (
         name, MAKER, lua_quoted("%s/%s" % (name, version)))
+
+
+def hidden_path(syntax: str, name: str) -> str:
+    """Path of the file that says which versions are not listed, below the root; for Lmod it is :func:`default_path`."""
+    return os.path.join("modulefiles", syntax, name, _HIDDEN_FILE[syntax])
+
+
+def visible_versions(root: str, syntax: str, name: str) -> list[str]:
+    """The versions of a module that have a modulefile in the module tree, whatever is in it."""
+    directory, suffix = os.path.split(os.path.join(root, relative_path(syntax, name, "")))
+    try:
+        names = os.listdir(directory)
+    except OSError:
+        return []
+    return sorted(
+        entry[:len(entry) - len(suffix)] for entry in names if entry.endswith(suffix) and not entry.startswith("."))
+
+
+def hidden_text(syntax: str, name: str, versions: Sequence[str]) -> str:
+    """The lines that keep versions out of ``module avail``; each still loads by its full name.
+
+    Environment Modules hide since version 4.6; an older one lists what is hidden from others.
+    """
+    mark = {"tcl": "#", "lmod": "--"}[syntax]
+    lines = ["%s Versions of %s that load by their full name and are not listed, %s." % (mark, name, MAKER)]
+    if syntax == "tcl":
+        lines.extend(["if {[llength [info commands module-hide]]} {",
+                      *("   module-hide %s" % tcl_quoted("%s/%s" % (name, version)) for version in versions), "}"])
+    else:
+        lines.extend("hide_version(%s)" % lua_quoted("%s/%s" % (name, version)) for version in versions)
+    return "\n".join(lines) + "\n"
+
+
+def hidden_versions(syntax: str, text: str) -> list[str]:
+    """The versions that a file with :func:`hidden_text` names; none where it is not such a file."""
+    return _HIDDEN_LINE[syntax].findall(text) if MAKER in text else []
+
+
+def listing_files(syntax: str, name: str, default: str, hidden: Sequence[str]) -> dict[str, bytes | None]:
+    """The files that say which version is the default and which are not listed: path to content, None for no file.
+
+    Args:
+        syntax: one of ``SYNTAXES``.
+        name: name of the module.
+        default: its default version; empty for none.
+        hidden: the versions that are not listed.
+    """
+    first = default_text(syntax, name, default) if default else ""
+    second = hidden_text(syntax, name, sorted(hidden)) if hidden else ""
+    if syntax == "lmod":
+        texts = {default_path(syntax, name): first + second}
+    else:
+        texts = {default_path(syntax, name): first, hidden_path(syntax, name): second and "#%Module1.0\n" + second}
+    return {path: text.encode("utf-8") or None for path, text in texts.items()}
+
+
+def release_of(content: bytes | None) -> str:
+    """The release whose modulefile this is, by its header; empty where that does not say it."""
+    match = _RELEASE_LINE.search(content or b"")
+    return match.group(1).decode("utf-8", "replace") if match else ""
+
+
+def read_own(root: str, release: str, path: str) -> bytes | None:
+    """Content of a release's visible modulefile; None where there is none, or one of another release.
+
+    Two releases may have modules of the same version, of which users see the one that was published last.
+
+    Args:
+        root: the directory that holds the releases and the module tree.
+        release: the release's name.
+        path: of the modulefile, below the root as below the staging directory.
+
+    Raises:
+        StackError: it exists and cannot be read.
+    """
+    content = read_bytes(os.path.join(root, path))
+    if release_of(content) in ("", release):
+        return content
+    # A release may have been given another name since.
+    staged = read_bytes(os.path.join(stage_directory(root, release), path))
+    return content if release_of(content) == release_of(staged) else None
 
 
 def default_version(syntax: str, text: str) -> str:

@@ -2,26 +2,32 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
 # Apache-2.0 is compatible with version 3 of the GNU General Public License, under which Ansible itself is.
-"""What users see of a release: visible, default, and back again."""
+"""What users see of a release: visible, default, back again, and on its way out."""
 
 from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: modulefile_publish
 version_added: 0.1.0
-short_description: Make a release visible to users or its version the default, and undo both
+short_description: Make a release visible or the default, and take it back, in steps that users cannot stumble over
 description:
   - Makes the verified modulefiles of a release visible under C(<root>/modulefiles/{tcl,lmod}/<name>/), byte for byte,
-    and moves the default - C(.version) for Environment Modules, C(.modulerc.lua) for Lmod.
-  - Each change is one file renamed into place, in this order - Tcl modulefile, Lua modulefile, Tcl default, Lua
-    default. On the way back it is Tcl default, Lua default, Tcl modulefile, Lua modulefile. At no moment does a user
-    see half of a file, or a default that is not there.
+    and moves the default - C(.version) for Environment Modules, C(.modulerc.lua) for Lmod. What is not to be listed is
+    named in C(.modulerc) for Environment Modules (4.6 and later) and in C(.modulerc.lua) for Lmod.
+  - A release on its way out goes through the same steps the other way - deprecated (loading it says so), hidden (it
+    loads by its full name only), gone (loading it fails with one sentence). What this says stands behind the verified
+    bytes, or before them when the release is gone. Who has the module loaded can unload it at every stage.
+  - Each change is one file renamed into place, Tcl before Lua in each step - modulefiles, hidden or listed, default.
+    What appears hidden and what goes is hidden first, and the default moves first when something is withdrawn. At no
+    moment does a user see half of a file, or a default that is not there.
   - Each change is written to C(<root>/.torchstack/<release>/publish.jsonl) before it is done; the file only ever grows.
-    An interrupted run is run again.
+    Entries are numbered over all releases of the root. An interrupted run is run again.
+  - Of several who publish below one root at once, one waits for the other
+    (C(<root>/.torchstack/publish.lock.json)).
   - Refused are a release without a successful verification of its modulefiles, modulefiles that are not the verified
     ones, a release whose last acceptance failed, is missing, or was one of another O(subject) or of other modulefiles
-    (C(acceptance.json) beside the journal), and to replace files in the module tree that this collection did not
-    write.
+    (C(acceptance.json) beside the journal), one that is thawed or was removed, to hide the default, and to replace
+    files in the module tree that this collection did not write.
 author:
   - The hpcml.torchstack contributors (@hpcml)
 attributes:
@@ -41,17 +47,25 @@ options:
     type: path
     required: true
   release:
-    description: The release's name.
+    description:
+      - The release's name.
+      - May be left out with O(state=rolled_back), which takes back the last move of a default below O(root) then.
     type: str
-    required: true
+    default: ""
   state:
     description:
       - V(published) does what O(visible) and O(default) say.
-      - V(rolled_back) gives the default back to the version that had it before this one, if it is still visible, and
-        takes the default away otherwise. It does nothing if this version is not the default.
-      - V(withdrawn) does the same and hides the modulefiles too.
+      - V(rolled_back) gives the default back to the version that had it before this one, or to the one before that if
+        it does not load any more, and takes the default away where there is none. It does nothing if this version is
+        not the default.
+      - V(withdrawn) does the same and removes the modulefiles too.
+      - V(deprecated) has the modulefiles that users see say O(notice) on load.
+      - V(hidden) keeps them out of C(module avail); they load by their full name, and say O(notice). Without a notice
+        it is the stage before V(published), for testers; a release that is not visible becomes loadable then.
+      - V(gone) has loading fail with O(notice).
+      - Nothing that users do not see is deprecated, hidden or gone with a notice.
     type: str
-    choices: [published, rolled_back, withdrawn]
+    choices: [published, rolled_back, withdrawn, deprecated, hidden, gone]
     default: published
   visible:
     description: Make the modulefiles visible. V(false) leaves them as they are.
@@ -61,10 +75,29 @@ options:
     description: Make this version the default. V(false) leaves the default as it is.
     type: bool
     default: false
+  notice:
+    description:
+      - One sentence for users of a release that is deprecated, hidden or gone.
+      - Empty keeps the one that they are given now.
+    type: str
+    default: ""
+  known_problems:
+    description:
+      - Sentences that the module's help ends with, as long as the module loads.
+      - Left out, the help stays as it is.
+    type: list
+    elements: str
+  revive:
+    description:
+      - Bring a release back of which users were told that it goes. V(false) leaves such a release as it is when it is
+        to be visible, and refuses a step back.
+    type: bool
+    default: false
   subject:
     description:
       - Digest of the frozen release. An acceptance of another one does not count.
-      - Empty where whoever publishes does not know it; the last acceptance counts then, whatever it was of.
+      - Empty where whoever publishes does not know it; the last acceptance counts then, whatever it was of, but for one
+        of before a thaw that changed files.
     type: str
     default: ""
   without_acceptance:
@@ -73,8 +106,14 @@ options:
       - Empty means never.
     type: str
     default: ""
+  reason:
+    description: Why this is done, for the journal.
+    type: str
+    default: ""
 seealso:
   - module: hpcml.torchstack.modulefile_verify
+  - module: hpcml.torchstack.module_cache
+  - module: hpcml.torchstack.releases_info
 """
 
 EXAMPLES = r"""
@@ -90,22 +129,79 @@ EXAMPLES = r"""
     root: /soft/torchstack
     release: "2026-11-20"
     state: rolled_back
+
+- name: Take back the last move of the default, whoever made it
+  hpcml.torchstack.modulefile_publish:
+    root: /soft/torchstack
+    state: rolled_back
+
+- name: Tell users that a release goes
+  hpcml.torchstack.modulefile_publish:
+    root: /soft/torchstack
+    release: "2026-05-02"
+    state: deprecated
+    notice: torchstack/2026-05-02 goes on 2027-01-31, please use torchstack/2026-11-20.
 """
 
 RETURN = r"""
 actions:
-  description: What was done, or would be done in check mode, in order.
+  description:
+    - What was done, or would be done in check mode, in order.
+    - C(action) is C(show), C(deprecate), C(gone) or C(remove) for a modulefile, C(hide) or C(list) for the list of what
+      is hidden, and C(default).
   returned: success
   type: list
   elements: dict
   sample:
     - {action: default, syntax: tcl, path: modulefiles/tcl/torchstack/.version, version: "2026-11-20",
        previous: "2026-05-02", sha256: 5f70bf18a086007016e948b04aed3b82103a36bea41755b6cddfaf10ace3c6ef}
+release:
+  description: The release whose modulefiles, or whose default, this was about; empty where no default ever moved.
+  returned: success
+  type: str
+  sample: "2026-11-20"
+module:
+  description: The full name of its module; empty where it has none.
+  returned: success
+  type: str
+  sample: torchstack/2026-11-20
+version:
+  description: The version of its module; empty where it has none.
+  returned: success
+  type: str
+  sample: "2026-11-20"
+states:
+  description:
+    - What users see of the release then, by syntax - C(none), C(visible), C(hidden) or C(gone).
+  returned: success
+  type: dict
+  sample: {tcl: visible, lmod: visible}
+default:
+  description: The version that is the default then, by syntax; empty where there is none.
+  returned: success
+  type: dict
+  sample: {tcl: "2026-11-20", lmod: "2026-11-20"}
 previous_default:
   description: The version that was the default before, by syntax; empty where there was none.
   returned: success
   type: dict
   sample: {tcl: "2026-05-02", lmod: "2026-05-02"}
+notice:
+  description: What loading the release says, or said before this; empty where it says nothing.
+  returned: success
+  type: str
+  sample: ""
+rolled_back_at:
+  description: When the default was taken back from this release the last time, in UTC; empty where it never was.
+  returned: success
+  type: str
+  sample: "2026-11-21T08:15:00Z"
+summary:
+  description: What was done and what users see then, in sentences.
+  returned: success
+  type: list
+  elements: str
+  sample: ["Users of Environment Modules and Lmod see torchstack/2026-11-20 in 'module avail'."]
 not_verified:
   description: The syntaxes that could not be loaded, because the verifying machine had no such module system.
   returned: success
@@ -118,7 +214,8 @@ planned_after:
   type: str
   sample: acceptance
 failed_step:
-  description: What failed - C(check what is to be published), C(read), C(show), C(default) or C(hide).
+  description:
+    - What failed - C(check what is to be published), C(find the releases), C(read), C(lock), or the C(action).
   returned: failure
   type: str
   sample: check what is to be published
@@ -127,39 +224,103 @@ failed_step:
 import os
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.hpcml.torchstack.plugins.module_utils.credentials import without_credentials
 from ansible_collections.hpcml.torchstack.plugins.module_utils.errors import StackError
 from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefile_layout import SYNTAXES
 from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefile_publication import (
     STATES,
-    carry_out,
-    current_default,
+    Wish,
+    facts_after,
     make_plan,
     not_verified,
-    read_facts,
 )
+from ansible_collections.hpcml.torchstack.plugins.module_utils.publication_changes import SHOW, Action, carry_out
+from ansible_collections.hpcml.torchstack.plugins.module_utils.publication_defaults import last_move, last_rollback
+from ansible_collections.hpcml.torchstack.plugins.module_utils.publication_facts import Facts, read_facts
+from ansible_collections.hpcml.torchstack.plugins.module_utils.publication_lock import publishing, tidy
+from ansible_collections.hpcml.torchstack.plugins.module_utils.publication_summary import sentences
+from ansible_collections.hpcml.torchstack.plugins.module_utils.release_states import all_publications
 
-NOTHING: dict = {"actions": [], "previous_default": {}, "not_verified": []}
+NOTHING: dict = {
+    "actions": [], "previous_default": {}, "default": {}, "states": {}, "not_verified": [], "release": "", "module": "",
+    "version": "", "notice": "", "rolled_back_at": "", "summary": [],
+}
+
+
+def wish_of(params: dict) -> Wish:
+    """What the options ask for."""
+    without_acceptance = without_credentials(params["without_acceptance"]).strip()
+    problems = params["known_problems"]
+    if problems is not None:
+        problems = [without_credentials(problem) for problem in problems]
+    return Wish(
+        params["state"], params["visible"], params["default"], without_acceptance,
+        without_credentials(params["notice"]), problems, params["revive"],
+    )
+
+
+def look(params: dict, wish: Wish) -> tuple[Facts, list[Action]] | None:
+    """The facts and the plan; None where no default ever moved."""
+    release = params["release"]
+    if not release:
+        if wish.state != "rolled_back":
+            raise StackError("No release is named.", "options", "Give its name as release.")
+        move = last_move(all_publications(params["root"]))
+        if move is None:
+            return None
+        release = move.release
+    facts = read_facts(params["root"], release, params["subject"])
+    return facts, make_plan(facts, wish)
 
 
 def run(module: AnsibleModule) -> dict:
     """Plan from what is on disk, and do it."""
     params = module.params
-    if params["state"] == "published" and not (params["visible"] or params["default"]):
-        return {"changed": False, **NOTHING}
-    facts = read_facts(params["root"], params["release"], params["subject"])
-    actions = make_plan(facts, params["state"], params["visible"], params["default"], params["without_acceptance"])
+    wish = wish_of(params)
+    if wish.state == "published" and not (wish.visible or wish.default):
+        return {"changed": False, **NOTHING, "release": params["release"]}
+    looked = look(params, wish)
+    if looked and looked[1] and not module.check_mode:
+        with publishing(params["root"]):
+            looked = look(params, wish)
+            if looked:
+                facts, actions = looked
+                carry_out(facts.root, facts.release, actions, {
+                    "without_acceptance": wish.without_acceptance, "reason": without_credentials(params["reason"]),
+                    "undo": wish.state in ("rolled_back", "withdrawn"),
+                })
+    elif not module.check_mode:
+        tidy(params["root"])
+    if not looked:
+        return {"changed": False, **NOTHING, "summary": ["No default was ever moved below %s." % params["root"]]}
+    return result_of(module, wish, *looked)
+
+
+def result_of(module: AnsibleModule, wish: Wish, facts: Facts, actions: list[Action]) -> dict:
+    """What the module returns, with its warnings."""
+    later = facts_after(facts, actions)
+    rolled_back_at = last_rollback(all_publications(facts.root), facts.release)
     unverified = not_verified(facts)
-    if any(action.action == "show" for action in actions) and unverified:
+    if any(action.action == SHOW for action in actions) and unverified:
         module.warn(
             "The %s modulefile of %s was loaded by nothing: where it was verified, no such module system was found." % (
                 " and the ".join(unverified), facts.release)
         )
-    if not module.check_mode:
-        carry_out(facts, actions, params["without_acceptance"].strip())
+    if wish.state == "published" and facts.leaving and not wish.revive:
+        module.warn(
+            "%s is on its way out, as loading it says, and was left as it is: revive brings it back." % facts.full_name)
     return {
         "changed": bool(actions),
         "actions": [action.as_dict() for action in actions],
-        "previous_default": {syntax: current_default(facts, syntax) for syntax in SYNTAXES},
+        "release": facts.release,
+        "module": facts.full_name,
+        "version": facts.version,
+        "states": {syntax: later.state(syntax) for syntax in SYNTAXES},
+        "default": dict(later.defaults),
+        "previous_default": dict(facts.defaults),
+        "notice": later.notice,
+        "rolled_back_at": rolled_back_at,
+        "summary": sentences(facts, later, actions, wish.state, rolled_back_at, module.check_mode),
         "not_verified": unverified,
         "diff": [
             {
@@ -171,9 +332,9 @@ def run(module: AnsibleModule) -> dict:
     }
 
 
-def text(content: object) -> str:
+def text(content: bytes | None) -> str:
     """A file's content for the diff."""
-    return content.decode("utf-8", "replace") if isinstance(content, bytes) else ""
+    return (content or b"").decode("utf-8", "replace")
 
 
 def main() -> None:
@@ -181,12 +342,16 @@ def main() -> None:
     module = AnsibleModule(
         argument_spec={
             "root": {"type": "path", "required": True},
-            "release": {"type": "str", "required": True},
+            "release": {"type": "str", "default": ""},
             "state": {"type": "str", "choices": list(STATES), "default": "published"},
             "visible": {"type": "bool", "default": False},
             "default": {"type": "bool", "default": False},
+            "notice": {"type": "str", "default": ""},
+            "known_problems": {"type": "list", "elements": "str"},
+            "revive": {"type": "bool", "default": False},
             "subject": {"type": "str", "default": ""},
             "without_acceptance": {"type": "str", "default": ""},
+            "reason": {"type": "str", "default": ""},
         },
         supports_check_mode=True,
     )
@@ -194,8 +359,11 @@ def main() -> None:
         module.exit_json(**run(module))
     except StackError as error:
         planned_after = error.details.get("planned_after")
-        if module.check_mode and planned_after:
-            module.exit_json(changed=True, planned_after=planned_after, **NOTHING)
+        # Nothing that comes first in a rollout makes a release that could be rolled back.
+        if module.check_mode and planned_after and module.params["state"] != "rolled_back":
+            result = dict(NOTHING)
+            result.update(release=module.params["release"], changed=True, planned_after=planned_after)
+            module.exit_json(**result)
         module.fail_json(**error.as_result())
 
 

@@ -232,13 +232,13 @@ from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefile_layout
     render_under,
     write_file,
 )
-from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefile_publication import require_ours
 from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefile_verification import (
     carry_out,
     find_commands,
     make_plan,
     verdict,
 )
+from ansible_collections.hpcml.torchstack.plugins.module_utils.publication_rules import require_ours
 from ansible_collections.hpcml.torchstack.plugins.module_utils.toolkit import (
     HEADER_VARIABLES,
     describe,

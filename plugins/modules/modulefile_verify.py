@@ -27,8 +27,8 @@ attributes:
   check_mode:
     support: full
     description:
-      - Says whether sessions would be run, and runs none. RV(planned_after) is V(modulefile) where the modulefiles are
-        not there yet.
+      - Says whether sessions would be run, and runs none; with O(where=published), where nothing is ever written,
+        it runs them. RV(planned_after) is V(modulefile) where the modulefiles are not there yet.
   diff_mode:
     support: none
     description: It writes nothing but its record.
@@ -158,7 +158,7 @@ def run(module: AnsibleModule) -> dict:
     record = read_record(path) if staged else None
     if isinstance(record, dict) and is_done(plan, record):
         return result(record, path, False)
-    if module.check_mode:
+    if module.check_mode and staged:
         planned = [check.as_dict() for check in plan.checks]
         return result({"checked": planned, "not_checked": plan.not_checked, "chosen": plan.chosen}, path, staged)
     record = carry_out(plan, top, description, params["module_path"], os.environ, module.tmpdir)

@@ -10,11 +10,10 @@ import subprocess
 
 import pytest
 from ansible_collections.hpcml.torchstack.plugins.module_utils import acceptance_output
-from ansible_collections.hpcml.torchstack.plugins.module_utils import modulefile_publication as publication
 from ansible_collections.hpcml.torchstack.plugins.module_utils.acceptance_script import job_script
 from ansible_collections.hpcml.torchstack.plugins.module_utils.environment_modules import EM, QUIET
 from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefile_layout import SYNTAXES, stage_directory
-from test_publish_while_in_use import stage
+from publication_world import change, stage
 
 NAME = "torchstack/2"
 
@@ -24,8 +23,7 @@ def root(tmp_path):
     """Two releases that are published, the one to be accepted as the default."""
     for version in ("1", "2"):
         stage(tmp_path, version)
-        facts = publication.read_facts(str(tmp_path), version)
-        publication.carry_out(facts, publication.make_plan(facts, "published", True, version == "2", ""), "")
+        change(tmp_path, version, default=version == "2")
     return str(tmp_path)
 
 

@@ -9,6 +9,7 @@ import os
 
 import pytest
 from ansible_collections.hpcml.torchstack.plugins.module_utils.environment_modules import EM
+from publication_world import change, stage
 
 RELEASE = "2026-11-20"
 
@@ -166,8 +167,72 @@ def test_s10_publish_move_the_default_and_roll_back(run_module, staged):
     back = run_module("modulefile_publish", {**second, "state": "rolled_back"})
     assert back.changed and {action["version"] for action in back["actions"]} == {"1"}
     hidden = run_module("modulefile_publish", {**second, "state": "withdrawn"})
-    assert [action["action"] for action in hidden["actions"]] == ["hide", "hide"]
+    assert [action["action"] for action in hidden["actions"]] == ["remove", "remove"]
     assert not run_module("modulefile_publish", {**second, "state": "withdrawn"}).changed
+
+
+@pytest.fixture()
+def root(place):
+    """Two releases that users see, the second of which became the default after the first."""
+    for release in ("1", "2"):
+        stage(place["root"], release)
+        change(place["root"], release, default=True)
+    return place["root"]
+
+
+def test_s10_a_rollback_names_no_release_and_the_second_one_says_when(run_module, root):
+    arguments = {"root": root, "state": "rolled_back"}
+    planned = run_module("modulefile_publish", arguments, check=True, diff=True)
+    assert planned.changed and planned["release"] == "2" and planned["default"] == {"tcl": "1", "lmod": "1"}
+    assert '+set ModulesVersion "1"' in planned.shown_difference
+    back = run_module("modulefile_publish", arguments)
+    assert back["actions"] == planned["actions"]
+    for check in (True, False):
+        again = run_module("modulefile_publish", arguments, check=check)
+        assert not again.changed and "was taken back from torchstack/2 at 20" in again["summary"][-1]
+        mistyped = run_module("modulefile_publish", {**arguments, "release": "22"}, check=check)
+        assert mistyped.failed and "Release 22 has no record" in mistyped["msg"]
+
+
+def test_a_release_on_its_way_out_goes_through_check_and_do_twice(run_module, root):
+    arguments = {
+        "root": root, "release": "1", "state": "hidden", "notice": "It goes.", "reason": "https://me:secret99@example.org/"}
+    planned = run_module("modulefile_publish", arguments, check=True, diff=True)
+    for line in ('if mode() == "load" then LmodMessage("It goes.") end', 'hide_version("torchstack/1")'):
+        assert "+" + line in planned.shown_difference
+    done = run_module("modulefile_publish", arguments)
+    assert done["states"] == planned["states"] == {"tcl": "hidden", "lmod": "hidden"} and done["notice"] == "It goes."
+    assert planned.changed and done["actions"] == planned["actions"]
+    for check in (True, False):
+        assert not run_module("modulefile_publish", arguments, check=check).changed
+    left = run_module("modulefile_publish", {"root": root, "release": "1", "visible": True})
+    assert not left.changed and "revive brings it back" in " ".join(left.console.split())
+    with open(os.path.join(root, ".torchstack", "1", "publish.jsonl"), encoding="utf-8") as stream:
+        journal = stream.read()
+    assert "example.org" in journal and "secret99" not in journal
+
+
+def test_the_releases_of_a_root_are_listed_with_what_users_see(run_module, root):
+    stage(root, "3")
+    with open(os.path.join(root, ".torchstack", "3", "retired.json"), "w", encoding="utf-8") as stream:
+        json.dump({"state": "removed"}, stream)
+    found = run_module("releases_info", {"root": root})
+    assert not found.changed and not found.failed, found.console
+    assert [entry["release"] for entry in found["releases"]] == ["1", "2"] and found["removed"] == ["3"]
+    assert (found["default"], found["previous_default"]) == ("2", "1")
+    assert [entry["is_default"] for entry in found["releases"]] == [False, True]
+    refused = run_module("releases_info", {"root": root, "release": "none"})
+    assert refused.failed and "is not a frozen release" in refused["msg"]
+
+
+def test_the_cache_is_renewed_once_for_a_module_tree(run_module, root, tmp_path):
+    counted = tmp_path / "counted"
+    arguments = {"root": root, "command": ["sh", "-c", "echo >> %s" % counted]}
+    for changed in (True, False):
+        for check in (True, False):
+            result = run_module("module_cache", arguments, check=check, diff=True)
+            assert result.changed is changed and bool(result.shown_difference) is changed, result.console
+    assert counted.read_text() == "\n" and result["renewed_at"]
 
 
 def test_s45_a_published_release_is_verified_against_today_s_system(run_module, staged):

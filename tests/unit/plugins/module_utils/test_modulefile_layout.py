@@ -97,3 +97,22 @@ def test_a_missing_file_reads_as_none(tmp_path):
     assert subject.read_bytes(str(tmp_path / "none")) is None
     (tmp_path / "file").write_text("x")
     assert subject.read_bytes(str(tmp_path / "file" / "below")) is None
+
+
+@pytest.mark.parametrize("syntax", subject.SYNTAXES)
+@pytest.mark.parametrize(("default", "hidden"), [("", []), ("1", []), ("", ["2"]), ("1", ["2", "3-x+y.z"])])
+def test_the_default_and_what_is_hidden_are_read_back(syntax, default, hidden):
+    files = subject.listing_files(syntax, "t", default, hidden)
+
+    def text(path):
+        return (files[path] or b"").decode()
+
+    assert subject.default_version(syntax, text(subject.default_path(syntax, "t"))) == default
+    assert subject.hidden_versions(syntax, text(subject.hidden_path(syntax, "t"))) == hidden
+    assert all(content is None or subject.MAKER.encode() in content for content in files.values())
+
+
+def test_a_default_without_hidden_versions_is_the_file_that_it_always_was():
+    for syntax in subject.SYNTAXES:
+        content = subject.listing_files(syntax, "t", "1", [])[subject.default_path(syntax, "t")]
+        assert content.decode() == subject.default_text(syntax, "t", "1")

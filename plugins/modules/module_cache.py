@@ -1,0 +1,126 @@
+#!/usr/bin/python
+# Copyright (c) the hpcml.torchstack contributors
+# SPDX-License-Identifier: Apache-2.0
+# Apache-2.0 is compatible with version 3 of the GNU General Public License, under which Ansible itself is.
+"""The site's cache of the module system, renewed for the module tree as users see it."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: module_cache
+version_added: 0.1.0
+short_description: Renew the site's cache of the module system when the module tree has changed
+description:
+  - Runs the site's command, such as C(update_lmod_system_cache_files), when the module tree below
+    C(<root>/modulefiles) is another one than the last time that it ran, and records that in
+    C(<root>/.torchstack/module_cache.json).
+  - A publication that was killed before its cache was renewed is so made good by the next run.
+author:
+  - The hpcml.torchstack contributors (@hpcml)
+attributes:
+  check_mode:
+    support: full
+    description: Says whether the command would be run, and does not run it.
+  diff_mode:
+    support: full
+    description: The digest of the tree that the cache was renewed for, before and after.
+  idempotent:
+    support: full
+    description: The same command is not run again for the same tree.
+options:
+  root:
+    description: The directory that holds the module tree.
+    type: path
+    required: true
+  command:
+    description: The command, one word per item. Empty where the site has no cache; nothing is done then.
+    type: list
+    elements: str
+    default: []
+  timeout:
+    description: Seconds that it may take.
+    type: int
+    default: 600
+seealso:
+  - module: hpcml.torchstack.modulefile_publish
+"""
+
+EXAMPLES = r"""
+- name: Renew Lmod's spider cache after a publication
+  hpcml.torchstack.module_cache:
+    root: /soft/torchstack
+    command: [update_lmod_system_cache_files, -d, /soft/lmod/cache, -t, /soft/lmod/cache/timestamp,
+              /soft/torchstack/modulefiles/lmod]
+"""
+
+RETURN = r"""
+renewed_at:
+  description: When the cache was last renewed, in UTC; empty where it never was.
+  returned: success
+  type: str
+  sample: "2026-11-20T08:15:00Z"
+tree:
+  description: Digest of the module tree that users see.
+  returned: success
+  type: str
+  sample: 5f70bf18a086007016e948b04aed3b82103a36bea41755b6cddfaf10ace3c6ef
+failed_step:
+  description: What failed - C(renew the module cache) or C(read).
+  returned: failure
+  type: str
+  sample: renew the module cache
+rc:
+  description: What the command ended with.
+  returned: when it failed
+  type: int
+  sample: 1
+"""
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.hpcml.torchstack.plugins.module_utils.errors import StackError
+from ansible_collections.hpcml.torchstack.plugins.module_utils.module_cache import Cache, look, record_path, renew
+
+
+def run(module: AnsibleModule) -> dict:
+    """Look, and renew where that is needed."""
+    root, words = module.params["root"], module.params["command"]
+    before = look(root, words)
+    needed = bool(words) and not before.is_current
+    if needed and not module.check_mode:
+        renew(root, before, module.params["timeout"])
+    after = look(root, words)
+    return {
+        "changed": needed,
+        "renewed_at": str(after.record.get("renewed_at", "")),
+        "tree": after.tree,
+        "diff": {
+            "before_header": record_path(root), "before": line(before, before.record.get("tree", "")),
+            "after_header": record_path(root), "after": line(before, before.tree if needed else
+                                                             before.record.get("tree", "")),
+        },
+    }
+
+
+def line(cache: Cache, tree: str) -> str:
+    """The record for the diff."""
+    return "cache of the module tree %s, renewed by %s\n" % (tree, " ".join(cache.command)) if tree else ""
+
+
+def main() -> None:
+    """Entry point."""
+    module = AnsibleModule(
+        argument_spec={
+            "root": {"type": "path", "required": True},
+            "command": {"type": "list", "elements": "str", "default": []},
+            "timeout": {"type": "int", "default": 600},
+        },
+        supports_check_mode=True,
+    )
+    try:
+        module.exit_json(**run(module))
+    except StackError as error:
+        module.fail_json(**error.as_result())
+
+
+if __name__ == "__main__":
+    main()
