@@ -1,0 +1,176 @@
+#!/usr/bin/python
+# Copyright (c) the hpcml.torchstack contributors
+# SPDX-License-Identifier: Apache-2.0
+# Apache-2.0 is compatible with version 3 of the GNU General Public License, under which Ansible itself is.
+"""Who uses a release on this host; the work is in module_utils/in_use.py."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: release_in_use
+version_added: 0.1.0
+short_description: Say which processes of a host use a release, and what could not be seen
+description:
+  - Looks for processes that run a program of the release, have one of its files mapped or open, or work in one of its
+    directories. Nothing is changed.
+  - C(/proc) names processes, accounts and commands, but shows an ordinary account nothing of others' processes.
+  - Besides, the kernel is asked for a write lease on each file. It is refused while any process of the host has the
+    file open or mapped, whoever that is (C(fcntl(2)), C(F_SETLEASE)). Only the files' owner may ask, and network file
+    systems such as NFS and Lustre have no leases.
+  - What neither way could tell is in RV(unseen), in sentences.
+author:
+  - The hpcml.torchstack contributors (@hpcml)
+attributes:
+  check_mode:
+    support: full
+    description: Looks in check mode too, as looking changes nothing.
+  diff_mode:
+    support: none
+    description: There is nothing that differs.
+  idempotent:
+    support: full
+    description: Never changes anything.
+options:
+  root:
+    description: The directory that holds the releases.
+    type: path
+    required: true
+  release:
+    description:
+      - The release's name. Where its tree has been put aside to be removed, it is looked for there.
+    type: str
+    required: true
+  leases:
+    description: Ask for leases. V(false) looks at C(/proc) only.
+    type: bool
+    default: true
+seealso:
+  - module: hpcml.torchstack.release_retire
+"""
+
+EXAMPLES = r"""
+- name: See who uses the release
+  hpcml.torchstack.release_in_use:
+    root: /soft/torchstack
+    release: "2026-05-02"
+  register: uses
+"""
+
+RETURN = r"""
+host:
+  description: The host's own name.
+  returned: success
+  type: str
+  sample: login01
+path:
+  description: The tree that was looked for; empty where the host sees none.
+  returned: success
+  type: str
+  sample: /soft/torchstack/2026-05-02
+in_use:
+  description: Whether any process uses it, as far as that could be seen.
+  returned: success
+  type: bool
+  sample: true
+files:
+  description: How many regular files it has.
+  returned: success
+  type: int
+  sample: 44980
+process_count:
+  description: How many processes are seen to use it.
+  returned: success
+  type: int
+  sample: 1
+processes:
+  description: The first twenty of them, and how - V(program), V(mapped), V(open) or V(works in it).
+  returned: success
+  type: list
+  elements: dict
+  sample:
+    - {pid: 4711, account: alice, command: python3 train.py, how: program,
+       path: /soft/torchstack/2026-05-02/base/bin/python3.11}
+held_count:
+  description: How many files are open in some process, by what the kernel says to a lease.
+  returned: success
+  type: int
+  sample: 212
+held:
+  description: The first twenty of them.
+  returned: success
+  type: list
+  elements: path
+  sample: [/soft/torchstack/2026-05-02/base/lib/libtorch.so]
+unseen:
+  description: What could not be seen. Empty where everything could.
+  returned: success
+  type: list
+  elements: str
+  sample: ["whether 214 processes of other accounts use it: its file system has no leases"]
+failed_step:
+  description: What failed - C(look for processes).
+  returned: failure
+  type: str
+  sample: look for processes
+"""
+
+import os
+import stat
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.hpcml.torchstack.plugins.module_utils import in_use
+from ansible_collections.hpcml.torchstack.plugins.module_utils.errors import StackError
+from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefile_layout import stage_directory
+from ansible_collections.hpcml.torchstack.plugins.module_utils.retirement import ASIDE
+
+
+def tree_of(root: str, release: str) -> str:
+    """Where a release lies; empty where this host has none.
+
+    Raises:
+        OSError: this account may not see whether it has.
+    """
+    for path in (os.path.join(root, release), os.path.join(stage_directory(root, release), ASIDE)):
+        try:
+            if stat.S_ISDIR(os.lstat(path).st_mode):
+                return path
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+    return ""
+
+
+def run(params: dict) -> dict:
+    """Look, and return what the module returns."""
+    if not params["release"] or os.path.basename(params["release"]) != params["release"] or params["release"][0] == ".":
+        raise StackError(
+            "%r is not the name of a release." % params["release"], "look for processes",
+            "Give the directory's name below %s." % params["root"])
+    place = os.path.join(params["root"], params["release"])
+    try:
+        path = tree_of(params["root"], params["release"])
+        found = in_use.look(path or place, params["leases"], before=place)
+    except OSError as error:
+        raise StackError(
+            "Cannot look for processes that use %s: %s." % (place, error), "look for processes",
+            "Run as the account that owns the root, or as root.", place) from error
+    return {"changed": False, "host": os.uname().nodename, "path": path, **found}
+
+
+def main() -> None:
+    """Entry point."""
+    module = AnsibleModule(
+        argument_spec={
+            "root": {"type": "path", "required": True},
+            "release": {"type": "str", "required": True},
+            "leases": {"type": "bool", "default": True},
+        },
+        supports_check_mode=True,
+    )
+    try:
+        module.exit_json(**run(module.params))
+    except StackError as error:
+        module.fail_json(**error.as_result())
+
+
+if __name__ == "__main__":
+    main()
