@@ -83,6 +83,16 @@ def tree_manifest(tree: pathlib.Path, _cache: pathlib.Path) -> Outcome:
     return Outcome([row])
 
 
+def drift(tree: pathlib.Path, _cache: pathlib.Path) -> Outcome:
+    """Comparing a tree with its record, at both levels."""
+    outcome = Outcome()
+    for what, call, limit in (("drift, quick", trees.quick, 1.5), ("drift, full", trees.full, 1.3)):
+        timing = call(tree)
+        goal = Goal(Kind.AT_MOST, limit)
+        outcome.rows.append(Row(what, timing.command, timing.peer, timing.work, timing.overhead, goal))
+    return outcome
+
+
 def build(_tree: pathlib.Path, _cache: pathlib.Path) -> Outcome:
     """Processor time of what build_step adds to a build."""
     by_hand, added, notes = build_step.compare()
@@ -100,6 +110,7 @@ PARTS: dict[str, Callable[[pathlib.Path, pathlib.Path], Outcome]] = {
     "tree_permissions": tree_permissions,
     "slow_metadata": slow_metadata,
     "tree_manifest": tree_manifest,
+    "drift": drift,
     "patch_series": lambda _tree, cache: patch_loop.compare(cache),
     "build_step": build,
     "rollout": lambda _tree, _cache: noop_rollout.compare(),

@@ -26,6 +26,19 @@ from plays import collection_environment
 
 RUNS = 5
 DELAY = "delay:1000"
+_COMPARE = """
+import os, sys, time
+from ansible_collections.hpcml.torchstack.plugins.module_utils import manifest
+record = sys.argv[1] + ".manifest.json"
+since = os.stat(record).st_mtime_ns
+begun = time.perf_counter()
+found = manifest.compare(
+    manifest.Request(sys.argv[1], os.path.dirname(sys.argv[1]), record, %s, limit=200, since=since))
+seconds = time.perf_counter() - begun
+if not found["matches"] or found["touched_total"]:
+    raise SystemExit("the tree is not as recorded")
+print(seconds)
+"""
 WORK = {
     "tree_permissions": """
 import os, sys, time
@@ -41,6 +54,15 @@ begun = time.perf_counter()
 manifest.record(manifest.Request(sys.argv[1], os.path.dirname(sys.argv[1]), sys.argv[1] + ".manifest.json"), True)
 print(time.perf_counter() - begun)
 """,
+    "quick": _COMPARE % False,
+    "full": _COMPARE % True,
+}
+MODULES = {"quick": "tree_manifest", "full": "tree_manifest"}
+"""The module that a work is part of, where that has another name."""
+
+OPTIONS = {
+    "tree_permissions": {"state": "frozen"}, "tree_manifest": {}, "quick": {"state": "compared", "content": "quick"},
+    "full": {"state": "compared"},
 }
 
 
@@ -75,6 +97,27 @@ def manifest(tree: os.PathLike | str) -> Timing:
     """Recording a tree with all digests next to openssl on two processors."""
     command = "find . -type f -print0 | xargs -0 -P2 openssl dgst -sha256 -r"
     return _in_turn("tree_manifest", tree, command, ("find", "xargs", "openssl"), before=_forget)
+
+
+def quick(tree: os.PathLike | str) -> Timing:
+    """Comparing a tree with its record by what its directories tell, next to ``find -ls``."""
+    return _in_turn("quick", tree, "find . -ls", ("find",), before=_remember)
+
+
+def full(tree: os.PathLike | str) -> Timing:
+    """The same with all digests next to openssl on two processors."""
+    command = "find . -type f -print0 | xargs -0 -P2 openssl dgst -sha256 -r"
+    return _in_turn("full", tree, command, ("find", "xargs", "openssl"), before=_remember)
+
+
+def _remember(tree: str) -> None:
+    """Record the tree once."""
+    if not os.path.exists(tree + ".manifest.json"):
+        with tempfile.TemporaryDirectory() as scratch:
+            subprocess.run(
+                [sys.executable, "-c", WORK["tree_manifest"], tree], env=collection_environment(pathlib.Path(scratch)),
+                stdout=subprocess.DEVNULL, check=True,
+            )
 
 
 def _thaw(tree: str) -> None:
@@ -125,8 +168,10 @@ def _shell(command: str, tree: os.PathLike | str, variables: Mapping[str, str]) 
 
 def _overhead(module_name: str, top: str, home: pathlib.Path, environment: Mapping[str, str]) -> float:
     """The seconds of a whole ``ansible`` call beside those that the module says its work took."""
-    arguments = {"path": top, "root": os.path.dirname(top)}
-    arguments.update({"state": "frozen"} if module_name == "tree_permissions" else {"record": top + ".manifest.json"})
+    arguments = {"path": top, "root": os.path.dirname(top), **OPTIONS[module_name]}
+    module_name = MODULES.get(module_name, module_name)
+    if module_name == "tree_manifest":
+        arguments["record"] = top + ".manifest.json"
     command = [os.path.join(os.path.dirname(sys.executable), "ansible"), "localhost", "-c", "local", "-t", str(home),
                "-m", "hpcml.torchstack." + module_name, "-a", json.dumps(arguments)]
     begun = time.perf_counter()

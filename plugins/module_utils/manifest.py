@@ -13,7 +13,7 @@ import contextlib
 import os
 import tempfile
 import time
-from typing import IO, Iterator, NamedTuple
+from typing import IO, Callable, Iterator, NamedTuple
 
 from ansible_collections.hpcml.torchstack.plugins.module_utils import boundary, failures
 from ansible_collections.hpcml.torchstack.plugins.module_utils.errors import StackError
@@ -48,6 +48,8 @@ class Request(NamedTuple):
     """Threads; 0 chooses."""
     limit: int = 100
     """How many paths a list has at most."""
+    since: int = 0
+    """The time, in nanoseconds, after which an inode that was changed counts as touched; 0 where nobody asks."""
 
 
 class Place(NamedTuple):
@@ -85,8 +87,14 @@ def locate(request: Request) -> Place:
     return Place(root, relative, record, own, record.startswith(os.path.join(root, "")))
 
 
-def record(request: Request, apply: bool) -> dict[str, object]:
+def record(request: Request, apply: bool, judge: Callable[[dict], None] | None = None) -> dict[str, object]:
     """Bring the record of a tree up to date.
+
+    Args:
+        request: which tree, and how.
+        apply: write the record; else only tell.
+        judge: is shown how the tree differs from the earlier record before anything is written, and may refuse it with
+            an error of its own.
 
     Returns:
         the module's result; ``changed`` says whether the record is, or would be, another one.
@@ -106,7 +114,7 @@ def record(request: Request, apply: bool) -> dict[str, object]:
     with _kept(apply) as lines, _closing(earlier):
         draft = Draft(request.content, list(request.exclude), place.own, lines)
         walk = Walk(request.content, LeftOut([request.exclude], [place.own]), request.workers)
-        drift = _side_by_side(walk, place, Comparison(earlier, None, request.limit), draft)
+        drift = _side_by_side(walk, place, Comparison(earlier, None, request.limit, request.content), draft)
         header = draft.header()
         result = drift.as_result()
         result.update(_facts(walk, began), digest=header.digest, counts=header.counts, bytes=header.total)
@@ -115,6 +123,8 @@ def record(request: Request, apply: bool) -> dict[str, object]:
             result["record_problem"] = problem
         if drift.unstable.total or drift.unreadable.total:
             raise _incomplete(request.path, drift, result)
+        if judge is not None:
+            judge(result)
         result["changed"] = earlier is None or earlier.header != header
         if result["changed"] and apply:
             write_record(place.record, _read_back(draft))
@@ -132,7 +142,7 @@ def compare(request: Request) -> dict[str, object]:
     began = time.perf_counter()
     place = locate(request)
     try:
-        earlier = Record(place.record)
+        earlier = Record(place.record, check=False)
     except FileNotFoundError as error:
         raise StackError(
             "There is no record %s." % request.record, "read the record",
@@ -146,14 +156,19 @@ def compare(request: Request) -> dict[str, object]:
                 "Compare with content quick, or record the tree again.", request.record,
             )
         leave_out = LeftOut([header.exclude, request.exclude], [header.own, place.own])
-        walk = Walk(request.content, leave_out, request.workers)
-        comparison = Comparison(earlier, leave_out if request.exclude else None, request.limit)
-        drift = _side_by_side(walk, place, comparison, None)
+        walk = Walk(request.content, leave_out, request.workers, since=request.since)
+        comparison = Comparison(earlier, leave_out if request.exclude else None, request.limit, request.content)
+        try:
+            drift = _side_by_side(walk, place, comparison, None)
+        except ValueError as error:
+            raise earlier.damage(error) from error
         result = drift.as_result()
         result.update(
             _facts(walk, began), digest=header.digest, counts=header.counts, bytes=header.total, changed=False,
             matches=not drift.any,
         )
+        if request.since:
+            result["touched"], result["touched_total"] = drift.touched.first, drift.touched.total
     return result
 
 

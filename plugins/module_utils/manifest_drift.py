@@ -17,6 +17,7 @@ from ansible_collections.hpcml.torchstack.plugins.module_utils.manifest_record i
     as_text,
     decode_entry,
     order,
+    without_content,
 )
 from ansible_collections.hpcml.torchstack.plugins.module_utils.tally import Listing, readable
 
@@ -31,6 +32,7 @@ class Drift:
         self.totals = dict.fromkeys(KINDS, 0)
         self.added, self.removed, self.differing = Listing(limit), Listing(limit), Listing(limit)
         self.unstable, self.unreadable, self.foreign = Listing(limit), Listing(limit), Listing(limit)
+        self.touched = Listing(limit)
         self.unknown: set[bytes] = set()
 
     @property
@@ -61,6 +63,11 @@ class Drift:
             for kind, old, new in differences(before, after):
                 self.totals[kind] += 1
                 self.differing.add(functools.partial(_difference, after.path, kind, old, new))
+
+    def touch(self, paths: tuple[bytes, ...]) -> None:
+        """List entries whose inode was changed since, which is no difference by itself."""
+        for path in paths:
+            self.touched.add(functools.partial(shown, path))
 
     def appear(self, lines: list[bytes]) -> None:
         """List entries that are not recorded; most of them are only counted."""
@@ -115,6 +122,43 @@ def differences(before: Entry, after: Entry) -> Iterator[tuple[str, str, str]]:
         yield "target", shown(before.target), shown(after.target)
 
 
+class _Lines:
+    """Lines that are read one by one, or many at once where they are known already.
+
+    Args:
+        pieces: some of them at a time, each with a line feed.
+    """
+
+    def __init__(self, pieces: Iterator[bytes]) -> None:
+        self._pieces = pieces
+        self._text = b""
+        self._at = 0
+
+    def _have(self, count: int) -> None:
+        while len(self._text) - self._at < count:
+            piece = next(self._pieces, None)
+            if piece is None:
+                return
+            self._text, self._at = self._text[self._at:] + piece, 0
+
+    def first(self) -> bytes:
+        """The next line, without its end; empty after the last."""
+        self._have(1)
+        return self._text[self._at:self._text.index(b"\n", self._at)] if self._at < len(self._text) else b""
+
+    def skip(self, line: bytes) -> None:
+        """Go on behind the next line."""
+        self._at += len(line) + 1
+
+    def skip_all(self, lines: bytes) -> bool:
+        """Go on behind these lines, if they are the next ones."""
+        self._have(len(lines))
+        same = self._text.startswith(lines, self._at)
+        if same:
+            self._at += len(lines)
+        return same
+
+
 class Comparison:
     """A record that is read in step with a tree. Equal lines are equal entries, which most are.
 
@@ -122,19 +166,28 @@ class Comparison:
         earlier: the record; None where there is none, and everything is added.
         ignore: what is to be ignored of it.
         limit: how many paths a list has at most.
+        content: whether files of the tree are read; else the record's digests are left aside.
     """
 
-    def __init__(self, earlier: Record | None, ignore: LeftOut | None, limit: int) -> None:
+    def __init__(self, earlier: Record | None, ignore: LeftOut | None, limit: int, content: bool = True) -> None:
         self.drift = Drift(limit)
-        self._recorded = _recorded(earlier, ignore)
-        self._advance()
+        self._recorded = _Lines(_recorded(earlier, ignore, content))
+        self._find()
+
+    def _find(self) -> None:
+        self._line = self._recorded.first()
+        self._before: Entry | None = None
 
     def _advance(self) -> None:
-        self._line = next(self._recorded, b"")
-        self._before: Entry | None = None
+        self._recorded.skip(self._line)
+        self._find()
 
     def run(self, run: Run) -> None:
         """Compare entries that were found."""
+        self.drift.touch(run.touched)
+        if self._recorded.skip_all(run.lines):
+            self._find()
+            return
         lines = run.lines.splitlines()
         for number, line in enumerate(lines):
             if not self._line:
@@ -169,17 +222,24 @@ class Comparison:
         return self.drift
 
 
-def _recorded(earlier: Record | None, ignore: LeftOut | None) -> Iterator[bytes]:
+def _recorded(earlier: Record | None, ignore: LeftOut | None, content: bool) -> Iterator[bytes]:
     """The lines of a record, but for those that are to be ignored."""
     if earlier is None:
         return
     hidden: bytes | None = None
-    for line in earlier.lines():
-        if ignore is not None:
+    strip = earlier.header.content and not content
+    for piece in earlier.pieces():
+        lines = without_content(piece) if strip else piece
+        if ignore is None:
+            yield lines
+            continue
+        kept = []
+        for line in lines.splitlines(True):
             path = decode_entry(line).path
             if hidden is not None and path.startswith(hidden):
                 continue
             if ignore(as_text(path)):
                 hidden = path + b"/"
                 continue
-        yield line
+            kept.append(line)
+        yield b"".join(kept)

@@ -23,6 +23,12 @@ from ansible_collections.hpcml.torchstack.plugins.module_utils.errors import Sta
 QUESTIONS = 2
 """Questions that a copy has at a time: one to work on, one that waits."""
 
+QUICK_QUESTIONS = 4
+"""The same where answers take so little time that a copy would wait for the next question."""
+
+HELD = 1 << 16
+"""Bytes of questions that wait for a copy, more than one, at most: far below what a socket holds."""
+
 LONGEST = 4096
 """Bytes of the paths of a question's directories; with their names this stays below what a socket holds."""
 
@@ -49,9 +55,10 @@ class Copy:
 class Ticket:
     """A question; the answer comes later."""
 
-    def __init__(self, helpers: Helpers, copy: Copy) -> None:
+    def __init__(self, helpers: Helpers, copy: Copy, size: int) -> None:
         self._helpers = helpers
         self.copy = copy
+        self.size = size
         self.answer: Any = None
 
     def result(self) -> Any:
@@ -70,10 +77,12 @@ class Helpers:
         count: how many.
         path: the tree, to be named when a copy was killed.
         answer: what a copy makes of a question; both consist of what :mod:`marshal` knows.
+        questions: how many a copy has at a time.
     """
 
-    def __init__(self, count: int, path: str, answer: Callable[[Any], Any]) -> None:
+    def __init__(self, count: int, path: str, answer: Callable[[Any], Any], questions: int = QUESTIONS) -> None:
         self.copies: list[Copy] = []
+        self._questions = questions
         self.path = path
         first = os.getpid()
         for _number in range(count):
@@ -99,10 +108,13 @@ class Helpers:
         for copy in self.copies:
             while copy.answers:
                 self._hear(copy)
-            if len(copy.asked) < QUESTIONS:
-                ticket = Ticket(self, copy)
+            if len(copy.asked) < self._questions:
+                packet = marshal.dumps(question)
+                ticket = Ticket(self, copy, len(packet))
+                if copy.asked and sum(other.size for other in copy.asked) + ticket.size > HELD:
+                    continue
                 try:
-                    copy.line.send_bytes(marshal.dumps(question))
+                    copy.line.send_bytes(packet)
                 except OSError as error:
                     raise self._killed() from error
                 copy.asked.append(ticket)

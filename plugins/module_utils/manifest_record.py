@@ -33,7 +33,11 @@ TOP = b"."
 
 FILE, DIRECTORY, SYMLINK = "file", "directory", "symlink"
 
+PIECE = 1 << 16
+"""Bytes of a record, about, that are in memory at a time."""
+
 _quoted = json.encoder.encode_basestring_ascii
+_DIGEST = re.compile(rb', "sha256": "[0-9a-f]{64}"')
 _INTERRUPTIONS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 
 
@@ -67,6 +71,8 @@ class Run(NamedTuple):
     """Bytes of the files."""
     hardlinked: int = 0
     """How many of the files have more than one name."""
+    touched: tuple[bytes, ...] = ()
+    """Paths of those whose inode was changed later than asked about."""
 
 
 def as_text(name: bytes) -> str:
@@ -103,6 +109,18 @@ def encode_file(path: bytes, mode: int, size: int, sha256: str) -> str:
     return '{"path": %s, "type": "file", "mode": "%04o", "size": %d, "sha256": "%s"}' % (
         _quoted(path.decode("utf-8", "surrogateescape")), mode, size, sha256
     )
+
+
+def encode_glance(path: bytes, mode: int, size: int) -> str:
+    """What :func:`encode_entry` makes of a file that was not read, likewise."""
+    return '{"path": %s, "type": "file", "mode": "%04o", "size": %d}' % (
+        _quoted(path.decode("utf-8", "surrogateescape")), mode, size
+    )
+
+
+def without_content(lines: bytes) -> bytes:
+    """What lines of a record would be had no file been read; in a JSON text a quote never follows a blank."""
+    return _DIGEST.sub(b"", lines)
 
 
 def alone(entry: Entry, line: bytes) -> Run:
@@ -204,14 +222,18 @@ def _encode_header(header: Header) -> bytes:
 
 
 class Record:
-    """A record on disk, checked when it is opened.
+    """A record on disk. Whether it is as it was written shows when its entries have been read.
+
+    Args:
+        path: its file.
+        check: whether they are read when it is opened.
 
     Raises:
         FileNotFoundError: there is none.
         StackError: it cannot be read, is of a later format, or is not as it was written.
     """
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, check: bool = True) -> None:
         self.path = path
         try:
             descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -223,18 +245,26 @@ class Record:
                 "Cannot read the record %s: %s." % (path, reason), "read the record",
                 "Name the record itself, and run this as an account that may read it.", path,
             ) from error
-        self.stream = os.fdopen(descriptor, "rb", 1 << 20)
+        self.stream = os.fdopen(descriptor, "rb", PIECE)
         try:
-            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            found = os.fstat(descriptor)
+            if not stat.S_ISREG(found.st_mode):
                 raise ValueError("it is not a regular file")
+            self.written = found.st_mtime_ns
             self.header = self._read_header()
-            self._check()
+            if check:
+                for _lines in self.pieces():
+                    pass
         except (ValueError, OSError) as error:
             self.stream.close()
-            raise StackError(
-                "%s is not a record as it was written: %s." % (path, error), "read the record",
-                "Bring it back from a copy, or remove it and record the tree again.", path,
-            ) from error
+            raise self.damage(error) from error
+
+    def damage(self, error: Exception) -> StackError:
+        """The error for a record that cannot be used."""
+        return StackError(
+            "%s is not a record as it was written: %s." % (self.path, error), "read the record",
+            "Bring it back from a copy, or remove it and record the tree again.", self.path,
+        )
 
     def _read_header(self) -> Header:
         head = b""
@@ -255,25 +285,30 @@ class Record:
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueError("its header is incomplete (%s)" % error) from error
 
-    def _check(self) -> None:
-        digest = hashlib.sha256()
-        for line in self.lines():
-            digest.update(line + b"\n")
-        if digest.hexdigest() != self.header.digest:
-            raise ValueError("its entries do not have the digest that its header names")
-
-    def lines(self) -> Iterator[bytes]:
-        """The lines of the entries, in order.
+    def pieces(self) -> Iterator[bytes]:
+        """The lines of the entries, in order, each with a line feed and some hundred at a time.
 
         Raises:
-            ValueError: the file ends before the entries do.
+            ValueError: the file ends before the entries do, or they do not have the digest that the header names.
         """
+        digest = hashlib.sha256()
         self.stream.seek(self.first)
-        for line in self.stream:
-            if line == b"]\n":
-                return
-            yield line.rstrip(b",\n")
-        raise ValueError("it is cut off")
+        rest, ends = b"", False
+        while not ends:
+            block = self.stream.read(PIECE)
+            if not block:
+                raise ValueError("it is cut off")
+            text = rest + block
+            end = text.find(b"\n]\n")
+            ends = end >= 0
+            # The end begins with a line feed, and the comma in front of one may be the last byte that was read.
+            whole = end + 1 if ends else text.rfind(b"\n", 0, -2) + 1
+            rest = text[whole:]
+            lines = text[:whole].replace(b",\n", b"\n")
+            digest.update(lines)
+            yield lines
+        if digest.hexdigest() != self.header.digest:
+            raise ValueError("its entries do not have the digest that its header names")
 
     def close(self) -> None:
         """Close the file."""

@@ -34,7 +34,14 @@ from ansible_collections.hpcml.torchstack.plugins.module_utils.directories impor
 )
 from ansible_collections.hpcml.torchstack.plugins.module_utils.errors import StackError
 from ansible_collections.hpcml.torchstack.plugins.module_utils.manifest_exclude import LeftOut
-from ansible_collections.hpcml.torchstack.plugins.module_utils.manifest_help import DEEPEST, LONGEST, Helpers, Ticket
+from ansible_collections.hpcml.torchstack.plugins.module_utils.manifest_help import (
+    DEEPEST,
+    LONGEST,
+    QUESTIONS,
+    QUICK_QUESTIONS,
+    Helpers,
+    Ticket,
+)
 from ansible_collections.hpcml.torchstack.plugins.module_utils.manifest_look import (
     Found,
     Gathering,
@@ -91,10 +98,14 @@ class Walk:
         leave_out: what is left out with all below it.
         workers: threads that look and read; 0 chooses.
         handles: how many directories may stay open; 0 chooses.
+        since: the time, in nanoseconds, after which an inode that was changed counts as touched; 0 for none.
     """
 
-    def __init__(self, content: bool, leave_out: LeftOut, workers: int, handles: int = 0) -> None:
+    def __init__(
+        self, content: bool, leave_out: LeftOut, workers: int, handles: int = 0, since: int = 0
+    ) -> None:
         self.leave_out = leave_out
+        self.since = since
         self.workers = workers or max(2, min(MOST_WORKERS, len(os.sched_getaffinity(0))))
         self.waits = workers > 0
         """Whether the first thread leaves everything to the others."""
@@ -125,7 +136,7 @@ class Walk:
         try:
             seen = patiently(os.fstat, descriptor)
             self._owner = seen.st_uid
-            gathering = Gathering(self._owner)
+            gathering = Gathering(self._owner, self.since)
             gathering.entry(TOP, seen)
             yield from gathering.finish()
             top = Directory(None, name)
@@ -185,7 +196,8 @@ class Walk:
             self.alone = not others or not may_fork()
             if self.alone:
                 return None
-            self._helpers = Helpers(others, self._path, self._answer)
+            questions = QUESTIONS if self._looker.content else QUICK_QUESTIONS
+            self._helpers = Helpers(others, self._path, self._answer, questions)
         paths = sum(len(item.prefix if isinstance(item, Part) else item.path) for item in batch)
         if paths > LONGEST or any(part.directory.depth > DEEPEST for part in parts):
             return None
@@ -200,7 +212,7 @@ class Walk:
 
     def _answer(self, question: list) -> list[tuple[bool, tuple]]:
         """In another process: what the entries of a batch are, as plain data."""
-        gathering = Gathering(self._owner)
+        gathering = Gathering(self._owner, self.since)
         for asked in question:
             if isinstance(asked[0], bytes):
                 gathering.put(Found(*asked))
@@ -318,7 +330,7 @@ class Walk:
 
     def _look(self, batch: _Batch, put_off: Callable[[Part, bytes], Any] | None = None) -> _Pieces:
         """What the entries of a batch are, or will turn out to be."""
-        gathering = Gathering(self._owner)
+        gathering = Gathering(self._owner, self.since)
         for part in batch:
             if isinstance(part, Found):
                 gathering.put(part)
