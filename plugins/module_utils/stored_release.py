@@ -1,0 +1,64 @@
+# Copyright (c) the hpcml.torchstack contributors
+# SPDX-License-Identifier: Apache-2.0
+"""A release's own stored file as what a rollout is made from: the same release again, in another place. Pure."""
+
+from __future__ import annotations
+
+from typing import Any, Mapping
+
+from ansible_collections.hpcml.torchstack.plugins.module_utils import module_references
+from ansible_collections.hpcml.torchstack.plugins.module_utils.errors import StackError
+from ansible_collections.hpcml.torchstack.plugins.module_utils.steps import digest_of
+
+OWN = ("release", "digest", "definition", "series")
+"""Keys by which the file is told from a release file that somebody wrote."""
+
+
+def is_stored(content: object) -> bool:
+    """Whether this is the content of a release's own ``.torchstack/release.yml``."""
+    return isinstance(content, Mapping) and all(key in content for key in OWN)
+
+
+def asked_for(content: Mapping[str, Any]) -> dict[str, Any]:
+    """The release file, resolved, as it was written: the variables of modules are not what they stood for there.
+
+    Args:
+        content: of a stored file, or of a release file, which is returned as it is.
+    """
+    if not is_stored(content):
+        return dict(content)
+    return module_references.restored(content["definition"] or {}, content.get("written") or {})
+
+
+def problem(content: Mapping[str, Any], series: Mapping[str, str], digest: str, source: str) -> str:
+    """Why a rollout from a stored file would be another release than it was; empty where it would be the same.
+
+    Args:
+        content: of the file.
+        series: the digests of the patch series that this checkout has, by name.
+        digest: of all that this checkout would ask for.
+        source: the file that the sentence names.
+    """
+    if not is_stored(content) or digest == content["digest"]:
+        return ""
+    recorded = content["series"] or {}
+    try:
+        whole = digest_of({"definition": asked_for(content), "series": recorded}) == content["digest"]
+    except (StackError, AttributeError, TypeError):
+        whole = False
+    if not whole:
+        return (
+            "%s is not as the rollout of %s wrote it: its digest is another one. Take the file from the release "
+            "itself, or write a release file of a new name." % (source, content["release"])
+        )
+    others = sorted(name for name in {*series, *recorded} if series.get(name) != recorded.get(name))
+    if others:
+        return (
+            "%s was rolled out with other patches: the series of %s differ from those of this checkout. Roll out from "
+            "a checkout that has them; the release keeps a copy of each below .torchstack/series." % (
+                content["release"], ", ".join(others))
+        )
+    return (
+        "%s would not be the same release: this checkout resolves release files otherwise than the one that rolled it "
+        "out. Roll out from that one, or write a release file of a new name." % content["release"]
+    )

@@ -1,0 +1,234 @@
+# Copyright (c) the hpcml.torchstack contributors
+# SPDX-License-Identifier: Apache-2.0
+"""The bill of materials of a release, judged by the format's own validator."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+
+import faults
+import installed_release
+import pytest
+from ansible_collections.hpcml.torchstack.plugins.module_utils import sbom, sbom_file, sbom_licences
+from ansible_collections.hpcml.torchstack.plugins.module_utils.errors import StackError
+from ansible_collections.hpcml.torchstack.plugins.module_utils.installed import installed
+
+VALIDATOR = os.path.join(os.path.dirname(sys.executable), "pyspdxtools")
+COMMIT = installed_release.COMMIT
+
+
+WRITE = """
+import json, sys
+from ansible_collections.hpcml.torchstack.plugins.modules import release_sbom
+asked = {"prefix": sys.argv[1], "resolved": json.loads(sys.argv[2]), "path": None, "planned_after": None}
+print(json.dumps(release_sbom.carry_out(asked, False)))
+"""
+
+
+@pytest.fixture()
+def prefix(tmp_path):
+    return tmp_path / "root" / "2026-11-20"
+
+
+def validate(path):
+    """What the format's own validator has to say; empty where there is nothing wrong."""
+    process = subprocess.run([VALIDATOR, "-i", str(path)], capture_output=True, text=True, check=False)
+    return process.stdout + process.stderr + ("" if process.returncode == 0 else "exit %d" % process.returncode)
+
+
+def arguments(prefix, resolved):
+    return {"prefix": str(prefix), "resolved": resolved}
+
+
+def by_id(document):
+    return {one["SPDXID"]: one for one in document["packages"]}
+
+
+def relations(document):
+    return {
+        (one["spdxElementId"], one["relationshipType"], one["relatedSpdxElement"]) for one in document["relationships"]
+    }
+
+
+@pytest.mark.skipif(not os.path.exists(VALIDATOR), reason="needs spdx-tools")
+@pytest.mark.parametrize("make", [installed_release.make, installed_release.container])
+def test_the_formats_own_validator_finds_nothing(prefix, make):
+    broken = sbom_file.make(str(prefix), make(prefix))
+    (prefix / "sbom.spdx.json").write_bytes(sbom_file.as_bytes(broken))
+    assert validate(prefix / "sbom.spdx.json") == ""
+    broken["packages"][0]["downloadLocation"] = "somewhere"
+    (prefix / "broken.spdx.json").write_text(json.dumps(broken))
+    assert "download_location" in validate(prefix / "broken.spdx.json")
+
+
+@pytest.mark.skipif(not os.path.exists(VALIDATOR), reason="needs spdx-tools")
+def test_every_licence_that_is_not_quoted_is_on_the_list_of_spdx():
+    from license_expression import get_spdx_licensing
+
+    known = get_spdx_licensing()
+    wrong = [name for name in sbom_licences.IDENTIFIERS if known.validate(name).errors]
+    wrong += [name for name in sbom_licences.EXCEPTIONS if known.validate("MIT WITH " + name).errors]
+    assert wrong == []
+
+
+def test_check_do_check_again_do_again(run_module, prefix):
+    asked = arguments(prefix, installed_release.make(prefix))
+    place = prefix / ".torchstack" / "sbom.spdx.json"
+    planned = run_module("release_sbom", asked, check=True, diff=True)
+    assert planned.changed and not place.exists()
+    done = run_module("release_sbom", asked, diff=True)
+    assert done.changed and done["packages"] == planned["packages"] == len(json.loads(place.read_text())["packages"])
+    assert planned.shown_difference == done.shown_difference
+    assert "+Component-nccl 2.21.5" in str(done.shown_difference)
+    assert not run_module("release_sbom", asked, check=True).changed
+    assert not run_module("release_sbom", asked).changed
+
+
+def test_killed_at_any_write_the_next_run_completes_it_and_leaves_nothing_else(
+    prefix, fault_library, collections_path, tmp_path
+):
+    resolved = json.dumps(installed_release.container(prefix))
+    records = prefix / ".torchstack"
+    before = sorted(os.listdir(str(records)))
+
+    def run(fault):
+        environment = dict(os.environ, PYTHONPATH=str(collections_path), PYTHONDONTWRITEBYTECODE="1", **fault)
+        command = [sys.executable, "-c", WRITE, str(prefix), resolved]
+        return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+
+    counted = tmp_path / "calls"
+    whole = run(faults.variables(fault_library, "none", faults.CHANGES, records, log=counted))
+    assert whole.returncode == 0, whole.stderr
+    wanted = (records / "sbom.spdx.json").read_bytes()
+    calls = len(counted.read_text().splitlines())
+    assert calls >= 4
+    for at in range(1, calls + 1):
+        (records / "sbom.spdx.json").unlink()
+        killed = run(faults.variables(fault_library, "kill", faults.CHANGES, records, at=at))
+        assert killed.returncode == -signal.SIGKILL, at
+        assert run({}).returncode == 0, at
+        assert (records / "sbom.spdx.json").read_bytes() == wanted, at
+        assert sorted(os.listdir(str(records))) == sorted([*before, "sbom.spdx.json"]), at
+        assert json.loads(run({}).stdout)["changed"] is False
+
+
+def test_in_a_plan_the_release_may_be_still_to_come(run_module, prefix):
+    planned = run_module("release_sbom", dict(arguments(prefix, {}), planned_after="bytecode"), check=True)
+    assert planned.changed and planned["planned_after"] == "bytecode"
+    refused = run_module("release_sbom", dict(arguments(prefix, {}), planned_after="bytecode"))
+    assert refused.failed and "is no release" in refused["msg"]
+
+
+def test_everything_that_is_installed_is_in_it_with_its_origin(prefix):
+    document = sbom_file.make(str(prefix), installed_release.make(prefix))
+    found, related = by_id(document), relations(document)
+    assert sorted(found) == [
+        "SPDXRef-Component-cuda", "SPDXRef-Component-horovod", "SPDXRef-Component-mpi", "SPDXRef-Component-nccl",
+        "SPDXRef-Component-nccl.plugin", "SPDXRef-Component-nccl.tests", "SPDXRef-Component-packages.apex",
+        "SPDXRef-Component-packages.tarred", "SPDXRef-Component-pytorch", "SPDXRef-Conda-numpy", "SPDXRef-Conda-python",
+        "SPDXRef-Patch-horovod-0001-first.patch", "SPDXRef-Patch-horovod-0002-second.patch", "SPDXRef-Python-horovod",
+        "SPDXRef-Python-numpy", "SPDXRef-Python-pure-thing", "SPDXRef-Python-silent", "SPDXRef-Python-torch",
+        "SPDXRef-Release",
+    ]
+    nccl = found["SPDXRef-Component-nccl"]
+    assert nccl["downloadLocation"] == "git+https://github.com/NVIDIA/nccl@" + COMMIT
+    assert nccl["externalRefs"][0]["referenceLocator"] == "pkg:github/nvidia/nccl@" + COMMIT
+    assert found["SPDXRef-Component-nccl.tests"]["downloadLocation"] == "NOASSERTION"
+    assert "file:///shared/nccl-tests.git" in found["SPDXRef-Component-nccl.tests"]["sourceInfo"]
+    assert found["SPDXRef-Component-horovod"]["checksums"] == [{"algorithm": "SHA256", "checksumValue": "a" * 64}]
+    pure = found["SPDXRef-Python-pure-thing"]
+    assert pure["externalRefs"][0]["referenceLocator"] == "pkg:pypi/pure-thing@1%212.0%2Blocal"
+    assert pure["checksums"][0]["checksumValue"] == "b" * 64
+    for related_so in (
+        ("SPDXRef-DOCUMENT", "DESCRIBES", "SPDXRef-Release"),
+        ("SPDXRef-Patch-horovod-0002-second.patch", "PATCH_APPLIED", "SPDXRef-Component-horovod"),
+        ("SPDXRef-Python-horovod", "GENERATED_FROM", "SPDXRef-Component-horovod"),
+        ("SPDXRef-Python-torch", "GENERATED_FROM", "SPDXRef-Component-pytorch"),
+        ("SPDXRef-Conda-numpy", "CONTAINS", "SPDXRef-Python-numpy"),
+        ("SPDXRef-Release", "CONTAINS", "SPDXRef-Conda-numpy"),
+        ("SPDXRef-Release", "CONTAINS", "SPDXRef-Component-nccl"),
+        ("SPDXRef-Release", "DEPENDS_ON", "SPDXRef-Component-mpi"),
+        ("SPDXRef-Release", "DEPENDS_ON", "SPDXRef-Component-cuda"),
+    ):
+        assert related_so in related
+    assert ("SPDXRef-Release", "CONTAINS", "SPDXRef-Component-horovod") not in related
+    assert document["creationInfo"]["created"] == "2026-11-20T10:00:00Z"
+
+
+def test_licences_are_those_that_the_packages_declare(prefix):
+    document = sbom_file.make(str(prefix), installed_release.make(prefix))
+    declared = {name: one["licenseDeclared"] for name, one in by_id(document).items()}
+    assert declared["SPDXRef-Python-torch"] == "Apache-2.0 AND BSD-3-Clause"
+    assert declared["SPDXRef-Python-horovod"] == "Apache-2.0"
+    assert declared["SPDXRef-Python-pure-thing"] == "MIT"
+    assert declared["SPDXRef-Python-silent"] == "NOASSERTION"
+    assert declared["SPDXRef-Conda-python"] == "Python-2.0"
+    quoted = {one["licenseId"]: one["extractedText"] for one in document["hasExtractedLicensingInfos"]}
+    assert quoted == {declared["SPDXRef-Python-numpy"]: "The package's metadata says: BSD"}
+
+
+def test_no_credentials_and_no_secrets_are_in_it(prefix):
+    text = sbom_file.as_bytes(sbom_file.make(str(prefix), installed_release.make(prefix))).decode()
+    for secret in ("tk-1234567890", "pa55word", "hunter2"):
+        assert secret not in text
+    assert "HOROVOD_WITH_MPI=1" in text and "git.example.org/plugin.git" in text
+
+
+def test_the_same_release_elsewhere_gives_the_same_bytes(prefix, tmp_path):
+    resolved = installed_release.make(prefix)
+    before = sbom_file.as_bytes(sbom_file.make(str(prefix), resolved))
+    moved = tmp_path / "elsewhere" / prefix.name
+    moved.parent.mkdir()
+    shutil.move(str(prefix), str(moved))
+    assert sbom_file.as_bytes(sbom_file.make(str(moved), resolved)) == before
+    built_there = json.loads(json.dumps(resolved).replace(str(prefix.parent), str(moved.parent)))
+    for inputs in moved.glob(".torchstack/steps/*/inputs.json"):
+        inputs.write_text(inputs.read_text().replace(str(prefix.parent), str(moved.parent)))
+    assert sbom_file.as_bytes(sbom_file.make(str(moved), built_there)) == before
+    assert str(tmp_path) not in before.decode()
+
+
+def test_the_namespace_follows_from_the_content(prefix):
+    resolved = installed_release.make(prefix)
+    said = installed(str(prefix), resolved)
+    first = sbom.document(said, "2026-11-20T10:00:00Z")
+    assert first == sbom.document(said, "2026-11-20T10:00:00Z")
+    said["python"][0]["version"] += ".post1"
+    assert sbom.document(said, "2026-11-20T10:00:00Z")["documentNamespace"] != first["documentNamespace"]
+
+
+def test_of_a_container_the_image_is_named_by_its_checksum(prefix):
+    document = sbom_file.make(str(prefix), installed_release.container(prefix))
+    found = by_id(document)
+    assert found["SPDXRef-Component-image"]["packageFileName"] == "pytorch.sif"
+    assert found["SPDXRef-Component-image"]["checksums"][0]["checksumValue"] == "e" * 64
+    assert ("SPDXRef-Component-image", "CONTAINS", "SPDXRef-Component-pytorch") in relations(document)
+    assert "SPDXRef-Python-einops" in found
+
+
+def test_what_software_of_users_depends_on_is_named(prefix):
+    assert installed(str(prefix), installed_release.make(prefix))["libraries"] == {
+        "cuda": "12.1", "libmpi": "libmpi_gnu_91.so.12", "libnccl": "libnccl.so.2", "mpi": "CRAY MPICH 8.1.28.29",
+        "nccl": "2.21.5", "numpy": "1.26.4", "python": "3.11", "torch": "2.3.1",
+    }
+
+
+def test_places_that_depend_on_the_root_are_named_by_words(prefix):
+    found = installed(str(prefix), installed_release.make(prefix))
+    assert found["runtime"]["setenv"]["CONDA_PREFIX"] == "{prefix}/base"
+    assert found["runtime"]["prepend"]["PATH"] == ["{prefix}/base/bin", "/opt/cuda/bin"]
+    assert {one["key"]: one["flags"] for one in found["components"]}["pytorch"] == {
+        "CUDNN_LIBRARY": "{prefix}/base/lib", "USE_CUDA": "1"}
+
+
+def test_a_record_that_cannot_be_read_is_named(prefix):
+    resolved = installed_release.make(prefix)
+    (prefix / "base" / "conda-meta" / "numpy-1.26.4-py311h0.json").write_text("{")
+    with pytest.raises(StackError) as caught:
+        sbom_file.make(str(prefix), resolved)
+    assert "numpy-1.26.4-py311h0.json cannot be read" in caught.value.message
