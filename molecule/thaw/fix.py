@@ -1,0 +1,3 @@
+"""The fixed file that the scenario puts into the release."""
+
+ANSWER = 42
