@@ -6,9 +6,10 @@ from __future__ import annotations
 
 import json
 import os
-from typing import Any, Mapping
+from typing import Any, Dict, Mapping, cast
 
 from ansible_collections.hpcml.torchstack.plugins.module_utils import report_facts, report_records
+from ansible_collections.hpcml.torchstack.plugins.module_utils.credentials import redacted_data
 from ansible_collections.hpcml.torchstack.plugins.module_utils.errors import StackError
 from ansible_collections.hpcml.torchstack.plugins.module_utils.files import write_atomic
 
@@ -47,7 +48,8 @@ def renew(root: str, release: str, resolved: Mapping[str, Any], check_mode: bool
     """
     files = report_records.files_of(root, release)
     path = os.path.join(files.afterwards, report_records.REPORT)
-    facts = report_facts.facts(report_records.read(files), resolved)
+    # A report is sent round: records from before their writers masked credentials must not spoil it.
+    facts = cast(Dict[str, Any], redacted_data(report_facts.facts(report_records.read(files), resolved)))
     result = {"changed": True, "facts": facts, "path": path}
     if not os.path.isdir(files.afterwards):
         if check_mode:

@@ -11,6 +11,7 @@ import os
 from typing import Any, Mapping
 
 from ansible_collections.hpcml.torchstack.plugins.module_utils import report_acceptance, report_fleet, report_steps
+from ansible_collections.hpcml.torchstack.plugins.module_utils.release_records import subject_of
 from ansible_collections.hpcml.torchstack.plugins.module_utils.report_data import (
     kept,
     mapping,
@@ -63,6 +64,10 @@ def facts(records: Records, resolved: Mapping[str, Any] | None) -> dict[str, Any
             for entry in mappings(mapping(resolved.get("definition")).get("packages"))
         ],
         "patches": _patches(records, resolved),
+        "known_problems": [
+            _texts(entry, "problem", "workaround", "url")
+            for entry in mappings(mapping(records.afterwards.get("notice")).get("known_problems"))
+        ],
         "steps": report_steps.steps(records.steps),
         "libraries": _libraries(records.build.get("verification")),
         "imports": _imports(records.build.get("imports")),
@@ -90,6 +95,7 @@ def _release(records: Records, resolved: Mapping[str, Any]) -> dict[str, Any]:
         "site": text(resolved.get("site")),
         "title": text(mapping(resolved.get("definition")).get("title")),
         "digest": text(frozen.get("digest") or resolved.get("digest")),
+        "subject": subject_of(frozen) or text(resolved.get("digest")),
         "frozen_at": text(frozen.get("frozen_at")),
         "freezing": bool(records.afterwards.get("freezing")),
         "manifest": {
@@ -98,9 +104,18 @@ def _release(records: Records, resolved: Mapping[str, Any]) -> dict[str, Any]:
         } if manifest else None,
         "logs": kept(mapping(frozen.get("logs")), "archive", "commit"),
         "module": "%s/%s" % (module["name"], module["version"]) if {"name", "version"} <= set(module) else "",
-        "visible": sorted(syntax for syntax, seen in records.visible.items() if seen),
+        **{word: sorted(syntax for syntax, seen in records.seen.items() if seen == word)
+           for word in ("visible", "hidden", "gone")},
         "default": sorted(syntax for syntax, seen in records.default.items() if seen),
+        "said": records.said,
+        "retired": _texts(records.afterwards.get("retired"), "state", "since", "reason", "successor"),
+        "thawed": _texts(records.afterwards.get("thawed"), "at", "who", "why"),
     }
+
+
+def _texts(record: object, *keys: str) -> dict[str, str] | None:
+    """These texts of a record; None where there is none."""
+    return {key: text(record.get(key)) for key in keys} if isinstance(record, Mapping) else None
 
 
 def _versions(records: Records, resolved: Mapping[str, Any]) -> list[dict[str, str]]:
@@ -256,14 +271,15 @@ def _verdict(found: Mapping[str, Any]) -> dict[str, Any]:
             for failure in accepted["failures"]
         ]
     problems += [dict(finding, of="pair sweep") for finding in sweep.get("problems", [])]
-    problems += _standing("node health", health, release["digest"]) + _standing("pair sweep", sweep, release["digest"])
+    for name, record in (("node health", health), ("pair sweep", sweep)):
+        problems += _standing(name, record, release["subject"])
     if failed and not (accepted and accepted["passed"]):
         word, tone = "Not built", BAD
     elif accepted is None:
         word, tone = "Not accepted yet", UNKNOWN
     elif not accepted["passed"]:
         word, tone = "Not accepted", BAD
-    elif release["frozen_at"] and accepted["subject"] != release["digest"]:
+    elif release["frozen_at"] and accepted["subject"] != release["subject"]:
         word, tone = "Accepted in another state", WARNED
         problems.append({
             "of": "acceptance", "message": "The acceptance was of another state of this release.",
@@ -274,12 +290,12 @@ def _verdict(found: Mapping[str, Any]) -> dict[str, Any]:
     return {"word": word, "tone": tone, "problems": problems}
 
 
-def _standing(name: str, found: Mapping[str, Any], digest: str) -> list[dict[str, str]]:
+def _standing(name: str, found: Mapping[str, Any], subject: str) -> list[dict[str, str]]:
     """Why a record does not speak for this release: it did not pass without saying why, or is of another state."""
     problems = []
     if found and not found["passed"] and not found["problems"]:
         problems.append({"of": name, "message": "It did not pass, and its record does not say why.", "remedy": ""})
-    if found and found["subject"] and digest and found["subject"] != digest:
+    if found and found["subject"] and subject and found["subject"] != subject:
         problems.append({
             "of": name, "message": "It was of another state of this release.",
             "remedy": "Run playbooks/accept.yml for this one.",

@@ -17,9 +17,12 @@ from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefile_layout
     SYNTAXES,
     default_path,
     default_version,
+    read_bytes,
     relative_path,
 )
+from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefile_states import added_to
 from ansible_collections.hpcml.torchstack.plugins.module_utils.release_records import ReleaseFiles
+from ansible_collections.hpcml.torchstack.plugins.module_utils.release_states import hidden_of
 from ansible_collections.hpcml.torchstack.plugins.module_utils.verification_summary import (
     summarise_imports,
     summarise_libraries,
@@ -31,7 +34,9 @@ REPORT = "report.json"
 BUILD = ("pytorch", "horovod", "nccl", "bytecode")
 """Records of the roles that are small enough to be read as a whole."""
 
-AFTERWARDS = ("frozen", "freezing", "modulefile", "compute", "acceptance", "sweep", "node_health")
+AFTERWARDS = (
+    "frozen", "freezing", "modulefile", "compute", "acceptance", "sweep", "node_health", "notice", "retired", "thawed",
+)
 
 STEP = ("job", "exit", "stamp", "submission")
 """Records of a step, by the names of their files without an ending."""
@@ -49,7 +54,10 @@ class Records(NamedTuple):
     acceptances: list[dict[str, Any]]
     published: list[dict[str, Any]]
     patches: dict[str, list[dict[str, str]]]
-    visible: dict[str, bool]
+    seen: dict[str, str]
+    """By syntax, what users see: it is ``visible``, ``hidden``, ``gone``, or nothing, the empty text."""
+    said: str
+    """What loading the module says to users; empty where it says nothing."""
     default: dict[str, bool]
     unreadable: dict[str, str]
 
@@ -95,7 +103,8 @@ def read(files: ReleaseFiles) -> Records:
         reader.lines(os.path.join(files.afterwards, "acceptance.jsonl")),
         reader.lines(os.path.join(files.afterwards, JOURNAL)),
         _patches(os.path.join(inside, "series")),
-        {syntax: os.path.exists(os.path.join(files.root, relative_path(syntax, name, version))) for syntax in SYNTAXES},
+        {syntax: _seen(files.root, syntax, name, version)[0] for syntax in SYNTAXES},
+        next(filter(None, (_seen(files.root, syntax, name, version)[1] for syntax in SYNTAXES)), ""),
         {syntax: _default(files.root, syntax, name) == version for syntax in SYNTAXES},
         reader.unreadable,
     )
@@ -158,6 +167,17 @@ def _module(afterwards: dict[str, Any]) -> tuple[str, str]:
     """Name and version of the release's module; texts that no file has where there is none."""
     record = afterwards.get("modulefile", {})
     return str(record.get("name") or "."), str(record.get("version") or ".")
+
+
+def _seen(root: str, syntax: str, name: str, version: str) -> tuple[str, str]:
+    """What users see of a modulefile in one syntax, and what loading it says."""
+    with contextlib.suppress(OSError, StackError):
+        content = read_bytes(os.path.join(root, relative_path(syntax, name, version)))
+        if content is not None:
+            added = added_to(content)
+            hidden = version in hidden_of(root, syntax, name)
+            return "gone" if added.gone else "hidden" if hidden else "visible", added.notice
+    return "", ""
 
 
 def _default(root: str, syntax: str, name: str) -> str:

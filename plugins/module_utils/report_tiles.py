@@ -45,9 +45,12 @@ def _release(release: Facts) -> Tile:
 
 
 def _users(release: Facts) -> Tile:
-    if not release["visible"]:
-        return Tile("Users", "Hidden", UNKNOWN, "module", release["module"] or "there is no module yet")
-    return Tile("Users", "Default" if release["default"] else "Visible", GOOD, "module", release["module"])
+    if release["visible"]:
+        if release["said"] and not release["default"]:
+            return Tile("Users", "Deprecated", WARNED, "module", release["module"])
+        return Tile("Users", "Default" if release["default"] else "Visible", GOOD, "module", release["module"])
+    word = "Retired" if release["gone"] else "Hidden"
+    return Tile("Users", word, UNKNOWN, "module", release["module"] or "there is no module yet")
 
 
 def _acceptance(accepted: Facts | None) -> Tile:

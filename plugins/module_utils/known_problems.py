@@ -1,0 +1,48 @@
+# Copyright (c) the hpcml.torchstack contributors
+# SPDX-License-Identifier: Apache-2.0
+"""What is known to be wrong with a release, as its release file says under ``known_problems``. Pure.
+
+Most of it is found when the release has been frozen for a while. So the list is no part of what was asked for: it is
+neither in the digest of a release nor in its resolved release file, and may change at any time.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Mapping
+
+KEY = "known_problems"
+"""The key of a release file that the release does not depend on."""
+
+_KEYS = ("problem", "workaround", "url")
+
+
+def without(definition: Mapping[str, Any]) -> dict[str, Any]:
+    """A release file without its known problems: all that a release is made of."""
+    return {key: value for key, value in definition.items() if key != KEY}
+
+
+def of_definition(definition: Mapping[str, Any]) -> list[dict[str, str]]:
+    """The known problems of a release file in which nothing is wrong, each with all keys, in the order of the file."""
+    return [
+        {key: _line(entry.get(key) or "") for key in _KEYS}
+        for entry in definition.get(KEY) or [] if entry.get("problem")
+    ]
+
+
+def sentences(problems: list[dict[str, str]]) -> list[str]:
+    """Each problem as one line of text, for the help of a modulefile."""
+    parts = ((_ended(entry["problem"]), _ended(entry["workaround"]), _reference(entry["url"])) for entry in problems)
+    return [" ".join(part for part in entry if part) for entry in parts]
+
+
+def _line(text: str) -> str:
+    """A text on one line, without control characters: the help of a module goes to terminals."""
+    return " ".join("".join(sign if sign.isprintable() else " " for sign in text).split())
+
+
+def _ended(text: str) -> str:
+    return text if not text or text[-1] in ".!?" else text + "."
+
+
+def _reference(url: str) -> str:
+    return "See %s" % url if url else ""

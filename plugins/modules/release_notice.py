@@ -1,0 +1,224 @@
+#!/usr/bin/python
+# Copyright (c) the hpcml.torchstack contributors
+# SPDX-License-Identifier: Apache-2.0
+# Apache-2.0 is compatible with version 3 of the GNU General Public License, under which Ansible itself is.
+"""Ansible module release_notice; the work is in module_utils/notice_*.py."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+---
+module: release_notice
+short_description: Gather what users have to know about a new release
+version_added: 0.1.0
+author: The hpcml.torchstack contributors (@hpcml)
+description:
+  - Compares a frozen release with the default before it, as both are installed, and writes what differs as
+    C(<root>/.torchstack/<release>/notice.json).
+  - The default before it is the same before the release becomes the default, while it is, and when it no longer is.
+  - The same releases in the same state give the same bytes.
+  - The role notice makes the announcement for people from it.
+attributes:
+  check_mode:
+    support: full
+    description: Nothing is written; the result is what would be.
+  diff_mode:
+    support: none
+    description: The role shows the differences of the text that it makes from these facts.
+  idempotent:
+    support: full
+    description: Without a change nothing is written.
+options:
+  root:
+    description: The directory that holds the releases.
+    type: path
+    required: true
+  release:
+    description: The name of the release that is announced.
+    type: str
+    required: true
+  since:
+    description: The name of the release whose users the announcement is for. Empty for the default before O(release).
+    type: str
+    default: ""
+  state:
+    description:
+      - V(found) only says which releases the announcement is about, and hands over their resolved release files, which
+        are YAML and cannot be read where there is only a Python.
+      - V(written) gathers the facts and writes them.
+    type: str
+    choices: [found, written]
+    default: written
+  resolved:
+    description: The content of the resolved release file of O(release). Needed with O(state=written).
+    type: dict
+  resolved_since:
+    description: That of the other release. Empty where there is none, or where its files are gone.
+    type: dict
+    default: {}
+  known_problems:
+    description: What is known to be wrong with the release. Without, that is not known, and the facts say so.
+    type: list
+    elements: dict
+    suboptions: &problem
+      problem:
+        description: What is wrong.
+        type: str
+        required: true
+      workaround:
+        description: What to do about it.
+        type: str
+        default: ""
+      url:
+        description: Where there is more about it.
+        type: str
+        default: ""
+  known_problems_since:
+    description: What is known to be wrong with the other release.
+    type: list
+    elements: dict
+    suboptions: *problem
+  until:
+    description: Until when the other release stays, in words. Empty for what the record of its retirement says.
+    type: str
+    default: ""
+seealso:
+  - module: hpcml.torchstack.modulefile_publish
+"""
+
+EXAMPLES = r"""
+- name: See which release is the one before
+  hpcml.torchstack.release_notice:
+    root: /soft/torchstack
+    release: "2026-11-21"
+    state: found
+  register: found
+
+- name: Gather what is to be announced
+  hpcml.torchstack.release_notice:
+    root: /soft/torchstack
+    release: "2026-11-21"
+    resolved: "{{ found.content | from_yaml }}"
+    resolved_since: "{{ found.content_since | from_yaml or {} }}"
+  register: noticed
+"""
+
+RETURN = r"""
+since:
+  description: The release before; empty for a first release.
+  returned: success
+  type: str
+  sample: "2023-10-04"
+content:
+  description: The text of the resolved release file.
+  returned: with O(state=found)
+  type: str
+  sample: "release: 2026-11-21\n"
+content_since:
+  description: That of the release before; empty where there is none, or where its files are gone.
+  returned: with O(state=found)
+  type: str
+  sample: "release: 2023-10-04\n"
+facts:
+  description: The facts, as they are in the file.
+  returned: with O(state=written)
+  type: dict
+  contains:
+    format: {description: Version of the form of these facts., type: int, returned: always, sample: 1}
+    release: {description: "Name, title, site, module and standing of the release.", type: dict, returned: always,
+              sample: {name: "2026-11-21", module: torchstack/2026-11-21, standing: default}}
+    outgoing: {description: "The same of the one before, and C(until); null for a first release.", type: dict,
+               returned: always, sample: {name: "2023-10-04", until: ""}}
+    compared: {description: Whether both releases could be compared., type: bool, returned: always, sample: true}
+    components: {description: "Parts that differ: versions, commits, places, patches.", type: list, elements: dict,
+                 returned: always, sample: [{key: pytorch, name: PyTorch, change: up, before: 2.0.1, after: 2.13.0}]}
+    flags: {description: Build options that differ., type: list, elements: dict, returned: always,
+            sample: [{component: Horovod, name: HOROVOD_WITH_MPI, change: removed, before: "1", after: ""}]}
+    packages: {description: Packages that differ., type: list, elements: dict, returned: always,
+               sample: [{name: einops, kind: python, change: added, before: "", after: 0.8.2}]}
+    compatibility: {description: Interfaces that differ., type: list, elements: dict, returned: always,
+                    sample: [{key: python, name: Python, before: "3.10", after: "3.12"}]}
+    settings: {description: What loading the module does otherwise., type: list, elements: dict, returned: always,
+               sample: [{kind: variable, name: NCCL_CROSS_NIC, change: added, before: "", after: "1", reason: ""}]}
+    actions: {description: What users have to do., type: list, elements: str, returned: always,
+              sample: ["Link MPI programs of your own again (MPI library libmpi.so.40 instead of libmpi.so.12)."]}
+    known_problems: {description: What is wrong with the release; null where that is not known., type: list,
+                     elements: dict, returned: always, sample: []}
+    solved_problems: {description: What was wrong with the one before and is not any more., type: list, elements: dict,
+                      returned: always, sample: []}
+    contents: {description: The parts of a first release., type: list, elements: dict, returned: always, sample: []}
+path:
+  description: Path of the document.
+  returned: with O(state=written)
+  type: str
+  sample: /soft/torchstack/.torchstack/2026-11-21/notice.json
+planned_after:
+  description: The role that freezes the release; in check mode, where that has not been done.
+  returned: in check mode, when the release is not frozen
+  type: str
+  sample: freeze
+failed_step:
+  description: What failed.
+  returned: failure
+  type: str
+  sample: find the releases
+remedy:
+  description: What to do next.
+  returned: failure
+  type: str
+  sample: "Give one that is: 2026-11-20."
+"""
+
+import os
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.hpcml.torchstack.plugins.module_utils import notice_document
+from ansible_collections.hpcml.torchstack.plugins.module_utils.errors import StackError
+from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefile_layout import stage_directory
+
+PROBLEM = {
+    "problem": {"type": "str", "required": True},
+    "workaround": {"type": "str", "default": ""},
+    "url": {"type": "str", "default": ""},
+}
+
+
+def main() -> None:
+    """Run the module."""
+    module = AnsibleModule(
+        argument_spec={
+            "root": {"type": "path", "required": True},
+            "release": {"type": "str", "required": True},
+            "since": {"type": "str", "default": ""},
+            "state": {"type": "str", "choices": ["found", "written"], "default": "written"},
+            "resolved": {"type": "dict"},
+            "resolved_since": {"type": "dict", "default": {}},
+            "known_problems": {"type": "list", "elements": "dict", "options": PROBLEM},
+            "known_problems_since": {"type": "list", "elements": "dict", "options": PROBLEM},
+            "until": {"type": "str", "default": ""},
+        },
+        required_if=[("state", "written", ["resolved"])],
+        supports_check_mode=True,
+    )
+    os.umask(0o022)
+    wanted = module.params
+    frozen = os.path.join(stage_directory(wanted["root"], wanted["release"]), "frozen.json")
+    if module.check_mode and not os.path.exists(frozen):
+        module.exit_json(changed=wanted["state"] == "written", since=wanted["since"], planned_after="freeze")
+    try:
+        found = notice_document.releases(wanted["root"], wanted["release"], wanted["since"])
+        since = found[1].release if found[1] else ""
+        if wanted["state"] == "found":
+            contents = [notice_document.content(state) for state in found]
+            module.exit_json(changed=False, since=since, content=contents[0], content_since=contents[1])
+        result = notice_document.renew(
+            found, (wanted["resolved"], wanted["resolved_since"]),
+            (wanted["known_problems"], wanted["known_problems_since"]), wanted["until"], module.check_mode,
+        )
+    except StackError as error:
+        module.fail_json(**error.as_result())
+    module.exit_json(since=since, **result)
+
+
+if __name__ == "__main__":
+    main()
