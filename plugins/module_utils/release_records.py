@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import contextlib
 import glob
+import hashlib
 import os
 from typing import Any, Callable, Iterator, Mapping, NamedTuple
 
@@ -19,8 +20,12 @@ from ansible_collections.hpcml.torchstack.plugins.module_utils.verification_summ
 DIRECTORIES = ("", "wheels", ".torchstack", ".torchstack/steps")
 """What an opened release has from the start, relative to its prefix."""
 
-IN_SHORT: dict[str, Callable[[Any], dict]] = {"verification": summarise_libraries, "imports": summarise_imports}
-"""Records of the build that have an entry for each object, and what makes them short."""
+IN_SHORT: dict[str, Callable[[Any], dict]] = {
+    "verification": summarise_libraries,
+    "imports": summarise_imports,
+    "sbom.spdx": lambda record: {"packages": len(record["packages"])},
+}
+"""Records of the build that have an entry for each object or package, and what makes them short."""
 
 LEFT_OUT = ("manifest",)
 """Records of the build that have an entry for each file; the record of the freeze has the manifest's digest."""
@@ -66,13 +71,25 @@ class ReleaseFiles(NamedTuple):
         """Written first when the release is frozen, and removed when that is recorded."""
         return os.path.join(self.afterwards, "freezing.json")
 
+    @property
+    def thawed(self) -> str:
+        """There while named paths of the frozen release may be changed."""
+        return os.path.join(self.afterwards, "thawed.json")
+
+    @property
+    def retired(self) -> str:
+        """There once users were told that the release goes, and for good when it is gone."""
+        return os.path.join(self.afterwards, "retired.json")
+
 
 def read(files: ReleaseFiles) -> dict:
     """What is recorded of the release.
 
     Returns:
-        ``content`` (text of the resolved release file, or None), ``frozen`` (the record of the freeze, or None) and
-        ``freezing`` (the record of a freeze that began and was interrupted, or None).
+        ``content`` (text of the resolved release file, or None), ``frozen`` (the record of the freeze, or None),
+        ``freezing`` (the record of a freeze that began and was interrupted, or None), ``thawed`` (the record of a thaw
+        that is open, or None), ``retired`` (the record of its retirement, or None) and ``subject`` (see
+        :func:`subject_of`).
 
     Raises:
         StackError: a record is there and cannot be read.
@@ -85,7 +102,25 @@ def read(files: ReleaseFiles) -> dict:
     except (OSError, ValueError) as error:
         raise _unreadable(files.resolved, error) from error
     frozen = _read(files.frozen)
-    return {"content": content, "frozen": frozen, "freezing": None if frozen else _read(files.freezing)}
+    return {
+        "content": content, "frozen": frozen, "freezing": None if frozen else _read(files.freezing),
+        "thawed": _read(files.thawed), "retired": _read(files.retired), "subject": subject_of(frozen),
+    }
+
+
+def subject_of(frozen: Mapping[str, Any] | None) -> str:
+    """What an acceptance of a frozen release belongs to: the digest of what was asked for.
+
+    After a thaw that changed files, these count too: it is another subject, and what was accepted before says nothing
+    of it. Empty where the release is not frozen.
+    """
+    if not frozen:
+        return ""
+    digest = str(frozen.get("digest", ""))
+    if not frozen.get("thawed"):
+        return digest
+    both = "%s %s" % (digest, (frozen.get("manifest") or {}).get("digest", ""))
+    return hashlib.sha256(both.encode("utf-8")).hexdigest()
 
 
 def _read(path: str) -> Any:
@@ -109,32 +144,43 @@ def collect(files: ReleaseFiles) -> dict:
 
     Returns:
         ``steps`` (name to the step's stamp), ``build`` and ``afterwards`` (record name without its ending to the
-        record, from inside and outside of the release; long ones in short). A record that cannot be read is left
-        out: a summary is no judge.
+        record, from inside and outside of the release; long ones in short), and ``unreadable``: a summary is no judge,
+        so a record that cannot be read, or is not as it was written, is left out and only named, with the reason.
     """
     records = os.path.join(files.prefix, ".torchstack")
+    unreadable: list[str] = []
     return {
         "steps": {
             os.path.basename(os.path.dirname(path)): record
-            for path, record in _readable(os.path.join(records, "steps", "*", "stamp.json"))
+            for path, record in _readable(os.path.join(records, "steps", "*", "stamp.json"), unreadable)
         },
-        "build": dict(_in_short(records, IN_SHORT)),
-        "afterwards": dict(_in_short(files.afterwards, OF_MANY_NODES)),
+        "build": dict(_in_short(records, IN_SHORT, unreadable)),
+        "afterwards": dict(_in_short(files.afterwards, OF_MANY_NODES, unreadable)),
+        "unreadable": unreadable,
     }
 
 
-def _in_short(directory: str, shorter: Mapping[str, Callable[[Any], dict]]) -> Iterator[tuple[str, object]]:
-    for path, record in _readable(os.path.join(directory, "*.json"), LEFT_OUT):
+def _in_short(
+    directory: str, shorter: Mapping[str, Callable[[Any], dict]], unreadable: list[str]
+) -> Iterator[tuple[str, object]]:
+    for path, record in _readable(os.path.join(directory, "*.json"), unreadable, LEFT_OUT):
         shorten = shorter.get(_name(path))
-        with contextlib.suppress(ValueError, KeyError, TypeError, AttributeError):
+        try:
             yield _name(path), shorten(record) if shorten else record
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            unreadable.append("%s (it is not as it was written: %s)" % (path, error))
 
 
-def _readable(pattern: str, without: tuple[str, ...] = ()) -> Iterator[tuple[str, object]]:
+def _readable(pattern: str, unreadable: list[str], without: tuple[str, ...] = ()) -> Iterator[tuple[str, object]]:
     for path in sorted(glob.glob(pattern)):
-        if _name(path) not in without:
-            with contextlib.suppress(OSError, ValueError):
-                yield path, read_json(path)
+        if _name(path) in without:
+            continue
+        try:
+            record = read_json(path)
+        except (OSError, ValueError) as error:
+            unreadable.append("%s (%s)" % (path, getattr(error, "strerror", None) or error))
+        else:
+            yield path, record
 
 
 def _name(path: str) -> str:

@@ -112,16 +112,35 @@ freezing:
   returned: always
   type: dict
   sample: null
+thawed:
+  description: The record of a thaw that is open; null where there is none. See M(hpcml.torchstack.release_thaw).
+  returned: always
+  type: dict
+  sample: null
+retired:
+  description: The record of its retirement; null where that has not begun. See M(hpcml.torchstack.release_retire).
+  returned: always
+  type: dict
+  sample: null
+subject:
+  description:
+    - What acceptances of the frozen release belong to - the digest of what was asked for, and after a thaw that changed
+      files a digest over that and the new manifest. Empty where the release is not frozen.
+  returned: always
+  type: str
+  sample: 9f86d081884c7d65
 prefix:
   description: The release's directory.
   returned: always
   type: str
   sample: /soft/torchstack/2026-11-20
 records:
-  description: The records of the steps (C(steps)), of the build (C(build)) and of what came after it (C(afterwards)).
+  description:
+    - The records of the steps (C(steps)), of the build (C(build)) and of what came after it (C(afterwards)), and what
+      could not be read of them (C(unreadable), paths with the reason).
   returned: with O(state=collected)
   type: dict
-  sample: {"steps": {"horovod": {"seconds": 151.2}}, "build": {"pytorch": {"version": "2.13.0+cpu"}}, "afterwards": {}}
+  sample: {"steps": {"horovod": {"seconds": 151.2}}, "build": {}, "afterwards": {}, "unreadable": []}
 directories:
   description: Directories made, or to be made in check mode.
   returned: with O(state=open)
