@@ -7,8 +7,10 @@ from __future__ import annotations
 from typing import Any, Callable, Mapping
 
 from ansible.errors import AnsibleFilterError
-from ansible_collections.hpcml.torchstack.plugins.module_utils import containers
-from ansible_collections.hpcml.torchstack.plugins.module_utils import schema as schemas
+from ansible_collections.hpcml.torchstack.plugins.module_utils.late import Late
+
+containers = Late("containers")
+schemas = Late("schema")
 
 
 def container_problems(data: object, schema: dict[str, Any], root: str, source: str = "") -> list[str]:

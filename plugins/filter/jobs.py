@@ -7,7 +7,9 @@ from __future__ import annotations
 from typing import Any, Callable, Mapping
 
 from ansible.errors import AnsibleFilterError
-from ansible_collections.hpcml.torchstack.plugins.module_utils import site_jobs
+from ansible_collections.hpcml.torchstack.plugins.module_utils.late import Late
+
+site_jobs = Late("site_jobs")
 
 
 def job_problems(

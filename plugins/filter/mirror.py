@@ -6,7 +6,9 @@ from __future__ import annotations
 
 from typing import Any, Callable, Mapping, Sequence
 
-from ansible_collections.hpcml.torchstack.plugins.module_utils import mirror_use
+from ansible_collections.hpcml.torchstack.plugins.module_utils.late import Late
+
+mirror_use = Late("mirror_use")
 
 
 def mirror_environment(directory: str) -> dict[str, str]:

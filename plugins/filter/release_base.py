@@ -7,7 +7,9 @@ from __future__ import annotations
 from typing import Any, Callable, Mapping, Sequence
 
 from ansible.errors import AnsibleFilterError
-from ansible_collections.hpcml.torchstack.plugins.module_utils import bases
+from ansible_collections.hpcml.torchstack.plugins.module_utils.late import Late
+
+bases = Late("bases")
 
 
 def base_problems(definition: object, source: str = "") -> list[str]:

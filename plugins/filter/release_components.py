@@ -7,13 +7,13 @@ from __future__ import annotations
 from typing import Any, Callable, Mapping, Sequence
 
 from ansible.errors import AnsibleFilterError
-from ansible_collections.hpcml.torchstack.plugins.module_utils import (
-    components,
-    module_references,
-    release_module,
-    runtime_settings,
-    toolchains,
-)
+from ansible_collections.hpcml.torchstack.plugins.module_utils.late import Late
+
+components = Late("components")
+module_references = Late("module_references")
+release_module = Late("release_module")
+runtime_settings = Late("runtime_settings")
+toolchains = Late("toolchains")
 
 
 def component_problems(definition: object, source: str = "") -> list[str]:

@@ -8,9 +8,11 @@ import os
 from typing import Any, Callable
 
 from ansible.errors import AnsibleFilterError
-from ansible_collections.hpcml.torchstack.plugins.module_utils.components import SERIES
-from ansible_collections.hpcml.torchstack.plugins.module_utils.errors import StackError
-from ansible_collections.hpcml.torchstack.plugins.module_utils.series import load_series
+from ansible_collections.hpcml.torchstack.plugins.module_utils.late import Late
+
+components = Late("components")
+errors = Late("errors")
+series = Late("series")
 
 
 def series_digests(definition: dict[str, Any], roles: str) -> dict[str, str]:
@@ -21,15 +23,15 @@ def series_digests(definition: dict[str, Any], roles: str) -> dict[str, str]:
         roles: the directory of the roles; a series lies in ``<role>/files/series/<series>``.
     """
     digests = {}
-    for name, (keys, role) in SERIES.items():
+    for name, (keys, role) in components.SERIES.items():
         settings: Any = definition
         for key in keys:
             settings = settings.get(key) if isinstance(settings, dict) else None
         if isinstance(settings, dict) and settings.get("series"):
             directory = os.path.join(roles, role, "files", "series", str(settings["series"]))
             try:
-                digests[name] = load_series(directory).digest
-            except StackError as error:
+                digests[name] = series.load_series(directory).digest
+            except errors.StackError as error:
                 raise AnsibleFilterError("series_digests: %s" % error.as_result()["msg"]) from error
     return digests
 

@@ -8,7 +8,9 @@ import re
 from typing import Any, Callable, Mapping
 
 from ansible.errors import AnsibleFilterError
-from ansible_collections.hpcml.torchstack.plugins.module_utils import packages
+from ansible_collections.hpcml.torchstack.plugins.module_utils.late import Late
+
+packages = Late("packages")
 
 
 def package_problems(definition: object, source: str = "") -> list[str]:

@@ -7,10 +7,13 @@ from __future__ import annotations
 from typing import Any, Callable
 
 from ansible.errors import AnsibleFilterError
-from ansible_collections.hpcml.torchstack.plugins.module_utils import bases
-from ansible_collections.hpcml.torchstack.plugins.module_utils import schema as schemas
-from ansible_collections.hpcml.torchstack.plugins.module_utils.errors import StackError
-from ansible_collections.hpcml.torchstack.plugins.module_utils.steps import digest_of
+from ansible_collections.hpcml.torchstack.plugins.module_utils.late import Late
+
+bases = Late("bases")
+errors = Late("errors")
+known = Late("known_problems")
+schemas = Late("schema")
+steps = Late("steps")
 
 
 def release_problems(
@@ -24,21 +27,21 @@ def release_problems(
 
 
 def resolved_release(definition: dict[str, Any], schema: dict[str, Any]) -> dict[str, Any]:
-    """The release file with the defaults of its schema filled in."""
+    """The release file with the defaults of its schema filled in, without what a release does not depend on."""
     if not isinstance(definition, dict):
         raise AnsibleFilterError("resolved_release: the definition is no mapping; use release_problems on it first.")
     try:
         schemas.check_schema(schema)
     except ValueError as error:
         raise AnsibleFilterError("resolved_release: %s" % error) from error
-    return bases.settled(schemas.resolved(definition, schema))
+    return known.without(bases.settled(schemas.resolved(definition, schema)))
 
 
 def canonical_digest(data: dict[str, Any]) -> str:
     """The sha256 of plain data in its canonical JSON form, the one that build steps are digested in."""
     try:
-        return digest_of(data)
-    except StackError as error:
+        return steps.digest_of(data)
+    except errors.StackError as error:
         raise AnsibleFilterError("canonical_digest: %s" % error) from error
 
 

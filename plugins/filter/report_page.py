@@ -7,7 +7,9 @@ from __future__ import annotations
 from typing import Any, Callable, Mapping
 
 from ansible.errors import AnsibleFilterError
-from ansible_collections.hpcml.torchstack.plugins.module_utils import report_page as pages
+from ansible_collections.hpcml.torchstack.plugins.module_utils.late import Late
+
+pages = Late("report_page")
 
 
 def report_page(facts: Any, templates: str) -> str:

@@ -7,10 +7,12 @@ from __future__ import annotations
 from typing import Any, Callable, Mapping
 
 from ansible.errors import AnsibleFilterError
-from ansible_collections.hpcml.torchstack.plugins.module_utils import example_jobs as jobs
-from ansible_collections.hpcml.torchstack.plugins.module_utils import site_topology
-from ansible_collections.hpcml.torchstack.plugins.module_utils.errors import StackError
-from ansible_collections.hpcml.torchstack.plugins.module_utils.topology import THREADS
+from ansible_collections.hpcml.torchstack.plugins.module_utils.late import Late
+
+errors = Late("errors")
+jobs = Late("example_jobs")
+site_topology = Late("site_topology")
+topologies = Late("topology")
 
 
 def topology_problems(topology: object, gpus: int = 0) -> list[str]:
@@ -22,7 +24,7 @@ def gpu_binding(topology: Any, threads: str = "one") -> dict[str, Any]:
     """The CPUs of each GPU, as words for srun and as lists."""
     if not topology:
         raise AnsibleFilterError("gpu_binding: there is no topology; give lscpu and gpus.")
-    if threads not in THREADS:
+    if threads not in topologies.THREADS:
         raise AnsibleFilterError("gpu_binding: threads is %r, and has to be one or all." % (threads,))
     _refuse("gpu_binding", topology)
     return site_topology.described(site_topology.binding(topology, threads))
@@ -36,7 +38,7 @@ def example_jobs(context: Any, topology: Any = None) -> dict[str, Any]:
     _refuse("example_jobs", topology, options.get("gpus") or 0)
     try:
         return jobs.described(context, topology or {})
-    except StackError as error:
+    except errors.StackError as error:
         raise AnsibleFilterError("example_jobs: %s" % error) from error
 
 
