@@ -51,7 +51,7 @@ def ansible_environment(collections_path, tmp_path_factory):
         ANSIBLE_PYTHON_INTERPRETER=sys.executable,
         LC_ALL="C.UTF-8",
     )
-    (home / "ansible.cfg").write_text("[defaults]\n")
+    (home / "ansible.cfg").write_text("[defaults]\ninternal_poll_interval = 0.01\n")
     return environment
 
 
@@ -73,8 +73,18 @@ class ModuleResult(dict):
         return [line for line in lines if line.startswith(("+", "-")) and line[:3] not in ("+++", "---")]
 
 
+@pytest.fixture(scope="session")
+def warm_ansible(ansible_environment):
+    """The program `ansible`, started once; see tests/warm_ansible.py."""
+    import warm_ansible  # not beside the tests that ansible-test runs, which read this file too
+
+    process = warm_ansible.WarmAnsible(ansible_environment)
+    yield process
+    process.close()
+
+
 @pytest.fixture()
-def run_module(ansible_environment, tmp_path_factory):
+def run_module(warm_ansible, tmp_path_factory):
     """Call a module of this collection through a real Ansible run and return its result.
 
     ``run_module("tree_permissions", {...}, check=True, diff=True, environment={...})``
@@ -82,15 +92,9 @@ def run_module(ansible_environment, tmp_path_factory):
 
     def run(name, arguments, check=False, diff=False, environment=None):
         out = tmp_path_factory.mktemp("tree")
-        command = [
-            os.path.join(os.path.dirname(sys.executable), "ansible"), "localhost", "-c", "local",
-            "-m", "hpcml.torchstack." + name, "-a", json.dumps(arguments), "-t", str(out),
-        ]
-        command += ["--check"] * check + ["--diff"] * diff
-        process = subprocess.run(
-            command, env=dict(ansible_environment, **(environment or {})),
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False,
-        )
+        words = ["localhost", "-c", "local", "-m", "hpcml.torchstack." + name, "-a", json.dumps(arguments)]
+        words += ["-t", str(out)] + ["--check"] * check + ["--diff"] * diff
+        process = warm_ansible.run(words, environment or {})
         record = out / "localhost"
         assert record.exists(), process.stdout
         result = ModuleResult(json.loads(record.read_text()))

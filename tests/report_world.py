@@ -569,6 +569,11 @@ def failed(root):
     )
     accepted["checks"][4] = {"name": "torch_nccl", "status": "failed", "seconds": 4.2, "note": HOSTILE}
     afterwards(root, accepted)
+    place = root / ".torchstack" / RELEASE
+    problem = {"problem": "It hangs " + HOSTILE, "workaround": "Wait", "url": "https://example.org/issues/" + "1" * 60}
+    write(place / "notice.json", {"known_problems": [problem]})
+    write(place / "retired.json", {"state": "hidden", "since": stamp(90000), "reason": HOSTILE, "successor": ""})
+    write(place / "thawed.json", {"at": stamp(91000), "who": "operator", "why": HOSTILE})
     return resolved("PyTorch 2.13.0 %s" % HOSTILE)
 
 

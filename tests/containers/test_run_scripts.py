@@ -152,12 +152,15 @@ def test_s38_a_signal_reaches_the_program_once_and_its_exit_code_comes_back(stac
     program = (
         "import os, signal, sys, time\n"
         "got = []\n"
+        # A handler that printed would fail while the print below it has not returned.
         "signal.signal(signal.SIGUSR1, lambda *_: got.append('usr1'))\n"
-        "signal.signal(signal.SIGTERM, lambda *_: (print(got, flush=True), sys.exit(5)))\n"
+        "signal.signal(signal.SIGTERM, lambda *_: got.append('term'))\n"
         "print('ready', flush=True)\n"
         "while not got: time.sleep(0.01)\n"
         "print('got it', flush=True)\n"
-        "time.sleep(600)\n"
+        "while 'term' not in got: time.sleep(0.01)\n"
+        "print(got, flush=True)\n"
+        "sys.exit(5)\n"
     )
     environment = {
         **stack.environment(), **ALONE, "MASTER_PORT": str(slurm_world.free_ports(1)[0]),
@@ -171,7 +174,7 @@ def test_s38_a_signal_reaches_the_program_once_and_its_exit_code_comes_back(stac
     process.send_signal(signal.SIGUSR1)
     assert process.stdout.readline() == "got it\n"
     process.send_signal(signal.SIGTERM)
-    assert process.stdout.read() == "['usr1']\n"
+    assert process.stdout.read() == "['usr1', 'term']\n"
     assert process.wait() == 5
     eventually(lambda: not list(tmp_path.iterdir()), "the caches are gone")
 

@@ -38,15 +38,15 @@ def released(channel, site, tmp_path_factory, collections_path):
     """The site with this release rolled out beside the other one."""
     built, python = channel
     scratch = tmp_path_factory.mktemp("conda-site")
-    # Halves the time of the compilations; how fast the result is matters to nobody here.
-    compiler = built.directory.parent / "c++"
-    compiler.write_text('#!/bin/sh\nexec c++ "$@" -O0 -g0\n')
-    compiler.chmod(0o755)
-    variables = {"TORCHSTACK_CONDA_CHANNELS": built.url, "CXX": str(compiler)}
+    variables = {"TORCHSTACK_CONDA_CHANNELS": built.url, "PATH": site.environment["PATH"]}
     conda = Site(site.root, scratch, collections_path, RELEASE, **variables)
     if python.short != "3.11":
         conda.inventory = conda.other_inventory(scratch, lambda text: re.sub(
             r"(python:? \"?)3\.11", lambda match: match.group(1) + python.short, text))
+    records = site.root / ".torchstack" / RELEASE
+    if (records / "retired.json").exists():
+        # By an earlier run of these tests; its name would be refused.
+        shutil.rmtree(records)
     if not conda.is_in_use():
         conda.roll_out()
     return conda

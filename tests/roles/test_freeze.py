@@ -13,39 +13,43 @@ import sys
 import pytest
 import yaml
 
-PHASES = ("begin", "drop", "bytecode", "logs", "permissions", "record")
+PHASES = ("begin", "drop", "bytecode", "logs", "sbom", "permissions", "record")
 
 
-class Releases:
-    """One small release for each phase after which a freeze stops, all in one root."""
+NAME = "2026-11-20"
 
-    def __init__(self, root, environment):
-        self.root, self.environment = root, environment
-        self.names = ["stopped-after-" + phase for phase in PHASES]
-        for name in self.names:
-            self.make(name)
 
-    def make(self, name):
-        packages = self.root / name / "base" / "lib" / "python3" / "site-packages"
+class Release:
+    """A small release, and a copy of its root for each phase after which its freeze stops."""
+
+    def __init__(self, top, environment):
+        self.top, self.environment = top, environment
+        self.root = top / "root"
+        self.make()
+
+    def make(self):
+        packages = self.root / NAME / "base" / "lib" / "python3" / "site-packages"
         packages.mkdir(parents=True)
         (packages / "good.py").write_text("ANSWER = 42\n")
         (packages / "template.py").write_text("class {{ name }}: pass\n")
-        (self.root / name / "src").mkdir()
-        (self.root / name / "src" / "big.c").write_text("int a;\n")
-        step = self.root / name / ".torchstack" / "steps" / "base"
+        (self.root / NAME / "src").mkdir()
+        (self.root / NAME / "src" / "big.c").write_text("int a;\n")
+        step = self.root / NAME / ".torchstack" / "steps" / "base"
         step.mkdir(parents=True)
         (step / "stamp.json").write_text('{"nonce": "1", "digest": "d"}')
         (step / "log").write_text("a log\n")
-        (self.root / ".torchstack" / name).mkdir(parents=True)
-        resolved = {"release": name, "site": "mysite", "digest": "d", "python": {"executable": sys.executable}}
-        (self.root / name / ".torchstack" / "release.yml").write_text(yaml.safe_dump(resolved))
+        (self.root / ".torchstack" / NAME).mkdir(parents=True)
+        resolved = {"release": NAME, "site": "mysite", "digest": "d", "python": {"executable": sys.executable}}
+        (self.root / NAME / ".torchstack" / "release.yml").write_text(yaml.safe_dump(resolved))
+
+    def stopped(self, phase):
+        """The root as it was after a phase."""
+        return self.top / ("stopped-after-" + phase)
 
     def play(self, tasks):
-        """Run tasks with the root known; the console."""
-        play = {"hosts": "localhost", "gather_facts": False, "vars": {"torchstack_root": str(self.root)}}
-        play["tasks"] = tasks
-        playbook = self.root.parent / "play.yml"
-        playbook.write_text(yaml.safe_dump([play]))
+        """Run tasks; the console."""
+        playbook = self.top / "play.yml"
+        playbook.write_text(yaml.safe_dump([{"hosts": "localhost", "gather_facts": False, "tasks": tasks}]))
         command = [os.path.join(os.path.dirname(sys.executable), "ansible-playbook"), "-i", "localhost,", "-c", "local"]
         process = subprocess.run(
             [*command, str(playbook)], env=dict(self.environment, PYTHONUNBUFFERED="1"),
@@ -54,39 +58,39 @@ class Releases:
         assert process.returncode == 0, process.stdout[-6000:]
         return process.stdout
 
-    def freeze(self, name, phases=()):
-        """The tasks that freeze one release, or only do the first phases of that."""
+    def role(self, root, name, **what):
+        """The task that runs a role, or a part of it, on the release in a root."""
         of_release = {
-            "torchstack_release": name, "torchstack_site": "mysite", "release_file": "/nonexistent",
-            "torchstack_required_bytes": 0, "torchstack_required_inodes": 0,
+            "torchstack_root": str(root), "torchstack_release": NAME, "torchstack_site": "mysite",
+            "release_file": "/nonexistent", "torchstack_required_bytes": 0, "torchstack_required_inodes": 0,
         }
-
-        def role(name, **what):
-            return {"ansible.builtin.include_role": {"name": "hpcml.torchstack." + name, **what}, "vars": of_release}
-
-        found = role("release", tasks_from="context")
-        return [found, *([role("freeze", tasks_from=phase) for phase in phases] if phases else [role("freeze")])]
+        return {"ansible.builtin.include_role": {"name": "hpcml.torchstack." + name, **what}, "vars": of_release}
 
 
 @pytest.fixture(scope="module")
 def completed(tmp_path_factory, ansible_environment):
-    """Releases whose freezes were stopped and then completed."""
-    releases = Releases(tmp_path_factory.mktemp("freeze") / "root", ansible_environment)
-    stopped = []
-    for index, name in enumerate(releases.names):
-        stopped += releases.freeze(name, PHASES[: index + 1])
-    releases.play(stopped)
-    for name in releases.names[:-1]:
+    """A release whose freeze was stopped, in one place after each phase, and then completed."""
+    release = Release(tmp_path_factory.mktemp("freeze"), ansible_environment)
+    stopping = [release.role(release.root, "release", tasks_from="context")]
+    for phase in PHASES:
+        copy = {"argv": ["cp", "-a", str(release.root), str(release.stopped(phase))]}
+        stopping += [release.role(release.root, "freeze", tasks_from=phase), {"ansible.builtin.command": copy}]
+    release.play(stopping)
+    for phase in PHASES[:-1]:
         # The marker is the phase's only trace where nothing else was done.
-        assert (releases.root / ".torchstack" / name / "freezing.json").exists()
-    releases.play([task for name in releases.names for task in releases.freeze(name)])
-    yield releases
-    subprocess.run(["chmod", "-R", "u+w", str(releases.root)], check=True)
+        assert (release.stopped(phase) / ".torchstack" / NAME / "freezing.json").exists()
+    completing = []
+    for phase in PHASES:
+        completing.append(release.role(release.stopped(phase), "release", tasks_from="context"))
+        completing.append(release.role(release.stopped(phase), "freeze"))
+    release.play(completing)
+    yield release
+    subprocess.run(["chmod", "-R", "u+w", str(release.top)], check=True)
 
 
 @pytest.fixture(params=PHASES)
 def release(completed, request):
-    return completed.root / ("stopped-after-" + request.param)
+    return completed.stopped(request.param) / NAME
 
 
 def test_an_interrupted_freeze_is_completed(release):
@@ -95,7 +99,7 @@ def test_an_interrupted_freeze_is_completed(release):
     frozen = json.loads((records / "frozen.json").read_text())
     assert frozen["digest"] == "d"
     assert frozen["manifest"]["files"] > 3
-    assert frozen["logs"]["archive"] == str(records / "logs.tar.gz")
+    assert frozen["logs"]["archive"].endswith("/.torchstack/%s/logs.tar.gz" % NAME)
     assert (records / "logs.tar.gz").exists()
     assert not (release / "src").exists()
     for path in [release, *release.rglob("*")]:

@@ -12,8 +12,9 @@ from ansible_collections.hpcml.torchstack.plugins.module_utils import acceptance
 
 def test_a_fresh_login_has_nothing_of_the_rollout_s_environment_but_what_was_named():
     account = acceptance_login.Account("tester", 1002, "/home/tester", "/bin/bash", True)
-    current = {"PYTHONPATH": "/x", "PBS_JOBID": "7", "PBS_NODEFILE": "/n", "TOKEN": "t", "BASH_FUNC_x%%": "() { :; }"}
-    environment = acceptance_login.login_environment(account, ["PBS_*", "BASH_FUNC*"], current)
+    current = {"PYTHONPATH": "/x", "PBS_JOBID": "7", "PBS_NODEFILE": "/n", "TOKEN": "t", "BASH_FUNC_x%%": "() { :; }",
+               "SITE_TOKEN": "t", "SLURM_JWT": "t"}
+    environment = acceptance_login.login_environment(account, ["PBS_*", "BASH_FUNC*", "SITE_*", "SLURM_*"], current)
     assert environment == {
         "HOME": "/home/tester", "USER": "tester", "LOGNAME": "tester", "SHELL": "/bin/bash", "LANG": "C.UTF-8",
         "PATH": "/usr/local/bin:/usr/bin:/bin", "TMPDIR": "/tmp", "PBS_JOBID": "7", "PBS_NODEFILE": "/n",

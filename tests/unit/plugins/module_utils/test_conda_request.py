@@ -110,3 +110,14 @@ def test_several_mirrors_stand_for_one_address_in_their_order():
 def test_only_local_channels_can_be_missing(tmp_path):
     urls = ["https://x", "file://%s" % tmp_path, "file://%s/not%%20there" % tmp_path]
     assert conda_request.missing_directories(urls) == ["%s/not there" % tmp_path]
+
+
+@pytest.mark.parametrize("more, sentence", [
+    ({"channels": ["https://conda.example.org/t/tk-1234567/forge"]}, "A channel has a conda token"),
+    ({"specs": ["https://me:pa55@example.org/x::python"]}, "A channel has a password"),
+    ({"specs": None, "lock": "https://me:pa55@example.org/linux-64/x-1-0.conda"}, "The lock has a password"),
+])
+def test_a_channel_with_a_credential_is_refused_because_records_would_show_it(more, sentence):
+    with pytest.raises(StackError, match=sentence) as caught:
+        request(**more)
+    assert "pa55" not in caught.value.message and "tk-1" not in caught.value.message

@@ -58,3 +58,14 @@ def test_a_word_that_stands_for_nothing_is_refused():
 @pytest.mark.parametrize("nothing", [None, {}, {"notify": None, "kill": []}])
 def test_no_action_is_none(nothing):
     assert hang_actions.check_actions(nothing) == {}
+
+
+def test_a_credential_in_a_command_of_the_site_is_refused():
+    with pytest.raises(StackError, match="on_hang: notify has a password in an address") as caught:
+        hang_actions.check_actions({"notify": ["curl", "https://me:pa55word@example.org/hook"]})
+    assert "pa55word" not in caught.value.message
+
+
+def test_what_a_command_prints_is_masked_and_there_when_it_has_ended(act):
+    assert act({"notify": ["/bin/sh", "-c", "printf 'HF_%s=0123456789' TOKEN"]}) == []
+    assert act.log.read_text().endswith("\nHF_TOKEN=***")

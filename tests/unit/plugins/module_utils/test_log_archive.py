@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import io
 import os
 import shutil
 import subprocess
@@ -102,14 +103,20 @@ def test_a_damaged_archive_is_not_taken_for_a_good_one(steps, tmp_path, damage):
 
 
 def test_a_log_that_is_still_written_is_an_error(steps, monkeypatch):
-    real = tarfile.TarFile.addfile
+    real = os.fdopen
 
-    def disturbed(self, entry, stream):
-        real(self, entry, stream)
+    def disturbed(descriptor, mode):
+        stream = real(descriptor, mode)
+        if os.readlink("/proc/self/fd/%d" % descriptor).endswith("/base/log"):
+            stream.read, read = (lambda size: log_grows(read(size))), stream.read
+        return stream
+
+    def log_grows(content):
         with open(str(steps / "base" / "log"), "ab") as log:
             log.write(b"more")
+        return content
 
-    monkeypatch.setattr(tarfile.TarFile, "addfile", disturbed)
+    monkeypatch.setattr(log_archive.os, "fdopen", disturbed)
     with pytest.raises(StackError, match="base/log changed while it was read"):
         packed(steps)
 
@@ -130,11 +137,11 @@ def git(monkeypatch, tmp_path):
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     (tmp_path / "home").mkdir()
 
-    def run(*words, fails=False):
+    def run(*words, fails=False, text=True):
         settings = ("-c", "user.name=Somebody", "-c", "user.email=somebody@site", "-c", "init.defaultBranch=main")
         done = subprocess.run(
             ["git", *settings, *words], cwd=str(tmp_path), check=not fails, stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT, text=True,
+            stderr=subprocess.STDOUT, text=text,
         )
         return done.stdout
 
@@ -195,6 +202,19 @@ def test_s09_logs_are_committed_to_a_bare_repository_without_any_configuration(g
         "torchstack <torchstack@localhost> torchstack Logs of 2026-11-20\n"
     )
     git("-C", "bare.git", "fsck", "--strict")
+
+
+@needs_git
+def test_s09_credentials_in_logs_from_before_are_in_neither_archive_nor_repository(git, bare, steps):
+    log = b"git clone https://me:pa55word@example.org/x\n\xff\nexport HF_TOKEN=0123456789\n"
+    masked = b"git clone https://***@example.org/x\n\xff\nexport HF_TOKEN=***\n"
+    write(steps / "pytorch" / "log", log)
+    with tarfile.open(fileobj=io.BytesIO(packed(steps).content)) as archive:
+        assert archive.extractfile("logs/pytorch/log").read() == masked
+    done = commit(bare, steps)
+    shown = git("-C", "bare.git", "show", done.after + ":site/2026-11-20/pytorch/log", text=False)
+    assert shown == masked
+    assert (steps / "pytorch" / "log").read_bytes() == log
 
 
 @needs_git

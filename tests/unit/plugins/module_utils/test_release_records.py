@@ -19,7 +19,9 @@ def files(tmp_path):
 
 
 def test_a_root_without_the_release_has_no_records(files):
-    assert release_records.read(files) == {"content": None, "frozen": None, "freezing": None}
+    assert release_records.read(files) == {
+        "content": None, "frozen": None, "freezing": None, "thawed": None, "retired": None, "subject": "",
+    }
 
 
 def test_an_opened_release_has_its_directories_and_its_text(files):
@@ -48,7 +50,8 @@ def test_a_release_that_is_opened_again_forgets_a_freeze_that_began(files):
     release_records.open_release(files, "x", release_records.planned_directories(files))
     release_records.begin_freeze(files, {"digest": "d"})
     release_records.open_release(files, "y", [])
-    assert release_records.read(files) == {"content": "y", "frozen": None, "freezing": None}
+    found = release_records.read(files)
+    assert (found["content"], found["frozen"], found["freezing"]) == ("y", None, None)
 
 
 def test_a_freeze_that_cannot_be_recorded_says_what_was_changed(files):
@@ -75,7 +78,7 @@ def test_a_file_where_the_release_should_be_stops_the_opening(files):
     assert caught.value.failed_step == "open"
 
 
-def test_records_of_steps_and_roles_are_collected_long_ones_in_short_and_broken_ones_left_out(files):
+def test_records_of_steps_and_roles_are_collected_long_ones_in_short_and_broken_ones_named(files):
     release_records.open_release(files, "x", release_records.planned_directories(files))
     for path, text in {
         "%s/.torchstack/steps/horovod/stamp.json" % files.prefix: '{"seconds": 3}',
@@ -89,7 +92,11 @@ def test_records_of_steps_and_roles_are_collected_long_ones_in_short_and_broken_
         os.makedirs(os.path.dirname(path), exist_ok=True)
         with open(path, "w") as stream:
             stream.write(text)
-    assert release_records.collect(files) == {
+    found = release_records.collect(files)
+    unreadable = found.pop("unreadable")
+    assert [os.path.basename(said.split()[0]) for said in unreadable] == ["imports.json", "broken.json"]
+    assert "not as it was written" in unreadable[0]
+    assert found == {
         "steps": {"horovod": {"seconds": 3}},
         "build": {"pytorch": {"version": "2"}, "verification": {"objects": 1, "providers": [], "allowed": []}},
         "afterwards": {"acceptance": {"passed": True}},
@@ -111,3 +118,19 @@ def test_of_many_nodes_a_summary_gets_what_was_found_and_not_what_was_seen(files
     assert found["node_health"]["nodes"] == [{"host": "n1", "findings": [], "not_seen": []}]
     assert found["sweep"] == {"hosts": ["n1", "n2"], "measured": 1, "slow_nodes": []}
     assert found["report"] == {"there": True}
+
+
+def test_the_subject_of_acceptances_stays_until_a_thaw_has_changed_files(files):
+    frozen = {"digest": "asked", "manifest": {"digest": "m1", "files": 3}}
+    assert release_records.subject_of(None) == ""
+    assert release_records.subject_of(frozen) == release_records.subject_of(dict(frozen, last_thaw=1)) == "asked"
+    once = release_records.subject_of(dict(frozen, thawed=1, manifest={"digest": "m2"}))
+    twice = release_records.subject_of(dict(frozen, thawed=2, manifest={"digest": "m3"}))
+    assert len({"asked", once, twice}) == 3
+
+
+def test_a_thaw_that_is_open_is_read_back(files):
+    os.makedirs(files.afterwards)
+    with open(files.thawed, "w", encoding="utf-8") as stream:
+        json.dump({"paths": ["x"]}, stream)
+    assert release_records.read(files)["thawed"] == {"paths": ["x"]}

@@ -9,6 +9,8 @@ import os
 
 import pytest
 from ansible_collections.hpcml.torchstack.plugins.module_utils import (
+    modulefile_states,
+    release_records,
     report_document,
     report_facts,
     report_records,
@@ -246,3 +248,31 @@ def test_a_report_that_cannot_be_written_is_refused_in_a_sentence(root):
 def test_a_name_that_leads_elsewhere_is_refused(root, release):
     with pytest.raises(StackError, match=r"is not the name of a release|not an absolute path"):
         report_records.files_of(root, release)
+
+
+def test_what_came_after_the_release_was_published_is_in_its_report(root):
+    afterwards = root / ".torchstack" / RELEASE
+    write(afterwards / "modulefile.json", {"name": "torchstack", "version": RELEASE, "passed": True})
+    write(afterwards / "retired.json", {"state": "deprecated", "successor": "2026-11-21"})
+    write(afterwards / "notice.json", {"known_problems": [{"problem": "It hangs", "url": None}]})
+    deprecated, gone = modulefile_states.Added("Use 2026-11-21."), modulefile_states.Added("Gone.", gone=True)
+    for syntax, end, added in (("lmod", ".lua", deprecated), ("tcl", "", gone)):
+        place = root / "modulefiles" / syntax / "torchstack"
+        place.mkdir(parents=True)
+        (place / (RELEASE + end)).write_bytes(modulefile_states.visible_bytes(syntax, b"first\n", added))
+    found = facts(root)
+    release = found["release"]
+    assert (release["visible"], release["hidden"], release["gone"]) == (["lmod"], [], ["tcl"])
+    assert release["said"] and report_tiles.tiles(found)[1].value == "Deprecated"
+    assert release["retired"]["successor"] == "2026-11-21" and release["thawed"] is None
+    assert found["known_problems"] == [{"problem": "It hangs", "workaround": "", "url": ""}]
+
+
+def test_after_a_thaw_an_acceptance_of_before_is_of_another_state(root):
+    freeze(root)
+    accept(root)
+    frozen = {"digest": "d", "frozen_at": "2026-11-20T12:00:00Z", "thawed": 1, "manifest": {"digest": "m"}}
+    write(root / ".torchstack" / RELEASE / "frozen.json", frozen)
+    assert verdict(root) == ("Accepted in another state", "warning")
+    accept(root, subject=release_records.subject_of(frozen))
+    assert verdict(root) == ("Accepted", "good")

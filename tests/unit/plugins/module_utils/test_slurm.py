@@ -60,7 +60,7 @@ class Answers(Slurm):
         self.commands.program = lambda name: name if name in answers else None
         self.answers = answers
 
-    def answer(self, *words, keep=()):
+    def answer(self, *words, keep=(), secrets=()):
         self.asked.append(words)
         answer = self.answers[words[0]]
         if callable(answer):
@@ -243,6 +243,18 @@ def test_no_variable_of_slurm_reaches_a_command_but_where_its_configuration_is(m
         monkeypatch.setenv(name, "1")
     left = {name for name in Slurm().commands.environment() if name.startswith(CLEARED) or name == "X"}
     assert left == {"SLURM_CONF", "X"}
+
+
+def test_a_job_is_submitted_without_the_caller_s_secrets_but_those_that_its_step_names(monkeypatch):
+    for name in ("HF_TOKEN", "GITHUB_TOKEN", "SLURM_JWT", "X"):
+        monkeypatch.setenv(name, "1")
+    slurm = Slurm()
+    given = []
+    slurm.commands._run = lambda words, environment, *others: given.append(environment) or Answer(0, "4711\n", "")
+    slurm.submit("/s/batch.sh", {}, [], ["HF_TOKEN"])
+    slurm.find("x")
+    assert {"HF_TOKEN", "SLURM_JWT", "X"} <= set(given[0]) and "GITHUB_TOKEN" not in given[0]
+    assert not {"HF_TOKEN", "GITHUB_TOKEN"} & set(given[1])
 
 
 def test_a_missing_command_is_named(tmp_path):
