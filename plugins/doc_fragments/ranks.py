@@ -53,7 +53,8 @@ options:
     default: []
   environment_keep:
     description:
-      - Names of variables of this task's environment that the launcher's fresh login keeps; a name may end in V(*).
+      - Names of variables of this task's environment that the launcher's fresh login keeps; a name may end in V(*),
+        which stands for no secrets.
         For a launcher that has to know the batch job it is in, such as V(PBS_*).
     type: list
     elements: str

@@ -35,7 +35,7 @@ from ansible_collections.hpcml.torchstack.plugins.module_utils.steps import (
     is_stamped,
     render_script,
     resume_reason,
-    step_facts,
+    step_record,
     utc,
 )
 
@@ -174,7 +174,7 @@ def start(
         with contextlib.suppress(FileNotFoundError):
             os.unlink(path)
     write_atomic(files.script, render_script(request, digest, needs).encode("utf-8"), 0o755)
-    write_json(files.inputs, {"digest": digest, "facts": step_facts(request, needs), "needs": needs})
+    write_json(files.inputs, step_record(request, digest, needs))
     write_atomic(files.path(ARCHIVE), supervisor_archive())
     job = {
         "attempt": (last["attempt"] if last else 0) + 1,
@@ -195,6 +195,7 @@ def start(
         "options": dict(options or {}),
         "phase": "starting",
         "pid": None,
+        "secrets": list(request.secrets),
         "start_time": None,
         "started": now,
     }

@@ -10,6 +10,7 @@ import signal
 import subprocess
 from typing import NamedTuple, Sequence
 
+from ansible_collections.hpcml.torchstack.plugins.module_utils.credentials import without_credentials
 from ansible_collections.hpcml.torchstack.plugins.module_utils.processes import start_program
 
 
@@ -35,7 +36,7 @@ class Outcome(NamedTuple):
             return self.problem
         lines = [line.strip() for line in (self.errors or self.output).splitlines() if line.strip()]
         telling = [line for line in lines if "error" in line.lower()] or lines[-1:]
-        return telling[0][:300] if telling else "it ended with exit code %s" % self.code
+        return without_credentials(telling[0])[:300] if telling else "it ended with exit code %s" % self.code
 
 
 def run(

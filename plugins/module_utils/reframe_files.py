@@ -19,6 +19,7 @@ from ansible_collections.hpcml.torchstack.plugins.module_utils import (
     bandwidth,
     bandwidth_archive,
     bandwidth_floors,
+    credentials,
     rank_archive,
     rank_place,
     ranks,
@@ -33,7 +34,7 @@ DIRECTORY = "reframe"
 
 _JUDGE = (
     acceptance, acceptance_evidence, acceptance_failures, acceptance_gaps, acceptance_output, acceptance_reports,
-    acceptance_table, bandwidth, bandwidth_floors, rank_place, ranks, reframe_judge,
+    acceptance_table, bandwidth, bandwidth_floors, credentials, rank_place, ranks, reframe_judge,
 )
 
 

@@ -27,6 +27,7 @@ import time
 from typing import Callable, Mapping, NamedTuple, Sequence
 
 from ansible_collections.hpcml.torchstack.plugins.module_utils import connections
+from ansible_collections.hpcml.torchstack.plugins.module_utils.credentials import without_credentials
 from ansible_collections.hpcml.torchstack.plugins.module_utils.refused_requests import (
     GREETED,
     LONGEST,
@@ -65,8 +66,8 @@ _LOCAL = "localhost,127.0.0.1,::1"
 _TICK = 1.0
 _PAUSE = 0.1
 _COMMAND_LENGTH = 200
-_SECRET = re.compile(r"(?<=:)(//)[^/\s@]+@|\?\S+")
-"""In a command, the name and password of an address, and its query."""
+_QUERY = re.compile(r"(?<=\S)\?\S+")
+"""In a command, the query of an address: some hosts have their credentials there, under any name."""
 _SSH = (
     "bash -c 'exec 3<>/dev/tcp/127.0.0.1/%d && printf \"SSH %%s\\r\\n\\r\\n\" \"$*\" >&3 && cat <&3 >&2; exit 1' ssh"
 )
@@ -248,7 +249,7 @@ class RefusingListener:
         entry = {
             "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), "step": self._step, "host": asked.host,
             "url": asked.url, "way": asked.way, "pid": pid,
-            "command": _SECRET.sub(lambda match: match.group(1) or "?...", " ".join(words))[:_COMMAND_LENGTH],
+            "command": without_credentials(_QUERY.sub("?...", " ".join(words)))[:_COMMAND_LENGTH],
         }
         self._known[key] = entry
         self._note("refused: %s, by %s" % (_what(entry), entry["command"] or "an unknown process"))

@@ -95,7 +95,7 @@ class Scheduler(Protocol):
             StackError: ``failed_step="options"``: what is asked for cannot be written as a directive.
         """
 
-    def submit(self, path: str, options: Mapping, keep: Sequence[int]) -> str:
+    def submit(self, path: str, options: Mapping, keep: Sequence[int], secrets: Sequence[str] = ()) -> str:
         """Submit the script in ``path``.
 
         The command is started in a session of its own: it ends its work when this process is killed meanwhile.
@@ -104,6 +104,7 @@ class Scheduler(Protocol):
             path: the batch script.
             options: as for :meth:`script`.
             keep: descriptors that stay open in the command as long as it runs, such as the step's lock.
+            secrets: variables that the job gets of the caller's environment whatever their names say.
 
         Returns:
             The job's identifier.

@@ -28,6 +28,7 @@ import subprocess
 import time
 from typing import Callable, MutableMapping, Sequence
 
+from ansible_collections.hpcml.torchstack.plugins.module_utils.log_filter import masked
 from ansible_collections.hpcml.torchstack.plugins.module_utils.processes import (
     Process,
     catches,
@@ -131,7 +132,7 @@ class StackDump:
 
     def __init__(
         self, members: Callable[[], list[Process]], signum: int | None, log: int, note: Callable[[str], None],
-        tick: Callable[[], None],
+        tick: Callable[[], None], secrets: Sequence[str] = (),
     ) -> None:
         """Prepare to ask.
 
@@ -141,7 +142,9 @@ class StackDump:
             log: descriptor that py-spy writes to.
             note: writes a line of our own into the log.
             tick: called while waiting, for whoever has children to reap and a heartbeat to write.
+            secrets: what must not be seen of what py-spy prints, which shows arguments of programs.
         """
+        self.secrets = secrets
         self.members, self.signum, self.log, self.note, self.tick = members, signum, log, note, tick
         self.tool = shutil.which("py-spy")
         self.asked: set[int] = set()
@@ -173,10 +176,10 @@ class StackDump:
         for process in self.members() if self.tool else []:
             if process.pid not in self.asked and runs_python(process.pid) and self._in_time():
                 self.note("py-spy dump of process %d (%s)" % (process.pid, process.command))
-                with contextlib.suppress(OSError, subprocess.SubprocessError):
+                with contextlib.suppress(OSError, subprocess.SubprocessError), masked(self.log, self.secrets) as output:
                     ended = run_program(
-                        [str(self.tool), "dump", "--pid", str(process.pid)], stdin=subprocess.DEVNULL, stdout=self.log,
-                        stderr=self.log, timeout=TOOL_SECONDS,
+                        [str(self.tool), "dump", "--pid", str(process.pid)], stdin=subprocess.DEVNULL, stdout=output,
+                        stderr=output, timeout=TOOL_SECONDS,
                     )
                     if ended.returncode == 0:
                         self.asked.add(process.pid)

@@ -73,6 +73,8 @@ facts:
                sample: [{name: einops, version: "0.8.2", licence: MIT}]}
     patches: {description: Patches by component., type: list, elements: dict, returned: always,
               sample: [{component: horovod, series: "0.28.1", patches: []}]}
+    known_problems: {description: "Known problems, as the last announcement has them.", type: list, elements: dict,
+                     returned: always, sample: [{problem: It hangs at exit., workaround: "", url: ""}]}
     steps: {description: "The steps: state, start, seconds, host, job.", type: list, elements: dict, returned: always,
             sample: [{name: horovod, state: done, seconds: 151.2}]}
     libraries: {description: Who provides which library; null where that was not verified., type: dict,
