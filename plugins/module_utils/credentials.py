@@ -22,6 +22,9 @@ MASK = "***"
 SHORTEST = 6
 """Characters below which a value is left alone: it would be found in innocent words."""
 
+COUNTED = 9
+"""Digits from which on a number is not one that somebody has counted."""
+
 _WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
 _SECRET = re.compile(
     r".*(?:TOKEN|PASSWORD|PASSWD|PASSPHRASE|SECRET|CREDENTIAL|APIKEY|ACCESSKEY|PRIVATEKEY)S?"
@@ -199,7 +202,7 @@ def _masked_assignment(match: re.Match) -> str:
     if not is_secret_name(name) or len(bare) < SHORTEST or _is_reference(value) or bare.lower() in _INNOCENT:
         return match.group()
     # What make and CMake count, and a line of a program that a compiler shows.
-    if value.isdigit() or _CALL.match(value):
+    if (value.isdigit() and len(value) < COUNTED) or _CALL.match(value):
         return match.group()
     # Prose and C++: "token: expected", "Token::kind"; only a plain assignment or an option is one without quotes.
     if ":" in sign and value == bare and not sign.lstrip().startswith(("'", '"')):

@@ -142,3 +142,16 @@ def test_long_texts_take_their_time_only():
 def test_a_text_goes_on_behind_what_only_begins_like_a_key(text, seen):
     assert without_credentials(text) == seen
     assert without_credentials(seen) == seen
+
+
+@pytest.mark.parametrize("line", [
+    "# PASS:  1234567", "PASS=1234567", "auto token = tokenizer.next_token();", "-DNUM_TOKEN=1234567",
+    "APPTAINER_PWD=/home/user/build", "tokens_per_sec=1234.5678", "PASS_THROUGH=anything", "SUPPORTS_AUTH = Success",
+])
+def test_what_a_build_prints_is_no_credential(line):
+    assert without_credentials(line) == line
+
+
+@pytest.mark.parametrize("line", ["HF_TOKEN=0123456789", "DB_PWD=hunter2hunter2", "PASS=correcthorse"])
+def test_what_a_name_promises_is_masked(line):
+    assert without_credentials(line) == line.partition("=")[0] + "=***"
