@@ -111,3 +111,11 @@ def test_the_former_default_is_retired_in_steps(life):
     assert not (life.root / OLD).exists()
     record = json.loads((life.root / ".torchstack" / OLD / "retired.json").read_text())
     assert record["state"] == "removed"
+
+
+def test_the_report_says_what_users_see_now(life):
+    twice(life, "report", NEW)
+    report = json.loads((life.root / ".torchstack" / NEW / "report.json").read_text())
+    moves = [(entry["syntax"], entry["version"]) for entry in report["published"] if entry["action"] == "default"]
+    assert moves[-2:] == [("tcl", NEW), ("lmod", NEW)]
+    assert ("tcl", OLD) in moves  # the rollback
