@@ -25,7 +25,7 @@ def test_the_removed_release_is_gone_and_what_was_planned_came_back(host):
     assert kept["freed"] == {key: kept["planned"][key] for key in ("names", "inodes", "bytes")}
     assert sorted(host.file(os.path.join(ROOT, ".torchstack", "release-1")).listdir()) == [
         "acceptance.json", "frozen.json", "modulefile.json", "modulefiles", "publish.jsonl", "removal.json",
-        "retire.jsonl", "retired.json", "steps"]
+        "removal.rate", "retire.jsonl", "retired.json", "steps"]
 
 
 def test_its_module_says_so_and_names_the_default(host):
