@@ -40,7 +40,8 @@ SETUP = """
 import json, os, pathlib, subprocess, sys, zipfile
 
 nccl = pathlib.Path(os.environ["HOROVOD_NCCL_HOME"])
-names = ("HOROVOD_NCCL_LINK", "LD_LIBRARY_PATH", "LIBRARY_PATH", "HOROVOD_WITHOUT_GPU", "MAKEFLAGS", "CMAKE_BUILD_PARALLEL_LEVEL")
+names = ("HOROVOD_NCCL_LINK", "LD_LIBRARY_PATH", "LIBRARY_PATH", "HOROVOD_WITHOUT_GPU", "MAKEFLAGS",
+         "CMAKE_BUILD_PARALLEL_LEVEL")
 seen = {name: os.environ.get(name, "") for name in names}
 stub = pathlib.Path(seen["LD_LIBRARY_PATH"].split(":")[0], "libcuda.so.1")
 seen["stub"] = os.readlink(stub) if stub.is_symlink() else ""
@@ -206,7 +207,7 @@ def test_where_there_are_gpus_they_are_not_left_out(built):
 
 
 @pytest.mark.parametrize(("jobs", "seen"), [(1, 1), (1000, len(os.sched_getaffinity(0)))])
-def test_horovod_jobs_reaches_the_build_tool_and_is_never_more_than_the_cores(tmp_path, ansible_environment, jobs, seen):
+def test_horovod_jobs_reaches_the_build_tool_and_is_never_more_than_cores(tmp_path, ansible_environment, jobs, seen):
     machine = Machine(tmp_path)
     machine.play(ansible_environment, tmp_path, machine.case("jobs", jobs=jobs))
     found = json.loads((tmp_path / "jobs.json").read_text())
