@@ -68,4 +68,5 @@ class ActionModule(ActionBase):
         found = inventory.get_host(host)
         if found is None:
             return {}
-        return dict(VariableManager(loader=self._loader, inventory=inventory).get_vars(host=found, include_hostvars=False))
+        manager = VariableManager(loader=self._loader, inventory=inventory)
+        return dict(manager.get_vars(host=found, include_hostvars=False))

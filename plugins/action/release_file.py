@@ -33,8 +33,9 @@ class Loader(yaml.SafeLoader):
                 continue
             line = key_node.start_mark.line + 1
             if key_node.value in seen:
-                raise MistakeError("the key '%s' is there twice, first in line %d" % (key_node.value, seen[key_node.value]),
-                                   line, key_node.start_mark.column + 1)
+                raise MistakeError(
+                    "the key '%s' is there twice, first in line %d" % (key_node.value, seen[key_node.value]), line,
+                    key_node.start_mark.column + 1)
             seen[key_node.value] = line
         return super().construct_mapping(node, deep)
 
@@ -48,7 +49,8 @@ def read(text: str) -> tuple[dict[str, Any], dict[str, int]]:
     for number, line in enumerate(text.splitlines(), 1):
         for template in TEMPLATES:
             if template in (" " + line).partition(" #")[0]:
-                raise MistakeError("it is plain data, in which no template is filled in", number, line.index(template) + 1)
+                raise MistakeError(
+                    "it is plain data, in which no template is filled in", number, line.index(template) + 1)
     try:
         loader = Loader(text)
         node = loader.get_single_node()
@@ -83,9 +85,12 @@ def _lines(node: Any, path: str) -> Iterator[tuple[str, int]]:
 
 def _mistake(error: yaml.MarkedYAMLError, text: str) -> MistakeError:
     """A mistake as the reader of YAML tells it; or the quote that was not closed, where that is the cause."""
-    mark = error.problem_mark or error.context_mark
-    if "quoted scalar" in str(error.context) and error.context_mark:
-        return MistakeError("a quote begins there and does not end", error.context_mark.line + 1, error.context_mark.column + 1)
+    what = ", ".join(word for word in (error.context, error.problem) if word)
+    begins, mark = error.context_mark, error.problem_mark or error.context_mark
+    if mark is None:
+        return MistakeError(what, 1)
+    if "quoted scalar" in str(error.context) and begins is not None:
+        return MistakeError("a quote begins there and does not end", begins.line + 1, begins.column + 1)
     opened = None
     try:
         for token in yaml.scan(text, Loader=yaml.SafeLoader):
@@ -99,7 +104,6 @@ def _mistake(error: yaml.MarkedYAMLError, text: str) -> MistakeError:
         return MistakeError(
             "a quote begins there and ends only in line %d" % (mark.line + 1), opened.start_mark.line + 1,
             opened.start_mark.column + 1)
-    what = ", ".join(word for word in (error.context, error.problem) if word)
     return MistakeError(what, mark.line + 1, mark.column + 1)
 
 

@@ -66,11 +66,14 @@ def unknown_modules(definition: Mapping[str, Any]) -> dict[str, str]:
         rule.path: rule.text.partition(".")[0] for rule in _rules(definition)
         if rule.key == "modules" and rule.path.startswith("verification.imports.")
     }
-    return {path: name for path, name in imported.items() if name not in (*MODULES, "torch") and not has(definition, name)}
+    return {
+        path: name for path, name in imported.items()
+        if name not in (*MODULES, "torch") and not has(definition, name)
+    }
 
 
 def has(definition: Mapping[str, Any], name: str) -> bool:
-    """Whether a release has a component, or installs something of its name: from a lock, a package, or conda's specs."""
+    """Whether a release has a component, or installs something of its name, as a package or from a lock or specs."""
     if name in definition:
         return True
     word = re.compile(r"(?<![A-Za-z0-9])%s(?![A-Za-z0-9])" % re.escape(name).replace("_", "[-_.]"), re.IGNORECASE)

@@ -48,7 +48,8 @@ def judge_path(root: str, shebang_reserve: int) -> list[Finding]:
         return [error("root.path", "The root '%s' is the whole machine." % root,
                       "Name a directory for releases alone, such as /opt/torchstack.")]
     if plain != root:
-        return [error("root.path", "The root '%s' is not a plain name of a directory." % root, "Write it as %s." % plain)]
+        return [error(
+            "root.path", "The root '%s' is not a plain name of a directory." % root, "Write it as %s." % plain)]
     length = len(root) + shebang_reserve
     if length > SHEBANG_LIMIT:
         return [warning(

@@ -74,10 +74,11 @@ def unknown_in_environment(names: Iterable[str], known: Collection[str]) -> list
     for name in sorted(set(names) - set(known)):
         near = difflib.get_close_matches(name[len(prefix):], short, 1, VERY_NEAR) if name.startswith(prefix) else []
         if near:
-            found.append("%s in the environment: there is no such variable; did you mean %s%s?" % (name, prefix, near[0]))
+            found.append(
+                "%s in the environment: there is no such variable; did you mean %s%s?" % (name, prefix, near[0]))
     return found
 
 
 def _list_of(name: str, roles: Collection[str]) -> str:
     role = max((role for role in roles if name.startswith(role + "_")), key=len, default="")
-    return "roles/%s/README.md has those that there are" % role if role else "docs/add-a-site.md has those that there are"
+    return "%s has those that there are" % ("roles/%s/README.md" % role if role else "docs/add-a-site.md")

@@ -375,9 +375,9 @@ def result_of(module: AnsibleModule, wish: Wish, facts: Facts, actions: list[Act
 def planned(params: dict, wish: Wish, planned_after: str) -> dict:
     """What the module returns in a plan of a release that has not come so far yet."""
     root, name, release = params["root"], params["module"], params["release"]
-    frozen = read_json(os.path.join(stage_directory(root, release), "frozen.json")) or {}
+    frozen = read_json(os.path.join(stage_directory(root, release), "frozen.json"))
     one = Candidate(
-        name, release, release, str(frozen.get("frozen_at", "")),
+        name, release, release, str(frozen.get("frozen_at", "")) if isinstance(frozen, dict) else "",
         {syntax: default_of(root, syntax, name) for syntax in SYNTAXES}, all_publications(root))
     moves = wish.default and not (wish.first_only and what_stands(one))
     return {
@@ -400,7 +400,7 @@ def run_or_plan(module: AnsibleModule) -> dict:
         planned_after = error.details.get("planned_after")
         # Nothing that comes first in a rollout makes a release that could be rolled back.
         if module.check_mode and planned_after and wish.state != "rolled_back":
-            return planned(params, wish, planned_after)
+            return planned(params, wish, str(planned_after))
         if planned_after and wish.state == "published" and not (wish.visible or wish.default):
             return {**NOTHING, "changed": False, "release": params["release"]}
         raise

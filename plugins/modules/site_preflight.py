@@ -63,8 +63,8 @@ options:
     default: false
   only_root:
     description:
-      - Whether to look at O(expect), the account, and name and owner of O(root) alone. Nothing is written, so that a play
-        can know first whether there can be releases, before it looks for records of one.
+      - Whether to look at O(expect), the account, and name and owner of O(root) alone. Nothing is written, so that a
+        play can know first whether there can be releases, before it looks for records of one.
     type: bool
     default: false
   release_done:

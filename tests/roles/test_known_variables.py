@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Every playbook refuses names that nobody reads; what may be said is declared once, and all that is said is declared."""
+"""Every playbook refuses names that nobody reads; what may be said is declared once, and what is said is declared."""
 
 from __future__ import annotations
 
@@ -44,7 +44,8 @@ def test_every_variable_that_is_read_is_declared_and_the_other_way_round():
     assert declared <= read | sites_own
 
 
-@pytest.mark.parametrize("sources", INVENTORIES, ids=lambda paths: str(paths[-1].parent.relative_to(TOP / "inventories")))
+@pytest.mark.parametrize(
+    "sources", INVENTORIES, ids=lambda paths: str(paths[-1].parent.relative_to(TOP / "inventories")))
 def test_every_variable_of_the_inventories_is_known(sources, ansible_environment, tmp_path):
     (tmp_path / "play.yml").write_text(json.dumps([{
         "hosts": "all", "gather_facts": False, "tasks": [{"hpcml.torchstack.known_variables": None}]}]))
@@ -68,9 +69,11 @@ def test_every_playbook_looks_at_the_names_first(playbook):
 
 @pytest.mark.parametrize("playbook", ["local", "publish", "mirror"])
 def test_a_slip_ends_the_run_before_anything_is_looked_at(playbook, ansible_environment, tmp_path):
-    words = ["-i", str(sites.hosts_file("local")), "-e", "torchstack_relase=2026-11-21", "-e", '{"publish_too": "hidden"}']
+    words = [
+        "-i", str(sites.hosts_file("local")), "-e", "torchstack_relase=2026-11-21", "-e", '{"publish_too": "hidden"}',
+        str(TOP / "playbooks" / (playbook + ".yml"))]
     environment = {**ansible_environment, "TORCHSTACK_ROOT": str(tmp_path / "root"), "TORCHSTACK_PYTHN": "python3"}
-    done = sites.ansible_command("ansible-playbook", [*words, str(TOP / "playbooks" / (playbook + ".yml"))], environment)
+    done = sites.ansible_command("ansible-playbook", words, environment)
     said = " ".join(done.stdout.split())
     assert done.returncode == 2 and "ok=0" in said
     assert (
@@ -96,4 +99,5 @@ def test_a_slip_in_an_inventory_is_refused_and_what_tasks_have_set_is_not(ansibl
     assert "In the inventory, horovod_job: there is no such variable; did you mean horovod_jobs?" in said
     assert "container_runtime:" not in said and "release_something" not in said and "torchstack_own:" not in said
     (tmp_path / "group_vars" / "mine.yml").write_text("horovod_jobs: 4\n")
-    assert sites.ansible_command("ansible-playbook", [*words, "-e", "container_runtime=x"], ansible_environment).returncode == 0
+    words += ["-e", "container_runtime=x"]
+    assert sites.ansible_command("ansible-playbook", words, ansible_environment).returncode == 0

@@ -22,14 +22,16 @@ def venv(tmp_path):
     (tmp_path / "bin").mkdir()
     (tmp_path / "rollout").touch()
     program = tmp_path / "bin" / "ansible"
-    program.write_text("#!/bin/sh\nprintf '%s\\n' \"$*\" >&2\nprintf '{\\n    \"msg\": \"/nowhere/2026-11-21\"\\n}\\n'\n")
+    program.write_text(
+        "#!/bin/sh\nprintf '%s\\n' \"$*\" >&2\nprintf '{\\n    \"msg\": \"/nowhere/2026-11-21\"\\n}\\n'\n")
     program.chmod(0o755)
     return tmp_path
 
 
 def make(*words, **environment):
     """Run make; its exit code and all that it printed."""
-    clean = {name: value for name, value in os.environ.items() if name not in ("RELEASE", "SITE", "PREFIX", "MAKEFLAGS")}
+    ours = ("RELEASE", "SITE", "PREFIX", "MAKEFLAGS")
+    clean = {name: value for name, value in os.environ.items() if name not in ours}
     done = subprocess.run(
         ["make", *words], cwd=TOP, env={**clean, **environment}, text=True, check=False, stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
@@ -39,7 +41,7 @@ def make(*words, **environment):
 @pytest.mark.parametrize(("words", "expected"), [
     (["rollout"], "ansible-playbook playbooks/local.yml"),
     (["rollout", "RELEASE=2026-11-21", "SITE=polaris"], "ansible-playbook playbooks/polaris.yml " + RELEASE),
-    (["plan", "RELEASE=2026-11-21", "SITE=polaris"], "ansible-playbook playbooks/polaris.yml --check --diff " + RELEASE),
+    (["plan", "RELEASE=2026-11-21", "SITE=polaris"], "playbooks/polaris.yml --check --diff " + RELEASE),
     (["rollout", "RELEASE=inventories/local/releases/2026-11-21.yml", "ARGS=-v"],
      "playbooks/local.yml %s -e release_file=%s/inventories/local/releases/2026-11-21.yml -v" % (RELEASE, TOP)),
     (["mirror", "TO=/m", "RELEASE=2026-11-21", "SITE=lumi"], "playbooks/mirror.yml -e mirror_hosts=lumi " + RELEASE),
@@ -90,14 +92,14 @@ def test_variables_of_the_collection_reach_it_through_make(venv):
 
 def test_an_interpreter_that_is_not_there_is_named(tmp_path):
     code, said = make("rollout", "PYTHON=python3.99", "VENV=%s" % (tmp_path / "venv"))
-    assert code == 2 and (
-        "There is no Python by the name 'python3.99': name one from 3.11 on, as in make rollout PYTHON=python3.12.") in said
+    assert code == 2 and "There is no Python by the name 'python3.99': name one from 3.11 on, as in" in said
     assert "No rule" not in said
 
 
 def test_every_variable_that_recipes_read_can_be_typed():
     text = (TOP / "Makefile").read_text()
-    typed = {name for line in re.findall(r"^READS_\S+ := (.*)$", text, re.M) for name in re.findall(r"\b[A-Z_]+\b", line)}
+    lists = re.findall(r"^READS_\S+ := (.*)$", text, re.M)
+    typed = {name for line in lists for name in re.findall(r"\b[A-Z_]+\b", line)}
     recipes = "\n".join(re.findall(r"^(?:\t.*|RELEASE_ARGUMENTS(?:.*\\\n)*.*|PLAYBOOK.*)$", text, re.M))
     read = set(re.findall(r"\$[({]([A-Z_]+)\b", recipes))
     made = set(re.findall(r"^([A-Z_]+) :?= ", text, re.M)) | {"MAKEFILE_LIST", "MAKECMDGOALS", "CURDIR"}

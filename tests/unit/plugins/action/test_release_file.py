@@ -38,7 +38,8 @@ def test_each_key_and_element_has_its_line():
     assert content["packages"][1] == {"kind": "other"}
     assert lines == {
         "release": 2, "title": 3, "base": 4, "base.kind": 5, "packages": 6, "packages[0]": 7, "packages[0].name": 7,
-        "packages[0].version": 8, "packages[1]": 9, "packages[1].<<": 9, "packages[1].<<.kind": 5, "packages[1].kind": 10}
+        "packages[0].version": 8, "packages[1]": 9, "packages[1].<<": 9, "packages[1].<<.kind": 5,
+        "packages[1].kind": 10}
 
 
 def test_a_day_stays_a_day_for_whoever_judges_it():
@@ -47,7 +48,7 @@ def test_a_day_stays_a_day_for_whoever_judges_it():
 
 @pytest.mark.parametrize(("text", "line", "column", "words"), [
     ('release: "1"\ntitle: "PyTorch\nbase:\n  kind: conda\n', 2, 8, "a quote begins there and does not end"),
-    ('release: "1"\ntitle: "PyTorch\nbase:\n  python: "3.11"\nmpi: "x"\n', 2, 8, "a quote begins there and ends only in line 4"),
+    ('release: "1"\ntitle: "PyTorch\nbase:\n  python: "3.11"\nmpi: "x"\n', 2, 8, "and ends only in line 4"),
     ('title: PyTorch"\nbase: [a, b\nmpi: 1\n', 3, 4, "while parsing a flow sequence"),
     ("base:\n\tkind: conda\n", 2, 1, "found character '.t'"),
     ("base:\n  kind: conda\n title: x\n", 3, 2, "unindent does not match|did not find expected|expected <block end>"),

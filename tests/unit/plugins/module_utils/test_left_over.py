@@ -86,15 +86,15 @@ def test_what_comes_from_elsewhere_is_there(key, value):
 
 def test_words_for_people_and_patterns_are_not_rules():
     definition = {**without("horovod"), "verification": {"libraries": {"embedded": [
-        {"name": "x", "pattern": "/horovod/{2}", "provider": "{packages}/x", "reason": "as /horovod/ and {horovod} did"}]}}}
+        {"name": "x", "pattern": "/horovod/{2}", "provider": "{packages}/x", "reason": "as /horovod/ {horovod}"}]}}}
     assert left_over.left_over(definition) == {}
 
 
 def test_the_sentence_names_the_lines():
     definition = {**without("horovod"), "verification": {"imports": {"modules": ["torch", "horovod.torch"]}}}
     assert components.problems(definition, "releases/a.yml", {"verification.imports.modules[1]": 7}) == [
-        "There is no 'horovod' in releases/a.yml, and these still speak of it: verification.imports.modules[1] (line 7); "
-        "remove them, or add it."]
+        "There is no 'horovod' in releases/a.yml, and these still speak of it: "
+        "verification.imports.modules[1] (line 7); remove them, or add it."]
 
 
 def test_a_module_of_a_dropped_package_is_told_where_nothing_installs_one_by_that_name():
@@ -111,6 +111,7 @@ def test_a_module_of_a_dropped_package_is_told_where_nothing_installs_one_by_tha
 
 @pytest.mark.parametrize("odd", ["x", None, 3, ["x", None], {"libraries": "x", "imports": [None]}])
 def test_what_has_the_wrong_type_is_passed_over(odd):
-    definition = {"base": {"kind": "python_overlay"}, "verification": odd, "acceptance": odd, "packages": odd, "pytorch": odd}
+    definition = {
+        "base": {"kind": "python_overlay"}, "verification": odd, "acceptance": odd, "packages": odd, "pytorch": odd}
     assert left_over.left_over(definition) in ({}, {"mpi4py": []})
     left_over.unknown_modules(definition)

@@ -8,7 +8,11 @@ import json
 import os
 
 import pytest
-from ansible_collections.hpcml.torchstack.plugins.module_utils import modulefile_publication, publication_first
+from ansible_collections.hpcml.torchstack.plugins.module_utils import (
+    modulefile_publication,
+    publication_changes,
+    publication_first,
+)
 from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefile_layout import (
     MAKER,
     SYNTAXES,
@@ -36,9 +40,8 @@ def no_wait_for_a_disk(monkeypatch):
 def clock(monkeypatch):
     """A clock that goes on by a minute at every look, and somebody who works by it."""
     minutes = iter(range(10_000))
-    monkeypatch.setattr(
-        "ansible_collections.hpcml.torchstack.plugins.module_utils.publication_changes.now", lambda: at(next(minutes)))
-    monkeypatch.setattr("ansible_collections.hpcml.torchstack.plugins.module_utils.publication_changes.who", lambda: "ann")
+    monkeypatch.setattr(publication_changes, "now", lambda: at(next(minutes)))
+    monkeypatch.setattr(publication_changes, "who", lambda: "ann")
     return lambda: at(next(minutes))
 
 
@@ -60,7 +63,8 @@ def release(root, version, frozen_at):
         put(os.path.join(top, relative_path(syntax, NAME, version)), text)
         files[syntax] = {"sha256": digest(text.encode())}
     record = {"name": NAME, "version": version, "passed": True, "files": files, "checked": []}
-    for name, content in (("modulefile", record), ("acceptance", {"passed": True}), ("frozen", {"frozen_at": frozen_at})):
+    records = {"modulefile": record, "acceptance": {"passed": True}, "frozen": {"frozen_at": frozen_at}}
+    for name, content in records.items():
         put(os.path.join(top, name + ".json"), json.dumps(content))
 
 
@@ -232,7 +236,8 @@ def test_it_is_said_why_the_default_moves(default, first_only, check_mode, expec
     assert found == ["Users who load torchstack " + expected]
 
 
-STEPS = st.lists(st.tuples(st.sampled_from(("roll_out", "default", "roll_back", "freeze")), st.integers(1, 4)), max_size=12)
+STEPS = st.lists(
+    st.tuples(st.sampled_from(("roll_out", "default", "roll_back", "freeze")), st.integers(1, 4)), max_size=12)
 
 
 @given(STEPS)

@@ -47,9 +47,8 @@ def test_what_other_variables_of_the_site_use_is_its_own():
 
 
 def test_keys_of_a_release_file_are_no_variables():
-    assert variable_names.declared([
-        {"main": {"options": {"release_root": {}}}, "context": {}, "release_file": {"options": {"release_x": {}}}}]) == {
-            "release_root"}
+    role = {"main": {"options": {"release_root": {}}}, "context": {}, "release_file": {"options": {"release_x": {}}}}
+    assert variable_names.declared([role]) == {"release_root"}
 
 
 @pytest.mark.parametrize(("names", "expected"), [
