@@ -16,7 +16,8 @@ description:
     and are in no argument specification of these roles; of those that are typed with C(-e), also others that are very
     near to a known name. Variables of an inventory that its other variables use are the site's own.
   - Also refused is a variable of the environment that is very near to one that the inventory reads.
-  - It is the first task of every playbook. It runs on the control node, and does not connect to the host.
+  - It is the first task of every playbook, which of a site's playbook is that of its first role. It runs on the control
+    node, and does not connect to the host.
 author:
   - The hpcml.torchstack contributors (@hpcml)
 attributes:
