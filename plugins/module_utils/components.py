@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import Any, Iterator, Mapping, Sequence
 
-from ansible_collections.hpcml.torchstack.plugins.module_utils import bandwidth_plan, containers
+from ansible_collections.hpcml.torchstack.plugins.module_utils import bandwidth_plan, containers, left_over
 
 OPTIONAL = {"nccl": "NCCL", "mpi4py": "mpi4py", "horovod": "Horovod"}
 """Components that a release need not have, by key and name."""
@@ -44,7 +44,7 @@ MEASURED: dict[str, Any] = {
 """What an acceptance measures of each backend, unless the site or the release file says otherwise."""
 
 
-def problems(definition: object, source: str = "") -> list[str]:
+def problems(definition: object, source: str = "", lines: Mapping[str, int] | None = None) -> list[str]:
     """Everything in the components that contradicts itself or lacks its counterpart, as one sentence each.
 
     Types and unknown keys are the schema's matter; what has the wrong type is passed over here.
@@ -52,6 +52,7 @@ def problems(definition: object, source: str = "") -> list[str]:
     Args:
         definition: a release file's data, as written.
         source: the file that the sentences name.
+        lines: the lines of its keys, by their dotted paths.
     """
     if not isinstance(definition, dict):
         return []
@@ -70,7 +71,14 @@ def problems(definition: object, source: str = "") -> list[str]:
     for key, judge in (("pytorch", _pytorch), ("mpi", _mpi), ("nccl", _nccl), ("horovod", _horovod)):
         if isinstance(definition.get(key), dict):
             found += ["'%s'%s %s." % (path, where, trouble) for path, trouble in judge(definition[key], definition)]
+    for key, paths in left_over.left_over(definition).items():
+        found.append("There is no '%s'%s, and these still speak of it: %s; remove them, or add it." % (
+            key, where, ", ".join(path + _line(path, lines or {}) for path in paths)))
     return found
+
+
+def _line(path: str, lines: Mapping[str, int]) -> str:
+    return " (line %d)" % lines[path] if path in lines else ""
 
 
 def in_image(definition: object) -> bool:
