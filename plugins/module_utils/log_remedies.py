@@ -5,12 +5,17 @@
 from __future__ import annotations
 
 import os
-from typing import Mapping
+from typing import Any, Mapping
+
+from ansible_collections.hpcml.torchstack.plugins.module_utils.log_errors import OWN_ENDS
 
 AGAIN = "then run the same command again: finished steps stay."
 """The end of a remedy for what somebody has to correct first."""
 
 GENERAL = "Correct that, " + AGAIN
+
+RESUME = "Run the same command again: it goes on from what is done."
+"""The remedy for a step that was ended from outside."""
 
 _FULL = "Make room"
 _FEWER = (
@@ -62,6 +67,18 @@ def remedy_for(kind: str, free: Mapping[str, int] | None = None) -> str:
     if kind in ("disk_full", "quota") and free:
         said += " (free now: %s)" % ", ".join("%.1f GiB in %s" % (size / 2**30, path) for path, size in free.items())
     return "%s, %s" % (said, AGAIN)
+
+
+def remedy_of(end: Mapping[str, Any], kind: str, free: Mapping[str, int] | None = None) -> str:
+    """What helps after an attempt that ended so, as sentences; the scheduler's advice comes first.
+
+    Args:
+        end: how it ended.
+        kind: as :func:`remedy_for` has it, also ``free``.
+        free: see there.
+    """
+    said = remedy_for(kind, free) if end.get("reason") in OWN_ENDS else RESUME
+    return "%s %s" % (end["advice"], said) if end.get("advice") else said
 
 
 def free_space(*directories: str) -> dict[str, int]:

@@ -7,18 +7,12 @@ from __future__ import annotations
 import os
 import tempfile
 import time
-from typing import Sequence
 
 from ansible_collections.hpcml.torchstack.plugins.module_utils.batch_records import submission_of
 from ansible_collections.hpcml.torchstack.plugins.module_utils.errors import StackError
 from ansible_collections.hpcml.torchstack.plugins.module_utils.jobs import Standing
-from ansible_collections.hpcml.torchstack.plugins.module_utils.log_errors import (
-    OWN_ENDS,
-    LogError,
-    explained,
-    kind_of,
-)
-from ansible_collections.hpcml.torchstack.plugins.module_utils.log_remedies import GENERAL, free_space, remedy_for
+from ansible_collections.hpcml.torchstack.plugins.module_utils.log_errors import explained, kind_of
+from ansible_collections.hpcml.torchstack.plugins.module_utils.log_remedies import free_space, remedy_of
 from ansible_collections.hpcml.torchstack.plugins.module_utils.processes import Here
 from ansible_collections.hpcml.torchstack.plugins.module_utils.progress import (
     last_lines,
@@ -118,9 +112,9 @@ def failure(files: StepFiles, job: dict, sentence: str, end: dict) -> StackError
     message = [sentence[0].upper() + sentence[1:] + ("; " + refused if refused else "") + (":" if found else ".")]
     message += ["log line %d: %s" % line for error in found for line in error.lines]
     message.append("The log is %s." % files.log)
-    remedy = "%s By hand: %s" % (_remedy(files, end, found, bool(refused)), files.by_hand)
-    if end.get("advice"):
-        remedy = "%s %s" % (end["advice"], remedy)
+    kind = "" if refused else kind_of(end, found)
+    free = free_space(files.directory, tempfile.gettempdir()) if kind in ("disk_full", "quota") else None
+    remedy = "%s By hand: %s" % (remedy_of(end, kind, free), files.by_hand)
     if end["reason"] == "error":
         remedy = "Make sure that this account can write %s and that there is space. %s" % (files.directory, remedy)
     return StackError(
@@ -146,15 +140,6 @@ def failure(files: StepFiles, job: dict, sentence: str, end: dict) -> StackError
         step=files.name,
         **{**job_keys(files, job), **{key: end[key] for key in ("job_id", "node") if end.get(key)}, "queue": None},
     )
-
-
-def _remedy(files: StepFiles, end: dict, found: Sequence[LogError], refused: bool) -> str:
-    """What the operator can do about an attempt that ended so."""
-    if end["reason"] not in OWN_ENDS:
-        return "Run the same command again: it goes on from what is done."
-    kind = kind_of(end, found)
-    free = free_space(files.directory, tempfile.gettempdir()) if kind in ("disk_full", "quota") else None
-    return GENERAL if refused else remedy_for(kind, free)
 
 
 def in_short(failed: dict) -> dict:

@@ -174,7 +174,9 @@ def test_a_script_that_is_killed_has_a_remedy_without_a_line(build):
 
 def test_a_disk_that_is_full(build):
     needed("c++")
-    result = build("c++ -c main.cc -o main.o && c++ main.o -o - > /dev/full; tar -cf /dev/full main.o", {"main.cc": CXX})
+    if os.geteuid() == 0:
+        pytest.skip("as root a compiler would replace /dev/full")
+    result = build("c++ -c main.cc -o /dev/full", {"main.cc": CXX})
     assert "GiB in " in causing(result, "disk_full", "No space left on device")
 
 
