@@ -4,8 +4,9 @@
 
 from __future__ import annotations
 
+import itertools
 import re
-from typing import Any, Iterable, Mapping, NamedTuple, Sequence
+from typing import Any, Iterable, Iterator, Mapping, NamedTuple, Sequence
 
 from ansible_collections.hpcml.torchstack.plugins.module_utils import log_patterns as patterns
 from ansible_collections.hpcml.torchstack.plugins.module_utils.log_lines import Line, raw_lines, shown
@@ -19,8 +20,11 @@ ERRORS = 3
 BELOW = 6
 """Lines that are told with an error."""
 
-WIDTH = 300
+WIDTH = 600
 """Longest line that is told."""
+
+_BATCH = 256
+"""Lines that are in memory at a time."""
 
 _KEPT = 8
 """Errors of a rank that are remembered."""
@@ -44,13 +48,6 @@ class LogError(NamedTuple):
     def text(self) -> str:
         """All of it on one line; CMake's sentence stands below the line that names its place."""
         return " ".join(line.text.strip() for line in self.lines)
-
-    def sentence(self) -> str:
-        """What is wrong, in one line, without a full stop."""
-        said = self.lines[0].text.strip()
-        if self.kind == "exception" or self.lines[0].text.endswith(":"):
-            said = self.text
-        return said[:WIDTH].rstrip(". ")
 
     def as_record(self) -> dict[str, Any]:
         """The error as plain data."""
@@ -166,14 +163,14 @@ def find_errors(lines: Iterable[tuple[int, bytes]]) -> list[LogError]:
         At most :data:`ERRORS`, the most telling one first; none where nothing was recognised.
     """
     kept, opened = _Kept(), None
-    for number, raw in lines:
+    for number, raw, suspicious in _suspected(lines):
         if opened is not None:
             line = Line(number, shown(raw))
             if opened.takes(line):
                 continue
             kept.add(opened.closed())
             opened = None
-        if not _may_tell(raw):
+        if not suspicious:
             continue
         line = Line(number, shown(raw))
         said = line.text.strip()
@@ -192,14 +189,20 @@ def find_errors(lines: Iterable[tuple[int, bytes]]) -> list[LogError]:
     return kept.told()
 
 
-def _may_tell(raw: bytes) -> bool:
-    """Whether a line has a word of an error; quick."""
-    if patterns.PROGRESS.match(raw):
-        return False
-    for word in patterns.WORDS:
-        if word in raw:
-            return True
-    return False
+def _suspected(lines: Iterable[tuple[int, bytes]]) -> Iterator[tuple[int, bytes, bool]]:
+    """Each line, and whether it may be of an error.
+
+    Most lines are not, and a log has millions: words that a whole batch does not have are not looked for in its lines.
+    """
+    remaining = iter(lines)
+    while True:
+        batch = list(itertools.islice(remaining, _BATCH))
+        if not batch:
+            return
+        text = b"".join(raw for _number, raw in batch)
+        words = [word for word in patterns.WORDS if word in text]
+        for number, raw in batch:
+            yield number, raw, any(word in raw for word in words) and not patterns.DOING.match(raw)
 
 
 def explained(path: str, offset: int, end: Mapping[str, Any]) -> list[LogError]:

@@ -62,7 +62,7 @@ _FOLLOWING = _rules(
     ("follows", r"\bld returned \d+ exit status|^compilation terminated|linker command failed with exit code", ""),
     ("follows", r"[Cc]onfiguring incomplete, errors occurred|\bCMake configuration failed\b", ""),
     ("follows", r"subprocess-exited-with-error|metadata-generation-failed|legacy-install-failure|failed-wheel-build", ""),
-    ("follows", r"Failed (?:building|to build)\b|Could not build wheels|Command errored out", ""),
+    ("follows", r"Failed (?:building|to build)\b|Could not build wheels|Command errored out|Error compiling objects for", ""),
     ("follows", r"\bCalledProcessError\b|returned non-zero exit status|^SystemExit\b|\bDistutilsExecError\b", ""),
     ("follows", r"\b(?:failed|exited) with (?:exit )?(?:code|status) \d+", ""),
 )
@@ -137,5 +137,5 @@ WORDS = (
 )
 """A line that has none of these is in none of the forms; most lines of a log are done with so."""
 
-PROGRESS = re.compile(rb" *\[ *\d+(?:/\d+|%)\] ")
-"""The beginning of a line in which ninja, or CMake's makefiles, say what they do: commands quote words of errors."""
+DOING = re.compile(rb"\s*(?:cd \S+ && )?(?:\[ *\d+(?:/\d+|%)\] |(?:/\S+/)?[\w.+-]*(?:cc|\+\+|clang|fortran|ld|ar) -)")
+"""The beginning of a line in which a build says what it does: commands and names of files quote words of errors."""

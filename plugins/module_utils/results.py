@@ -109,7 +109,7 @@ def failure(files: StepFiles, job: dict, sentence: str, end: dict) -> StackError
     tail = read_end(files.log, job["log_offset"])
     refused = refused_sentence(files.name, job["needs"], end, tail)
     found = explained(files.log, job["log_offset"], end)
-    message = [sentence[0].upper() + sentence[1:] + ("; " + refused if refused else "") + (":" if found else ".")]
+    message = [sentence[0].upper() + sentence[1:] + (": %s." % refused if refused else ":" if found else ".")]
     message += ["log line %d: %s" % line for error in found for line in error.lines]
     message.append("The log is %s." % files.log)
     kind = "" if refused else kind_of(end, found)
