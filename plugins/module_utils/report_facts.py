@@ -274,7 +274,7 @@ def _verdict(found: Mapping[str, Any]) -> dict[str, Any]:
     health, sweep = mapping(found["health"]), mapping(found["sweep"])
     problems = []
     failed = [step for step in found["steps"] if step["state"] == "failed"]
-    problems += [{"of": "step " + step["name"], "message": step["outcome"], "remedy": ""} for step in failed]
+    problems += [_failed_step(step) for step in failed]
     problems += [dict(finding, of="node health") for finding in health.get("problems", [])]
     if accepted:
         problems += [
@@ -299,6 +299,15 @@ def _verdict(found: Mapping[str, Any]) -> dict[str, Any]:
     else:
         word, tone = ("Accepted, with findings", WARNED) if problems else ("Accepted", GOOD)
     return {"word": word, "tone": tone, "problems": problems}
+
+
+def _failed_step(step: Mapping[str, Any]) -> dict[str, Any]:
+    """The problem of a step that failed, with the lines of its log that say why."""
+    lines = [line for error in step.get("errors", []) for line in error["lines"]]
+    return {
+        "of": "step " + step["name"], "message": step["outcome"], "remedy": step.get("remedy", ""),
+        "lines": lines, "log": step.get("log", ""),
+    }
 
 
 def _standing(name: str, found: Mapping[str, Any], subject: str) -> list[dict[str, str]]:

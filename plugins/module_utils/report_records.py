@@ -12,6 +12,8 @@ from typing import Any, Callable, NamedTuple
 
 from ansible_collections.hpcml.torchstack.plugins.module_utils.errors import StackError
 from ansible_collections.hpcml.torchstack.plugins.module_utils.files import read_json
+from ansible_collections.hpcml.torchstack.plugins.module_utils.log_errors import explained, kind_of
+from ansible_collections.hpcml.torchstack.plugins.module_utils.log_remedies import remedy_of
 from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefile_layout import (
     JOURNAL,
     SYNTAXES,
@@ -23,6 +25,7 @@ from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefile_layout
 from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefile_states import added_to
 from ansible_collections.hpcml.torchstack.plugins.module_utils.release_records import ReleaseFiles
 from ansible_collections.hpcml.torchstack.plugins.module_utils.release_states import hidden_of
+from ansible_collections.hpcml.torchstack.plugins.module_utils.report_data import mapping, whole
 from ansible_collections.hpcml.torchstack.plugins.module_utils.verification_summary import (
     summarise_imports,
     summarise_libraries,
@@ -97,7 +100,7 @@ def read(files: ReleaseFiles) -> Records:
     name, version = _module(afterwards)
     return Records(
         files.release,
-        {name: records for name, records in steps.items() if records},
+        {name: _explained(os.path.join(inside, "steps", name), records) for name, records in steps.items() if records},
         build,
         afterwards,
         reader.lines(os.path.join(files.afterwards, "acceptance.jsonl")),
@@ -108,6 +111,21 @@ def read(files: ReleaseFiles) -> Records:
         {syntax: _default(files.root, syntax, name) == version for syntax in SYNTAXES},
         reader.unreadable,
     )
+
+
+def _explained(directory: str, records: dict[str, Any]) -> dict[str, Any]:
+    """The records of a step; of one that failed also what its log says, as ``failure``."""
+    job, end = mapping(records.get("job")), mapping(records.get("exit"))
+    if end.get("reason") in (None, "done"):
+        return records
+    log = os.path.join(directory, "log")
+    found = explained(log, max(0, whole(job.get("log_offset")) or 0), end)
+    failure = {
+        "log": log if os.path.isfile(log) else "",
+        "errors": [error.as_record() for error in found],
+        "remedy": remedy_of(end, kind_of(end, found)),
+    }
+    return dict(records, failure=failure)
 
 
 class _Reader:

@@ -227,9 +227,15 @@ def test_the_worker_stops_when_its_controller_is_gone(follow, monkeypatch):
     assert follow.clock.now < 2
 
 
-def test_the_last_lines_of_a_failure_are_readable(follow):
-    follow([RUNNING, {"failed": True, "step": "s", "log": "/s/log", "log_tail": ["a", "b"], "msg": "m"}])
-    assert follow.screen.lines == ["s: last lines of /s/log\na\nb"]
+@pytest.mark.parametrize("before", [[], [RUNNING]], ids=["at once", "followed"])
+def test_what_a_failure_says_is_in_its_result_once_and_nowhere_else(follow, before):
+    told = "Step s failed with exit code 1:\nlog line 7: x\nThe log is /s/log. Correct that."
+    failed = {"failed": True, "step": "s", "log": "/s/log", "msg": "Step s failed with exit code 1.", "told": told,
+              "remedy": "Correct that.", "exception": "as Ansible has it"}
+    result = follow([*before, failed])
+    assert follow.screen.lines == []
+    assert (result["msg"], result["exception"]) == (told, "as Ansible has it")
+    assert not {"told", "remedy"} & set(result)
 
 
 @pytest.mark.parametrize("private", ["follow", "planned", "unchanged"])

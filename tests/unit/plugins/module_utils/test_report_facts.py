@@ -140,6 +140,38 @@ def test_a_step_that_failed_is_what_keeps_a_release_from_being_built(root):
     assert verdict(root) == ("Not built", "bad")
 
 
+def test_a_step_that_failed_has_the_lines_that_say_why_the_log_and_a_remedy(root):
+    place = root / RELEASE / ".torchstack" / "steps" / "horovod"
+    earlier = "ERROR: of an earlier attempt\n"
+    job = {"digest": "1", "nonce": "n", "started": "2026-11-20T10:00:00Z", "log_offset": len(earlier)}
+    write(place / "job.json", job)
+    write(place / "log", earlier + "cc -c \xe9.c\n/src/m.c:1:10: fatal error: Python.h: No such file or directory\n"
+          "    1 | #include <Python.h>\nmake: *** [Makefile:7: m.o] Error 1\n")
+    write(place / "exit", {"nonce": "n", "reason": "exit", "code": 2, "finished": "2026-11-20T10:00:04Z"})
+    found = facts(root)
+    lines = [{"line": 3, "text": "/src/m.c:1:10: fatal error: Python.h: No such file or directory"},
+             {"line": 4, "text": "    1 | #include <Python.h>"}]
+    step, problem = found["steps"][0], found["verdict"]["problems"][0]
+    assert step["errors"] == [{"kind": "python_headers", "line": 3, "lines": lines}]
+    assert (step["log"], problem["lines"], problem["log"]) == (str(place / "log"), lines, str(place / "log"))
+    assert "python3-dev" in step["remedy"] and problem["remedy"] == step["remedy"]
+    write(place / "exit", {"nonce": "n", "reason": "preempted", "scheduler": "Slurm", "job_id": "1", "words": "PREEMPTED"})
+    ended = facts(root)["steps"][0]
+    assert ended["errors"] == [] and ended["remedy"].startswith("Run the same command again")
+    write(place / "stamp.json", {"digest": "1", "seconds": 4})
+    assert "errors" not in facts(root)["steps"][0]
+
+
+@pytest.mark.parametrize("offset", [None, "x", -5, 10**9, True])
+def test_a_log_that_is_not_as_its_records_say_is_no_reason_to_have_no_report(root, offset):
+    place = root / RELEASE / ".torchstack" / "steps" / "horovod"
+    write(place / "job.json", {"digest": "1", "nonce": "n", "log_offset": offset})
+    write(place / "exit", {"nonce": "n", "reason": "exit", "code": 2})
+    assert (facts(root)["steps"][0]["errors"], facts(root)["steps"][0]["log"]) == ([], "")
+    (place / "log").mkdir()
+    assert facts(root)["steps"][0]["errors"] == []
+
+
 @pytest.mark.parametrize(("records", "state"), [
     ({"stamp.json": {"digest": "1", "seconds": 4, "from_cache": False}}, "done"),
     ({"stamp.json": {"digest": "1", "seconds": 4, "from_cache": True}}, "cached"),
