@@ -9,7 +9,7 @@ import time
 
 from ansible_collections.hpcml.torchstack.plugins.module_utils.batch_words import TITLES
 from ansible_collections.hpcml.torchstack.plugins.module_utils.errors import StackError
-from ansible_collections.hpcml.torchstack.plugins.module_utils.files import readable_by_all
+from ansible_collections.hpcml.torchstack.plugins.module_utils.files import readable_by_all, write_atomic
 from ansible_collections.hpcml.torchstack.plugins.module_utils.jobs import LIVE, outcome_of, refuse_silent
 from ansible_collections.hpcml.torchstack.plugins.module_utils.launchers import records_of, runner_of
 from ansible_collections.hpcml.torchstack.plugins.module_utils.looks import keep_end
@@ -24,7 +24,7 @@ CANCEL_SECONDS = 300.0
 
 
 def forget(files: StepFiles, check: bool) -> dict:
-    """Remove a step's stamp, so that it runs again; everything else stays.
+    """Remove a step's stamp, so that it runs again, and takes nothing over; everything else stays.
 
     Args:
         files: the step.
@@ -50,6 +50,8 @@ def forget(files: StepFiles, check: bool) -> dict:
             files.directory,
         )
     if stamp is not None and not check:
+        with readable_by_all():
+            write_atomic(files.again, b"")
         os.unlink(files.stamp)
     return {
         "changed": stamp is not None,
