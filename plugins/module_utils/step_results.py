@@ -23,7 +23,7 @@ def counted(request: Request, result: str, ground: str) -> str:
     Args:
         request: the step that needs it.
         result: what that one has made.
-        ground: what that one was made on. For what is produced it does not matter, as it is of use elsewhere, too.
+        ground: what that one was made on. What produces does without, as its result is of use elsewhere, too.
     """
     return result if request.produces or not ground else "%s on %s" % (result, ground)
 
@@ -65,13 +65,16 @@ def stamp_record(job: dict, end: dict, produced: str, taken_over: dict | None) -
     kept = {key: job[key] for key in ("digest", "nonce", "needs", "attempt", "started", "host")}
     return dict(
         kept, schema=SCHEMA, finished=end["finished"], seconds=end["seconds"], from_cache=taken_over is not None,
-        result=produced or job["result"], ground=ground_of([job["ground"]], job["nonce"] if job["foundation"] else ""),
-        taken_over=taken_over,
+        result=produced or job["result"], taken_over=taken_over,
+        ground=None if produced else ground_of([job["ground"]], job["nonce"] if job["foundation"] else ""),
     )
 
 
-def stamped(stamp: dict) -> tuple[str, str]:
-    """Result and ground of a step that has succeeded; of one from before there were results, its digest."""
+def stamped(stamp: dict) -> tuple[str, str | None]:
+    """Result and ground of a step that has succeeded; of one from before there were results, its digest.
+
+    What was produced has no ground of its own, which is None.
+    """
     return stamp.get("result", stamp["digest"]), stamp.get("ground", "")
 
 
@@ -80,7 +83,8 @@ def still_stands(stamp: dict | None, need: str) -> bool:
     if stamp is None:
         return False
     result, ground = stamped(stamp)
-    return need in (result, "%s on %s" % (result, ground))
+    made, _on, asked = need.partition(" on ")
+    return made == result and (not asked or ground is None or asked == ground)
 
 
 def took_over(origin: dict) -> str:

@@ -19,6 +19,9 @@ from ansible_collections.hpcml.torchstack.plugins.module_utils.steps import Step
 START_SECONDS = 40.0
 """How long a build that is being started may take to be one that can be cancelled."""
 
+LEAVE_SECONDS = 10.0
+"""How long a supervisor that has written its stamp may take to be gone."""
+
 CANCEL_SECONDS = 300.0
 """How long a cancelled build may take to end: its grace, and what its scheduler adds (``KillWait``, slurm.conf(5))."""
 
@@ -50,6 +53,11 @@ def forget(files: StepFiles, check: bool) -> dict:
             files.directory,
         )
     if stamp is not None and not check:
+        # Its supervisor may be on its way out: whoever came next would take it for one that still builds.
+        deadline = time.monotonic() + LEAVE_SECONDS
+        while standing in LIVE and time.monotonic() < deadline:
+            time.sleep(0.05)
+            standing = runner_of(job).standing(files, job, outcome).word
         with readable_by_all():
             write_atomic(files.again, b"")
         os.unlink(files.stamp)

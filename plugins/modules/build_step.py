@@ -436,7 +436,7 @@ result:
   type: str
   sample: 1f0c6be2f5a4b7b2d5a8f8f2c6f0c8d16f1ed002ab5595859014ebf0951522d9
 ground:
-  description: The runs of foundations that it was made on; null when that is not known before it runs.
+  description: The runs of foundations that it was made on; null for what O(produces), and when it is not known yet.
   returned: when O(state=present), and it is done or planned
   type: str
   sample: ""
@@ -685,23 +685,38 @@ def known_needs(request: Request, params: dict) -> Known:
     """What the needed steps have made, or would in this play."""
     results: dict[str, str] = {}
     grounds: dict[str, str] = {}
-    pending = pending_input(request.inputs)
     for need in request.needs:
-        stamp = read_record(step_files(params["state_dir"], need).stamp)
-        planned = params["planned"].get(need)
-        if planned is not None:
-            result, ground = planned.get("result"), planned.get("ground")
-        else:
-            result, ground = stamped(stamp) if stamp else (None, None)
-        if result is None or (ground is None and not request.produces):
-            pending = need if pending is None else pending
+        stamp, planned = read_record(step_files(params["state_dir"], need).stamp), params["planned"].get(need)
+        result = planned.get("result") if planned else stamped(stamp)[0] if stamp else None
+        ground = ground_under(need, params)
         if result is not None:
             results[need] = result
-        grounds[need] = ground if ground is not None else ""
-    needs = {name: counted(request, result, grounds[name]) for name, result in results.items()}
-    if pending is not None:
-        return Known(needs, None, None, pending)
-    return Known(needs, result_of(request, results), ground_of(list(grounds.values())), None)
+        if ground is not None:
+            grounds[need] = ground
+    missing = [need for need in request.needs if need not in results]
+    # What is produced is of use on any ground.
+    unsettled = [need for need in request.needs if need not in grounds]
+    pending = pending_input(request.inputs) or next(iter(missing or ([] if request.produces else unsettled)), None)
+    needs = {name: counted(request, made, grounds.get(name, "")) for name, made in results.items()}
+    result = None if missing or pending_input(request.inputs) else result_of(request, results)
+    return Known(needs, result, None if unsettled else ground_of(list(grounds.values())), pending)
+
+
+def ground_under(name: str, params: dict) -> str | None:
+    """What a step was made on, or would be; None where that is not known yet.
+
+    What produces has none of its own: it passes on what is below it now.
+    """
+    if name in params["planned"]:
+        return params["planned"][name].get("ground")
+    stamp = read_record(step_files(params["state_dir"], name).stamp)
+    if stamp is None:
+        return None
+    ground = stamped(stamp)[1]
+    if ground is not None:
+        return ground
+    below = [ground_under(need, params) for need in stamp["needs"]]
+    return ground_of([ground or "" for ground in below]) if None not in below else None
 
 
 def difference(request: Request, digest: str, needs: dict[str, str]) -> dict:
