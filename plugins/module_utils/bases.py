@@ -136,7 +136,12 @@ def described(
         found = _conda(prefix, base, python)
         found["conda"] = _request(base, root, definition["locks"]["conda"], python, channels, mirrors or {})
     lock = definition["locks"]["tools"]
-    found["tools"] = _environment(root, {"lock": lock, "python": found["python"], "minor": found["minor"]})
+    if found["python"].startswith(prefix + "/"):
+        # Made by the release's own Python, it belongs to that release. What it is stands in front, by which steps of
+        # another release are known to build with the same (see own_place.py).
+        found["tools"] = "%s-%s" % (_environment(root, {"lock": lock, "python": "own", "minor": found["minor"]}), release)
+    else:
+        found["tools"] = _environment(root, {"lock": lock, "python": found["python"], "minor": found["minor"]})
     found["run"] = _shell_text(found["environment"], [found["python"]])
     found["pip"] = _pip(found["tools"], found["python"], found.pop("user_base"))
     found.update({"rank_python": found["python"], "bytecode": True})
