@@ -164,8 +164,8 @@ def judge_space(facts: Facts, user: str, wanted: Facts, what: str = "the release
             size(facts["free_bytes"]), _mount(facts)), "Look at the quota of %s by hand." % user))
     elif needed:
         reserved = "" if not reservation else "; %s could be reserved" % size(reservation["reserved"])
-        findings.append(note("root.space", "%s are free%s%s." % (
-            size(facts["free_bytes"]), reserved, "; the release needs about %s%s" % (size(needed), more) if more else "")))
+        wants = "; %s needs about %s%s" % (what, size(needed), more) if more else ""
+        findings.append(note("root.space", "%s are free%s%s." % (size(facts["free_bytes"]), reserved, wants)))
     if files and facts["free_inodes"] is not None and facts["free_inodes"] < files:
         findings.append(error("root.inodes", "%s (%s) has room for %d more files, and %s needs about %d%s." % (
             facts["path"], _mount(facts), facts["free_inodes"], what, files,

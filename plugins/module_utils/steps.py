@@ -120,7 +120,7 @@ class Request(NamedTuple):
     produces: tuple[str, ...] = ()
     judged_by: tuple[str, ...] = ()
     foundation: bool = False
-    index: str = ""
+    places: str = ""
     """digest of where pip looks for packages, for a step that fetches some"""
 
     @property
@@ -299,8 +299,8 @@ def step_facts(request: Request, needs: dict[str, str]) -> dict:
     }
     if request.produces:
         facts["produces"] = list(request.produces)
-    if request.index:
-        facts["index"] = request.index
+    if request.places:
+        facts["places"] = request.places
     # Only then: the digests of steps from before there was a choice stay what they were.
     if not request.network:
         facts["network"] = False

@@ -29,8 +29,8 @@ options:
   state:
     description:
       - V(present) makes sure that the step has succeeded.
-      - V(absent) removes its stamp, so that it runs again, whatever O(cache) has. Everything else stays, the log included.
-        What needs it runs again as well where it has another result then.
+      - V(absent) removes its stamp, so that it runs again, whatever O(cache) has. Everything else stays, the log
+        included. What needs it runs again as well where it has another result then.
       - V(cancelled) ends the build of the step, or takes its job out of the queue, and waits for that. Everything
         stays, and V(present) resumes it. Nothing else cancels a build, not even Ctrl-C.
     type: str
@@ -97,8 +97,8 @@ options:
     type: raw
   needs:
     description:
-      - Names of steps below the same O(state_dir) that have to be complete. What they have made joins this step's digest;
-        of one that produces files their content, see O(produces), of one that stands for others theirs, see
+      - Names of steps below the same O(state_dir) that have to be complete. What they have made joins this step's
+        digest - of one that produces files their content, see O(produces), of one that stands for others theirs, see
         O(judged_by), and of any other one its inputs.
       - A step that produces nothing is also judged by the runs of each foundation below it, see O(foundation).
     type: list
@@ -248,16 +248,16 @@ options:
     default: 10
   cache:
     description:
-      - Directory that keeps what steps produced, by digest. When it holds all of O(produces), each file with its recorded
-        sha256, they are copied instead of running the script.
+      - Directory that keeps what steps produced, by digest. When it holds all of O(produces), each file with its
+        recorded sha256, they are copied instead of running the script.
       - What names the directory of its release, where that matters, is not kept; the log says which file that is.
       - Below the root of the releases, in C(.torchstack/builds), an entry is removed when no release has it and nobody
         has used it for 30 days. Another directory is never cleaned.
     type: path
   index:
     description:
-      - Whether the script fetches packages by pip, so that where pip looks for them, by its configuration and variables,
-        is part of the digest. Credentials in it are not.
+      - Whether the script fetches packages by pip, so that where pip looks for them, by its configuration and
+        variables, is part of the digest. Credentials in it are not.
     type: bool
     default: false
   trees:
@@ -806,7 +806,7 @@ def with_index(request: Request, params: dict) -> Request:
         return request
     from ansible_collections.hpcml.torchstack.plugins.module_utils.pip_settings import places_digest
 
-    return request._replace(index=places_digest(dict(os.environ, **request.environment)))
+    return request._replace(places=places_digest(dict(os.environ, **request.environment)))
 
 
 def from_stamp(stamp: dict) -> dict:

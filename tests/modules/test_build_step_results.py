@@ -34,8 +34,8 @@ class Site:
             if filled.get("state") == "absent":
                 results[name] = forget(files, check)
                 continue
-            result = build_step.present({**defaults, "name": name, "state_dir": state_dir, "planned": planned, **filled},
-                                        check, False)
+            own = {"name": name, "state_dir": state_dir, "planned": planned}
+            result = build_step.present({**defaults, **own, **filled}, check, False)
             while result["state"] == "running":
                 time.sleep(0.05)
                 result = look(files, result["nonce"])
@@ -70,7 +70,8 @@ def fetched(site, **changes):
                     "judged_by": ["fetch"]},
         "build": {"script": ran % "build" + "echo \"built on $(cat 'PREFIX/base/torch')\" > 'PREFIX/horovod.whl'",
                   "needs": ["install"], "produces": ["PREFIX/horovod.whl"], "cache": str(site.builds)},
-        "installed": {"script": ran % "installed" + "cp 'PREFIX/horovod.whl' 'PREFIX/base/horovod'", "needs": ["build"]},
+        "installed": {"script": ran % "installed" + "cp 'PREFIX/horovod.whl' 'PREFIX/base/horovod'",
+                      "needs": ["build"]},
     }
     for name, change in changes.items():
         steps[name] = dict(steps[name], **change)
