@@ -48,7 +48,10 @@ import faults
 from waiting import eventually
 
 CHECKOUT = pathlib.Path(__file__).resolve().parent.parent
-KNOWN = {"script.sh", "inputs.json", "log", "exit", "stamp.json", "job.json", ".lock", ".supervisor.zip", "artefact"}
+KNOWN = {
+    "script.sh", "inputs.json", "log", "exit", "stamp.json", "result.json", "job.json", ".lock", ".supervisor.zip",
+    "artefact",
+}
 PATIENCE = 60.0
 """Seconds after which something that does not end is a hang."""
 
@@ -152,7 +155,9 @@ class World:
         )
         return {
             "name": name, "state_dir": str(self.state), "script": script, "inputs": {"version": version},
-            "needs": self.needs[name], "creates": [str(self.state / name / "artefact")], "cache": self.cache,
+            # What is kept has to be produced; without that, steps are judged by their inputs.
+            "needs": self.needs[name], "cache": self.cache,
+            "produces" if self.cache else "creates": [str(self.state / name / "artefact")],
             "grace": 0.1,
         }
 

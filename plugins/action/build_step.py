@@ -21,6 +21,7 @@ from ansible.utils.display import Display
 from ansible_collections.hpcml.torchstack.plugins.module_utils.follow import Follow
 from ansible_collections.hpcml.torchstack.plugins.module_utils.glances import glance, glance_command
 from ansible_collections.hpcml.torchstack.plugins.module_utils.processes import read_process
+from ansible_collections.hpcml.torchstack.plugins.module_utils.step_results import took_over
 
 display = Display()
 
@@ -66,18 +67,21 @@ class ActionModule(ActionBase):
         first = self._execute_module(module_args=arguments, task_vars=task_vars)
         if self._task.check_mode and first.get("state"):
             if first["state"] == "planned":
-                planned[state_dir] = sorted({*planned.get(state_dir, []), str(first["step"])})
-            entry = {key: first.get(key) for key in ("step", "state", "digest", "planned_after")}
+                known = {key: first.get(key) for key in ("result", "ground")}
+                planned[state_dir] = {**planned.get(state_dir, {}), str(first["step"]): known}
+            entry = {key: first.get(key) for key in ("step", "state", "digest", "planned_after", "taken_over")}
             plan = [*(fact.get("plan") or []), entry]
             return dict(first, ansible_facts={PLAN_FACT: {"run": self.run_identity(), "steps": planned, "plan": plan}})
         if first.get("state") == "running" and not boolean(arguments.get("wait", True)):
             return dict(first, changed=not first.get("attached"))
         if first.get("state") != "running":
             self.show_cancelled(first)
+            self.show_taken_over(first)
             return said_once(first)
         kept = {key: first[key] for key in ("attached", "resumed", "diff", "invocation") if key in first}
         look = {key: arguments[key] for key in LOOK if key in arguments}
         result = self.follow(first, dict(look, follow=first["nonce"]), task_vars)
+        self.show_taken_over(result)
         warnings = [*first.get("warnings", []), *result.get("warnings", [])]
         return said_once(dict(result, **kept, **({"warnings": warnings} if warnings else {})))
 
@@ -141,6 +145,12 @@ class ActionModule(ActionBase):
         if result.get("state") == "cancelled" and result.get("changed"):
             words = [result["step"] + " ", "job %s" % result["job_id"] if result.get("job_id") else "", "cancelled,"]
             display.display(" ".join([*filter(None, words), "log", result["log"]]))
+
+    @staticmethod
+    def show_taken_over(result):
+        """Say of whom a step has what it produces, as it would be seen only with -v."""
+        if result.get("changed") and result.get("state") == "cached":
+            display.display("%s  %s" % (result["step"], took_over(result.get("taken_over") or {})))
 
     def reconnect(self):
         """Forget a connection that broke."""

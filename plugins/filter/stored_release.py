@@ -9,6 +9,7 @@ from typing import Any, Callable
 from ansible.errors import AnsibleFilterError
 from ansible_collections.hpcml.torchstack.plugins.module_utils.late import Late
 
+errors = Late("errors")
 stored = Late("stored_release")
 
 
@@ -25,6 +26,14 @@ def asked_for(content: Any) -> dict[str, Any]:
         raise AnsibleFilterError("asked_for: this is no release file.") from error
 
 
+def asked_digest(asked: Any, record: Any = None) -> str:
+    """The digest of all that is asked for, by which a release is known once it is frozen."""
+    try:
+        return stored.asked_digest(asked, record)
+    except (errors.StackError, TypeError, AttributeError, KeyError) as error:
+        raise AnsibleFilterError("asked_digest: %s" % error) from error
+
+
 def stored_release_problem(content: Any, series: Any, digest: str, source: str) -> str:
     """Why a rollout from a stored file would be another release, as a sentence; empty where it is the same."""
     return stored.problem(content, series, digest, source)
@@ -36,6 +45,7 @@ class FilterModule:
     def filters(self) -> dict[str, Callable[..., Any]]:
         return {
             "is_stored_release": is_stored_release,
+            "asked_digest": asked_digest,
             "asked_for": asked_for,
             "stored_release_problem": stored_release_problem,
         }

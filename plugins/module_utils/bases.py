@@ -120,7 +120,7 @@ def described(
         the names of wheels); ``site_packages``, ``customization`` (where its sitecustomize.py lies); ``tools`` (the
         environment of the build tools); ``environment`` (what a process of a build must have set), and ``run`` (text
         for a shell that starts its Python so); ``pip`` (``command``, ``options`` of an installation, ``environment``,
-        and all three as ``install``, text for a shell);
+        and all three as ``install``, text for a shell, like ``uninstall``);
         ``search`` and ``setenv`` (what the modulefile says of it); ``rank_python`` (the program that the acceptance
         starts as a rank) and ``bytecode`` (whether there are Python files to compile); of a conda base also ``conda``.
         Of a container, what is about installing Python files is empty, and there are the keys of
@@ -136,7 +136,13 @@ def described(
         found = _conda(prefix, base, python)
         found["conda"] = _request(base, root, definition["locks"]["conda"], python, channels, mirrors or {})
     lock = definition["locks"]["tools"]
-    found["tools"] = _environment(root, {"lock": lock, "python": found["python"], "minor": found["minor"]})
+    if found["python"].startswith(prefix + "/"):
+        # Made by the release's own Python, it belongs to that release. What it is stands in front, by which steps of
+        # another release are known to build with the same (see own_place.py).
+        own = {"lock": lock, "python": "own", "minor": found["minor"]}
+        found["tools"] = "%s-%s" % (_environment(root, own), release)
+    else:
+        found["tools"] = _environment(root, {"lock": lock, "python": found["python"], "minor": found["minor"]})
     found["run"] = _shell_text(found["environment"], [found["python"]])
     found["pip"] = _pip(found["tools"], found["python"], found.pop("user_base"))
     found.update({"rank_python": found["python"], "bytecode": True})
@@ -210,7 +216,10 @@ def _pip(tools: str, python: str, user_base: str) -> dict[str, Any]:
     command = [tools + "/bin/python", "-m", "pip", "--python", python]
     options = [*(["--user"] if user_base else []), "--no-deps", "--no-warn-script-location"]
     install = _shell_text(environment, [*command, "install", *options])
-    return {"command": command, "options": options, "environment": environment, "install": install}
+    uninstall = _shell_text(environment, [*command, "uninstall", "--yes"])
+    return {
+        "command": command, "options": options, "environment": environment, "install": install, "uninstall": uninstall,
+    }
 
 
 def _shell_text(environment: Mapping[str, str], words: Sequence[str]) -> str:

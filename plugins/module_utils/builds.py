@@ -32,6 +32,7 @@ from ansible_collections.hpcml.torchstack.plugins.module_utils.steplock import C
 from ansible_collections.hpcml.torchstack.plugins.module_utils.steps import (
     Request,
     StepFiles,
+    created_paths,
     is_stamped,
     render_script,
     resume_reason,
@@ -53,7 +54,7 @@ def missing_of(paths: list[str]) -> list[str]:
 
 
 def begin(
-    request: Request, digest: str, needs: dict[str, str], created: list[str], limits: dict, cache: str | None,
+    request: Request, digest: str, needs: dict[str, str], expected: dict, limits: dict, cache: str | None,
     launcher: str, options: Mapping | None = None,
 ) -> dict:
     """Start a step that has no stamp for this digest, or attach to the build that is running.
@@ -61,8 +62,8 @@ def begin(
     Args:
         request: the step.
         digest: its digest.
-        needs: digests of the steps it needs.
-        created: paths that have to exist afterwards.
+        needs: what it is judged by of each step that it needs.
+        expected: ``result`` and ``ground``, as far as they are known before it runs (see :mod:`.step_results`).
         limits: timeout, no_output_timeout, grace (seconds) and hang_signal.
         cache: directory of the cache.
         launcher: one of :data:`.job_options.LAUNCHERS`.
@@ -79,7 +80,7 @@ def begin(
     files = request.files
     try:
         with readable_by_all():
-            return _begin(request, digest, needs, created, limits, cache, launcher, options)
+            return _begin(request, digest, needs, expected, limits, cache, launcher, options)
     except OSError as error:
         # The error of a write has no file's name.
         raise StackError(
@@ -92,10 +93,10 @@ def begin(
 
 
 def _begin(
-    request: Request, digest: str, needs: dict[str, str], created: list[str], limits: dict, cache: str | None,
+    request: Request, digest: str, needs: dict[str, str], expected: dict, limits: dict, cache: str | None,
     launcher: str, options: Mapping | None,
 ) -> dict:
-    files = request.files
+    files, created = request.files, created_paths(request)
     deadline = time.monotonic() + LOCK_SECONDS
     while True:
         stamp, job, outcome = records_of(files)
@@ -127,7 +128,8 @@ def _begin(
                         runner_of(job).clear(files, job)
                     gone = missing if is_stamped(stamp, digest) else []
                     resumed = resume_reason(files.name, standing, job, view.end or outcome_of(job, outcome), gone)
-                    nonce, warnings = start(request, digest, needs, limits, cache, launcher, options, lock, job)
+                    nonce, warnings = start(
+                        request, digest, needs, expected, limits, cache, launcher, options, lock, job)
                 finally:
                     lock.withdraw()
                 result = first_look(files, nonce) if launcher == "local" else look(files, nonce)
@@ -142,8 +144,8 @@ def remove_litter(files: StepFiles, place: Here) -> None:
 
     Announcements of other hosts are left alone, and those of living processes.
     """
-    records = (files.script, files.inputs, files.log, files.exit, files.stamp, files.job, files.path(ARCHIVE),
-               files.path(SUBMISSION), files.path(SCRIPT))
+    records = (files.script, files.inputs, files.log, files.exit, files.stamp, files.result, files.job, files.again,
+               files.path(ARCHIVE), files.path(SUBMISSION), files.path(SCRIPT))
     temporary = re.compile(
         r"\.(?:%s)\.[a-z0-9_]{8}\Z" % "|".join(re.escape(os.path.basename(path)) for path in records)
     )
@@ -158,8 +160,8 @@ def remove_litter(files: StepFiles, place: Here) -> None:
 
 
 def start(
-    request: Request, digest: str, needs: dict[str, str], limits: dict, cache: str | None, launcher: str,
-    options: Mapping | None, lock: StepLock, last: dict | None,
+    request: Request, digest: str, needs: dict[str, str], expected: dict, limits: dict, cache: str | None,
+    launcher: str, options: Mapping | None, lock: StepLock, last: dict | None,
 ) -> tuple[str, list[str]]:
     """Replace what the last attempt has left by what the supervisor needs, the announcement last, and launch it.
 
@@ -170,7 +172,7 @@ def start(
     nonce, now = secrets.token_hex(16), utc(time.time())
     former = still_there(files, last["nonce"]) if last else None
     remove_litter(files, place)
-    for path in (files.stamp, files.exit):
+    for path in (files.stamp, files.exit, files.result, files.own):
         with contextlib.suppress(FileNotFoundError):
             os.unlink(path)
     write_atomic(files.script, render_script(request, digest, needs).encode("utf-8"), 0o755)
@@ -184,6 +186,8 @@ def start(
         "child_start_time": None,
         "digest": digest,
         "former": former,
+        "foundation": request.foundation,
+        "ground": expected["ground"],
         "heartbeat": now,
         "host": place.host,
         "last_nonce": last["nonce"] if last else None,
@@ -195,6 +199,7 @@ def start(
         "options": dict(options or {}),
         "phase": "starting",
         "pid": None,
+        "result": expected["result"],
         "secrets": list(request.secrets),
         "start_time": None,
         "started": now,

@@ -19,6 +19,7 @@ from ansible_collections.hpcml.torchstack.plugins.module_utils.batch_words impor
 from ansible_collections.hpcml.torchstack.plugins.module_utils.errors import StackError
 from ansible_collections.hpcml.torchstack.plugins.module_utils.files import read_json
 from ansible_collections.hpcml.torchstack.plugins.module_utils.processes import Here
+from ansible_collections.hpcml.torchstack.plugins.module_utils.step_results import still_stands
 from ansible_collections.hpcml.torchstack.plugins.module_utils.steps import (
     StepFiles,
     is_stamped,
@@ -141,16 +142,16 @@ def judge(
 
 
 def foundation_of(files: StepFiles, needs: dict[str, str]) -> dict[str, str | None]:
-    """The attempt by which each needed step has its stamp; None where that is not for the digest asked for.
+    """The attempt by which each needed step has its stamp; None where that has another result than the one asked for.
 
     Args:
         files: the step that needs them.
-        needs: their digests.
+        needs: what it is judged by of each.
     """
     top = os.path.dirname(files.directory)
     stamps = {name: read_record(step_files(top, name).stamp) for name in needs}
     return {
-        name: stamp["nonce"] if stamp is not None and is_stamped(stamp, needs[name]) else None
+        name: stamp["nonce"] if stamp is not None and still_stands(stamp, needs[name]) else None
         for name, stamp in stamps.items()
     }
 

@@ -18,17 +18,21 @@ from ansible_collections.hpcml.torchstack.plugins.module_utils import (
     callers,
     connections,
     credentials,
+    elf_sections,
     errors,
     files,
     hang_actions,
     hangs,
     jobs,
     log_filter,
+    own_place,
     processes,
+    produced,
     refused_network,
     refused_requests,
     scratch,
     stacks,
+    step_results,
     steps,
     supervisor,
     supervisor_entry,
@@ -45,9 +49,9 @@ ISOLATED = ("-I", "-S")
 """Python options that keep the caller's PYTHONPATH, user packages and .pth files out of the supervisor."""
 
 _PARTS = (
-    artefacts, batch_claim, batch_records, batch_words, callers, connections, credentials, errors, files, hang_actions,
-    hangs, jobs, log_filter, processes, refused_network, refused_requests, scratch, stacks, steps, supervisor,
-    supervisor_entry,
+    artefacts, batch_claim, batch_records, batch_words, callers, connections, credentials, elf_sections, errors, files,
+    hang_actions, hangs, jobs, log_filter, own_place, processes, produced, refused_network, refused_requests, scratch,
+    stacks, step_results, steps, supervisor, supervisor_entry,
 )
 _MAIN = """import sys
 from ansible_collections.hpcml.torchstack.plugins.module_utils.supervisor_entry import main

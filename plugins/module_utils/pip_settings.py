@@ -15,9 +15,14 @@ import sys
 from typing import Mapping, NamedTuple
 
 from ansible_collections.hpcml.torchstack.plugins.module_utils.commands import run
+from ansible_collections.hpcml.torchstack.plugins.module_utils.credentials import without_credentials
 from ansible_collections.hpcml.torchstack.plugins.module_utils.errors import StackError
+from ansible_collections.hpcml.torchstack.plugins.module_utils.steps import digest_of
 
 HELP_SECONDS = 60.0
+PLACES = ("index-url", "extra-index-url", "find-links", "no-index")
+"""Options that say where packages come from."""
+
 SECTIONS = ("global", "install", "download")
 STEP = "read the configuration of pip"
 _DEFAULT = re.compile(r"--index-url\b.*?\(default (\S+?)\)", re.DOTALL)
@@ -69,16 +74,11 @@ def default_index(python: str) -> str:
     return found.group(1)
 
 
-def read(variables: Mapping[str, str], prefix: str = sys.prefix, python: str = sys.executable) -> Settings:
-    """What pip would do here.
-
-    Args:
-        variables: of the environment.
-        prefix: of the interpreter whose pip it would be.
-        python: that interpreter, which is asked for its default where no index is configured.
+def options(variables: Mapping[str, str], prefix: str = sys.prefix) -> dict[str, str]:
+    """What is configured for pip here, by the names of its options.
 
     Raises:
-        StackError: a configuration file cannot be read, or nothing says which index to take.
+        StackError: a configuration file cannot be read.
     """
     found = {}  # type: dict[str, str]
     for path in files(variables, prefix):
@@ -99,6 +99,32 @@ def read(variables: Mapping[str, str], prefix: str = sys.prefix, python: str = s
     for name, value in variables.items():
         if name.startswith("PIP_") and value:
             found[_option(name[len("PIP_"):])] = value
+    return found
+
+
+def places_digest(variables: Mapping[str, str]) -> str:
+    """The digest of where pip looks for packages, without credentials: a new token leads to the same packages.
+
+    Raises:
+        StackError: a configuration file cannot be read.
+    """
+    found = options(variables)
+    places = {key: [without_credentials(word) for word in found.get(key, "").split()] for key in PLACES}
+    return digest_of(places)
+
+
+def read(variables: Mapping[str, str], prefix: str = sys.prefix, python: str = sys.executable) -> Settings:
+    """What pip would do here.
+
+    Args:
+        variables: of the environment.
+        prefix: of the interpreter whose pip it would be.
+        python: that interpreter, which is asked for its default where no index is configured.
+
+    Raises:
+        StackError: a configuration file cannot be read, or nothing says which index to take.
+    """
+    found = options(variables, prefix)
     if found.get("no-index", "").strip().lower() in _YES:
         indexes = []  # type: list[str]
     else:

@@ -9,6 +9,7 @@ import re
 from typing import Any, Mapping
 
 from ansible_collections.hpcml.torchstack.plugins.module_utils.findings import Finding, error, note, warning
+from ansible_collections.hpcml.torchstack.plugins.module_utils.root_directory import still_needed
 
 #: Characters of a root that every shell, wrapper, linker option and shebang line takes literally.
 _PLAIN = re.compile(r"[A-Za-z0-9._/+@~=,-]*")
@@ -138,17 +139,22 @@ def judge_space(facts: Facts, user: str, wanted: Facts, what: str = "the release
     """Whether there is room below a directory.
 
     Args:
-        facts: from ``root_directory.examine``, and ``probe`` from ``root_directory.probe`` where that was run.
+        facts: from ``root_directory.examine``; ``probe`` from ``root_directory.probe`` where that was run, and ``held``
+            from ``root_directory.held`` where something may be there already.
         user: the account's name.
         wanted: ``required_bytes`` and ``required_inodes``; 0 for what need not be there.
         what: that which needs the room.
     """
     findings = []
-    needed, files = wanted["required_bytes"], wanted["required_inodes"]
+    held = facts.get("held") or {"bytes": 0, "inodes": 0}
+    needed = still_needed(wanted["required_bytes"], held["bytes"])
+    files = still_needed(wanted["required_inodes"], held["inodes"])
+    more = " more, of %s in all: %s are there already" % (
+        size(wanted["required_bytes"]), size(held["bytes"])) if held["bytes"] else ""
     reservation = (facts.get("probe") or {}).get("reservation")
     if needed and facts["free_bytes"] < needed:
-        findings.append(error("root.space", "%s (%s) has %s free, and %s needs about %s." % (
-            facts["path"], _mount(facts), size(facts["free_bytes"]), what, size(needed)),
+        findings.append(error("root.space", "%s (%s) has %s free, and %s needs about %s%s." % (
+            facts["path"], _mount(facts), size(facts["free_bytes"]), what, size(needed), more),
             "Make room, retire an old release, or choose another root."))
     elif reservation and reservation["error"]:
         findings.append(error(
@@ -161,10 +167,12 @@ def judge_space(facts: Facts, user: str, wanted: Facts, what: str = "the release
             size(facts["free_bytes"]), _mount(facts)), "Look at the quota of %s by hand." % user))
     elif needed:
         reserved = "" if not reservation else "; %s could be reserved" % size(reservation["reserved"])
-        findings.append(note("root.space", "%s are free%s." % (size(facts["free_bytes"]), reserved)))
+        wants = "; %s needs about %s%s" % (what, size(needed), more) if more else ""
+        findings.append(note("root.space", "%s are free%s%s." % (size(facts["free_bytes"]), reserved, wants)))
     if files and facts["free_inodes"] is not None and facts["free_inodes"] < files:
-        findings.append(error("root.inodes", "%s (%s) has room for %d more files, and %s needs about %d." % (
-            facts["path"], _mount(facts), facts["free_inodes"], what, files),
+        findings.append(error("root.inodes", "%s (%s) has room for %d more files, and %s needs about %d%s." % (
+            facts["path"], _mount(facts), facts["free_inodes"], what, files,
+            " more, of %d in all" % wanted["required_inodes"] if held["inodes"] else ""),
             "Remove files, retire an old release, or choose another root."))
     return findings
 

@@ -21,6 +21,7 @@ from ansible_collections.hpcml.torchstack.plugins.module_utils.progress import (
     read_end,
 )
 from ansible_collections.hpcml.torchstack.plugins.module_utils.refused_network import RECORD, refused_sentence
+from ansible_collections.hpcml.torchstack.plugins.module_utils.step_results import stamped
 from ansible_collections.hpcml.torchstack.plugins.module_utils.steps import StepFiles, seconds_of
 
 
@@ -38,16 +39,20 @@ def obstacle_in(directory: str) -> str | None:
 
 def stamped_result(files: StepFiles, stamp: dict, changed: bool, state: str) -> dict:
     """The module's result for a step that has its stamp."""
+    result, ground = stamped(stamp)
     return {
         "changed": changed,
         "digest": stamp["digest"],
         "from_cache": stamp["from_cache"],
+        "ground": ground,
         "log": files.log,
+        "result": result,
         "script": files.script,
         "seconds": stamp["seconds"],
         "started": stamp["started"],
         "state": state,
         "step": files.name,
+        "taken_over": stamp.get("taken_over"),
     }
 
 

@@ -17,6 +17,10 @@ from typing import Any, Callable
 
 #: Seconds that a reservation and a latency measurement may take each.
 BUDGET = 0.4
+#: Seconds that counting what a release has already may take.
+HELD_SECONDS = 5.0
+#: Bytes of one unit of st_blocks, whatever the file system's own blocks are (stat(2)).
+BLOCK = 512
 #: Bytes written where the file system cannot reserve: enough to meet a quota that is used up already.
 WRITTEN = 1 << 20
 
@@ -104,6 +108,46 @@ def examine(root: str) -> dict[str, Any]:
         read_only=bool(volume.f_flag & os.ST_RDONLY), noexec=bool(volume.f_flag & os.ST_NOEXEC),
         free_bytes=volume.f_bavail * volume.f_frsize, free_inodes=volume.f_favail if volume.f_files else None)
     return facts
+
+
+def held(directory: str, budget: float = HELD_SECONDS) -> dict[str, Any]:
+    """What a release's directory has taken of its file system already, a file with several names once.
+
+    Args:
+        directory: it need not be there.
+        budget: seconds after which what was counted is enough; it is too little then, never too much.
+
+    Returns:
+        ``bytes``, ``inodes``, and ``complete``: whether all of it was counted.
+    """
+    seen = set()  # type: set[tuple[int, int]]
+    amount = {"bytes": 0, "inodes": 0, "complete": True}
+    waiting = [directory]
+    deadline = time.monotonic() + budget
+    while waiting:
+        if time.monotonic() > deadline:
+            amount["complete"] = False
+            break
+        with contextlib.suppress(OSError), os.scandir(waiting.pop()) as entries:
+            for entry in entries:
+                status = entry.stat(follow_symlinks=False)
+                if (status.st_dev, status.st_ino) in seen:
+                    continue
+                if status.st_nlink > 1 and not entry.is_dir(follow_symlinks=False):
+                    seen.add((status.st_dev, status.st_ino))
+                amount["bytes"] += status.st_blocks * BLOCK
+                amount["inodes"] += 1
+                if entry.is_dir(follow_symlinks=False):
+                    waiting.append(entry.path)
+    return amount
+
+
+def still_needed(required: int, there: int) -> int:
+    """What a release still needs of all that it needs, which is a tenth at least.
+
+    A step that runs again writes beside what it has written before, and what is there may be more than is of use.
+    """
+    return max(required - there, -(-required // 10))
 
 
 def fallocate(descriptor: int, offset: int, length: int) -> None:

@@ -75,12 +75,15 @@ def root(wanted: Mapping[str, Any], write: bool) -> dict[str, Any]:
         write: whether to write and remove probe files.
     """
     facts = root_directory.examine(wanted["root"])
+    if wanted["release"] and not wanted["release_done"] and facts["directory"]:
+        facts["held"] = root_directory.held(os.path.join(wanted["root"], wanted["release"]))
     if not write or wanted["release_done"] or not facts["directory"] or facts["read_only"] or not facts["writable"]:
         return facts
     # Where the file system says already that there is too little, a reservation would only fill it up.
-    sensible = wanted["reserve"] and facts["free_bytes"] >= wanted["required_bytes"]
+    needed = root_directory.still_needed(wanted["required_bytes"], (facts.get("held") or {}).get("bytes", 0))
+    sensible = wanted["reserve"] and facts["free_bytes"] >= needed
     facts["probe"] = root_directory.probe(
-        facts["nearest"], wanted["required_bytes"] if sensible else 0, wanted["latency"]["files"])
+        facts["nearest"], needed if sensible else 0, wanted["latency"]["files"])
     return facts
 
 

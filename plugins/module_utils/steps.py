@@ -22,6 +22,7 @@ from ansible_collections.hpcml.torchstack.plugins.module_utils.credentials impor
     redacted_data,
 )
 from ansible_collections.hpcml.torchstack.plugins.module_utils.errors import StackError
+from ansible_collections.hpcml.torchstack.plugins.module_utils.own_place import OwnPlace, place_of, placeless
 
 SCHEMA = 1
 """Version of the digest's recipe; a change of it builds every step again."""
@@ -71,6 +72,21 @@ class StepFiles(NamedTuple):
         return self.path("exit")
 
     @property
+    def result(self) -> str:
+        """What the step has produced, file by file."""
+        return self.path("result.json")
+
+    @property
+    def own(self) -> str:
+        """Left by a script that has made something that no other release should get."""
+        return self.path("keep-to-itself")
+
+    @property
+    def again(self) -> str:
+        """There while the step has to run by itself, whatever another release has."""
+        return self.path("again")
+
+    @property
     def stamp(self) -> str:
         """Written last, and only after success."""
         return self.path("stamp.json")
@@ -101,6 +117,16 @@ class Request(NamedTuple):
     creates: list[str]
     network: bool = True
     secrets: tuple[str, ...] = ()
+    produces: tuple[str, ...] = ()
+    judged_by: tuple[str, ...] = ()
+    foundation: bool = False
+    places: str = ""
+    """digest of where pip looks for packages, for a step that fetches some"""
+
+    @property
+    def place(self) -> OwnPlace:
+        """The release that the step belongs to."""
+        return place_of(os.path.dirname(self.files.directory))
 
 
 def utc(seconds: float) -> str:
@@ -167,14 +193,16 @@ def check_request(params: dict) -> Request:
     chdir = params.get("chdir")
     if chdir is not None and not os.path.isabs(chdir):
         raise StackError("chdir %r is not an absolute path." % chdir, "options", "Give it from the root.")
-    creates = [_text(path, "creates") for path in params.get("creates") or []]
-    for path in creates:
-        if not os.path.isabs(path) and chdir is None:
-            raise StackError("creates: %r is relative, and there is no chdir." % path, "options", "Give either.")
-    needs = list(params.get("needs") or [])
+    creates, produces = _paths(params, "creates", chdir), _paths(params, "produces", chdir)
+    needs, judged_by = list(params.get("needs") or []), tuple(params.get("judged_by") or ())
     for need in needs:
         if need == files.name or not _STEP_NAME.match(need):
             raise StackError("Step %s cannot need %r." % (files.name, need), "options", "Name other steps.")
+    if judged_by and (produces or not set(judged_by) <= set(needs)):
+        raise StackError(
+            "Step %s cannot be judged by %s." % (files.name, " and ".join(judged_by)), "options",
+            "Remove produces." if produces else "Name steps that are in its needs.",
+        )
     environment = {_variable(key): _value(key, value) for key, value in (params.get("environment") or {}).items()}
     secrets = tuple(sorted({_variable(name) for name in params.get("secrets") or []}))
     for name in secrets:
@@ -199,7 +227,18 @@ def check_request(params: dict) -> Request:
         creates,
         params.get("network", True),
         secrets,
+        tuple(produces),
+        judged_by,
+        bool(params.get("foundation")),
     )
+
+
+def _paths(params: dict, key: str, chdir: str | None) -> list[str]:
+    paths = [_text(path, key) for path in params.get(key) or []]
+    for path in paths:
+        if not os.path.isabs(path) and chdir is None:
+            raise StackError("%s: %r is relative, and there is no chdir." % (key, path), "options", "Give either.")
+    return paths
 
 
 def _refuse_credentials(name: str, params: dict, environment: dict[str, str]) -> None:
@@ -216,25 +255,35 @@ def _refuse_credentials(name: str, params: dict, environment: dict[str, str]) ->
 
 
 def created_paths(request_or_facts: Request | dict) -> list[str]:
-    """The paths of ``creates``, from the root; relative ones start at ``chdir``."""
+    """The paths of ``creates`` and ``produces``, from the root; relative ones start at ``chdir``."""
     if isinstance(request_or_facts, dict):
         chdir, creates = request_or_facts["chdir"], request_or_facts["creates"]
     else:
         chdir, creates = request_or_facts.chdir, request_or_facts.creates
-    return [os.path.join(chdir or "/", path) for path in creates]
+    paths = [os.path.join(chdir or "/", path) for path in creates]
+    return [*paths, *(path for path in produced_paths(request_or_facts) if path not in paths)]
+
+
+def produced_paths(request_or_facts: Request | dict) -> list[str]:
+    """The paths of ``produces``, from the root."""
+    if isinstance(request_or_facts, dict):
+        chdir, produces = request_or_facts["chdir"], request_or_facts.get("produces", [])
+    else:
+        chdir, produces = request_or_facts.chdir, request_or_facts.produces
+    return [os.path.normpath(os.path.join(chdir or "/", path)) for path in produces]
 
 
 def step_facts(request: Request, needs: dict[str, str]) -> dict:
     """Everything that a step's result depends on, and nothing else.
 
-    The step's name is not part of it, nor are the names of the steps it needs: only their digests are. Time limits,
+    The step's name is not part of it, nor are the names of the steps it needs: only their results are. Time limits,
     launcher, cache and the place of the records are left out, because they do not change what is built. The order of
     modules and of ``creates`` counts, the order of unset variables does not. That a step has no network is part of it,
     and so are the names of its secrets; their values are not.
 
     Args:
         request: the step.
-        needs: digest of each step it needs, by name.
+        needs: what it is judged by of each step it needs, by name (see :func:`counted`).
     """
     facts = {
         "schema": SCHEMA,
@@ -248,6 +297,10 @@ def step_facts(request: Request, needs: dict[str, str]) -> dict:
         "creates": request.creates,
         "needs": sorted(needs.values()),
     }
+    if request.produces:
+        facts["produces"] = list(request.produces)
+    if request.places:
+        facts["places"] = request.places
     # Only then: the digests of steps from before there was a choice stay what they were.
     if not request.network:
         facts["network"] = False
@@ -273,6 +326,15 @@ def digest_of(facts: dict) -> str:
     except (TypeError, ValueError) as error:
         raise StackError("inputs cannot be digested: %s." % error, "options", "Use text, numbers and lists.") from None
     return hashlib.sha256(text.encode("ascii")).hexdigest()
+
+
+def step_digest(request: Request, needs: dict[str, str]) -> str:
+    """The digest of a step: that of its facts without the place of its release, as :func:`counted` says of its needs.
+
+    Raises:
+        StackError: the inputs are not plain data.
+    """
+    return digest_of(dict(placeless(step_facts(request, needs), request.place)))  # type: ignore[call-overload]
 
 
 def pending_input(inputs: object) -> str | None:
@@ -306,7 +368,7 @@ def render_script(request: Request, digest: str, needs: dict[str, str]) -> str:
     lines = [
         "#!/bin/bash",
         "# Build step %s, digest %s." % (request.files.name, digest),
-        *("# Built on step %s, digest %s." % item for item in sorted(needs.items())),
+        *("# Built on step %s, result %s." % item for item in sorted(needs.items())),
         "# Written by hpcml.torchstack.build_step. It is the whole recipe: read it, or run it by hand with bash.",
         "",
         "set -euo pipefail",
@@ -355,12 +417,6 @@ def describe_inputs(record: dict | None, script: str | None) -> str:
     if script is not None:
         parts.append(script.rstrip("\n"))
     return "".join(part + "\n" for part in parts)
-
-
-def stamp_record(job: dict, end: dict, from_cache: bool) -> dict:
-    """The record of a success, from those of the job and of its end."""
-    kept = {key: job[key] for key in ("digest", "nonce", "needs", "attempt", "started", "host")}
-    return dict(kept, schema=SCHEMA, finished=end["finished"], seconds=end["seconds"], from_cache=from_cache)
 
 
 def is_stamped(stamp: object, digest: str) -> bool:

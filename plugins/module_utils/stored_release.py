@@ -10,6 +10,9 @@ from ansible_collections.hpcml.torchstack.plugins.module_utils import module_ref
 from ansible_collections.hpcml.torchstack.plugins.module_utils.errors import StackError
 from ansible_collections.hpcml.torchstack.plugins.module_utils.steps import digest_of
 
+DESCRIPTIVE = ("title",)
+"""Keys of a release file that nothing is built from."""
+
 OWN = ("release", "digest", "definition", "series")
 """Keys by which the file is told from a release file that somebody wrote."""
 
@@ -30,6 +33,27 @@ def asked_for(content: Mapping[str, Any]) -> dict[str, Any]:
     return module_references.restored(content["definition"] or {}, content.get("written") or {})
 
 
+def asked_digest(asked: Mapping[str, Any], record: object = None) -> str:
+    """The digest of all that is asked for, by which a release is known once it is frozen.
+
+    What only describes a release is no part of it, so that a typing error can be corrected. Releases from before that
+    have their title in their digest: they are known by it, with the title that they were recorded with.
+
+    Args:
+        asked: ``definition``, a resolved release file as written, and ``series``, the digests of its patch series.
+        record: the content of the release's own file, where there is one.
+
+    Raises:
+        StackError: it is no plain data.
+    """
+    if is_stored(record) and isinstance(record, Mapping):
+        former = {key: value for key, value in asked_for(record).items() if key in DESCRIPTIVE}
+        if digest_of(dict(asked, definition=dict(asked["definition"], **former))) == record["digest"]:
+            return str(record["digest"])
+    definition = {key: value for key, value in asked["definition"].items() if key not in DESCRIPTIVE}
+    return digest_of(dict(asked, definition=definition))
+
+
 def problem(content: Mapping[str, Any], series: Mapping[str, str], digest: str, source: str) -> str:
     """Why a rollout from a stored file would be another release than it was; empty where it would be the same.
 
@@ -43,7 +67,7 @@ def problem(content: Mapping[str, Any], series: Mapping[str, str], digest: str, 
         return ""
     recorded = content["series"] or {}
     try:
-        whole = digest_of({"definition": asked_for(content), "series": recorded}) == content["digest"]
+        whole = asked_digest({"definition": asked_for(content), "series": recorded}, content) == content["digest"]
     except (StackError, AttributeError, TypeError):
         whole = False
     if not whole:

@@ -17,7 +17,7 @@ import shutil
 import signal
 import time
 
-from ansible_collections.hpcml.torchstack.plugins.module_utils import artefacts, batch_claim, hangs, scratch
+from ansible_collections.hpcml.torchstack.plugins.module_utils import artefacts, batch_claim, hangs, produced, scratch
 from ansible_collections.hpcml.torchstack.plugins.module_utils.batch_records import submission_of
 from ansible_collections.hpcml.torchstack.plugins.module_utils.callers import handed_on
 from ansible_collections.hpcml.torchstack.plugins.module_utils.credentials import redacted, secret_values
@@ -29,6 +29,7 @@ from ansible_collections.hpcml.torchstack.plugins.module_utils.jobs import (
     write_in_place,
 )
 from ansible_collections.hpcml.torchstack.plugins.module_utils.log_filter import LogFilter
+from ansible_collections.hpcml.torchstack.plugins.module_utils.own_place import place_of
 from ansible_collections.hpcml.torchstack.plugins.module_utils.processes import (
     MARKER,
     Process,
@@ -45,13 +46,14 @@ from ansible_collections.hpcml.torchstack.plugins.module_utils.refused_network i
     RefusingListener,
     variables,
 )
+from ansible_collections.hpcml.torchstack.plugins.module_utils.step_results import stamp_record, took_over
 from ansible_collections.hpcml.torchstack.plugins.module_utils.steps import (
     StepFiles,
     created_paths,
     describe_outcome,
     describe_status,
     is_stamped,
-    stamp_record,
+    produced_paths,
     utc,
 )
 
@@ -85,6 +87,8 @@ class Supervisor:
             raise Disowned("%s is another attempt's" % self.files.job)
         facts = (read_record(self.files.inputs) or {})["facts"]
         self.created = created_paths(facts)
+        self.produces = produced_paths(facts)
+        self.place = place_of(os.path.dirname(directory))
         self.has_network = facts.get("network", True)
         self.listener: RefusingListener | None = None
         self.log = os.open(self.files.log, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
@@ -101,7 +105,8 @@ class Supervisor:
         self.filter: LogFilter | None = None
         self.beaten = time.monotonic()
         self.begun = time.monotonic()
-        self.from_cache = False
+        self.taken_over: dict | None = None
+        self.produced: produced.Produced | None = None
 
     def note(self, text: str) -> None:
         """A line of our own in the log."""
@@ -325,16 +330,11 @@ class Supervisor:
         return self.hanging
 
     def attempt(self) -> dict:
-        """Take the artefacts from the cache, or run the script; then see whether everything is there.
+        """Take over what it produces, or run the script; then see whether everything is there.
 
         What was built while a needed step was run again may hold parts of both, and does not count.
         """
-        cache = self.job.get("cache")
-        if cache:
-            obstacle = artefacts.restore(cache, self.job["digest"], self.created, self.beat)
-            self.from_cache = obstacle is None
-            self.note(obstacle or "taken from the cache %s" % cache)
-        if not self.from_cache:
+        if not self.take_over():
             foundation = foundation_of(self.files, self.job["needs"])
             gone = [name for name, attempt in foundation.items() if attempt is None]
             if gone:
@@ -359,12 +359,48 @@ class Supervisor:
         missing = [path for path in self.created if not os.path.lexists(path)]
         if missing:
             return {"reason": "creates", "code": 0, "missing": missing}
-        if cache and not self.from_cache:
-            obstacle = artefacts.store(cache, self.job["digest"], self.created, self.beat)
-            self.note(obstacle or "stored in the cache %s" % cache)
-            if obstacle:
-                return {"reason": "done", "code": 0, "notes": [obstacle]}
-        return {"reason": "done", "code": 0}
+        return {"reason": "done", "code": 0, **self.examine()}
+
+    def take_over(self) -> bool:
+        """Whether what it produces was kept for these inputs, and is in place now."""
+        cache = self.job.get("cache")
+        if not cache or not self.produces or os.path.exists(self.files.again):
+            return False
+        origin = artefacts.origin_of(cache, self.job["digest"])
+        self.produced, obstacle = artefacts.restore(cache, self.job["digest"], self.produces, self.place, self.beat)
+        if self.produced is None:
+            self.note(obstacle)
+            return False
+        self.taken_over = origin or {}
+        self.note(took_over(self.taken_over))
+        return True
+
+    def examine(self) -> dict:
+        """See what was produced, and keep it for other releases.
+
+        Returns:
+            ``notes`` for the record of the end, where there is something to tell.
+        """
+        if not self.produces or self.taken_over is not None:
+            return {}
+        cache = self.job.get("cache") or ""
+        needles = self.place.needles(cache) if cache else []
+        self.produced = produced.examine(self.produces, self.place, needles, self.beat)
+        if not cache:
+            return {}
+        if os.path.exists(self.files.own):
+            self.produced = self.produced._replace(bound=["its script says that it is no result for others"])
+        obstacle = produced.unshared(self.produced.bound)
+        if not obstacle:
+            facts = {
+                "step": self.files.name, "release": os.path.basename(self.place.prefix), "host": self.job["host"],
+                "finished": utc(time.time()), "seconds": round(time.monotonic() - self.begun, 1),
+            }
+            obstacle = artefacts.store(cache, self.job["digest"], self.produced, self.place, facts, self.beat)
+            with contextlib.suppress(OSError):
+                artefacts.remove_unused(cache, self.place.root, time.time())
+        self.note(obstacle or "kept for other releases in %s" % cache)
+        return {"notes": [obstacle]} if obstacle and not self.produced.bound else {}
 
     def record(self, outcome: dict, patience: float) -> None:
         """Write how it ended, and after a success the stamp: that is the last thing written.
@@ -382,7 +418,13 @@ class Supervisor:
             end.update(self.listener.outcome())
         self.keep(self.files.exit, end, patience)
         if outcome["reason"] == "done":
-            self.keep(self.files.stamp, stamp_record(self.job, end, self.from_cache), patience)
+            made = self.produced
+            if made is not None:
+                self.keep(self.files.result, made.record(), patience)
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(self.files.again)
+            stamp = stamp_record(self.job, end, made.digest if made else "", self.taken_over)
+            self.keep(self.files.stamp, stamp, patience)
 
     def keep(self, path: str, record: dict, patience: float) -> None:
         """Write a record, again and again where that fails.

@@ -9,7 +9,7 @@ import time
 
 from ansible_collections.hpcml.torchstack.plugins.module_utils.batch_words import TITLES
 from ansible_collections.hpcml.torchstack.plugins.module_utils.errors import StackError
-from ansible_collections.hpcml.torchstack.plugins.module_utils.files import readable_by_all
+from ansible_collections.hpcml.torchstack.plugins.module_utils.files import readable_by_all, write_atomic
 from ansible_collections.hpcml.torchstack.plugins.module_utils.jobs import LIVE, outcome_of, refuse_silent
 from ansible_collections.hpcml.torchstack.plugins.module_utils.launchers import records_of, runner_of
 from ansible_collections.hpcml.torchstack.plugins.module_utils.looks import keep_end
@@ -19,12 +19,15 @@ from ansible_collections.hpcml.torchstack.plugins.module_utils.steps import Step
 START_SECONDS = 40.0
 """How long a build that is being started may take to be one that can be cancelled."""
 
+LEAVE_SECONDS = 10.0
+"""How long a supervisor that has written its stamp may take to be gone."""
+
 CANCEL_SECONDS = 300.0
 """How long a cancelled build may take to end: its grace, and what its scheduler adds (``KillWait``, slurm.conf(5))."""
 
 
 def forget(files: StepFiles, check: bool) -> dict:
-    """Remove a step's stamp, so that it runs again; everything else stays.
+    """Remove a step's stamp, so that it runs again, and takes nothing over; everything else stays.
 
     Args:
         files: the step.
@@ -50,6 +53,13 @@ def forget(files: StepFiles, check: bool) -> dict:
             files.directory,
         )
     if stamp is not None and not check:
+        # Its supervisor may be on its way out: whoever came next would take it for one that still builds.
+        deadline = time.monotonic() + LEAVE_SECONDS
+        while standing in LIVE and time.monotonic() < deadline:
+            time.sleep(0.05)
+            standing = runner_of(job).standing(files, job, outcome).word
+        with readable_by_all():
+            write_atomic(files.again, b"")
         os.unlink(files.stamp)
     return {
         "changed": stamp is not None,

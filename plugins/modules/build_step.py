@@ -29,8 +29,8 @@ options:
   state:
     description:
       - V(present) makes sure that the step has succeeded.
-      - V(absent) removes its stamp, so that it runs again. Everything else stays, the log included. With O(cache), the
-        next run may copy instead of running.
+      - V(absent) removes its stamp, so that it runs again, whatever O(cache) has. Everything else stays, the log
+        included. What needs it runs again as well where it has another result then.
       - V(cancelled) ends the build of the step, or takes its job out of the queue, and waits for that. Everything
         stays, and V(present) resumes it. Nothing else cancels a build, not even Ctrl-C.
     type: str
@@ -97,13 +97,37 @@ options:
     type: raw
   needs:
     description:
-      - Names of steps below the same O(state_dir) that have to be complete. Their digests join this step's digest.
+      - Names of steps below the same O(state_dir) that have to be complete. What they have made joins this step's
+        digest - of one that produces files their content, see O(produces), of one that stands for others theirs, see
+        O(judged_by), and of any other one its inputs.
+      - A step that produces nothing is also judged by the runs of each foundation below it, see O(foundation).
     type: list
     elements: str
     default: []
+  judged_by:
+    description:
+      - Those of O(needs) whose results are this step's own, as it does nothing but install what they have produced.
+        Steps that need it run again when that is something else, and not when something else has changed.
+    type: list
+    elements: str
+    default: []
+  foundation:
+    description:
+      - Whether each run takes away what others have installed there, as one that empties a prefix does. Whatever is
+        installed on it is installed again then; what is produced is not.
+    type: bool
+    default: false
   creates:
     description:
       - Paths that have to exist after the script, or else the step has failed. Relative ones start at O(chdir).
+    type: list
+    elements: path
+    default: []
+  produces:
+    description:
+      - Files and directories that are all that the script makes, such as a wheel. They have to exist afterwards, like
+        O(creates), and their content is the result by which steps that need this one are judged.
+      - They have to be the same in any release with the same inputs, but for where they lie; see O(cache).
     type: list
     elements: path
     default: []
@@ -224,9 +248,18 @@ options:
     default: 10
   cache:
     description:
-      - Directory that keeps what steps created, by digest. When it holds every file of O(creates) with its recorded
-        sha256, they are copied instead of running the script. Only plain files are kept.
+      - Directory that keeps what steps produced, by digest. When it holds all of O(produces), each file with its
+        recorded sha256, they are copied instead of running the script.
+      - What names the directory of its release, where that matters, is not kept; the log says which file that is.
+      - Below the root of the releases, in C(.torchstack/builds), an entry is removed when no release has it and nobody
+        has used it for 30 days. Another directory is never cleaned.
     type: path
+  index:
+    description:
+      - Whether the script fetches packages by pip, so that where pip looks for them, by its configuration and
+        variables, is part of the digest. Credentials in it are not.
+    type: bool
+    default: false
   trees:
     description:
       - Source trees whose patch journals must be closed before the script may start.
@@ -250,10 +283,10 @@ options:
     default: true
   planned:
     description:
-      - Steps that this play would run again before this one. Set by the action plugin in check mode.
-    type: list
-    elements: str
-    default: []
+      - Steps that this play would run again before this one, with what is known of their results. Set by the action
+        plugin in check mode.
+    type: dict
+    default: {}
   follow:
     description:
       - Look at the job with this identifier instead of starting one. Set by the action plugin, again and again.
@@ -273,8 +306,10 @@ attributes:
     support: full
     description: A step with a stamp for the same inputs is left alone.
 notes:
-  - The digest covers script, chdir, modules, module_init, environment, unset, inputs, creates and the digests of the
-    needed steps. It covers neither the step's name nor limits, launcher, cache and trees.
+  - The digest covers script, chdir, modules, module_init, environment, unset, inputs, creates, produces and the results
+    of the needed steps. It covers neither the step's name nor limits, launcher, cache and trees.
+  - Of a step whose O(state_dir) ends in C(.torchstack/steps), the directory above that is its release. The digest knows
+    neither its path nor that of the root's own C(.torchstack), so that another release can have the same.
   - From another host a build is followed by its heartbeat. One that is silent for more than five minutes is never taken
     for dead; the error says what to do.
   - A job of a batch system has a name of its own, which is written down before it is submitted. After a lost connection
@@ -312,9 +347,9 @@ EXAMPLES = r"""
       commit: ee1b6804381c57161c477caa380a840a84167676
     needs: [nccl]
     script: python3 setup.py bdist_wheel
-    creates: [dist/torch-2.4.1-cp311-cp311-linux_x86_64.whl]
+    produces: [dist/torch-2.4.1-cp311-cp311-linux_x86_64.whl]
     no_output_timeout: 3600
-    cache: /soft/torch/cache
+    cache: /soft/torch/.torchstack/builds
     launcher: slurm
     launcher_options:
       account: proj1
@@ -368,10 +403,43 @@ resumed:
   type: str
   sample: the machine rebooted while pytorch was running (host login01, pid 4711, started 2026-11-20T02:12:09Z); resumed
 from_cache:
-  description: Whether the artefacts were copied from the cache.
+  description: Whether what it produces was taken over instead of running it.
   returned: when the step has run
   type: bool
   sample: false
+taken_over:
+  description:
+    - Of whom it was taken over, or in check mode would be; null where it was not. C(release) is empty where that is not
+      known.
+  returned: when O(state=present)
+  type: dict
+  contains:
+    step:
+      description: The step that produced it.
+      type: str
+    release:
+      description: Its release.
+      type: str
+    host:
+      description: Where that ran.
+      type: str
+    finished:
+      description: When, in UTC.
+      type: str
+    seconds:
+      description: How long it took.
+      type: float
+  sample: null
+result:
+  description: What steps that need this one are judged by; null when that is not known before it runs.
+  returned: when O(state=present), and it is done or planned
+  type: str
+  sample: 1f0c6be2f5a4b7b2d5a8f8f2c6f0c8d16f1ed002ab5595859014ebf0951522d9
+ground:
+  description: The runs of foundations that it was made on; null for what O(produces), and when it is not known yet.
+  returned: when O(state=present), and it is done or planned
+  type: str
+  sample: ""
 seconds:
   description: How long the step took.
   returned: when the step has run
@@ -543,22 +611,27 @@ failed_step:
 """
 
 import os
-from typing import Callable
+from typing import Callable, NamedTuple
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.hpcml.torchstack.plugins.module_utils.errors import StackError
 from ansible_collections.hpcml.torchstack.plugins.module_utils.job_options import KEYS, LAUNCHERS, check_options
 from ansible_collections.hpcml.torchstack.plugins.module_utils.jobs import read_record
+from ansible_collections.hpcml.torchstack.plugins.module_utils.step_results import (
+    counted,
+    ground_of,
+    result_of,
+    stamped,
+)
 from ansible_collections.hpcml.torchstack.plugins.module_utils.steps import (
     Request,
     check_request,
     created_paths,
     describe_inputs,
-    digest_of,
     is_stamped,
     pending_input,
     render_script,
-    step_facts,
+    step_digest,
     step_files,
     step_record,
 )
@@ -576,7 +649,10 @@ ARGUMENTS = {
     "secrets": {"type": "list", "elements": "str", "default": [], "no_log": False},
     "inputs": {"type": "raw"},
     "needs": {"type": "list", "elements": "str", "default": []},
+    "judged_by": {"type": "list", "elements": "str", "default": []},
+    "foundation": {"type": "bool", "default": False},
     "creates": {"type": "list", "elements": "path", "default": []},
+    "produces": {"type": "list", "elements": "path", "default": []},
     "launcher": {"type": "str", "choices": list(LAUNCHERS), "default": "local"},
     "launcher_options": {"type": "dict", "options": {key: {"type": "raw"} for key in KEYS}},
     "network": {"type": "bool", "default": True},
@@ -589,6 +665,7 @@ ARGUMENTS = {
     },
     "grace": {"type": "float", "default": 10},
     "cache": {"type": "path"},
+    "index": {"type": "bool", "default": False},
     "trees": {
         "type": "list",
         "elements": "dict",
@@ -596,23 +673,59 @@ ARGUMENTS = {
         "options": {"src": {"type": "path", "required": True}, "state_dir": {"type": "path", "required": True}},
     },
     "wait": {"type": "bool", "default": True},
-    "planned": {"type": "list", "elements": "str", "default": []},
+    "planned": {"type": "dict", "default": {}},
     "follow": {"type": "str"},
     "unchanged": {"type": "float"},
 }
 
 
-def known_needs(request: Request, params: dict) -> tuple[dict[str, str], str | None]:
-    """Digests of the needed steps that are complete, and the first step that is not."""
-    digests: dict[str, str] = {}
-    pending = None
+class Known(NamedTuple):
+    """What is known of a step before it runs."""
+
+    needs: dict[str, str]
+    """what it is judged by of each step that it needs"""
+    result: str | None
+    ground: str | None
+    pending: str | None
+    """the step that has to run before the rest is known"""
+
+
+def known_needs(request: Request, params: dict) -> Known:
+    """What the needed steps have made, or would in this play."""
+    results: dict[str, str] = {}
+    grounds: dict[str, str] = {}
     for need in request.needs:
-        stamp = read_record(step_files(params["state_dir"], need).stamp)
-        if stamp is None or need in params["planned"]:
-            pending = pending or need
-        else:
-            digests[need] = stamp["digest"]
-    return digests, pending
+        stamp, planned = read_record(step_files(params["state_dir"], need).stamp), params["planned"].get(need)
+        result = planned.get("result") if planned else stamped(stamp)[0] if stamp else None
+        ground = ground_under(need, params)
+        if result is not None:
+            results[need] = result
+        if ground is not None:
+            grounds[need] = ground
+    missing = [need for need in request.needs if need not in results]
+    # What is produced is of use on any ground.
+    unsettled = [need for need in request.needs if need not in grounds]
+    pending = pending_input(request.inputs) or next(iter(missing or ([] if request.produces else unsettled)), None)
+    needs = {name: counted(request, made, grounds.get(name, "")) for name, made in results.items()}
+    result = None if missing or pending_input(request.inputs) else result_of(request, results)
+    return Known(needs, result, None if unsettled else ground_of(list(grounds.values())), pending)
+
+
+def ground_under(name: str, params: dict) -> str | None:
+    """What a step was made on, or would be; None where that is not known yet.
+
+    What produces has none of its own: it passes on what is below it now.
+    """
+    if name in params["planned"]:
+        return params["planned"][name].get("ground")
+    stamp = read_record(step_files(params["state_dir"], name).stamp)
+    if stamp is None:
+        return None
+    ground = stamped(stamp)[1]
+    if ground is not None:
+        return ground
+    below = [ground_under(need, params) for need in stamp["needs"]]
+    return ground_of([ground or "" for ground in below]) if None not in below else None
 
 
 def difference(request: Request, digest: str, needs: dict[str, str]) -> dict:
@@ -667,37 +780,62 @@ def refuse_unready(request: Request, trees: list[dict], launcher: str) -> None:
 
 def present(params: dict, check: bool, diff: bool) -> dict:
     """The result of ``state: present``."""
-    request = check_request(params)
+    request = with_index(check_request(params), params)
     launcher_options = check_options(params["launcher"], params["launcher_options"])
-    needs, unmet = known_needs(request, params)
-    pending = pending_input(request.inputs)
-    if (unmet or pending) and not check:
+    known = known_needs(request, params)
+    if known.pending and not check:
         raise StackError(
-            "Step %s needs step %s, which is not complete." % (request.files.name, unmet or pending), "needs",
+            "Step %s needs step %s, which is not complete." % (request.files.name, known.pending), "needs",
             "Run that step first.", request.files.directory,
         )
-    digest = None if unmet or pending else digest_of(step_facts(request, needs))
-    created = created_paths(request)
+    digest = None if known.pending else step_digest(request, known.needs)
     stamp = read_record(request.files.stamp)
     files = {"step": request.files.name, "log": request.files.log, "script": request.files.script}
-    base: dict = {"attached": False, "resumed": None, "digest": digest}
-    if digest and is_stamped(stamp, digest) and all(os.path.lexists(path) for path in created):
-        from_stamp = {key: stamp[key] for key in ("from_cache", "seconds", "started")} if stamp else {}
-        return dict(base, **from_stamp, changed=False, state="unchanged", **files)
+    base: dict = {"attached": False, "resumed": None, "digest": digest, "taken_over": None}
+    if stamp and digest and is_stamped(stamp, digest) and all(map(os.path.lexists, created_paths(request))):
+        return dict(base, **from_stamp(stamp), changed=False, state="unchanged", **files)
     if diff:
-        base["diff"] = difference(request, digest or "known after step %s" % (unmet or pending), needs)
+        base["diff"] = difference(request, digest or "known after step %s" % known.pending, known.needs)
     if check or digest is None:
-        return dict(base, changed=True, state="planned", planned_after=unmet or pending, **files)
+        return dict(base, **would_be(request, params, known, digest), changed=True, state="planned", **files)
     from ansible_collections.hpcml.torchstack.plugins.module_utils.builds import begin
     from ansible_collections.hpcml.torchstack.plugins.module_utils.hang_actions import check_actions
 
     refuse_unready(request, params["trees"], params["launcher"])
     limits = {key: params[key] for key in ("timeout", "no_output_timeout", "grace", "hang_signal")}
     limits["on_hang"] = check_actions(params["on_hang"])
-    begun = begin(
-        request, digest, needs, created, limits, params["cache"], params["launcher"], launcher_options
-    )
+    expected = {"result": known.result, "ground": known.ground}
+    begun = begin(request, digest, known.needs, expected, limits, params["cache"], params["launcher"], launcher_options)
     return dict(base, **begun)
+
+
+def with_index(request: Request, params: dict) -> Request:
+    """The step with where pip looks for packages, where it fetches some."""
+    if not params["index"]:
+        return request
+    from ansible_collections.hpcml.torchstack.plugins.module_utils.pip_settings import places_digest
+
+    return request._replace(places=places_digest(dict(os.environ, **request.environment)))
+
+
+def from_stamp(stamp: dict) -> dict:
+    """What a stamp says of a step that is done."""
+    result, ground = stamped(stamp)
+    kept = {key: stamp[key] for key in ("from_cache", "seconds", "started")}
+    return dict(kept, result=result, ground=ground, taken_over=stamp.get("taken_over"))
+
+
+def would_be(request: Request, params: dict, known: Known, digest: str | None) -> dict:
+    """What check mode says of a step that would run: what its result would be, and whether it would be taken over."""
+    from ansible_collections.hpcml.torchstack.plugins.module_utils.artefacts import origin_of
+
+    result, ground, origin = known.result, known.ground, None
+    if request.produces and digest and params["cache"] and not os.path.exists(request.files.again):
+        origin = origin_of(params["cache"], digest)
+        result = origin.pop("result") if origin else None
+    if request.foundation:
+        ground = None
+    return {"planned_after": known.pending, "taken_over": origin, "result": result, "ground": ground}
 
 
 def choose(params: dict, check: bool, diff: bool) -> Callable[[], dict]:

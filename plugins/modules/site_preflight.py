@@ -73,17 +73,23 @@ options:
         be built.
     type: bool
     default: false
+  release:
+    description:
+      - Name of the release's directory below the root. What it holds already, from a rollout that was interrupted, is
+        taken off what is needed; a tenth of that is always needed. Empty where nothing can be there.
+    type: str
+    default: ""
   required_bytes:
-    description: Bytes that the release needs.
+    description: Bytes that the release needs as a whole.
     type: int
     default: 0
   required_inodes:
-    description: Files and directories that the release needs.
+    description: Files and directories that the release needs as a whole.
     type: int
     default: 0
   reserve:
     description:
-      - Whether to reserve O(required_bytes) for a moment, which shows a quota where free space does not. The
+      - Whether to reserve what is needed for a moment, which shows a quota where free space does not. The
         reservation is given back at once. It is not tried in check mode.
     type: bool
     default: true
@@ -358,6 +364,7 @@ SPEC = {
     "only_site": NO,
     "only_root": NO,
     "release_done": NO,
+    "release": TEXT,
     "required_bytes": {"type": "int", "default": 0},
     "required_inodes": {"type": "int", "default": 0},
     "reserve": YES,

@@ -133,7 +133,8 @@ def opened(site):
 
 def plan_of(rollout):
     """Step to what the plan says of it."""
-    return dict(re.findall(r"(?m)^ *(\S+) +(would run|done|from the cache), inputs", rollout.text))
+    states = "would run|done|would be taken over from release"
+    return dict(re.findall(r"(?m)^ *(\S+) +(%s)(?: \S+)?, inputs" % states, rollout.text))
 
 
 def changed_collection(tmp_path, collections_path, name, change):

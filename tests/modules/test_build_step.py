@@ -188,10 +188,10 @@ def test_the_plan_of_a_play_cascades(step, ansible_environment, tmp_path):
         ).stdout
         return output.split("seen: ")[1].split('"')[0].split()
 
-    assert play("echo 1", "--check") == ["planned", "planned", "a", "planned"]
+    assert play("echo 1", "--check") == ["planned", "planned", "-", "planned"]
     assert play("echo 1") == ["done", "done", "-", "done"]
     assert play("echo 1", "--check") == ["unchanged", "unchanged", "-", "unchanged"]
-    assert play("echo 2", "--check") == ["planned", "planned", "a", "unchanged"]
+    assert play("echo 2", "--check") == ["planned", "planned", "-", "unchanged"]
     assert play("echo 2") == ["done", "done", "-", "unchanged"]
 
 
@@ -199,7 +199,7 @@ def test_the_cache_serves_only_the_recorded_bytes(step, tmp_path):
     artefact = tmp_path / "out" / "x.whl"
     options = {
         "script": "echo run >> '%s'; mkdir -p out; echo wheel > out/x.whl" % (tmp_path / "runs"),
-        "chdir": str(tmp_path), "creates": ["out/x.whl"], "cache": str(tmp_path / "cache dir"),
+        "chdir": str(tmp_path), "produces": ["out/x.whl"], "cache": str(tmp_path / "cache dir"),
     }
     first = step(**options)
     assert (first["state"], first["from_cache"]) == ("done", False)
@@ -223,9 +223,9 @@ def test_the_cache_serves_only_the_recorded_bytes(step, tmp_path):
 
 def test_a_cache_that_cannot_be_written_warns_and_the_step_succeeds(step, tmp_path):
     (tmp_path / "file").write_text("")
-    done = step(script="touch a", chdir=str(tmp_path), creates=["a"], cache=str(tmp_path / "file" / "cache"))
+    done = step(script="touch a", chdir=str(tmp_path), produces=["a"], cache=str(tmp_path / "file" / "cache"))
     assert done.changed
-    assert "nothing was cached" in " ".join(done.console.split())
+    assert "nothing was kept for other releases" in " ".join(done.console.split())
 
 
 def test_an_open_patch_journal_refuses_the_step(step, tmp_path):
@@ -291,7 +291,7 @@ def test_s03_the_umask_of_the_caller_does_not_reach_the_build(step, tmp_path):
     try:
         done = step(
             script="mkdir -p d/e; echo x > d/e/f; python3 -c 'open(\"g\", \"w\").close()'", chdir=str(tree),
-            creates=["d/e/f"], cache=str(tmp_path / "cache"),
+            produces=["d/e/f"], cache=str(tmp_path / "cache"),
         )
     finally:
         os.umask(previous)

@@ -208,13 +208,13 @@ def through(wrapper):
 def mounted(tmp_path_factory):
     """An interpreter whose modules see a small tmpfs at a directory, and that directory."""
 
-    def make(options):
+    def make(options, filled="true"):
         place = tmp_path_factory.mktemp("mount")
         wrapper = tmp_path_factory.mktemp("bin") / "python"
         wrapper.write_text(
             "#!/bin/sh\nexec unshare --user --map-root-user --mount"
-            " sh -c 'mount -t tmpfs -o %s none %s && exec \"$0\" \"$@\"' %s \"$@\"\n"
-            % (options, place, sys.executable))
+            " sh -c 'mount -t tmpfs -o %s none %s && cd %s && %s && exec \"$0\" \"$@\"' %s \"$@\"\n"
+            % (options, place, place, filled, sys.executable))
         wrapper.chmod(0o755)
         probe = subprocess.run(
             [str(wrapper), "-c", "pass"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
@@ -241,6 +241,18 @@ def test_a_file_system_that_will_not_do_is_refused(run_module, mounted, options,
         result = run_module(
             "site_preflight", dict(NO_COMPILERS, root=str(place), **asked), check=mode, environment=environment)
         assert result.failed and errors(result) == [check] and words in result["msg"]
+
+
+def test_a_resume_needs_what_its_own_release_does_not_have_yet(run_module, mounted):
+    filled = "mkdir begun && dd if=/dev/zero of=begun/wheel bs=1M count=40 2> /dev/null"
+    place, environment = mounted("size=64m", filled)
+    asked = dict(NO_COMPILERS, root=str(place), required_bytes=60 << 20)
+    resumed = run_module("site_preflight", dict(asked, release="begun"), environment=environment)
+    assert not resumed.failed, resumed["msg"]
+    words = " ".join(found["message"] for found in resumed["findings"])
+    assert "the release needs about 20 MiB more, of 60 MiB in all: 40 MiB are there already." in words
+    other = run_module("site_preflight", dict(asked, release="another"), environment=environment)
+    assert other.failed and "has 24 MiB free, and the release needs about 60 MiB." in other["msg"]
 
 
 def test_a_limit_that_free_space_does_not_show_is_found_by_reserving(run_module, tmp_path, tmp_path_factory):

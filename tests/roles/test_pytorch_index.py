@@ -5,11 +5,13 @@
 from __future__ import annotations
 
 import json
+import os
 import pathlib
 import shutil
 import subprocess
 import sys
 
+import pip
 import pytest
 import role_plays
 from small_wheels import NAME, make_wheel
@@ -45,7 +47,12 @@ class Site:
         """Run the role's tasks for a wheel; the finished process."""
         base = {
             "tag": "cp312", "run": "env PYTHONPATH=%s %s" % (self.packages, sys.executable),
-            "pip": {"install": "%s -m pip install --target %s --no-deps" % (sys.executable, self.packages)},
+            "pip": {
+                "install": "%s -m pip install --target %s --no-deps" % (sys.executable, self.packages),
+                # Not that of a virtual environment, which would leave alone what is outside of itself.
+                "uninstall": "env PIP_BREAK_SYSTEM_PACKAGES=1 PYTHONPATH=%s:%s %s -m pip uninstall --yes" % (
+                    self.packages, os.path.dirname(pip.__path__[0]), sys._base_executable),
+            },
         }
         definition = {"version": "2.3.1", "lock": self.lock, "cuda_lock": self.companions, **pytorch}
         variables = {
@@ -85,3 +92,27 @@ def test_s27_a_mirror_takes_the_place_of_the_index(site):
     done = site.install(index="https://index.invalid/cu121")
     assert done.returncode == 0, done.stdout[-4000:]
     assert json.loads((site.records / "pytorch.json").read_text())["origin"].startswith(site.default.as_uri())
+
+
+def test_a_wheel_of_another_build_takes_the_place_of_the_former_with_all_that_came_with_it(site):
+    files = {"torch/__init__.py": "from . import version\n__version__ = '2.3.1+cpu'\n",
+             "torch/version.py": "cuda = None\n"}
+    elsewhere = site.top / "cpu"
+    locks = (site.lock, make_wheel(elsewhere, "torch", "2.3.1+cpu", files))
+    hashes = [line.partition(" ")[2].strip() for line in locks]
+    asked = {"index": str(site.index), "lock": "torch==2.3.1 %s\n" % " ".join(hashes)}
+    done = site.install(**asked)
+    assert done.returncode == 0, done.stdout[-4000:]
+    companion = site.packages / "nvidia" / "nccl" / "lib" / "libnccl.so.2"
+    assert companion.exists()
+    (site.index / (NAME % ("torch", "2.3.1+cu121"))).unlink()
+    (elsewhere / (NAME % ("torch", "2.3.1+cpu"))).rename(site.index / (NAME % ("torch", "2.3.1+cpu")))
+    done = site.install(**asked)
+    assert done.returncode == 0 and json.loads((site.records / "pytorch.json").read_text())["cuda"] == "12.1"
+    # As `state: absent` does it.
+    (site.records / "steps" / "pytorch-fetch" / "stamp.json").unlink()
+    done = site.install(**asked)
+    assert done.returncode == 0, done.stdout[-4000:]
+    record = json.loads((site.records / "pytorch.json").read_text())
+    assert (record["version"], record["cuda"]) == ("2.3.1+cpu", None)
+    assert not companion.exists()

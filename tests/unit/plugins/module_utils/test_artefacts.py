@@ -4,56 +4,91 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 import time
 
 import pytest
-from ansible_collections.hpcml.torchstack.plugins.module_utils.artefacts import RECORD, restore, store
+from ansible_collections.hpcml.torchstack.plugins.module_utils import artefacts
+from ansible_collections.hpcml.torchstack.plugins.module_utils.artefacts import RECORD, origin_of, remove_unused
+from ansible_collections.hpcml.torchstack.plugins.module_utils.own_place import place_of
+from ansible_collections.hpcml.torchstack.plugins.module_utils.produced import examine
 
 DIGEST = "ab" * 32
+FACTS = {"step": "horovod", "release": "one", "host": "n1", "finished": "2026-11-20T02:12:09Z", "seconds": 12.5}
 
 
 def nothing():
     """No heartbeat."""
 
 
-@pytest.fixture(name="place")
-def cache_and_artefacts(tmp_path):
-    """A cache directory, and two files that a step created."""
-    out = tmp_path / "out put"
-    out.mkdir()
-    (out / "a.whl").write_bytes(b"wheel")
-    (out / "tool").write_bytes(b"#!/bin/sh\n")
-    (out / "tool").chmod(0o755)
-    return str(tmp_path / "cache"), [str(out / "a.whl"), str(out / "tool")]
+class Release:
+    """A release below a root, with a wheel, and a directory that has a program and a link."""
+
+    def __init__(self, root, name):
+        self.prefix = root / name
+        self.place = place_of(str(self.prefix / ".torchstack" / "steps"))
+        self.paths = [str(self.prefix / "wheels" / "a.whl"), str(self.prefix / "out put")]
+
+    def make(self):
+        (self.prefix / "wheels").mkdir(parents=True)
+        (self.prefix / "wheels" / "a.whl").write_bytes(b"wheel")
+        (self.prefix / "out put" / "bin").mkdir(parents=True)
+        (self.prefix / "out put" / "bin" / "tool").write_bytes(b"#!/bin/sh\n")
+        (self.prefix / "out put" / "bin" / "tool").chmod(0o755)
+        (self.prefix / "out put" / "link").symlink_to("bin/tool")
+        return self
+
+    def examine(self):
+        return examine(self.paths, self.place, [], nothing)
+
+    def content(self):
+        found = {}
+        for path in sorted(self.prefix.rglob("*")):
+            if path.is_symlink() or path.is_file():
+                found[str(path.relative_to(self.prefix))] = (
+                    os.readlink(str(path)) if path.is_symlink() else path.read_bytes(),
+                    path.lstat().st_mode & 0o777 if not path.is_symlink() else 0)
+        return found
 
 
-def remove(paths):
-    for path in paths:
-        os.unlink(path)
+@pytest.fixture(name="world")
+def two_releases(tmp_path):
+    """Where builds are kept, a release that has produced something, and one that has not."""
+    root = tmp_path / "root"
+    return str(root / ".torchstack" / "builds"), Release(root, "one").make(), Release(root, "two")
 
 
-def test_what_was_stored_comes_back_with_its_mode(place):
-    cache, paths = place
-    assert store(cache, DIGEST, paths, nothing) is None
-    assert os.listdir(cache) == [DIGEST]
-    remove(paths)
-    assert restore(cache, DIGEST, paths, nothing) is None
-    with open(paths[0], "rb") as stream:
-        assert stream.read() == b"wheel"
-    assert os.stat(paths[1]).st_mode & 0o777 == 0o755
-    assert sorted(os.listdir(os.path.dirname(paths[0]))) == ["a.whl", "tool"]
+def keep(builds, release):
+    return artefacts.store(builds, DIGEST, release.examine(), release.place, FACTS, nothing)
 
 
-def test_it_comes_back_to_a_directory_that_has_gone(place):
-    cache, paths = place
-    store(cache, DIGEST, paths, nothing)
-    remove(paths)
-    os.rmdir(os.path.dirname(paths[0]))
-    assert restore(cache, DIGEST, paths, nothing) is None
+def take(builds, release, paths=None):
+    return artefacts.restore(builds, DIGEST, paths or release.paths, release.place, nothing)
+
+
+def test_what_was_kept_comes_to_another_release_as_it_was(world):
+    builds, one, two = world
+    assert keep(builds, one) == ""
+    assert os.listdir(builds) == [DIGEST]
+    produced, obstacle = take(builds, two)
+    assert obstacle == ""
+    assert two.content() == one.content()
+    assert produced.digest == one.examine().digest == two.examine().digest
+    assert origin_of(builds, DIGEST) == dict(FACTS, result=produced.digest)
+
+
+def test_what_lies_there_of_an_earlier_attempt_goes(world):
+    builds, one, two = world
+    keep(builds, one)
+    two.make()
+    (two.prefix / "out put" / "stale").write_text("")
+    (two.prefix / "wheels" / "other.whl").write_text("not this step's")
+    assert take(builds, two)[1] == ""
+    assert two.content() == dict(one.content(), **{"wheels/other.whl": (b"not this step's", 0o644)})
 
 
 def damage_content(entry):
-    (entry / "1").write_bytes(b"#!/bin/rm\n")
+    (entry / "2").write_bytes(b"wheeL")
 
 
 def damage_record(entry):
@@ -61,78 +96,147 @@ def damage_record(entry):
 
 
 def lose_file(entry):
-    (entry / "1").unlink()
+    (entry / "2").unlink()
 
 
 def lose_record(entry):
     (entry / RECORD).unlink()
 
 
-def rename_file(entry):
-    record = json.loads((entry / RECORD).read_text())
-    record["files"][0]["name"] = "../b.whl"
-    (entry / RECORD).write_text(json.dumps(record))
+def edit(change):
+    def editor(entry):
+        record = json.loads((entry / RECORD).read_text())
+        change(record)
+        (entry / RECORD).write_text(json.dumps(record))
+    return editor
 
 
-@pytest.mark.parametrize("damage", [damage_content, damage_record, lose_file, lose_record, rename_file])
-def test_a_damaged_entry_is_never_used_not_even_in_part(place, tmp_path, damage):
-    cache, paths = place
-    store(cache, DIGEST, paths, nothing)
-    remove(paths)
-    damage(tmp_path / "cache" / DIGEST)
-    assert "was not used" in restore(cache, DIGEST, paths, nothing)
-    assert os.listdir(os.path.dirname(paths[0])) == []
+DAMAGES = {
+    "content": damage_content, "no JSON": damage_record, "a file lost": lose_file, "no record": lose_record,
+    "another path": edit(lambda record: record["files"][2].update(path="../b.whl")),
+    "an absolute path": edit(lambda record: record["files"][2].update(path="/tmp/b.whl")),
+    "a link elsewhere": edit(lambda record: record["files"][1].update(link="/etc/passwd")),
+    "fewer files": edit(lambda record: record["files"].pop(0)),
+    "no wheel": edit(lambda record: record["files"].pop(2)),
+    "another digest": edit(lambda record: record.update(digest="cd" * 32)),
+    "another result": edit(lambda record: record.update(result="cd" * 32)),
+    "a program made one": edit(lambda record: record["files"][2].update(mode="0755")),
+    "not a record": edit(lambda record: record.update(files="none")),
+}
 
 
-def test_an_empty_cache_serves_nothing(place):
-    cache, paths = place
-    assert "nothing for this digest" in restore(cache, DIGEST, paths, nothing)
+@pytest.mark.parametrize("damage", list(DAMAGES))
+def test_a_damaged_entry_is_never_used_not_even_in_part(world, tmp_path, damage):
+    builds, one, two = world
+    assert [entry["path"] for entry in one.examine().files] == ["out put/bin/tool", "out put/link", "wheels/a.whl"]
+    keep(builds, one)
+    DAMAGES[damage](tmp_path / "root" / ".torchstack" / "builds" / DIGEST)
+    produced, obstacle = take(builds, two)
+    assert produced is None and "was not taken over" in obstacle
+    assert two.content() == {}
 
 
-def test_other_artefacts_than_the_stored_ones_are_not_served(place):
-    cache, paths = place
-    store(cache, DIGEST, paths, nothing)
-    assert "other files" in restore(cache, DIGEST, paths[:1], nothing)
+def test_an_empty_directory_serves_nothing(world):
+    builds, _one, two = world
+    assert take(builds, two) == (None, "nothing is kept of another release for these inputs")
+    assert origin_of(builds, DIGEST) is None
 
 
-def test_a_bad_entry_is_replaced_by_the_next_success(place, tmp_path):
-    cache, paths = place
-    store(cache, DIGEST, paths, nothing)
-    damage_content(tmp_path / "cache" / DIGEST)
-    assert store(cache, DIGEST, paths, nothing) is None
-    remove(paths)
-    assert restore(cache, DIGEST, paths, nothing) is None
-    assert os.listdir(cache) == [DIGEST]
+def test_what_another_step_produced_is_not_served(world):
+    builds, one, two = world
+    keep(builds, one)
+    assert "other files" in take(builds, two, two.paths[:1])[1]
+    assert "it lacks more" in take(builds, two, [*two.paths, str(two.prefix / "more")])[1]
+    assert two.content() == {}
 
 
-def test_only_plain_files_are_kept(place, tmp_path):
-    cache, paths = place
-    assert "not a plain file" in store(cache, DIGEST, [str(tmp_path)], nothing)
-    (tmp_path / "link").symlink_to(paths[0])
-    assert "not a plain file" in store(cache, DIGEST, [str(tmp_path / "link")], nothing)
-    assert "creates no file" in store(cache, DIGEST, [], nothing)
-    assert not os.path.exists(cache)
+def test_a_bad_entry_is_replaced_by_the_next_success(world):
+    builds, one, two = world
+    keep(builds, one)
+    lose_record(one.prefix.parent / ".torchstack" / "builds" / DIGEST)
+    assert keep(builds, one) == ""
+    assert take(builds, two)[1] == ""
+    assert os.listdir(builds) == [DIGEST]
 
 
-def test_a_cache_that_cannot_be_written_is_said_and_nothing_else(place, tmp_path):
-    _cache, paths = place
-    (tmp_path / "file").write_text("")
-    assert "nothing was cached" in store(str(tmp_path / "file" / "cache"), DIGEST, paths, nothing)
+def test_what_changes_while_it_is_kept_is_not_kept(world):
+    builds, one, _two = world
+    produced = one.examine()
+    (one.prefix / "wheels" / "a.whl").write_bytes(b"another")
+    said = artefacts.store(builds, DIGEST, produced, one.place, FACTS, nothing)
+    assert said == "nothing was kept for other releases: wheels/a.whl was changed meanwhile"
+    assert os.listdir(builds) == []
 
 
-def test_what_a_killed_store_left_is_removed_after_a_day(place, tmp_path):
-    cache, paths = place
-    old, new = (tmp_path / "cache" / (".incoming-%s-host-%d" % (DIGEST, number)) for number in (1, 2))
-    old.mkdir(parents=True)
-    new.mkdir()
+def test_a_directory_that_cannot_be_written_is_said_and_nothing_else(world):
+    _builds, one, _two = world
+    (one.prefix / "file").write_text("")
+    assert "nothing was kept" in keep(str(one.prefix / "file" / "builds"), one)
+
+
+def test_what_a_killed_store_left_is_removed_after_a_day(world):
+    builds, one, _two = world
+    old, new = (os.path.join(builds, ".incoming-%s-host-%d" % (DIGEST, number)) for number in (1, 2))
+    os.makedirs(old)
+    os.makedirs(new)
     long_ago = time.time() - 90000
-    os.utime(str(old), (long_ago, long_ago))
-    store(cache, DIGEST, paths, nothing)
-    assert sorted(os.listdir(cache)) == sorted([new.name, DIGEST])
+    os.utime(old, (long_ago, long_ago))
+    keep(builds, one)
+    assert sorted(os.listdir(builds)) == sorted([os.path.basename(new), DIGEST])
 
 
-def test_long_copies_keep_the_heartbeat(place):
-    cache, paths = place
+def test_many_that_keep_and_take_the_same_at_once_see_whole_entries_only(world, monkeypatch):
+    builds, one, _two = world
+    others = [Release(one.prefix.parent, "n%d" % number) for number in range(4)]
+    said, taken = [], []
+    # As if each were a process of its own.
+    monkeypatch.setattr(artefacts.os, "getpid", threading.get_ident)
+
+    def work(release):
+        said.append(keep(builds, one))
+        produced, obstacle = take(builds, release)
+        taken.append((release, produced, obstacle))
+
+    for _round in range(5):
+        threads = [threading.Thread(target=work, args=(release,)) for release in others]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    for release, produced, obstacle in taken:
+        # An entry may be replaced under somebody who reads it; he builds then, and has nothing of it.
+        assert produced is None or (produced.digest == one.examine().digest and obstacle == "")
+        assert release.content() in ({}, one.content())
+    assert any(produced is not None for _release, produced, _obstacle in taken)
+    assert set(said) == {""}
+    assert os.listdir(builds) == [DIGEST]
+
+
+def test_an_entry_that_no_release_has_goes_when_nobody_has_used_it_for_a_month(world):
+    builds, one, two = world
+    root = str(one.prefix.parent)
+    keep(builds, one)
+    now = time.time()
+    assert remove_unused(builds, root, now + 29 * 86400) == []
+    stamp = one.prefix / ".torchstack" / "steps" / "horovod" / "stamp.json"
+    stamp.parent.mkdir(parents=True)
+    stamp.write_text(json.dumps({"digest": DIGEST}))
+    assert remove_unused(builds, root, now + 31 * 86400) == []
+    stamp.unlink()
+    old = now - 40 * 86400
+    os.utime(os.path.join(builds, DIGEST), (old, old))
+    take(builds, two)
+    assert remove_unused(builds, root, time.time()) == [], "to take it over is to use it"
+    os.utime(os.path.join(builds, DIGEST), (old, old))
+    assert remove_unused(builds, str(one.prefix), now) == [], "another root's"
+    assert remove_unused(builds, root, now) == [DIGEST]
+    assert os.listdir(builds) == []
+
+
+def test_long_copies_keep_the_heartbeat(world):
+    builds, one, two = world
     beats = []
-    store(cache, DIGEST, paths, lambda: beats.append(1))
+    artefacts.store(builds, DIGEST, one.examine(), one.place, FACTS, lambda: beats.append(1))
     assert len(beats) == 2
+    artefacts.restore(builds, DIGEST, two.paths, two.place, lambda: beats.append(1))
+    assert len(beats) == 4

@@ -56,3 +56,16 @@ def test_an_interpreter_without_pip_needs_an_index_to_be_configured(tmp_path):
 def test_a_file_that_cannot_be_read_is_named(tmp_path):
     with pytest.raises(StackError, match=r"pip's configuration .*pip\.conf cannot be read"):
         read(tmp_path, "nonsense\n")
+
+
+def test_where_pip_looks_has_a_digest_without_credentials(tmp_path):
+    own = {"HOME": str(tmp_path), "XDG_CONFIG_DIRS": str(tmp_path)}
+    places = pip_settings.places_digest({**own, "PIP_INDEX_URL": "https://me:one@example.org/simple"})
+    assert places == pip_settings.places_digest({**own, "PIP_INDEX_URL": "https://me:other@example.org/simple"})
+    assert places == pip_settings.places_digest(
+        {**own, "PIP_INDEX_URL": "https://me:one@example.org/simple", "PIP_TIMEOUT": "3", "PIP_NO_INPUT": "1"})
+    others = ({}, {"PIP_INDEX_URL": "https://example.com/simple"}, {"PIP_FIND_LINKS": "/wheels"}, {"PIP_NO_INDEX": "1"})
+    assert len({places, *(pip_settings.places_digest({**own, **other}) for other in others)}) == 5
+    (tmp_path / "pip").mkdir()
+    (tmp_path / "pip" / "pip.conf").write_text("[global]\nfind-links = /wheels\n")
+    assert pip_settings.places_digest(own) == pip_settings.places_digest({**own, "PIP_FIND_LINKS": "/wheels"})

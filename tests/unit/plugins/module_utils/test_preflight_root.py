@@ -119,6 +119,25 @@ def test_what_really_writing_showed_counts_more_than_the_permissions(name, check
     assert found.check == check and words in found.message and found.remedy
 
 
+def test_what_a_release_has_already_is_taken_off_what_it_needs_and_both_are_said():
+    there = {"held": {"bytes": 40 << 30, "inodes": 300000, "complete": True}}
+    assert judge(free_bytes=21 << 30, free_inodes=110000, **there)[-1].message == (
+        "21 GiB are free; the release needs about 20 GiB more, of 60 GiB in all: 40 GiB are there already.")
+    found = only(errors(judge(free_bytes=19 << 30, **there)))
+    assert found.message == (
+        "/soft/stacks (lustre at /soft) has 19 GiB free, and the release needs about 20 GiB more, of 60 GiB in all: "
+        "40 GiB are there already.")
+    found = only(errors(judge(free_inodes=99999, **there)))
+    assert "needs about 100000 more, of 400000 in all." in found.message
+
+
+def test_some_room_is_needed_however_much_is_there():
+    there = {"held": {"bytes": 90 << 30, "inodes": 900000, "complete": True}}
+    assert "needs about 6 GiB more" in only(errors(judge(free_bytes=5 << 30, **there))).message
+    assert "needs about 40000 more" in only(errors(judge(free_inodes=39999, **there))).message
+    assert errors(judge(free_bytes=6 << 30, free_inodes=40000, **there)) == []
+
+
 def reservation(**changes):
     return {"reservation": dict({"wanted": 60 << 30, "reserved": 60 << 30, "error": "", "supported": True}, **changes)}
 

@@ -132,3 +132,23 @@ def test_reserving_is_a_real_call_that_the_file_shows(tmp_path):
     with pytest.raises(OSError) as caught:
         root_directory.fallocate(-1, 0, 1)
     assert caught.value.errno == errno.EBADF
+
+
+def test_what_a_directory_holds_counts_files_once_and_follows_no_links(tmp_path):
+    outside = tmp_path / "outside"
+    outside.write_bytes(b"x" * (1 << 20))
+    release = tmp_path / "release"
+    (release / "src").mkdir(parents=True)
+    (release / "src" / "a").write_bytes(b"x" * (1 << 20))
+    os.link(str(release / "src" / "a"), str(release / "again"))
+    (release / "link").symlink_to(outside)
+    (release / "loop").symlink_to(release)
+    found = root_directory.held(str(release))
+    assert (1 << 20) <= found["bytes"] < (2 << 20)
+    assert (found["inodes"], found["complete"]) == (4, True)  # src, the file, two links
+
+
+def test_a_count_that_takes_too_long_is_too_small_and_says_so(tmp_path):
+    (tmp_path / "a").mkdir()
+    assert root_directory.held(str(tmp_path), -1.0) == {"bytes": 0, "inodes": 0, "complete": False}
+    assert root_directory.held(str(tmp_path / "none"))["bytes"] == 0

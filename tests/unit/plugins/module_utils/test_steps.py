@@ -233,7 +233,7 @@ def test_startup_files_do_not_reach_the_commands_children(tmp_path):
 def test_the_script_says_what_it_is_and_names_its_needs():
     text = render_script(check_request(dict(BASE)), "d" * 64, NEEDS)
     assert text.startswith("#!/bin/bash\n# Build step pytorch, digest %s.\n" % ("d" * 64))
-    assert "nccl, digest %s" % ("1" * 64) in text
+    assert "nccl, result %s" % ("1" * 64) in text
 
 
 def test_relative_creates_start_at_chdir():

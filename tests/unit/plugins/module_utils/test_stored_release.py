@@ -62,3 +62,27 @@ def test_other_patches_than_it_was_built_with_are_refused_by_name(stored, series
 
 def test_a_checkout_that_resolves_release_files_otherwise_is_refused(stored):
     assert "resolves release files otherwise" in problem(stored, digest="f" * 64)
+
+
+TITLED = dict(WRITTEN, title="PyTroch with Horovod")
+
+
+def frozen(recipe, title="PyTroch with Horovod"):
+    """What a release has that was frozen with this title."""
+    definition = dict(TITLED, title=title)
+    return {
+        "release": "2026-11-20", "series": dict(SERIES), "definition": definition, "written": {},
+        "digest": recipe({"definition": definition, "series": SERIES}),
+    }
+
+
+@pytest.mark.parametrize("recipe", [stored_release.asked_digest, digest_of], ids=["frozen now", "frozen before"])
+def test_a_title_is_no_part_of_what_a_frozen_release_is_asked_to_be(recipe):
+    record = frozen(recipe)
+    for title in ("PyTroch with Horovod", "PyTorch with Horovod"):
+        asked_now = {"definition": dict(TITLED, title=title), "series": SERIES}
+        assert stored_release.asked_digest(asked_now, record) == record["digest"]
+        assert stored_release.problem(record, SERIES, stored_release.asked_digest(asked_now, record), "/r.yml") == ""
+    for other in (dict(asked_now, series={"horovod": "b" * 64}),
+                  dict(asked_now, definition=dict(TITLED, horovod={"series": "0.28.2"}))):
+        assert stored_release.asked_digest(other, record) != record["digest"]
