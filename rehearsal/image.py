@@ -14,13 +14,12 @@ import tempfile
 from . import distribution
 from .archives import write_archive
 from .distribution import SUITE
-from .podman import Podman, find_program
+from .podman import INSTALL, Podman, find_program
 from .progress import told
 from .trouble import TroubleError
 
 RECIPE = pathlib.Path(__file__).resolve().parent / "image"
 REPOSITORY = "localhost/torchstack-rehearsal"
-INSTALL = "install it (Debian and Ubuntu: apt-get install mmdebstrap uidmap; Ubuntu: debian-archive-keyring too)"
 WITHOUT = (
     *("/usr/share/%s/*" % name for name in ("man", "doc", "locale", "info")),
     "/usr/bin/*-lto-dump-*",
@@ -89,6 +88,8 @@ def make_image(podman: Podman, name: str) -> None:
 
 def _bootstrap(files: str) -> list[str]:
     """The words of the mmdebstrap command, with an archive of the files that are laid over the packages."""
+    if os.geteuid() != 0:
+        find_program("newuidmap", INSTALL)  # what a user namespace is made with
     archive = os.environ.get("REHEARSAL_ARCHIVE", "")
     apt = ['Acquire::Languages "none"', *distribution.settings()]
     return [
