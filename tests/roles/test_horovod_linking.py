@@ -22,6 +22,7 @@ import role_plays
 
 pytestmark = pytest.mark.skipif(shutil.which("gcc") is None, reason="needs gcc to build small libraries")
 
+PROGRAMS = pathlib.Path(__file__).parents[2] / "roles" / "python_tools" / "files"
 TAG, MINOR = "cp%d%d" % sys.version_info[:2], "python%d.%d" % sys.version_info[:2]
 PLATFORM = sysconfig.get_platform().replace("-", "_").replace(".", "_")
 REPORT = """Horovod v0.28.1:
@@ -39,7 +40,8 @@ SETUP = """
 import json, os, pathlib, subprocess, sys, zipfile
 
 nccl = pathlib.Path(os.environ["HOROVOD_NCCL_HOME"])
-seen = {name: os.environ.get(name, "") for name in ("HOROVOD_NCCL_LINK", "LD_LIBRARY_PATH", "LIBRARY_PATH")}
+names = ("HOROVOD_NCCL_LINK", "LD_LIBRARY_PATH", "LIBRARY_PATH", "HOROVOD_WITHOUT_GPU", "MAKEFLAGS", "CMAKE_BUILD_PARALLEL_LEVEL")
+seen = {name: os.environ.get(name, "") for name in names}
 stub = pathlib.Path(seen["LD_LIBRARY_PATH"].split(":")[0], "libcuda.so.1")
 seen["stub"] = os.readlink(stub) if stub.is_symlink() else ""
 asked = b"#include <nccl.h>\\nNCCL_VERSION_CODE\\n"
@@ -105,6 +107,7 @@ class Machine:
         tools = self.prefix / "tools" / "bin"
         tools.mkdir(parents=True)
         (tools / "python").symlink_to(sys.executable)
+        shutil.copy(PROGRAMS / "node_jobs.py", tools)
         run = self.base / "bin" / "horovodrun"
         run.parent.mkdir()
         run.write_text("#!/bin/sh\ncat <<'END'\n%sEND\n" % REPORT)
@@ -129,6 +132,7 @@ class Machine:
             "horovod_expect": {"operations": ["NCCL"]},
             "horovod_cuda": {"prefix": str(self.toolkit), "architectures": ["7.0"]},
             "horovod_nccl": "", "horovod_nccl_origin": "wheel", "horovod_driver_stub": "{{ case.stub }}",
+            "horovod_jobs": "{{ case.jobs | default(0) }}",
             "release_context": {"series": {"horovod": "0" * 64}, "definition": {"pytorch": {}}},
         }
 
@@ -195,6 +199,20 @@ def test_s24_when_the_build_has_ended_nothing_of_the_stub_is_left_and_the_toolki
     assert [path for path in built.tree.rglob("*") if path.is_symlink() and "stubs" in os.readlink(path)] == []
     assert built.kept
     assert "stubs" not in (built.steps / "horovod-install" / "script.sh").read_text()
+
+
+def test_where_there_are_gpus_they_are_not_left_out(built):
+    assert built.seen["HOROVOD_WITHOUT_GPU"] == ""
+
+
+@pytest.mark.parametrize(("jobs", "seen"), [(1, 1), (1000, len(os.sched_getaffinity(0)))])
+def test_horovod_jobs_reaches_the_build_tool_and_is_never_more_than_the_cores(tmp_path, ansible_environment, jobs, seen):
+    machine = Machine(tmp_path)
+    machine.play(ansible_environment, tmp_path, machine.case("jobs", jobs=jobs))
+    found = json.loads((tmp_path / "jobs.json").read_text())
+    asked = int(found["CMAKE_BUILD_PARALLEL_LEVEL"])
+    assert found["MAKEFLAGS"] == "-j%d" % asked  # without them setup.py asks for 8, whatever CMake was told
+    assert 1 <= asked <= seen
 
 
 def test_s24_without_the_stub_the_same_build_does_not_link_on_a_machine_without_a_driver(built):
