@@ -26,6 +26,15 @@ WITHOUT = (
 )
 """What is left out of the packages, as nobody reads it there."""
 
+NO_MODE = "unable to pick chroot mode"
+"""What mmdebstrap says to an account that it cannot make a user namespace for."""
+
+NO_NAMESPACE = (
+    "This account can have no user namespace: give it a range of subordinate ids (usermod --add-subuids 100000-165535 "
+    "--add-subgids 100000-165535 NAME, with numbers that nobody else has there), or run this as root."
+)
+NO_ARCHIVE = "It needs the distribution's package archive; REHEARSAL_ARCHIVE names another address of it."
+
 DATABASE = "/etc/mysql/mariadb.conf.d"
 DATABASE_SETTINGS = DATABASE + "/90-rehearsal.cnf"
 """Laid down before its package, which makes the database when it is installed: with a journal of 100 MB by default."""
@@ -76,9 +85,9 @@ def make_image(podman: Podman, name: str) -> None:
         if process.returncode != 0:
             words.seek(0)
             last = words.read().decode(errors="replace").strip().splitlines()[-15:]
+            remedy = NO_NAMESPACE if any(NO_MODE in line for line in last) else NO_ARCHIVE
             raise TroubleError(
-                "mmdebstrap could not make a system of %s:\n  %s\nIt needs the distribution's package archive; "
-                "REHEARSAL_ARCHIVE names another address of it." % (SUITE, "\n  ".join(last))
+                "mmdebstrap could not make a system of %s:\n  %s\n%s" % (SUITE, "\n  ".join(last), remedy)
             )
         system.seek(0)
         podman.ask(

@@ -11,9 +11,10 @@ import sys
 import pytest
 
 from rehearsal.checkout import CHECKOUT
+from rehearsal.image import make_image
 from rehearsal.podman import Podman
 from rehearsal.rollout import release_name
-from rehearsal.trouble import MissingError
+from rehearsal.trouble import MissingError, TroubleError
 
 OWN = {"REHEARSAL_NAME": "torchstack-rehearsal-refused"}
 """A cluster that nobody else works on; none of these commands makes it."""
@@ -64,6 +65,21 @@ def test_what_a_machine_lacks_is_said_before_anything_begins(tmp_path, monkeypat
     assert sentence in str(refused.value)
     remedy = "allow `sudo -n podman`" if instead and missing == "sudo" else "install it"
     assert remedy in str(refused.value)
+
+
+@pytest.mark.parametrize("complaint, remedy", [
+    ("E: unable to pick chroot mode automatically (use --mode for manual selection)", "--add-subuids"),
+    ("E: apt-get update failed", "REHEARSAL_ARCHIVE"),
+])
+def test_an_image_that_cannot_be_made_is_told_with_what_helps(tmp_path, monkeypatch, complaint, remedy):
+    for name in ("mmdebstrap", "newuidmap"):
+        (tmp_path / name).write_text("#!/bin/sh\necho '%s' >&2\nexit 1\n" % complaint)
+        (tmp_path / name).chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    with pytest.raises(TroubleError) as failed:
+        make_image(Podman(), "localhost/none")
+    assert complaint in str(failed.value)
+    assert remedy in str(failed.value).splitlines()[-1]
 
 
 def test_an_unknown_site_is_refused_with_the_known_ones():
