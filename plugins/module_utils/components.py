@@ -100,7 +100,9 @@ def _pytorch(section: Mapping[str, Any], definition: Mapping[str, Any]) -> Itera
             yield "pytorch", (
                 "has both index and cpu; keep the index that the wheel of the lock is on, or the CPU build's"
             )
-        for key in ("cuda_lock",) if section.get("index") else ("cpu", "cuda_lock"):
+        if "cuda" in definition and "cpu" in section:
+            yield "pytorch.cpu", "means nothing to a release for GPUs; remove it, or cuda"
+        for key in ("cuda_lock",) if section.get("index") or "cuda" in definition else ("cpu", "cuda_lock"):
             if key not in section:
                 yield "pytorch", "has a lock and no %s; add it" % key
 
@@ -126,6 +128,10 @@ def _horovod(section: Mapping[str, Any], definition: Mapping[str, Any]) -> Itera
         for key in ("nccl", "driver_stub"):
             if section.get(key):
                 yield "horovod." + key, "means nothing without cuda; add cuda, or remove it"
+        given = [name for name in section.get("environment") or {} if str(name).startswith("HOROVOD_GPU")]
+        if given:
+            yield "horovod.environment", "has %s, which means nothing without cuda; add cuda, or remove it" % (
+                ", ".join(given))
     elif origin == "release" and "nccl" not in definition:
         yield "horovod.nccl", "asks for the release's own NCCL, and there is no nccl; add nccl, or say wheel"
     if origin != "wheel":
@@ -210,7 +216,7 @@ def accepted(definition: Mapping[str, Any], site: Mapping[str, Any] | None = Non
     found = {
         "imports": ["torch", *(["horovod.torch"] if horovod else [])],
         "checks": [*checks, "torch_gloo"],
-        "where_possible": ["torch_nccl", "torch_mpi", "cuda_graph_replay"],
+        "where_possible": ["torch_nccl", "torch_mpi", "cuda_graph_replay"] if _may_use_gpus(definition) else ["torch_mpi"],
     }
     own = definition.get("acceptance") or {}
     found.update({key: list(own[key]) for key in found if own.get(key) is not None})
@@ -223,6 +229,11 @@ def accepted(definition: Mapping[str, Any], site: Mapping[str, Any] | None = Non
         "transport": _laid_over([part.get("transport") for part in asked]),
         "import_ceiling": _laid_over(asked).get("import_ceiling", 0),
     }
+
+
+def _may_use_gpus(definition: Mapping[str, Any]) -> bool:
+    """Whether a release may use GPUs: what it is compiled for, or unknown, as in an image."""
+    return not definition or in_image(definition) or "cuda" in definition
 
 
 def _measured(asked: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import glob
 import os
 import re
+import urllib.parse
 from typing import Any, Iterable, Mapping, NamedTuple, Sequence
 
 from ansible_collections.hpcml.torchstack.plugins.module_utils.downloads import Network, Unreachable
@@ -141,11 +142,11 @@ def fitting_pythons(choice: Choice, filenames: Iterable[str], minimum: str) -> l
 def described(offer: Offer, version: str) -> str:
     """Say which build it is, how much there is to fetch, and why it is no CPU build; as sentences."""
     kind = {CPU: "a CPU build", CUDA: "a CUDA build", UNKNOWN: "a build of which its index does not say the kind"}
-    files = "" if offer.files == 1 else " in %d wheels" % offer.files
-    amount = ", %s%s" % (size(offer.bytes), files) if offer.bytes >= 0 else ""
-    said = "PyTorch %s is %s%s, %s." % (version, kind[offer.build], amount, offer.origin)
-    if offer.fetched:
-        return said + " It is fetched already."
+    others = " with %d wheels that it needs" % (offer.files - 1) if offer.files > 1 else ""
+    amount = ", %s" % size(offer.bytes) if offer.bytes >= 0 else ""
+    place = "fetched already" if offer.fetched else "from %s" % (
+        urllib.parse.urlsplit(offer.origin).netloc or os.path.dirname(local_path(offer.origin) or offer.origin))
+    said = "PyTorch %s is %s: %s%s%s, %s." % (version, kind[offer.build], offer.file, others, amount, place)
     return said + (" The CPU build was not to be had: %s." % "; ".join(offer.why) if offer.why else "")
 
 

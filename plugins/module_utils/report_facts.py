@@ -140,8 +140,9 @@ def _versions(records: Records, resolved: Mapping[str, Any]) -> list[dict[str, s
         ("Python", first(python.get("version"), base.get("minor")),
          first(python.get("executable"), base.get("python"))),
         ("PyTorch", version("pytorch", torch.get("version"), reported.get("torch.__version__")),
-         text(torch.get("origin"))),
-        ("CUDA", version("cuda", torch.get("cuda"), reported.get("torch.version.cuda")), text(cuda.get("prefix"))),
+         ", ".join(filter(None, (_taken(torch), text(torch.get("origin")))))),
+        ("CUDA", version("cuda", torch.get("cuda"), reported.get("torch.version.cuda")),
+         text(cuda.get("prefix")) or ("of PyTorch's wheel; nothing else here is built for GPUs" if torch.get("cuda") else "")),
         ("NCCL", version("nccl", nccl.get("version")), text(wanted.get("repository"))),
         ("NCCL's network plugin", text(plugin.get("version")), text(plugin.get("repository"))),
         ("MPI", _mpi(reported) or providers.get(text(mpi.get("provider")), text(mpi.get("provider"))),
@@ -150,6 +151,12 @@ def _versions(records: Records, resolved: Mapping[str, Any]) -> list[dict[str, s
         ("Horovod", version("horovod", horovod.get("version")), " over ".join(part for part in over if part)),
     ]
     return [{"name": name, "version": said, "origin": origin} for name, said, origin in rows if said]
+
+
+def _taken(torch: Mapping[str, Any]) -> str:
+    """What PyTorch takes on the disk with what only it needs; empty where that was not measured."""
+    taken = torch.get("bytes")
+    return "%.1f GB with what it needs" % (taken / 1e9) if isinstance(taken, int) and taken else ""
 
 
 def _mpi(reported: Mapping[str, Any]) -> str:

@@ -181,6 +181,15 @@ def test_versions_are_those_that_were_built_before_those_that_were_asked_for(roo
     assert found["imports"]["reported"]["x"] == "yes"
 
 
+def test_a_cuda_build_in_a_release_for_cpus_says_so_and_how_large_it_is(root):
+    write(root / RELEASE / ".torchstack" / "pytorch.json", {
+        "version": "2.13.0+cu130", "cuda": "13.0", "origin": "an index", "bytes": 4_800_000_000})
+    rows = {row["name"]: row for row in facts(root, {"definition": {"pytorch": {"version": "2.13.0"}}})["versions"]}
+    assert rows["PyTorch"]["origin"] == "4.8 GB with what it needs, an index"
+    assert rows["CUDA"] == {
+        "name": "CUDA", "version": "13.0", "origin": "of PyTorch's wheel; nothing else here is built for GPUs"}
+
+
 def test_a_gap_that_all_nodes_have_is_one_gap(root):
     nodes = [{"host": "n%d" % number, "not_seen": ["No kernel log."], "findings": []} for number in range(9)]
     write(root / ".torchstack" / RELEASE / "node_health.json", {"nodes": nodes, "not_checked": ["No AMD."]})
