@@ -34,6 +34,9 @@ SERIES = {
 """Patch series: name, the keys that lead to the mapping that names it, and the role that has its files."""
 
 
+WHERE_POSSIBLE = ("torch_nccl", "torch_mpi", "cuda_graph_replay")
+"""Checks of an acceptance that need not be possible; all but one of them are of GPUs."""
+
 MEASURED: dict[str, Any] = {
     "operations": ["all_reduce"], "smallest": "32 KiB", "largest": "1 GiB", "warmups": 5, "trials": 20, "seconds": 20,
     "latency": {"bytes": [8], "iterations": 1000},
@@ -216,7 +219,7 @@ def accepted(definition: Mapping[str, Any], site: Mapping[str, Any] | None = Non
     found = {
         "imports": ["torch", *(["horovod.torch"] if horovod else [])],
         "checks": [*checks, "torch_gloo"],
-        "where_possible": ["torch_nccl", "torch_mpi", "cuda_graph_replay"] if _may_use_gpus(definition) else ["torch_mpi"],
+        "where_possible": [name for name in WHERE_POSSIBLE if name == "torch_mpi" or _may_use_gpus(definition)],
     }
     own = definition.get("acceptance") or {}
     found.update({key: list(own[key]) for key in found if own.get(key) is not None})

@@ -95,7 +95,8 @@ class Mirror:
         changed = (self.params["interpreter"] or {}).get("version")
         tag = "cp%s%s" % tuple(version.split(".")[:2]) if changed else str(facts["abi_tag"])
         return Interpreter(
-            version, str(facts["implementation"]), tag, str(facts["platform"]), str(facts.get("glibc") or interpreters.glibc())
+            version, str(facts["implementation"]), tag, str(facts["platform"]),
+            str(facts.get("glibc") or interpreters.glibc()),
         )
 
     def contents(self) -> Contents:

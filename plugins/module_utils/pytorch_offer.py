@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Find out which build of PyTorch a release gets from its wheel, before anything is fetched, and judge what it needs.
 
-The places are asked in the order of the step ``pytorch-fetch``: the CPU build where the release file knows it, on its own
-index and wherever pip looks; else what the lock names.
+The places are asked in the order of the step ``pytorch-fetch``: the CPU build where the release file knows it, on its
+own index and wherever pip looks; else what the lock names.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ def fitting_pythons(choice: Choice, filenames: Iterable[str], minimum: str) -> l
     """
     lowest = int(minimum.split(".")[1]) if "." in minimum else 0
     wanted = [need for need in (choice.first, *choice.otherwise) if need is not None and need.name == "torch"]
-    minors = set()
+    minors = set()  # type: set[int]
     for filename in filenames:
         name = parse(filename, "torch")
         if name is None or not any(same_version(need.version, name.version) for need in wanted):
@@ -164,6 +164,10 @@ def judge(
         unreachable: places that could not be read, with the reasons, as ends of sentences.
     """
     version = definition["pytorch"]["version"]
+    if interpreter.abi_tag.endswith("t"):
+        return [error(
+            "pytorch.wheel", "Python %s (%s) is a build without the global lock, and releases are not made for those."
+            % (interpreter.version, interpreter.abi_tag), "Name the ordinary build of a Python, such as python3.13.")]
     if not offer.file and unreachable:
         return [warning(
             "pytorch.wheel", "Whether there is a wheel of PyTorch %s cannot be known beforehand: %s." % (
@@ -175,8 +179,8 @@ def judge(
             "base.python of the release file, or release_python." if pythons else
             "Correct pytorch in the release file, or pip's configuration ('pip config list').")
         return [error(
-            "pytorch.wheel", "No place that pip looks at has a wheel of PyTorch %s with a sha256 of the release file for "
-            "this interpreter (Python %s, %s, %s). %s" % (
+            "pytorch.wheel", "No place that pip looks at has a wheel of PyTorch %s with a sha256 of the release file "
+            "for this interpreter (Python %s, %s, %s). %s" % (
                 version, interpreter.version, interpreter.abi_tag, interpreter.platform, have), advice)]
     if "cuda" in definition and offer.build == CPU:
         return [error(
@@ -203,11 +207,12 @@ def judge_toolkit(wanted: Mapping[str, Any], place: Place, complaint: str) -> li
             "Install CUDA %s there, or correct cuda.prefix in the release file." % version)]
     if place.version.split(".")[:2] != version.split(".")[:2]:
         return [error(
-            "cuda.toolkit", "The toolkit in %s is CUDA %s, and the release asks for %s." % (prefix, place.version, version),
-            "Install that one, or correct cuda in the release file; PyTorch's wheel has to be of the same major version.")]
+            "cuda.toolkit", "The toolkit in %s is CUDA %s, and the release asks for %s." % (
+                prefix, place.version, version),
+            "Install that one, or correct cuda in the release file, to a version whose major one PyTorch's wheel has.")]
     if complaint:
         return [error(
             "cuda.toolkit", "The toolkit in %s cannot compile a small program: %s." % (prefix, complaint.rstrip(".")),
-            "Install what it lacks (the compiler, the headers and cudart of CUDA %s, and a host compiler that it knows)." %
-            version)]
+            "Install what it lacks: the compiler, the headers and cudart of CUDA %s, and a host compiler that it "
+            "knows." % version)]
     return [note("cuda.toolkit", "The toolkit in %s, CUDA %s, compiles and links." % (prefix, place.version))]

@@ -113,6 +113,10 @@ def _release(records: Records, resolved: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+WITHOUT_GPUS = "of PyTorch's wheel; nothing else here is built for GPUs"
+"""What is said of CUDA in a release whose file has none."""
+
+
 def _texts(record: object, *keys: str) -> dict[str, str] | None:
     """These texts of a record; None where there is none."""
     return {key: text(record.get(key)) for key in keys} if isinstance(record, Mapping) else None
@@ -142,7 +146,7 @@ def _versions(records: Records, resolved: Mapping[str, Any]) -> list[dict[str, s
         ("PyTorch", version("pytorch", torch.get("version"), reported.get("torch.__version__")),
          ", ".join(filter(None, (_taken(torch), text(torch.get("origin")))))),
         ("CUDA", version("cuda", torch.get("cuda"), reported.get("torch.version.cuda")),
-         text(cuda.get("prefix")) or ("of PyTorch's wheel; nothing else here is built for GPUs" if torch.get("cuda") else "")),
+         text(cuda.get("prefix")) or (WITHOUT_GPUS if torch.get("cuda") else "")),
         ("NCCL", version("nccl", nccl.get("version")), text(wanted.get("repository"))),
         ("NCCL's network plugin", text(plugin.get("version")), text(plugin.get("repository"))),
         ("MPI", _mpi(reported) or providers.get(text(mpi.get("provider")), text(mpi.get("provider"))),

@@ -13,14 +13,15 @@ short_description: Find out which build of PyTorch a release gets, before anythi
 version_added: 0.2.0
 author: The hpcml.torchstack contributors (@hpcml)
 description:
-  - Looks where the step C(pytorch-fetch) will look, in the same order, and tells whether the release gets a CPU build or
-    a CUDA build of PyTorch, from where, and how many bytes are to be fetched, as the index says them.
+  - Looks where the step C(pytorch-fetch) will look, in the same order, and tells whether the release gets a CPU build
+    or a CUDA build of PyTorch, from where, and how many bytes are to be fetched, as the index says them.
   - Refuses an interpreter that no wheel of the release file fits, and names those that one fits.
   - Judges whether there is room for a CUDA build, which needs more than a CPU build.
   - Of a release for GPUs it tries the CUDA toolkit that the rest is compiled with on a small program.
   - Fetches nothing but pages of indexes. What the release has fetched already is what it gets.
 notes:
-  - An index that cannot be read is no error here, as pip may have other ways to it; a warning says that nothing is known.
+  - An index that cannot be read is no error here, as pip may have other ways to it. A warning says that nothing is
+    known.
 options:
   definition:
     description: The resolved release file.
@@ -260,7 +261,8 @@ def look_at_toolkit(definition: Mapping[str, Any], directory: str) -> list[Findi
         with open(source, "w", encoding="ascii") as stream:
             stream.write(PROGRAM)
         numbers = [str(one).split("+")[0].replace(".", "") for one in wanted["architectures"][:1]]
-        words = [os.path.join(place.prefix, "bin", "nvcc"), *("-arch=sm_" + one for one in numbers), "-o", program, source]
+        options = ["-arch=sm_" + one for one in numbers]
+        words = [os.path.join(place.prefix, "bin", "nvcc"), *options, "-o", program, source]
         outcome = commands.run(words, PATIENCE, directory)
         complaint = "" if outcome.ok else outcome.complaint
     return pytorch_offer.judge_toolkit(wanted, place, complaint)

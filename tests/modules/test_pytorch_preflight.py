@@ -94,8 +94,8 @@ class Places:
         return {"release": "r", "base": {"kind": "python_overlay", "minimum": "3.8"}, "pytorch": pytorch, **keys}
 
     def options(self, **more):
-        return {"definition": self.definition(), "python": sys.executable, "root": str(self.scratch / "root"), "release": "r",
-                **more}
+        options = {"definition": self.definition(), "python": sys.executable, "release": "r"}
+        return {**options, "root": str(self.scratch / "root"), **more}
 
 
 @pytest.fixture()
@@ -116,7 +116,8 @@ def fetched(places, environment):
         path.chmod(0o755)
     release = scratch / "root" / "r"
     (release / ".torchstack" / "steps" / "base").mkdir(parents=True)
-    (release / ".torchstack" / "steps" / "base" / "stamp.json").write_text(json.dumps({"digest": "base", "nonce": "base"}))
+    stamp = json.dumps({"digest": "base", "nonce": "base"})
+    (release / ".torchstack" / "steps" / "base" / "stamp.json").write_text(stamp)
     packages = scratch / "packages"
     variables = {
         "pytorch_base": {

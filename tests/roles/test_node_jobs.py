@@ -62,6 +62,6 @@ def test_a_step_has_no_more_cores_than_its_job_or_container(quotas, environment,
 
 def test_the_program_never_says_more_than_the_cores_that_it_is_bound_to():
     core = min(os.sched_getaffinity(0))
-    said = subprocess.run(
-        ["taskset", "-c", str(core), sys.executable, str(PROGRAM), "64", "1"], text=True, stdout=subprocess.PIPE, check=True)
+    words = ["taskset", "-c", str(core), sys.executable, str(PROGRAM), "64", "1"]
+    said = subprocess.run(words, text=True, stdout=subprocess.PIPE, check=True)
     assert said.stdout == "1\n"
