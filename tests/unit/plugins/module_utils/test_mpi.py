@@ -203,7 +203,8 @@ def test_a_launcher_that_starts_nothing_is_told_by_its_own_words_where_it_is_tri
         stream.write("[ $1 = --version ] || { cat <<'END' >&2\n%sEND\nexit 1; }\n" % OPEN_MPI_WITHOUT_SSH)
     found = mpi.find({"prefix": prefix}, os.environ)
     facts = mpi.describe(found, str(tmp_path), 20, start=True)
-    assert facts["launcher_complaint"].endswith("plm_rsh_agent: ssh : rsh") and "----" not in facts["launcher_complaint"]
+    complaint = facts["launcher_complaint"]
+    assert complaint.endswith("plm_rsh_agent: ssh : rsh") and "----" not in complaint
     assert mpi.describe(found, str(tmp_path), 20)["launcher_complaint"] == ""
 
 
