@@ -98,7 +98,7 @@ def test_other_bytes_are_verified_anew(run_module, staged, place):
 
 
 def test_s33_verification_records_the_image_that_was_there_and_runs_anew_where_another_one_is(
-    run_module, place, tmp_path
+    run_module, place, tmp_path, some_module_system
 ):
     images = [tmp_path / "copy.sif", tmp_path / "site.sif"]
     choice = {"variables": ["SIF"], "candidates": [str(path) for path in images], "missing": "There is no image."}
@@ -263,7 +263,7 @@ def test_the_cache_is_renewed_once_for_a_module_tree(run_module, root, tmp_path)
     assert counted.read_text() == "\n" and result["renewed_at"]
 
 
-def test_s45_a_published_release_is_verified_against_today_s_system(run_module, staged):
+def test_s45_a_published_release_is_verified_against_today_s_system(run_module, staged, some_lmod):
     here = staged()
     assert run_module("modulefile_verify", {**here, "where": "published"}).failed
     run_module("modulefile_publish", {**here, "visible": True})
