@@ -557,7 +557,7 @@ missing:
   sample: []
 errors:
   description:
-    - What the log names as the cause, the most telling first. The lines themselves are in RV(msg), each as
+    - What the log names as the cause, the most telling first. The lines themselves are in C(msg), each as
       C(log line 62), before the path of the log and what to do.
     - Empty where nothing was recognised, or where the step did not end by itself.
   returned: when the script did not succeed
