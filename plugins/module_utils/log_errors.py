@@ -149,7 +149,8 @@ class _Kept:
 
     def told(self) -> list[LogError]:
         """The most telling ones; what only follows from others where there are no others."""
-        causes = [error for rank in range(patterns.FOLLOWS) for error in sorted(self.found[rank], key=lambda e: e.lines[0])]
+        causes = [error for rank in range(patterns.FOLLOWS) for error in self.found[rank]]
+        causes.sort(key=lambda error: (error.rank, error.lines[0].number))
         return (causes or self.found[patterns.FOLLOWS])[:ERRORS]
 
 

@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""How the tools of a build say what went wrong: kinds of errors, their rank, and the lines that belong to them. Pure."""
+"""How the tools of a build say what went wrong: kinds of errors, their rank, and what belongs to them. Pure."""
 
 from __future__ import annotations
 
@@ -61,27 +61,32 @@ _FOLLOWING = _rules(
     ("follows", r"^\S*make(?:\[\d+\])?: \*\*\* .*(?:Error \d+|Waiting for)|^ninja: build stopped|^FAILED: ", ""),
     ("follows", r"\bld returned \d+ exit status|^compilation terminated|linker command failed with exit code", ""),
     ("follows", r"[Cc]onfiguring incomplete, errors occurred|\bCMake configuration failed\b", ""),
-    ("follows", r"subprocess-exited-with-error|metadata-generation-failed|legacy-install-failure|failed-wheel-build", ""),
-    ("follows", r"Failed (?:building|to build)\b|Could not build wheels|Command errored out|Error compiling objects for", ""),
+    ("follows", r"subprocess-exited-with-error|metadata-generation-failed|legacy-install-failure", ""),
+    ("follows", r"failed-wheel-build|Failed (?:building|to build)\b|Could not build wheels", ""),
+    ("follows", r"Command errored out|Error compiling objects for", ""),
     ("follows", r"\bCalledProcessError\b|returned non-zero exit status|^SystemExit\b|\bDistutilsExecError\b", ""),
     ("follows", r"\b(?:failed|exited) with (?:exit )?(?:code|status) \d+", ""),
 )
 
 _CAUSES = _rules(
     CAUSE,
-    ("header", r"error: \S+: No such file or directory$|error: '[^']+' file not found|cannot open source file", SOURCE),
-    ("linker", r"undefined reference to\b|undefined symbol: |\b(?:find|library) -l\S|multiple definition of ", ""),
-    ("linker", r"DSO missing from command line|file not recognized: |^(?:\S*/)?(?:ld\.lld|mold): (?:fatal|error): ", ""),
+    ("header", r"error: \S+: No such file or directory$|error: '[^']+' file not found", SOURCE),
+    ("header", r"cannot open source file", SOURCE),
+    ("linker", r"undefined reference to\b|undefined symbol: |\b(?:find|library) -l\S|multiple definition of", ""),
+    ("linker", r"DSO missing from command line|file not recognized: ", ""),
+    ("linker", r"^(?:\S*/)?(?:ld\.lld|mold): (?:fatal|error): ", ""),
     ("library", r"error while loading shared libraries: |cannot open shared object file", ""),
     ("hash", r"DO NOT MATCH THE HASHES|[Hh]ash(?:es)? mismatch|[Cc]hecksums? (?:mismatch|did not match)", INDENTED),
     ("cmake", r"^CMake Error(?: at |: | in | \()", INDENTED),
     ("compiler", r"^[^\s:()][^:()]*(?::\d+(?:[:.]\d+)?|\(\d+(?:,\d+)?\)) ?: (?:fatal |internal compiler )?"
                  r"(?:error(?: #?\w+)?|Error): ", SOURCE),
-    ("compiler", _TOOL + r"(?:fatal |internal compiler )?error\s*: |^nvcc (?:fatal|error)\s+: |: Error: can't write ", SOURCE),
+    ("compiler", _TOOL + r"(?:fatal |internal compiler )?error\s*: |^nvcc (?:fatal|error)\s+: ", SOURCE),
     ("compiler", r"^error\[E\d+\]: ", SOURCE),
     ("no_rule", r"\*\*\* No rule to make target|^ninja: error: |\*\*\* missing separator|\*\*\* No targets", ""),
-    ("program", r"^.+: (?:line )?\d+: \S+: (?:command )?not found$|^(?:/usr/bin/)?env: .*: No such file or directory$", ""),
-    ("module", r"^module load .* failed$|Lmod has detected the following error|Unable to locate a modulefile", INDENTED),
+    ("program", r"^.+: (?:line )?\d+: \S+: (?:command )?not found$", ""),
+    ("program", r"^(?:/usr/bin/)?env: .*: No such file or directory$", ""),
+    ("module", r"^module load .* failed$|Lmod has detected the following error", INDENTED),
+    ("module", r"Unable to locate a modulefile", ""),
     ("wall_time", r"DUE TO TIME LIMIT|job killed: walltime", ""),
 )
 
@@ -93,7 +98,8 @@ _LIKELIES = _rules(
     ("network", r"Max retries exceeded|Failed to connect to \S+ port|(?:Read|Connect)TimeoutError|ProxyError", ""),
     ("network", r"Tunnel connection failed|fatal: unable to access|CERTIFICATE_VERIFY_FAILED|SSLError", ""),
     ("permission", r"Permission denied|Operation not permitted|Read-only file system", ""),
-    ("requirement", r"No matching distribution found|Could not find a version that satisfies|ResolutionImpossible", ""),
+    ("requirement", r"No matching distribution found|Could not find a version that satisfies", ""),
+    ("requirement", r"ResolutionImpossible|conflicting dependencies", ""),
     ("requirement", r"requires a different Python|not a supported wheel on this platform", ""),
     ("error", r"^(?:FATAL(?: ERROR)?|[Ff]atal(?: [Ee]rror)?|ERROR|[Ee]rror)(?: [A-Z_]+\d*)?: ?(?!0\b)\S", ""),
     ("error", r"^(?:-- )?[\w./+-]+: (?:fatal )?(?:error|Error|ERROR): \S|^ERROR!? \S", ""),
@@ -121,21 +127,24 @@ REFINED = (
 """Kinds that are told by what an error says, whoever says it."""
 
 WELL = re.compile(
-    r"^Successfully (?:built|installed)\b|^-- (?:Configuring|Generating) done|^-- Build files have been written")
+    r"^Successfully (?:built|installed)\b|^-- (?:Configuring|Generating) done|^-- Build files have been written"
+)
 """After these lines, what was an error before them did not matter to the tool that says them."""
 
 IGNORED = re.compile(r"pip's dependency resolver does not currently")
 """What calls itself an error, and is none."""
 
 WORDS = (
-    b"rror", b"RROR", b"atal", b"FATAL", b"ail", b"FAIL", b"annot", b"ndefined ", b"illed", b"SIGKILL", b"oom", b"space",
-    b"SPC", b"uota", b"QUOT", b"too large", b"size limit", b"FBIG", b"emory", b"bad_alloc", b"enied", b"ermitted",
-    b"Read-only", b"uch file", b"raceback", b"***", b"efused", b"esol", b"imed out", b"imeout", b"reset by", b"nreach",
-    b"route", b"etries", b"not ", b" NOT", b"ismatch", b"ultiple def", b"DSO", b"walltime", b"TIME LIMIT", b"VERIFY",
-    b"atching", b"satisfies", b"ifferent Python", b"to locate", b"signal 9", b"status", b"erminated", b" -l", b"Success",
-    b"-- ", b"exited with", b"SystemExit", b"printed nothing",
+    b"rror", b"RROR", b"atal", b"FATAL", b"ail", b"FAIL", b"annot", b"ndefined ", b"illed", b"SIGKILL", b"oom",
+    b"space", b"SPC", b"uota", b"QUOT", b"too large", b"size limit", b"FBIG", b"emory", b"bad_alloc", b"enied",
+    b"ermitted", b"Read-only", b"uch file", b"raceback", b"***", b"efused", b"esol", b"imed out", b"imeout",
+    b"reset by", b"nreach", b"route", b"etries", b"not ", b" NOT", b"ismatch", b"ultiple def", b"DSO", b"walltime",
+    b"TIME LIMIT", b"VERIFY", b"atching", b"satisfies", b"ifferent Python", b"to locate", b"signal 9", b"status",
+    b"erminated", b" -l", b"Success", b"-- ", b"exited with", b"SystemExit", b"printed nothing",
 )
 """A line that has none of these is in none of the forms; most lines of a log are done with so."""
 
-DOING = re.compile(rb"\s*(?:cd \S+ && )?(?:\[ *\d+(?:/\d+|%)\] |(?:/\S+/)?[\w.+-]*(?:cc|\+\+|clang|fortran|ld|ar) -)")
+DOING = re.compile(
+    rb"\s*(?:cd \S+ && )?(?:\[ *\d+(?:/\d+|%)\] |(?:/\S+/)?[\w.+-]*(?:cc|\+\+|clang|fortran|ld|ar) -)"
+)
 """The beginning of a line in which a build says what it does: commands and names of files quote words of errors."""

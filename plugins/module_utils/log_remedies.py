@@ -19,8 +19,8 @@ RESUME = "Run the same command again: it goes on from what is done."
 
 _FULL = "Make room"
 _FEWER = (
-    "Let the step have fewer compilers at once (horovod_jobs, pytorch_jobs, nccl_ofi_jobs, or cores in launcher_options), or "
-    "give the job or the machine more memory"
+    "Let the step have fewer compilers at once (horovod_jobs, pytorch_jobs, nccl_ofi_jobs, or cores in "
+    "launcher_options), or give the job or the machine more memory"
 )
 
 REMEDIES = {
@@ -32,23 +32,25 @@ REMEDIES = {
     "file_size": "Raise the limit of the size of files (ulimit -f)",
     "killed": "A process was killed, as the kernel does where memory runs out. " + _FEWER,
     "memory": _FEWER,
-    "cuda_toolkit": "Install a complete CUDA toolkit (nvcc, headers and libcudart), or load its module; where the release is "
-    "built without GPUs, see that its PyTorch is a CPU build",
-    "python_headers": "Install the headers of the interpreter that builds (Debian: python3-dev, Fedora: python3-devel), or set "
-    "TORCHSTACK_PYTHON to one that has them",
+    "cuda_toolkit": "Install a complete CUDA toolkit (nvcc, headers and libcudart), or load its module; where the "
+    "release is built without GPUs, see that its PyTorch is a CPU build",
+    "python_headers": "Install the headers of the interpreter that builds (Debian: python3-dev, Fedora: "
+    "python3-devel), or set TORCHSTACK_PYTHON to one that has them",
     "no_compiler": "Install a compiler for C and C++ (Debian: build-essential, Fedora: gcc-c++), or load its module",
-    "cmake_version": "Take a CMake of the version that is asked for: the lock in the release file, or the module, has another",
+    "cmake_version": "Take a CMake of the version that is asked for: the lock in the release file, or the module, has "
+    "another",
     "header": "Install what has that header (its -dev or -devel package), or load its module",
-    "linker": "Something that is linked is missing, or of another version or compiler than what was compiled: see which "
-    "library should have the symbol",
+    "linker": "Something that is linked is missing, or of another version or compiler than what was compiled: see "
+    "which library should have the symbol",
     "library": "Install the package with that library, or load its module",
     "program": "Install that program, or load its module",
     "module": "Correct the name and version of the module in the site's data, as `module avail` has it",
-    "hash": "What was fetched is not what the release file has the hash of: look for a wheel from elsewhere (a mirror, pip's "
-    "settings), or renew the lock",
-    "network": "See that this machine reaches that address: https_proxy and pip's settings, or a mirror (docs/offline.md)",
+    "hash": "What was fetched is not what the release file has the hash of: look for a wheel from elsewhere (a mirror, "
+    "pip's settings), or renew the lock",
+    "network": "See that this machine reaches that address: https_proxy and pip's settings, or a mirror "
+    "(docs/offline.md)",
     "permission": "Let this account have the right to do that, or choose another directory",
-    "requirement": "See that the index has that version for this interpreter and machine; docs/offline.md has how a mirror does",
+    "requirement": "See that the index, or the mirror, has that version for this interpreter and machine",
     "python_module": "Add that package to the lock in the release file that the step installs from",
 }
 """What to do, by kind, without a full stop."""

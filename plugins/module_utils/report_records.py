@@ -80,27 +80,28 @@ def files_of(root: str, release: str) -> ReleaseFiles:
     return ReleaseFiles(root, release)
 
 
-def read(files: ReleaseFiles) -> Records:
+def read(files: ReleaseFiles, tools: str = "") -> Records:
     """Read every record of a release; none has to be there.
 
     Args:
         files: where they lie.
+        tools: the environment of build tools that it shares with other releases; of its steps only those that failed
+            are its own matter.
 
     Returns:
         what was found; ``unreadable`` has a sentence's end for each file that is there and is no record.
     """
     reader = _Reader(files)
     inside = os.path.join(files.prefix, ".torchstack")
-    steps = {
-        os.path.basename(path): reader.all_of(path, STEP, suffixes=("", ".json"))
-        for path in sorted(glob.glob(os.path.join(glob.escape(inside), "steps", "*"))) if os.path.isdir(path)
-    }
+    steps = _steps(reader, os.path.join(inside, "steps"))
+    shared = _steps(reader, tools + ".records") if os.path.isabs(tools) else {}
+    steps.update((name, records) for name, records in shared.items() if "failure" in records and "stamp" not in records)
     afterwards = reader.all_of(files.afterwards, AFTERWARDS)
     build = {**reader.all_of(inside, BUILD), **reader.all_of(inside, tuple(SUMMARIES), SUMMARIES)}
     name, version = _module(afterwards)
     return Records(
         files.release,
-        {name: _explained(os.path.join(inside, "steps", name), records) for name, records in steps.items() if records},
+        {name: records for name, records in steps.items() if records},
         build,
         afterwards,
         reader.lines(os.path.join(files.afterwards, "acceptance.jsonl")),
@@ -111,6 +112,14 @@ def read(files: ReleaseFiles) -> Records:
         {syntax: _default(files.root, syntax, name) == version for syntax in SYNTAXES},
         reader.unreadable,
     )
+
+
+def _steps(reader: _Reader, directory: str) -> dict[str, dict[str, Any]]:
+    """The records of all steps that lie in a directory, by their names."""
+    return {
+        os.path.basename(path): _explained(path, reader.all_of(path, STEP, suffixes=("", ".json")))
+        for path in sorted(glob.glob(os.path.join(glob.escape(directory), "*"))) if os.path.isdir(path)
+    }
 
 
 def _explained(directory: str, records: dict[str, Any]) -> dict[str, Any]:

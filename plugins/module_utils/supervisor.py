@@ -88,6 +88,7 @@ class Supervisor:
         facts = (read_record(self.files.inputs) or {})["facts"]
         self.created = created_paths(facts)
         self.produces = produced_paths(facts)
+        self.is_fetched = bool(facts.get("places"))
         self.place = place_of(os.path.dirname(directory))
         self.has_network = facts.get("network", True)
         self.listener: RefusingListener | None = None
@@ -384,7 +385,8 @@ class Supervisor:
         if not self.produces or self.taken_over is not None:
             return {}
         cache = self.job.get("cache") or ""
-        needles = self.place.needles(cache) if cache else []
+        # What comes from an index is the same for everybody, and a minute's reading where it is for GPUs.
+        needles = self.place.needles(cache) if cache and not self.is_fetched else []
         self.produced = produced.examine(self.produces, self.place, needles, self.beat)
         if not cache:
             return {}

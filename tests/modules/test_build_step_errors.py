@@ -13,6 +13,7 @@ import sys
 import textwrap
 
 import pytest
+from role_plays import play_tasks
 
 SETUP = """
 import subprocess, sys
@@ -127,8 +128,8 @@ def test_a_header_that_is_missing(build, generator):
     files = cmake(PROJECT + "add_library(error SHARED error.cpp fine.cpp)\n")
     files["src/error.cpp"] = "#include <no_such/header.h>\n"
     files["src/fine.cpp"] = "int f(int unused) { int x; return 0; }\n"
-    result = build("cmake -G '%s' -S src -B build -DCMAKE_CXX_FLAGS='-Wall -Wextra' && cmake --build build -j 2" % generator,
-                   files)
+    configure = "cmake -G '%s' -S src -B build -DCMAKE_CXX_FLAGS='-Wall -Wextra'" % generator
+    result = build(configure + " && cmake --build build -j 2", files)
     causing(result, "header", "error.cpp:1:", "no_such/header.h")
     assert "fine.cpp" not in result["msg"]
     assert len(result["errors"]) == 1
@@ -273,8 +274,24 @@ def test_on_the_screen_each_line_is_shown_once(ansible_environment, tmp_path):
         env=dict(ansible_environment, ANSIBLE_CALLBACK_RESULT_FORMAT="yaml"), stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT, text=True, check=False)
     assert done.returncode == 2
-    for text in ("log line 102: CMake Error at CMakeLists.txt:3 (find_package):", "log line 103:   Could not find the thing",
-                 "The log is %s." % (tmp_path / "steps" / "s" / "log"), "finished steps stay."):
+    for text in (
+        "log line 102: CMake Error at CMakeLists.txt:3 (find_package):", "log line 103:   Could not find the thing",
+        "The log is %s." % (tmp_path / "steps" / "s" / "log"), "finished steps stay.",
+    ):
         assert done.stdout.count(text) == 1, done.stdout
     assert "line 99" not in done.stdout and "CalledProcessError" not in done.stdout
     assert done.stdout.count("Could not find the thing") == 1
+
+
+def test_what_a_role_asserts_is_said_before_anything_else(ansible_environment, tmp_path):
+    environment = dict(ansible_environment, ANSIBLE_CALLBACK_RESULT_FORMAT="yaml")
+    variables = {"horovod_environment": {"HOROVOD_WITH_MPI": "0"}}
+    done = play_tasks("horovod", "settings", variables, [{}], environment, tmp_path)
+    assert done.returncode == 2
+    lines = done.stdout.splitlines()
+    sentence = 'HOROVOD_WITH_MPI: Horovod ignores every value but "1" there.'
+    told = [number for number, line in enumerate(lines) if sentence in line]
+    failed = [number for number, line in enumerate(lines) if "FAILED!" in line]
+    # Ansible itself says it before the result, since 2.19, and in it.
+    assert told and told[0] <= failed[0] + 12 and len(told) <= 2, done.stdout
+    assert "set HOROVOD_WITHOUT_<PART>" in " ".join(done.stdout.split())

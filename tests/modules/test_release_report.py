@@ -38,7 +38,7 @@ def test_the_report_of_a_rollout_that_failed_says_why_once_with_the_log_and_what
     page = report_page(found, TEMPLATES)
     for text in (
         '<li value="61"><code>CMake Error at CMakeLists.txt:181 (find_package):</code></li>',
-        '<li value="62"><code>  Could NOT find CUDAToolkit (missing: CUDAToolkit_INCLUDE_DIR) &lt;&amp;&gt;</code></li>',
+        '<li value="62"><code>  Could NOT find CUDAToolkit (missing: CUDAToolkit_INCLUDE_DIR) &lt;&amp;&gt;</code>',
         "The log is <code>%s</code>." % log, "Install a complete CUDA toolkit",
     ):
         assert page.count(text) == 1, text

@@ -50,8 +50,9 @@ words = ["gcc", "-E", "-isystem", str(nccl / "include"), "-"]
 read = subprocess.run(words, input=asked, stdout=subprocess.PIPE, check=True)
 seen["header"] = read.stdout.split()[-1].decode()
 library = pathlib.Path("mpi_lib_v2.so")
+runtime = os.environ["CUDA_HOME"] + "/lib64/libcudart.so.13"
 words = "gcc -shared -fPIC -x c - -x none -Wl,--enable-new-dtags -o %s %s %s %s" % (
-    library, nccl / "lib" / "libnccl.a", os.environ["CUDA_HOME"] + "/lib64/libcudart.so.13", os.environ.get("LDFLAGS", ""))
+    library, nccl / "lib" / "libnccl.a", runtime, os.environ.get("LDFLAGS", ""))
 code = b"int nccl(void); int cudart(void); int horovod(void) { return nccl() + cudart(); }"
 subprocess.run(words, shell=True, input=code, check=True)
 program = ["gcc", "-x", "c", "-", "-x", "none", "-o", "asked", os.environ["SMALL_MPI"], "-Wl,--no-as-needed"]

@@ -6,12 +6,11 @@ from __future__ import annotations
 
 import io
 import itertools
+import random
 
 import pytest
 from ansible_collections.hpcml.torchstack.plugins.module_utils import log_errors, log_patterns, log_remedies
 from ansible_collections.hpcml.torchstack.plugins.module_utils.log_lines import LONGEST, raw_lines, shown
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 
 def found(text, offset=0):
@@ -52,7 +51,7 @@ ONE = [
     ("linker", "ImportError: /x/mpi_lib.so: undefined symbol: _ZN3c104cuda20getCurrentCUDAStreamEa"),
     ("linker", "/usr/bin/ld: cannot find -lmpi_cxx"),
     ("linker", "b.o:(.bss+0x0): multiple definition of `environ_of'; a.o:(.bss+0x0): first defined here"),
-    ("library", "python3: error while loading shared libraries: libmpi.so.40: cannot open shared object file: No such file"),
+    ("library", "python3: error while loading shared libraries: libmpi.so.40: cannot open shared object file: none"),
     ("compiler", "/src/a.cc:3:7: error: expected ';' before '}' token"),
     ("compiler", "/src/a.cu(112): error: identifier \"half2\" is undefined"),
     ("compiler", "/src/a.cc:3:7: error: unused variable 'x' [-Werror=unused-variable]"),
@@ -104,12 +103,15 @@ def test_every_kind_that_is_named_has_an_example_and_those_that_somebody_can_do_
 
 
 @pytest.mark.parametrize("line", [
-    "c++ -Werror -Wfatal-errors -c error.cpp -o error.cpp.o", "[3/7] Building CXX object CMakeFiles/x.dir/error.cpp.o",
+    "c++ -Werror -Wfatal-errors -c error.cpp -o error.cpp.o", "[3/7] Building CXX object x.dir/error.cpp.o",
     "[ 50%] Linking CXX shared library liberror.so", "0 errors, 3 warnings", "errors: 0", "Error: 0", "no errors here",
-    "-- Performing Test HAVE_X - Failed", "-- Performing C++ SOURCE FILE Test HAVE_LIBM failed with the following output:",
-    "-- Looking for mpi.h - not found", "-- Could NOT find OpenMP (missing: OpenMP_C_FLAGS)", "checking for cuda.h... no",
+    "-- Performing Test HAVE_X - Failed",
+    "-- Performing C SOURCE FILE Test HAVE_LIBM failed with the following output:",
+    "-- Looking for mpi.h - not found", "-- Could NOT find OpenMP (missing: OpenMP_C_FLAGS)",
+    "checking for cuda.h... no",
     "a.c:3:5: warning: implicit declaration of function 'f' [-Wimplicit-function-declaration]",
-    "copying torch/utils/error.py -> build/lib", "adding 'horovod/common/exceptions.py'", "WARNING: Killed.txt is not there",
+    "copying torch/utils/error.py -> build/lib", "adding 'horovod/common/exceptions.py'",
+    "WARNING: Killed.txt is not there",
     "==== step x failed", "==== failed after 4.0 s", "CMake Warning at CMakeLists.txt:3 (message):",
     "ERROR: pip's dependency resolver does not currently take into account all the packages that are installed.",
     "/usr/bin/c++ -DSAID='No space left on device' -c a.cc", "g++ -pthread -DX=\"Connection refused\" -c a.cc",
@@ -210,10 +212,27 @@ PyTorch (13.0). Please make sure to use the same CUDA versions.
 """
 
 NETWORK = """\
-WARNING: Retrying (Retry(total=1)) after connection broken by 'NewConnectionError('<x object at 0x7fd2d7339c50>: refused')': /simple/
-WARNING: Retrying (Retry(total=0)) after connection broken by 'NewConnectionError('<x object at 0x7fd2d733ff50>: refused')': /simple/
+WARNING: Retrying (Retry(total=1)) after connection broken by 'NewConnectionError('<x at 0x7fd2d7339c50>: refused')': /
+WARNING: Retrying (Retry(total=0)) after connection broken by 'NewConnectionError('<x at 0x7fd2d733ff50>: refused')': /
 ERROR: Could not find a version that satisfies the requirement einops==0.8.1 (from versions: none)
 ERROR: No matching distribution found for einops==0.8.1
+"""
+
+
+CMAKE = """\
+CMake Error at a:1 (message):
+  CMake 3.31 or higher is required.  You are running version 3.25.1
+
+-- Configuring incomplete, errors occurred!
+"""
+
+HASHES = """\
+ERROR: THESE PACKAGES DO NOT MATCH THE HASHES FROM THE REQUIREMENTS FILE.
+    thing:
+        Expected sha256 a
+             Got        b
+
+WARNING: something else
 """
 
 
@@ -227,14 +246,14 @@ ERROR: No matching distribution found for einops==0.8.1
     ("a.c:1:1: error: x\ntar: No space left on device\n", [("disk_full", [2]), ("compiler", [1])]),
     ("Traceback (most recent call last):\n  File x\nMemoryError\n", [("memory", [3])]),
     ("Traceback (most recent call last):\n  File x\n", []),
-    ("Traceback (most recent call last):\n  File x\n[2/3] of another process\na.c:1:1: error: y\n", [("compiler", [4])]),
-    ("Traceback (most recent call last):\n  a\nModuleNotFoundError: No module named 'yaml'\n", [("python_module", [3])]),
-    ("CMake Error at a:1 (message):\n  CMake 3.31 or higher is required.  You are running version 3.25.1\n\n-- Configuring "
-     "incomplete, errors occurred!\n", [("cmake_version", [1, 2])]),
-    ("ERROR: THESE PACKAGES DO NOT MATCH THE HASHES FROM THE FILE.\n    x:\n        Expected sha256 a\n             Got        "
-     "b\n\nmore\n", [("hash", [1, 2, 3, 4])]),
-], ids=["horovod", "extension", "fallen-back", "own-line", "network", "consequences", "disk-first", "memory", "no-end", "mixed",
-        "module", "cmake-version", "hash"])
+    ("Traceback (most recent call last):\n  File x\n[2/3] another\na.c:1:1: error: y\n", [("compiler", [4])]),
+    ("Traceback (most recent call last):\n  a\nModuleNotFoundError: No module named 'y'\n", [("python_module", [3])]),
+    (CMAKE, [("cmake_version", [1, 2])]),
+    (HASHES, [("hash", [1, 2, 3, 4])]),
+], ids=[
+    "horovod", "extension", "fallen-back", "own-line", "network", "consequences", "disk-first", "memory", "no-end",
+    "mixed", "module", "cmake-version", "hash",
+])
 def test_the_cause_comes_before_its_consequences(log, expected):
     assert [(error.kind, [line.number for line in error.lines]) for error in found(log)] == expected
 
@@ -282,11 +301,12 @@ def test_lines_are_read_one_after_the_other_and_not_kept():
     assert len(log_errors.find_errors(lines)) == 1
 
 
-@given(st.lists(st.one_of(
-    st.sampled_from([line for _kind, line in ONE] + HOROVOD.splitlines() + EXTENSION.splitlines()), st.text()), max_size=40))
-@settings(max_examples=150, deadline=None)
-def test_any_log_gives_few_lines_of_its_own_once_and_in_order_of_rank(log):
-    data = "\n".join(log).encode("utf-8", "replace")
+@pytest.mark.parametrize("seed", range(60))
+def test_any_log_gives_few_lines_of_its_own_once_and_in_order_of_rank(seed):
+    chance = random.Random(seed)
+    known = [line for _kind, line in ONE] + HOROVOD.splitlines() + EXTENSION.splitlines()
+    noise = ["".join(map(chr, chance.choices(range(1, 0x300), k=chance.randrange(60)))) for _time in range(20)]
+    data = "\n".join(chance.choices(known + noise, k=chance.randrange(60))).encode("utf-8", "replace")
     errors = found(data)
     assert len(errors) <= log_errors.ERRORS
     assert [error.rank for error in errors] == sorted(error.rank for error in errors)

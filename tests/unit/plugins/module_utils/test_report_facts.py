@@ -155,11 +155,24 @@ def test_a_step_that_failed_has_the_lines_that_say_why_the_log_and_a_remedy(root
     assert step["errors"] == [{"kind": "python_headers", "line": 3, "lines": lines}]
     assert (step["log"], problem["lines"], problem["log"]) == (str(place / "log"), lines, str(place / "log"))
     assert "python3-dev" in step["remedy"] and problem["remedy"] == step["remedy"]
-    write(place / "exit", {"nonce": "n", "reason": "preempted", "scheduler": "Slurm", "job_id": "1", "words": "PREEMPTED"})
+    preempted = {"reason": "preempted", "scheduler": "Slurm", "job_id": "1", "words": "PREEMPTED"}
+    write(place / "exit", dict(preempted, nonce="n"))
     ended = facts(root)["steps"][0]
     assert ended["errors"] == [] and ended["remedy"].startswith("Run the same command again")
     write(place / "stamp.json", {"digest": "1", "seconds": 4})
     assert "errors" not in facts(root)["steps"][0]
+
+
+def test_a_step_of_shared_tools_is_a_matter_of_the_release_while_it_fails(root):
+    tools = root / ".torchstack" / "tools" / "0123"
+    place = tools.parent / "0123.records" / "tools"
+    write(place / "job.json", {"digest": "1", "nonce": "n", "log_offset": 0})
+    write(place / "log", "ERROR: No matching distribution found for cmake\n")
+    write(place / "exit", {"nonce": "n", "reason": "exit", "code": 1})
+    problem, = report_document.renew(str(root), RELEASE, {"tools": str(tools)}, True)["facts"]["verdict"]["problems"]
+    assert (problem["of"], problem["log"], problem["lines"][0]["line"]) == ("step tools", str(place / "log"), 1)
+    write(place / "stamp.json", {"digest": "1", "nonce": "m"})
+    assert report_document.renew(str(root), RELEASE, {"tools": str(tools)}, True)["facts"]["steps"] == []
 
 
 @pytest.mark.parametrize("offset", [None, "x", -5, 10**9, True])
