@@ -61,15 +61,36 @@ def test_every_variable_that_the_documentation_types_is_known():
     assert variable_names.unknown(typed, [], KNOWN, ROLES) == []
 
 
+def test_no_variable_of_the_tests_or_of_a_modulefile_is_taken_for_a_slip():
+    word = re.compile(r"\bTORCHSTACK_[A-Z]+(?:_[A-Z]+)*\b")
+    places = ("tests/**/*.py", "tests/run", ".ci/run", "Makefile", "bench/*.py", "rehearsal/**/*", "roles/**/*")
+    files = [path for place in places for path in TOP.glob(place) if path.is_file() and path != pathlib.Path(__file__)]
+    named = {name for path in files for name in word.findall(path.read_text(errors="replace"))}
+    assert "TORCHSTACK_PYTHONS" in named
+    for site in TOP.glob("inventories/*/group_vars/*.yml"):
+        read = {*word.findall(site.read_text()), *known_variables.OTHERS}
+        assert "TORCHSTACK_ROOT" in read
+        found = variable_names.unknown_in_environment(named, read)
+        assert [sentence for sentence in found if "RELASE" not in sentence] == [], site
+
+
 @pytest.mark.parametrize("playbook", PLAYBOOKS, ids=lambda path: path.stem)
 def test_every_playbook_looks_at_the_names_first(playbook):
     for play in yaml.safe_load(playbook.read_text()):
-        tasks = play.get("pre_tasks") or play.get("tasks")
-        if not tasks:
-            # A site's playbook is a list of roles.
-            assert play["roles"][0] == {"role": "hpcml.torchstack.release"}
-            tasks = yaml.safe_load((TOP / "roles/release/tasks/main.yml").read_text())
-        assert "hpcml.torchstack.known_variables" in tasks[0]
+        first = (play.get("pre_tasks") or play["tasks"])[0]
+        while "hpcml.torchstack.known_variables" not in first:
+            first = tasks_of(first)[0]
+
+
+def tasks_of(task):
+    """What a task stands for: a block, an imported file of tasks, or a role."""
+    if "block" in task:
+        return task["block"]
+    for word in ("import_tasks", "include_tasks"):
+        if "ansible.builtin." + word in task:
+            return yaml.safe_load((TOP / "playbooks" / task["ansible.builtin." + word]).read_text())
+    role = task["ansible.builtin.import_role"]["name"].rpartition(".")[2]
+    return yaml.safe_load((TOP / "roles" / role / "tasks" / "main.yml").read_text())
 
 
 @pytest.mark.parametrize("playbook", ["local", "publish", "mirror"])
