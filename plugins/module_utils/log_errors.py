@@ -107,7 +107,7 @@ class _Open:
             rule = _rule_of(said)
             if rule is not None and rule.kind != "error":
                 kind, rank = rule.kind, rule.rank
-        if rank not in (patterns.FOLLOWS, patterns.RESOURCE):
+        if rank in (patterns.CAUSE, patterns.LIKELY):
             kind = next((refined for refined, found in patterns.REFINED if found.search(said)), kind)
         return LogError(kind, rank, tuple(Line(line.number, line.text[:WIDTH]) for line in self.lines))
 

@@ -51,7 +51,7 @@ _RESOURCES = _rules(
     ("disk_full", r"No space left on device|\bENOSPC\b|[Nn]ot enough (?:free )?(?:disk )?space\b", ""),
     ("quota", r"[Qq]uota exceeded|\bEDQUOT\b", ""),
     ("file_size", r"File too large|File size limit exceeded|\bEFBIG\b", ""),
-    ("killed", r"Killed signal terminated program|error: Killed\b|\bSIGKILL\b|due to signal 9\b|with signal 9\b", ""),
+    ("killed", r"error: Killed\b|\bSIGKILL\b|due to signal 9\b|with signal 9\b", ""),
     ("killed", r"\boom[-_]kill|[Oo]ut of memory: Kill|^(?:.+: line \d+:\s+\d+ )?Killed(?:\s|$)", ""),
     ("memory", r"memory exhausted|[Oo]ut of memory|\bstd::bad_alloc\b|^MemoryError\b|Cannot allocate memory", ""),
 )

@@ -173,9 +173,10 @@ def test_the_commands_had_the_secret_that_their_step_names_and_no_other(flow):
     assert "https://conda.example.org/t/***/main/linux-64" in log
 
 
-def test_a_failure_is_told_with_its_last_lines_and_its_own_exit_code(flow):
+def test_a_failure_is_told_with_what_its_log_has_and_its_own_exit_code(flow):
     assert json.loads(flow.record("failing", "exit"))["code"] == 3
-    assert "last lines of" in flow.printed and "Step failing failed with exit code 3" in flow.printed
+    log = flow.root / NAME / ".torchstack" / "steps" / "failing" / "log"
+    assert "Step failing failed with exit code 3" in flow.printed and "The log is %s." % log in flow.printed
     assert json.loads(flow.record("silent", "exit"))["reason"] == "no_output_timeout"
 
 

@@ -290,6 +290,12 @@ def test_lines_without_end_and_bytes_that_are_no_text_cost_nothing():
     assert error.lines == ((3, "ERROR: \ufffd at last"),)
 
 
+def test_what_was_running_at_a_time_limit_is_not_taken_for_the_cause():
+    log = "==== step s was stopped after 1 s (timeout); what was running:\n====   7 S cc -include cuda_runtime.h\n"
+    error, = found(log + "====   8 S pip\n==== failed after 1.0 s\n")
+    assert (error.kind, [line.number for line in error.lines]) == ("time_limit", [1, 2, 3])
+
+
 def test_a_line_is_shown_as_a_terminal_would_have_left_it():
     assert shown(b"10 %\r\x1b[1mdone\x1b[0m\x07 \xc3\xa9\t.\r\n") == "done \u00e9\t."
     assert shown(b"\x1b]8;;https://example.org\x1b\\link\x1b]8;;\x1b\\") == "link"

@@ -1,0 +1,58 @@
+# Copyright (c) the hpcml.torchstack contributors
+# SPDX-License-Identifier: Apache-2.0
+"""What is left of a rollout that fails in a step: its report."""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+import pytest
+import sites
+
+TOP = pathlib.Path(__file__).resolve().parents[2]
+RELEASE = "2026-11-20"
+
+
+@pytest.fixture(name="roll_out")
+def rollout_of_one_step(ansible_environment, tmp_path):
+    """Run the common tasks with one step in the place of the roles; the process, and the directory of the records."""
+    records = tmp_path / ".torchstack" / RELEASE
+    records.mkdir(parents=True)
+
+    def run(script, *words):
+        (tasks,) = sites.load(TOP / "playbooks" / "tasks" / "roll_out.yml")
+        steps = str(tmp_path / RELEASE / ".torchstack" / "steps")
+        step = {"hpcml.torchstack.build_step": {"name": "horovod", "state_dir": steps, "script": script}}
+        opened = {"ansible.builtin.set_fact": {"release_context": {}}}
+        tasks["block"] = [opened, step, tasks["block"][-1]]
+        play = {"hosts": "localhost", "gather_facts": False, "tasks": [tasks],
+                "vars": {"torchstack_root": str(tmp_path), "torchstack_release": RELEASE}}
+        playbook = tmp_path / "play.yml"
+        playbook.write_text(json.dumps([play]))
+        program = os.path.join(os.path.dirname(sys.executable), "ansible-playbook")
+        done = subprocess.run(
+            [program, "-i", "localhost,", "-c", "local", str(playbook), *words], env=ansible_environment, text=True,
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
+        return done, records
+
+    return run
+
+
+def test_it_has_failed_and_its_report_says_why(roll_out):
+    done, records = roll_out("echo begun; echo 'a.c:1:10: fatal error: mpi.h: No such file or directory'; exit 4")
+    assert done.returncode == 2, done.stdout
+    line = "a.c:1:10: fatal error: mpi.h: No such file or directory"
+    page, facts = (records / "report.html").read_text(), json.loads((records / "report.json").read_text())
+    assert page.count(line) == 1 and "Install what has that header" in page
+    assert facts["verdict"]["word"] == "Not built" and facts["steps"][0]["errors"][0]["lines"][0]["text"] == line
+    assert done.stdout.count("The rollout has stopped. What failed is said above, and in %s" % records) == 1
+
+
+def test_one_that_has_not_failed_says_nothing_of_that(roll_out):
+    done, records = roll_out("echo 'ERROR: of no importance'")
+    assert done.returncode == 0 and "The rollout has stopped" not in done.stdout, done.stdout
+    assert "of no importance" not in (records / "report.html").read_text()
