@@ -13,6 +13,37 @@ ARGS ?=
 # A release by its name, or by the path of its file.
 RELEASE_ARGUMENTS = $(if $(RELEASE),-e torchstack_release=$(patsubst %.yml,%,$(notdir $(RELEASE)))) \
   $(if $(findstring /,$(RELEASE)),-e release_file=$(abspath $(RELEASE)))
+# One of the sites.
+SITES := $(filter $(patsubst playbooks/%.yml,%,$(wildcard playbooks/*.yml)),$(patsubst inventories/%/hosts.yml,%,$(wildcard inventories/*/hosts.yml)))
+PLAYBOOK = playbooks/$(or $(SITE),local).yml
+
+# What may be typed behind each target. RELEASE and SITE mean the same behind all of them.
+READS_env := PYTHON VENV
+READS_rollout := RELEASE SITE ARGS $(READS_env)
+READS_plan := $(READS_rollout)
+READS_mirror := TO $(READS_rollout)
+READS_rehearse := RELEASE SITE ARGS PYTHON REHEARSAL_ARCHIVE REHEARSAL_MOUNTS REHEARSAL_NAME REHEARSAL_NODES
+READS_rehearse-down := ARGS PYTHON REHEARSAL_NAME
+READS_verify := PREFIX $(READS_rollout)
+READS_test-upstream := MIRROR CUDA LIBFABRIC HWLOC ARGS
+READS_bench := ARGS LIBTREE
+
+GOALS := $(or $(MAKECMDGOALS),$(.DEFAULT_GOAL))
+READ := $(sort $(foreach goal,$(GOALS),$(if $(findstring /,$(goal)),$(READS_env),$(READS_$(goal)))))
+TYPED := $(strip $(foreach name,$(.VARIABLES),$(if $(filter command,$(origin $(name))),$(name))))
+# Others of that prefix go to the playbooks and the tests as variables of the environment, and playbooks refuse slips in them.
+STRANGE := $(sort $(filter-out TORCHSTACK_% $(READ),$(TYPED)))
+NEAREST := import difflib, sys; strange, read = (words.split() for words in sys.argv[1:]); \
+  near = lambda name: "".join(" (did you mean %s?)" % other for other in difflib.get_close_matches(name, read, 1)); \
+  print("make $(GOALS) reads no " + ", no ".join(name + near(name) for name in strange) + "; it reads " * bool(read) + ", ".join(read))
+ifneq ($(STRANGE),)
+  $(error $(or $(shell $(PYTHON) -c '$(NEAREST)' '$(STRANGE)' '$(READ)'),make $(GOALS) reads no $(STRANGE)))
+endif
+ifneq ($(and $(SITE),$(filter SITE,$(READ))),)
+  ifeq ($(filter $(SITE),$(SITES)),)
+    $(error There is no site '$(SITE)': give SITE=local or another one of $(sort $(SITES)))
+  endif
+endif
 
 .PHONY: help env rollout plan mirror rehearse rehearse-down verify test test-upstream lint sanity units pytest molecule bench lock clean
 
@@ -30,15 +61,19 @@ $(VENV)/rollout: requirements/rollout-$(CORE).txt
 	ln -sfn "$(CURDIR)" $(COLLECTION)
 	touch $@
 
-rollout: env ## Build, verify, freeze and publish the release of this machine.
-	PYTHONUNBUFFERED=1 $(VENV)/bin/ansible-playbook playbooks/local.yml $(ARGS)
+# Where CORE is empty.
+requirements/rollout-.txt:
+	@echo "There is no Python by the name '$(PYTHON)': name one from 3.11 on, as in make $(GOALS) PYTHON=python3.12." >&2; exit 1
 
-plan: env ## Show what a rollout would do; changes nothing.
-	PYTHONUNBUFFERED=1 $(VENV)/bin/ansible-playbook playbooks/local.yml --check --diff $(ARGS)
+rollout: env ## Build, verify, freeze and publish RELEASE of SITE, by default that of this machine.
+	PYTHONUNBUFFERED=1 $(VENV)/bin/ansible-playbook $(PLAYBOOK) $(RELEASE_ARGUMENTS) $(ARGS)
 
-mirror: env ## Fetch all that RELEASE needs into the directory TO, for rollouts without network.
-	@if [ -z "$(TO)" ]; then echo "Say where the mirror goes: make mirror TO=/path/to/mirror [RELEASE=2026-11-20]"; exit 2; fi
-	TORCHSTACK_MIRROR="$(abspath $(TO))" PYTHONUNBUFFERED=1 $(VENV)/bin/ansible-playbook playbooks/mirror.yml $(RELEASE_ARGUMENTS) $(ARGS)
+plan: env ## Show what a rollout of RELEASE of SITE would do; changes nothing.
+	PYTHONUNBUFFERED=1 $(VENV)/bin/ansible-playbook $(PLAYBOOK) --check --diff $(RELEASE_ARGUMENTS) $(ARGS)
+
+mirror: env ## Fetch all that RELEASE of SITE needs into the directory TO, for rollouts without network.
+	@if [ -z "$(TO)" ]; then echo "Say where the mirror goes: make mirror TO=/path/to/mirror [RELEASE=2026-11-20] [SITE=local]"; exit 2; fi
+	TORCHSTACK_MIRROR="$(abspath $(TO))" PYTHONUNBUFFERED=1 $(VENV)/bin/ansible-playbook playbooks/mirror.yml $(if $(SITE),-e mirror_hosts=$(SITE)) $(RELEASE_ARGUMENTS) $(ARGS)
 
 rehearse: ## Bring up containers dressed as SITE, roll RELEASE out on them, and leave them up.
 	@if [ -z "$(SITE)" ]; then echo "Say which site is rehearsed: make rehearse SITE=local [RELEASE=2026-11-20]"; exit 2; fi
@@ -47,9 +82,15 @@ rehearse: ## Bring up containers dressed as SITE, roll RELEASE out on them, and 
 rehearse-down: ## Remove the containers of the rehearsal with all that was built on them; ARGS=--image: their image too.
 	@$(PYTHON) -m rehearsal down $(ARGS)
 
-verify: ## Show where the libraries below PREFIX come from; fails where one is missing or wrong.
-	@if [ -z "$(PREFIX)" ]; then echo "Say what to verify: make verify PREFIX=/path/to/release"; exit 2; fi
-	@bin/verify "$(PREFIX)" $(ARGS)
+# The directory of a release, as the site's data have it.
+RELEASED = $(shell ANSIBLE_CALLBACK_RESULT_FORMAT=json $(VENV)/bin/ansible $(or $(SITE),local) -m ansible.builtin.debug \
+  -a 'msg={{ torchstack_root }}/{{ torchstack_release }}' $(RELEASE_ARGUMENTS) | sed -n 's/^.*"msg": "\(.*\)".*/\1/p')
+
+# PREFIX may be anything of the caller's environment.
+verify: $(if $(filter RELEASE SITE,$(TYPED)),env) ## Show where the libraries of RELEASE of SITE, or below PREFIX, come from; fails where one is missing or wrong.
+	@if [ -z "$(PREFIX)$(filter RELEASE SITE,$(TYPED))" ]; then echo "Say what to verify: make verify RELEASE=2026-11-20 [SITE=local], or PREFIX=/path/to/release"; exit 2; fi
+	@if [ -n "$(and $(filter RELEASE SITE,$(TYPED)),$(filter PREFIX,$(TYPED)))" ]; then echo "Give PREFIX, or RELEASE and SITE, not both."; exit 2; fi
+	@bin/verify "$(if $(filter RELEASE SITE,$(TYPED)),$(RELEASED),$(PREFIX))" $(ARGS)
 
 test: ## Everything that guards the collection.
 	tests/run all

@@ -20,7 +20,7 @@ from .archives import archive_of, write_archive
 from .checkout import CHECKOUT, PLACE, files_of_the_checkout
 from .cluster import Cluster
 from .nodes import CONTROL, LOGIN
-from .progress import told
+from .progress import say, told
 from .trouble import TroubleError
 
 DRESS = "rehearsal_dress"
@@ -52,6 +52,12 @@ SETS = {".lua": "setenv(%s, %s)\n", ".tcl": "setenv %s %s\n"}
 INDEX = re.compile(r"^# Index: (\S+)$", re.MULTILINE)
 """The line of a lock that names where its wheels are, if pip is not set up for one that has them."""
 
+INSTEAD = re.compile(r"^# Instead: (\S+), (.+)$", re.MULTILINE)
+"""The line of a lock that names the lock to take where its own wheels cannot be had, and what that means."""
+
+ONE_ATTEMPT = ("--timeout=10", "--retries=1")
+"""Options of pip for an index that many machines cannot reach."""
+
 WORN = "/etc/rehearsal-dress"
 ARCHIVES = "/shared/dress"
 KEPT = "/shared/dress-kept"
@@ -61,19 +67,22 @@ WHEELS = "/shared/home/rollout/.cache/rehearsal-wheels"
 WORK = "/tmp/rehearsal-dress"
 LAY = """
 set -eu
-archive=$1 releases=$2 kind=$3 wheels=$4 kept=$5
+archive=$1 releases=$2 kind=$3 kept=$4
+shift 4
 rm -rf "${archive%%/*}"
-mkdir -p "${archive%%/*}" "$kept"
+mkdir -p "${archive%%/*}" "$kept" %s/wheels
+for fetched; do ln -s "$fetched"/*.whl %s/wheels; done
 cd %s/rehearsal/dress/$kind
-sh ./lay.sh %s/parts %s/rehearsal "$wheels" "$kept"
+sh ./lay.sh %s/parts %s/rehearsal %s/wheels "$kept"
 paths=/etc/lmod/modulespath
 { cat %s/trees; grep -v '^/etc/lmod/modules$' $paths; echo "$releases/modulefiles/lmod"; } > $paths.dressed
 install -d -o rollout -g rollout "$releases"
 tar -cf "$archive.new" -C / $(for part in %s; do if [ -e $part ]; then echo "${part#/}"; fi; done)
 mv "$archive.new" "$archive"
 rm -rf %s
-""" % (WORK, WORK, WORK, WORK, PARTS, WORK)
-"""Lays the dress on the login node, and archives it. The site's modules take the place of the distribution's."""
+""" % (WORK, WORK, WORK, WORK, WORK, WORK, WORK, PARTS, WORK)
+"""Lays the dress on the login node, and archives it; further words are the directories of the wheels. The site's
+modules take the place of the distribution's."""
 
 
 def dress_of(hosts: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
@@ -134,8 +143,8 @@ def dress(cluster: Cluster, wanted: Mapping[str, Any]) -> bool:
 def _lay(cluster: Cluster, wanted: Mapping[str, Any], archive: str) -> None:
     """Make the dress on the login node, and its archive for all nodes."""
     kind = wanted["kind"]
-    for lock in sorted((CHECKOUT / DRESSES / kind).glob("*.txt")):
-        _fetch(cluster, lock.relative_to(CHECKOUT))
+    locks = sorted((CHECKOUT / DRESSES / kind).glob("*.txt"))
+    wheels = [fetch(cluster, lock.relative_to(CHECKOUT)) for lock in locks]
     modulefiles, parts = rendered(wanted)
     _run(cluster, "sh", "-c", "echo unfinished > " + WORN)
     lists = {"parts": "".join(line + "\n" for line in parts)}
@@ -143,29 +152,40 @@ def _lay(cluster: Cluster, wanted: Mapping[str, Any], archive: str) -> None:
     _unpack(cluster, WORK, _files_to_lay())
     _unpack(cluster, WORK, archive_of(lists))
     _unpack(cluster, "/", archive_of(modulefiles))
-    _run(cluster, "sh", "-c", LAY, "lay", archive, wanted["releases"], kind, "%s/%s" % (WHEELS, kind), KEPT)
+    _run(cluster, "sh", "-c", LAY, "lay", archive, wanted["releases"], kind, KEPT, *wheels)
 
 
-def _fetch(cluster: Cluster, lock: pathlib.Path) -> None:
-    """Have the wheels of a lock on the login node: from where pip looks, else from where the lock says.
+def fetch(cluster: Cluster, lock: pathlib.Path) -> str:
+    """Have the wheels of a lock on the login node: from where pip looks, or from where the lock says.
 
     Args:
         cluster: it is up, with the checkout and its environment on the login node.
         lock: its path in the checkout.
 
+    Returns:
+        The directory that has them, and nothing else: those of the lock, or of the one to take instead.
+
     Raises:
         TroubleError: they cannot be had.
     """
-    pip = ["download", "--quiet", "--disable-pip-version-check", "--no-deps", "--only-binary=:all:", "--require-hashes"]
-    places = ["--dest=%s/%s" % (WHEELS, lock.parent.name), "--requirement=%s/%s" % (PLACE, lock)]
-    words = [PLACE + "/.venv/bin/pip", *pip, *places]
+    text = (CHECKOUT / lock).read_text()
+    index, instead = INDEX.search(text), INSTEAD.search(text)
+    place = "%s/%s" % (WHEELS, hashlib.sha256(text.encode()).hexdigest()[:12])
+    words = [
+        PLACE + "/.venv/bin/pip", "download", "--quiet", "--disable-pip-version-check", "--no-cache-dir", "--no-deps",
+        "--only-binary=:all:", "--require-hashes", "--dest=" + place, "--requirement=%s/%s" % (PLACE, lock),
+    ]
     fetched = cluster.execute(LOGIN, *words, user="rollout")
-    index = INDEX.search((CHECKOUT / lock).read_text())
     if fetched.returncode != 0 and index:
-        fetched = cluster.execute(LOGIN, *words, "--index-url=" + index[1], user="rollout")
-    if fetched.returncode != 0:
-        complaint = fetched.stderr.decode(errors="replace").strip()
-        raise TroubleError("The wheels of %s, a part of the dress, cannot be fetched: %s" % (lock, complaint))
+        fetched = cluster.execute(LOGIN, *words, "--index-url=" + index[1], *ONE_ATTEMPT, user="rollout")
+    if fetched.returncode == 0:
+        return place
+    if instead:
+        nowhere = "neither where pip looks nor at " + index[1] if index else "not where pip looks"
+        say("   The wheels of %s are to be had %s. Taking %s: %s" % (lock, nowhere, instead[1], instead[2]))
+        return fetch(cluster, lock.with_name(instead[1]))
+    complaint = fetched.stderr.decode(errors="replace").strip()
+    raise TroubleError("The wheels of %s, a part of the dress, cannot be fetched: %s" % (lock, complaint))
 
 
 def _files_to_lay() -> bytes:

@@ -14,18 +14,26 @@ import tempfile
 from . import distribution
 from .archives import write_archive
 from .distribution import SUITE
-from .podman import Podman, find_program
+from .podman import INSTALL, Podman, find_program
 from .progress import told
 from .trouble import TroubleError
 
 RECIPE = pathlib.Path(__file__).resolve().parent / "image"
 REPOSITORY = "localhost/torchstack-rehearsal"
-INSTALL = "install it (Debian and Ubuntu: apt-get install mmdebstrap uidmap; Ubuntu: debian-archive-keyring too)"
 WITHOUT = (
     *("/usr/share/%s/*" % name for name in ("man", "doc", "locale", "info")),
     "/usr/bin/*-lto-dump-*",
 )
 """What is left out of the packages, as nobody reads it there."""
+
+NO_MODE = "unable to pick chroot mode"
+"""What mmdebstrap says to an account that it cannot make a user namespace for."""
+
+NO_NAMESPACE = (
+    "This account can have no user namespace: give it a range of subordinate ids (usermod --add-subuids 100000-165535 "
+    "--add-subgids 100000-165535 NAME, with numbers that nobody else has there), or run this as root."
+)
+NO_ARCHIVE = "It needs the distribution's package archive; REHEARSAL_ARCHIVE names another address of it."
 
 DATABASE = "/etc/mysql/mariadb.conf.d"
 DATABASE_SETTINGS = DATABASE + "/90-rehearsal.cnf"
@@ -77,9 +85,9 @@ def make_image(podman: Podman, name: str) -> None:
         if process.returncode != 0:
             words.seek(0)
             last = words.read().decode(errors="replace").strip().splitlines()[-15:]
+            remedy = NO_NAMESPACE if any(NO_MODE in line for line in last) else NO_ARCHIVE
             raise TroubleError(
-                "mmdebstrap could not make a system of %s:\n  %s\nIt needs the distribution's package archive; "
-                "REHEARSAL_ARCHIVE names another address of it." % (SUITE, "\n  ".join(last))
+                "mmdebstrap could not make a system of %s:\n  %s\n%s" % (SUITE, "\n  ".join(last), remedy)
             )
         system.seek(0)
         podman.ask(
@@ -89,6 +97,8 @@ def make_image(podman: Podman, name: str) -> None:
 
 def _bootstrap(files: str) -> list[str]:
     """The words of the mmdebstrap command, with an archive of the files that are laid over the packages."""
+    if os.geteuid() != 0:
+        find_program("newuidmap", INSTALL)  # what a user namespace is made with
     archive = os.environ.get("REHEARSAL_ARCHIVE", "")
     apt = ['Acquire::Languages "none"', *distribution.settings()]
     return [

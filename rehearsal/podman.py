@@ -15,18 +15,25 @@ from typing import IO, Any
 
 from .trouble import MissingError, TroubleError
 
+SYSTEM = "/usr/sbin:/sbin"
+"""Directories of programs that the PATH of an ordinary account may lack."""
+
 MOST_OPEN_FILES = 65536
 MOST_PROCESSES = 32768
-INSTALL = "install it (Debian: apt-get install podman runc netavark aardvark-dns)"
+INSTALL = (
+    "install it (Debian and Ubuntu: apt-get install podman runc netavark aardvark-dns iptables mmdebstrap uidmap; "
+    "Ubuntu: debian-archive-keyring too)"
+)
+"""All that a rehearsal is made with, as who lacks one may lack another."""
 
 
 def find_program(name: str, remedy: str) -> str:
-    """The path of a program, also of one in the system's directories, which an ordinary PATH may lack.
+    """The path of a program, on the PATH or in :data:`SYSTEM`.
 
     Raises:
         MissingError: it is not there.
     """
-    path = shutil.which(name, path="%s:/usr/sbin:/sbin" % os.environ.get("PATH", os.defpath))
+    path = shutil.which(name, path="%s:%s" % (os.environ.get("PATH", os.defpath), SYSTEM))
     if path is None:
         raise MissingError("There is no %s on this machine, which the rehearsal is made with: %s." % (name, remedy))
     return path
@@ -39,6 +46,7 @@ class Podman:
     def words(self) -> list[str]:
         """What every command begins with."""
         program = [*self._as_root(), find_program("podman", INSTALL)]
+        find_program("iptables", INSTALL)  # what podman's networks are made with
         return [*program, *self._options(program)]
 
     @staticmethod
@@ -62,13 +70,16 @@ class Podman:
             stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False,
         )
         if answer.returncode != 0:
+            complaint = answer.stderr.strip().rstrip(".")
+            remedy = "; if a program of podman's is missing, " + INSTALL
+            if complaint.startswith("sudo:"):
+                remedy = " as root: run this as root, or allow `sudo -n podman` (docs/rehearse.md has the line for it)"
             raise MissingError(
-                "`%s info` failed: %s. The rehearsal needs podman as root: run this as root, or allow `sudo -n podman`."
-                % (" ".join(program), answer.stderr.strip())
+                "`%s info` failed: %s. The rehearsal needs podman%s." % (" ".join(program), complaint, remedy)
             )
         host = json.loads(answer.stdout)["host"]
         if host["ociRuntime"]["name"] == "crun" and host["cgroupVersion"] != "v2":
-            options.append("--runtime=" + find_program("runc", "install it (Debian: apt-get install runc)"))
+            options.append("--runtime=" + find_program("runc", INSTALL))
         return options
 
     @staticmethod

@@ -31,12 +31,13 @@ def write(path: str, text: str) -> None:
         stream.write(text)
 
 
-def stage(root: Any, version: str) -> None:
+def stage(root: Any, version: str, frozen_at: str = "") -> None:
     """A release as the role modulefile, the freeze and the acceptance leave it, with nothing in it.
 
     Args:
         root: the directory of the releases.
         version: its name, and its module's version.
+        frozen_at: when it was frozen, in UTC; without, some day in the past.
     """
     description = normalised({
         "name": NAME, "version": version, "prefix": "/soft/" + version, "setenv": {"WHICH": version},
@@ -47,7 +48,8 @@ def stage(root: Any, version: str) -> None:
     for syntax, text in render(description, version).items():
         write(os.path.join(top, relative_path(syntax, NAME, version)), text)
         record["files"][syntax] = {"sha256": digest(text.encode("utf-8"))}
-    frozen = {"digest": digest(version.encode("utf-8")), "frozen_at": "2026-11-0%sT00:00:00Z" % version[-1]}
+    frozen = {
+        "digest": digest(version.encode("utf-8")), "frozen_at": frozen_at or "2026-11-0%sT00:00:00Z" % version[-1]}
     accepted = {"passed": True, "subject": frozen["digest"]}
     for name, content in (("modulefile", record), ("acceptance", accepted), ("frozen", frozen)):
         write(os.path.join(top, name + ".json"), json.dumps(content))

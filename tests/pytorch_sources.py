@@ -13,11 +13,12 @@ import sys
 import tarfile
 import zipfile
 
+import debian_archive
 import pytest
+from debian_archive import KEYS
 
 VERSION = "2.6.0"
 SUITE = "trixie"
-KEYS = "/usr/share/keyrings/debian-archive-keyring.gpg"
 BACKEND = "torch/csrc/distributed/c10d/ProcessGroupMPI.cpp"
 # Of all wheels of one version the smallest; nothing in it is run.
 PLATFORM = "macosx_11_0_arm64"
@@ -70,15 +71,11 @@ def _download_source(place):
     """Debian's archive of the release, which apt compares with the signed index."""
     if not shutil.which("apt-get") or not os.path.exists(KEYS):
         pytest.skip("no apt-get with Debian's keys: nothing to fetch PyTorch's source with")
-    targets = _run(
-        "apt-get", "indextargets", "--format", "$(REPO_URI)|$(ORIGIN)|$(CODENAME)", "Created-By: Packages",
-    ).splitlines()
-    mirrors = [uri for uri, origin, codename in (target.split("|") for target in targets)
-               if origin == "Debian" and "-" not in codename]
-    if not mirrors:
+    archive = debian_archive.mirror()
+    if not archive:
         pytest.skip("this machine's packages do not come from Debian")
     (place / "lists" / "partial").mkdir(parents=True)
-    (place / "sources.list").write_text("deb-src [signed-by=%s] %s %s main\n" % (KEYS, mirrors[0], SUITE))
+    (place / "sources.list").write_text("deb-src [signed-by=%s] %s %s main\n" % (KEYS, archive, SUITE))
     settings = {
         "Dir::Etc::SourceList": place / "sources.list", "Dir::Etc::SourceParts": "/dev/null",
         "Dir::State::Lists": place / "lists", "Dir::Cache": place, "Acquire::Retries": 3,

@@ -38,6 +38,13 @@ PLAN_FACT = "torchstack_planned"
 """Name of the fact by which, in check mode, a step tells later ones and the summary what it would do."""
 
 
+def said_once(result):
+    """The result of a failure with its whole message, see :func:`.results.in_short`, of which the remedy is the end."""
+    if "told" not in result:
+        return result
+    return {key: value for key, value in dict(result, msg=result["told"]).items() if key not in ("told", "remedy")}
+
+
 class ActionModule(ActionBase):
     """Starts a step and follows it."""
 
@@ -68,17 +75,15 @@ class ActionModule(ActionBase):
         if first.get("state") == "running" and not boolean(arguments.get("wait", True)):
             return dict(first, changed=not first.get("attached"))
         if first.get("state") != "running":
-            self.show_tail(first)
             self.show_cancelled(first)
             self.show_taken_over(first)
-            return first
+            return said_once(first)
         kept = {key: first[key] for key in ("attached", "resumed", "diff", "invocation") if key in first}
         look = {key: arguments[key] for key in LOOK if key in arguments}
         result = self.follow(first, dict(look, follow=first["nonce"]), task_vars)
-        self.show_tail(result)
         self.show_taken_over(result)
         warnings = [*first.get("warnings", []), *result.get("warnings", [])]
-        return dict(result, **kept, **({"warnings": warnings} if warnings else {}))
+        return said_once(dict(result, **kept, **({"warnings": warnings} if warnings else {})))
 
     def follow(self, first, arguments, task_vars):
         """Look at a running step until it ends.
@@ -133,13 +138,6 @@ class ActionModule(ActionBase):
         """Tell the operator what there is to tell."""
         for line in follow.lines(time.monotonic(), datetime.date.today().isoformat()):
             display.display(line)
-
-    @staticmethod
-    def show_tail(result):
-        """Print the stacks and last lines of a step that failed; in the task's result they would be one long line."""
-        for key, words in (("stacks", "where its processes were, from"), ("log_tail", "last lines of")):
-            if result.get("failed") and result.get(key):
-                display.display("\n".join(["%s: %s %s" % (result["step"], words, result["log"]), *result[key]]))
 
     @staticmethod
     def show_cancelled(result):

@@ -10,15 +10,16 @@ from ansible.errors import AnsibleFilterError
 from ansible_collections.hpcml.torchstack.plugins.module_utils.late import Late
 
 components = Late("components")
+left_over = Late("left_over")
 module_references = Late("module_references")
 release_module = Late("release_module")
 runtime_settings = Late("runtime_settings")
 toolchains = Late("toolchains")
 
 
-def component_problems(definition: object, source: str = "") -> list[str]:
+def component_problems(definition: object, source: str = "", lines: Mapping[str, int] | None = None) -> list[str]:
     """Everything in the components of a release file that contradicts itself, as one sentence each."""
-    return components.problems(definition, source)
+    return components.problems(definition, source, lines)
 
 
 def component_facts(definition: Any, site: Any = None) -> dict[str, Any]:
@@ -37,6 +38,7 @@ def component_facts(definition: Any, site: Any = None) -> dict[str, Any]:
         "package_needs": components.package_needs(definition),
         "acceptance": components.accepted(definition, site),
         "unknown_steps": toolchains.strangers(definition),
+        "unknown_modules": left_over.unknown_modules(definition),
     }
 
 

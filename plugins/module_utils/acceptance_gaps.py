@@ -22,8 +22,11 @@ def gaps_of(heard: Heard, rows: Sequence[dict[str, Any]], checks: Sequence[dict[
         sentences.append("Not through the module: %s." % (heard.event("without_module") or "no reason was given"))
     devices = [row["device_facts"] for row in rows if row["device_facts"]]
     hosts = list(dict.fromkeys(row["host"] for row in rows))
-    if devices and all(device["kind"] == "cpu" for device in devices):
-        sentences.append("No GPU on %s: devices are CPU cores." % ("this host" if len(hosts) == 1 else "these hosts"))
+    place = "this host" if len(hosts) == 1 else "these hosts"
+    if any(device.get("gpus_unused") for device in devices):
+        sentences.append("The release is for CPUs: the GPUs of %s were not used." % place)
+    elif devices and all(device["kind"] == "cpu" for device in devices):
+        sentences.append("No GPU on %s: devices are CPU cores." % place)
     if any(device["kind"] == "gpu" and not (device.get("uuid") or device.get("bus")) for device in devices):
         sentences.append("The GPUs are known by their index only: two ranks on one GPU may have gone unnoticed.")
     if len(hosts) == 1:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import Any, Iterator, Mapping, Sequence
 
-from ansible_collections.hpcml.torchstack.plugins.module_utils import bandwidth_plan, containers
+from ansible_collections.hpcml.torchstack.plugins.module_utils import bandwidth_plan, containers, left_over
 
 OPTIONAL = {"nccl": "NCCL", "mpi4py": "mpi4py", "horovod": "Horovod"}
 """Components that a release need not have, by key and name."""
@@ -34,6 +34,9 @@ SERIES = {
 """Patch series: name, the keys that lead to the mapping that names it, and the role that has its files."""
 
 
+WHERE_POSSIBLE = ("torch_nccl", "torch_mpi", "cuda_graph_replay")
+"""Checks of an acceptance that need not be possible; all but one of them are of GPUs."""
+
 MEASURED: dict[str, Any] = {
     "operations": ["all_reduce"], "smallest": "32 KiB", "largest": "1 GiB", "warmups": 5, "trials": 20, "seconds": 20,
     "latency": {"bytes": [8], "iterations": 1000},
@@ -41,7 +44,7 @@ MEASURED: dict[str, Any] = {
 """What an acceptance measures of each backend, unless the site or the release file says otherwise."""
 
 
-def problems(definition: object, source: str = "") -> list[str]:
+def problems(definition: object, source: str = "", lines: Mapping[str, int] | None = None) -> list[str]:
     """Everything in the components that contradicts itself or lacks its counterpart, as one sentence each.
 
     Types and unknown keys are the schema's matter; what has the wrong type is passed over here.
@@ -49,6 +52,7 @@ def problems(definition: object, source: str = "") -> list[str]:
     Args:
         definition: a release file's data, as written.
         source: the file that the sentences name.
+        lines: the lines of its keys, by their dotted paths.
     """
     if not isinstance(definition, dict):
         return []
@@ -67,7 +71,14 @@ def problems(definition: object, source: str = "") -> list[str]:
     for key, judge in (("pytorch", _pytorch), ("mpi", _mpi), ("nccl", _nccl), ("horovod", _horovod)):
         if isinstance(definition.get(key), dict):
             found += ["'%s'%s %s." % (path, where, trouble) for path, trouble in judge(definition[key], definition)]
+    for key, paths in left_over.left_over(definition).items():
+        found.append("There is no '%s'%s, and these still speak of it: %s; remove them, or add it." % (
+            key, where, ", ".join(path + _line(path, lines or {}) for path in paths)))
     return found
+
+
+def _line(path: str, lines: Mapping[str, int]) -> str:
+    return " (line %d)" % lines[path] if path in lines else ""
 
 
 def in_image(definition: object) -> bool:
@@ -100,7 +111,9 @@ def _pytorch(section: Mapping[str, Any], definition: Mapping[str, Any]) -> Itera
             yield "pytorch", (
                 "has both index and cpu; keep the index that the wheel of the lock is on, or the CPU build's"
             )
-        for key in ("cuda_lock",) if section.get("index") else ("cpu", "cuda_lock"):
+        if "cuda" in definition and "cpu" in section:
+            yield "pytorch.cpu", "means nothing to a release for GPUs; remove it, or cuda"
+        for key in ("cuda_lock",) if section.get("index") or "cuda" in definition else ("cpu", "cuda_lock"):
             if key not in section:
                 yield "pytorch", "has a lock and no %s; add it" % key
 
@@ -126,6 +139,10 @@ def _horovod(section: Mapping[str, Any], definition: Mapping[str, Any]) -> Itera
         for key in ("nccl", "driver_stub"):
             if section.get(key):
                 yield "horovod." + key, "means nothing without cuda; add cuda, or remove it"
+        given = [name for name in section.get("environment") or {} if str(name).startswith("HOROVOD_GPU")]
+        if given:
+            yield "horovod.environment", "has %s, which means nothing without cuda; add cuda, or remove it" % (
+                ", ".join(given))
     elif origin == "release" and "nccl" not in definition:
         yield "horovod.nccl", "asks for the release's own NCCL, and there is no nccl; add nccl, or say wheel"
     if origin != "wheel":
@@ -210,7 +227,7 @@ def accepted(definition: Mapping[str, Any], site: Mapping[str, Any] | None = Non
     found = {
         "imports": ["torch", *(["horovod.torch"] if horovod else [])],
         "checks": [*checks, "torch_gloo"],
-        "where_possible": ["torch_nccl", "torch_mpi", "cuda_graph_replay"],
+        "where_possible": [name for name in WHERE_POSSIBLE if name == "torch_mpi" or _may_use_gpus(definition)],
     }
     own = definition.get("acceptance") or {}
     found.update({key: list(own[key]) for key in found if own.get(key) is not None})
@@ -223,6 +240,11 @@ def accepted(definition: Mapping[str, Any], site: Mapping[str, Any] | None = Non
         "transport": _laid_over([part.get("transport") for part in asked]),
         "import_ceiling": _laid_over(asked).get("import_ceiling", 0),
     }
+
+
+def _may_use_gpus(definition: Mapping[str, Any]) -> bool:
+    """Whether a release may use GPUs: what it is compiled for, or unknown, as in an image."""
+    return not definition or in_image(definition) or "cuda" in definition
 
 
 def _measured(asked: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

@@ -160,14 +160,13 @@ def _pytorch(
         part = _Part(places, "pytorch", "PyTorch", version, "git").of(source).built("pytorch")
         yield part.patched("pytorch", source.get("series"), series.get("pytorch"))
     else:
-        origin = text(mapping(build.get("pytorch")).get("origin"))
+        record = mapping(build.get("pytorch"))
+        origin = text(record.get("origin"))
         kind = "wheel" if section.get("lock") else "image"
-        of_cpu = mapping(mapping(section.get("cpu")).get("hashes")) if text(version).endswith("+cpu") else {}
-        hashes = {text(value).rpartition(":")[2] for tag, value in of_cpu.items() if tag == places.tag}
         # An address of this machine says nothing elsewhere.
         yield _Part(places, "pytorch", "PyTorch", version, kind).of({
             "url": "" if origin.startswith(("file:", "/")) else origin,
-            "sha256": hashes.pop() if hashes else _only_hash(section.get("lock")),
+            "sha256": text(record.get("sha256")) or _only_hash(section.get("lock")),
         })
     backend = mapping(section.get("mpi_backend"))
     if backend:

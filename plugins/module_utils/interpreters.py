@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import json
+import os
 from typing import Any
 
 from ansible_collections.hpcml.torchstack.plugins.module_utils.commands import run
@@ -84,3 +85,12 @@ def at_least(version: str, minimum: str) -> bool:
         return [int(part) for part in text.split(".") if part.isdigit()]
 
     return numbers(version) >= numbers(minimum)
+
+
+def glibc() -> str:
+    """The version of this machine's glibc; empty for another C library."""
+    try:
+        name, _space, version = (os.confstr("CS_GNU_LIBC_VERSION") or "").partition(" ")
+    except (ValueError, OSError):
+        return ""
+    return version if name == "glibc" else ""

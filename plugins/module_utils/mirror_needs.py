@@ -64,6 +64,12 @@ class Needs(NamedTuple):
     """Why some of it cannot come from a mirror, in sentences."""
 
 
+def cpu_hashes(cpu: Mapping[str, Any], tag: str) -> tuple[str, ...]:
+    """The sha256 of PyTorch's CPU wheels for an interpreter: one, or one for each kind of machine."""
+    known = (cpu.get("hashes") or {}).get(tag) or []
+    return tuple(str(one).rpartition(":")[2] for one in ([known] if isinstance(known, str) else known))
+
+
 def base_interpreter(definition: Mapping[str, Any], machine: Interpreter) -> Interpreter:
     """The interpreter of a release: the machine's own, or that of its conda base or image, which need not be there."""
     base = definition.get("base") or {}
@@ -155,11 +161,11 @@ class _Asked:
         if not section.get("lock"):
             return None
         cpu = section.get("cpu") or {}
-        known = str((cpu.get("hashes") or {}).get(_tag(self.interpreter)) or "")
+        known = cpu_hashes(cpu, _tag(self.interpreter))
         first = None
         if known:
             first = Need(
-                FILE, "torch", "%s+cpu" % section["version"], "pytorch.cpu", (known.rpartition(":")[2],), WHEEL,
+                FILE, "torch", "%s+cpu" % section["version"], "pytorch.cpu", known, WHEEL,
                 str(cpu.get("index") or ""),
             )
         wheel = self.locked(str(section["lock"]), "pytorch.lock", ANY, str(section.get("index") or ""))

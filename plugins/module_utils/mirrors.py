@@ -95,7 +95,8 @@ class Mirror:
         changed = (self.params["interpreter"] or {}).get("version")
         tag = "cp%s%s" % tuple(version.split(".")[:2]) if changed else str(facts["abi_tag"])
         return Interpreter(
-            version, str(facts["implementation"]), tag, str(facts["platform"]), str(facts.get("glibc") or glibc())
+            version, str(facts["implementation"]), tag, str(facts["platform"]),
+            str(facts.get("glibc") or interpreters.glibc()),
         )
 
     def contents(self) -> Contents:
@@ -296,15 +297,6 @@ class Mirror:
             yield
         finally:
             os.close(descriptor)
-
-
-def glibc() -> str:
-    """The version of this machine's glibc; empty for another C library."""
-    try:
-        name, _space, version = (os.confstr("CS_GNU_LIBC_VERSION") or "").partition(" ")
-    except (ValueError, OSError):
-        return ""
-    return version if name == "glibc" else ""
 
 
 def joined(one: Plan, other: Plan) -> Plan:

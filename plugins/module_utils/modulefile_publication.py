@@ -36,6 +36,7 @@ from ansible_collections.hpcml.torchstack.plugins.module_utils.publication_facts
     VISIBLE,
     Facts,
 )
+from ansible_collections.hpcml.torchstack.plugins.module_utils.publication_first import Candidate, what_stands
 from ansible_collections.hpcml.torchstack.plugins.module_utils.publication_plan import Plan
 from ansible_collections.hpcml.torchstack.plugins.module_utils.publication_rules import (
     require_not_default,
@@ -64,6 +65,8 @@ class Wish(NamedTuple):
     """What the module's help ends with; None keeps what it says."""
     revive: bool = False
     """A release that is on its way out comes back."""
+    first_only: bool = False
+    """With ``default``: only where this publishes the release for the first time, and nothing stands against it."""
 
 
 def make_plan(facts: Facts, wish: Wish) -> list[Action]:
@@ -92,7 +95,8 @@ def _publish(plan: Plan, facts: Facts, wish: Wish) -> None:
     require_publishable(facts, wish.without_acceptance)
     leaves = facts.leaving and not (wish.revive and wish.visible)
     unseen = not wish.visible and {facts.state(syntax) for syntax in SYNTAXES} != {VISIBLE}
-    if wish.default and (leaves or unseen):
+    moves = wish.default and not (wish.first_only and what_stands(candidate(facts)))
+    if moves and (leaves or unseen):
         raise StackError(
             "%s cannot be the default, because it is %s." % (
                 facts.full_name, "on its way out, as loading it says" if leaves else "not visible"), STEP,
@@ -104,7 +108,7 @@ def _publish(plan: Plan, facts: Facts, wish: Wish) -> None:
             plan.write(SHOW, syntax, Added("", _problems(facts, syntax, wish)))
         for syntax in SYNTAXES:
             plan.list(syntax)
-    if wish.default:
+    if moves:
         for syntax in SYNTAXES:
             plan.move_default(syntax, facts.version)
 
@@ -199,6 +203,22 @@ def _require_forward(facts: Facts, wish: Wish) -> None:
         if facts.leaving and not wish.revive and now in stages and stages.index(now) > stages.index(wanted):
             raise StackError(
                 "%s is %s already." % (facts.full_name, now), STEP, "To bring it back, give -e publish_revive=true.")
+
+
+def candidate(facts: Facts) -> Candidate:
+    """The release as one that a rollout may make the default."""
+    return Candidate(
+        facts.name, facts.version, facts.release, str(facts.frozen.get("frozen_at", "")), facts.defaults, facts.journal)
+
+
+def listed(facts: Facts) -> dict[str, bool]:
+    """Whether users see any version of the module, by syntax, with this release as the facts have it."""
+    return {
+        syntax: facts.state(syntax) == VISIBLE or any(
+            version != facts.version and _is_listed(facts, syntax, version)
+            for version in visible_versions(facts.root, syntax, facts.name))
+        for syntax in SYNTAXES
+    }
 
 
 def former_default(facts: Facts, syntax: str) -> str:

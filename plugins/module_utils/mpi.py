@@ -14,6 +14,9 @@ from ansible_collections.hpcml.torchstack.plugins.module_utils.commands import r
 
 CXX_WRAPPERS = ("mpicxx", "mpic++", "mpiCC")
 LAUNCHERS = ("mpiexec", "mpirun")
+START_SECONDS = 60.0
+"""How long a launcher may take to start one process."""
+
 OPEN_MPI, MPICH, CRAY, INTEL, MVAPICH, PALS, SLURM = (
     "Open MPI", "MPICH", "Cray MPICH", "Intel", "MVAPICH", "PALS", "Slurm")
 
@@ -165,22 +168,24 @@ def _on_path(names: tuple[str, ...], path: str | None) -> str:
     return next((found for found in (shutil.which(name, path=path) for name in names) if found), "")
 
 
-def describe(found: Mapping[str, Any], directory: str, timeout: float) -> dict[str, Any]:
+def describe(found: Mapping[str, Any], directory: str, timeout: float, start: bool = False) -> dict[str, Any]:
     """Ask the commands that were found what they are.
 
     Args:
         found: from :func:`find`.
         directory: an existing directory for a small source file; only it is written to.
         timeout: seconds for each command.
+        start: whether the launcher is to start a process here.
 
     Returns:
         ``found``, and ``vendor``, ``version``, ``include_dirs``, ``library_dirs``, ``cxx_library_dirs``,
-        ``launcher_vendor``, ``launcher_version``, ``header`` (whether mpi.h is found) and ``complaint`` (why the
-        wrapper for C did not preprocess a file that includes it).
+        ``launcher_vendor``, ``launcher_version``, ``launcher_complaint`` (why it started nothing; empty where it did or
+        was not tried), ``header`` (whether mpi.h is found) and ``complaint`` (why the wrapper for C did not preprocess
+        a file that includes it).
     """
     facts: dict[str, Any] = dict(
         found, vendor="", version="", include_dirs=[], library_dirs=[], cxx_library_dirs=[], launcher_vendor="",
-        launcher_version="", header=False, complaint="")
+        launcher_version="", launcher_complaint="", header=False, complaint="")
     if not found["cc"]:
         return facts
     source = os.path.join(directory, "mpi_probe.c")
@@ -199,4 +204,15 @@ def describe(found: Mapping[str, Any], directory: str, timeout: float) -> dict[s
         facts["launcher_vendor"], facts["launcher_version"] = parse_launcher(said.output + said.errors)
         if not facts["vendor"] and os.path.dirname(found["launcher"]) == found["bin"]:
             facts.update(vendor=facts["launcher_vendor"], version=facts["launcher_version"])
+        if start:
+            facts["launcher_complaint"] = _start_complaint(found["launcher"], directory, timeout)
     return facts
+
+
+def _start_complaint(launcher: str, directory: str, timeout: float) -> str:
+    """Why a launcher does not start a process on this machine, in one line; empty where it does."""
+    trial = run([launcher, "-n", "1", "true"], max(timeout, START_SECONDS), directory)
+    said = [line.strip() for line in (trial.errors + trial.output).splitlines()]
+    # Open MPI frames its explanations in lines of dashes.
+    told = [line for line in said if line.strip("-")]
+    return "" if trial.ok else " ".join(told[:4])[:300] or trial.complaint

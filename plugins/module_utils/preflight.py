@@ -189,6 +189,12 @@ def judge_mpi(facts: Facts) -> list[Finding]:
             check, "%s belongs to %s, but %s belongs to %s: every rank would be alone." % (
                 facts["launcher"], facts["launcher_vendor"], cc, facts["vendor"]),
             "Name the launcher of %s as mpi.launcher." % facts["vendor"]))
+    elif facts.get("launcher_complaint"):
+        findings.append(error(
+            check, "%s cannot start a process on this machine: %s." % (
+                facts["launcher"], facts["launcher_complaint"].rstrip(".")),
+            "Install what it lacks, such as an ssh client for Open MPI, or name another MPI as mpi.prefix; where no "
+            "mpicc is on PATH, the release brings its own."))
     title = ("%s %s" % (facts["vendor"] or "an unknown MPI", facts["version"])).strip()
     return findings or [note(check, "MPI is %s (%s)." % (title, cc))]
 

@@ -45,9 +45,12 @@ def judge_path(root: str, shebang_reserve: int) -> list[Finding]:
             "root.path", "The root '%s' has characters that break compiler wrappers and the first lines of scripts: %s."
             % (root, shown), "Choose a path of letters, digits and . _ / + @ ~ = , - only.")]
     plain = os.path.normpath(root)
-    if plain in ("/", "//") or plain != root:
-        advice = "Name a directory of its own." if plain in ("/", "//") else "Write it as %s." % plain
-        return [error("root.path", "The root '%s' is not a plain name of a directory." % root, advice)]
+    if plain in ("/", "//"):
+        return [error("root.path", "The root '%s' is the whole machine." % root,
+                      "Name a directory for releases alone, such as /opt/torchstack.")]
+    if plain != root:
+        return [error(
+            "root.path", "The root '%s' is not a plain name of a directory." % root, "Write it as %s." % plain)]
     length = len(root) + shebang_reserve
     if length > SHEBANG_LIMIT:
         return [warning(

@@ -18,7 +18,6 @@ SILENCE_SECONDS = 60
 
 _COUNT = re.compile(rb"(?:^|[\r\n])\[\s*(\d{1,9})/(\d{1,9})\]")
 _LINE_END = re.compile(rb"[\r\n]")
-_ERROR = re.compile(r"(?:ERROR|Error|error|FATAL|fatal|CMake Error)\b|[^\s:]+:\d+(?::\d+)?: (?:fatal )?error:")
 _PERCENT = re.compile(rb"(?:^|[\r\n])\[\s*(\d{1,3})%\]")
 
 
@@ -61,18 +60,6 @@ def last_lines(text: bytes, count: int = 30, width: int = 500) -> list[str]:
     """The last ``count`` lines as a terminal would have left them: what a carriage return overwrote is dropped."""
     lines = text.decode("utf-8", "replace").rstrip("\n").split("\n") if text.strip() else []
     return [line.rstrip("\r").rpartition("\r")[2][:width] for line in lines[-count:]]
-
-
-def stated_error(text: bytes, window: int = 50, width: int = 300) -> str:
-    """The last line that calls itself an error, as pip, compilers, CMake and git write it; empty where there is none.
-
-    Args:
-        text: the end of a log.
-        window: how many of its last lines are searched.
-        width: longest text returned.
-    """
-    found = [line for line in last_lines(text, window, width) if _ERROR.match(line)]
-    return found[-1].rstrip(". ") if found else ""
 
 
 def progress_line(name: str, progress: dict | None, seconds: float) -> str:

@@ -40,6 +40,7 @@ class Facts(NamedTuple):
     record: dict
     acceptance: object
     standing: Standing
+    frozen: dict
     retired: dict
     thawed: dict
     staged: dict
@@ -119,6 +120,7 @@ def read_facts(root: str, release: str, subject: str = "") -> Facts:
     return Facts(
         root, release, record, _read_record(os.path.join(stage, ACCEPTANCE)),
         standing(root, release, subject),
+        frozen if isinstance(frozen, dict) else {},
         retired if isinstance(retired, dict) else {},
         thawed if isinstance(thawed, dict) else {},
         {syntax: read_bytes(os.path.join(stage, paths[syntax])) for syntax in SYNTAXES},

@@ -15,8 +15,8 @@ from ansible_collections.hpcml.torchstack.plugins.module_utils.publication_facts
     VISIBLE,
     Facts,
 )
+from ansible_collections.hpcml.torchstack.plugins.module_utils.publication_first import SYSTEMS
 
-SYSTEMS = {"tcl": "Environment Modules", "lmod": "Lmod"}
 _SEEN = {
     NONE: "Users of %s do not see %s.", VISIBLE: "Users of %s see %s in 'module avail'.",
     HIDDEN: "Users of %s can load %s by its full name, and 'module avail' does not list it.",

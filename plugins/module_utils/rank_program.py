@@ -39,6 +39,9 @@ NEEDS = {
     "cuda_graph_replay": ("torch",),
     "mpi4py": ("mpi4py.MPI",),
 }
+
+OF_GPUS = {"torch_nccl", "cuda_graph_replay"}
+"""Checks that need GPUs; where none of them is asked for, ranks are placed on processors."""
 """The Python modules that a check imports."""
 
 TYPES = {
@@ -138,9 +141,12 @@ class Rank:
     def connect(self) -> None:
         """Choose a device, and meet the others."""
         self.report["device"] = rank_place.cpu_device()
-        if "torch" in self.modules:
-            gpu = rank_place.gpu_device(self.modules["torch"], self.report["local_rank"])
-            self.report["device"].update(gpu or {})
+        torch = self.modules.get("torch")
+        if torch and OF_GPUS & set(self.names):
+            self.report["device"].update(rank_place.gpu_device(torch, self.report["local_rank"]) or {})
+        elif torch and torch.cuda.is_available():
+            # A release for CPUs may have PyTorch's CUDA build, on a machine with one GPU for all ranks.
+            self.report["device"]["gpus_unused"] = torch.cuda.device_count()
         self.meeting = Meeting(self.report, self.modules, self.limit)
         try:
             self.meeting.connect()

@@ -131,12 +131,13 @@ def _read(path: str) -> Any:
 
 
 def _unreadable(path: str, error: Exception) -> StackError:
-    return StackError(
-        "The record %s cannot be read: %s." % (path, error),
-        failed_step="read",
-        remedy="Restore it or, if nothing of the release is in use, remove the release and roll out again.",
-        path=path,
-    )
+    why = getattr(error, "strerror", None) or error
+    remedy = "Restore it or, if nothing of the release is in use, remove the release and roll out again."
+    if isinstance(error, PermissionError):
+        remedy = "Run this as the account that owns the root, or name another root."
+    elif isinstance(error, NotADirectoryError):
+        remedy = "Name a root that is a directory."
+    return StackError("The record %s cannot be read: %s." % (path, why), failed_step="read", remedy=remedy, path=path)
 
 
 def collect(files: ReleaseFiles) -> dict:

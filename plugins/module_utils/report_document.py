@@ -12,6 +12,7 @@ from ansible_collections.hpcml.torchstack.plugins.module_utils import report_fac
 from ansible_collections.hpcml.torchstack.plugins.module_utils.credentials import redacted_data
 from ansible_collections.hpcml.torchstack.plugins.module_utils.errors import StackError
 from ansible_collections.hpcml.torchstack.plugins.module_utils.files import write_atomic
+from ansible_collections.hpcml.torchstack.plugins.module_utils.report_data import mapping, text
 
 
 def rendered(facts: Mapping[str, Any]) -> bytes:
@@ -49,7 +50,8 @@ def renew(root: str, release: str, resolved: Mapping[str, Any], check_mode: bool
     files = report_records.files_of(root, release)
     path = os.path.join(files.afterwards, report_records.REPORT)
     # A report is sent round: records from before their writers masked credentials must not spoil it.
-    facts = cast(Dict[str, Any], redacted_data(report_facts.facts(report_records.read(files), resolved)))
+    records = report_records.read(files, text(mapping(resolved).get("tools")))
+    facts = cast(Dict[str, Any], redacted_data(report_facts.facts(records, resolved)))
     result = {"changed": True, "facts": facts, "path": path}
     if not os.path.isdir(files.afterwards):
         if check_mode:

@@ -113,6 +113,10 @@ def _release(records: Records, resolved: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+WITHOUT_GPUS = "of PyTorch's wheel; nothing else here is built for GPUs"
+"""What is said of CUDA in a release whose file has none."""
+
+
 def _texts(record: object, *keys: str) -> dict[str, str] | None:
     """These texts of a record; None where there is none."""
     return {key: text(record.get(key)) for key in keys} if isinstance(record, Mapping) else None
@@ -140,8 +144,9 @@ def _versions(records: Records, resolved: Mapping[str, Any]) -> list[dict[str, s
         ("Python", first(python.get("version"), base.get("minor")),
          first(python.get("executable"), base.get("python"))),
         ("PyTorch", version("pytorch", torch.get("version"), reported.get("torch.__version__")),
-         text(torch.get("origin"))),
-        ("CUDA", version("cuda", torch.get("cuda"), reported.get("torch.version.cuda")), text(cuda.get("prefix"))),
+         ", ".join(filter(None, (_taken(torch), text(torch.get("origin")))))),
+        ("CUDA", version("cuda", torch.get("cuda"), reported.get("torch.version.cuda")),
+         text(cuda.get("prefix")) or (WITHOUT_GPUS if torch.get("cuda") else "")),
         ("NCCL", version("nccl", nccl.get("version")), text(wanted.get("repository"))),
         ("NCCL's network plugin", text(plugin.get("version")), text(plugin.get("repository"))),
         ("MPI", _mpi(reported) or providers.get(text(mpi.get("provider")), text(mpi.get("provider"))),
@@ -150,6 +155,12 @@ def _versions(records: Records, resolved: Mapping[str, Any]) -> list[dict[str, s
         ("Horovod", version("horovod", horovod.get("version")), " over ".join(part for part in over if part)),
     ]
     return [{"name": name, "version": said, "origin": origin} for name, said, origin in rows if said]
+
+
+def _taken(torch: Mapping[str, Any]) -> str:
+    """What PyTorch takes on the disk with what only it needs; empty where that was not measured."""
+    taken = torch.get("bytes")
+    return "%.1f GB with what it needs" % (taken / 1e9) if isinstance(taken, int) and taken else ""
 
 
 def _mpi(reported: Mapping[str, Any]) -> str:
@@ -263,7 +274,7 @@ def _verdict(found: Mapping[str, Any]) -> dict[str, Any]:
     health, sweep = mapping(found["health"]), mapping(found["sweep"])
     problems = []
     failed = [step for step in found["steps"] if step["state"] == "failed"]
-    problems += [{"of": "step " + step["name"], "message": step["outcome"], "remedy": ""} for step in failed]
+    problems += [_failed_step(step) for step in failed]
     problems += [dict(finding, of="node health") for finding in health.get("problems", [])]
     if accepted:
         problems += [
@@ -288,6 +299,15 @@ def _verdict(found: Mapping[str, Any]) -> dict[str, Any]:
     else:
         word, tone = ("Accepted, with findings", WARNED) if problems else ("Accepted", GOOD)
     return {"word": word, "tone": tone, "problems": problems}
+
+
+def _failed_step(step: Mapping[str, Any]) -> dict[str, Any]:
+    """The problem of a step that failed, with the lines of its log that say why."""
+    lines = [line for error in step.get("errors", []) for line in error["lines"]]
+    return {
+        "of": "step " + step["name"], "message": step["outcome"], "remedy": step.get("remedy", ""),
+        "lines": lines, "log": step.get("log", ""),
+    }
 
 
 def _standing(name: str, found: Mapping[str, Any], subject: str) -> list[dict[str, str]]:

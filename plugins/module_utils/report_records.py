@@ -12,6 +12,8 @@ from typing import Any, Callable, NamedTuple
 
 from ansible_collections.hpcml.torchstack.plugins.module_utils.errors import StackError
 from ansible_collections.hpcml.torchstack.plugins.module_utils.files import read_json
+from ansible_collections.hpcml.torchstack.plugins.module_utils.log_errors import explained, kind_of
+from ansible_collections.hpcml.torchstack.plugins.module_utils.log_remedies import remedy_of
 from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefile_layout import (
     JOURNAL,
     SYNTAXES,
@@ -23,6 +25,7 @@ from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefile_layout
 from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefile_states import added_to
 from ansible_collections.hpcml.torchstack.plugins.module_utils.release_records import ReleaseFiles
 from ansible_collections.hpcml.torchstack.plugins.module_utils.release_states import hidden_of
+from ansible_collections.hpcml.torchstack.plugins.module_utils.report_data import mapping, whole
 from ansible_collections.hpcml.torchstack.plugins.module_utils.verification_summary import (
     summarise_imports,
     summarise_libraries,
@@ -77,21 +80,22 @@ def files_of(root: str, release: str) -> ReleaseFiles:
     return ReleaseFiles(root, release)
 
 
-def read(files: ReleaseFiles) -> Records:
+def read(files: ReleaseFiles, tools: str = "") -> Records:
     """Read every record of a release; none has to be there.
 
     Args:
         files: where they lie.
+        tools: the environment of build tools that it shares with other releases; of its steps only those that failed
+            are its own matter.
 
     Returns:
         what was found; ``unreadable`` has a sentence's end for each file that is there and is no record.
     """
     reader = _Reader(files)
     inside = os.path.join(files.prefix, ".torchstack")
-    steps = {
-        os.path.basename(path): reader.all_of(path, STEP, suffixes=("", ".json"))
-        for path in sorted(glob.glob(os.path.join(glob.escape(inside), "steps", "*"))) if os.path.isdir(path)
-    }
+    steps = _steps(reader, os.path.join(inside, "steps"))
+    shared = _steps(reader, tools + ".records") if os.path.isabs(tools) else {}
+    steps.update((name, records) for name, records in shared.items() if "failure" in records and "stamp" not in records)
     afterwards = reader.all_of(files.afterwards, AFTERWARDS)
     build = {**reader.all_of(inside, BUILD), **reader.all_of(inside, tuple(SUMMARIES), SUMMARIES)}
     name, version = _module(afterwards)
@@ -108,6 +112,29 @@ def read(files: ReleaseFiles) -> Records:
         {syntax: _default(files.root, syntax, name) == version for syntax in SYNTAXES},
         reader.unreadable,
     )
+
+
+def _steps(reader: _Reader, directory: str) -> dict[str, dict[str, Any]]:
+    """The records of all steps that lie in a directory, by their names."""
+    return {
+        os.path.basename(path): _explained(path, reader.all_of(path, STEP, suffixes=("", ".json")))
+        for path in sorted(glob.glob(os.path.join(glob.escape(directory), "*"))) if os.path.isdir(path)
+    }
+
+
+def _explained(directory: str, records: dict[str, Any]) -> dict[str, Any]:
+    """The records of a step; of one that failed also what its log says, as ``failure``."""
+    job, end = mapping(records.get("job")), mapping(records.get("exit"))
+    if end.get("reason") in (None, "done"):
+        return records
+    log = os.path.join(directory, "log")
+    found = explained(log, max(0, whole(job.get("log_offset")) or 0), end)
+    failure = {
+        "log": log if os.path.isfile(log) else "",
+        "errors": [error.as_record() for error in found],
+        "remedy": remedy_of(end, kind_of(end, found)),
+    }
+    return dict(records, failure=failure)
 
 
 class _Reader:

@@ -21,11 +21,13 @@ def steps(found: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:
     """The steps, in the order in which they began.
 
     Args:
-        found: name -> records of the step: ``job``, ``exit``, ``stamp``, ``submission``.
+        found: name -> records of the step: ``job``, ``exit``, ``stamp``, ``submission``, and of one that failed
+            ``failure``.
 
     Returns:
         ``name``, ``state`` (done, cached, failed, begun), ``started``, ``finished``, ``seconds``, ``host``,
-        ``launcher``, ``job_id``, ``attempt``, ``digest`` and ``outcome`` of each; null for what is not known.
+        ``launcher``, ``job_id``, ``attempt``, ``digest`` and ``outcome`` of each; null for what is not known. Of one
+        that failed also ``errors``, the lines of its log that say why, the path of that ``log``, and a ``remedy``.
     """
     rows = [_step(name, records) for name, records in found.items()]
     return sorted(rows, key=lambda row: (row["started"] or "9999", row["finished"] or "9999", row["name"]))
@@ -59,6 +61,7 @@ def _step(name: str, records: Mapping[str, Any]) -> dict[str, Any]:
         "digest": text(last.get("digest") or job.get("digest")),
         "outcome": outcome[:1].upper() + outcome[1:],
         **kept(ended, "code", "signal"),
+        **(mapping(records.get("failure")) if state == "failed" else {}),
     }
 
 

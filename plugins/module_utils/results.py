@@ -11,13 +11,14 @@ import time
 from ansible_collections.hpcml.torchstack.plugins.module_utils.batch_records import submission_of
 from ansible_collections.hpcml.torchstack.plugins.module_utils.errors import StackError
 from ansible_collections.hpcml.torchstack.plugins.module_utils.jobs import Standing
+from ansible_collections.hpcml.torchstack.plugins.module_utils.log_errors import explained, kind_of
+from ansible_collections.hpcml.torchstack.plugins.module_utils.log_remedies import free_space, remedy_of
 from ansible_collections.hpcml.torchstack.plugins.module_utils.processes import Here
 from ansible_collections.hpcml.torchstack.plugins.module_utils.progress import (
     last_lines,
     parse_progress,
     progress_line,
     read_end,
-    stated_error,
 )
 from ansible_collections.hpcml.torchstack.plugins.module_utils.refused_network import RECORD, refused_sentence
 from ansible_collections.hpcml.torchstack.plugins.module_utils.step_results import stamped
@@ -111,22 +112,27 @@ def refused_warnings(files: StepFiles, job: dict, end: dict) -> list[str]:
 def failure(files: StepFiles, job: dict, sentence: str, end: dict) -> StackError:
     """The error for an attempt that did not succeed."""
     tail = read_end(files.log, job["log_offset"])
-    cause = "; ".join(filter(None, (refused_sentence(files.name, job["needs"], end, tail), stated_error(tail))))
-    remedy = "The log is %s; run this again to resume, or repeat the step by hand with: %s" % (files.log, files.by_hand)
-    if end.get("advice"):
-        remedy = "%s %s" % (end["advice"], remedy)
+    refused = refused_sentence(files.name, job["needs"], end, tail)
+    found = explained(files.log, job["log_offset"], end)
+    message = [sentence[0].upper() + sentence[1:] + (": %s." % refused if refused else ":" if found else ".")]
+    message += ["log line %d: %s" % line for error in found for line in error.lines]
+    message.append("The log is %s." % files.log)
+    kind = "" if refused else kind_of(end, found)
+    free = free_space(files.directory, tempfile.gettempdir()) if kind in ("disk_full", "quota") else None
+    remedy = "%s By hand: %s" % (remedy_of(end, kind, free), files.by_hand)
     if end["reason"] == "error":
         remedy = "Make sure that this account can write %s and that there is space. %s" % (files.directory, remedy)
     return StackError(
-        sentence[0].upper() + sentence[1:] + (": %s." % cause if cause else "."),
+        "\n".join(message),
         end["reason"] if end["reason"] in ("creates", "needs") else "run",
         remedy,
         files.script,
         attempt=job["attempt"],
         digest=job["digest"],
+        errors=[{"kind": error.kind, "line": error.lines[0].number} for error in found],
         exit_code=end.get("code"),
         log=files.log,
-        log_tail=last_lines(tail),
+        **({} if found else {"log_tail": last_lines(tail)}),
         missing=end.get("missing", []),
         notes=end.get("notes", []),
         refused=end.get("refused", []),
@@ -139,3 +145,15 @@ def failure(files: StepFiles, job: dict, sentence: str, end: dict) -> StackError
         step=files.name,
         **{**job_keys(files, job), **{key: end[key] for key in ("job_id", "node") if end.get(key)}, "queue": None},
     )
+
+
+def in_short(failed: dict) -> dict:
+    """The result of a failure with its first line as ``msg``, and the whole message as ``told``.
+
+    Since 2.19 Ansible shows ``msg`` twice, before the result and in it. The action plugin puts the whole one back, so
+    that what a log says is on the screen once.
+    """
+    if "errors" not in failed:
+        return failed
+    first = failed["msg"].partition("\n")[0].rstrip(":.")
+    return dict(failed, msg=first + ".", told=failed["msg"])

@@ -146,7 +146,8 @@ def gather(wanted: Mapping[str, Any], directory: str, write: bool, with_root: bo
             python = pool.submit(interpreters.outside, sys.executable, timeout)
         modules = pool.submit(module_system, timeout)
         found = mpi.find(wanted["mpi"], os.environ) if wanted["mpi"] is not None else None
-        asked = pool.submit(mpi.describe, found, directory, timeout) if found is not None else None
+        start = bool((wanted["mpi"] or {}).get("start")) and not wanted["release_done"]
+        asked = pool.submit(mpi.describe, found, directory, timeout, start) if found is not None else None
         facts = {
             "root": root(wanted, write) if with_root else {},
             "commands": {name: shutil.which(name) or "" for name in wanted["required_commands"]},

@@ -555,9 +555,18 @@ missing:
   type: list
   elements: str
   sample: []
+errors:
+  description:
+    - What the log names as the cause, the most telling first. The lines themselves are in C(msg), each as
+      C(log line 62), before the path of the log and what to do.
+    - Empty where nothing was recognised, or where the step did not end by itself.
+  returned: when the script did not succeed
+  type: list
+  elements: dict
+  sample: [{kind: cuda_toolkit, line: 62}]
 log_tail:
   description: The last lines of this attempt.
-  returned: when the script did not succeed
+  returned: when the script did not succeed, and RV(errors) is empty
   type: list
   elements: str
   sample: ["ninja: build stopped: subcommand failed."]
@@ -851,7 +860,9 @@ def main() -> None:
             raise StackError("Step %s has no script." % name, "options", "Give its commands in script.")
         result = choose(module.params, module.check_mode, module._diff)()
     except StackError as error:
-        failed = dict(error.as_result(), step=name)
+        from ansible_collections.hpcml.torchstack.plugins.module_utils.results import in_short
+
+        failed = dict(in_short(error.as_result()), step=name)
         # A result with a path gets the file's mode, owner and "state: file" added by AnsibleModule.
         failed.pop("path", None)
         module.fail_json(**failed)

@@ -75,6 +75,18 @@ options:
     description: Make this version the default. V(false) leaves the default as it is.
     type: bool
     default: false
+  first_only:
+    description:
+      - With O(default), make this version the default only where this publishes the release for the first time, no
+        rollback of the default stands, the default is no later version than this one, and nobody has moved it since
+        the release was frozen. RV(users_load) says which of these it is that stands.
+      - What a rollout asks, which is run again and for other releases than the one that users shall load.
+    type: bool
+    default: false
+  module:
+    description: Name of the module. Only needed in a plan of a release that has no module yet.
+    type: str
+    default: torchstack
   notice:
     description:
       - One sentence for users of a release that is deprecated, hidden or gone.
@@ -191,6 +203,15 @@ notice:
   returned: success
   type: str
   sample: ""
+users_load:
+  description:
+    - What users get now who load the module without a version, and why; one sentence where it is the same for all.
+    - Of O(state=published).
+  returned: success
+  type: list
+  elements: str
+  sample: ["Users who load torchstack get 2026-11-21, unchanged: it is newer than torchstack/2026-11-20. To move it:
+    playbooks/publish.yml -e torchstack_release=2026-11-20 -e publish_to=default."]
 rolled_back_at:
   description: When the default was taken back from this release the last time, in UTC; empty where it never was.
   returned: success
@@ -226,24 +247,41 @@ import os
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.hpcml.torchstack.plugins.module_utils.credentials import without_credentials
 from ansible_collections.hpcml.torchstack.plugins.module_utils.errors import StackError
-from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefile_layout import SYNTAXES
+from ansible_collections.hpcml.torchstack.plugins.module_utils.files import read_json
+from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefile_layout import (
+    SYNTAXES,
+    stage_directory,
+    visible_versions,
+)
 from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefile_publication import (
     STATES,
     Wish,
+    candidate,
     facts_after,
+    listed,
     make_plan,
     not_verified,
 )
-from ansible_collections.hpcml.torchstack.plugins.module_utils.publication_changes import SHOW, Action, carry_out
+from ansible_collections.hpcml.torchstack.plugins.module_utils.publication_changes import (
+    DEFAULT,
+    SHOW,
+    Action,
+    carry_out,
+)
 from ansible_collections.hpcml.torchstack.plugins.module_utils.publication_defaults import last_move, last_rollback
 from ansible_collections.hpcml.torchstack.plugins.module_utils.publication_facts import Facts, read_facts
+from ansible_collections.hpcml.torchstack.plugins.module_utils.publication_first import (
+    Candidate,
+    users_load,
+    what_stands,
+)
 from ansible_collections.hpcml.torchstack.plugins.module_utils.publication_lock import publishing, tidy
 from ansible_collections.hpcml.torchstack.plugins.module_utils.publication_summary import sentences
-from ansible_collections.hpcml.torchstack.plugins.module_utils.release_states import all_publications
+from ansible_collections.hpcml.torchstack.plugins.module_utils.release_states import all_publications, default_of
 
 NOTHING: dict = {
     "actions": [], "previous_default": {}, "default": {}, "states": {}, "not_verified": [], "release": "", "module": "",
-    "version": "", "notice": "", "rolled_back_at": "", "summary": [],
+    "version": "", "notice": "", "rolled_back_at": "", "summary": [], "users_load": [],
 }
 
 
@@ -255,7 +293,7 @@ def wish_of(params: dict) -> Wish:
         problems = [without_credentials(problem) for problem in problems]
     return Wish(
         params["state"], params["visible"], params["default"], without_acceptance,
-        without_credentials(params["notice"]), problems, params["revive"],
+        without_credentials(params["notice"]), problems, params["revive"], params["first_only"],
     )
 
 
@@ -277,8 +315,6 @@ def run(module: AnsibleModule) -> dict:
     """Plan from what is on disk, and do it."""
     params = module.params
     wish = wish_of(params)
-    if wish.state == "published" and not (wish.visible or wish.default):
-        return {"changed": False, **NOTHING, "release": params["release"]}
     looked = look(params, wish)
     if looked and looked[1] and not module.check_mode:
         with publishing(params["root"]):
@@ -288,6 +324,7 @@ def run(module: AnsibleModule) -> dict:
                 carry_out(facts.root, facts.release, actions, {
                     "without_acceptance": wish.without_acceptance, "reason": without_credentials(params["reason"]),
                     "undo": wish.state in ("rolled_back", "withdrawn"),
+                    "first": wish.first_only and any(action.action == DEFAULT for action in actions),
                 })
     elif not module.check_mode:
         tidy(params["root"])
@@ -319,6 +356,9 @@ def result_of(module: AnsibleModule, wish: Wish, facts: Facts, actions: list[Act
         "default": dict(later.defaults),
         "previous_default": dict(facts.defaults),
         "notice": later.notice,
+        "users_load": users_load(
+            candidate(facts), later.defaults, listed(later), wish.default, wish.first_only, module.check_mode,
+        ) if wish.state == "published" else [],
         "rolled_back_at": rolled_back_at,
         "summary": sentences(facts, later, actions, wish.state, rolled_back_at, module.check_mode),
         "not_verified": unverified,
@@ -330,6 +370,40 @@ def result_of(module: AnsibleModule, wish: Wish, facts: Facts, actions: list[Act
             for action in actions
         ],
     }
+
+
+def planned(params: dict, wish: Wish, planned_after: str) -> dict:
+    """What the module returns in a plan of a release that has not come so far yet."""
+    root, name, release = params["root"], params["module"], params["release"]
+    frozen = read_json(os.path.join(stage_directory(root, release), "frozen.json"))
+    one = Candidate(
+        name, release, release, str(frozen.get("frozen_at", "")) if isinstance(frozen, dict) else "",
+        {syntax: default_of(root, syntax, name) for syntax in SYNTAXES}, all_publications(root))
+    moves = wish.default and not (wish.first_only and what_stands(one))
+    return {
+        **NOTHING, "changed": wish.state != "published" or wish.visible or wish.default, "release": release,
+        "planned_after": planned_after,
+        "users_load": users_load(
+            one, dict.fromkeys(SYNTAXES, release) if moves else one.defaults,
+            {syntax: wish.visible or bool(visible_versions(root, syntax, name)) for syntax in SYNTAXES},
+            wish.default, wish.first_only, check_mode=True),
+    }
+
+
+def run_or_plan(module: AnsibleModule) -> dict:
+    """Do it; or say what would be done, also where something comes first."""
+    params = module.params
+    wish = wish_of(params)
+    try:
+        return run(module)
+    except StackError as error:
+        planned_after = error.details.get("planned_after")
+        # Nothing that comes first in a rollout makes a release that could be rolled back.
+        if module.check_mode and planned_after and wish.state != "rolled_back":
+            return planned(params, wish, str(planned_after))
+        if planned_after and wish.state == "published" and not (wish.visible or wish.default):
+            return {**NOTHING, "changed": False, "release": params["release"]}
+        raise
 
 
 def text(content: bytes | None) -> str:
@@ -346,6 +420,8 @@ def main() -> None:
             "state": {"type": "str", "choices": list(STATES), "default": "published"},
             "visible": {"type": "bool", "default": False},
             "default": {"type": "bool", "default": False},
+            "first_only": {"type": "bool", "default": False},
+            "module": {"type": "str", "default": "torchstack"},
             "notice": {"type": "str", "default": ""},
             "known_problems": {"type": "list", "elements": "str"},
             "revive": {"type": "bool", "default": False},
@@ -356,14 +432,8 @@ def main() -> None:
         supports_check_mode=True,
     )
     try:
-        module.exit_json(**run(module))
+        module.exit_json(**run_or_plan(module))
     except StackError as error:
-        planned_after = error.details.get("planned_after")
-        # Nothing that comes first in a rollout makes a release that could be rolled back.
-        if module.check_mode and planned_after and module.params["state"] != "rolled_back":
-            result = dict(NOTHING)
-            result.update(release=module.params["release"], changed=True, planned_after=planned_after)
-            module.exit_json(**result)
         module.fail_json(**error.as_result())
 
 

@@ -75,8 +75,8 @@ facts:
               sample: [{component: horovod, series: "0.28.1", patches: []}]}
     known_problems: {description: "Known problems, as the last announcement has them.", type: list, elements: dict,
                      returned: always, sample: [{problem: It hangs at exit., workaround: "", url: ""}]}
-    steps: {description: "The steps: state, start, seconds, host, job.", type: list, elements: dict, returned: always,
-            sample: [{name: horovod, state: done, seconds: 151.2}]}
+    steps: {description: "The steps: state, start, seconds, host, job; of one that failed errors, log and remedy.",
+            type: list, elements: dict, returned: always, sample: [{name: horovod, state: done, seconds: 151.2}]}
     libraries: {description: Who provides which library; null where that was not verified., type: dict,
                 returned: always, sample: {objects: 412, providers: [], allowed: []}}
     imports: {description: What the imported modules reported; null where they were not verified., type: dict,

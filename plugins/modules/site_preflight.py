@@ -61,6 +61,12 @@ options:
         is the site, before it asks the site's modules for anything.
     type: bool
     default: false
+  only_root:
+    description:
+      - Whether to look at O(expect), the account, and name and owner of O(root) alone. Nothing is written, so that a
+        play can know first whether there can be releases, before it looks for records of one.
+    type: bool
+    default: false
   release_done:
     description:
       - Whether the release is built already. Space, latency and compilers are then not tried out, because nothing will
@@ -204,6 +210,10 @@ options:
         description: Whether the wheel may be taken.
         type: bool
         default: true
+      start:
+        description: Whether the launcher is to start a process on this machine, as the acceptance will.
+        type: bool
+        default: false
   timeout:
     description: Seconds for each command that is run.
     type: float
@@ -356,6 +366,7 @@ SPEC = {
     "site": TEXT,
     "expect": {"type": "dict", "default": {}, "options": {"hostname_globs": TEXTS, "paths": TEXTS, "rehearsal": TEXT}},
     "only_site": NO,
+    "only_root": NO,
     "release_done": NO,
     "release": TEXT,
     "required_bytes": {"type": "int", "default": 0},
@@ -382,7 +393,9 @@ SPEC = {
     "package_index": TEXT,
     "mpi": {
         "type": "dict",
-        "options": {"prefix": TEXT, "cc": TEXT, "cxx": TEXT, "launcher": TEXT, "allow_path": YES, "wheel": YES},
+        "options": {
+            "prefix": TEXT, "cc": TEXT, "cxx": TEXT, "launcher": TEXT, "allow_path": YES, "wheel": YES, "start": NO,
+        },
     },
     "timeout": {"type": "float", "default": 10},
 }
@@ -403,6 +416,11 @@ def look(wanted: dict, directory: str, write: bool) -> tuple[list[Finding], dict
     uid, user = facts["account"]["uid"], facts["account"]["user"]
     findings += preflight.judge_account(uid, user, facts["account"]["umask"])
     findings += preflight_root.judge_path(wanted["root"], wanted["shebang_reserve"])
+    if wanted["only_root"]:
+        if not failure(findings):
+            facts["root"] = site_facts.root(dict(wanted, release_done=True), write=False)
+            findings += preflight_root.judge_root(facts["root"], uid, user, dict(wanted, release_done=True))
+        return findings, {"facts": facts}
     facts.update(site_facts.gather(wanted, directory, write, not failure(findings)))
     if facts["root"]:
         findings += preflight_root.judge_root(facts["root"], uid, user, wanted)

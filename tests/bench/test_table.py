@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import math
 import pathlib
+import shutil
 import subprocess
 import sys
 
@@ -110,6 +111,7 @@ def test_changes_of_a_rollout_are_counted_from_its_recap():
     assert noop_rollout.changes(recap) == 3
 
 
+@pytest.mark.skipif(shutil.which("patch") is None, reason="needs GNU patch")
 def test_the_sixty_patches_build_on_each_other(tmp_path):
     patch_loop.write_series(tmp_path / "tree", tmp_path / "series")
     series = sorted((tmp_path / "series").iterdir())

@@ -14,6 +14,7 @@ import stat
 import subprocess
 
 import pytest
+from link_programs import COMPILERS, link_programs
 from rollouts import CHECKOUT, OPEN, RELEASE, wait_for
 from uses import InUse
 
@@ -385,12 +386,7 @@ def test_a_root_that_cannot_be_written_is_refused(site):
 
 def test_a_machine_without_a_compiler_is_refused(site, tmp_path):
     commands = tmp_path / "bin"
-    commands.mkdir()
-    for directory in ("/usr/bin", "/bin"):
-        for name in os.listdir(directory):
-            compiler = re.search(r"(^|-)(c\+\+|g\+\+|gcc|cc|c89|c99)(-\d+)?$|clang", name)
-            if not compiler and not (commands / name).exists():
-                (commands / name).symlink_to(os.path.join(directory, name))
+    link_programs(commands, ("/usr/bin", "/bin"), COMPILERS)
     rollout = site.refused(PATH=str(commands), TORCHSTACK_ROOT=str(tmp_path / "root"))
     assert "compiler" in rollout.message
     assert not (tmp_path / "root").exists()

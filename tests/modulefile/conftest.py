@@ -20,7 +20,7 @@ from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefile_sessio
 SYNTAX = {systems.LMOD: "lmod", systems.EM: "tcl"}
 EXTRA = {
     systems.LMOD: ("TORCHSTACK_LMOD", ()),
-    systems.EM: ("TORCHSTACK_MODULECMD", ("/opt/em/usr/lib/*/modulecmd.tcl",)),
+    systems.EM: ("TORCHSTACK_MODULECMD", ("/opt/environment-modules/usr/lib/*/modulecmd.tcl",)),
 }
 
 
@@ -51,6 +51,20 @@ def pytest_generate_tests(metafunc):
         metafunc.parametrize("system", SYSTEMS, ids=name_of)
     if "shell" in metafunc.fixturenames:
         metafunc.parametrize("shell", SHELLS, ids=os.path.basename)
+
+
+@pytest.fixture()
+def some_module_system():
+    """Skip a test that a machine without any module system cannot run."""
+    if not SYSTEMS:
+        pytest.skip("not installed: Lmod or Environment Modules")
+
+
+@pytest.fixture()
+def some_lmod():
+    """Skip a test that changes what only Lmod reads."""
+    if systems.LMOD not in {system.kind for system in SYSTEMS}:
+        pytest.skip("not installed: Lmod")
 
 
 @pytest.fixture()

@@ -98,7 +98,7 @@ def test_other_bytes_are_verified_anew(run_module, staged, place):
 
 
 def test_s33_verification_records_the_image_that_was_there_and_runs_anew_where_another_one_is(
-    run_module, place, tmp_path
+    run_module, place, tmp_path, some_module_system
 ):
     images = [tmp_path / "copy.sif", tmp_path / "site.sif"]
     choice = {"variables": ["SIF"], "candidates": [str(path) for path in images], "missing": "There is no image."}
@@ -171,6 +171,34 @@ def test_s10_publish_move_the_default_and_roll_back(run_module, staged):
     assert not run_module("modulefile_publish", {**second, "state": "withdrawn"}).changed
 
 
+def test_a_rollout_leaves_a_rollback_and_a_newer_default_alone_and_says_so(run_module, place):
+    wish = {"root": place["root"], "visible": True, "default": True, "first_only": True}
+    planned = run_module("modulefile_publish", {**wish, "release": "1"}, check=True)
+    assert planned["planned_after"] == "modulefile" and planned["users_load"] == [
+        "Users who load torchstack would get 1: this publishes it for the first time. Before, there was no default."]
+    for release in ("1", "2"):
+        stage(place["root"], release, frozen_at="2999-01-01T00:00:00Z")
+        planned = run_module("modulefile_publish", {**wish, "release": release}, check=True)
+        done = run_module("modulefile_publish", {**wish, "release": release})
+        assert done.changed and done["default"] == planned["default"] == {"tcl": release, "lmod": release}
+        assert planned["users_load"] == [line.replace(" get ", " would get ") for line in done["users_load"]]
+    for check in (True, False):
+        again = run_module("modulefile_publish", {**wish, "release": "1"}, check=check)
+        assert not again.changed and again["users_load"][0].startswith(
+            "Users who load torchstack get 2, unchanged: it is newer than torchstack/1.")
+    run_module("modulefile_publish", {"root": place["root"], "state": "rolled_back"})
+    stage(place["root"], "3", frozen_at="2999-01-01T00:00:00Z")
+    for release in ("2", "3"):
+        for check in (True, False):
+            kept = run_module("modulefile_publish", {**wish, "release": release}, check=check)
+            assert kept["default"] == {"tcl": "1", "lmod": "1"}
+            assert "get 1, unchanged: the rollback of 2 by " in kept["users_load"][0]
+    planned = run_module("modulefile_publish", {**wish, "release": "4"}, check=True)
+    assert "get 1, unchanged: the rollback of 2 by " in planned["users_load"][0]
+    unasked = run_module("modulefile_publish", {**wish, "release": "3", "visible": False, "default": False})
+    assert not unasked.changed and "get 1, unchanged: no other default" in unasked["users_load"][0]
+
+
 @pytest.fixture()
 def root(place):
     """Two releases that users see, the second of which became the default after the first."""
@@ -235,7 +263,7 @@ def test_the_cache_is_renewed_once_for_a_module_tree(run_module, root, tmp_path)
     assert counted.read_text() == "\n" and result["renewed_at"]
 
 
-def test_s45_a_published_release_is_verified_against_today_s_system(run_module, staged):
+def test_s45_a_published_release_is_verified_against_today_s_system(run_module, staged, some_lmod):
     here = staged()
     assert run_module("modulefile_verify", {**here, "where": "published"}).failed
     run_module("modulefile_publish", {**here, "visible": True})

@@ -330,8 +330,8 @@ def follower(steps, variables=None):
         [sys.executable, "-c", FOLLOWER, steps.state, job["nonce"]], stdout=subprocess.PIPE, text=True, check=True,
         env=dict(os.environ, PYTHONPATH=os.pathsep.join(sys.path), **(variables or {})),
     )
-    said, memory = ended.stdout.splitlines()
-    return said, int(memory)
+    *said, memory = ended.stdout.splitlines()
+    return "\n".join(said), int(memory)
 
 
 def test_a_huge_log_and_an_endless_line_cost_no_memory(steps, tmp_path):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 
@@ -165,6 +166,7 @@ def test_s32_what_a_build_sees_is_the_same_but_for_one_variable(step, tmp_path):
     assert [guarded[key] for key in same] == [plain[key] for key in same]
 
 
+@pytest.mark.skipif(shutil.which("pgrep") is None, reason="not installed: pgrep")
 def test_s32_py_spy_is_asked_first_where_it_is(step, tmp_path):
     """It looks without ending anybody, and into interpreters that read no variables."""
     tool = tmp_path / "bin" / "py-spy"

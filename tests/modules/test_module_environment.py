@@ -16,8 +16,8 @@ from ansible_collections.hpcml.torchstack.plugins.modules import module_environm
 LMOD = glob.glob("/usr/share/lmod/*/libexec/lmod")
 EM = [
     path
-    for pattern in ("/usr/lib/*-linux-gnu", "/usr/share/[Mm]odules/libexec", "/opt/em/usr/lib/*-linux-gnu")
-    for path in glob.glob(pattern + "/modulecmd.tcl")
+    for place in ("/usr/lib/*-linux-gnu", "/usr/share/[Mm]odules/libexec", "/opt/environment-modules/usr/lib/*")
+    for path in glob.glob(place + "/modulecmd.tcl")
 ]
 
 SYSTEMS = {

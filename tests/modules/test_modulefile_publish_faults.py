@@ -41,7 +41,7 @@ def work(**params):
 """
 OPTIONS = {
     "release": "2", "state": "published", "visible": False, "default": False, "notice": "", "known_problems": None,
-    "revive": False, "subject": "", "without_acceptance": "", "reason": "",
+    "revive": False, "first_only": False, "module": NAME, "subject": "", "without_acceptance": "", "reason": "",
 }
 TOLD = "torchstack/2 goes."
 LIFE = [
@@ -51,6 +51,8 @@ LIFE = [
     {"state": "rolled_back", "release": ""},
     {"default": True},
     {"release": "1", "default": True},
+    {"release": "3", "visible": True, "default": True, "first_only": True},
+    {"state": "rolled_back", "release": ""},
     {"state": "deprecated", "notice": TOLD},
     {"state": "hidden", "notice": TOLD},
     {"state": "gone", "notice": "torchstack/2 is gone."},
@@ -75,7 +77,7 @@ def server(fault_library, collections_path, tmp_path, monkeypatch):
 
 @pytest.fixture()
 def root(tmp_path):
-    """Two releases, the first of which is the default; in memory, where a flush takes no time, if there is room."""
+    """Three releases, the first of which is the default; in memory, where a flush takes no time, if there is room."""
     memory = pathlib.Path("/dev/shm")
     place = pathlib.Path(tempfile.mkdtemp(dir=memory if os.access(memory, os.W_OK) else tmp_path))
     yield make(place / "root")
@@ -85,6 +87,8 @@ def root(tmp_path):
 def make(top):
     for version in ("1", "2"):
         stage(top, version)
+    # After whatever this test does to the default.
+    stage(top, "3", frozen_at="2999-01-01T00:00:00Z")
     change(top, "1", default=True)
     return top
 

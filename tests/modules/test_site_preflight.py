@@ -83,6 +83,17 @@ def test_on_a_machine_that_is_not_the_site_it_says_only_that(run_module, tmp_pat
     assert not here.failed and by_check(here)["site"]["ok"]
 
 
+def test_the_root_alone_is_judged_before_anything_is_asked_of_the_machine(run_module, tmp_path):
+    arguments = {"only_root": True, "python": "/no/such/python", "required_bytes": 1 << 60}
+    before = tree(tmp_path)
+    fine = run_module("site_preflight", dict(arguments, root=str(tmp_path / "root")))
+    assert not fine.failed and not fine.changed and "python" not in fine
+    assert set(by_check(fine)) == {"site", "account", "root.path", "root.writable"} and tree(tmp_path) == before
+    (tmp_path / "file").write_text("")
+    for root, check in ((tmp_path / "file", "root.writable"), ("/", "root.path"), ("x", "root.path")):
+        assert errors(run_module("site_preflight", dict(arguments, root=str(root)))) == [check]
+
+
 def test_all_errors_are_said_at_once(run_module, tmp_path):
     result = run_module("site_preflight", {
         "root": str(tmp_path / "my soft"), "required_commands": ["no-such-command"],

@@ -11,15 +11,21 @@ import sys
 import pytest
 
 from rehearsal.checkout import CHECKOUT
+from rehearsal.image import make_image
+from rehearsal.podman import Podman
 from rehearsal.rollout import release_name
+from rehearsal.trouble import MissingError, TroubleError
+
+OWN = {"REHEARSAL_NAME": "torchstack-rehearsal-refused"}
+"""A cluster that nobody else works on; none of these commands makes it."""
 
 
 def said(*arguments, **environment):
     """Run a command that fails, and return its one sentence."""
     done = subprocess.run(
         [sys.executable, "-B", "-m", "rehearsal", *arguments],
-        cwd=CHECKOUT, env={**os.environ, **environment}, stdin=subprocess.DEVNULL, capture_output=True, text=True,
-        timeout=120, check=False,
+        cwd=CHECKOUT, env={**os.environ, **OWN, **environment}, stdin=subprocess.DEVNULL, capture_output=True,
+        text=True, timeout=120, check=False,
     )
     assert done.returncode == 1
     assert "Traceback" not in done.stderr
@@ -30,6 +36,50 @@ def test_a_machine_without_podman_or_sudo_is_told_what_to_install(tmp_path):
     sentence = said("up", PATH=str(tmp_path))
     assert "There is no " in sentence
     assert "install it" in sentence
+
+
+PROGRAMS = {
+    "sudo": 'shift\nexec "$@"\n',
+    "podman": """echo '{"host": {"ociRuntime": {"name": "runc"}, "cgroupVersion": "v2"}}'\n""",
+    "iptables": "",
+}
+
+
+@pytest.mark.parametrize("missing, instead, sentence", [
+    ("sudo", None, "There is no sudo on this machine"),
+    ("podman", None, "There is no podman on this machine"),
+    ("iptables", None, "There is no iptables on this machine"),
+    ("sudo", "echo 'sudo: a password is required' >&2\nexit 1\n", "The rehearsal needs podman as root"),
+    ("podman", "echo 'Error: could not find netavark in /usr/lib.' >&2\nexit 125\n", "could not find netavark"),
+])
+def test_what_a_machine_lacks_is_said_before_anything_begins(tmp_path, monkeypatch, missing, instead, sentence):
+    for name, text in {**PROGRAMS, missing: instead}.items():
+        if text is not None:
+            (tmp_path / name).write_text("#!/bin/sh\n" + text)
+            (tmp_path / name).chmod(0o755)
+    monkeypatch.setattr("os.geteuid", lambda: 1000)
+    monkeypatch.setattr("rehearsal.podman.SYSTEM", "")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(MissingError) as refused:
+        assert Podman().words
+    assert sentence in str(refused.value)
+    remedy = "allow `sudo -n podman`" if instead and missing == "sudo" else "install it"
+    assert remedy in str(refused.value)
+
+
+@pytest.mark.parametrize("complaint, remedy", [
+    ("E: unable to pick chroot mode automatically (use --mode for manual selection)", "--add-subuids"),
+    ("E: apt-get update failed", "REHEARSAL_ARCHIVE"),
+])
+def test_an_image_that_cannot_be_made_is_told_with_what_helps(tmp_path, monkeypatch, complaint, remedy):
+    for name in ("mmdebstrap", "newuidmap"):
+        (tmp_path / name).write_text("#!/bin/sh\necho '%s' >&2\nexit 1\n" % complaint)
+        (tmp_path / name).chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    with pytest.raises(TroubleError) as failed:
+        make_image(Podman(), "localhost/none")
+    assert complaint in str(failed.value)
+    assert remedy in str(failed.value).splitlines()[-1]
 
 
 def test_an_unknown_site_is_refused_with_the_known_ones():
@@ -71,6 +121,6 @@ def test_make_rehearse_without_a_site_says_how_it_is_called():
 
 def test_make_rehearse_hands_site_release_and_arguments_on():
     words = ["make", "rehearse", "SITE=local", "RELEASE=/nowhere/2026-11-20.yml", "ARGS=--check -e 'a=1 2'"]
-    done = subprocess.run(words, cwd=CHECKOUT, capture_output=True, text=True, check=False)
+    done = subprocess.run(words, cwd=CHECKOUT, env={**os.environ, **OWN}, capture_output=True, text=True, check=False)
     assert done.returncode != 0
     assert "RELEASE is '/nowhere/2026-11-20.yml'" in done.stderr

@@ -20,7 +20,8 @@ import time
 import faults
 import pytest
 from ansible_collections.hpcml.torchstack.plugins.module_utils.images import is_recorded
-from ansible_collections.hpcml.torchstack.plugins.module_utils.progress import parse_progress, stated_error
+from ansible_collections.hpcml.torchstack.plugins.module_utils.log_errors import find_errors
+from ansible_collections.hpcml.torchstack.plugins.module_utils.progress import parse_progress
 from waiting import eventually
 
 PROGRAM = pathlib.Path(__file__).parents[2] / "roles" / "container" / "files" / "copy_image.py"
@@ -69,7 +70,7 @@ def place(tmp_path):
 
 def error_of(output):
     """The one sentence that build_step takes for its failure."""
-    return stated_error(output, width=2000)
+    return find_errors(enumerate(output.splitlines(), 1))[0].lines[0].text.rstrip(".")
 
 
 def test_a_copy_is_whole_read_only_and_recorded_with_progress_as_steps_show_it(place):

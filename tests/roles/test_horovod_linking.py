@@ -22,6 +22,7 @@ import role_plays
 
 pytestmark = pytest.mark.skipif(shutil.which("gcc") is None, reason="needs gcc to build small libraries")
 
+PROGRAMS = pathlib.Path(__file__).parents[2] / "roles" / "python_tools" / "files"
 TAG, MINOR = "cp%d%d" % sys.version_info[:2], "python%d.%d" % sys.version_info[:2]
 PLATFORM = sysconfig.get_platform().replace("-", "_").replace(".", "_")
 REPORT = """Horovod v0.28.1:
@@ -39,7 +40,9 @@ SETUP = """
 import json, os, pathlib, subprocess, sys, zipfile
 
 nccl = pathlib.Path(os.environ["HOROVOD_NCCL_HOME"])
-seen = {name: os.environ.get(name, "") for name in ("HOROVOD_NCCL_LINK", "LD_LIBRARY_PATH", "LIBRARY_PATH")}
+names = ("HOROVOD_NCCL_LINK", "LD_LIBRARY_PATH", "LIBRARY_PATH", "HOROVOD_WITHOUT_GPU", "MAKEFLAGS",
+         "CMAKE_BUILD_PARALLEL_LEVEL")
+seen = {name: os.environ.get(name, "") for name in names}
 stub = pathlib.Path(seen["LD_LIBRARY_PATH"].split(":")[0], "libcuda.so.1")
 seen["stub"] = os.readlink(stub) if stub.is_symlink() else ""
 asked = b"#include <nccl.h>\\nNCCL_VERSION_CODE\\n"
@@ -47,9 +50,11 @@ words = ["gcc", "-E", "-isystem", str(nccl / "include"), "-"]
 read = subprocess.run(words, input=asked, stdout=subprocess.PIPE, check=True)
 seen["header"] = read.stdout.split()[-1].decode()
 library = pathlib.Path("mpi_lib_v2.so")
-words = "gcc -shared -fPIC -x c - -x none -Wl,--enable-new-dtags -o %s %s %s" % (
-    library, nccl / "lib" / "libnccl.a", os.environ.get("LDFLAGS", ""))
-subprocess.run(words, shell=True, input=b"int nccl(void); int horovod(void) { return nccl(); }", check=True)
+runtime = os.environ["CUDA_HOME"] + "/lib64/libcudart.so.13"
+words = "gcc -shared -fPIC -x c - -x none -Wl,--enable-new-dtags -o %s %s %s %s" % (
+    library, nccl / "lib" / "libnccl.a", runtime, os.environ.get("LDFLAGS", ""))
+code = b"int nccl(void); int cudart(void); int horovod(void) { return nccl() + cudart(); }"
+subprocess.run(words, shell=True, input=code, check=True)
 program = ["gcc", "-x", "c", "-", "-x", "none", "-o", "asked", os.environ["SMALL_MPI"], "-Wl,--no-as-needed"]
 linked = subprocess.run(program, input=b"int mpi(void); int main(void) { return mpi(); }", stderr=subprocess.PIPE)
 seen["linked"], seen["said"] = linked.returncode == 0, linked.stderr.decode()
@@ -92,6 +97,8 @@ class Machine:
         (self.toolkit / "nccl").mkdir()
         (self.toolkit / "nccl" / "nccl.h").write_text("#define NCCL_VERSION_CODE 22103\n")
         shared(self.nccl / "lib" / "libnccl.so.2", "int nccl(void) { return 2; }")
+        for runtime in (self.toolkit / "lib64", self.packages / "nvidia" / "cu13" / "lib"):
+            shared(runtime / "libcudart.so.13", "int cudart(void) { return 3; }")
         (self.nccl / "include").mkdir()
         (self.nccl / "include" / "nccl.h").write_text("#define NCCL_VERSION_CODE 22005\n")
         for step in ("horovod-source", "pytorch"):
@@ -105,6 +112,7 @@ class Machine:
         tools = self.prefix / "tools" / "bin"
         tools.mkdir(parents=True)
         (tools / "python").symlink_to(sys.executable)
+        shutil.copy(PROGRAMS / "node_jobs.py", tools)
         run = self.base / "bin" / "horovodrun"
         run.parent.mkdir()
         run.write_text("#!/bin/sh\ncat <<'END'\n%sEND\n" % REPORT)
@@ -129,6 +137,7 @@ class Machine:
             "horovod_expect": {"operations": ["NCCL"]},
             "horovod_cuda": {"prefix": str(self.toolkit), "architectures": ["7.0"]},
             "horovod_nccl": "", "horovod_nccl_origin": "wheel", "horovod_driver_stub": "{{ case.stub }}",
+            "horovod_jobs": "{{ case.jobs | default(0) }}",
             "release_context": {"series": {"horovod": "0" * 64}, "definition": {"pytorch": {}}},
         }
 
@@ -172,10 +181,12 @@ def test_s27_horovod_is_linked_shared_with_the_nccl_of_pytorchs_wheel(built, lib
     mapped = subprocess.run(["ldd", str(library)], stdout=subprocess.PIPE, text=True, check=True).stdout
     found = next(line for line in mapped.splitlines() if "libnccl.so.2" in line).split("=> ")[1].split(" ")[0]
     assert os.path.realpath(found) == str(built.nccl / "lib" / "libnccl.so.2")
+    runtime = next(line for line in mapped.splitlines() if "libcudart.so.13" in line).split("=> ")[1].split(" ")[0]
+    assert os.path.realpath(runtime) == str(built.packages / "nvidia" / "cu13" / "lib" / "libcudart.so.13")
 
 
 def test_s27_nothing_of_the_build_stays_in_horovods_search_path_or_in_the_wheels_nccl(built, library):
-    assert entries(library, "RUNPATH") == ["$ORIGIN/../../nvidia/nccl/lib"]
+    assert entries(library, "RUNPATH") == ["$ORIGIN/../../nvidia/nccl/lib:$ORIGIN/../../nvidia/cu13/lib"]
     assert [path.name for path in (built.nccl / "lib").iterdir()] == ["libnccl.so.2"]
 
 
@@ -195,6 +206,20 @@ def test_s24_when_the_build_has_ended_nothing_of_the_stub_is_left_and_the_toolki
     assert [path for path in built.tree.rglob("*") if path.is_symlink() and "stubs" in os.readlink(path)] == []
     assert built.kept
     assert "stubs" not in (built.steps / "horovod-install" / "script.sh").read_text()
+
+
+def test_where_there_are_gpus_they_are_not_left_out(built):
+    assert built.seen["HOROVOD_WITHOUT_GPU"] == ""
+
+
+@pytest.mark.parametrize(("jobs", "seen"), [(1, 1), (1000, len(os.sched_getaffinity(0)))])
+def test_horovod_jobs_reaches_the_build_tool_and_is_never_more_than_cores(tmp_path, ansible_environment, jobs, seen):
+    machine = Machine(tmp_path)
+    machine.play(ansible_environment, tmp_path, machine.case("jobs", jobs=jobs))
+    found = json.loads((tmp_path / "jobs.json").read_text())
+    asked = int(found["CMAKE_BUILD_PARALLEL_LEVEL"])
+    assert found["MAKEFLAGS"] == "-j%d" % asked  # without them setup.py asks for 8, whatever CMake was told
+    assert 1 <= asked <= seen
 
 
 def test_s24_without_the_stub_the_same_build_does_not_link_on_a_machine_without_a_driver(built):

@@ -32,7 +32,7 @@ def load(name):
     return module
 
 
-judge, node = load("judge_build"), load("node_jobs")
+judge = load("judge_build")
 
 
 def test_the_cache_is_read_as_cmake_writes_it():
@@ -119,23 +119,3 @@ def test_a_build_without_fault_has_no_findings():
 def test_an_answer_that_is_not_what_was_asked_for_is_one_sentence(answer, sentence):
     (said,) = judge.installed_findings(EXPECTED, {**ANSWERS, **answer})
     assert sentence in said
-
-
-@pytest.mark.parametrize(
-    ("cores", "memory", "most", "jobs"),
-    [(64, 512000, 0, 64), (128, 256000, 0, 100), (128, 256000, 96, 96), (4, 1000, 0, 1)],
-)
-def test_as_many_compilations_run_as_the_node_has_cores_and_memory_for(cores, memory, most, jobs):
-    assert node.jobs(cores, memory, 2560, most) == jobs
-
-
-def test_a_control_group_bounds_the_memory_from_any_level():
-    files = node.limit_files("5:cpu:/x\n4:memory,hugetlb:/slurm/job_1\n0::/system.slice/job_1\n", "/cg")
-    assert files == [
-        "/cg/memory/slurm/job_1/memory.limit_in_bytes", "/cg/memory/slurm/memory.limit_in_bytes",
-        "/cg/memory/memory.limit_in_bytes",
-        "/cg/system.slice/job_1/memory.max", "/cg/system.slice/memory.max", "/cg/memory.max",
-    ]
-    meminfo = "MemTotal: 9 kB\nMemAvailable:   8388608 kB\n"
-    assert node.available(meminfo, ["max", "", "9223372036854771712", str(4 << 30)]) == 4096
-    assert node.available(meminfo, []) == 8192

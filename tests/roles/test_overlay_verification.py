@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The verification rules of Cirrus' release, on small real objects that lie where wheel and Horovod have them."""
+"""The verification rules of releases on overlays, on small real objects that lie where wheels and Horovod have them."""
 
 from __future__ import annotations
 
@@ -17,6 +17,17 @@ RELEASE = sites.TOP / "inventories" / "cirrus" / "releases" / "2.3.1.yml"
 LIBRARIES = ("allow_missing", "preloaded", "providers", "require", "embedded", "forbid")
 KINDS = ("missing", "misplaced", "embedded", "forbidden", "required", "versions", "unreadable")
 BANNER = 'const char banner[] = "NCCL version %s"; const char *ncclGetErrorString(void) { return banner; }'
+
+EITHER_BUILD = [path for path in sites.RELEASES if "cpu" in (sites.load(path).get("pytorch") or {})]
+"""The releases that take PyTorch's build for CUDA where the one for CPUs is not to be had."""
+
+NEEDED_ELSEWHERE = {
+    "torch/lib/libcaffe2_nvrtc.so": ("libcuda.so.1",),
+    "nvidia/cu13/lib/libcufile_rdma.so.1": ("libcufile.so.0", "libibverbs.so.1", "libmlx5.so.1", "librdmacm.so.1"),
+    "nvidia/nvshmem/lib/nvshmem_transport_ibgda.so.3": ("libmlx5.so.1",),
+    "nvidia/nvshmem/lib/nvshmem_transport_ucx.so.3": ("libucp.so.0", "libucs.so.0"),
+}
+"""What the wheels of torch 2.13.0 and of its libraries need of a GPU's driver and of networks."""
 
 pytestmark = pytest.mark.skipif(shutil.which("gcc") is None, reason="needs gcc to build small libraries")
 
@@ -46,13 +57,14 @@ class Overlay:
         flags = [*map(str, needs), *("-Wl,-rpath," + path for path in paths)]
         shared(self.horovod, source, self.mpi, self.cuda, flags=flags)
 
-    def verify(self, search=()):
-        """The findings of the release's own rules, by their kind.
+    def verify(self, search=(), release=RELEASE):
+        """The findings of a release's own rules, by their kind.
 
         Args:
             search: directories of LD_LIBRARY_PATH, as a user's other modules set it.
+            release: the release file.
         """
-        definition = sites.load(RELEASE)
+        definition = sites.load(release)
         words = {
             "prefix": self.prefix, "base": self.prefix / "base", "packages": self.packages, "python": "python3",
             "mpi": self.mpi.parents[1], "cuda": self.toolkit,
@@ -60,7 +72,7 @@ class Overlay:
         rules = filled_rules(
             definition["verification"]["libraries"], {word: str(path) for word, path in words.items()}, definition)
         file = self.top / "rules.json"
-        file.write_text(json.dumps({name: rules[name] for name in LIBRARIES}))
+        file.write_text(json.dumps({name: rules[name] for name in LIBRARIES if name in rules}))
         command = [str(sites.TOP / "bin" / "verify"), str(self.prefix), "--json", "--rules", str(file)]
         command += [word for path in search for word in ("--library-path", str(path))]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -102,3 +114,12 @@ def test_s24_a_run_path_that_leads_to_the_toolkits_stubs_is_a_finding(overlay, n
     findings = overlay.verify()
     assert list(findings) == ["forbidden"]
     assert all("a stub has no code" in str(finding) for finding in findings["forbidden"])
+
+
+@pytest.mark.parametrize("release", EITHER_BUILD, ids=lambda path: "%s-%s" % (path.parts[-3], path.stem))
+def test_a_build_for_cuda_is_no_finding_without_a_driver_and_fast_networks(overlay, release):
+    for name, needs in NEEDED_ELSEWHERE.items():
+        stand_ins = [shared(overlay.top / "elsewhere" / need, "", soname=need) for need in needs]
+        shared(overlay.packages / name, "", *stand_ins, soname=name.rpartition("/")[2])
+    shutil.rmtree(overlay.top / "elsewhere")
+    assert "missing" not in overlay.verify(release=release)

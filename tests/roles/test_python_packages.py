@@ -78,7 +78,8 @@ def tools(tmp_path_factory):
     )
     if process.returncode:
         pytest.skip("pip cannot fetch the build tools here: " + process.stdout[-300:])
-    shutil.copy(CHECKOUT / "roles" / "python_tools" / "files" / "fetch-locked", place / "bin")
+    for program in ("fetch-locked", "node_jobs.py"):
+        shutil.copy(CHECKOUT / "roles" / "python_tools" / "files" / program, place / "bin")
     (place / "bin" / "explain-fetch").write_text("#!/bin/sh\nexit 1\n")
     for program in ("fetch-locked", "explain-fetch"):
         (place / "bin" / program).chmod(0o755)

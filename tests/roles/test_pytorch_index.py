@@ -4,41 +4,19 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import json
 import os
 import pathlib
 import shutil
 import subprocess
 import sys
-import zipfile
 
 import pip
 import pytest
 import role_plays
+from small_wheels import NAME, make_wheel
 
 FILES = pathlib.Path(__file__).parents[2] / "roles" / "python_tools" / "files"
-NAME = "%s-%s-py3-none-any.whl"
-
-
-def make_wheel(directory, name, version, files):
-    """A wheel of a distribution; its line of a lock."""
-    directory.mkdir(exist_ok=True)
-    info = "%s-%s.dist-info/" % (name, version)
-    tags = "Wheel-Version: 1.0\nGenerator: tests\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
-    metadata = "Metadata-Version: 2.1\nName: %s\nVersion: %s\n" % (name, version)
-    files = {**files, info + "METADATA": metadata, info + "WHEEL": tags}
-    record = ["%s,sha256=%s,%d" % (path, _digest(text), len(text)) for path, text in files.items()]
-    path = directory / (NAME % (name, version))
-    with zipfile.ZipFile(path, "w") as wheel:
-        for file, text in {**files, info + "RECORD": "\n".join([*record, info + "RECORD,,"]) + "\n"}.items():
-            wheel.writestr(file, text)
-    return "%s==%s --hash=sha256:%s\n" % (name, version, hashlib.sha256(path.read_bytes()).hexdigest())
-
-
-def _digest(text):
-    return base64.urlsafe_b64encode(hashlib.sha256(text.encode()).digest()).decode().rstrip("=")
 
 
 class Site:

@@ -55,7 +55,8 @@ class Site:
         )
         if process.returncode:
             return "pip cannot fetch the build tools here: " + process.stdout[-300:]
-        shutil.copy(ROLES / "python_tools" / "files" / "fetch-git", self.tools / "bin")
+        for program in ("fetch-git", "node_jobs.py"):
+            shutil.copy(ROLES / "python_tools" / "files" / program, self.tools / "bin")
         (self.tools / "bin" / "fetch-git").chmod(0o755)
         (self.records / "steps").mkdir(parents=True)
         (self.prefix / "base" / "site").mkdir(parents=True)

@@ -19,7 +19,7 @@ EXAMPLES = [
 ]
 ROLLOUTS = [
     play for playbook in sorted((TOP / "playbooks").glob("*.yml")) for play in yaml.safe_load(playbook.read_text())
-    if {"role": "hpcml.torchstack.release"} in play.get("roles", [])
+    if any(task.get("ansible.builtin.import_tasks") == "tasks/roll_out.yml" for task in play.get("tasks", []))
 ]
 
 

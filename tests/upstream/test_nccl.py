@@ -92,7 +92,10 @@ class World:
         (self.records / "steps").mkdir(parents=True, exist_ok=True)
         tools = place / "tools" / "bin"
         tools.mkdir(parents=True, exist_ok=True)
-        shutil.copy(CHECKOUT / "roles" / "python_tools" / "files" / "fetch-git", tools)
+        for program in ("fetch-git", "node_jobs.py"):
+            shutil.copy(CHECKOUT / "roles" / "python_tools" / "files" / program, tools)
+        (tools / "python").unlink(missing_ok=True)
+        (tools / "python").symlink_to(sys.executable)
         configuration = place / "gitconfig"
         configuration.write_text("[safe]\n\tdirectory = *\n" + "".join(
             '[url "file://%s"]\n\tinsteadOf = https://github.com/%s\n' % (mirror_of(repository), repository)

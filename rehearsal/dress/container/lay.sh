@@ -36,8 +36,13 @@ fill(pathlib.Path(sys.argv[1]), texts())
 print(PACKAGES)' "$root" > "$images/packages"
   packages=$root/$(cat "$images/packages")
   for wheel in "$wheels"/*.whl; do python3 -m zipfile -e "$wheel" "$packages"; done
-  ldd "$packages"/torch/lib/*.so "$packages"/numpy/_core/*.so | sed -nE 's#.*=> (/lib/[^ ]*) .*#\1#p' > "$images/libraries"
-  sort -u "$images/libraries" | while read -r library; do
+  ldd "$packages"/torch/lib/*.so "$packages"/numpy/_core/*.so | sed -nE 's#.*=> (/[^ ]*) .*#\1#p' | sort -u > "$images/libraries"
+  # Of the libraries that a CUDA build comes with, those that it is linked with: no container has a GPU.
+  if [ -e "$packages/nvidia" ]; then
+    xargs realpath < "$images/libraries" > "$images/linked"
+    find "$packages/nvidia" -type f | grep -vxFf "$images/linked" | tr '\n' '\0' | xargs -0 rm
+  fi
+  grep '^/lib/' "$images/libraries" | while read -r library; do
     mkdir -p "$root/usr${library%/*}"
     cp "$library" "$root/usr$library"
   done
@@ -48,7 +53,7 @@ print(PACKAGES)' "$root" > "$images/packages"
   chown -R rollout "$images"
   runuser -u rollout -- env TMPDIR="$images" apptainer build --mksquashfs-args "-comp zstd -Xcompression-level 3" \
     "$images/$1.sif" "$root"
-  rm -rf "$root" "$images/packages" "$images/libraries"
+  rm -rf "$root" "$images/packages" "$images/libraries" "$images/linked"
   cp definition.docker "$images/$1.docker"
   chown -R root:root "$images"
   chmod 644 "$images"/*

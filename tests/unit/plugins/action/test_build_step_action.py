@@ -227,9 +227,15 @@ def test_the_worker_stops_when_its_controller_is_gone(follow, monkeypatch):
     assert follow.clock.now < 2
 
 
-def test_the_last_lines_of_a_failure_are_readable(follow):
-    follow([RUNNING, {"failed": True, "step": "s", "log": "/s/log", "log_tail": ["a", "b"], "msg": "m"}])
-    assert follow.screen.lines == ["s: last lines of /s/log\na\nb"]
+@pytest.mark.parametrize("before", [[], [RUNNING]], ids=["at once", "followed"])
+def test_what_a_failure_says_is_in_its_result_once_and_nowhere_else(follow, before):
+    told = "Step s failed with exit code 1:\nlog line 7: x\nThe log is /s/log. Correct that."
+    failed = {"failed": True, "step": "s", "log": "/s/log", "msg": "Step s failed with exit code 1.", "told": told,
+              "remedy": "Correct that.", "exception": "as Ansible has it"}
+    result = follow([*before, failed])
+    assert follow.screen.lines == []
+    assert (result["msg"], result["exception"]) == (told, "as Ansible has it")
+    assert not {"told", "remedy"} & set(result)
 
 
 @pytest.mark.parametrize("private", ["follow", "planned", "unchanged"])
@@ -243,8 +249,8 @@ def test_a_plan_is_handed_to_the_steps_after_it(follow):
     first = follow([planned], check_mode=True)
     fact = first["ansible_facts"]
     second = follow([dict(planned, step="t")], check_mode=True, task_vars={"ansible_facts": fact})
-    assert follow.calls[0][1]["planned"] == ["s"]
-    assert second["ansible_facts"]["torchstack_planned"]["steps"] == {"/d": ["s", "t"]}
+    assert follow.calls[0][1]["planned"] == {"s": {"result": None, "ground": None}}
+    assert list(second["ansible_facts"]["torchstack_planned"]["steps"]["/d"]) == ["s", "t"]
     follow([planned], check_mode=True, task_vars={"ansible_facts": fact}, state_dir="/other")
     assert "planned" not in follow.calls[0][1]
     fact["torchstack_planned"]["run"] = "an earlier run"

@@ -350,6 +350,13 @@ def test_the_record_says_what_one_host_without_gpus_and_modules_cannot_show():
     ]
 
 
+def test_gpus_that_a_release_for_cpus_does_not_use_are_not_denied():
+    device = dict(report(0)["device"], gpus_unused=1)
+    said = judged([report(0, device=device), report(1, device=device)]).not_checked
+    assert "The release is for CPUs: the GPUs of this host were not used." in said
+    assert not any("No GPU" in sentence for sentence in said)
+
+
 def test_two_hosts_with_gpus_leave_nothing_unsaid():
     reports = [report(0, device=gpu(0, "u-1")), report(1, host="n2", device=gpu(0, "u-2"))]
     assert judged(reports).not_checked == []

@@ -21,6 +21,9 @@ SOURCE = {"version": "2.6.0", "source": {"repository": "https://example.org/p"}}
     ({"pytorch": dict(SOURCE, index="https://example.org")}, "'pytorch.index' in a.yml means nothing to a build from"),
     ({"horovod": {"nccl": "wheel"}}, "'horovod.nccl' in a.yml means nothing without cuda;"),
     ({"horovod": {"driver_stub": True}}, "'horovod.driver_stub' in a.yml means nothing without cuda;"),
+    ({"horovod": {"environment": {"HOROVOD_GPU_OPERATIONS": "NCCL"}}},
+     "'horovod.environment' in a.yml has HOROVOD_GPU_OPERATIONS, which means nothing without cuda;"),
+    ({"pytorch": WHEEL, "cuda": {}}, "'pytorch.cpu' in a.yml means nothing to a release for GPUs;"),
     ({"horovod": {"nccl": "release"}, "cuda": {}}, "'horovod.nccl' in a.yml asks for the release's own NCCL"),
     ({"horovod": {"nccl": "wheel"}, "cuda": {}, "nccl": {}}, "'horovod.nccl' in a.yml asks for the NCCL of PyTorch's"),
     ({"horovod": {"nccl": "wheel", "environment": {"HOROVOD_NCCL_HOME": "/nvhpc/nccl"}}, "cuda": {}},
@@ -39,6 +42,7 @@ def test_what_contradicts_itself_is_named_in_one_sentence(definition, sentence):
     {"pytorch": WHEEL, "mpi": {"allow_path": False, "lock": "mpich==4.3.2"}},
     {"pytorch": SOURCE, "mpi": {"prefix": "/opt/mpich", "allow_path": False}, "nccl": {}, "cuda": {}},
     {"pytorch": SOURCE, "mpi": {"cc": "cc", "allow_path": False}}, {"pytorch": SOURCE, "mpi": {}},
+    {"pytorch": {key: value for key, value in WHEEL.items() if key != "cpu"}, "cuda": {}},
     {"pytorch": INDEXED, "mpi": {}, "cuda": {}, "horovod": {"nccl": "wheel", "driver_stub": True}},
     {"pytorch": "2.6.0"}, None,
 ])
@@ -101,7 +105,7 @@ def test_preflight_looks_for_the_commands_of_the_parts_that_are_there(definition
 
 def test_the_acceptance_checks_what_the_release_has():
     with_horovod = components.accepted({"horovod": {}, "mpi4py": {}})
-    assert with_horovod == components.accepted({})
+    assert with_horovod == {**components.accepted({}), "where_possible": ["torch_mpi"]}
     assert with_horovod["imports"] == ["torch", "horovod.torch"]
     assert with_horovod["checks"] == ["imports", "devices", "horovod", "mpi4py", "torch_gloo"]
     without = components.accepted({"mpi4py": {}})
@@ -123,7 +127,7 @@ def test_s17_a_release_for_gpus_is_not_accepted_where_none_is_seen_unless_its_fi
 
 def test_a_release_file_may_say_what_is_accepted():
     own = {"checks": ["imports", "torch_nccl"], "imports": ["torch", "deepspeed"]}
-    found = components.accepted({"horovod": {}, "acceptance": own})
+    found = components.accepted({"horovod": {}, "cuda": {}, "acceptance": own})
     assert found["checks"] == own["checks"] and found["imports"] == own["imports"]
     assert found["where_possible"] == ["torch_mpi", "cuda_graph_replay"]
 

@@ -63,4 +63,5 @@ def test_a_machine_without_cgroups_is_no_obstacle(monkeypatch, tmp_path):
 
 
 def test_the_archive_is_the_same_whoever_builds_it_and_small():
-    assert 5000 < len(supervisor_archive()) < 65000
+    # What measures and keeps what a step has produced travels with it.
+    assert 5000 < len(supervisor_archive()) < 80000

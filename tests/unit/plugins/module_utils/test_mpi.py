@@ -187,6 +187,27 @@ def test_an_mpi_is_asked_through_its_wrappers(tmp_path, install):
     assert facts["prefix"] == prefix and facts["bin"] == os.path.join(prefix, "bin")
 
 
+OPEN_MPI_WITHOUT_SSH = """\
+--------------------------------------------------------------------------
+The value of the MCA parameter "plm_rsh_agent" was set to a path
+that could not be found:
+
+  plm_rsh_agent: ssh : rsh
+--------------------------------------------------------------------------
+"""
+
+
+def test_a_launcher_that_starts_nothing_is_told_by_its_own_words_where_it_is_tried(tmp_path, install):
+    prefix = install("mpi", "mpicc", "mpiexec")
+    with open(os.path.join(prefix, "bin", "mpiexec"), "a", encoding="ascii") as stream:
+        stream.write("[ $1 = --version ] || { cat <<'END' >&2\n%sEND\nexit 1; }\n" % OPEN_MPI_WITHOUT_SSH)
+    found = mpi.find({"prefix": prefix}, os.environ)
+    facts = mpi.describe(found, str(tmp_path), 20, start=True)
+    complaint = facts["launcher_complaint"]
+    assert complaint.endswith("plm_rsh_agent: ssh : rsh") and "----" not in complaint
+    assert mpi.describe(found, str(tmp_path), 20)["launcher_complaint"] == ""
+
+
 def test_a_wrapper_that_does_not_start_is_told_by_its_own_words(tmp_path, install):
     prefix = install("mpi", "mpicc")
     with open(os.path.join(prefix, "bin", "mpicc"), "a", encoding="ascii") as stream:

@@ -162,6 +162,7 @@ def test_a_whole_mpi_is_noted(changes):
         ({"cxx_library_dirs": ["/o/lib"]}, "error", "belong to different MPIs: they link from /m/lib and from /o/lib"),
         ({"launcher": ""}, "warning", "No mpiexec or mpirun"),
         ({"launcher_vendor": "Open MPI"}, "warning", "every rank would be alone"),
+        ({"launcher_complaint": "plm_rsh_agent: ssh : rsh"}, "error", "cannot start a process on this machine"),
     ],
 )
 def test_an_mpi_that_is_not_whole_is_refused_with_what_to_do(changes, severity, words):

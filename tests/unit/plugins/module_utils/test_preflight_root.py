@@ -37,8 +37,8 @@ def test_a_plain_name_of_a_root_is_fit(root):
         ("/soft/", "is not a plain name", "Write it as /soft."),
         ("/soft//x", "is not a plain name", "Write it as /soft/x."),
         ("/soft/../x", "is not a plain name", "Write it as /x."),
-        ("/", "is not a plain name", "of its own"),
-        ("//", "is not a plain name", "of its own"),
+        ("/", "The root '/' is the whole machine.", "a directory for releases alone, such as"),
+        ("//", "is the whole machine", "a directory for releases alone, such as"),
     ],
 )
 def test_a_name_that_breaks_scripts_is_refused_with_the_reason(root, words, remedy):

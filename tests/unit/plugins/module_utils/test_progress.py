@@ -9,7 +9,6 @@ from ansible_collections.hpcml.torchstack.plugins.module_utils.progress import (
     parse_progress,
     progress_line,
     read_end,
-    stated_error,
 )
 
 
@@ -82,19 +81,3 @@ def test_a_changing_step_prints_every_ten_seconds_at_most():
 
 def test_a_change_is_printed_when_it_comes():
     assert played(lambda second: {"percent": second // 25}, 60) == [10, 25, 50]
-
-
-@pytest.mark.parametrize(
-    "text, expected",
-    [
-        (b"Collecting x\nERROR: No matching distribution found for x\n", "ERROR: No matching distribution found for x"),
-        (b"ERROR: first.\nERROR: the network.\n", "ERROR: the network"),
-        (b"a.cc:3:7: error: expected ';'\nninja: build stopped\n", "a.cc:3:7: error: expected ';'"),
-        (b"fatal: not a git repository\n", "fatal: not a git repository"),
-        (b"CMake Error at CMakeLists.txt:3 (message):\n", "CMake Error at CMakeLists.txt:3 (message):"),
-        (b"no errors here\nerrors: 0\n", ""),
-        (b"", ""),
-    ],
-)
-def test_what_calls_itself_an_error_is_found(text, expected):
-    assert stated_error(text) == expected

@@ -134,3 +134,26 @@ def test_a_thaw_that_is_open_is_read_back(files):
     with open(files.thawed, "w", encoding="utf-8") as stream:
         json.dump({"paths": ["x"]}, stream)
     assert release_records.read(files)["thawed"] == {"paths": ["x"]}
+
+
+@pytest.mark.parametrize(("error", "words"), [
+    (PermissionError(13, "Permission denied"), "Run this as the account that owns the root, or name another root."),
+    (NotADirectoryError(20, "Not a directory"), "Name a root that is a directory."),
+])
+def test_records_that_this_account_may_not_read_are_not_damaged(files, monkeypatch, error, words):
+    def refuse(*_arguments, **_options):
+        raise error
+
+    monkeypatch.setattr("builtins.open", refuse)
+    with pytest.raises(StackError) as caught:
+        release_records.read(files)
+    assert caught.value.remedy == words and error.strerror + "." in caught.value.message
+
+
+def test_a_damaged_record_is_restored_or_the_release_is_removed(files):
+    os.makedirs(files.afterwards)
+    with open(files.frozen, "w", encoding="utf-8") as stream:
+        stream.write("{")
+    with pytest.raises(StackError) as caught:
+        release_records.read(files)
+    assert "remove the release" in caught.value.remedy

@@ -140,6 +140,51 @@ def test_a_step_that_failed_is_what_keeps_a_release_from_being_built(root):
     assert verdict(root) == ("Not built", "bad")
 
 
+def test_a_step_that_failed_has_the_lines_that_say_why_the_log_and_a_remedy(root):
+    place = root / RELEASE / ".torchstack" / "steps" / "horovod"
+    earlier = "ERROR: of an earlier attempt\n"
+    job = {"digest": "1", "nonce": "n", "started": "2026-11-20T10:00:00Z", "log_offset": len(earlier)}
+    write(place / "job.json", job)
+    write(place / "log", earlier + "cc -c \xe9.c\n/src/m.c:1:10: fatal error: Python.h: No such file or directory\n"
+          "    1 | #include <Python.h>\nmake: *** [Makefile:7: m.o] Error 1\n")
+    write(place / "exit", {"nonce": "n", "reason": "exit", "code": 2, "finished": "2026-11-20T10:00:04Z"})
+    found = facts(root)
+    lines = [{"line": 3, "text": "/src/m.c:1:10: fatal error: Python.h: No such file or directory"},
+             {"line": 4, "text": "    1 | #include <Python.h>"}]
+    step, problem = found["steps"][0], found["verdict"]["problems"][0]
+    assert step["errors"] == [{"kind": "python_headers", "line": 3, "lines": lines}]
+    assert (step["log"], problem["lines"], problem["log"]) == (str(place / "log"), lines, str(place / "log"))
+    assert "python3-dev" in step["remedy"] and problem["remedy"] == step["remedy"]
+    preempted = {"reason": "preempted", "scheduler": "Slurm", "job_id": "1", "words": "PREEMPTED"}
+    write(place / "exit", dict(preempted, nonce="n"))
+    ended = facts(root)["steps"][0]
+    assert ended["errors"] == [] and ended["remedy"].startswith("Run the same command again")
+    write(place / "stamp.json", {"digest": "1", "seconds": 4})
+    assert "errors" not in facts(root)["steps"][0]
+
+
+def test_a_step_of_shared_tools_is_a_matter_of_the_release_while_it_fails(root):
+    tools = root / ".torchstack" / "tools" / "0123"
+    place = tools.parent / "0123.records" / "tools"
+    write(place / "job.json", {"digest": "1", "nonce": "n", "log_offset": 0})
+    write(place / "log", "ERROR: No matching distribution found for cmake\n")
+    write(place / "exit", {"nonce": "n", "reason": "exit", "code": 1})
+    problem, = report_document.renew(str(root), RELEASE, {"tools": str(tools)}, True)["facts"]["verdict"]["problems"]
+    assert (problem["of"], problem["log"], problem["lines"][0]["line"]) == ("step tools", str(place / "log"), 1)
+    write(place / "stamp.json", {"digest": "1", "nonce": "m"})
+    assert report_document.renew(str(root), RELEASE, {"tools": str(tools)}, True)["facts"]["steps"] == []
+
+
+@pytest.mark.parametrize("offset", [None, "x", -5, 10**9, True])
+def test_a_log_that_is_not_as_its_records_say_is_no_reason_to_have_no_report(root, offset):
+    place = root / RELEASE / ".torchstack" / "steps" / "horovod"
+    write(place / "job.json", {"digest": "1", "nonce": "n", "log_offset": offset})
+    write(place / "exit", {"nonce": "n", "reason": "exit", "code": 2})
+    assert (facts(root)["steps"][0]["errors"], facts(root)["steps"][0]["log"]) == ([], "")
+    (place / "log").mkdir()
+    assert facts(root)["steps"][0]["errors"] == []
+
+
 @pytest.mark.parametrize(("records", "state"), [
     ({"stamp.json": {"digest": "1", "seconds": 4, "from_cache": False}}, "done"),
     ({"stamp.json": {"digest": "1", "seconds": 4, "from_cache": True}}, "cached"),
@@ -179,6 +224,15 @@ def test_versions_are_those_that_were_built_before_those_that_were_asked_for(roo
     versions = {row["name"]: row["version"] for row in found["versions"]}
     assert versions == {"PyTorch": "2.13.0+cpu", "MPI": "MPICH 4.3.2", "mpi4py": "4.1.2"}
     assert found["imports"]["reported"]["x"] == "yes"
+
+
+def test_a_cuda_build_in_a_release_for_cpus_says_so_and_how_large_it_is(root):
+    write(root / RELEASE / ".torchstack" / "pytorch.json", {
+        "version": "2.13.0+cu130", "cuda": "13.0", "origin": "an index", "bytes": 4_800_000_000})
+    rows = {row["name"]: row for row in facts(root, {"definition": {"pytorch": {"version": "2.13.0"}}})["versions"]}
+    assert rows["PyTorch"]["origin"] == "4.8 GB with what it needs, an index"
+    assert rows["CUDA"] == {
+        "name": "CUDA", "version": "13.0", "origin": "of PyTorch's wheel; nothing else here is built for GPUs"}
 
 
 def test_a_gap_that_all_nodes_have_is_one_gap(root):

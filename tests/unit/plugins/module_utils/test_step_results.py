@@ -72,7 +72,8 @@ def test_a_needed_step_stands_as_long_as_it_has_the_same_result_on_the_same_grou
 
 
 @pytest.mark.parametrize("options", [
-    {"judged_by": ["b"]}, {"needs": ["a"], "judged_by": ["b"]}, {"needs": ["a"], "judged_by": ["a"], "produces": ["/w"]},
+    {"judged_by": ["b"]}, {"needs": ["a"], "judged_by": ["b"]},
+    {"needs": ["a"], "judged_by": ["a"], "produces": ["/w"]},
     {"produces": ["relative"]},
 ], ids=str)
 def test_what_would_be_judged_wrongly_is_refused(options):

@@ -1,0 +1,72 @@
+# Copyright (c) the hpcml.torchstack contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Refuses variables that nobody reads, as they are typed and as the inventory has them; runs on the control node."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import re
+from typing import Any
+
+import yaml
+from ansible import context
+from ansible.inventory.manager import InventoryManager
+from ansible.plugins.action import ActionBase
+from ansible.utils.vars import load_extra_vars
+from ansible.vars.manager import VariableManager
+from ansible_collections.hpcml.torchstack.plugins.module_utils import variable_names
+
+ROLES = pathlib.Path(__file__).parents[2] / "roles"
+_ENVIRONMENT = re.compile(r"\bTORCHSTACK_[A-Z_]+\b")
+#: Of the tests, and of the command that makes the checkout's environment.
+OTHERS = frozenset({"TORCHSTACK_PYTHONS"})
+
+
+def specifications() -> dict[str, dict[str, Any]]:
+    """What each role of the collection says of its variables."""
+    return {
+        path.parents[1].name: yaml.safe_load(path.read_text(encoding="utf-8"))["argument_specs"]
+        for path in sorted(ROLES.glob("*/meta/argument_specs.yml"))
+    }
+
+
+class ActionModule(ActionBase):
+    """Looks at names only, and only at those that somebody gave: what tasks have set meanwhile is none of them."""
+
+    TRANSFERS_FILES = False
+    _supports_check_mode = True
+    _supports_async = False
+    _requires_connection = False
+
+    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+        """See :class:`ansible.plugins.action.ActionBase`."""
+        result = super().run(tmp, task_vars)
+        host = str((task_vars or {}).get("inventory_hostname", ""))
+        sources = list(context.CLIARGS.get("inventory") or []) if context.CLIARGS else []
+        given = self.variables(host, sources)
+        roles = specifications()
+        known = {*variable_names.declared(roles.values()), *(str(name) for name in self._task.args.get("others") or [])}
+        # Of several inventories the later one may replace what used a variable of the earlier one.
+        for source in sources:
+            known |= variable_names.used(self.variables(host, [source]))
+        read = set(_ENVIRONMENT.findall(repr(given))) | OTHERS
+        sentences = [
+            *variable_names.unknown(set(load_extra_vars(self._loader)), set(given), known, sorted(roles)),
+            *variable_names.unknown_in_environment(os.environ, read),
+        ]
+        if sentences:
+            result.update(failed=True, msg=" ".join(sentences))
+        return dict(result, changed=False)
+
+    def variables(self, host: str, sources: list[str]) -> dict[str, Any]:
+        """The variables of a host as inventories and the command line have them, without those that tasks have set.
+
+        The inventories are read once more: the one of the run knows no difference between the two.
+        """
+        inventory = InventoryManager(loader=self._loader, sources=sources)
+        found = inventory.get_host(host)
+        if found is None:
+            return {}
+        manager = VariableManager(loader=self._loader, inventory=inventory)
+        return dict(manager.get_vars(host=found, include_hostvars=False))

@@ -1,0 +1,129 @@
+# Copyright (c) the hpcml.torchstack contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Rules of a release file that speak of a component which the release does not have (any more). Pure.
+
+Each of them would be refused by the verification or the acceptance, when everything else is built.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Iterator, Mapping, NamedTuple
+
+MODULES = ("horovod", "mpi4py")
+"""Components by the name of their Python package, which is that of their key."""
+
+PLACES = {"nccl": "nccl", "libfabric": "nccl", "cuda": "cuda"}
+"""Words in braces that stand for a place of a component, and its key."""
+
+ALWAYS = frozenset(["prefix", "base", "packages", "python", "mpi"])
+"""Words in braces that stand for something in every release."""
+
+FOR_PEOPLE = frozenset(["reason", "pattern"])
+NOT_INSTALLED = frozenset(
+    ["release", "title", "verification", "acceptance", "known_problems", "module", "runtime", "toolchain"])
+"""Keys of a release file from whose texts nothing is installed."""
+
+_WORD = re.compile(r"\{([A-Za-z_][A-Za-z0-9_]*)[A-Za-z0-9_.]*\}")
+_MODULE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_MPI = re.compile(r"libmpi[^a-z]*")
+
+
+class Rule(NamedTuple):
+    """One text of a rule."""
+
+    path: str
+    """Dotted, as ``verification.libraries.require[0].object``."""
+    key: str
+    text: str
+    rule: Mapping[str, Any]
+    """The mapping that it is in, empty where it is in none."""
+
+
+def left_over(definition: Mapping[str, Any]) -> dict[str, list[str]]:
+    """The paths of the texts that speak of a component that is not there, by that component's key.
+
+    Args:
+        definition: a release file's data of a release that is no container.
+    """
+    found: dict[str, list[str]] = {}
+    for rule in _rules(definition):
+        missed = {key for key in _by_words(rule) if key not in definition}
+        for key in sorted(missed | {name for name in _by_names(rule, definition) if not has(definition, name)}):
+            found.setdefault(key, []).append(rule.path)
+    return found
+
+
+def unknown_modules(definition: Mapping[str, Any]) -> dict[str, str]:
+    """The modules that rules import of which a release has nothing by that name, with the paths of these rules.
+
+    A distribution may be called otherwise than its module, and a conda base brings what its specs need: this is for
+    people to look at, where nothing else is known.
+    """
+    if (definition.get("base") or {}).get("kind") != "python_overlay":
+        return {}
+    imported = {
+        rule.path: rule.text.partition(".")[0] for rule in _rules(definition)
+        if rule.key == "modules" and rule.path.startswith("verification.imports.")
+    }
+    return {
+        path: name for path, name in imported.items()
+        if name not in (*MODULES, "torch") and not has(definition, name)
+    }
+
+
+def has(definition: Mapping[str, Any], name: str) -> bool:
+    """Whether a release has a component, or installs something of its name, as a package or from a lock or specs."""
+    if name in definition:
+        return True
+    word = re.compile(r"(?<![A-Za-z0-9])%s(?![A-Za-z0-9])" % re.escape(name).replace("_", "[-_.]"), re.IGNORECASE)
+    installed = {key: value for key, value in definition.items() if key not in NOT_INSTALLED}
+    return any(word.search(rule.text) for rule in _texts(installed, "", "", {}))
+
+
+def _by_words(rule: Rule) -> set[str]:
+    """The components whose keys words in braces stand for."""
+    words = [] if rule.key in (*FOR_PEOPLE, "value") else _WORD.findall(rule.text)
+    return {PLACES.get(word, word) for word in words if word not in ALWAYS}
+
+
+def _by_names(rule: Rule, definition: Mapping[str, Any]) -> set[str]:
+    """The components that are named as what they install: a Python package, and what is linked with the MPI."""
+    if rule.key in ("modules", "imports", "checks"):
+        return {rule.text.partition(".")[0]} & set(MODULES)
+    if rule.key == "value":
+        return set(_MODULE.findall(rule.text)) & set(MODULES)
+    if rule.key in FOR_PEOPLE:
+        return set()
+    found = {name for name in MODULES if "/%s/" % name in rule.text}
+    wanted = rule.key == "name" and rule.rule.get("required") is True and rule.path.startswith("verification.imports.")
+    if wanted and _MPI.match(rule.text) and not _links_mpi(definition):
+        found.add("mpi4py")
+    return found
+
+
+def _links_mpi(definition: Mapping[str, Any]) -> bool:
+    """Whether anything of a release may load the MPI when it is imported."""
+    pytorch, packages = definition.get("pytorch"), definition.get("packages")
+    built = [part for part in (packages if isinstance(packages, list) else []) if isinstance(part, dict)]
+    return (
+        any(has(definition, name) for name in MODULES)
+        or any(key in (pytorch if isinstance(pytorch, dict) else {}) for key in ("source", "mpi_backend"))
+        or any(key in part for part in built for key in ("repository", "archive"))
+    )
+
+
+def _rules(definition: Mapping[str, Any]) -> Iterator[Rule]:
+    for key in ("verification", "acceptance"):
+        yield from _texts(definition.get(key), key, key, {})
+
+
+def _texts(value: Any, path: str, key: str, rule: Mapping[str, Any]) -> Iterator[Rule]:
+    if isinstance(value, str):
+        yield Rule(path, key, value, rule)
+    elif isinstance(value, Mapping):
+        for name, inner in value.items():
+            yield from _texts(inner, "%s.%s" % (path, name) if path else str(name), str(name), value)
+    elif isinstance(value, (list, tuple)):
+        for number, inner in enumerate(value):
+            yield from _texts(inner, "%s[%d]" % (path, number), key, rule)

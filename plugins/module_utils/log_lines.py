@@ -1,0 +1,64 @@
+# Copyright (c) the hpcml.torchstack contributors
+# SPDX-License-Identifier: Apache-2.0
+"""The lines of a log, however large it is, with their numbers and as a terminal would have left them."""
+
+from __future__ import annotations
+
+import re
+from typing import BinaryIO, Iterator, NamedTuple
+
+LONGEST = 1 << 16
+"""Bytes of a line that are looked at; of a longer one, what follows its last carriage return."""
+
+WIDTH = 4000
+"""Characters of a line that are kept: mangled names are long, and patterns have to stay cheap."""
+
+_BLOCK = 1 << 20
+_SEQUENCE = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\^_])")
+_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f\x80-\x9f]")
+
+
+class Line(NamedTuple):
+    """A line and its number, from 1."""
+
+    number: int
+    text: str
+
+
+def raw_lines(stream: BinaryIO, offset: int = 0) -> Iterator[tuple[int, bytes]]:
+    """Go through the lines of a log in bounded memory.
+
+    Args:
+        stream: the log, at its beginning.
+        offset: where this attempt began; what is before that is only counted.
+
+    Yields:
+        number and bytes of each line.
+    """
+    number = 1
+    while offset > 0:
+        block = stream.read(min(_BLOCK, offset))
+        if not block:
+            return
+        number += block.count(b"\n")
+        offset -= len(block)
+    while True:
+        line = piece = stream.readline(LONGEST)
+        if not line:
+            return
+        while not piece.endswith(b"\n"):
+            piece = stream.readline(LONGEST)
+            if not piece:
+                break
+            # A program that shows how far it is never ends its line; what counts is what it wrote last.
+            kept = piece.rstrip(b"\r\n")
+            line = kept[kept.rfind(b"\r"):] if b"\r" in kept else line
+        yield number, line
+        number += 1
+
+
+def shown(line: bytes) -> str:
+    """A line without escape sequences and other control characters, without what a carriage return overwrote."""
+    text = line.rstrip(b"\r\n")
+    text = text[text.rfind(b"\r") + 1:][: 4 * WIDTH]
+    return _CONTROL.sub("", _SEQUENCE.sub("", text.decode("utf-8", "replace"))).rstrip()[:WIDTH]

@@ -1,0 +1,84 @@
+# Copyright (c) the hpcml.torchstack contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Names of variables that nobody reads, each with the name that was probably meant. Pure."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from typing import Any, Collection, Iterable, Mapping
+
+PREFIX = "torchstack_"
+NEAR, VERY_NEAR = 0.6, 0.85
+"""Similarity from which a name is taken for a slip of another; for one that need not be meant for this collection."""
+
+NOT_VARIABLES = ("release_file",)
+"""Entry points of argument specifications whose options are keys of a file."""
+
+
+def declared(specifications: Iterable[Mapping[str, Any]]) -> set[str]:
+    """The variables that roles declare.
+
+    Args:
+        specifications: what the argument_specs.yml of each role has under ``argument_specs``.
+    """
+    return {
+        name for specification in specifications for entry, described in specification.items()
+        if entry not in NOT_VARIABLES for name in described.get("options") or {}
+    }
+
+
+def used(values: Mapping[str, Any]) -> set[str]:
+    """The variables that the values of other ones speak of: a site's own, to write something once."""
+    return {
+        word for name, value in values.items() for word in re.findall(r"[A-Za-z_]\w*", repr(value))
+        if word in values and word != name
+    }
+
+
+def unknown(
+    typed: Collection[str], inventory: Collection[str], known: Collection[str], roles: Collection[str]
+) -> list[str]:
+    """One sentence for each name that nobody reads.
+
+    Args:
+        typed: names of the command line.
+        inventory: names that the inventory gives to the host, with those of the command line or without.
+        known: names that somebody reads.
+        roles: of the collection; names that begin with one of them, or with :data:`PREFIX`, are the collection's.
+    """
+    prefixes = (PREFIX, *(role + "_" for role in roles))
+    found = []
+    for name in sorted({*typed, *inventory} - set(known)):
+        ours = name.startswith(prefixes)
+        near = difflib.get_close_matches(name, sorted(known), 1, NEAR if ours else VERY_NEAR)
+        # What others keep in the inventory is their business, but what is typed is meant for this playbook.
+        if ours or (near and name in typed):
+            found.append("%s%s: there is no such variable%s" % (
+                "" if name in typed else "In the inventory, ", name,
+                "; did you mean %s?" % near[0] if near else "; %s." % _list_of(name, roles)))
+    return found
+
+
+def unknown_in_environment(names: Iterable[str], known: Collection[str]) -> list[str]:
+    """One sentence for each variable of the environment that looks like a slip of one that is read.
+
+    Others of that prefix are for programs of the collection, or come from modules of releases.
+
+    Args:
+        names: of the whole environment.
+        known: those that are read.
+    """
+    prefix, found = PREFIX.upper(), []
+    short = sorted(name[len(prefix):] for name in known)
+    for name in sorted(set(names) - set(known)):
+        near = difflib.get_close_matches(name[len(prefix):], short, 1, VERY_NEAR) if name.startswith(prefix) else []
+        if near:
+            found.append(
+                "%s in the environment: there is no such variable; did you mean %s%s?" % (name, prefix, near[0]))
+    return found
+
+
+def _list_of(name: str, roles: Collection[str]) -> str:
+    role = max((role for role in roles if name.startswith(role + "_")), key=len, default="")
+    return "%s has those that there are" % ("roles/%s/README.md" % role if role else "docs/add-a-site.md")

@@ -1,0 +1,287 @@
+#!/usr/bin/python
+# Copyright (c) the hpcml.torchstack contributors
+# SPDX-License-Identifier: Apache-2.0
+# Apache-2.0 is compatible with version 3 of the GNU General Public License, under which Ansible itself is.
+"""Judges which build of PyTorch a release gets, and whether it can; the work is in module_utils/pytorch_offer.py."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+---
+module: pytorch_preflight
+short_description: Find out which build of PyTorch a release gets, before anything is fetched
+version_added: 0.2.0
+author: The hpcml.torchstack contributors (@hpcml)
+description:
+  - Looks where the step C(pytorch-fetch) will look, in the same order, and tells whether the release gets a CPU build
+    or a CUDA build of PyTorch, from where, and how many bytes are to be fetched, as the index says them.
+  - Refuses an interpreter that no wheel of the release file fits, and names those that one fits.
+  - Judges whether there is room for a CUDA build, which needs more than a CPU build.
+  - Of a release for GPUs it tries the CUDA toolkit that the rest is compiled with on a small program.
+  - Fetches nothing but pages of indexes. What the release has fetched already is what it gets.
+notes:
+  - An index that cannot be read is no error here, as pip may have other ways to it. A warning says that nothing is
+    known.
+options:
+  definition:
+    description: The resolved release file.
+    type: dict
+    required: true
+  python:
+    description: The interpreter that the release is built on. Empty for the one that runs this module.
+    type: str
+    default: ''
+  root:
+    description: The directory of the releases.
+    type: path
+    required: true
+  release:
+    description: The name of the release.
+    type: str
+    required: true
+  mirror:
+    description: The mirror that everything is taken from. Empty for the network.
+    type: str
+    default: ''
+  required_bytes:
+    description: Bytes that the release needs with a CUDA build; 0 does not look.
+    type: int
+    default: 0
+  required_inodes:
+    description: Files and directories that the release needs with a CUDA build; 0 does not look.
+    type: int
+    default: 0
+  toolkit:
+    description: Whether the toolkit of C(cuda) is to be on this machine.
+    type: bool
+    default: true
+  timeout:
+    description: Seconds that an index may be silent.
+    type: float
+    default: 30
+attributes:
+  check_mode:
+    support: full
+    description: Writes nothing outside Ansible's temporary directory.
+  diff_mode:
+    support: none
+    description: Nothing is changed, so there is nothing to show.
+  idempotent:
+    support: full
+    description: Nothing is changed.
+"""
+
+EXAMPLES = r"""
+- name: Find out which build of PyTorch the release gets
+  hpcml.torchstack.pytorch_preflight:
+    definition: "{{ release_definition }}"
+    python: /usr/bin/python3.13
+    root: /soft/stacks
+    release: "2026-11-20"
+    required_bytes: "{{ '9 GB' | human_to_bytes }}"
+"""
+
+RETURN = r"""
+offer:
+  description:
+    - The build that the release gets. C(build) is V(cpu), V(cuda), or V(unknown) where the index says nothing before it
+      is fetched; C(file) and C(origin) are the wheel, C(files) and C(bytes) all that is fetched with it (V(-1) where an
+      index does not say), C(fetched) whether the release has it already, and C(why) why it is not the CPU build.
+  returned: success
+  type: dict
+  sample:
+    build: cuda
+    file: torch-2.13.0-cp313-cp313-manylinux_2_28_x86_64.whl
+    origin: https://index.example/torch-2.13.0-cp313-cp313-manylinux_2_28_x86_64.whl
+    files: 20
+    bytes: 2748311552
+    fetched: false
+    why: ["https://download.pytorch.org/whl/cpu/torch/: Name or service not known"]
+described:
+  description: The same as sentences.
+  returned: success
+  type: str
+  sample: PyTorch 2.13.0 is a CPU build, 182.9 MiB, https://download.pytorch.org/whl/cpu/torch.whl.
+findings:
+  description: Everything that was found.
+  returned: always
+  type: list
+  elements: dict
+  contains:
+    check:
+      description: V(pytorch.wheel), V(root.space), V(root.inodes) or V(cuda.toolkit).
+      type: str
+    ok:
+      description: Whether it is as it should be.
+      type: bool
+    severity:
+      description: V(error), V(warning) or V(note).
+      type: str
+    message:
+      description: What is so.
+      type: str
+    remedy:
+      description: What to do.
+      type: str
+  sample:
+    - check: cuda.toolkit
+      ok: true
+      severity: note
+      message: The toolkit in /usr/local/cuda, CUDA 13.0, compiles and links.
+      remedy: ""
+failed_step:
+  description: What failed.
+  returned: failure
+  type: str
+  sample: look for PyTorch's wheel
+"""
+
+import os
+import sys
+from typing import Any, Mapping
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.hpcml.torchstack.plugins.module_utils import (
+    commands,
+    interpreters,
+    mirror_needs,
+    nccl_places,
+    pip_settings,
+    preflight_root,
+    pytorch_offer,
+    root_directory,
+)
+from ansible_collections.hpcml.torchstack.plugins.module_utils.downloads import Network
+from ansible_collections.hpcml.torchstack.plugins.module_utils.errors import StackError
+from ansible_collections.hpcml.torchstack.plugins.module_utils.findings import Finding, end
+from ansible_collections.hpcml.torchstack.plugins.module_utils.mirror_plan import Contents, Planner
+from ansible_collections.hpcml.torchstack.plugins.module_utils.package_index import Indexes
+from ansible_collections.hpcml.torchstack.plugins.module_utils.wheel_names import Interpreter
+
+SPEC = {
+    "definition": {"type": "dict", "required": True},
+    "python": {"type": "str", "default": ""},
+    "root": {"type": "path", "required": True},
+    "release": {"type": "str", "required": True},
+    "mirror": {"type": "str", "default": ""},
+    "required_bytes": {"type": "int", "default": 0},
+    "required_inodes": {"type": "int", "default": 0},
+    "toolkit": {"type": "bool", "default": True},
+    "timeout": {"type": "float", "default": 30},
+}
+PATIENCE = 60.0
+"""Seconds that an interpreter, or a compiler with a small program, may take."""
+
+PROGRAM = """#include <cuda_runtime.h>
+__global__ void nothing() {}
+int main() { int version = 0; nothing<<<1, 1>>>(); return cudaRuntimeGetVersion(&version); }
+"""
+
+
+def interpreter_of(definition: Mapping[str, Any], python: str) -> Interpreter:
+    """Return the interpreter that the release is for.
+
+    Raises:
+        StackError: the machine's does not answer.
+    """
+    facts = interpreters.outside(python or sys.executable, PATIENCE)
+    if facts["problem"] or "platform" not in facts:
+        raise StackError(
+            "The Python %s does not answer: %s." % (facts["command"], facts["problem"] or "it is too old"),
+            pytorch_offer.STEP, "Name another one.")
+    machine = Interpreter(
+        str(facts["version"]), str(facts["implementation"]), str(facts["abi_tag"]), str(facts["platform"]),
+        interpreters.glibc())
+    return mirror_needs.base_interpreter(definition, machine)
+
+
+def look(params: Mapping[str, Any]) -> tuple[list[Finding], pytorch_offer.Offer]:
+    """Return the findings about PyTorch's wheel, and what the release gets.
+
+    Raises:
+        StackError: the interpreter does not answer, or a lock or pip's configuration cannot be read.
+    """
+    definition = params["definition"]
+    there = pytorch_offer.fetched(os.path.join(params["root"], params["release"], "src", "pytorch"))
+    interpreter = interpreter_of(definition, params["python"])
+    if there is not None:
+        return pytorch_offer.judge(there, definition, interpreter, (), ()), there
+    choice = mirror_needs.needs_of(definition, interpreter, False).pytorch
+    if choice is None:
+        return [], pytorch_offer.NOTHING
+    network, indexes = None, None
+    if not params["mirror"]:
+        settings = pip_settings.read(os.environ)
+        network = Network(params["timeout"], settings.certificates, settings.proxy)
+        for url in (*settings.indexes, *settings.find_links):
+            network.without_login(url)
+        indexes = Indexes(network, settings)
+    planner = Planner(Contents(params["mirror"], {}, {}), interpreter, interpreter, indexes)
+    offer = pytorch_offer.find(choice, planner, network)
+    unreachable, names = [], []
+    for need in (choice.first, *choice.otherwise):
+        if need is not None and need.name == "torch" and indexes is not None:
+            names += [link.filename for link in planner.links(need)]
+    if indexes is not None:
+        places = [need for need in choice.otherwise if need.name == "torch"]
+        unreachable = ["%s: %s" % item for need in places for item in indexes.problems_of("torch", need.place)]
+    pythons = pytorch_offer.fitting_pythons(choice, names or planner.contents.names, minimum(definition))
+    return pytorch_offer.judge(offer, definition, interpreter, pythons, unreachable), offer
+
+
+def minimum(definition: Mapping[str, Any]) -> str:
+    """Return the oldest Python that the base of a release may have."""
+    return str((definition.get("base") or {}).get("minimum") or "3.0")
+
+
+def look_at_room(params: Mapping[str, Any], offer: pytorch_offer.Offer) -> list[Finding]:
+    """Judge whether there is room for what is more than a CPU build."""
+    if offer.build == pytorch_offer.CPU or not offer.file:
+        return []
+    facts = root_directory.examine(params["root"])
+    if not facts["directory"]:
+        return []
+    found = preflight_root.judge_space(
+        facts, root_directory.account(os.geteuid()), params, "the release with PyTorch's CUDA build")
+    return [finding for finding in found if not finding.ok]
+
+
+def look_at_toolkit(definition: Mapping[str, Any], directory: str) -> list[Finding]:
+    """Try the toolkit of a release for GPUs on a small program.
+
+    Args:
+        definition: the resolved release file.
+        directory: for the program.
+    """
+    wanted = definition["cuda"]
+    place = nccl_places.cuda(str(wanted["prefix"]))
+    complaint = ""
+    if place.version:
+        source, program = os.path.join(directory, "trial.cu"), os.path.join(directory, "trial")
+        with open(source, "w", encoding="ascii") as stream:
+            stream.write(PROGRAM)
+        numbers = [str(one).split("+")[0].replace(".", "") for one in wanted["architectures"][:1]]
+        options = ["-arch=sm_" + one for one in numbers]
+        words = [os.path.join(place.prefix, "bin", "nvcc"), *options, "-o", program, source]
+        outcome = commands.run(words, PATIENCE, directory)
+        complaint = "" if outcome.ok else outcome.complaint
+    return pytorch_offer.judge_toolkit(wanted, place, complaint)
+
+
+def main() -> None:
+    """Entry point."""
+    module = AnsibleModule(argument_spec=SPEC, supports_check_mode=True)
+    try:
+        findings, offer = look(module.params)
+        findings += look_at_room(module.params, offer)
+        if "cuda" in module.params["definition"] and module.params["toolkit"]:
+            findings += look_at_toolkit(module.params["definition"], module.tmpdir)
+    except StackError as trouble:
+        module.fail_json(**trouble.as_result())
+    version = str(module.params["definition"]["pytorch"].get("version") or "")
+    told = pytorch_offer.described(offer, version) if offer.file else ""
+    end(module, findings, pytorch_offer.STEP, {}, {"offer": offer._asdict(), "described": told}, "Nothing was built.")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,10 @@
+# Copyright (c) the hpcml.torchstack contributors
+# SPDX-License-Identifier: Apache-2.0
+"""The interpreter's own pip, in place of the bootstrap script that ansible-test fetches from an address of its own."""
+
+import subprocess
+import sys
+
+arguments = [argument for argument in sys.argv[1:] if argument not in ("--no-setuptools", "--no-wheel")]
+subprocess.check_call([sys.executable, "-m", "ensurepip", "--default-pip"], stdout=subprocess.DEVNULL)
+sys.exit(subprocess.call([sys.executable, "-m", "pip", "install", "--upgrade", *arguments]))
