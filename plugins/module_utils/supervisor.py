@@ -107,6 +107,7 @@ class Supervisor:
         self.beaten = time.monotonic()
         self.begun = time.monotonic()
         self.taken_over: dict | None = None
+        self.remarks: list[str] = []
         self.produced: produced.Produced | None = None
 
     def note(self, text: str) -> None:
@@ -360,7 +361,8 @@ class Supervisor:
         missing = [path for path in self.created if not os.path.lexists(path)]
         if missing:
             return {"reason": "creates", "code": 0, "missing": missing}
-        return {"reason": "done", "code": 0, **self.examine()}
+        self.examine()
+        return dict({"reason": "done", "code": 0}, **({"notes": self.remarks} if self.remarks else {}))
 
     def take_over(self) -> bool:
         """Whether what it produces was kept for these inputs, and is in place now."""
@@ -371,38 +373,36 @@ class Supervisor:
         self.produced, obstacle = artefacts.restore(cache, self.job["digest"], self.produces, self.place, self.beat)
         if self.produced is None:
             self.note(obstacle)
+            # Where there is an entry, somebody should look at who or what has changed it.
+            self.remarks += [obstacle] if origin else []
             return False
         self.taken_over = origin or {}
         self.note(took_over(self.taken_over))
         return True
 
-    def examine(self) -> dict:
-        """See what was produced, and keep it for other releases.
-
-        Returns:
-            ``notes`` for the record of the end, where there is something to tell.
-        """
+    def examine(self) -> None:
+        """See what was produced, and keep it for other releases."""
         if not self.produces or self.taken_over is not None:
-            return {}
+            return
         cache = self.job.get("cache") or ""
         # What comes from an index is the same for everybody, and a minute's reading where it is for GPUs.
         needles = self.place.needles(cache) if cache and not self.is_fetched else []
         self.produced = produced.examine(self.produces, self.place, needles, self.beat)
         if not cache:
-            return {}
+            return
         if os.path.exists(self.files.own):
             self.produced = self.produced._replace(bound=["its script says that it is no result for others"])
         obstacle = produced.unshared(self.produced.bound)
-        if not obstacle:
+        if not self.produced.bound:
             facts = {
                 "step": self.files.name, "release": os.path.basename(self.place.prefix), "host": self.job["host"],
                 "finished": utc(time.time()), "seconds": round(time.monotonic() - self.begun, 1),
             }
             obstacle = artefacts.store(cache, self.job["digest"], self.produced, self.place, facts, self.beat)
+            self.remarks += [obstacle] if obstacle else []
             with contextlib.suppress(OSError):
                 artefacts.remove_unused(cache, self.place.root, time.time())
         self.note(obstacle or "kept for other releases in %s" % cache)
-        return {"notes": [obstacle]} if obstacle and not self.produced.bound else {}
 
     def record(self, outcome: dict, patience: float) -> None:
         """Write how it ended, and after a success the stamp: that is the last thing written.

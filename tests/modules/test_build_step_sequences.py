@@ -79,12 +79,12 @@ def test_killed_at_any_change_of_a_file_the_next_run_completes_the_step(play, wh
 
 
 EARLY = ("supervisor", "            outcome = self.attempt()\n", """\
-            write_json(self.files.stamp, stamp_record(self.job, {"finished": "", "seconds": 0}, False))
+            write_json(self.files.stamp, stamp_record(self.job, {"finished": "", "seconds": 0}, "", None))
             outcome = self.attempt()
 """)
 WHATEVER_THE_OUTCOME = (
-    "supervisor", 'if outcome["reason"] == "done":\n            self.keep(self.files.stamp',
-    "if True:\n            self.keep(self.files.stamp",
+    "supervisor", 'if outcome["reason"] == "done":\n            made = self.produced',
+    "if True:\n            made = self.produced",
 )
 NO_DIGEST = ("steps", 'isinstance(stamp, dict) and stamp.get("digest") == digest', "isinstance(stamp, dict)")
 NO_FLOCK = ("steplock", "fcntl.flock(self.descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)\n", "pass\n")
