@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What is left of a rollout that fails in a step: its report."""
+"""What is left of a rollout that fails in a step: its report, and no lock."""
 
 from __future__ import annotations
 
@@ -27,8 +27,9 @@ def rollout_of_one_step(ansible_environment, tmp_path):
         (tasks,) = sites.load(TOP / "playbooks" / "tasks" / "roll_out.yml")
         steps = str(tmp_path / RELEASE / ".torchstack" / "steps")
         step = {"hpcml.torchstack.build_step": {"name": "horovod", "state_dir": steps, "script": script}}
-        opened = {"ansible.builtin.set_fact": {"release_context": {}}}
-        tasks["block"] = [opened, step, tasks["block"][-1]]
+        place = {"root": str(tmp_path), "release": RELEASE}
+        opened = {"ansible.builtin.set_fact": {"release_context": place}}
+        tasks["block"] = [{"hpcml.torchstack.rollout_lock": place}, opened, step, tasks["block"][-1]]
         play = {"hosts": "localhost", "gather_facts": False, "tasks": [tasks],
                 "vars": {"torchstack_root": str(tmp_path), "torchstack_release": RELEASE}}
         playbook = tmp_path / "play.yml"
@@ -49,6 +50,7 @@ def test_it_has_failed_and_its_report_says_why(roll_out):
     page, facts = (records / "report.html").read_text(), json.loads((records / "report.json").read_text())
     assert page.count(line) == 1 and "Install what has that header" in page
     assert facts["verdict"]["word"] == "Not built" and facts["steps"][0]["errors"][0]["lines"][0]["text"] == line
+    assert not (records / "lock.json").exists()
     assert done.stdout.count("The rollout has stopped. What failed is said above, and in %s" % records) == 1
 
 
