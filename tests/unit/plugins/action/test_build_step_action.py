@@ -213,6 +213,17 @@ def test_a_cancelled_step_says_so(follow):
     assert len(follow.screen.lines) == 1
 
 
+def test_what_was_taken_over_is_said_with_the_release_that_made_it(follow):
+    origin = {"release": "2026-11-20", "finished": "2026-11-20T02:13:09Z", "seconds": 612}
+    taken = dict(DONE, state="cached", changed=True, step="s", taken_over=origin)
+    said = "s  taken over from release 2026-11-20: same inputs, built 2026-11-20T02:13:09Z in 612 s"
+    for number, results in enumerate(([taken], [RUNNING, taken]), 1):
+        follow(results)
+        assert follow.screen.lines.count(said) == number
+    follow([dict(taken, state="unchanged", changed=False)])
+    assert follow.screen.lines.count(said) == 2
+
+
 def test_a_look_that_breaks_says_how_to_attach(follow):
     result = follow([RUNNING, {"failed": True, "msg": "MODULE FAILURE"}])
     assert result["failed"]
