@@ -146,7 +146,7 @@ class Room:
     def enter(self, words, **options) -> subprocess.CompletedProcess[str]:
         """Run a command as the room's root."""
         inside = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}
-        inside.update((name, os.environ[name]) for name in (*PROXIES, "TERM", "ROOM_KEEPS") if name in os.environ)
+        inside.update((name, os.environ[name]) for name in (*PROXIES, "TERM") if name in os.environ)
         return subprocess.run(
             [*NAMESPACE, *OWN, CHECKOUT / "tests" / "enter-room", self.root, *words],
             env={**inside, **options.pop("more", {})}, text=True, check=False, **options,
