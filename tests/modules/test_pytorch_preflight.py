@@ -122,7 +122,9 @@ def fetched(places, environment):
     variables = {
         "pytorch_base": {
             "tag": TAG, "run": "env PYTHONPATH=%s %s" % (packages, sys.executable),
-            "pip": {"install": "%s -m pip install --target %s --no-deps" % (sys.executable, packages), "uninstall": "true"}},
+            "pip": {
+                "install": "%s -m pip install --target %s --no-deps" % (sys.executable, packages),
+                "uninstall": "true"}},
         "pytorch_definition": places.definition()["pytorch"], "pytorch_tools": str(scratch / "tools"),
         "pytorch_records": str(release / ".torchstack"), "pytorch_sources": str(release / "src"),
         "release_context": {"proxy": {}},
