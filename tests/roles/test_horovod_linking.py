@@ -78,9 +78,9 @@ def shared(path, source, *words):
 class Machine:
     """A machine without a driver, and a release with an installed torch that brings its NCCL."""
 
-    def __init__(self, top):
+    def __init__(self, top, name="release"):
         self.top = top
-        self.toolkit, self.prefix = top / "toolkit", top / "release"
+        self.toolkit, self.prefix = top / "toolkit", top / name
         self.base, self.tree = self.prefix / "base", self.prefix / "src" / "horovod-0.28.1"
         self.packages = self.base / "lib" / MINOR / "site-packages"
         self.nccl = self.packages / "nvidia" / "nccl"
@@ -94,7 +94,7 @@ class Machine:
         mpi = "int cuInit(void); int mpi(void) { return cuInit(); }"
         self.mpi = shared(top / "mpi" / "lib" / "libmpi.so.40", mpi, str(driver))
         shutil.rmtree(driver.parent)
-        (self.toolkit / "nccl").mkdir()
+        (self.toolkit / "nccl").mkdir(exist_ok=True)
         (self.toolkit / "nccl" / "nccl.h").write_text("#define NCCL_VERSION_CODE 22103\n")
         shared(self.nccl / "lib" / "libnccl.so.2", "int nccl(void) { return 2; }")
         for runtime in (self.toolkit / "lib64", self.packages / "nvidia" / "cu13" / "lib"):
@@ -112,7 +112,9 @@ class Machine:
         tools = self.prefix / "tools" / "bin"
         tools.mkdir(parents=True)
         (tools / "python").symlink_to(sys.executable)
-        shutil.copy(PROGRAMS / "node_jobs.py", tools)
+        for program in ("node_jobs.py", "relative-runpath"):
+            shutil.copy(PROGRAMS / program, tools)
+        (self.prefix / ".torchstack" / "pytorch.json").write_text("{}")
         run = self.base / "bin" / "horovodrun"
         run.parent.mkdir()
         run.write_text("#!/bin/sh\ncat <<'END'\n%sEND\n" % REPORT)
@@ -144,8 +146,9 @@ class Machine:
     def case(self, name, **changed):
         return {"seen": str(self.top / (name + ".json")), "stub": True, **changed}
 
-    def play(self, environment, directory, *cases):
-        return role_plays.play_tasks("horovod", "wheel", self.variables(), cases, environment, directory)
+    def play(self, environment, directory, *cases, **variables):
+        asked = {**self.variables(), **variables}
+        return role_plays.play_tasks("horovod", "wheel", asked, cases, environment, directory)
 
 
 @pytest.fixture(scope="module")
@@ -225,7 +228,7 @@ def test_horovod_jobs_reaches_the_build_tool_and_is_never_more_than_cores(tmp_pa
 def test_s24_without_the_stub_the_same_build_does_not_link_on_a_machine_without_a_driver(built):
     assert built.refused["linked"] is False
     assert built.refused["stub"] == ""
-    assert "mpicxx cannot link" in built.said and "libcuda.so.1" in built.refused["said"]
+    assert "undefined reference to `cuInit" in built.said and "libcuda.so.1" in built.refused["said"]
 
 
 @pytest.mark.parametrize("spoil, sentence", [
@@ -239,3 +242,18 @@ def test_what_is_not_there_is_said_with_the_key_of_the_release_file(tmp_path, an
     assert done.returncode != 0
     assert sentence in " ".join(done.stdout.split())
     assert not (tmp_path / "none.json").exists()
+
+
+def test_another_release_below_the_same_root_takes_over_what_was_built(tmp_path, ansible_environment):
+    builds = {"horovod_cache": str(tmp_path / ".torchstack" / "builds")}
+    first, second = (Machine(tmp_path, name) for name in ("first", "second"))
+    mpis = [{"provider": "wheel", "bin": str(one.base / "bin")} for one in (first, second)]
+    for machine in (first, second):
+        (machine.steps / "mpi").mkdir()
+        (machine.steps / "mpi" / "stamp.json").write_text(json.dumps({"digest": "mpi", "nonce": "mpi"}))
+    done = first.play(ansible_environment, tmp_path, first.case("seen"), horovod_mpi=mpis[0], **builds)
+    assert (tmp_path / "seen.json").exists(), done.stdout[-4000:]
+    (tmp_path / "seen.json").unlink()
+    done = second.play(ansible_environment, tmp_path, second.case("seen"), horovod_mpi=mpis[1], **builds)
+    assert not (tmp_path / "seen.json").exists() and "release first" in done.stdout, done.stdout[-4000:]
+    assert (second.prefix / "wheels" / second.wheel).exists()
