@@ -218,6 +218,9 @@ def look(params: Mapping[str, Any]) -> tuple[list[Finding], pytorch_offer.Offer]
         indexes = Indexes(network, settings)
     planner = Planner(Contents(params["mirror"], {}, {}), interpreter, interpreter, indexes)
     offer = pytorch_offer.find(choice, planner, network)
+    if params["mirror"] and not offer.file:
+        # The look at the mirror says all that it lacks at once.
+        return [], offer
     unreachable, names = [], []
     for need in (choice.first, *choice.otherwise):
         if need is not None and need.name == "torch" and indexes is not None:
