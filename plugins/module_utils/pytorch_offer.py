@@ -142,8 +142,10 @@ def fitting_pythons(choice: Choice, filenames: Iterable[str], minimum: str) -> l
 def described(offer: Offer, version: str) -> str:
     """Say which build it is, how much there is to fetch, and why it is no CPU build; as sentences."""
     kind = {CPU: "a CPU build", CUDA: "a CUDA build", UNKNOWN: "a build of which its index does not say the kind"}
-    others = " with %d wheels that it needs" % (offer.files - 1) if offer.files > 1 else ""
-    amount = ", %s" % size(offer.bytes) if offer.bytes >= 0 else ""
+    known = offer.build != UNKNOWN
+    words = " with %d wheels that it needs" if known else " with %d wheels that it needs if it is a CUDA build"
+    others = words % (offer.files - 1) if offer.files > 1 else ""
+    amount = ", %s%s" % ("" if known else "at most ", size(offer.bytes)) if offer.bytes >= 0 else ""
     place = "fetched already" if offer.fetched else "from %s" % (
         urllib.parse.urlsplit(offer.origin).netloc or os.path.dirname(local_path(offer.origin) or offer.origin))
     said = "PyTorch %s is %s: %s%s%s, %s." % (version, kind[offer.build], offer.file, others, amount, place)
@@ -187,7 +189,7 @@ def judge(
             "pytorch.wheel", "The release is for GPUs, and %s is a CPU build." % offer.file,
             "Let the lock under pytorch name a CUDA build, or remove cuda from the release file.")]
     said = described(offer, version)
-    if "cuda" not in definition and offer.build != CPU:
+    if "cuda" not in definition and offer.build == CUDA:
         said += " What is compiled on it is built without GPUs."
     return [note("pytorch.wheel", said)]
 

@@ -27,12 +27,13 @@ def judged(found, definition=None, interpreter=PYTHON, pythons=(), unreachable=(
 
 @pytest.mark.parametrize(("build", "says"), [
     (CPU, "PyTorch 2.13.0 is a CPU build: %s with 19 wheels that it needs, 5 GiB, from index.example." % WHEEL),
-    (CUDA, "is a CUDA build"), (UNKNOWN, "is a build of which its index does not say the kind"),
+    (CUDA, "is a CUDA build"),
+    (UNKNOWN, "the kind: %s with 19 wheels that it needs if it is a CUDA build, at most 5 GiB, from" % WHEEL),
 ])
 def test_the_build_its_size_and_its_place_are_told(build, says):
     finding = judged(offer(build))
     assert finding.ok and says in finding.message
-    assert ("built without GPUs" in finding.message) is (build != CPU)
+    assert ("built without GPUs" in finding.message) is (build == CUDA)
 
 
 def test_a_size_that_no_index_tells_is_not_made_up():
