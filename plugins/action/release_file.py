@@ -126,7 +126,7 @@ class ActionModule(ActionBase):
         except OSError as error:
             raise AnsibleActionFail("The release file %s cannot be read: %s." % (path, error.strerror)) from error
         except UnicodeDecodeError as error:
-            line = error.object[:error.start].count(b"\n") + 1
+            line = path.read_bytes().count(b"\n", 0, error.start) + 1
             raise AnsibleActionFail("The release file %s is not UTF-8 in line %d." % (path, line)) from error
         except MistakeError as mistake:
             written = text.splitlines()[mistake.line - 1].strip() if mistake.line <= len(text.splitlines()) else ""

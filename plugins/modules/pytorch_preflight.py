@@ -263,7 +263,7 @@ def look_at_toolkit(definition: Mapping[str, Any], directory: str) -> list[Findi
         source, program = os.path.join(directory, "trial.cu"), os.path.join(directory, "trial")
         with open(source, "w", encoding="ascii") as stream:
             stream.write(PROGRAM)
-        numbers = [str(one).split("+")[0].replace(".", "") for one in wanted["architectures"][:1]]
+        numbers = [str(one).partition("+")[0].replace(".", "") for one in wanted["architectures"][:1]]
         options = ["-arch=sm_" + one for one in numbers]
         words = [os.path.join(place.prefix, "bin", "nvcc"), *options, "-o", program, source]
         outcome = commands.run(words, PATIENCE, directory)

@@ -281,8 +281,8 @@ def test_what_belongs_to_an_error_has_an_end():
 
 
 def test_lines_without_end_and_bytes_that_are_no_text_cost_nothing():
-    bar = b"".join(b"\r %d %%" % number for number in range(10 * LONGEST))
-    data = b"\xff\xfe\x00\x1b[31m\n" + b"y" * (3 * LONGEST) + b"\n" + bar + b"\rERROR: \xff at last\nend\n"
+    progress = b"".join(b"\r %d %%" % number for number in range(10 * LONGEST))
+    data = b"\xff\xfe\x00\x1b[31m\n" + b"y" * (3 * LONGEST) + b"\n" + progress + b"\rERROR: \xff at last\nend\n"
     lines = list(raw_lines(io.BytesIO(data)))
     assert [number for number, _raw in lines] == [1, 2, 3, 4]
     assert max(len(raw) for _number, raw in lines) <= LONGEST
