@@ -17,7 +17,8 @@ from ansible.utils.vars import load_extra_vars
 from ansible.vars.manager import VariableManager
 from ansible_collections.hpcml.torchstack.plugins.module_utils import variable_names
 
-ROLES = pathlib.Path(__file__).parents[2] / "roles"
+TOP = pathlib.Path(__file__).parents[2]
+ROLES = TOP / "roles"
 _ENVIRONMENT = re.compile(r"\bTORCHSTACK_[A-Z_]+\b")
 #: Of the tests, and of the command that makes the checkout's environment.
 OTHERS = frozenset({"TORCHSTACK_PYTHONS"})
@@ -29,6 +30,12 @@ def specifications() -> dict[str, dict[str, Any]]:
         path.parents[1].name: yaml.safe_load(path.read_text(encoding="utf-8"))["argument_specs"]
         for path in sorted(ROLES.glob("*/meta/argument_specs.yml"))
     }
+
+
+def read_by_sites() -> set[str]:
+    """Names in the environment that a site of the collection reads, which mean something for another one."""
+    texts = (path.read_text(encoding="utf-8") for path in TOP.glob("inventories/*/group_vars/*.yml"))
+    return {name for text in texts for name in _ENVIRONMENT.findall(text)}
 
 
 class ActionModule(ActionBase):
@@ -50,7 +57,7 @@ class ActionModule(ActionBase):
         # Of several inventories the later one may replace what used a variable of the earlier one.
         for source in sources:
             known |= variable_names.used(self.variables(host, [source]))
-        read = set(_ENVIRONMENT.findall(repr(given))) | OTHERS
+        read = set(_ENVIRONMENT.findall(repr(given))) | OTHERS | read_by_sites()
         sentences = [
             *variable_names.unknown(set(load_extra_vars(self._loader)), set(given), known, sorted(roles)),
             *variable_names.unknown_in_environment(os.environ, read),

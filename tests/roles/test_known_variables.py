@@ -127,3 +127,10 @@ def test_a_slip_in_an_inventory_is_refused_and_what_tasks_have_set_is_not(ansibl
     (tmp_path / "group_vars" / "mine.yml").write_text("horovod_jobs: 4\n")
     words += ["-e", "container_runtime=x"]
     assert sites.ansible_command("ansible-playbook", words, ansible_environment).returncode == 0
+
+
+def test_what_another_site_reads_of_the_environment_is_no_slip_of_what_the_tests_read():
+    known = known_variables.read_by_sites()
+    assert {"TORCHSTACK_PYTHON", "TORCHSTACK_ROOT"} <= known
+    assert variable_names.unknown_in_environment({"TORCHSTACK_PYTHON"}, known | known_variables.OTHERS) == []
+    assert variable_names.unknown_in_environment({"TORCHSTACK_PYTHON"}, known_variables.OTHERS) != []
