@@ -88,7 +88,9 @@ def test_the_root_alone_is_judged_before_anything_is_asked_of_the_machine(run_mo
     before = tree(tmp_path)
     fine = run_module("site_preflight", dict(arguments, root=str(tmp_path / "root")))
     assert not fine.failed and not fine.changed and "python" not in fine
-    assert set(by_check(fine)) == {"site", "account", "root.path", "root.writable"} and tree(tmp_path) == before
+    # Of a long name there is a warning in place of the note.
+    assert set(by_check(fine)) - {"root.path", "root.shebang"} == {"site", "account", "root.writable"}
+    assert tree(tmp_path) == before
     (tmp_path / "file").write_text("")
     for root, check in ((tmp_path / "file", "root.writable"), ("/", "root.path"), ("x", "root.path")):
         assert errors(run_module("site_preflight", dict(arguments, root=str(root)))) == [check]
