@@ -276,7 +276,7 @@ def test_only_the_lack_of_a_network_is_part_of_the_digest(tmp_path):
 def test_the_listener_dies_with_a_supervisor_that_is_killed(step):
     result = step("echo \"<$http_proxy>\"; until grep -q '<http' log; do :; done; kill -9 $PPID; sleep 600")
     assert result["reason"] in ("killed", "lost")
-    eventually(lambda: is_closed(step))
+    eventually(lambda: is_closed(step), "the listener goes")
     # The next run stops what is left of it.
     assert step("true")["state"] == "done"
 
