@@ -1,12 +1,13 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What a release fetches, and for which part of it: everything that a mirror has to hold. Pure."""
+"""What a release fetches, and for which part of it: everything that a mirror has to hold."""
 
 from __future__ import annotations
 
+import sys
 from typing import Any, Iterator, Mapping, NamedTuple
 
-from ansible_collections.hpcml.torchstack.plugins.module_utils import containers, markers, packages
+from ansible_collections.hpcml.torchstack.plugins.module_utils import containers, interpreters, markers, packages
 from ansible_collections.hpcml.torchstack.plugins.module_utils.bases import CONDA
 from ansible_collections.hpcml.torchstack.plugins.module_utils.errors import StackError
 from ansible_collections.hpcml.torchstack.plugins.module_utils.nccl_compatibility import repository_name
@@ -62,6 +63,33 @@ class Needs(NamedTuple):
     pytorch: Choice | None
     problems: tuple[str, ...]
     """Why some of it cannot come from a mirror, in sentences."""
+
+
+def machine_interpreter(python: str, timeout: float, remedy: str, changed: Mapping[str, Any]) -> Interpreter:
+    """Ask the machine's interpreter which wheels fit it.
+
+    Args:
+        python: as a path or a name; empty for the one that runs this.
+        timeout: seconds that it may take.
+        remedy: what to do where it does not answer.
+        changed: facts of another one, to look for its wheels instead.
+
+    Raises:
+        StackError: it does not answer.
+    """
+    facts = interpreters.outside(python or sys.executable, timeout)
+    if facts["problem"] or "platform" not in facts:
+        raise StackError(
+            "The Python %s does not answer: %s." % (facts["command"], facts["problem"] or "it is too old"),
+            "look at the interpreter", remedy,
+        )
+    facts.update((key, value) for key, value in changed.items() if value)
+    version = str(facts["version"])
+    tag = "cp%s%s" % tuple(version.split(".")[:2]) if changed.get("version") else str(facts["abi_tag"])
+    return Interpreter(
+        version, str(facts["implementation"]), tag, str(facts["platform"]),
+        str(facts.get("glibc") or interpreters.glibc()),
+    )
 
 
 def cpu_hashes(cpu: Mapping[str, Any], tag: str) -> tuple[str, ...]:

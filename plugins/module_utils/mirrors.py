@@ -8,13 +8,11 @@ import contextlib
 import fcntl
 import os
 import shutil
-import sys
 import time
 from typing import Any, Iterable, Iterator, Mapping, Sequence
 
 from ansible_collections.hpcml.torchstack.plugins.module_utils import (
     conda_request,
-    interpreters,
     mirror_conda,
     mirror_git,
     mirror_record,
@@ -25,7 +23,12 @@ from ansible_collections.hpcml.torchstack.plugins.module_utils.downloads import 
 from ansible_collections.hpcml.torchstack.plugins.module_utils.errors import StackError
 from ansible_collections.hpcml.torchstack.plugins.module_utils.failures import remedy
 from ansible_collections.hpcml.torchstack.plugins.module_utils.local_files import sha256_of
-from ansible_collections.hpcml.torchstack.plugins.module_utils.mirror_needs import Need, base_interpreter, needs_of
+from ansible_collections.hpcml.torchstack.plugins.module_utils.mirror_needs import (
+    Need,
+    base_interpreter,
+    machine_interpreter,
+    needs_of,
+)
 from ansible_collections.hpcml.torchstack.plugins.module_utils.mirror_plan import (
     ARCHIVES,
     FILES,
@@ -83,20 +86,9 @@ class Mirror:
     def asked_interpreter(self) -> Interpreter:
         """See :meth:`interpreter`."""
         named = self.base.get("python") if self.base.get("kind") != CONDA else ""
-        command = str(named or self.params["python"] or "")
-        facts = interpreters.outside(command or sys.executable, TIMEOUT)
-        if facts["problem"] or "platform" not in facts:
-            raise StackError(
-                "The Python %s does not answer: %s." % (facts["command"], facts["problem"] or "it is too old"),
-                "look at the interpreter", "Name one that does as the option python.",
-            )
-        facts.update((key, value) for key, value in (self.params["interpreter"] or {}).items() if value)
-        version = str(facts["version"])
-        changed = (self.params["interpreter"] or {}).get("version")
-        tag = "cp%s%s" % tuple(version.split(".")[:2]) if changed else str(facts["abi_tag"])
-        return Interpreter(
-            version, str(facts["implementation"]), tag, str(facts["platform"]),
-            str(facts.get("glibc") or interpreters.glibc()),
+        return machine_interpreter(
+            str(named or self.params["python"] or ""), TIMEOUT, "Name one that does as the option python.",
+            self.params["interpreter"] or {},
         )
 
     def contents(self) -> Contents:

@@ -137,13 +137,11 @@ failed_step:
 """
 
 import os
-import sys
 from typing import Any, Mapping
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.hpcml.torchstack.plugins.module_utils import (
     commands,
-    interpreters,
     mirror_needs,
     nccl_places,
     pip_settings,
@@ -184,14 +182,7 @@ def interpreter_of(definition: Mapping[str, Any], python: str) -> Interpreter:
     Raises:
         StackError: the machine's does not answer.
     """
-    facts = interpreters.outside(python or sys.executable, PATIENCE)
-    if facts["problem"] or "platform" not in facts:
-        raise StackError(
-            "The Python %s does not answer: %s." % (facts["command"], facts["problem"] or "it is too old"),
-            pytorch_offer.STEP, "Name another one.")
-    machine = Interpreter(
-        str(facts["version"]), str(facts["implementation"]), str(facts["abi_tag"]), str(facts["platform"]),
-        interpreters.glibc())
+    machine = mirror_needs.machine_interpreter(python, PATIENCE, "Name another one.", {})
     return mirror_needs.base_interpreter(definition, machine)
 
 
