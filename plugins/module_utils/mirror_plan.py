@@ -78,7 +78,7 @@ class Contents:
     """The files of a mirror and their digests, each read once.
 
     Args:
-        directory: the mirror; not there yet, it is empty.
+        directory: the mirror; not there yet, it is empty, and so is none, an empty name.
         listed: what its list says that it has, digest by relative path.
         others: the part of that which other releases want.
     """
@@ -89,9 +89,10 @@ class Contents:
         self.others = others
         self.digests = {}  # type: dict[str, str]
         try:
-            self.names = sorted(name for name in os.listdir(os.path.join(directory, FILES)) if name[0] != ".")
+            names = os.listdir(os.path.join(directory, FILES)) if directory else []
         except FileNotFoundError:
-            self.names = []
+            names = []
+        self.names = sorted(name for name in names if name[0] != ".")
 
     def absolute(self, path: str) -> str:
         """A relative path below the mirror."""

@@ -15,6 +15,7 @@ import threading
 
 import pytest
 import role_plays
+from ansible_collections.hpcml.torchstack.plugins.module_utils.mirror_plan import Contents
 from small_wheels import make_wheel
 
 TAG = "cp%d%d" % sys.version_info[:2]
@@ -191,6 +192,14 @@ def test_an_index_that_cannot_be_read_is_a_warning(places, run_module):
     result = run_module("pytorch_preflight", places.options(), environment=places.environment)
     assert not result.failed
     assert "cannot be known beforehand" in result["findings"][0]["message"]
+
+
+def test_without_a_mirror_no_directory_of_the_account_is_taken_for_one(places, tmp_path, monkeypatch):
+    wheel = places.cuda_build()
+    (tmp_path / "pip").mkdir()
+    shutil.copy(wheel, tmp_path / "pip")
+    monkeypatch.chdir(tmp_path)
+    assert Contents("", {}, {}).names == [] and Contents(str(tmp_path), {}, {}).names == [wheel.name]
 
 
 def test_room_is_asked_for_by_the_build_that_there_is(places, run_module):
