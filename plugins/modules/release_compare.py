@@ -103,8 +103,8 @@ def carry_out(params: dict) -> dict:
             "%s and %s differ in %d paths%s." % (
                 params["first"], params["second"], result["counts"]["other"],
                 ", first %s" % shortly(paths) if paths else ""),
-            "compare", "The list says in what; see docs/reproduce.md for what each class means.", params["second"],
-            **result,
+            "compare", "The list says in what; see docs/how-to/reproduce-and-compare.md for what each class means.",
+            params["second"], **result,
         )
     return dict(result, changed=False)
 
