@@ -9,6 +9,7 @@ something would change. A page keeps what stands above its mark, which is writte
 
 from __future__ import annotations
 
+import functools
 import json
 import pathlib
 import re
@@ -50,6 +51,7 @@ TYPED = "On the command line"
 INSIDE = r"(?:[\w.]+#\w+:|hpcml\.torchstack\.)?((?:[^()]|\([^()]*\))*)\)"
 
 
+@functools.lru_cache(maxsize=None)
 def loaded(path: str) -> Any:
     return yaml.safe_load((TOP / path).read_text(encoding="utf-8"))
 
@@ -133,9 +135,9 @@ def site_schema() -> Options:
     for _heading, entry in SITE_PARTS:
         options.update(specified("release", entry))
     level = json_level(options, patterns("__release_site_patterns"), "", templates=True)
-    level["properties"] = dict(sorted(level["properties"].items()))
+    # A site may have them in several files, and its rehearsal replaces some: none is required of one file.
     return {"$schema": "http://json-schema.org/draft-07/schema#", "title": "A site's data for hpcml.torchstack",
-            "type": "object", **level, "additionalProperties": True}
+            "type": "object", "properties": dict(sorted(level["properties"].items()))}
 
 
 # Pages

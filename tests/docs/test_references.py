@@ -16,7 +16,7 @@ from ansible_collections.hpcml.torchstack.plugins.module_utils import schema
 TOP = pathlib.Path(__file__).resolve().parents[2]
 INVENTORIES = TOP / "inventories"
 RELEASES = sorted(INVENTORIES.glob("*/releases/*.yml"))
-SITES = sorted(path.parent for path in INVENTORIES.glob("*/hosts.yml"))
+SITE_DATA = sorted(INVENTORIES.glob("**/group_vars/*.yml"))
 SHORT = INVENTORIES / "local/releases/2026-11-20.yml"
 
 specification = importlib.util.spec_from_file_location("generate", TOP / "docs" / "generate.py")
@@ -28,13 +28,9 @@ def complaints(data, which):
     return [error.message for error in jsonschema.Draft7Validator(which).iter_errors(data)]
 
 
-def data_of(*places):
-    """The variables that the inventories of these directories set, the last one first heard."""
-    found = {}
-    for place in places:
-        for path in sorted(place.glob("group_vars/**/*.yml")):
-            found.update(yaml.safe_load(path.read_text()) or {})
-    return found
+def named_schema(path):
+    """The file that editors take the schema of this one from, as the first line below its ``---`` says."""
+    return (path.parent / path.read_text().splitlines()[1].partition("yaml-language-server: $schema=")[2]).resolve()
 
 
 def test_nothing_generated_is_out_of_date():
@@ -44,18 +40,13 @@ def test_nothing_generated_is_out_of_date():
 @pytest.mark.parametrize("path", RELEASES, ids=lambda path: "%s-%s" % (path.parents[1].name, path.stem))
 def test_every_release_file_follows_the_schema_that_its_first_line_names(path):
     assert complaints(yaml.safe_load(path.read_text()), generate.release_schema()) == []
-    named = path.read_text().splitlines()[1].partition("$schema=")[2]
-    assert (path.parent / named).resolve() == generate.REFERENCE / "release-file.schema.json"
+    assert named_schema(path) == generate.REFERENCE / "release-file.schema.json"
 
 
-@pytest.mark.parametrize("place", SITES, ids=lambda path: path.name)
-def test_every_sites_data_follow_the_schema(place):
-    assert complaints(data_of(place), generate.site_schema()) == []
-
-
-@pytest.mark.parametrize("place", sorted((INVENTORIES / "rehearsal").iterdir()), ids=lambda path: path.name)
-def test_every_rehearsals_data_follow_the_schema_over_those_of_the_site(place):
-    assert complaints(data_of(INVENTORIES / place.name, place), generate.site_schema()) == []
+@pytest.mark.parametrize("path", SITE_DATA, ids=lambda path: str(path.relative_to(INVENTORIES)))
+def test_every_sites_data_follow_the_schema_that_their_first_line_names(path):
+    assert complaints(yaml.safe_load(path.read_text()), generate.site_schema()) == []
+    assert named_schema(path) == generate.REFERENCE / "site.schema.json"
 
 
 def places_in(data, path=()):
@@ -104,7 +95,7 @@ def test_editors_underline_exactly_what_a_rollout_refuses_by_the_same_specificat
 
 def test_a_template_may_stand_for_whatever_a_site_says():
     said = {"torchstack_required_bytes": "{{ 4 * 10 ** 9 }}", "torchstack_ranks": {"per_node": "{{ ranks | int }}"}}
-    which = {**generate.site_schema(), "required": []}
+    which = generate.site_schema()
     assert complaints(said, which) == []
     assert complaints({"torchstack_required_bytes": "4 GB"}, which)
     assert complaints({"torchstack_jobs": {"launcher": "slrum"}}, which)
