@@ -75,3 +75,15 @@ def test_the_front_page_is_short_and_leads_to_the_map():
     assert DOCS / "README.md" in [target for target, _anchor in links(readme)]
     for picture in re.findall(r"!\[[^]]*\]\(([^)]*)\)", readme.read_text()):
         assert (TOP / picture).stat().st_size < 150_000
+
+
+def listed(page):
+    """What the first column of the tables of a page has in backquotes."""
+    rows = [line for _number, line in prose(page) if line.startswith("| ")]
+    return {name for row in rows for name in re.findall(r"`([a-z_]+)`|\[([a-z_]+)\]", row.split(" | ")[0])}
+
+
+@pytest.mark.parametrize(("page", "pattern"), [("roles", "roles/*/tasks"), ("modules", "plugins/modules/*.py")])
+def test_the_reference_has_every_role_and_module_and_no_other(page, pattern):
+    there = {path.parent.name if path.is_dir() else path.stem for path in TOP.glob(pattern)}
+    assert {"".join(names) for names in listed(DOCS / "reference" / (page + ".md"))} == there
