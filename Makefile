@@ -105,6 +105,10 @@ lint sanity units pytest molecule: ## One part of the tests.
 bench: ## Compare the modules with other programs; prints a table of ratios.
 	tests/run $@ $(ARGS)
 
+.PHONY: docs
+docs: ## Build the site of the documentation into .cache/site.
+	tests/run $@
+
 lock: ## Renew the locks in requirements/.
 	requirements/lock
 

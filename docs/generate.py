@@ -1,10 +1,10 @@
-#!/usr/bin/env python3
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
 """Write the references of the release file and of a site's data, as pages and as JSON Schema, from what checks them.
 
-``docs/generate.py`` writes what has changed and names it; ``docs/generate.py --check`` writes nothing and fails where
-something would change. A page keeps what stands above its mark, which is written by hand.
+``python3 docs/generate.py`` writes what has changed and names it; with ``--check`` it writes nothing and fails where
+something would change. A page keeps what stands above its mark, which is written by hand. It needs PyYAML, as the
+environment of ``make env`` has it.
 """
 
 from __future__ import annotations
@@ -74,7 +74,8 @@ def description(option: Options) -> str:
 
 def markdown(text: str) -> str:
     """Ansible's markup as Markdown."""
-    text = re.sub(r"\b[COVM]\(" + INSIDE, lambda found: "`%s`" % found[1], text)
+    text = re.sub(r"\bP\(([^#)]*)#\w+\)", r"M(\1)", text)
+    text = re.sub(r"\b(?:RV|[CEMOV])\(" + INSIDE, lambda found: "`%s`" % found[1], text)
     text = re.sub(r"\bI\(" + INSIDE, r"*\1*", text)
     text = re.sub(r"\bL\(([^,)]*), *([^)]*)\)", r"[\1](\2)", text)
     return re.sub(r"\bU\(([^)]*)\)", r"<\1>", text)
@@ -82,7 +83,7 @@ def markdown(text: str) -> str:
 
 def plain(text: str) -> str:
     """Ansible's markup as plain text."""
-    return re.sub(r"\b[OVCIMU]\(" + INSIDE, r"\1", text)
+    return re.sub(r"\b(?:RV|[CEIMOUV])\(" + INSIDE, r"\1", text)
 
 
 # JSON Schema
@@ -271,7 +272,7 @@ def main(check: bool) -> int:
         if not check:
             path.write_text(text, encoding="utf-8")
     if changed and check:
-        print("Run docs/generate.py.")
+        print("Run python3 docs/generate.py.")
     return int(check and bool(changed))
 
 

@@ -41,7 +41,7 @@ def anchors(path):
 def links(path):
     """The links of a page to files of this project: target and anchor."""
     for _number, line in prose(path):
-        for target in LINK.findall(re.sub(r"`[^`]*`(?!\])", "", line)):
+        for target in LINK.findall(line):
             if "://" not in target and not target.startswith("mailto:"):
                 place, _mark, anchor = target.partition("#")
                 yield (path.parent / place).resolve() if place else path, anchor
