@@ -11,7 +11,7 @@ import pathlib
 import jsonschema
 import pytest
 import yaml
-from ansible_collections.hpcml.torchstack.plugins.module_utils import schema
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core import schema
 
 TOP = pathlib.Path(__file__).resolve().parents[2]
 INVENTORIES = TOP / "inventories"
