@@ -87,3 +87,12 @@ def listed(page):
 def test_the_reference_has_every_role_and_module_and_no_other(page, pattern):
     there = {path.parent.name if path.is_dir() else path.stem for path in TOP.glob(pattern)}
     assert {"".join(names) for names in listed(DOCS / "reference" / (page + ".md"))} == there
+
+
+@pytest.mark.parametrize("path", PAGES, ids=name_of)
+def test_every_file_of_the_project_that_a_page_names_is_there(path):
+    places = "bench|changelogs|docs|inventories|molecule|playbooks|plugins|rehearsal|requirements|roles|tests"
+    text = "\n".join(line for _number, line in prose(path))
+    named = {name for name in re.findall(r"`((?:%s)/[\w./-]+)`" % places, text) if ".." not in name}
+    # The reader of "Add a site" makes that one.
+    assert {name for name in named if not (TOP / name).exists() and "examplecray" not in name} == set()
