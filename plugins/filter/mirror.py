@@ -8,17 +8,17 @@ from typing import Any, Callable, Mapping, Sequence
 
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.late import Late
 
-mirror_use = Late("mirror.mirror_use")
+steps_environment = Late("mirror.environment")
 
 
 def mirror_environment(directory: str) -> dict[str, str]:
     """The variables by which pip, and the steps themselves, use a mirror and nothing else."""
-    return mirror_use.environment(directory)
+    return steps_environment.environment(directory)
 
 
 def mirror_context(directory: str, definition: Mapping[str, Any], channels: Sequence[str] = ()) -> dict[str, Any]:
     """What roles have to know of a mirror; empty where there is none."""
-    return mirror_use.context(directory, definition, channels)
+    return steps_environment.context(directory, definition, channels)
 
 
 class FilterModule:

@@ -10,7 +10,7 @@ from ansible.errors import AnsibleFilterError
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.late import Late
 
 facts_of = Late("lifecycle.notice_facts")
-texts = Late("lifecycle.notice_text")
+texts = Late("lifecycle.notice_phrases")
 wording = Late("lifecycle.notice_render")
 
 

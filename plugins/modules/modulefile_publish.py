@@ -262,18 +262,20 @@ from ansible_collections.hpcml.torchstack.plugins.module_utils.lifecycle.publica
     SHOW,
     Action,
     carry_out,
+    publishing,
+    tidy,
 )
-from ansible_collections.hpcml.torchstack.plugins.module_utils.lifecycle.publication_defaults import (
+from ansible_collections.hpcml.torchstack.plugins.module_utils.lifecycle.publication_facts import (
+    Facts,
     last_move,
     last_rollback,
+    read_facts,
 )
-from ansible_collections.hpcml.torchstack.plugins.module_utils.lifecycle.publication_facts import Facts, read_facts
 from ansible_collections.hpcml.torchstack.plugins.module_utils.lifecycle.publication_first import (
     Candidate,
     users_load,
     what_stands,
 )
-from ansible_collections.hpcml.torchstack.plugins.module_utils.lifecycle.publication_lock import publishing, tidy
 from ansible_collections.hpcml.torchstack.plugins.module_utils.lifecycle.publication_summary import sentences
 from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles.layout import (
     SYNTAXES,

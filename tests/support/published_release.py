@@ -9,9 +9,12 @@ import os
 from typing import Any
 
 from ansible_collections.hpcml.torchstack.plugins.module_utils.lifecycle.publication import Wish, make_plan
-from ansible_collections.hpcml.torchstack.plugins.module_utils.lifecycle.publication_changes import Action, carry_out
+from ansible_collections.hpcml.torchstack.plugins.module_utils.lifecycle.publication_changes import (
+    Action,
+    carry_out,
+    publishing,
+)
 from ansible_collections.hpcml.torchstack.plugins.module_utils.lifecycle.publication_facts import read_facts
-from ansible_collections.hpcml.torchstack.plugins.module_utils.lifecycle.publication_lock import publishing
 from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles.description import normalised
 from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles.layout import (
     digest,

@@ -15,8 +15,7 @@ from ..release import states as release_states
 from ..release.installed import installed
 from ..release.states import ReleaseState
 from . import notice_facts
-from .notice_facts import Release
-from .previous_default import outgoing
+from .notice_facts import Release, outgoing
 
 NOTICE = "notice.json"
 STEP = "notice"

@@ -30,11 +30,11 @@ from .publication_changes import (
     SHOW,
     Action,
 )
-from .publication_defaults import default_before
 from .publication_facts import (
     STEP,
     VISIBLE,
     Facts,
+    default_before,
 )
 from .publication_first import Candidate, what_stands
 from .publication_plan import Plan

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import os
-from typing import NamedTuple
+from typing import Any, Callable, Mapping, NamedTuple, Sequence
 
 from ..acceptance.records import Standing, standing
 from ..core.errors import StackError
@@ -14,6 +14,7 @@ from ..modulefiles.layout import (
     ACCEPTANCE,
     RECORD,
     SYNTAXES,
+    default_path,
     read_bytes,
     read_own,
     relative_path,
@@ -26,6 +27,7 @@ from ..release.states import (
     default_of,
     hidden_of,
 )
+from .publication_changes import DEFAULT
 
 STEP = "check what is to be published"
 NONE, VISIBLE, HIDDEN, GONE = "none", "visible", "hidden", "gone"
@@ -138,3 +140,69 @@ def _read_record(path: str) -> object:
         raise StackError(
             "Cannot read the record %s: %s." % (path, error), STEP, "Run the role that writes it again.", path
         ) from error
+
+
+class Move(NamedTuple):
+    """The last move of a default."""
+
+    release: str
+    """Whose publication, or whose rollback, it was."""
+    version: str
+    """The default after it; empty for none."""
+    previous: str
+    """The default before it; empty for none."""
+    undo: bool
+    """Whether it was a rollback."""
+    time: str
+    by: str
+
+
+def last_move(journal: Sequence[Mapping[str, Any]]) -> Move | None:
+    """The last move of any default of a root; None where none ever moved.
+
+    Args:
+        journal: of all releases, from :func:`.release_states.all_publications`.
+    """
+    for entry in reversed(journal):
+        if entry.get("action") == DEFAULT:
+            return Move(
+                str(entry.get("release", "")), str(entry.get("version", "")), str(entry.get("previous", "")),
+                entry.get("undo") is True, str(entry.get("time", "")), str(entry.get("by", "")))
+    return None
+
+
+def last_rollback(journal: Sequence[Mapping[str, Any]], release: str) -> str:
+    """When a default was last taken back from a release, in UTC; empty where it never was."""
+    moves = (entry for entry in journal if entry.get("release") == release and entry.get("action") == DEFAULT)
+    return max((str(entry.get("time", "")) for entry in moves if entry.get("undo") is True), default="")
+
+
+def default_before(
+    journal: Sequence[Mapping[str, Any]], syntax: str, name: str, version: str, loads: Callable[[str], bool]
+) -> str:
+    """The version that was the default before ``version`` became it, or the one before that, as far as users can load
+    it; empty where there is none.
+
+    Rollbacks do not count: what was taken back does not come again.
+
+    Args:
+        journal: of all releases, in order.
+        syntax: whose default.
+        name: of the module.
+        version: what is the default, or is to be it no longer.
+        loads: whether a version is listed and loads.
+    """
+    moves = [
+        entry for entry in journal
+        if entry.get("action") == DEFAULT and entry.get("syntax") == syntax
+        and entry.get("path") == default_path(syntax, name) and entry.get("undo") is not True
+    ]
+    wanted = version
+    while moves:
+        entry = moves.pop()
+        previous = str(entry.get("previous", ""))
+        if entry.get("version") == wanted and previous != wanted:
+            if previous == "" or (previous != version and loads(previous)):
+                return previous
+            wanted = previous
+    return ""

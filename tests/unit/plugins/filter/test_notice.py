@@ -11,12 +11,14 @@ from ansible_collections.hpcml.torchstack.plugins.module_utils.lifecycle import 
 from ansible_collections.hpcml.torchstack.plugins.module_utils.lifecycle.notice_phrases import (
     code,
     flags,
+    markdown,
     marked,
     phrase,
+    plain,
     setting,
+    table,
 )
 from ansible_collections.hpcml.torchstack.plugins.module_utils.lifecycle.notice_render import words
-from ansible_collections.hpcml.torchstack.plugins.module_utils.lifecycle.notice_text import markdown, plain, table
 from ansible_collections.hpcml.torchstack.plugins.module_utils.release.states import ReleaseState
 
 NOTHING = {"tcl": False, "lmod": False}

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import pytest
 from ansible_collections.hpcml.torchstack.plugins.module_utils.lifecycle import notice_diff as differences
-from ansible_collections.hpcml.torchstack.plugins.module_utils.lifecycle.notice_compatibility import actions, changes
+from ansible_collections.hpcml.torchstack.plugins.module_utils.lifecycle.notice_facts import actions, changes
 from ansible_collections.hpcml.torchstack.plugins.module_utils.release.installed_records import Places
 
 A, B = "a" * 40, "b" * 40

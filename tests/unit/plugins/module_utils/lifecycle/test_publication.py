@@ -11,11 +11,11 @@ import pytest
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
 from ansible_collections.hpcml.torchstack.plugins.module_utils.lifecycle import publication as subject
 from ansible_collections.hpcml.torchstack.plugins.module_utils.lifecycle.publication_changes import carry_out
-from ansible_collections.hpcml.torchstack.plugins.module_utils.lifecycle.publication_defaults import (
+from ansible_collections.hpcml.torchstack.plugins.module_utils.lifecycle.publication_facts import (
     last_move,
     last_rollback,
+    read_facts,
 )
-from ansible_collections.hpcml.torchstack.plugins.module_utils.lifecycle.publication_facts import read_facts
 from ansible_collections.hpcml.torchstack.plugins.module_utils.lifecycle.publication_summary import sentences
 from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles.layout import (
     MAKER,

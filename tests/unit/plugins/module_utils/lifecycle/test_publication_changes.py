@@ -13,12 +13,12 @@ import sys
 import pytest
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core import rollout_lock as lock
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
-from ansible_collections.hpcml.torchstack.plugins.module_utils.lifecycle import publication_lock as subject
+from ansible_collections.hpcml.torchstack.plugins.module_utils.lifecycle import publication_changes
 
 
 def add_one(root, counter, times):
     for _time in range(times):
-        with subject.publishing(root):
+        with publication_changes.publishing(root):
             with open(counter, encoding="ascii") as stream:
                 number = int(stream.read())
             with open(counter, "w", encoding="ascii") as stream:
@@ -42,7 +42,7 @@ def hold(root, **changes):
     """The lock as somebody else has it."""
     lock.make_directory(os.path.join(root, ".torchstack"))
     record = dict(lock.describe_process(os.getpid(), "playbooks/publish.yml"), token="t", since="then", **changes)
-    with open(subject.lock_path(root), "w", encoding="utf-8") as stream:
+    with open(publication_changes.lock_path(root), "w", encoding="utf-8") as stream:
         json.dump(record, stream)
     return record
 
@@ -54,43 +54,44 @@ def ended():
     return {"pid": record["pid"], "start_time": record["start_time"]}
 
 
+def refusal_of(sentence, directory, **options):
+    """The remedy, where the lock is refused with this sentence."""
+    with pytest.raises(StackError, match=sentence) as caught, publication_changes.publishing(directory, **options):
+        pass
+    return caught.value.remedy
+
+
 def test_whoever_holds_it_all_the_time_is_named(tmp_path):
     parent = lock.describe_process(os.getppid(), "playbooks/publish.yml")
     hold(str(tmp_path), pid=parent["pid"], start_time=parent["start_time"])
-    with pytest.raises(StackError, match="process %d on .* has held" % os.getppid()) as caught, subject.publishing(
-            str(tmp_path), patience=0.1):
-        pass
-    assert "Wait for it to end" in caught.value.remedy
+    remedy = refusal_of("process %d on .* has held" % os.getppid(), str(tmp_path), patience=0.1)
+    assert "Wait for it to end" in remedy
 
 
 def test_on_another_host_nobody_is_declared_dead(tmp_path):
     hold(str(tmp_path), host="login2", **ended())
-    with pytest.raises(StackError, match="cannot tell whether that process is alive") as caught, subject.publishing(
-            str(tmp_path), patience=0.1):
-        pass
-    assert "On login2, look with 'ps -o lstart,args -p" in caught.value.remedy
-    subject.tidy(str(tmp_path))
-    assert os.path.exists(subject.lock_path(str(tmp_path)))
+    remedy = refusal_of("cannot tell whether that process is alive", str(tmp_path), patience=0.1)
+    assert "On login2, look with 'ps -o lstart,args -p" in remedy
+    publication_changes.tidy(str(tmp_path))
+    assert os.path.exists(publication_changes.lock_path(str(tmp_path)))
 
 
 def test_the_lock_of_a_killed_run_is_taken_over_or_tidied_away(tmp_path):
     hold(str(tmp_path), **ended())
-    with subject.publishing(str(tmp_path), patience=0.1):
-        assert os.path.exists(subject.lock_path(str(tmp_path)))
-    assert not os.path.exists(subject.lock_path(str(tmp_path)))
+    with publication_changes.publishing(str(tmp_path), patience=0.1):
+        assert os.path.exists(publication_changes.lock_path(str(tmp_path)))
+    assert not os.path.exists(publication_changes.lock_path(str(tmp_path)))
     hold(str(tmp_path), **ended())
-    subject.tidy(str(tmp_path))
-    assert not os.path.exists(subject.lock_path(str(tmp_path)))
-    subject.tidy(str(tmp_path))
+    publication_changes.tidy(str(tmp_path))
+    assert not os.path.exists(publication_changes.lock_path(str(tmp_path)))
+    publication_changes.tidy(str(tmp_path))
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
 def test_a_root_of_somebody_else_is_refused_with_the_remedy(tmp_path):
     os.chmod(tmp_path, 0o555)
     try:
-        with pytest.raises(StackError, match="cannot be taken: Permission denied") as caught, subject.publishing(
-                str(tmp_path)):
-            pass
-        assert "the account that owns the root" in caught.value.remedy
+        remedy = refusal_of("cannot be taken: Permission denied", str(tmp_path))
+        assert "the account that owns the root" in remedy
     finally:
         os.chmod(tmp_path, 0o755)

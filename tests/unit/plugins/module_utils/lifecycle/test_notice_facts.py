@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import pytest
-from ansible_collections.hpcml.torchstack.plugins.module_utils.lifecycle.previous_default import outgoing
+from ansible_collections.hpcml.torchstack.plugins.module_utils.lifecycle.notice_facts import outgoing
 from ansible_collections.hpcml.torchstack.plugins.module_utils.release.states import ReleaseState
 
 
