@@ -182,9 +182,9 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.files import read_json, write_json
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.findings import Finding, end, failure
-from ansible_collections.hpcml.torchstack.plugins.module_utils.preflight import node_checks as compute_judgement
-from ansible_collections.hpcml.torchstack.plugins.module_utils.preflight import node_facts as compute_facts
-from ansible_collections.hpcml.torchstack.plugins.module_utils.preflight import node_query as compute_request
+from ansible_collections.hpcml.torchstack.plugins.module_utils.preflight import node_checks
+from ansible_collections.hpcml.torchstack.plugins.module_utils.preflight import node_facts
+from ansible_collections.hpcml.torchstack.plugins.module_utils.preflight import node_query
 from ansible_collections.hpcml.torchstack.plugins.module_utils.release.records import ReleaseFiles
 
 SPEC = {
@@ -205,17 +205,17 @@ ASKED = ("launcher", "options", "node", "programs", "python_version")
 def asked(params: dict, check: bool) -> dict:
     """The result of ``state: asked``."""
     release = ReleaseFiles(params["root"], params["release"])
-    files = compute_request.Files.of(release)
-    digest = compute_request.fingerprint(dict({key: params[key] for key in ASKED}, prefix=release.prefix))
+    files = node_query.Files.of(release)
+    digest = node_query.fingerprint(dict({key: params[key] for key in ASKED}, prefix=release.prefix))
     record = read_json(files.record)
-    reason = compute_request.reason_to_ask(record, digest, time.time())
+    reason = node_query.reason_to_ask(record, digest, time.time())
     result = {"changed": False, "needed": bool(reason), "reason": reason, "state_dir": files.directory}
     if not reason:
         return dict(result, findings=record["findings"] if isinstance(record, dict) else [])
-    request = {"nonce": "planned", "digest": digest} if check else compute_request.ask(files, digest)
+    request = {"nonce": "planned", "digest": digest} if check else node_query.ask(files, digest)
     wanted = dict({key: params[key] for key in ("node", "programs", "wait")}, prefix=release.prefix)
     python = params["options"].get("python") or sys.executable
-    return dict(result, script=compute_request.script(files, request["nonce"], wanted, python), inputs=request)
+    return dict(result, script=node_query.script(files, request["nonce"], wanted, python), inputs=request)
 
 
 def judged(params: dict) -> tuple[list[Finding], dict]:
@@ -225,22 +225,22 @@ def judged(params: dict) -> tuple[list[Finding], dict]:
         StackError: nobody has asked, or the answer cannot be seen.
     """
     release = ReleaseFiles(params["root"], params["release"])
-    files = compute_request.Files.of(release)
+    files = node_query.Files.of(release)
     request = read_json(files.request)
     if not isinstance(request, dict):
         raise StackError("No compute node was asked anything.", "compute", "Call this module with state: asked first.")
-    facts = compute_request.wait_for_answer(files, request["nonce"], params["wait"])
+    facts = node_query.wait_for_answer(files, request["nonce"], params["wait"])
     wanted = {
         "nonce": request["nonce"], "prefix": release.prefix, "python": params["python_version"],
         "node": params["node"], "options": params["options"],
     }
-    findings = compute_judgement.judge(facts, wanted, compute_facts.machine())
+    findings = node_checks.judge(facts, wanted, node_facts.machine())
     if not failure(findings):
         write_json(files.record, {
             "digest": request["digest"], "judged": time.time(), "facts": facts,
             "findings": [finding._asdict() for finding in findings], "launcher": params["launcher"],
         })
-    compute_request.forget(files)
+    node_query.forget(files)
     return findings, facts
 
 

@@ -302,9 +302,9 @@ failed_step:
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.hpcml.torchstack.plugins.module_utils.conda import environment as conda_prefixes
-from ansible_collections.hpcml.torchstack.plugins.module_utils.conda import package as conda_packages
-from ansible_collections.hpcml.torchstack.plugins.module_utils.conda import request as conda_request
+from ansible_collections.hpcml.torchstack.plugins.module_utils.conda.environment import Environment, LATER, as_result
+from ansible_collections.hpcml.torchstack.plugins.module_utils.conda import package
+from ansible_collections.hpcml.torchstack.plugins.module_utils.conda import request
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
 
 
@@ -341,16 +341,16 @@ def main() -> None:
     )
     params = module.params
     try:
-        environment = conda_prefixes.Environment(params, not module.check_mode, module.tmpdir)
+        environment = Environment(params, not module.check_mode, module.tmpdir)
         outcome = environment.absent() if params["state"] == "absent" else environment.present()
-        platform = params["platform"] or conda_request.this_platform()
+        platform = params["platform"] or request.this_platform()
     except StackError as error:
-        if module.check_mode and params["planned_after"] and error.failed_step in conda_prefixes.LATER:
+        if module.check_mode and params["planned_after"] and error.failed_step in LATER:
             module.exit_json(changed=True, planned_after=params["planned_after"], planned_reason=error.message)
         module.fail_json(**error.as_result())
-    result = conda_prefixes.as_result(outcome, platform, params["optional_specs"])
+    result = as_result(outcome, platform, params["optional_specs"])
     if module._diff and result["changed"]:
-        result["diff"] = conda_packages.render(outcome.transaction)
+        result["diff"] = package.render(outcome.transaction)
     module.exit_json(**result)
 
 

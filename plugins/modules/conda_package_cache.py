@@ -155,7 +155,7 @@ failed_step:
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.hpcml.torchstack.plugins.module_utils.conda import cache_maintain as conda_cache_keeping
+from ansible_collections.hpcml.torchstack.plugins.module_utils.conda import cache_maintain
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
 
 
@@ -179,14 +179,14 @@ def main() -> None:
     )
     params = module.params
     keep = params["keep"]
-    cache = conda_cache_keeping.Cache(params["path"], params["root"], params["release"], not module.check_mode)
+    cache = cache_maintain.Cache(params["path"], params["root"], params["release"], not module.check_mode)
     try:
         kept = cache.keep(keep["leftovers"], keep["unused"], keep["days"])
     except StackError as error:
         module.fail_json(**error.as_result())
-    result = conda_cache_keeping.as_result(kept)
+    result = cache_maintain.as_result(kept)
     if module._diff and kept.changed:
-        result["diff"] = conda_cache_keeping.render(cache.path, kept)
+        result["diff"] = cache_maintain.render(cache.path, kept)
     module.exit_json(**result)
 
 

@@ -153,8 +153,8 @@ from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors impor
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.files import read_json
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.findings import Finding, end
 from ansible_collections.hpcml.torchstack.plugins.module_utils.definition import container as containers
-from ansible_collections.hpcml.torchstack.plugins.module_utils.preflight import container_image as images
-from ansible_collections.hpcml.torchstack.plugins.module_utils.preflight import root_facts as root_directory
+from ansible_collections.hpcml.torchstack.plugins.module_utils.preflight import container_image
+from ansible_collections.hpcml.torchstack.plugins.module_utils.preflight import root_facts
 
 SPEC = {
     "image": {
@@ -190,7 +190,7 @@ def file_problem(path: str) -> str:
 def is_copied(copy: str, sha256: str) -> bool:
     """Whether the copy is there and known to be right."""
     try:
-        return images.is_recorded(read_json(copy + images.RECORD), sha256, os.stat(copy))
+        return container_image.is_recorded(read_json(copy + container_image.RECORD), sha256, os.stat(copy))
     except (OSError, ValueError):
         return False
 
@@ -211,26 +211,26 @@ def look_at_image(wanted: Mapping[str, Any], write: bool) -> tuple[list[Finding]
         write: whether space may be reserved for a moment.
     """
     image, central = wanted["image"], wanted["images"]
-    findings = images.judge_place(central, bool(central) and os.path.isdir(central))
+    findings = container_image.judge_place(central, bool(central) and os.path.isdir(central))
     if findings:
         return findings, {}
-    sums = os.path.join(central, images.SUMS)
+    sums = os.path.join(central, container_image.SUMS)
     listed = containers.checksum(text_of(sums), image["file"])
     sha256 = str(image["sha256"]).lower() or listed
-    where = images.places(image, central, wanted["root"], sha256)
+    where = container_image.places(image, central, wanted["root"], sha256)
     there: dict[str, Any] = {"problem": file_problem(where.central)}
     there["bytes"] = 0 if there["problem"] else os.path.getsize(where.central)
     there["copied"] = bool(where.copy) and is_copied(where.copy, sha256)
-    findings = images.judge_image(image, where, there, names_in(central))
+    findings = container_image.judge_image(image, where, there, names_in(central))
     computed = "" if sha256 or there["problem"] else sha256_of(where.central)
-    findings += images.judge_sum(image, listed, computed, sums)
-    findings += images.judge_definition(image, where, file_problem(where.definition) if where.definition else "")
+    findings += container_image.judge_sum(image, listed, computed, sums)
+    findings += container_image.judge_definition(image, where, file_problem(where.definition) if where.definition else "")
     if where.copy:
         needed = 0 if there["copied"] else there["bytes"]
-        volume = root_directory.examine(os.path.dirname(where.copy))
+        volume = root_facts.examine(os.path.dirname(where.copy))
         if write and needed and volume["directory"] and volume["writable"]:
-            volume["probe"] = root_directory.probe(volume["nearest"], needed, 0)
-        findings += images.judge_room(where, needed, volume, account_name(os.geteuid()))
+            volume["probe"] = root_facts.probe(volume["nearest"], needed, 0)
+        findings += container_image.judge_room(where, needed, volume, account_name(os.geteuid()))
     return findings, dict(where._asdict(), file=image["file"], sha256=sha256, bytes=there["bytes"])
 
 
@@ -238,8 +238,8 @@ def look_at_runtime(command: str, timeout: float) -> tuple[list[Finding], dict[s
     """The findings about the command that starts containers, and what it is."""
     path = shutil.which(command) or ""
     outcome = commands.run([path, "--version"], timeout) if path else None
-    version = images.runtime_version(outcome.output) if outcome else ""
-    findings = images.judge_runtime(command, path, version, outcome.complaint if outcome and not outcome.ok else "")
+    version = container_image.runtime_version(outcome.output) if outcome else ""
+    findings = container_image.judge_runtime(command, path, version, outcome.complaint if outcome and not outcome.ok else "")
     return findings, {"command": command, "path": path, "version": version}
 
 
@@ -267,9 +267,9 @@ def main() -> None:
         module.fail_json(**trouble.as_result())
     except OSError as trouble:
         module.fail_json(**StackError(
-            "The image could not be looked at: %s." % trouble, images.STEP, "Look at that path by hand.").as_result())
-    findings += found + images.judge_binds(missing_binds(module.params["binds"], module.params["root"]))
-    end(module, findings, images.STEP, {}, {"image": image, "runtime": runtime}, "Nothing was installed.")
+            "The image could not be looked at: %s." % trouble, container_image.STEP, "Look at that path by hand.").as_result())
+    findings += found + container_image.judge_binds(missing_binds(module.params["binds"], module.params["root"]))
+    end(module, findings, container_image.STEP, {}, {"image": image, "runtime": runtime}, "Nothing was installed.")
 
 
 if __name__ == "__main__":

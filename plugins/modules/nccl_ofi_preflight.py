@@ -137,7 +137,7 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.findings import Finding, end, warning
 from ansible_collections.hpcml.torchstack.plugins.module_utils.definition import nccl_compatibility
-from ansible_collections.hpcml.torchstack.plugins.module_utils.preflight import nccl_find as nccl_places
+from ansible_collections.hpcml.torchstack.plugins.module_utils.preflight import nccl_find
 
 SPEC = {
     "nccl": {"type": "dict", "required": True},
@@ -167,9 +167,9 @@ def look(
 ) -> tuple[list[Finding], dict[str, Any]]:
     """The findings, and the result."""
     plugin = nccl.get("plugin") or {}
-    toolkit = nccl_places.cuda(str(cuda.get("prefix") or ""))
-    fabric = nccl_places.libfabric(str(plugin.get("libfabric") or ""))
-    hwloc = nccl_places.hwloc(str(plugin.get("hwloc") or ""), os.environ)
+    toolkit = nccl_find.cuda(str(cuda.get("prefix") or ""))
+    fabric = nccl_find.libfabric(str(plugin.get("libfabric") or ""))
+    hwloc = nccl_find.hwloc(str(plugin.get("hwloc") or ""), os.environ)
     architectures = tuple(str(one) for one in cuda.get("architectures") or [])
     verdict = nccl_compatibility.judge(
         table,
@@ -181,7 +181,7 @@ def look(
         accepted(nccl),
     )
     findings = list(verdict.findings)
-    missing = nccl_places.missing_commands(nccl_places.PLUGIN_COMMANDS if plugin else ("make",), os.environ.get("PATH"))
+    missing = nccl_find.missing_commands(nccl_find.PLUGIN_COMMANDS if plugin else ("make",), os.environ.get("PATH"))
     if missing:
         # Where jobs build, this machine need not have them.
         findings.append(warning(

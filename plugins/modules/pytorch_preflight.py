@@ -145,15 +145,15 @@ from ansible_collections.hpcml.torchstack.plugins.module_utils.core.account impo
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.download import Network
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.findings import Finding, end
-from ansible_collections.hpcml.torchstack.plugins.module_utils.mirror import pip_config as pip_settings
-from ansible_collections.hpcml.torchstack.plugins.module_utils.mirror import requirements as mirror_needs
+from ansible_collections.hpcml.torchstack.plugins.module_utils.mirror import pip_config
+from ansible_collections.hpcml.torchstack.plugins.module_utils.mirror import requirements
 from ansible_collections.hpcml.torchstack.plugins.module_utils.mirror.package_index import Indexes
 from ansible_collections.hpcml.torchstack.plugins.module_utils.mirror.plan import Contents, Planner
 from ansible_collections.hpcml.torchstack.plugins.module_utils.mirror.wheel_tags import Interpreter
-from ansible_collections.hpcml.torchstack.plugins.module_utils.preflight import nccl_find as nccl_places
+from ansible_collections.hpcml.torchstack.plugins.module_utils.preflight import nccl_find
 from ansible_collections.hpcml.torchstack.plugins.module_utils.preflight import pytorch_offer
-from ansible_collections.hpcml.torchstack.plugins.module_utils.preflight import root_checks as preflight_root
-from ansible_collections.hpcml.torchstack.plugins.module_utils.preflight import root_facts as root_directory
+from ansible_collections.hpcml.torchstack.plugins.module_utils.preflight import root_checks
+from ansible_collections.hpcml.torchstack.plugins.module_utils.preflight import root_facts
 
 SPEC = {
     "definition": {"type": "dict", "required": True},
@@ -181,8 +181,8 @@ def interpreter_of(definition: Mapping[str, Any], python: str) -> Interpreter:
     Raises:
         StackError: the machine's does not answer.
     """
-    machine = mirror_needs.machine_interpreter(python, PATIENCE, "Name another one.", {})
-    return mirror_needs.base_interpreter(definition, machine)
+    machine = requirements.machine_interpreter(python, PATIENCE, "Name another one.", {})
+    return requirements.base_interpreter(definition, machine)
 
 
 def look(params: Mapping[str, Any]) -> tuple[list[Finding], pytorch_offer.Offer]:
@@ -196,12 +196,12 @@ def look(params: Mapping[str, Any]) -> tuple[list[Finding], pytorch_offer.Offer]
     interpreter = interpreter_of(definition, params["python"])
     if there is not None:
         return pytorch_offer.judge(there, definition, interpreter, (), ()), there
-    choice = mirror_needs.needs_of(definition, interpreter, False).pytorch
+    choice = requirements.needs_of(definition, interpreter, False).pytorch
     if choice is None:
         return [], pytorch_offer.NOTHING
     network, indexes = None, None
     if not params["mirror"]:
-        settings = pip_settings.read(os.environ)
+        settings = pip_config.read(os.environ)
         network = Network(params["timeout"], settings.certificates, settings.proxy)
         for url in (*settings.indexes, *settings.find_links):
             network.without_login(url)
@@ -231,10 +231,10 @@ def look_at_room(params: Mapping[str, Any], offer: pytorch_offer.Offer) -> list[
     """Judge whether there is room for what is more than a CPU build."""
     if offer.build == pytorch_offer.CPU or not offer.file:
         return []
-    facts = root_directory.examine(params["root"])
+    facts = root_facts.examine(params["root"])
     if not facts["directory"]:
         return []
-    found = preflight_root.judge_space(
+    found = root_checks.judge_space(
         facts, account_name(os.geteuid()), params, "the release with PyTorch's CUDA build")
     return [finding for finding in found if not finding.ok]
 
@@ -247,7 +247,7 @@ def look_at_toolkit(definition: Mapping[str, Any], directory: str) -> list[Findi
         directory: for the program.
     """
     wanted = definition["cuda"]
-    place = nccl_places.cuda(str(wanted["prefix"]))
+    place = nccl_find.cuda(str(wanted["prefix"]))
     complaint = ""
     if place.version:
         source, program = os.path.join(directory, "trial.cu"), os.path.join(directory, "trial")

@@ -132,7 +132,7 @@ import os
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
 from ansible_collections.hpcml.torchstack.plugins.module_utils.lifecycle import drift, drift_record
-from ansible_collections.hpcml.torchstack.plugins.module_utils.lifecycle import drift_text as drift_words
+from ansible_collections.hpcml.torchstack.plugins.module_utils.lifecycle import drift_text
 
 
 def run(params: dict, check: bool) -> dict:
@@ -159,11 +159,11 @@ def run(params: dict, check: bool) -> dict:
         entry["outcome"] = outcome
         changed, earlier = drift_record.keep(params["root"], found.release, params["level"], outcome, not check)
         result["changed"] = result["changed"] or changed
-        result["summary"] += drift_words.sentences(found.release, outcome)
+        result["summary"] += drift_text.sentences(found.release, outcome)
         if outcome["drifted"]:
             result["drifted"].append(found.release)
-        before += ["%s: %s" % (found.release, line) for line in drift_words.rendered(earlier)]
-        after += ["%s: %s" % (found.release, line) for line in drift_words.rendered(outcome)]
+        before += ["%s: %s" % (found.release, line) for line in drift_text.rendered(earlier)]
+        after += ["%s: %s" % (found.release, line) for line in drift_text.rendered(outcome)]
     result["diff"] = {
         "before": "".join(line + "\n" for line in before), "after": "".join(line + "\n" for line in after),
     }

@@ -223,7 +223,7 @@ import os
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.hpcml.torchstack.plugins.module_utils.conda import rattler as conda_rattler
+from ansible_collections.hpcml.torchstack.plugins.module_utils.conda import rattler
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.os_errors import remedy
 from ansible_collections.hpcml.torchstack.plugins.module_utils.mirror import mirror as mirrors
@@ -317,7 +317,7 @@ def main() -> None:
     try:
         result = perform(mirrors.Mirror(params, os.environ, module.tmpdir), params, module.check_mode)
     except StackError as error:
-        if module.check_mode and params["planned_after"] and error.failed_step == conda_rattler.LOAD:
+        if module.check_mode and params["planned_after"] and error.failed_step == rattler.LOAD:
             module.exit_json(
                 changed=True, planned_after=params["planned_after"], fetched=[], there=[], kept=0, bytes=0, written=[],
                 remarks=[error.message],

@@ -196,8 +196,8 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.clock import now
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.redaction import without_credentials
-from ansible_collections.hpcml.torchstack.plugins.module_utils.lifecycle import retire as retirement
-from ansible_collections.hpcml.torchstack.plugins.module_utils.lifecycle import retire_steps as removal_steps
+from ansible_collections.hpcml.torchstack.plugins.module_utils.lifecycle import retire
+from ansible_collections.hpcml.torchstack.plugins.module_utils.lifecycle import retire_steps
 
 AS_USERS_SEE = ("deprecated", "hidden", "kept")
 
@@ -208,32 +208,32 @@ def run(params: dict, apply: bool) -> dict:
     state = params["state"]
     to = params["to"] or (state if state in AS_USERS_SEE else "removed")
     unseen = without_credentials(params["unseen"]).strip()
-    rules = retirement.Rules(params["minimum_age"], params["notice_days"], unseen)
-    retirement.require_date(params["until"])
-    words = retirement.Words(without_credentials(params["reason"]).strip(), params["successor"], params["until"])
-    facts = retirement.read_facts(params["root"], params["release"])
+    rules = retire.Rules(params["minimum_age"], params["notice_days"], unseen)
+    retire.require_date(params["until"])
+    words = retire.Words(without_credentials(params["reason"]).strip(), params["successor"], params["until"])
+    facts = retire.read_facts(params["root"], params["release"])
     record = facts.record
     if not record.get("planned"):
-        record = retirement.described(facts, to, words, rules, now())
+        record = retire.described(facts, to, words, rules, now())
         if to == "removed":
-            facts, record = removal_steps.measured(facts, record)
+            facts, record = retire_steps.measured(facts, record)
     found = []
     if state == "judged":
-        found = retirement.problems(facts, to, rules, params["uses"], now())
+        found = retire.problems(facts, to, rules, params["uses"], now())
     elif state in (*AS_USERS_SEE, "aside"):
-        found = retirement.problems(facts, to, retirement.Rules(), [], now())
+        found = retire.problems(facts, to, retire.Rules(), [], now())
     if found:
-        raise retirement.refusal(facts, found)
+        raise retire.refusal(facts, found)
     result: dict = {
         "changed": False, "stage": facts.stage, "deleting": bool(facts.record.get("deleting")), "seen": facts.seen,
         "gone": any(facts.state.gone.values()), "module": facts.module, "record": record,
-        "notice": retirement.sentence(facts, record, without_credentials(params["notice"])),
+        "notice": retire.sentence(facts, record, without_credentials(params["notice"])),
     }
     if to == "removed":
         known = facts._replace(record=record)
         result.update(
-            planned=record["planned"], trees=removal_steps.trees(known),
-            removal=retirement.removal_record(facts.afterwards))
+            planned=record["planned"], trees=retire_steps.trees(known),
+            removal=retire.removal_record(facts.afterwards))
     try:
         result.update(ACTIONS[state](facts, record, params, apply))
     except OSError as error:
@@ -242,64 +242,64 @@ def run(params: dict, apply: bool) -> dict:
             "Run as the account that owns the root, and run this again: it goes on where it stopped.",
             str(error.filename or facts.state.prefix)) from error
     if result["changed"]:
-        path = os.path.join(facts.afterwards, retirement.RECORD)
+        path = os.path.join(facts.afterwards, retire.RECORD)
         result["diff"] = {
             "before_header": path, "before": text(facts.record), "after_header": path, "after": text(result["record"])}
     return result
 
 
-def judged(_facts: retirement.Facts, _record: dict, _params: dict, _apply: bool) -> dict:
+def judged(_facts: retire.Facts, _record: dict, _params: dict, _apply: bool) -> dict:
     """Nothing is done."""
     return {}
 
 
-def recorded(facts: retirement.Facts, record: dict, params: dict, apply: bool) -> dict:
+def recorded(facts: retire.Facts, record: dict, params: dict, apply: bool) -> dict:
     """Record what users see."""
     changed = record != facts.record
     if changed and apply:
-        removal_steps.note(facts, record, params["state"])
+        retire_steps.note(facts, record, params["state"])
     return {"changed": changed}
 
 
-def aside(facts: retirement.Facts, record: dict, _params: dict, apply: bool) -> dict:
+def aside(facts: retire.Facts, record: dict, _params: dict, apply: bool) -> dict:
     """Move the release aside, or complete that."""
-    changed = record != facts.record or removal_steps.in_place(facts)
+    changed = record != facts.record or retire_steps.in_place(facts)
     if changed and apply:
-        removal_steps.put_aside(facts, record)
+        retire_steps.put_aside(facts, record)
     return {"changed": changed}
 
 
-def deleting(facts: retirement.Facts, record: dict, params: dict, apply: bool) -> dict:
+def deleting(facts: retire.Facts, record: dict, params: dict, apply: bool) -> dict:
     """Record that files go, or put the release back."""
     if facts.record.get("deleting") or facts.stage == "removed":
         return {"put_back": False, "problems": []}
-    found = [problem for host in params["uses"] for problem in retirement.use_problems(host, params["unseen"].strip())]
+    found = [problem for host in params["uses"] for problem in retire.use_problems(host, params["unseen"].strip())]
     if found:
-        before = removal_steps.put_back(facts) if apply else record["before"]
-        notice = retirement.sentence(facts, before) if before else ""
+        before = retire_steps.put_back(facts) if apply else record["before"]
+        notice = retire.sentence(facts, before) if before else ""
         return {"changed": True, "put_back": True, "problems": found, "record": before, "notice": notice}
     looked = {str(host["host"]) for host in params["uses"] if "in_use" in host}
     record = dict(record, deleting=True, looked=sorted(looked))
     if params["unseen"].strip():
         record["unseen"] = without_credentials(params["unseen"].strip())
     if apply:
-        removal_steps.note(facts, record, "deleting")
+        retire_steps.note(facts, record, "deleting")
     return {"changed": True, "put_back": False, "problems": [], "record": record}
 
 
-def removed(facts: retirement.Facts, record: dict, _params: dict, apply: bool) -> dict:
+def removed(facts: retire.Facts, record: dict, _params: dict, apply: bool) -> dict:
     """Record that the release is gone."""
     if facts.stage == "removed":
         return {}
-    left = [path for path in removal_steps.trees(facts._replace(record=record)) if os.path.lexists(path)]
+    left = [path for path in retire_steps.trees(facts._replace(record=record)) if os.path.lexists(path)]
     if left and apply:
         raise StackError(
             "%s is still there." % left[0], "removed", "Run playbooks/retire.yml with retire_to=removed again.",
             left[0])
-    done = retirement.removal_record(facts.afterwards)
+    done = retire.removal_record(facts.afterwards)
     record = dict(record, state="removed", freed=done.get("freed", {}), removed_at=now())
     if apply:
-        removal_steps.note(facts, record, "removed")
+        retire_steps.note(facts, record, "removed")
     return {"changed": True, "record": record}
 
 
@@ -321,7 +321,7 @@ def main() -> None:
             "root": {"type": "path", "required": True},
             "release": {"type": "str", "required": True},
             "state": {"type": "str", "choices": list(ACTIONS), "default": "judged"},
-            "to": {"type": "str", "choices": list(retirement.STAGES)},
+            "to": {"type": "str", "choices": list(retire.STAGES)},
             "minimum_age": {"type": "float", "default": 0},
             "notice_days": {"type": "float", "default": 0},
             "uses": {"type": "list", "elements": "dict", "default": []},

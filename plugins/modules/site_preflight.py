@@ -347,9 +347,9 @@ import time
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.findings import Finding, end, failure
-from ansible_collections.hpcml.torchstack.plugins.module_utils.preflight import machine_checks as preflight
-from ansible_collections.hpcml.torchstack.plugins.module_utils.preflight import machine_facts as site_facts
-from ansible_collections.hpcml.torchstack.plugins.module_utils.preflight import root_checks as preflight_root
+from ansible_collections.hpcml.torchstack.plugins.module_utils.preflight import machine_checks
+from ansible_collections.hpcml.torchstack.plugins.module_utils.preflight import machine_facts
+from ansible_collections.hpcml.torchstack.plugins.module_utils.preflight import root_checks
 
 TEXT = {"type": "str", "default": ""}
 TEXTS = {"type": "list", "elements": "str", "default": []}
@@ -411,29 +411,29 @@ def look(wanted: dict, directory: str, write: bool) -> tuple[list[Finding], dict
         directory: Ansible's temporary directory.
         write: whether probe files may be written below the root.
     """
-    facts: dict = dict(site_facts.identity(wanted["expect"]), account=site_facts.account())
-    findings = preflight.judge_site(facts["host"], facts["missing_paths"], wanted["expect"], wanted["site"])
+    facts: dict = dict(machine_facts.identity(wanted["expect"]), account=machine_facts.account())
+    findings = machine_checks.judge_site(facts["host"], facts["missing_paths"], wanted["expect"], wanted["site"])
     if wanted["only_site"] or failure(findings):
         return findings, {"facts": facts}
     uid, user = facts["account"]["uid"], facts["account"]["user"]
-    findings += preflight.judge_account(uid, user, facts["account"]["umask"])
-    findings += preflight_root.judge_path(wanted["root"], wanted["shebang_reserve"])
+    findings += machine_checks.judge_account(uid, user, facts["account"]["umask"])
+    findings += root_checks.judge_path(wanted["root"], wanted["shebang_reserve"])
     if wanted["only_root"]:
         if not failure(findings):
-            facts["root"] = site_facts.root(dict(wanted, release_done=True), write=False)
-            findings += preflight_root.judge_root(facts["root"], uid, user, dict(wanted, release_done=True))
+            facts["root"] = machine_facts.root(dict(wanted, release_done=True), write=False)
+            findings += root_checks.judge_root(facts["root"], uid, user, dict(wanted, release_done=True))
         return findings, {"facts": facts}
-    facts.update(site_facts.gather(wanted, directory, write, not failure(findings)))
+    facts.update(machine_facts.gather(wanted, directory, write, not failure(findings)))
     if facts["root"]:
-        findings += preflight_root.judge_root(facts["root"], uid, user, wanted)
-    findings += preflight.judge_python(facts["python"], facts["module_python"], wanted)
-    findings += preflight.judge_compilers(facts["compilers"], wanted["compilers"])
-    findings += preflight.judge_commands(facts["commands"])
+        findings += root_checks.judge_root(facts["root"], uid, user, wanted)
+    findings += machine_checks.judge_python(facts["python"], facts["module_python"], wanted)
+    findings += machine_checks.judge_compilers(facts["compilers"], wanted["compilers"])
+    findings += machine_checks.judge_commands(facts["commands"])
     if facts["mpi"]:
-        findings += preflight.judge_mpi(facts["mpi"])
+        findings += machine_checks.judge_mpi(facts["mpi"])
     if facts["package_index"]:
-        findings += preflight.judge_index(facts["package_index"])
-    findings += preflight.judge_modules(facts["module_system"])
+        findings += machine_checks.judge_index(facts["package_index"])
+    findings += machine_checks.judge_modules(facts["module_system"])
     commands = {name: compiler["command"] for name, compiler in facts["compilers"].items()}
     return findings, {"python": facts.pop("python"), "mpi": facts.pop("mpi"), "compilers": commands, "facts": facts}
 

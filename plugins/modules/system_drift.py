@@ -145,7 +145,7 @@ import platform
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
 from ansible_collections.hpcml.torchstack.plugins.module_utils.lifecycle import drift_record, system_drift
-from ansible_collections.hpcml.torchstack.plugins.module_utils.lifecycle import drift_text as drift_words
+from ansible_collections.hpcml.torchstack.plugins.module_utils.lifecycle import drift_text
 from ansible_collections.hpcml.torchstack.plugins.module_utils.release.states import one_release
 
 
@@ -157,7 +157,7 @@ def run(params: dict, check: bool) -> dict:
     outcome = system_drift.judge(state.prefix, params["looks"] or {}, params["moved"] == "failure", host)
     changed, earlier = drift_record.keep(
         params["root"], params["release"], "system on %s" % host, outcome, not check)
-    shown = [drift_words.rendered(earlier), drift_words.rendered(outcome)]
+    shown = [drift_text.rendered(earlier), drift_text.rendered(outcome)]
     before, after = ("".join(line + "\n" for line in lines) for lines in shown)
     result = {key: outcome[key] for key in ("passed", "findings", "looked_at", "not_looked_at", "allowed")}
     return dict(

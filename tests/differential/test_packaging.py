@@ -16,7 +16,7 @@ import packaging.tags
 import packaging.version
 import pytest
 from ansible_collections.hpcml.torchstack.plugins.module_utils.mirror import markers
-from ansible_collections.hpcml.torchstack.plugins.module_utils.mirror import wheel_tags as wheel_names
+from ansible_collections.hpcml.torchstack.plugins.module_utils.mirror import wheel_tags
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -66,14 +66,14 @@ def test_markers_apply_as_they_do_for_pip(marker, version, platform):
 @pytest.mark.parametrize("minor", [8, 11, 13])
 @pytest.mark.parametrize("machine, glibc", [("x86_64", "2.31"), ("x86_64", "2.17"), ("aarch64", "2.38")])
 def test_wheels_are_preferred_as_pip_prefers_them(minor, machine, glibc):
-    interpreter = wheel_names.Interpreter(
+    interpreter = wheel_tags.Interpreter(
         "3.%d.1" % minor, "cpython", "cp3%d" % minor, "linux_" + machine, glibc)
-    places = list(wheel_names.platforms(interpreter))
+    places = list(wheel_tags.platforms(interpreter))
     expected = [
         *packaging.tags.cpython_tags((3, minor), [interpreter.abi_tag], places),
         *packaging.tags.compatible_tags((3, minor), "cp3%d" % minor, places),
     ]
-    found = wheel_names.fitting_tags(interpreter)
+    found = wheel_tags.fitting_tags(interpreter)
     assert found == [(tag.interpreter, tag.abi, tag.platform) for tag in expected]
 
 
@@ -84,8 +84,8 @@ def test_platforms_of_this_machine_are_those_that_pip_finds():
     newest = max(int(name.split("_")[2]) for name in found if name.startswith("manylinux_2_"))
     machine = next(
         name for name in found if name.startswith("linux_")).partition("_")[2]
-    interpreter = wheel_names.Interpreter("3.11.2", "cpython", "cp311", "linux_" + machine, "2.%d" % newest)
-    assert set(wheel_names.platforms(interpreter)) == found
+    interpreter = wheel_tags.Interpreter("3.11.2", "cpython", "cp311", "linux_" + machine, "2.%d" % newest)
+    assert set(wheel_tags.platforms(interpreter)) == found
 
 
 SPELLINGS = ["1", "1.0", "1.0.0", "1.1", "1.0rc1", "1.0-rc.1", "1.0.post1", "1.0-1.post1", "1.0+cpu", "1.0+CPU.1",
@@ -96,7 +96,7 @@ def test_versions_are_the_same_where_pip_says_so():
     valid = [text for text in SPELLINGS if _is_version(text)]
     for asked, found in itertools.product(valid, valid):
         expected = packaging.specifiers.Specifier("==" + asked).contains(found, prereleases=True)
-        assert wheel_names.same_version(asked, found) is expected, (asked, found)
+        assert wheel_tags.same_version(asked, found) is expected, (asked, found)
 
 
 def _is_version(text):

@@ -12,15 +12,15 @@ import os
 import shutil
 
 import pytest
-from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles import module_system as systems
+from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles import module_system
 from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles.description import faults, normalised
 from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles.layout import relative_path, render
 from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles.session import run_session
 
-SYNTAX = {systems.LMOD: "lmod", systems.EM: "tcl"}
+SYNTAX = {module_system.LMOD: "lmod", module_system.EM: "tcl"}
 EXTRA = {
-    systems.LMOD: ("TORCHSTACK_LMOD", ()),
-    systems.EM: ("TORCHSTACK_MODULECMD", ("/opt/environment-modules/usr/lib/*/modulecmd.tcl",)),
+    module_system.LMOD: ("TORCHSTACK_LMOD", ()),
+    module_system.EM: ("TORCHSTACK_MODULECMD", ("/opt/environment-modules/usr/lib/*/modulecmd.tcl",)),
 }
 
 
@@ -29,16 +29,16 @@ def module_systems():
     found = []
     for kind, (variable, patterns) in EXTRA.items():
         commands = [path for path in os.environ.get(variable, "").split(":") if path]
-        for pattern in (*systems.WELL_KNOWN[kind], *patterns):
+        for pattern in (*module_system.WELL_KNOWN[kind], *patterns):
             commands.extend(sorted(glob.glob(pattern)))
         unique = {os.path.realpath(path): path for path in reversed(commands)}
-        found.extend(systems.find_system({}, kind, path) for path in reversed(list(unique.values())))
+        found.extend(module_system.find_system({}, kind, path) for path in reversed(list(unique.values())))
     return found
 
 
 def name_of(system):
     """Which system, and which version of it."""
-    return "%s-%s" % (SYNTAX[system.kind], systems.version(system, dict(os.environ), 60))
+    return "%s-%s" % (SYNTAX[system.kind], module_system.version(system, dict(os.environ), 60))
 
 
 SYSTEMS = module_systems()
@@ -63,7 +63,7 @@ def some_module_system():
 @pytest.fixture()
 def some_lmod():
     """Skip a test that changes what only Lmod reads."""
-    if systems.LMOD not in {system.kind for system in SYSTEMS}:
+    if module_system.LMOD not in {system.kind for system in SYSTEMS}:
         pytest.skip("not installed: Lmod")
 
 

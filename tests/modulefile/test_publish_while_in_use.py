@@ -18,7 +18,7 @@ import time
 
 import pytest
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
-from ansible_collections.hpcml.torchstack.plugins.module_utils.lifecycle import spider_cache as module_cache
+from ansible_collections.hpcml.torchstack.plugins.module_utils.lifecycle import spider_cache
 from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles.layout import default_path, stage_directory
 from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles.module_system import EM, LMOD, QUIET
 from support.published_release import change, stage
@@ -77,9 +77,9 @@ def renew(system, place, tmp_path):
     words = [program, "-d", str(cache), "-t", "%s/timestamp" % cache, environment["MODULEPATH"]]
 
     def renew():
-        looked = module_cache.look(str(root), words)
+        looked = spider_cache.look(str(root), words)
         if not looked.is_current:
-            module_cache.renew(str(root), looked, 60)
+            spider_cache.renew(str(root), looked, 60)
 
     renew()
     return renew

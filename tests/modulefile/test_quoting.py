@@ -8,8 +8,8 @@ import shutil
 import subprocess
 
 import pytest
-from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles import lua as modulefile_lua
-from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles import tcl as modulefile_tcl
+from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles import lua
+from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles import tcl
 
 LUA = next((path for path in map(shutil.which, ("lua", "lua5.4", "lua5.3", "lua5.1")) if path), None)
 TCL = next((path for path in map(shutil.which, ("tclsh", "tclsh8.6", "tclsh9.0")) if path), None)
@@ -21,7 +21,7 @@ TEXTS = [
 
 
 @pytest.mark.skipif(LUA is None, reason="no Lua interpreter")
-@pytest.mark.parametrize("quote", [modulefile_lua.quoted, modulefile_lua.long_text])
+@pytest.mark.parametrize("quote", [lua.quoted, lua.long_text])
 @pytest.mark.parametrize("text", TEXTS)
 def test_lua_reads_back_what_was_quoted(tmp_path, quote, text):
     program = tmp_path / "program.lua"
@@ -37,6 +37,6 @@ def test_lua_reads_back_what_was_quoted(tmp_path, quote, text):
 def test_tcl_reads_back_what_was_quoted_in_a_body_too(tmp_path, frame, text):
     program = tmp_path / "program.tcl"
     head = "fconfigure stdout -translation lf -encoding utf-8\n"
-    program.write_bytes((head + frame % modulefile_tcl.quoted(text)).encode("utf-8"))
+    program.write_bytes((head + frame % tcl.quoted(text)).encode("utf-8"))
     output = subprocess.run([TCL, "-encoding", "utf-8", str(program)], stdout=subprocess.PIPE, check=True).stdout
     assert output == text.encode("utf-8")

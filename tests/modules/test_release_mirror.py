@@ -24,8 +24,8 @@ import zipfile
 import pytest
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core import download as downloads
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
-from ansible_collections.hpcml.torchstack.plugins.module_utils.mirror import environment as mirror_environment
-from ansible_collections.hpcml.torchstack.plugins.module_utils.mirror import mirror as mirrors
+from ansible_collections.hpcml.torchstack.plugins.module_utils.mirror.environment import context
+from ansible_collections.hpcml.torchstack.plugins.module_utils.mirror.mirror import Mirror
 from ansible_collections.hpcml.torchstack.plugins.modules import release_mirror
 from support import conda_channel
 
@@ -186,7 +186,7 @@ class World:
     def run(self, check=False, **options):
         """The module, in this process."""
         params = {**OPTIONS, "path": str(self.mirror), "definition": self.definition, **self.options, **options}
-        mirror = mirrors.Mirror(params, self.variables, str(self.place))
+        mirror = Mirror(params, self.variables, str(self.place))
         return release_mirror.perform(mirror, params, check)
 
     def files(self):
@@ -574,7 +574,7 @@ def test_the_packages_of_a_conda_base_are_a_channel_in_the_mirror(conda, run_mod
     shutil.move(conda.channel.directory, conda.place / "away")
     made = run_module("conda_environment", {
         "prefix": str(conda.place / "prefix"), "channels": base["channels"], "specs": base["specs"],
-        "mirrors": mirror_environment.context(str(conda.mirror), conda.definition, ())["channels"],
+        "mirrors": context(str(conda.mirror), conda.definition, ())["channels"],
         "cache": str(conda.place / "cache")})
     assert not made.failed, made.console
     assert [package["channel"] for package in made["packages"]] == [url, url]

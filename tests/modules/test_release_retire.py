@@ -15,7 +15,7 @@ import sys
 import pytest
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.account import actor
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
-from ansible_collections.hpcml.torchstack.plugins.module_utils.lifecycle import retire_steps as removal_steps
+from ansible_collections.hpcml.torchstack.plugins.module_utils.lifecycle import retire_steps
 from ansible_collections.hpcml.torchstack.plugins.module_utils.trees import open_files as lease
 from ansible_collections.hpcml.torchstack.plugins.modules import release_in_use, release_retire
 from support import published_release
@@ -206,9 +206,9 @@ def test_an_image_of_a_release_that_is_aside_stays_as_that_may_be_put_back(root)
             stream.write("# sha256: ba9876543210... release-notes\n")
     aside = root / ".torchstack" / "r2" / "removing"
     os.rename(str(root / "r2"), str(aside))
-    assert removal_steps.own_images(str(root), str(root / "r1"), "r1") == []
+    assert retire_steps.own_images(str(root), str(root / "r1"), "r1") == []
     shutil.rmtree(str(aside))
-    assert removal_steps.own_images(str(root), str(root / "r1"), "r1") == ["ba9876543210"]
+    assert retire_steps.own_images(str(root), str(root / "r1"), "r1") == ["ba9876543210"]
 
 
 def test_what_is_left_is_not_recorded_as_removed(root):

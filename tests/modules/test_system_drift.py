@@ -11,7 +11,7 @@ import shutil
 import pytest
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
 from ansible_collections.hpcml.torchstack.plugins.module_utils.lifecycle import system_drift
-from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles import module_system as systems
+from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles import module_system
 from ansible_collections.hpcml.torchstack.plugins.module_utils.verify import library_record
 from ansible_collections.hpcml.torchstack.plugins.module_utils.verify.libraries import verify
 from ansible_collections.hpcml.torchstack.plugins.module_utils.verify.library_rules import parse_rules
@@ -90,7 +90,7 @@ def test_s45_a_library_found_elsewhere_than_at_the_freeze_fails_or_warns_as_the_
 
 def test_s45_a_removed_module_is_named(world, tmp_path):
     try:
-        system = systems.find_system(dict(os.environ))
+        system = module_system.find_system(dict(os.environ))
     except StackError as error:
         pytest.skip(error.message)
     directory = tmp_path / "modulefiles" / "fabric"
@@ -99,8 +99,8 @@ def test_s45_a_removed_module_is_named(world, tmp_path):
 
     def load():
         try:
-            reached = systems.load_modules(system, dict(os.environ), ["fabric/1.15"], [str(directory.parent)])[0]
-            return {"loaded": systems.loaded(reached)}
+            reached = module_system.load_modules(system, dict(os.environ), ["fabric/1.15"], [str(directory.parent)])[0]
+            return {"loaded": module_system.loaded(reached)}
         except StackError as error:
             return dict(error.as_result(), failed=True)
 

@@ -20,7 +20,7 @@ import sys
 
 import pytest
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
-from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles import module_system as systems
+from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles import module_system
 from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles.description import faults, normalised
 from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles.layout import relative_path, render
 from support.role_plays import play_tasks
@@ -28,7 +28,7 @@ from support.role_plays import play_tasks
 ROLES = pathlib.Path(__file__).parents[2] / "roles"
 PROGRAM = ROLES / "python_overlay" / "files" / "extend_venv.py"
 NAME = "torchstack"
-TREES = {systems.LMOD: "lmod", systems.EM: "tcl"}
+TREES = {module_system.LMOD: "lmod", module_system.EM: "tcl"}
 SHELLS = {"bash": ["--norc", "--noprofile"], "zsh": ["-f"]}
 FUNCTIONS = {"bash": "declare -f", "zsh": "functions"}
 ASK = "import json, sys, shared, release_only; print(json.dumps([sys.prefix, shared.origin, release_only.origin]))"
@@ -76,7 +76,7 @@ def installed_systems():
     found = {}
     for kind in TREES:
         try:
-            found[kind] = systems.find_system(dict(os.environ), kind)
+            found[kind] = module_system.find_system(dict(os.environ), kind)
         except StackError:
             continue
     return found
@@ -167,7 +167,7 @@ def session(tmp_path):
         system, scratch = SYSTEMS[kind], tmp_path / "session"
         shutil.rmtree(scratch, ignore_errors=True)
         scratch.mkdir()
-        if kind == systems.LMOD:
+        if kind == module_system.LMOD:
             init = ". %s/init/%s" % (pathlib.Path(os.path.realpath(system.command)).parents[1], shell)
         else:
             init = 'eval "$(%s %s autoinit)"' % (shlex.join(system.words), shell)
@@ -183,7 +183,7 @@ def session(tmp_path):
         start = {
             "HOME": str(scratch), "PATH": "/usr/local/bin:/usr/bin:/bin", "LC_ALL": "C.UTF-8",
             "PYTHONPATH": "/home/u/a:/home/u/b", "NCCL_NET": "mine", "PYTHONDONTWRITEBYTECODE": "1",
-            "MODULEPATH": tree or str(tmp_path / "root" / "modulefiles" / TREES[kind]), **systems.QUIET[kind],
+            "MODULEPATH": tree or str(tmp_path / "root" / "modulefiles" / TREES[kind]), **module_system.QUIET[kind],
             **environment,
         }
         process = subprocess.run(
@@ -201,7 +201,7 @@ def snapshot(scratch, name):
     everything = dict(entry.split("=", 1) for entry in entries if "=" in entry)
     variables = {
         key: value for key, value in everything.items()
-        if key not in ("_", "SHLVL") and not systems.is_bookkeeping(key)
+        if key not in ("_", "SHLVL") and not module_system.is_bookkeeping(key)
     }
     variables["LOADEDMODULES"] = everything.get("LOADEDMODULES", "")
     rest = [line for line in (scratch / (name + ".set")).read_text().splitlines()
@@ -245,7 +245,7 @@ def test_s25_what_cannot_be_loaded_is_said_in_one_sentence_and_nothing_is_activa
     here.extend(own.path)
     gone = ["unset -f module ml >/dev/null 2>&1", "unset MODULES_CMD LMOD_CMD"]
     missing = "rm %s" % (here.top / relative_path(TREES[kind], NAME, "1"))
-    in_the_way = "replace %s" % other.module if kind == systems.LMOD else "cannot be loaded"
+    in_the_way = "replace %s" % other.module if kind == module_system.LMOD else "cannot be loaded"
     cases = [
         ([], ["module load " + other.module], in_the_way),
         ([missing], [], "%s cannot be loaded (module load %s says why)" % (here.module, here.module)),

@@ -10,7 +10,7 @@ import signal
 import subprocess
 
 import pytest
-from ansible_collections.hpcml.torchstack.plugins.module_utils.mirror import git_archive as mirror_git
+from ansible_collections.hpcml.torchstack.plugins.module_utils.mirror import git_archive
 from support.polling import eventually
 
 PROGRAM = pathlib.Path(__file__).parents[2] / "roles" / "python_tools" / "files" / "fetch-git"
@@ -193,7 +193,7 @@ def test_a_mirror_is_unpacked_and_no_server_asked(world, monkeypatch):
     monkeypatch.setenv("GIT_CONFIG_GLOBAL", str(world.configuration))
     # Making a mirror uses git's own command for submodules, which refuses directories unless it is told to.
     git(world.place, "config", "--file", str(world.configuration), "protocol.file.allow", "always")
-    mirror_git.fetch("https://git.invalid/top", world.wanted, str(archives))
+    git_archive.fetch("https://git.invalid/top", world.wanted, str(archives))
     (world.place / "server").rename(world.place / "gone")
     code, said = world.fetch(world.wanted, "v1.0", TORCHSTACK_MIRROR=str(archives.parent))
     assert code == 0, said

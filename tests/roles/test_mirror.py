@@ -19,7 +19,7 @@ import yaml
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
 from ansible_collections.hpcml.torchstack.plugins.module_utils.definition import base as bases
 from ansible_collections.hpcml.torchstack.plugins.module_utils.mirror import environment as mirror_environment
-from ansible_collections.hpcml.torchstack.plugins.module_utils.mirror import mirror as mirrors
+from ansible_collections.hpcml.torchstack.plugins.module_utils.mirror import mirror
 from ansible_collections.hpcml.torchstack.plugins.modules import release_mirror
 from test_python_packages import CHECKOUT, MINOR, PYTHON, git, locked, make_wheel
 
@@ -111,7 +111,7 @@ def filled(tmp_path_factory):
     before = {name: os.environ.get(name) for name in allowed}
     os.environ.update(allowed)
     try:
-        release_mirror.perform(mirrors.Mirror(params, os.environ, str(place)), params, False)
+        release_mirror.perform(mirror.Mirror(params, os.environ, str(place)), params, False)
     except StackError as error:
         if "tiny" in error.message or "cannot be found" not in error.message:
             raise

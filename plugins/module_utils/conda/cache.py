@@ -18,7 +18,7 @@ from typing import Iterable, Iterator, Mapping
 from ..core.digests import local_path, sha256_of
 from ..core.errors import StackError
 from ..core.files import write_atomic
-from . import errors as conda_failures
+from . import errors
 from .package import Package, package_of_url
 
 NOTES = ".checked"
@@ -29,7 +29,7 @@ def wrong_digest(where: str, found: str, expected: str) -> StackError:
     """The error for a package that is not the one asked for."""
     return StackError(
         "A package is not the one that was asked for: %s has sha256 %s where %s was expected."
-        % (where, found or "(none)", expected), conda_failures.PACKAGE,
+        % (where, found or "(none)", expected), errors.PACKAGE,
         "Fetch it anew into the channel or mirror, or correct the lock, then run it again.", expected=expected,
     )
 
@@ -42,7 +42,7 @@ def check_archive(package: Package, cache: str) -> None:
     """
     if package_of_url(package.url, "") is None or not package.sha256:
         raise StackError(
-            "The channel gives no sha256 for %s." % package.url, conda_failures.PACKAGE,
+            "The channel gives no sha256 for %s." % package.url, errors.PACKAGE,
             "Index the channel anew with digests.",
         )
     path = local_path(package.url)
@@ -55,7 +55,7 @@ def check_archive(package: Package, cache: str) -> None:
         if cached and cached_digest(package.stem, cache) == package.sha256:
             return  # what is in the cache is read instead, and cannot be extracted anew from elsewhere
         raise StackError(
-            "The package %s cannot be read: %s." % (path, error.strerror), conda_failures.PACKAGE,
+            "The package %s cannot be read: %s." % (path, error.strerror), errors.PACKAGE,
             "Put it into the channel or mirror, then run it again.", path,
         ) from error
     if found != package.sha256:

@@ -14,7 +14,7 @@ import stat
 import time
 from typing import Iterable, Iterator, NamedTuple, Sequence
 
-from ..core import rollout_lock as lock
+from ..core import rollout_lock
 from ..core.errors import StackError
 from .cache import NOTES
 from .prefix import META
@@ -191,14 +191,14 @@ def other_rollout(root: str, release: str) -> str:
         release: the release whose own rollout asks; empty for none.
     """
     directory = os.path.join(root, ".torchstack")
-    here = lock.this_place()
+    here = rollout_lock.this_place()
     for name in _listed(directory):
         if name == release or not os.path.isdir(os.path.join(directory, name)):
             continue
         try:
-            record = lock.read_lock(os.path.join(directory, name, "lock.json"))
+            record = rollout_lock.read_lock(os.path.join(directory, name, "lock.json"))
         except (StackError, OSError) as error:
             return "the lock of release %s cannot be read (%s)" % (name, error)
-        if record is not None and lock.judge(record, here) != lock.DEAD:
-            return "release %s is being rolled out by %s" % (name, lock.describe(record))
+        if record is not None and rollout_lock.judge(record, here) != rollout_lock.DEAD:
+            return "release %s is being rolled out by %s" % (name, rollout_lock.describe(record))
     return ""

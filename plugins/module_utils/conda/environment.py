@@ -11,20 +11,20 @@ from typing import Any, Callable, ContextManager, Iterable, Mapping, NamedTuple,
 
 from ..core.errors import StackError
 from . import cache as conda_cache
-from . import errors as conda_failures
-from . import lockfile as conda_lock
+from . import errors
+from . import lockfile
 from . import package as conda_packages
 from . import prefix as conda_prefix
-from . import rattler as conda_rattler
+from . import rattler
 from . import request as conda_request
-from . import rollback as conda_aside
+from . import rollback
 from . import state as conda_state
 from .package import Package, Transaction
 from .rattler_worker import Worker
 from .state import Journal, State, Store
 
 OPTIONS, READ_LOCK, VERIFY = "check the options", "read the lock", "check the prefix"
-LATER = (conda_rattler.LOAD, conda_failures.CHANNEL, READ_LOCK)
+LATER = (rattler.LOAD, errors.CHANNEL, READ_LOCK)
 """The steps that fail where the interpreter, the channel or the lock is not there yet."""
 
 
@@ -105,7 +105,7 @@ class Environment:
         """Let the prefix hold what was asked for."""
         lock = self._lock()
         request = conda_request.build(self.params, lock)
-        explicit = conda_lock.parse(lock, self.params["lock"]) if conda_lock.is_explicit(lock) else []
+        explicit = lockfile.parse(lock, self.params["lock"]) if lockfile.is_explicit(lock) else []
         accepted = self.params["accept_defaults_licence"]
         conda_request.check_licence((package.url for package in explicit), accepted)
         with self._held(True):
@@ -130,7 +130,7 @@ class Environment:
                     self.store.close(request.digest(), installed)
                 if transaction.is_empty or (explicit and not self.apply):
                     return Outcome(transaction, installed if transaction.is_empty else explicit)
-            with Worker(conda_rattler.prepare) as worker:
+            with Worker(rattler.prepare) as worker:
                 return self._through(worker, request, state, records, damaged)
 
     def _through(
@@ -148,7 +148,7 @@ class Environment:
         missing = conda_request.missing_directories(fetched_from)
         if missing:
             raise StackError(
-                "The channel %s is not there." % missing[0], conda_failures.CHANNEL,
+                "The channel %s is not there." % missing[0], errors.CHANNEL,
                 "Check its address; nothing was changed.", missing[0],
             )
         offered = worker.call(
@@ -200,14 +200,14 @@ class Environment:
             names=sorted(linked | relinked), known=known,
         )
         journal, swept = self._begin(state, records)
-        reversible = not journal.fresh and conda_aside.exists(self.prefix)
+        reversible = not journal.fresh and rollback.exists(self.prefix)
         try:
             if reversible:
                 leaving = relinked | {package.name for package in transaction.removed}
                 leaving |= {change.before.name for change in transaction.changed}
                 taken = [record for record in records if record.package.name in leaving]
                 before = [Package(*one) for one in journal.records]
-                self._write(conda_failures.LINK, lambda: conda_aside.put(self.prefix, taken, before))
+                self._write(errors.LINK, lambda: rollback.put(self.prefix, taken, before))
             worker.call(
                 "install", prefix=self.prefix, cache=self.params["cache"], platform=chosen.request.platform,
                 reinstall=[] if reversible else sorted(relinked),
@@ -225,9 +225,9 @@ class Environment:
 
     def _clean(self) -> None:
         """Remove what a complete transaction put aside."""
-        if conda_aside.left(self.prefix):
+        if rollback.left(self.prefix):
             with contextlib.suppress(OSError):  # the prefix is complete, and the next run tries again
-                conda_aside.drop(self.prefix)
+                rollback.drop(self.prefix)
 
     def _begin(self, state: State, records: Sequence[conda_prefix.Record]) -> tuple[Journal, Sequence[str]]:
         """Open the journal, or go on with an open one; that, and what was swept."""
@@ -242,7 +242,7 @@ class Environment:
         def write() -> None:
             # Scripts of packages that leave are in the prefix, and what scripts did cannot be undone.
             if not journal.fresh and not self.params["link_scripts"]:
-                conda_aside.begin(self.prefix, self.store.path)
+                rollback.begin(self.prefix, self.store.path)
             self.store.open(journal)
 
         try:
@@ -261,9 +261,9 @@ class Environment:
                     os.mkdir(self.prefix)
                 self.store.forget()
                 return "Nothing is left of the new prefix."
-            if conda_aside.exists(self.prefix):
+            if rollback.exists(self.prefix):
                 before = [Package(*one) for one in journal.records]
-                conda_aside.take_back(self.prefix, self.store.path, before, journal.kept)
+                rollback.take_back(self.prefix, self.store.path, before, journal.kept)
                 return "The prefix is as it was before."
         except (StackError, OSError):  # what failed first is what counts
             pass
@@ -370,7 +370,7 @@ def as_result(outcome: Outcome, platform: str, optional: Iterable[str] = ()) -> 
     names = {package.name for package in packages}
     return dict(
         conda_packages.as_result(outcome.transaction), packages=[package.as_result() for package in packages],
-        lock=conda_lock.render(packages, platform) if packages else "", resumed=outcome.resumed,
+        lock=lockfile.render(packages, platform) if packages else "", resumed=outcome.resumed,
         left_out=sorted(spec for spec in optional if packages and conda_request.spec_name(spec) not in names),
         swept=list(outcome.swept), changed=outcome.changed,
     )

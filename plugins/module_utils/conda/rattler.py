@@ -15,9 +15,9 @@ from typing import Any, Callable, Coroutine, Iterable, Mapping
 from ..core.digests import local_path, sha256_of
 from ..core.errors import StackError
 from . import cache as conda_cache
-from . import errors as conda_failures
-from . import lockfile as conda_lock
-from . import request as conda_request
+from . import errors
+from . import lockfile
+from . import request
 from .package import Package, replace_start
 
 REQUIREMENT = "py-rattler>=0.28"
@@ -75,7 +75,7 @@ class Session:
             if path is not None and not os.path.isdir(path):
                 continue
             try:
-                self._run(conda_failures.CHANNEL, functools.partial(gateway.names, [place], [platform, "noarch"]))
+                self._run(errors.CHANNEL, functools.partial(gateway.names, [place], [platform, "noarch"]))
             except StackError:
                 continue
             return place
@@ -93,9 +93,9 @@ class Session:
             return []
         gateway = self.rattler.Gateway(cache_dir=repodata_cache)
         sources = [replace_start(url, mirrors) for url in channels]
-        found = self._run(conda_failures.CHANNEL, lambda: gateway.names(sources, [platform, "noarch"]))
+        found = self._run(errors.CHANNEL, lambda: gateway.names(sources, [platform, "noarch"]))
         names = {name.normalized for name in found}
-        return [spec for spec in specs if conda_request.spec_name(spec) in names]
+        return [spec for spec in specs if request.spec_name(spec) in names]
 
     def resolve(
         self, channels: list[str], specs: list[str], lock: str, lock_path: str, platform: str,
@@ -115,15 +115,15 @@ class Session:
             priority = rattler.ChannelPriority.Strict
             if channel_priority == "disabled":
                 priority = rattler.ChannelPriority.Disabled
-            self.records = self._run(conda_failures.SOLVE, lambda: rattler.solve(
+            self.records = self._run(errors.SOLVE, lambda: rattler.solve(
                 sources=[replace_start(url, mirrors) for url in channels], specs=specs,
                 platforms=[platform, "noarch"], gateway=gateway, locked_packages=installed,
                 virtual_packages=self._virtual_packages(virtual_packages), channel_priority=priority,
             ))
-        elif conda_lock.is_explicit(lock):
-            wanted = conda_lock.parse(lock, lock_path)
+        elif lockfile.is_explicit(lock):
+            wanted = lockfile.parse(lock, lock_path)
             self.records = self._run(
-                conda_failures.CHANNEL, lambda: self._listed(wanted, platform, gateway, mirrors)
+                errors.CHANNEL, lambda: self._listed(wanted, platform, gateway, mirrors)
             )
         else:
             self.records = self._locked(lock_path, platform)
@@ -178,7 +178,7 @@ class Session:
         # Clones are left to the library, which tries one and copies where the file system has none; told to clone, it
         # tries that for each file.
         configuration = rattler.config.Config.from_toml("allow-hard-links = %s\n" % str(hard_links).lower())
-        self._run(conda_failures.LINK, lambda: rattler.install(
+        self._run(errors.LINK, lambda: rattler.install(
             self.records, target_prefix=prefix, installed_packages=self._installed(prefix),
             reinstall_packages=set(reinstall), platform=rattler.Subdir(platform), config=configuration,
             execute_link_scripts=link_scripts, show_progress=False, cache_dir=cache,
@@ -241,7 +241,7 @@ class Session:
         path = local_path(url)
         if path is None or not os.path.exists(path):
             raise StackError(
-                "The channel %s does not list %s." % (channel, url), conda_failures.CHANNEL,
+                "The channel %s does not list %s." % (channel, url), errors.CHANNEL,
                 "Lock the environment anew, or put the package into the channel or mirror.",
             )
         record = await self.rattler.RepoDataRecord.from_package_archive(path)
@@ -264,7 +264,7 @@ class Session:
         except (StackError, KeyboardInterrupt):
             raise
         except BaseException as error:  # a panic of the library is no Exception
-            raise conda_failures.translate(type(error).__name__, str(error), step) from error
+            raise errors.translate(type(error).__name__, str(error), step) from error
 
 
 class Reporter:

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 from ..core.errors import StackError
 from ..core.files import read_json
 from ..modulefiles.layout import stage_directory
-from ..release import states as release_states
+from ..release.states import REMOVED, ReleaseState, STEP, all_releases, one_release
 from ..trees import manifest
 from ..trees.boundary import open_parent
 from ..trees.manifest_entries import BLOCK, open_quietly
@@ -44,7 +44,7 @@ class Found(NamedTuple):
 
     release: str
     prefix: str
-    state: release_states.ReleaseState | None
+    state: ReleaseState | None
     """None where so much is missing that it is no release any more."""
     frozen: dict[str, Any]
     removal: str
@@ -69,8 +69,8 @@ def find(root: str, wanted: list[str]) -> list[Found]:
         StackError: one that is asked for was never frozen, or a record cannot be read.
     """
     if not os.path.isabs(root):
-        raise StackError("The root %r is no absolute path." % root, release_states.STEP, "Write it in full.")
-    states = {state.release: state for state in release_states.all_releases(root)}
+        raise StackError("The root %r is no absolute path." % root, STEP, "Write it in full.")
+    states = {state.release: state for state in all_releases(root)}
     names = wanted or sorted(
         name for name in _listed(os.path.join(root, ".torchstack"))
         if os.path.isfile(os.path.join(stage_directory(root, name), "frozen.json"))
@@ -81,9 +81,9 @@ def find(root: str, wanted: list[str]) -> list[Found]:
         frozen = _record(os.path.join(afterwards, "frozen.json"))
         if frozen is None:
             # It says which there are, and what is wrong with this one.
-            release_states.one_release(root, name)
+            one_release(root, name)
         retired = _record(os.path.join(afterwards, "retired.json")) or {}
-        removal = str(retired.get("state")) if retired.get("state") in release_states.REMOVED else ""
+        removal = str(retired.get("state")) if retired.get("state") in REMOVED else ""
         found.append(Found(name, os.path.join(root, name), states.get(name), frozen or {}, removal))
     return sorted(found, key=lambda item: (str(item.frozen.get("frozen_at", "")), item.release))
 
@@ -209,7 +209,7 @@ def _listed(directory: str) -> list[str]:
         return []
     except OSError as error:
         raise StackError(
-            "Cannot list %s: %s." % (directory, error.strerror), release_states.STEP,
+            "Cannot list %s: %s." % (directory, error.strerror), STEP,
             "Run this as the account that owns the root.", directory,
         ) from error
 
@@ -219,7 +219,7 @@ def _record(path: str) -> dict[str, Any] | None:
         record = read_json(path)
     except (OSError, ValueError) as error:
         raise StackError(
-            "%s cannot be read: %s." % (path, getattr(error, "strerror", None) or error), release_states.STEP,
+            "%s cannot be read: %s." % (path, getattr(error, "strerror", None) or error), STEP,
             "Run as the account that owns the root; where the file is damaged, restore it.", path,
         ) from error
     return record if isinstance(record, dict) else None

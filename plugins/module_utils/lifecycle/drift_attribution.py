@@ -9,7 +9,7 @@ import pwd
 import time
 from typing import Any
 
-from ..core import json_lines as journal_lines
+from ..core import json_lines
 from ..core.files import read_json
 from ..trees.boundary import open_parent
 
@@ -70,7 +70,7 @@ class Thaws:
             record = None
         self.open: dict[str, Any] = record if isinstance(record, dict) else {}
         try:
-            self.past = journal_lines.entries(os.path.join(afterwards, "thaw.jsonl"))
+            self.past = json_lines.entries(os.path.join(afterwards, "thaw.jsonl"))
         except OSError:
             self.past = []
 

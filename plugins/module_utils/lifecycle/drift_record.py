@@ -15,7 +15,7 @@ import json
 import os
 from typing import Any
 
-from ..core import json_lines as journal_lines
+from ..core import json_lines
 from ..core.account import actor
 from ..core.clock import now
 from ..core.errors import StackError
@@ -82,12 +82,12 @@ def keep(
             return False, before
         digest = hashlib.sha256(json.dumps(outcome, sort_keys=True).encode("ascii")).hexdigest()
         history = os.path.join(directory, HISTORY)
-        alike = [line for line in journal_lines.entries(history) if line.get("look") == kind]
+        alike = [line for line in json_lines.entries(history) if line.get("look") == kind]
         last = alike[-1] if alike else {}
         since = str(last.get("time", ""))
         if last.get("outcome") != digest or not since:
             since = now()
-            journal_lines.append(history, {
+            json_lines.append(history, {
                 "look": kind, "time": since, "by": actor(), "outcome": digest,
                 **{key: outcome[key] for key in SHORT if key in outcome},
             })

@@ -11,7 +11,7 @@ from ..core.errors import StackError
 from ..core.files import read_json, write_atomic
 from ..core.json_document import rendered
 from ..modulefiles.layout import read_bytes, stage_directory
-from ..release import states as release_states
+from ..release import states
 from ..release.installed import installed
 from ..release.states import ReleaseState
 from . import notice_facts
@@ -35,14 +35,14 @@ def releases(root: str, release: str, since: str) -> tuple[ReleaseState, Release
     Raises:
         StackError: one of them is no frozen release, or both are the same.
     """
-    incoming = release_states.one_release(root, release)
+    incoming = states.one_release(root, release)
     if since == release:
         raise StackError(
             "Nothing can differ between %s and itself." % release, STEP, "Give another release as notice_since.")
     if since:
-        return incoming, release_states.one_release(root, since, removed=True)
-    known = release_states.all_releases(root, removed=True)
-    return incoming, outgoing(incoming, known, release_states.all_publications(root))
+        return incoming, states.one_release(root, since, removed=True)
+    known = states.all_releases(root, removed=True)
+    return incoming, outgoing(incoming, known, states.all_publications(root))
 
 
 def content(state: ReleaseState | None) -> str:

@@ -21,7 +21,7 @@ from ..core.redaction import (
 from ..core.versions import UP, direction
 from ..release.installed_records import Places
 from ..release.states import ReleaseState
-from . import notice_diff as notice_differences
+from . import notice_diff
 from .notice_diff import Side
 
 FORMAT = 1
@@ -70,10 +70,10 @@ def facts(incoming: Release, outgoing: Release | None = None, until: str = "") -
     interfaces = [mapping(side.installed.get("libraries")) for side in (before, after)]
     found.update(
         compared=True,
-        components=notice_differences.components(before, after),
-        flags=notice_differences.flags(before, after),
-        packages=notice_differences.packages(before, after),
-        settings=notice_differences.settings(before, after),
+        components=notice_diff.components(before, after),
+        flags=notice_diff.flags(before, after),
+        packages=notice_diff.packages(before, after),
+        settings=notice_diff.settings(before, after),
         compatibility=changes(interfaces[0], interfaces[1]),
     )
     found["actions"] = actions(
@@ -121,7 +121,7 @@ def _contents(release: Release) -> list[dict[str, str]]:
     installed = mapping(release.installed)
     python = {"key": "python", "name": "Python", "version": text(mapping(installed.get("base")).get("python"))}
     components = _side(release).components
-    parts = [python, *(notice_differences.described(key, part) for key, part in components.items())]
+    parts = [python, *(notice_diff.described(key, part) for key, part in components.items())]
     return [part for part in parts if part["version"]]
 
 

@@ -10,8 +10,8 @@ import re
 import time
 from typing import Any, Callable, Iterator, Mapping, NamedTuple, Sequence
 
-from ..core import json_lines as journal_lines
-from ..core import rollout_lock as lock
+from ..core import json_lines
+from ..core import rollout_lock
 from ..core.account import actor
 from ..core.clock import now
 from ..core.errors import StackError
@@ -82,7 +82,7 @@ def carry_out(root: str, release: str, actions: Sequence[Action], more: Mapping[
         path = os.path.join(root, action.path)
         try:
             make_directory(os.path.dirname(journal))
-            journal_lines.append(journal, {**more, **action.as_dict(), "seq": number, "time": now(), "by": actor()})
+            json_lines.append(journal, {**more, **action.as_dict(), "seq": number, "time": now(), "by": actor()})
             if action.after is not None:
                 make_directory(os.path.dirname(path))
                 write_atomic(path, action.after, 0o644)
@@ -136,15 +136,15 @@ def publishing(root: str, patience: float = 60.0) -> Iterator[None]:
     Raises:
         StackError: somebody else is at it all the time, or may be.
     """
-    path, here = lock_path(root), lock.this_place()
-    me = lock.describe_process(os.getpid(), WORK)
+    path, here = lock_path(root), rollout_lock.this_place()
+    me = rollout_lock.describe_process(os.getpid(), WORK)
     deadline = time.monotonic() + patience
     while True:
         try:
-            lock.make_directory(os.path.dirname(path))
-            lock.acquire(path, me, here)
+            rollout_lock.make_directory(os.path.dirname(path))
+            rollout_lock.acquire(path, me, here)
             break
-        except lock.LockHeld as held:
+        except rollout_lock.LockHeld as held:
             if time.monotonic() > deadline:
                 raise _refusal(root, held, here) from held
             time.sleep(0.2)
@@ -154,22 +154,22 @@ def publishing(root: str, patience: float = 60.0) -> Iterator[None]:
         yield
     finally:
         with contextlib.suppress(OSError):
-            lock.release(path, me)
+            rollout_lock.release(path, me)
 
 
 def tidy(root: str) -> None:
     """Take away the lock of a process that was killed when its work was done; one that is held stays."""
     path = lock_path(root)
-    record = lock.read_lock(path)
-    if record is not None and lock.judge(record, lock.this_place()) == lock.DEAD:
+    record = rollout_lock.read_lock(path)
+    if record is not None and rollout_lock.judge(record, rollout_lock.this_place()) == rollout_lock.DEAD:
         with publishing(root):
             pass
 
 
-def _refusal(root: str, held: lock.LockHeld, here: lock.Place) -> StackError:
+def _refusal(root: str, held: rollout_lock.LockHeld, here: rollout_lock.Place) -> StackError:
     message = "What users see below %s is being changed: %s has held %s since %s" % (
-        root, lock.describe(held.record), held.path, held.record["since"])
-    if held.verdict == lock.ALIVE:
+        root, rollout_lock.describe(held.record), held.path, held.record["since"])
+    if held.verdict == rollout_lock.ALIVE:
         return StackError(message + ".", "lock", "Wait for it to end, and run this again.", held.path)
     return StackError(
         "%s, and %s cannot tell whether that process is alive." % (message, here.host), "lock",

@@ -15,7 +15,7 @@ from typing import Any, Iterator, Mapping, NamedTuple, Sequence
 from ..core.errors import StackError
 from ..core.files import read_json
 from ..modulefiles.layout import SYNTAXES, stage_directory
-from ..release import states as release_states
+from ..release import states
 from ..standalone import removal
 
 RECORD, JOURNAL, ASIDE = "retired.json", "retire.jsonl", "removing"
@@ -28,7 +28,7 @@ _SYSTEMS = {"tcl": "Environment Modules", "lmod": "Lmod"}
 class Facts(NamedTuple):
     """What is on disk of a release that is to be retired."""
 
-    state: release_states.ReleaseState
+    state: states.ReleaseState
     record: dict[str, Any]
     """Of its retirement so far; empty where that has not begun."""
     default: str
@@ -84,8 +84,8 @@ def read_facts(root: str, release: str) -> Facts:
     Raises:
         StackError: it is not a release of ours, or a record cannot be read.
     """
-    state = release_states.one_release(root, release, removed=True)
-    defaults = [release_states.default_of(root, syntax, state.name) for syntax in SYNTAXES] if state.name else []
+    state = states.one_release(root, release, removed=True)
+    defaults = [states.default_of(root, syntax, state.name) for syntax in SYNTAXES] if state.name else []
     return Facts(state, state.retired or {}, next(filter(None, defaults), ""), removal.Amount())
 
 
@@ -118,7 +118,7 @@ def problems(
         uses: what M(hpcml.torchstack.release_in_use) returned on each host.
         now: this moment, UTC.
     """
-    if facts.stage in release_states.REMOVED and to != "removed":
+    if facts.stage in states.REMOVED and to != "removed":
         return ["It is %s since %s, which nothing takes back." % (
             "being removed" if facts.stage == "removing" else "removed", facts.record.get("since"))]
     if facts.stage == "removed" or facts.record.get("deleting") or to == "kept":
@@ -280,7 +280,7 @@ def sentence(facts: Facts, record: Mapping[str, Any], notice: str = "") -> str:
         return notice
     instead = " Please load %s/%s instead." % (facts.state.name, record["successor"]) if record["successor"] else ""
     because = ": %s" % record["reason"].strip().rstrip(".") if record["reason"].strip() else ""
-    if record["state"] in release_states.REMOVED:
+    if record["state"] in states.REMOVED:
         return "%s was retired on %s%s.%s" % (facts.module, record["since"][:10], because, instead)
     return "%s is deprecated and will be removed after %s%s.%s" % (facts.module, record["until"], because, instead)
 

@@ -14,7 +14,7 @@ import re
 import stat
 from typing import Any, Mapping
 
-from ..core import json_lines as journal_lines
+from ..core import json_lines
 from ..core.account import actor
 from ..core.clock import now
 from ..core.errors import StackError
@@ -120,7 +120,7 @@ def note(facts: Facts, record: Mapping[str, Any], action: str) -> None:
     """
     names = ("reason", "successor", "until", "planned", "looked", "unseen", "freed")
     kept = {key: record[key] for key in names if record.get(key)}
-    journal_lines.append(
+    json_lines.append(
         os.path.join(facts.afterwards, JOURNAL), {"action": action, "time": now(), "by": actor(), **kept})
     path = os.path.join(facts.afterwards, RECORD)
     if record:

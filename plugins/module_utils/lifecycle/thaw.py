@@ -33,7 +33,7 @@ from . import (
     thaw_files,
     thaw_paths,
 )
-from . import thaw_log as thaw_records
+from . import thaw_log
 from .thaw_paths import Named
 
 OPEN, REFROZEN, ABANDONED = "open", "refrozen", "abandoned"
@@ -64,7 +64,7 @@ class _Thaw:
         self.request = request
         self.state = _release(request.root, request.release)
         self.stage = thaw_files.Stage(request.root, request.release)
-        self.records = thaw_records.Records(request.root, request.release)
+        self.records = thaw_log.Records(request.root, request.release)
         self.open: dict[str, Any] | None = self.state.thawed
         self.named = _named(self.open) if self.open else []
 
@@ -207,7 +207,7 @@ def _record(thaw: _Thaw, new: Sequence[Named], reason: str, found: Mapping[str, 
         "differed": [path for path in thaw_difference.differing(found) if thaw_paths.explains(thaw.named, path)],
     }
     if new:
-        said = thaw_records.asked(reason)
+        said = thaw_log.asked(reason)
         record["asked"] = [*record["asked"], said]
         record["paths"] = [one.path for one in thaw.named]
         record["directories"] = [one.path for one in thaw.named if one.directory]
@@ -288,7 +288,7 @@ def _close(thaw: _Thaw, apply: bool) -> dict[str, Any]:
     difference = thaw_difference.between(before, thaw_difference.recorded(thaw.manifest_path, several))
     _record_freeze(thaw, result)
     thaw.records.close(
-        record, thaw_records.ABANDONED if abandon else thaw_records.REFROZEN, difference=difference,
+        record, thaw_log.ABANDONED if abandon else thaw_log.REFROZEN, difference=difference,
         manifest={"before": record["manifest"], "after": result["digest"]})
     stage.sweep()
     return _closed(thaw, difference, result["digest"])

@@ -11,7 +11,7 @@ import contextlib
 import os
 from typing import Any, Mapping
 
-from ..core import json_lines as journal_lines
+from ..core import json_lines
 from ..core.account import actor
 from ..core.clock import now
 from ..core.files import flush_directory, write_json
@@ -38,7 +38,7 @@ class Records:
 
     def next_number(self) -> int:
         """The number of the next thaw; numbers are never used twice."""
-        return 1 + max((entry.get("thaw", 0) for entry in journal_lines.entries(self.journal_path)), default=0)
+        return 1 + max((entry.get("thaw", 0) for entry in json_lines.entries(self.journal_path)), default=0)
 
     def begin(self, record: Mapping[str, Any]) -> None:
         """Record that a thaw is open; the journal follows in :meth:`announce`."""
@@ -47,7 +47,7 @@ class Records:
     def announce(self, record: Mapping[str, Any]) -> None:
         """Write what an open thaw is about into the journal, unless it is there."""
         said: set[str] = set()
-        for entry in journal_lines.entries(self.journal_path):
+        for entry in json_lines.entries(self.journal_path):
             if entry.get("thaw") == record["thaw"] and entry.get("action") == OPENED:
                 said.update(entry["paths"])
         new = [path for path in record["paths"] if path not in said]
@@ -61,7 +61,7 @@ class Records:
         What runs that died have left of the records that they wrote goes, too.
         """
         ended = any(entry.get("thaw") == record["thaw"] and entry.get("action") in (REFROZEN, ABANDONED)
-                    for entry in journal_lines.entries(self.journal_path))
+                    for entry in json_lines.entries(self.journal_path))
         if not ended:
             self._append(dict(more, action=action, thaw=record["thaw"], paths=record["paths"], why=record["why"],
                               who=actor(), at=now()))
@@ -74,7 +74,7 @@ class Records:
         flush_directory(directory)
 
     def _append(self, entry: Mapping[str, Any]) -> None:
-        journal_lines.append(self.journal_path, entry)
+        json_lines.append(self.journal_path, entry)
 
 
 def asked(reason: str) -> dict[str, str]:

@@ -15,9 +15,9 @@ import posixpath
 import re
 from typing import Any, Callable, Iterable, Mapping, NamedTuple
 
-from ..conda import lockfile as conda_lock
-from ..conda import rattler as conda_rattler
-from ..conda import request as conda_request
+from ..conda import lockfile
+from ..conda import rattler
+from ..conda import request
 from ..conda.package import Package, replace_start, restored
 from ..conda.rattler_worker import Worker
 from ..core.canonical import digest_of
@@ -67,8 +67,8 @@ def channels_of(base: Mapping[str, Any], channels: Iterable[str]) -> list[str]:
     found = []  # type: list[str]
     if base.get("specs"):
         specs = [*base["specs"], *(base.get("optional_specs") or ())]
-        named = [*(base.get("channels") or channels), *conda_request.named_channels(specs)]
-        found += [url for name in named for url in conda_request.channel_urls(name)]
+        named = [*(base.get("channels") or channels), *request.named_channels(specs)]
+        found += [url for name in named for url in request.channel_urls(name)]
     found += [match.group("channel") for match in _ARCHIVE.finditer(str(base.get("lock") or ""))]
     return list(dict.fromkeys(found))
 
@@ -97,10 +97,10 @@ def wanted(
     """
     places = dict(mirrors, **(base.get("mirrors") or {}))
     lock = str(base.get("lock") or "")
-    conda_request.check_licence(channels_of(base, channels), bool(base.get("accept_defaults_licence")))
-    if lock and conda_lock.is_explicit(lock):
-        listed = conda_lock.parse(lock, "base.lock")
-        replaced = conda_request.mirror_urls(places)
+    request.check_licence(channels_of(base, channels), bool(base.get("accept_defaults_licence")))
+    if lock and lockfile.is_explicit(lock):
+        listed = lockfile.parse(lock, "base.lock")
+        replaced = request.mirror_urls(places)
         return [Wanted(package, replace_start(package.url, replaced), -1) for package in listed]
     path = ""
     if lock:
@@ -110,7 +110,7 @@ def wanted(
     with Worker(_prepare) as worker:
         worker.call("load")
         replaced = worker.call(
-            "choose", choices=conda_request.mirror_choices(places), platform=platform, repodata_cache=scratch
+            "choose", choices=request.mirror_choices(places), platform=platform, repodata_cache=scratch
         )
         sources = [] if lock else channels_of(base, channels)
         offered = worker.call(
@@ -162,7 +162,7 @@ def _prepare() -> Mapping[str, Callable[..., Any]]:
     }
 
 
-class _Session(conda_rattler.Session):
+class _Session(rattler.Session):
     """py-rattler, with what only a mirror asks of it."""
 
     def sizes(self) -> dict[str, int]:

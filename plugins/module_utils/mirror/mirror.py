@@ -11,16 +11,16 @@ import shutil
 import time
 from typing import Any, Iterable, Iterator, Mapping, Sequence
 
-from ..conda import request as conda_request
+from ..conda import request
 from ..core.digests import sha256_of
 from ..core.download import Network, fetch, is_half
 from ..core.errors import StackError
 from ..core.os_errors import remedy
 from ..definition.base import CONDA
-from . import conda_channel as mirror_conda
-from . import git_archive as mirror_git
-from . import index as mirror_record
-from . import pip_config as pip_settings
+from . import conda_channel
+from . import git_archive
+from . import index
+from . import pip_config
 from .index import Item
 from .package_index import Indexes
 from .plan import (
@@ -68,7 +68,7 @@ class Mirror:
         self.release = str(self.definition["release"])
         self.base = self.definition.get("base") or {}  # type: Mapping[str, Any]
         self.parts = [part for part in params["parts"] if part != CONDA or self.base.get("kind") == CONDA]
-        self.record = mirror_record.read(self.directory)
+        self.record = index.read(self.directory)
         self.found = None  # type: Interpreter | None
 
     def interpreter(self) -> Interpreter:
@@ -98,9 +98,9 @@ class Mirror:
         listed = {path: entry["sha256"] for path, entry in self.record["files"].items()}
         return Contents(self.directory, listed, {path: listed[path] for path in wanted if path in listed})
 
-    def network(self) -> tuple[Network, pip_settings.Settings]:
+    def network(self) -> tuple[Network, pip_config.Settings]:
         """The way to other machines, with the logins that pip would use."""
-        settings = pip_settings.read(self.variables)
+        settings = pip_config.read(self.variables)
         network = Network(self.params["timeout"], settings.certificates, settings.proxy)
         entries = [str(entry.get("index") or "") for entry in self.definition.get("packages") or []]
         for url in (*settings.indexes, *settings.find_links, *entries):
@@ -140,16 +140,16 @@ class Mirror:
     def conda(self, contents: Contents, may_fetch: bool) -> Plan:
         """The plan of the conda base."""
         channels = self.params["conda_channels"]
-        platform = self.params["conda_platform"] or conda_request.this_platform()
+        platform = self.params["conda_platform"] or request.this_platform()
         if may_fetch:
-            wanted = mirror_conda.wanted(
+            wanted = conda_channel.wanted(
                 self.base, channels, self.params["conda_mirrors"], platform, self.scratch
             )
             plan = conda_plan(wanted, contents, True)
         else:
-            plan = self.conda_recorded(contents, mirror_conda.request_digest(self.base, channels, platform))
+            plan = self.conda_recorded(contents, conda_channel.request_digest(self.base, channels, platform))
         for channel in sorted({os.path.dirname(os.path.dirname(item.path)) for item in plan.there}):
-            path = os.path.join(channel, "noarch", mirror_conda.INDEX)
+            path = os.path.join(channel, "noarch", conda_channel.INDEX)
             if not may_fetch and not os.path.exists(contents.absolute(path)):
                 plan.lacks.append(Lack(Need("file", path, "", "base"), "the channel has no index"))
         return plan
@@ -196,13 +196,13 @@ class Mirror:
                 if done and (time.monotonic() > end or item.size > LARGE):
                     break
                 done.append(self.fetched(network, item))
-                mirror_record.note_origin(self.directory, done[-1])
+                index.note_origin(self.directory, done[-1])
         return done
 
     def fetched(self, network: Network, item: Item) -> Item:
         """Fetch one file unless it is there."""
         if item.commit:
-            path, digest = mirror_git.fetch(item.url, item.commit, os.path.join(self.directory, TREES))
+            path, digest = git_archive.fetch(item.url, item.commit, os.path.join(self.directory, TREES))
             return item._replace(
                 path=os.path.join(TREES, os.path.basename(path)), sha256=digest, size=os.path.getsize(path)
             )
@@ -225,12 +225,12 @@ class Mirror:
             OSError: as the system reports it.
         """
         with self.held():
-            before = mirror_record.read(self.directory)
+            before = index.read(self.directory)
             after = before
-            origins = mirror_record.noted_origins(self.directory)
+            origins = index.noted_origins(self.directory)
             for part in self.parts:
-                mine = [item for item in items if item.path.startswith(mirror_conda.TOP + "/") == (part == CONDA)]
-                after = mirror_record.merged(after, self.release, part, mine, self.facts(part), origins)
+                mine = [item for item in items if item.path.startswith(conda_channel.TOP + "/") == (part == CONDA)]
+                after = index.merged(after, self.release, part, mine, self.facts(part), origins)
             gone = sorted(set(before["files"]) - set(after["files"]))
             for path in gone:
                 with contextlib.suppress(FileNotFoundError):
@@ -241,17 +241,17 @@ class Mirror:
                     shutil.rmtree(path)
                 else:
                     os.unlink(path)
-            if mirror_record.write(self.directory, after):
-                changed.append(mirror_record.NAME)
+            if index.write(self.directory, after):
+                changed.append(index.NAME)
             with contextlib.suppress(FileNotFoundError):
-                os.unlink(os.path.join(self.directory, mirror_record.NOTES))
+                os.unlink(os.path.join(self.directory, index.NOTES))
             return changed
 
     def facts(self, part: str) -> dict[str, Any]:
         """What the files of a part were chosen for."""
         if part == CONDA:
-            platform = self.params["conda_platform"] or conda_request.this_platform()
-            digest = mirror_conda.request_digest(self.base, self.params["conda_channels"], platform)
+            platform = self.params["conda_platform"] or request.this_platform()
+            digest = conda_channel.request_digest(self.base, self.params["conda_channels"], platform)
             return {"request": digest, "platform": platform}
         return {"interpreter": dict(self.interpreter()._asdict())}
 
@@ -259,7 +259,7 @@ class Mirror:
         """Bring the indexes of the mirror's channels up to date; those that were written."""
         if CONDA not in self.parts:
             return []
-        top = os.path.join(self.directory, mirror_conda.TOP)
+        top = os.path.join(self.directory, conda_channel.TOP)
         changed = {os.path.join(self.directory, os.path.dirname(os.path.dirname(path))) for path in gone}
         stale = []
         for name in sorted(os.listdir(top)) if os.path.isdir(top) else []:
@@ -267,8 +267,8 @@ class Mirror:
             if channel in changed or is_stale(channel):
                 stale.append(channel)
         if stale:
-            mirror_conda.index(stale, self.params["conda_platform"] or conda_request.this_platform())
-        return [os.path.join(mirror_conda.TOP, os.path.basename(path), mirror_conda.INDEX) for path in stale]
+            conda_channel.index(stale, self.params["conda_platform"] or request.this_platform())
+        return [os.path.join(conda_channel.TOP, os.path.basename(path), conda_channel.INDEX) for path in stale]
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
@@ -307,7 +307,7 @@ def is_stale(channel: str) -> bool:
     for subdir in {"noarch", *names}:
         directory = os.path.join(channel, subdir)
         try:
-            written = os.stat(os.path.join(directory, mirror_conda.INDEX)).st_mtime_ns
+            written = os.stat(os.path.join(directory, conda_channel.INDEX)).st_mtime_ns
         except OSError:
             return True
         if any(os.stat(os.path.join(directory, name)).st_ctime_ns > written for name in os.listdir(directory)
@@ -318,7 +318,7 @@ def is_stale(channel: str) -> bool:
 
 def halves(directory: str) -> Iterator[str]:
     """What interrupted runs left of files and checkouts."""
-    for top in (FILES, ARCHIVES, TREES, mirror_conda.TOP):
+    for top in (FILES, ARCHIVES, TREES, conda_channel.TOP):
         for place, directories, names in os.walk(os.path.join(directory, top)):
             for name in [*directories, *names]:
                 if is_half(name):

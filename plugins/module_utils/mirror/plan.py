@@ -13,8 +13,8 @@ import zipfile
 from typing import Any, Iterable, Mapping, NamedTuple
 
 from ..core.digests import local_path, sha256_of
-from . import conda_channel as mirror_conda
-from . import git_archive as mirror_git
+from . import conda_channel
+from . import git_archive
 from .index import Item
 from .package_index import Indexes, Link
 from .requirements import (
@@ -165,7 +165,7 @@ class Planner:
         """The files of the mirror that may be what is needed, the best one first, by relative path."""
         if need.kind == TREE:
             directory = self.contents.absolute(TREES)
-            return [posixpath.join(TREES, os.path.basename(p)) for p in mirror_git.archives(directory, need.commit)]
+            return [posixpath.join(TREES, os.path.basename(p)) for p in git_archive.archives(directory, need.commit)]
         if need.kind == ARCHIVE:
             return [archive_path(need)]
         ranked = []
@@ -305,14 +305,14 @@ def is_cuda_build(wheel: str) -> bool:
         return bool(_CUDA.search(archive.read("torch/version.py").decode("utf-8", "replace")))
 
 
-def conda_plan(wanted: Iterable[mirror_conda.Wanted], contents: Contents, may_fetch: bool) -> Plan:
+def conda_plan(wanted: Iterable[conda_channel.Wanted], contents: Contents, may_fetch: bool) -> Plan:
     """The same for the packages of a conda base."""
     found = Plan([], [], [], [])
     all_wanted = list(wanted)
-    contents.read_ahead(mirror_conda.package_path(one.package) for one in all_wanted)
+    contents.read_ahead(conda_channel.package_path(one.package) for one in all_wanted)
     for one in all_wanted:
         package = one.package
-        path = mirror_conda.package_path(package)
+        path = conda_channel.package_path(package)
         need = Need(
             FILE, package.name, "%s %s" % (package.version, package.build), "base", (package.sha256,), url=package.url
         )

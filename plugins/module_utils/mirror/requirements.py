@@ -7,9 +7,9 @@ from __future__ import annotations
 import sys
 from typing import Any, Iterator, Mapping, NamedTuple
 
-from ..core import interpreter as interpreters
+from ..core.interpreter import glibc, outside
 from ..core.errors import StackError
-from ..definition import container as containers
+from ..definition import container
 from ..definition import packages
 from ..definition.base import CONDA
 from ..definition.nccl_compatibility import repository_name
@@ -80,7 +80,7 @@ def machine_interpreter(python: str, timeout: float, remedy: str, changed: Mappi
     Raises:
         StackError: it does not answer.
     """
-    facts = interpreters.outside(python or sys.executable, timeout)
+    facts = outside(python or sys.executable, timeout)
     if facts["problem"] or "platform" not in facts:
         raise StackError(
             "The Python %s does not answer: %s." % (facts["command"], facts["problem"] or "it is too old"),
@@ -91,7 +91,7 @@ def machine_interpreter(python: str, timeout: float, remedy: str, changed: Mappi
     tag = "cp%s%s" % tuple(version.split(".")[:2]) if changed.get("version") else str(facts["abi_tag"])
     return Interpreter(
         version, str(facts["implementation"]), tag, str(facts["platform"]),
-        str(facts.get("glibc") or interpreters.glibc()),
+        str(facts.get("glibc") or glibc()),
     )
 
 
@@ -104,7 +104,7 @@ def cpu_hashes(cpu: Mapping[str, Any], tag: str) -> tuple[str, ...]:
 def base_interpreter(definition: Mapping[str, Any], machine: Interpreter) -> Interpreter:
     """The interpreter of a release: the machine's own, or that of its conda base or image, which need not be there."""
     base = definition.get("base") or {}
-    if base.get("kind") not in (CONDA, containers.KIND):
+    if base.get("kind") not in (CONDA, container.KIND):
         return machine
     tag = "cp" + str(base["python"]).replace(".", "")
     return machine._replace(version=str(base["python"]) + ".0", implementation="cpython", abi_tag=tag)

@@ -12,7 +12,7 @@ from typing import Mapping, NamedTuple, Sequence
 
 from ..core.errors import StackError
 from ..core.files import read_json
-from . import module_system as environment_modules
+from . import module_system
 from .description import normalised
 from .layout import (
     DESCRIPTION,
@@ -38,7 +38,7 @@ class Check(NamedTuple):
     """One session that is to be run."""
 
     syntax: str
-    system: environment_modules.ModuleSystem
+    system: module_system.ModuleSystem
     system_version: str
     shell: str
     state: str
@@ -94,17 +94,17 @@ def find_commands(commands: Mapping[str, str], environment: Mapping[str, str]) -
     found: dict = {}
     for syntax in SYNTAXES:
         kind, named = SYSTEMS[syntax], commands.get(syntax) or ""
-        if named == environment_modules.NONE:
-            found[syntax] = "%s was left out by request." % environment_modules.TITLES[kind]
+        if named == module_system.NONE:
+            found[syntax] = "%s was left out by request." % module_system.TITLES[kind]
             continue
         try:
-            system = environment_modules.find_system(environment, kind, named or None)
+            system = module_system.find_system(environment, kind, named or None)
         except StackError:
             if named:
                 raise
-            found[syntax] = "%s was not found on this machine." % environment_modules.TITLES[kind]
+            found[syntax] = "%s was not found on this machine." % module_system.TITLES[kind]
             continue
-        found[syntax] = (system, environment_modules.version(system, environment, 60))
+        found[syntax] = (system, module_system.version(system, environment, 60))
     return found
 
 

@@ -13,7 +13,7 @@ from typing import Any, Mapping, Sequence
 
 from ..core.findings import Finding, error, note, warning
 from ..core.interpreter import at_least
-from . import mpi as mpis
+from . import mpi
 from .compilers import TITLE
 
 Facts = Mapping[str, Any]
@@ -173,7 +173,7 @@ def judge_mpi(facts: Facts) -> list[Finding]:
     if not facts["cxx"]:
         findings.append(error(
             check, "The MPI of %s has no C++ wrapper: there is no %s beside it, and Horovod is written in C++."
-            % (cc, ", ".join(mpis.CXX_WRAPPERS)),
+            % (cc, ", ".join(mpi.CXX_WRAPPERS)),
             "Install the C++ wrapper of this MPI, or name another MPI as mpi.prefix, or a wrapper as mpi.cxx."))
     elif facts["library_dirs"] and facts["cxx_library_dirs"] and not (
             set(facts["library_dirs"]) & set(facts["cxx_library_dirs"])):
@@ -184,7 +184,7 @@ def judge_mpi(facts: Facts) -> list[Finding]:
     if not facts["launcher"]:
         findings.append(warning(check, "No mpiexec or mpirun was found for the MPI of %s." % cc,
                                 "Name the launcher as mpi.launcher."))
-    elif not mpis.fits(facts["vendor"], facts["launcher_vendor"]):
+    elif not mpi.fits(facts["vendor"], facts["launcher_vendor"]):
         findings.append(warning(
             check, "%s belongs to %s, but %s belongs to %s: every rank would be alone." % (
                 facts["launcher"], facts["launcher_vendor"], cc, facts["vendor"]),

@@ -11,13 +11,13 @@ import shutil
 import sys
 from typing import Any, Mapping
 
-from ..core import interpreter as interpreters
+from ..core import interpreter
 from ..core.account import account_name
 from ..core.errors import StackError
 from ..core.run_command import run
 from ..modulefiles.module_system import find_system, version
 from . import compilers, mpi
-from . import root_facts as root_directory
+from . import root_facts
 
 
 def identity(expect: Mapping[str, Any]) -> dict[str, Any]:
@@ -77,15 +77,15 @@ def root(wanted: Mapping[str, Any], write: bool) -> dict[str, Any]:
         wanted: the options of site_preflight.
         write: whether to write and remove probe files.
     """
-    facts = root_directory.examine(wanted["root"])
+    facts = root_facts.examine(wanted["root"])
     if wanted["release"] and not wanted["release_done"] and facts["directory"]:
-        facts["held"] = root_directory.held(os.path.join(wanted["root"], wanted["release"]))
+        facts["held"] = root_facts.held(os.path.join(wanted["root"], wanted["release"]))
     if not write or wanted["release_done"] or not facts["directory"] or facts["read_only"] or not facts["writable"]:
         return facts
     # Where the file system says already that there is too little, a reservation would only fill it up.
-    needed = root_directory.still_needed(wanted["required_bytes"], (facts.get("held") or {}).get("bytes", 0))
+    needed = root_facts.still_needed(wanted["required_bytes"], (facts.get("held") or {}).get("bytes", 0))
     sensible = wanted["reserve"] and facts["free_bytes"] >= needed
-    facts["probe"] = root_directory.probe(
+    facts["probe"] = root_facts.probe(
         facts["nearest"], needed if sensible else 0, wanted["latency"]["files"])
     return facts
 
@@ -142,11 +142,11 @@ def gather(wanted: Mapping[str, Any], directory: str, write: bool, with_root: bo
             for entry in wanted["compilers"]
         }
         index = pool.submit(package_index, wanted["package_index"], timeout) if asks_index(wanted) else None
-        module_python = pool.submit(interpreters.describe, sys.executable, timeout)
+        module_python = pool.submit(interpreter.describe, sys.executable, timeout)
         if wanted["python"]:
-            python = pool.submit(interpreters.describe, wanted["python"], timeout)
+            python = pool.submit(interpreter.describe, wanted["python"], timeout)
         else:
-            python = pool.submit(interpreters.outside, sys.executable, timeout)
+            python = pool.submit(interpreter.outside, sys.executable, timeout)
         modules = pool.submit(module_system, timeout)
         found = mpi.find(wanted["mpi"], os.environ) if wanted["mpi"] is not None else None
         start = bool((wanted["mpi"] or {}).get("start")) and not wanted["release_done"]

@@ -23,8 +23,8 @@ from ..core.files import (
 )
 from ..core.zipapp import source_of
 from ..release.records import ReleaseFiles
-from ..steps import remote_query as questions
-from . import node_facts as compute_facts
+from ..steps import remote_query
+from . import node_facts
 
 FRESH_SECONDS = 24 * 3600
 """How long an answer holds: nodes are renewed in maintenances, not between two runs of a day."""
@@ -88,13 +88,13 @@ def ask(files: Files, digest: str) -> dict[str, Any]:
     Raises:
         OSError: as the system reports it.
     """
-    asked = questions.pending(files.request)
+    asked = remote_query.pending(files.request)
     if asked and asked["digest"] == digest and os.path.exists(files.nonce(asked["nonce"])):
         return asked
     with readable_by_all():
         os.makedirs(files.directory, exist_ok=True)
     forget(files)
-    asked = questions.new(digest)
+    asked = remote_query.new(digest)
     write_atomic(files.nonce(asked["nonce"]), (asked["nonce"] + "\n").encode("ascii"))
     write_json(files.request, asked)
     return asked
@@ -125,7 +125,7 @@ def script(files: Files, nonce: str, wanted: Mapping[str, Any], python: str) -> 
         "programs": wanted["programs"],
     }
     command = "%s -I -S - %s" % (shlex.quote(python), shlex.quote(json.dumps(question, sort_keys=True)))
-    return "%s << '%s'\n%s%s\n" % (command, END_OF_PROGRAM, source_of(compute_facts), END_OF_PROGRAM)
+    return "%s << '%s'\n%s%s\n" % (command, END_OF_PROGRAM, source_of(node_facts), END_OF_PROGRAM)
 
 
 def wait_for_answer(files: Files, nonce: str, seconds: float) -> dict[str, Any]:
@@ -148,4 +148,4 @@ def wait_for_answer(files: Files, nonce: str, seconds: float) -> dict[str, Any]:
                 return facts
         return None
 
-    return questions.awaited(path, read, seconds, "compute")
+    return remote_query.awaited(path, read, seconds, "compute")

@@ -11,7 +11,7 @@ import shutil
 import stat
 
 import pytest
-from ansible_collections.hpcml.torchstack.plugins.module_utils.conda import cache_maintain as conda_cache_keeping
+from ansible_collections.hpcml.torchstack.plugins.module_utils.conda import cache_maintain
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core import rollout_lock as lock
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
 
@@ -63,8 +63,8 @@ def left_over(root, name=LEFT):
 
 
 def keep(root, leftovers=True, unused=True, days=0, apply=True, release="2026-11-20"):
-    cache = conda_cache_keeping.Cache(str(cache_of(root)), str(root), release, apply)
-    return conda_cache_keeping.as_result(cache.keep(leftovers, unused, days))
+    cache = cache_maintain.Cache(str(cache_of(root)), str(root), release, apply)
+    return cache_maintain.as_result(cache.keep(leftovers, unused, days))
 
 
 def everything(root):
@@ -267,7 +267,7 @@ def test_an_interrupted_removal_leaves_a_left_over_and_never_half_an_entry(root,
     def killed(_path):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(conda_cache_keeping.shutil, "rmtree", killed)
+    monkeypatch.setattr(cache_maintain.shutil, "rmtree", killed)
     with pytest.raises(KeyboardInterrupt):
         keep(root, unused=False)
     monkeypatch.undo()
@@ -293,7 +293,7 @@ def test_the_difference_shows_modes_what_conda_learns_and_what_goes(root):
     keep(root)
     left_over(root)
     os.chmod(cache_of(root) / "numpy-1.26-0", 0o775)
-    cache = conda_cache_keeping.Cache(str(cache_of(root)), str(root), "", False)
-    shown = conda_cache_keeping.render(cache.path, cache.keep(False, True, 0))
+    cache = cache_maintain.Cache(str(cache_of(root)), str(root), "", False)
+    shown = cache_maintain.render(cache.path, cache.keep(False, True, 0))
     assert shown["before"] == "0775 numpy-1.26-0\n%s (500 bytes)\n" % LEFT
     assert shown["after"] == "0755 numpy-1.26-0\n"

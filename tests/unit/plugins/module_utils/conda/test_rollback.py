@@ -9,7 +9,7 @@ import os
 
 import pytest
 from ansible_collections.hpcml.torchstack.plugins.module_utils.conda import prefix as conda_prefix
-from ansible_collections.hpcml.torchstack.plugins.module_utils.conda import rollback as conda_aside
+from ansible_collections.hpcml.torchstack.plugins.module_utils.conda import rollback
 
 
 def add(prefix, stem, files):
@@ -42,9 +42,9 @@ def prefix(tmp_path):
 
 
 def begun(prefix, records):
-    conda_aside.begin(str(prefix), str(prefix.parent / "record"))
+    rollback.begin(str(prefix), str(prefix.parent / "record"))
     (prefix.parent / "record").write_text("journal")
-    conda_aside.put(str(prefix), records, [record.package for record in records])
+    rollback.put(str(prefix), records, [record.package for record in records])
     assert not (prefix / "bin" / "tool").exists() and (prefix / "share" / "own").exists()
 
 
@@ -62,10 +62,10 @@ def test_what_was_put_aside_comes_back_and_the_new_goes(prefix, new):
         add(prefix, "tool-2-0", new)
     (prefix / "conda-meta" / "half-1-0.json").write_text("")
     (prefix / "conda-meta" / "history").write_text("history\nmore\n")
-    conda_aside.take_back(str(prefix), str(prefix.parent / "record"), [one.package for one in records], kept)
+    rollback.take_back(str(prefix), str(prefix.parent / "record"), [one.package for one in records], kept)
     assert found(prefix) == before
     assert (prefix.parent / "record").read_text() == "before"
-    assert not conda_aside.left(str(prefix))
+    assert not rollback.left(str(prefix))
 
 
 def test_another_build_under_the_same_record_leaves_nothing_of_its_own(prefix):
@@ -74,7 +74,7 @@ def test_another_build_under_the_same_record_leaves_nothing_of_its_own(prefix):
     before = found(prefix)
     begun(prefix, records)
     add(prefix, "tool-1-0", {"bin/tool": "rebuilt", "share/rebuilt": "new"})
-    conda_aside.take_back(str(prefix), str(prefix.parent / "record"), [one.package for one in records], kept)
+    rollback.take_back(str(prefix), str(prefix.parent / "record"), [one.package for one in records], kept)
     assert found(prefix) == before
 
 
@@ -84,22 +84,22 @@ def test_what_a_killed_run_brought_is_not_put_aside_in_place_of_what_was_there_f
     before = found(prefix)
     begun(prefix, records)
     add(prefix, "tool-2-0", {"bin/tool": "two"})
-    conda_aside.put(str(prefix), conda_prefix.read_records(str(prefix)), [one.package for one in records])
-    conda_aside.take_back(str(prefix), str(prefix.parent / "record"), [one.package for one in records], kept)
+    rollback.put(str(prefix), conda_prefix.read_records(str(prefix)), [one.package for one in records])
+    rollback.take_back(str(prefix), str(prefix.parent / "record"), [one.package for one in records], kept)
     assert found(prefix) == before
 
 
 def test_a_complete_transaction_leaves_nothing_aside_and_no_empty_directory(prefix):
     records = conda_prefix.read_records(str(prefix))
     begun(prefix, records)
-    conda_aside.drop(str(prefix))
+    rollback.drop(str(prefix))
     assert found(prefix) == {"conda-meta/history": "history\n", "share/own": "own"}
-    assert sorted(os.listdir(str(prefix))) == ["conda-meta", "share"] and not conda_aside.left(str(prefix))
+    assert sorted(os.listdir(str(prefix))) == ["conda-meta", "share"] and not rollback.left(str(prefix))
 
 
 def test_what_is_aside_is_no_part_of_the_prefix(prefix):
     records = conda_prefix.read_records(str(prefix))
     kept = conda_prefix.unowned(str(prefix), records)
-    conda_aside.begin(str(prefix), str(prefix.parent / "record"))
+    rollback.begin(str(prefix), str(prefix.parent / "record"))
     assert conda_prefix.unowned(str(prefix), records) == kept == ["conda-meta/history", "share/own"]
-    assert conda_prefix.sweep(str(prefix), records, kept) == [] and conda_aside.exists(str(prefix))
+    assert conda_prefix.sweep(str(prefix), records, kept) == [] and rollback.exists(str(prefix))

@@ -12,8 +12,8 @@ import time
 
 import pytest
 from ansible_collections.hpcml.torchstack.plugins.module_utils.conda import cache as conda_cache
-from ansible_collections.hpcml.torchstack.plugins.module_utils.conda import errors as conda_failures
-from ansible_collections.hpcml.torchstack.plugins.module_utils.conda import state as conda_state
+from ansible_collections.hpcml.torchstack.plugins.module_utils.conda import errors
+from ansible_collections.hpcml.torchstack.plugins.module_utils.conda import state
 from ansible_collections.hpcml.torchstack.plugins.module_utils.conda.package import Package
 from ansible_collections.hpcml.torchstack.plugins.module_utils.conda.rattler_worker import Worker
 from ansible_collections.hpcml.torchstack.plugins.module_utils.conda.state import Journal, State, Store
@@ -26,7 +26,7 @@ PACKAGE = Package("tool", "1", "0", "noarch", "", "", hashlib.sha256(CONTENT).he
 def test_a_record_is_read_as_it_was_written(tmp_path):
     store = Store(str(tmp_path / "base"))
     assert store.read() == State()
-    journal = Journal(conda_state.LINK, ["own"], [list(PACKAGE)], "old\n", True)
+    journal = Journal(state.LINK, ["own"], [list(PACKAGE)], "old\n", True)
     store.open(journal)
     assert store.read() == State(journal=journal)
     store.close("digest", [PACKAGE])
@@ -36,9 +36,9 @@ def test_a_record_is_read_as_it_was_written(tmp_path):
 
 
 def test_only_a_prefix_of_which_nothing_was_there_is_fresh():
-    assert Journal(conda_state.LINK, [], [], "", True).fresh
-    assert not Journal(conda_state.LINK, ["own"], [], "", True).fresh
-    assert not Journal(conda_state.LINK, [], [list(PACKAGE)], "", True).fresh
+    assert Journal(state.LINK, [], [], "", True).fresh
+    assert not Journal(state.LINK, ["own"], [], "", True).fresh
+    assert not Journal(state.LINK, [], [list(PACKAGE)], "", True).fresh
 
 
 @pytest.mark.parametrize("text", ["{", "[]", "{}"])
@@ -52,7 +52,7 @@ def test_a_record_that_is_none_is_an_error_with_the_remedy(tmp_path, text):
 
 
 def test_a_prefix_is_held_by_one_run_at_a_time(tmp_path, monkeypatch):
-    monkeypatch.setattr(conda_state, "WAIT", 0.0)
+    monkeypatch.setattr(state, "WAIT", 0.0)
     with Store(str(tmp_path / "base")).held():
         with pytest.raises(StackError) as caught, Store(str(tmp_path / "base")).held():
             pass
@@ -103,7 +103,7 @@ def test_a_process_that_dies_is_an_error_and_not_a_hang():
     ("PanicException", "index out of bounds", "resolve", "PanicException: index out of bounds"),
 ])
 def test_errors_of_the_library_say_what_failed_and_what_to_do(kind, text, step, said):
-    error = conda_failures.translate(kind, text, "resolve")
+    error = errors.translate(kind, text, "resolve")
     assert error.failed_step == step and said in error.message and error.remedy
     assert "\n" not in error.message or kind == "SolverError"
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import pytest
 from ansible_collections.hpcml.torchstack.plugins.module_utils.definition import runtime_settings
-from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles import description as modulefile_description
+from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles import description
 
 GOOD = {"name": "NCCL_CROSS_NIC", "value": "1", "reason": "Two rails for each GPU."}
 
@@ -61,4 +61,4 @@ def test_s18_a_modulefile_sets_the_same_literal_values():
     settings = [dict(GOOD, name="TOY_%d" % index, value=value) for index, value in enumerate(values)]
     described = runtime_settings.setenv(settings)
     assert list(described) == [setting["name"] for setting in settings]
-    assert [modulefile_description.expand(described[setting["name"]], {}) for setting in settings] == values
+    assert [description.expand(described[setting["name"]], {}) for setting in settings] == values

@@ -16,7 +16,7 @@ import pytest
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.account import actor
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
 from ansible_collections.hpcml.torchstack.plugins.module_utils.lifecycle import drift, drift_record
-from ansible_collections.hpcml.torchstack.plugins.module_utils.lifecycle import drift_text as drift_words
+from ansible_collections.hpcml.torchstack.plugins.module_utils.lifecycle import drift_text
 from ansible_collections.hpcml.torchstack.plugins.module_utils.trees import manifest
 
 RELEASE = "2026-11-20"
@@ -76,7 +76,7 @@ def test_a_release_as_it_was_frozen_matches_at_both_levels(root, prefix):
         outcome = look(root, level)
         assert (outcome["matches"], outcome["drifted"], outcome["findings"]) == (True, False, [])
         assert (outcome["touched"], outcome["touched_total"], outcome["files"]) == ([], 0, 3)
-    assert drift_words.sentences(RELEASE, outcome) == ["2026-11-20: all 3 files are as recorded (full)."]
+    assert drift_text.sentences(RELEASE, outcome) == ["2026-11-20: all 3 files are as recorded (full)."]
 
 
 @pytest.mark.parametrize("level", drift.LEVELS)
@@ -134,7 +134,7 @@ def test_rights_that_were_lost_are_findings(root, prefix):
     outcome = look(root, "full")
     assert ("mode", "base/lib") in kinds(outcome) and ("unreadable", "base/lib") in kinds(outcome)
     assert outcome["totals"]["removed"] == 0
-    assert "Permission denied" in " ".join(drift_words.sentences(RELEASE, outcome))
+    assert "Permission denied" in " ".join(drift_text.sentences(RELEASE, outcome))
 
 
 def test_a_copied_release_is_told_as_touched_and_compares_in_full(root, prefix):
@@ -146,7 +146,7 @@ def test_a_copied_release_is_told_as_touched_and_compares_in_full(root, prefix):
     quick = look(root, limit=3)
     # More than are listed: nothing is read then, and it is said.
     assert quick["matches"] and quick["touched_total"] > 3 > len(quick["touched"])
-    assert "nearly all" in drift_words.sentences(RELEASE, quick)[1]
+    assert "nearly all" in drift_text.sentences(RELEASE, quick)[1]
     assert look(root, "full")["matches"]
 
 
@@ -156,7 +156,7 @@ def test_a_manifest_that_is_not_the_one_of_the_freeze_is_a_finding(root, prefix)
     manifest.record(manifest.Request(str(prefix), str(root), str(record)), True)
     outcome = look(root, "full")
     assert kinds(outcome) == [("manifest", ".torchstack/manifest.json")] and outcome["drifted"]
-    assert "the manifest itself" in drift_words.sentences(RELEASE, outcome)[0]
+    assert "the manifest itself" in drift_text.sentences(RELEASE, outcome)[0]
 
 
 def test_a_release_without_manifest_or_directory_is_a_finding_and_hides_no_other(root, prefix):
@@ -169,7 +169,7 @@ def test_a_release_without_manifest_or_directory_is_a_finding_and_hides_no_other
     assert [found.release for found in drift.find(str(root), [])] == ["2026-05-02", RELEASE]
     gone = look(root, release="2026-05-02")
     assert kinds(gone) == [("removed", ".")] and gone["drifted"]
-    assert drift_words.sentences("2026-05-02", gone)[0].endswith("1 difference from its manifest (quick): 1 removed.")
+    assert drift_text.sentences("2026-05-02", gone)[0].endswith("1 difference from its manifest (quick): 1 removed.")
     assert look(root)["matches"]
 
 
@@ -201,7 +201,7 @@ def test_a_thaw_before_is_told_with_a_difference_that_came_later(root, prefix):
     edit(prefix / "base" / "x.py", "x = 22\n")
     outcome = look(root)
     assert outcome["drifted"] and outcome["findings"][0]["thaw"]["who"] == "anna"
-    assert "was thawed before by anna" in drift_words.sentences(RELEASE, outcome)[1]
+    assert "was thawed before by anna" in drift_text.sentences(RELEASE, outcome)[1]
 
 
 def test_a_release_that_is_being_removed_is_listed_and_not_compared(root, prefix):

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import pytest
-from ansible_collections.hpcml.torchstack.plugins.module_utils.lifecycle import notice_diff as differences
+from ansible_collections.hpcml.torchstack.plugins.module_utils.lifecycle import notice_diff
 from ansible_collections.hpcml.torchstack.plugins.module_utils.lifecycle.notice_facts import actions, changes
 from ansible_collections.hpcml.torchstack.plugins.module_utils.release.installed_records import Places
 
@@ -15,7 +15,7 @@ A, B = "a" * 40, "b" * 40
 def side(prefix="/soft/1", components=(), python=None, conda=(), **module):
     packages = [{"name": name, "version": version, "source": "wheel"} for name, version in (python or {}).items()]
     installed = {"components": list(components), "python": packages, "conda": list(conda)}
-    return differences.Side(Places.of(prefix, {}), installed, module)
+    return notice_diff.Side(Places.of(prefix, {}), installed, module)
 
 
 def part(key, version, **more):
@@ -31,7 +31,7 @@ def part(key, version, **more):
 
 
 def component(old, new, **sides):
-    return differences.components(side(components=[old] if old else [], **sides), side(components=[new] if new else []))
+    return notice_diff.components(side(components=[old] if old else [], **sides), side(components=[new] if new else []))
 
 
 def test_two_releases_that_differ_in_their_place_alone_do_not_differ():
@@ -45,7 +45,7 @@ def test_two_releases_that_differ_in_their_place_alone_do_not_differ():
             prepend=[{"name": "PATH", "values": [prefix + "/base/bin", "/opt/bin"]}],
         )
 
-    for find in (differences.components, differences.flags, differences.packages, differences.settings):
+    for find in (notice_diff.components, notice_diff.flags, notice_diff.packages, notice_diff.settings):
         assert find(of("/soft/2023-10-04"), of("/soft/2026-11-21")) == []
 
 
@@ -89,15 +89,15 @@ def test_what_was_a_dependency_and_is_a_part_of_its_own_now_is_told_once_and_as_
         side(python={"Triton": "2.0.0"}),
         side(components=[part("packages.triton", "3.4.0")], python={"triton": "3.4.0"}),
     )
-    (row,) = differences.components(before, after)
+    (row,) = notice_diff.components(before, after)
     assert (row["change"], row["before"], row["after"]) == ("up", "2.0.0", "3.4.0")
-    assert differences.packages(before, after) == []
+    assert notice_diff.packages(before, after) == []
 
 
 def test_build_options_are_compared_of_parts_that_both_have():
     old = [part("horovod", "1", flags={"A": "1", "B": "1", "C": "1"}), part("nccl", "1", flags={"X": "1"})]
     new = [part("horovod", "1", flags={"A": "1", "B": "2", "D": ""}), part("apex", "1", flags={"Y": "1"})]
-    found = differences.flags(side(components=old), side(components=new))
+    found = notice_diff.flags(side(components=old), side(components=new))
     assert [(row["key"], row["name"], row["change"], row["before"], row["after"]) for row in found] == [
         ("horovod", "B", "changed", "1", "2"),
         ("horovod", "C", "removed", "1", ""),
@@ -108,7 +108,7 @@ def test_build_options_are_compared_of_parts_that_both_have():
 def test_a_build_option_that_names_a_place_is_shown_as_its_release_has_it():
     old = part("horovod", "1", flags={"HOME": "{prefix}/nccl"})
     new = part("horovod", "1", flags={"HOME": "{prefix}/other"})
-    (row,) = differences.flags(side("/soft/1", [old]), side("/soft/2", [new]))
+    (row,) = notice_diff.flags(side("/soft/1", [old]), side("/soft/2", [new]))
     assert (row["before"], row["after"]) == ("/soft/1/nccl", "/soft/2/other")
 
 
@@ -128,7 +128,7 @@ def test_packages_are_known_by_their_canonical_names_and_told_once():
         conda=[{"name": "mkl", "version": "1", "build": "b"}, {"name": "magma", "version": "2", "build": "a"}],
     )
     before.installed["python"][2]["conda_package"] = "numpy"
-    found = {(row["kind"], row["name"], row["change"]) for row in differences.packages(before, after)}
+    found = {(row["kind"], row["name"], row["change"]) for row in notice_diff.packages(before, after)}
     assert found == {
         ("python", "typing-extensions", "up"),
         ("conda", "mkl", "rebuilt"),
@@ -154,7 +154,7 @@ def test_all_that_loading_the_module_does_otherwise_is_told():
         functions={"f": {"sh": "echo"}},
         prepend=[{"name": "PATH", "values": ["/two", "/soft/2/bin", "/three"]}],
     )
-    found = {(row["kind"], row["name"], row["change"], row["reason"]) for row in differences.settings(before, after)}
+    found = {(row["kind"], row["name"], row["change"], row["reason"]) for row in notice_diff.settings(before, after)}
     assert found == {
         ("variable", "A", "changed", "It is faster"),
         ("variable", "B", "removed", ""),
@@ -225,7 +225,7 @@ def test_a_virtual_environment_moves_on_an_overlay_alone(kind, words):
 def test_of_a_part_the_version_counts_that_is_installed():
     before = side(components=[part("packages.einops", "0.8")], python={"einops": "0.8.1"})
     after = side(components=[part("packages.einops", "0.8")], python={"einops": "0.8.2"})
-    (row,) = differences.components(before, after)
+    (row,) = notice_diff.components(before, after)
     assert (row["change"], row["before"], row["after"]) == ("up", "0.8.1", "0.8.2")
 
 

@@ -9,7 +9,7 @@ import os
 import random
 
 import pytest
-from ansible_collections.hpcml.torchstack.plugins.module_utils.lifecycle import publication as modulefile_publication
+from ansible_collections.hpcml.torchstack.plugins.module_utils.lifecycle import publication
 from ansible_collections.hpcml.torchstack.plugins.module_utils.lifecycle import publication_changes, publication_first
 from ansible_collections.hpcml.torchstack.plugins.module_utils.lifecycle.publication_changes import DEFAULT, carry_out
 from ansible_collections.hpcml.torchstack.plugins.module_utils.lifecycle.publication_facts import read_facts
@@ -66,8 +66,8 @@ def release(root, version, frozen_at):
 
 def change(root, version, stop=None, **wish):
     """Plan and do, as the module does; ``stop`` is after how many actions it is killed."""
-    wish = modulefile_publication.Wish(**{"visible": True, **wish})
-    actions = modulefile_publication.make_plan(read_facts(str(root), version), wish)
+    wish = publication.Wish(**{"visible": True, **wish})
+    actions = publication.make_plan(read_facts(str(root), version), wish)
     carry_out(str(root), version, actions[:stop], {
         "undo": wish.state == "rolled_back",
         "first": wish.first_only and any(action.action == DEFAULT for action in actions),
@@ -92,7 +92,7 @@ def said(root, version, default=True, check_mode=False):
     """What a rollout says that has nothing to do any more."""
     facts = read_facts(str(root), version)
     return publication_first.users_load(
-        modulefile_publication.candidate(facts), facts.defaults, modulefile_publication.listed(facts), default, True,
+        publication.candidate(facts), facts.defaults, publication.listed(facts), default, True,
         check_mode)
 
 
@@ -252,7 +252,7 @@ def test_whatever_was_done_a_rollout_moves_the_default_once_and_then_changes_not
         elif version in frozen and what == "roll_back":
             try:
                 roll_back(root, version)
-            except modulefile_publication.StackError:
+            except publication.StackError:
                 continue
     for version in sorted(frozen):
         roll_out(root, version)

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import pytest
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
-from ansible_collections.hpcml.torchstack.plugins.module_utils.mirror import index as mirror_record
+from ansible_collections.hpcml.torchstack.plugins.module_utils.mirror import index
 from ansible_collections.hpcml.torchstack.plugins.module_utils.mirror.index import Item
 
 
@@ -15,9 +15,9 @@ def item(name, digit="0"):
 
 
 def merged(tmp_path, release, *items, part="python"):
-    before = mirror_record.read(str(tmp_path))
-    after = mirror_record.merged(before, release, part, items, {}, mirror_record.noted_origins(str(tmp_path)))
-    mirror_record.write(str(tmp_path), after)
+    before = index.read(str(tmp_path))
+    after = index.merged(before, release, part, items, {}, index.noted_origins(str(tmp_path)))
+    index.write(str(tmp_path), after)
     return after
 
 
@@ -34,29 +34,29 @@ def test_files_of_no_release_leave_the_list(tmp_path):
 
 def test_the_list_is_written_only_when_it_says_something_new(tmp_path):
     after = merged(tmp_path, "one", item("a"))
-    assert mirror_record.write(str(tmp_path), after) is False
-    assert mirror_record.write(str(tmp_path), merged(tmp_path, "one", item("a"), item("b"))) is False
-    assert mirror_record.write(str(tmp_path), after) is True
+    assert index.write(str(tmp_path), after) is False
+    assert index.write(str(tmp_path), merged(tmp_path, "one", item("a"), item("b"))) is False
+    assert index.write(str(tmp_path), after) is True
 
 
 def test_origins_outlive_a_run_that_was_killed_while_it_noted_one(tmp_path):
-    mirror_record.note_origin(str(tmp_path), item("a")._replace(url="https://example.org/a"))
-    with open(tmp_path / mirror_record.NOTES, "a") as stream:
+    index.note_origin(str(tmp_path), item("a")._replace(url="https://example.org/a"))
+    with open(tmp_path / index.NOTES, "a") as stream:
         stream.write('["pip/b-1.0.zip", "00')
     assert merged(tmp_path, "one", item("a"))["files"]["pip/a-1.0.zip"]["origin"] == "https://example.org/a"
-    (tmp_path / mirror_record.NOTES).unlink()
+    (tmp_path / index.NOTES).unlink()
     assert merged(tmp_path, "one", item("a"))["files"]["pip/a-1.0.zip"]["origin"] == "https://example.org/a"
     assert merged(tmp_path, "one", item("a", "1"))["files"]["pip/a-1.0.zip"]["origin"] == ""
 
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"format": 2}'])
 def test_a_list_that_cannot_be_read_is_refused(tmp_path, text):
-    (tmp_path / mirror_record.NAME).write_text(text)
+    (tmp_path / index.NAME).write_text(text)
     with pytest.raises(StackError, match=r"list of (the|a) mirror"):
-        mirror_record.read(str(tmp_path))
+        index.read(str(tmp_path))
 
 
 @pytest.mark.parametrize("size, words", [(0, "0 bytes"), (999, "999 bytes"), (1000, "1.0 kB"), (191794682, "191.8 MB"),
                                          (4 * 10**12, "4000.0 GB")])
 def test_sizes_are_in_words(size, words):
-    assert mirror_record.in_words(size) == words
+    assert index.in_words(size) == words

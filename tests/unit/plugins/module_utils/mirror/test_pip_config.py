@@ -8,7 +8,7 @@ import os
 
 import pytest
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
-from ansible_collections.hpcml.torchstack.plugins.module_utils.mirror import pip_config as pip_settings
+from ansible_collections.hpcml.torchstack.plugins.module_utils.mirror import pip_config
 
 
 def read(tmp_path, text="", **variables):
@@ -16,7 +16,7 @@ def read(tmp_path, text="", **variables):
     # The machine's own configuration is another matter.
     home = {"HOME": str(tmp_path / "none"), "XDG_CONFIG_DIRS": str(tmp_path / "none"), "PIP_INDEX_URL": "https://o.example"}
     variables = {"PIP_CONFIG_FILE": str(tmp_path / "pip.conf"), **home, **variables}
-    return pip_settings.read({name: value for name, value in variables.items() if value is not None}, str(tmp_path))
+    return pip_config.read({name: value for name, value in variables.items() if value is not None}, str(tmp_path))
 
 
 def test_files_and_variables_count_as_for_pip(tmp_path):
@@ -36,11 +36,11 @@ def test_without_index_only_directories_are_left(tmp_path):
 
 
 def test_no_file_counts_where_pip_was_told_so(tmp_path):
-    assert pip_settings.files({"PIP_CONFIG_FILE": os.devnull}, "/usr") == []
+    assert pip_config.files({"PIP_CONFIG_FILE": os.devnull}, "/usr") == []
 
 
 def test_where_nothing_is_configured_pip_itself_says_which_index_it_takes():
-    (index,) = pip_settings.read({"PIP_CONFIG_FILE": os.devnull}).indexes
+    (index,) = pip_config.read({"PIP_CONFIG_FILE": os.devnull}).indexes
     assert index.startswith("https://") and index.endswith("/simple")
 
 
@@ -49,8 +49,8 @@ def test_an_interpreter_without_pip_needs_an_index_to_be_configured(tmp_path):
     python.write_text("#!/bin/sh\necho 'No module named pip' >&2\nexit 1\n")
     python.chmod(0o755)
     with pytest.raises(StackError, match="does not say which it would take: No module named pip"):
-        pip_settings.read({"PIP_CONFIG_FILE": os.devnull}, python=str(python))
-    assert pip_settings.read({"PIP_CONFIG_FILE": os.devnull, "PIP_NO_INDEX": "1"}, python=str(python)).indexes == ()
+        pip_config.read({"PIP_CONFIG_FILE": os.devnull}, python=str(python))
+    assert pip_config.read({"PIP_CONFIG_FILE": os.devnull, "PIP_NO_INDEX": "1"}, python=str(python)).indexes == ()
 
 
 def test_a_file_that_cannot_be_read_is_named(tmp_path):
@@ -60,12 +60,12 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path):
 
 def test_where_pip_looks_has_a_digest_without_credentials(tmp_path):
     own = {"HOME": str(tmp_path), "XDG_CONFIG_DIRS": str(tmp_path)}
-    places = pip_settings.places_digest({**own, "PIP_INDEX_URL": "https://me:one@example.org/simple"})
-    assert places == pip_settings.places_digest({**own, "PIP_INDEX_URL": "https://me:other@example.org/simple"})
-    assert places == pip_settings.places_digest(
+    places = pip_config.places_digest({**own, "PIP_INDEX_URL": "https://me:one@example.org/simple"})
+    assert places == pip_config.places_digest({**own, "PIP_INDEX_URL": "https://me:other@example.org/simple"})
+    assert places == pip_config.places_digest(
         {**own, "PIP_INDEX_URL": "https://me:one@example.org/simple", "PIP_TIMEOUT": "3", "PIP_NO_INPUT": "1"})
     others = ({}, {"PIP_INDEX_URL": "https://example.com/simple"}, {"PIP_FIND_LINKS": "/wheels"}, {"PIP_NO_INDEX": "1"})
-    assert len({places, *(pip_settings.places_digest({**own, **other}) for other in others)}) == 5
+    assert len({places, *(pip_config.places_digest({**own, **other}) for other in others)}) == 5
     (tmp_path / "pip").mkdir()
     (tmp_path / "pip" / "pip.conf").write_text("[global]\nfind-links = /wheels\n")
-    assert pip_settings.places_digest(own) == pip_settings.places_digest({**own, "PIP_FIND_LINKS": "/wheels"})
+    assert pip_config.places_digest(own) == pip_config.places_digest({**own, "PIP_FIND_LINKS": "/wheels"})

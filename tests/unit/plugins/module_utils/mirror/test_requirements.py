@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import pytest
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
-from ansible_collections.hpcml.torchstack.plugins.module_utils.mirror import requirements as mirror_needs
+from ansible_collections.hpcml.torchstack.plugins.module_utils.mirror import requirements
 from ansible_collections.hpcml.torchstack.plugins.module_utils.mirror.wheel_tags import Interpreter
 
 PYTHON = Interpreter("3.11.2", "cpython", "cp311", "linux_x86_64", "2.31")
@@ -27,7 +27,7 @@ def definition(**keys):
 
 
 def needs(mpi_wheel=True, interpreter=PYTHON, **keys):
-    return mirror_needs.needs_of(definition(**keys), interpreter, mpi_wheel)
+    return requirements.needs_of(definition(**keys), interpreter, mpi_wheel)
 
 
 def named(found):
@@ -140,7 +140,7 @@ def test_what_is_installed_on_top_of_an_image_is_for_the_images_python():
     lock = pin("new", marker=" ; python_version >= '3.11'") + pin("old", marker=" ; python_version < '3.11'")
     release = {"base": {"kind": "container", "python": "3.10", "venv": {"name": "own", "lock": lock}},
                "pytorch": {"version": "2.2.0"}}
-    (found,) = mirror_needs.needs_of(release, PYTHON, False).plain
+    (found,) = requirements.needs_of(release, PYTHON, False).plain
     assert (found.name, found.who) == ("old", "base.venv.lock")
 
 

@@ -5,15 +5,15 @@
 from __future__ import annotations
 
 import pytest
-from ansible_collections.hpcml.torchstack.plugins.module_utils.mirror import wheel_tags as wheel_names
+from ansible_collections.hpcml.torchstack.plugins.module_utils.mirror import wheel_tags
 from ansible_collections.hpcml.torchstack.plugins.module_utils.mirror.wheel_tags import Interpreter
 
 PYTHON = Interpreter("3.11.2", "cpython", "cp311", "linux_x86_64", "2.31")
 
 
 def best(form, *filenames, interpreter=PYTHON):
-    chooser = wheel_names.Chooser(interpreter)
-    ranked = [(chooser.rank(wheel_names.parse(name, "thing"), form), name) for name in filenames]
+    chooser = wheel_tags.Chooser(interpreter)
+    ranked = [(chooser.rank(wheel_tags.parse(name, "thing"), form), name) for name in filenames]
     ranked = sorted((rank, name) for rank, name in ranked if rank is not None)
     return ranked[0][1] if ranked else None
 
@@ -67,13 +67,13 @@ def test_the_higher_build_number_is_taken():
     ("thing-extra-1.0.tar.gz", "thing", "extra-1.0"),
 ])
 def test_the_version_is_read_from_the_name(filename, project, version):
-    assert wheel_names.parse(filename, project).version == version
+    assert wheel_tags.parse(filename, project).version == version
 
 
 @pytest.mark.parametrize(
     "filename", ["other-1.0-py3-none-any.whl", "thing-1.0.exe", "thing.tar.gz", "README", "thing-1.whl"])
 def test_what_is_another_file_is_none(filename):
-    assert wheel_names.parse(filename, "thing") is None
+    assert wheel_tags.parse(filename, "thing") is None
 
 
 @pytest.mark.parametrize("asked, found, same", [
@@ -83,4 +83,4 @@ def test_what_is_another_file_is_none(filename):
     ("1.0", "1.0rc1", False),
 ])
 def test_spellings_of_a_version_are_the_same(asked, found, same):
-    assert wheel_names.same_version(asked, found) is same
+    assert wheel_tags.same_version(asked, found) is same

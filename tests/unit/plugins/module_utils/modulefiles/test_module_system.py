@@ -10,7 +10,7 @@ import time
 
 import pytest
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
-from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles import module_system as modules
+from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles import module_system
 from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles.module_output import ShellParts
 from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles.module_system import (
     EM,
@@ -94,7 +94,7 @@ def test_a_given_command_is_taken_or_refused_by_name():
 def test_a_tcl_script_without_execute_bit_goes_through_tclsh(tmp_path, monkeypatch):
     script = tmp_path / "modulecmd.tcl"
     script.write_text("")
-    monkeypatch.setattr(modules.shutil, "which", lambda name: "/bin/" + name)
+    monkeypatch.setattr(module_system.shutil, "which", lambda name: "/bin/" + name)
     assert find_system({}, command=str(script)).words == ("/bin/tclsh", str(script))
     script.chmod(0o755)
     assert find_system({}, command=str(script)).words == (str(script),)

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import pytest
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.findings import failure
-from ansible_collections.hpcml.torchstack.plugins.module_utils.preflight import machine_checks as preflight
+from ansible_collections.hpcml.torchstack.plugins.module_utils.preflight import machine_checks
 
 
 def only(findings):
@@ -17,17 +17,17 @@ def only(findings):
 
 @pytest.mark.parametrize("host", ["polaris-login-01", "polaris-login-01.hsn.cm.polaris.alcf.anl.gov", "x3005c0s1b0n0"])
 def test_the_site_is_recognised_by_its_host_name_and_paths(host):
-    found = only(preflight.judge_site(host, [], {"hostname_globs": ["polaris-login-*", "x3*"]}, "polaris"))
+    found = only(machine_checks.judge_site(host, [], {"hostname_globs": ["polaris-login-*", "x3*"]}, "polaris"))
     assert found.ok and found.severity == "note"
 
 
 def test_a_site_that_expects_nothing_is_any_machine():
-    assert only(preflight.judge_site("vm", [], {}, "")).ok
+    assert only(machine_checks.judge_site("vm", [], {}, "")).ok
 
 
 def test_a_machine_that_is_not_the_site_is_told_so_in_one_sentence_with_the_rehearsal():
     expect = {"hostname_globs": ["polaris-login-*", "x3*"], "rehearsal": "ansible-playbook -i rehearsal polaris.yml"}
-    found = only(preflight.judge_site("vm", ["/soft", "/opt/cray"], expect, "polaris"))
+    found = only(machine_checks.judge_site("vm", ["/soft", "/opt/cray"], expect, "polaris"))
     assert found.message == (
         "vm is not the site polaris: its host name is not like polaris-login-* or x3*, "
         "and it has no /soft and no /opt/cray.")
@@ -37,13 +37,13 @@ def test_a_machine_that_is_not_the_site_is_told_so_in_one_sentence_with_the_rehe
 
 
 def test_root_is_told_what_it_cannot_see():
-    found = only(preflight.judge_account(0, "root", "0022"))
+    found = only(machine_checks.judge_account(0, "root", "0022"))
     assert found.severity == "note" and found.ok and "permissions" in found.message and found.remedy
-    assert only(preflight.judge_account(1001, "stacks", "0022")).remedy == ""
+    assert only(machine_checks.judge_account(1001, "stacks", "0022")).remedy == ""
 
 
 def test_s03_the_callers_umask_is_reported_and_does_not_matter():
-    findings = preflight.judge_account(1001, "stacks", "0077")
+    findings = machine_checks.judge_account(1001, "stacks", "0077")
     assert findings[1].message == "The caller's umask is 0077; every step runs under 0022 all the same."
     assert failure(findings) == ""
 
@@ -58,7 +58,7 @@ WANTED = {
 
 
 def python(module_python=None, wanted=None, **changes):
-    return preflight.judge_python(dict(PYTHON, **changes), module_python or PYTHON, wanted or WANTED)
+    return machine_checks.judge_python(dict(PYTHON, **changes), module_python or PYTHON, wanted or WANTED)
 
 
 def test_a_python_that_has_everything_will_do():
@@ -91,7 +91,7 @@ def test_what_is_not_needed_is_not_asked_for():
 
 def test_a_python_of_another_age_only_tells_its_version():
     old = {"command": "python2", "problem": "", "executable": "/usr/bin/python2", "version": "2.7.18"}
-    found = only(preflight.judge_python(old, PYTHON, dict(WANTED, python="python2")))
+    found = only(machine_checks.judge_python(old, PYTHON, dict(WANTED, python="python2")))
     assert found.check == "python.version"
 
 
@@ -123,22 +123,22 @@ FOUND = {
     ],
 )
 def test_a_compiler_that_is_missing_or_does_not_work_is_an_error(changes, words):
-    found = only(preflight.judge_compilers({"CXX": dict(FOUND, **changes)}, [CXX]))
+    found = only(machine_checks.judge_compilers({"CXX": dict(FOUND, **changes)}, [CXX]))
     assert found.severity == "error" and found.message == words and "CXX" in found.sentence and found.remedy
 
 
 @pytest.mark.parametrize("runs", [True, None])
 def test_a_compiler_that_works_is_noted_and_one_that_was_not_tried_is_not(runs):
-    assert only(preflight.judge_compilers({"CXX": dict(FOUND, runs=runs)}, [CXX])).ok
+    assert only(machine_checks.judge_compilers({"CXX": dict(FOUND, runs=runs)}, [CXX])).ok
     untried = {key: value for key, value in FOUND.items() if key not in ("compiles", "runs", "complaint", "standard")}
-    assert preflight.judge_compilers({"CXX": untried}, [CXX]) == []
+    assert machine_checks.judge_compilers({"CXX": untried}, [CXX]) == []
 
 
 def test_all_missing_commands_are_named_at_once():
-    assert only(preflight.judge_commands({"git": "", "make": "/usr/bin/make", "tar": ""})).message == (
+    assert only(machine_checks.judge_commands({"git": "", "make": "/usr/bin/make", "tar": ""})).message == (
         "Not on PATH: git, tar.")
-    assert only(preflight.judge_commands({"git": "/usr/bin/git"})).ok
-    assert preflight.judge_commands({}) == []
+    assert only(machine_checks.judge_commands({"git": "/usr/bin/git"})).ok
+    assert machine_checks.judge_commands({}) == []
 
 
 MPI = {
@@ -149,7 +149,7 @@ MPI = {
 
 @pytest.mark.parametrize("changes", [{}, {"provider": "wheel"}, {"library_dirs": []}, {"launcher_vendor": "PALS"}])
 def test_a_whole_mpi_is_noted(changes):
-    assert only(preflight.judge_mpi(dict(MPI, **changes))).ok
+    assert only(machine_checks.judge_mpi(dict(MPI, **changes))).ok
 
 
 @pytest.mark.parametrize(
@@ -166,19 +166,19 @@ def test_a_whole_mpi_is_noted(changes):
     ],
 )
 def test_an_mpi_that_is_not_whole_is_refused_with_what_to_do(changes, severity, words):
-    found = only(preflight.judge_mpi(dict(MPI, **changes)))
+    found = only(machine_checks.judge_mpi(dict(MPI, **changes)))
     assert found.severity == severity and words in found.message and found.remedy
 
 
 def test_the_module_system_or_why_there_is_none_is_noted():
-    assert only(preflight.judge_modules({"kind": "lmod", "version": "8.7", "problem": ""})).message == (
+    assert only(machine_checks.judge_modules({"kind": "lmod", "version": "8.7", "problem": ""})).message == (
         "Module system: lmod 8.7.")
-    assert only(preflight.judge_modules({"kind": "none", "version": "", "problem": "None was found."})).ok
+    assert only(machine_checks.judge_modules({"kind": "none", "version": "", "problem": "None was found."})).ok
 
 
 def test_all_errors_are_said_at_once_and_warnings_are_not_errors():
-    findings = preflight.judge_commands({"git": ""}) + preflight.judge_mpi(dict(MPI, launcher=""))
-    findings += preflight.judge_mpi(dict(MPI, provider=""))
+    findings = machine_checks.judge_commands({"git": ""}) + machine_checks.judge_mpi(dict(MPI, launcher=""))
+    findings += machine_checks.judge_mpi(dict(MPI, provider=""))
     assert failure(findings) == (
         "Not on PATH: git. Install them or load their modules. There is no MPI: mpicc is not on PATH, and the wheel is "
         "not allowed. Load the site's MPI module, name its installation as mpi.prefix, or allow mpi.wheel.")
@@ -194,6 +194,6 @@ def test_all_errors_are_said_at_once_and_warnings_are_not_errors():
     ids=["reached", "no pip", "not reached"],
 )
 def test_an_index_that_cannot_be_reached_is_an_error(facts, severity, words):
-    (finding,) = preflight.judge_index(facts)
+    (finding,) = machine_checks.judge_index(facts)
     assert finding.severity == severity
     assert words in finding.message

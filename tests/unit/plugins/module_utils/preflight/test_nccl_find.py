@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import pytest
-from ansible_collections.hpcml.torchstack.plugins.module_utils.preflight import nccl_find as places
+from ansible_collections.hpcml.torchstack.plugins.module_utils.preflight import nccl_find
 
 PC = "prefix=/x\n\nName: libfabric\nVersion: 1.15.2.0\n"
 INFO = "#!/bin/sh\necho 'fi_info: 1.15.1'; echo 'libfabric: 1.15.1'; echo 'libfabric api: 1.15'\n"
@@ -38,32 +38,32 @@ def fabric(tmp_path):
     ({}, ""),
 ])
 def test_s20_the_version_of_libfabric_is_what_it_says_and_not_what_its_directory_is_called(fabric, files, version):
-    assert places.libfabric(lay(fabric, **files)).version == version
+    assert nccl_find.libfabric(lay(fabric, **files)).version == version
 
 
 def test_the_library_of_libfabric_is_looked_for_where_it_may_lie(fabric):
-    assert places.libfabric(lay(fabric, lib__libfabric_dot_so="")).library == str(fabric / "lib")
-    assert places.libfabric(lay(fabric, lib64__libfabric_dot_so="")).library == str(fabric / "lib64")
-    assert places.libfabric("") == ("", "", "")
+    assert nccl_find.libfabric(lay(fabric, lib__libfabric_dot_so="")).library == str(fabric / "lib")
+    assert nccl_find.libfabric(lay(fabric, lib64__libfabric_dot_so="")).library == str(fabric / "lib64")
+    assert nccl_find.libfabric("") == ("", "", "")
 
 
 def test_the_version_of_cuda_is_what_its_nvcc_says(tmp_path):
     said = "#!/bin/sh\necho 'Cuda compilation tools, release 12.2, V12.2.140'\n"
-    assert places.cuda(lay(tmp_path, bin__nvcc=said, lib64__x="")) == (str(tmp_path), "12.2", str(tmp_path / "lib64"))
+    assert nccl_find.cuda(lay(tmp_path, bin__nvcc=said, lib64__x="")) == (str(tmp_path), "12.2", str(tmp_path / "lib64"))
     lay(tmp_path, bin__nvcc="#!/bin/sh\nexit 1\n", version_dot_json='{"cuda": {"version": "12.3.1"}}')
-    assert places.cuda(str(tmp_path)).version == "12.3.1"
+    assert nccl_find.cuda(str(tmp_path)).version == "12.3.1"
     (tmp_path / "version.json").write_text("{")
-    assert places.cuda(str(tmp_path)).version == ""
-    assert places.cuda(str(tmp_path / "nowhere")).version == ""
+    assert nccl_find.cuda(str(tmp_path)).version == ""
+    assert nccl_find.cuda(str(tmp_path / "nowhere")).version == ""
 
 
 def test_hwloc_is_looked_for_in_its_prefix_and_else_where_the_compiler_looks(tmp_path):
     prefix = lay(tmp_path, include__hwloc_dot_h="", lib__libhwloc_dot_so="")
-    assert places.hwloc(prefix, {}).library == str(tmp_path / "lib")
-    assert places.hwloc(str(tmp_path / "include"), {}).version == ""
-    assert places.hwloc("", {"CPATH": "/nowhere:" + prefix + "/include"}).version == prefix + "/include/hwloc.h"
+    assert nccl_find.hwloc(prefix, {}).library == str(tmp_path / "lib")
+    assert nccl_find.hwloc(str(tmp_path / "include"), {}).version == ""
+    assert nccl_find.hwloc("", {"CPATH": "/nowhere:" + prefix + "/include"}).version == prefix + "/include/hwloc.h"
 
 
 def test_commands_that_are_missing_are_named(tmp_path):
     lay(tmp_path, make="#!/bin/sh\n")
-    assert places.missing_commands(["make", "autoreconf"], str(tmp_path)) == ["autoreconf"]
+    assert nccl_find.missing_commands(["make", "autoreconf"], str(tmp_path)) == ["autoreconf"]

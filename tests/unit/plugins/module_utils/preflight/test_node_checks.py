@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import pytest
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.findings import ERROR, NOTE, WARNING
-from ansible_collections.hpcml.torchstack.plugins.module_utils.preflight import node_checks as judgement
+from ansible_collections.hpcml.torchstack.plugins.module_utils.preflight import node_checks
 
 GIB = 1 << 30
 MACHINE = {
@@ -30,7 +30,7 @@ def judged(part=None, changes=None, node=None, options=None, login=None, tmpdir=
     facts = dict(FACTS, **({part: dict(FACTS[part], **changes)} if part else {}))
     facts["tmpdirs"] = [dict(FACTS["tmpdirs"][0], **(tmpdir or {}))]
     wanted = dict(WANTED, node=node or {}, options=options or {})
-    return judgement.judge(facts, wanted, dict(MACHINE, host="login", **(login or {})))
+    return node_checks.judge(facts, wanted, dict(MACHINE, host="login", **(login or {})))
 
 
 def bad(findings):
@@ -61,7 +61,7 @@ def test_every_problem_has_a_remedy():
     )
     node = {"cores": 64, "memory": "240G", "cuda": "13.0", "modules": ["gcc/12"]}
     wanted = dict(WANTED, node=node, options={"gpus": 4})
-    findings = judgement.judge(broken, wanted, MACHINE)
+    findings = node_checks.judge(broken, wanted, MACHINE)
     errors = [finding for finding in findings if finding.severity == ERROR]
     assert {finding.check for finding in errors} == {
         "compute." + name for name in (
@@ -108,7 +108,7 @@ def test_sixty_characters_are_just_short_enough():
 def test_the_job_s_own_tmpdir_counts_beside_the_one_that_the_site_names():
     tried = [dict(FACTS["tmpdirs"][0], path=path, runs=False) for path in ("/tmp", "/local/scratch")]
     wanted = dict(WANTED, node={"tmpdir": "/local/scratch"})
-    findings = [one for one in judgement.judge(dict(FACTS, tmpdirs=tried), wanted, MACHINE) if one.severity == ERROR]
+    findings = [one for one in node_checks.judge(dict(FACTS, tmpdirs=tried), wanted, MACHINE) if one.severity == ERROR]
     assert [one.check for one in findings] == ["compute.tmpdir"] * 2
     assert {finding.remedy for finding in findings[:2]} == {"Name another directory as torchstack_jobs.node.tmpdir."}
 
@@ -152,7 +152,7 @@ def test_memory_is_what_the_site_says_but_for_what_the_kernel_keeps(memory, node
 ])
 def test_the_driver_has_to_run_what_the_toolkit_makes(changes, toolkit, severity, text):
     facts = dict(FACTS, gpus=dict(A100, **changes))
-    findings = judgement.judge(facts, dict(WANTED, node={"cuda": toolkit}), MACHINE)
+    findings = node_checks.judge(facts, dict(WANTED, node={"cuda": toolkit}), MACHINE)
     assert bad(findings) == ([("compute.driver", severity)] if severity else [])
     assert text in said(findings, "compute.driver")
 
@@ -168,12 +168,12 @@ def test_the_driver_has_to_run_what_the_toolkit_makes(changes, toolkit, severity
     (A100, {}, {}, []),
 ])
 def test_gpus_are_looked_at_where_the_site_speaks_of_them(gpus, node, options, failed):
-    findings = judgement.judge(dict(FACTS, gpus=gpus), dict(WANTED, node=node, options=options), MACHINE)
+    findings = node_checks.judge(dict(FACTS, gpus=gpus), dict(WANTED, node=node, options=options), MACHINE)
     assert [check for check, _severity in bad(findings)] == failed
 
 
 def test_gpus_of_another_maker_stop_nothing():
-    findings = judgement.judge(dict(FACTS, gpus=NO_GPUS), dict(WANTED, options={"gpus": 8}), MACHINE)
+    findings = node_checks.judge(dict(FACTS, gpus=NO_GPUS), dict(WANTED, options={"gpus": 8}), MACHINE)
     assert bad(findings) == [("compute.gpus", WARNING)]
     assert said(findings, "compute.gpus") == "n1 has no driver of NVIDIA; its GPUs were not looked at."
 
@@ -223,19 +223,19 @@ def test_differences_between_the_sides_are_told(changes, severities, text):
     ("1K", 1024), ("240G", 240 * GIB), ("2 TiB", 2048 * GIB), ("512mb", GIB // 2),
 ])
 def test_sizes_are_counted_as_batch_systems_do(text, size):
-    assert judgement.bytes_of(text) == size
+    assert node_checks.bytes_of(text) == size
 
 
 def test_a_size_without_a_unit_is_none():
     with pytest.raises(ValueError, match="'240' is no size"):
-        judgement.bytes_of("240")
+        node_checks.bytes_of("240")
 
 
 @pytest.mark.parametrize(("size", "words"), [
     (512, "512 bytes"), (3 << 20, "3 MiB"), (1.5 * GIB, "1.5 GiB"), (2 << 40, "2 TiB"),
 ])
 def test_sizes_are_told_in_the_unit_that_fits(size, words):
-    assert judgement.in_words(size) == words
+    assert node_checks.in_words(size) == words
 
 
 def test_modules_of_a_release_are_corrected_in_its_file():

@@ -12,9 +12,9 @@ import subprocess
 import sys
 
 import pytest
-from ansible_collections.hpcml.torchstack.plugins.module_utils.preflight import node_facts as compute_facts
+from ansible_collections.hpcml.torchstack.plugins.module_utils.preflight import node_facts
 
-PROGRAM = pathlib.Path(compute_facts.__file__)
+PROGRAM = pathlib.Path(node_facts.__file__)
 
 NO_MODULES = "unset -f module 2> /dev/null\n"
 TOY_MODULES = """
@@ -71,30 +71,30 @@ def test_the_program_is_for_the_oldest_python_of_a_target_and_for_ascii_terminal
 
 def test_an_answer_that_cannot_be_written_is_a_failure(question, capsys):
     question["answer_file"] = question["prefix"] + "/missing/answer.json"
-    assert compute_facts.main([json.dumps(question)]) == 1
+    assert node_facts.main([json.dumps(question)]) == 1
     assert "cannot be written: No such file or directory" in capsys.readouterr().out
 
 
 def test_what_the_login_side_wrote_may_come_late_but_not_for_ever(question, monkeypatch):
     pathlib.Path(question["nonce_file"]).unlink()
-    assert compute_facts.shared(question)["nonce"] == ""
+    assert node_facts.shared(question)["nonce"] == ""
     question["wait"] = 600
     late = pathlib.Path(question["nonce_file"])
-    monkeypatch.setattr(compute_facts.time, "sleep", lambda _seconds: late.write_text("7"))
-    assert compute_facts.shared(question)["nonce"] == "7"
+    monkeypatch.setattr(node_facts.time, "sleep", lambda _seconds: late.write_text("7"))
+    assert node_facts.shared(question)["nonce"] == "7"
 
 
 def test_a_prefix_that_is_missing_or_may_not_be_written_is_told(question):
     question["prefix"] += "/missing"
-    facts = compute_facts.shared(question)
+    facts = node_facts.shared(question)
     assert (facts["prefix"], facts["problem"]) == (False, "No such file or directory")
 
 
 def test_temporary_files_need_a_directory(tmp_path):
-    assert compute_facts.temporary(str(tmp_path / "missing"))["problem"] == "No such file or directory"
+    assert node_facts.temporary(str(tmp_path / "missing"))["problem"] == "No such file or directory"
     long = tmp_path / ("x" * 120)
     long.mkdir()
-    facts = compute_facts.temporary(str(long))
+    facts = node_facts.temporary(str(long))
     assert facts["problem"] == "" and facts["runs"] is True and facts["socket"]
 
 
@@ -107,21 +107,21 @@ def test_temporary_files_need_a_directory(tmp_path):
     (TOY_MODULES, ["good/1", "fatal/1"], True, {"fatal/1": "the shell ended: cannot go on"}),
 ])
 def test_modules_are_loaded_in_a_plain_shell(init, names, command, failed, tmp_path):
-    facts = compute_facts.modules(init, names)
+    facts = node_facts.modules(init, names)
     assert (facts["command"], facts["failed"]) == (command, failed)
     file = tmp_path / "it's an init"
     file.write_text(init)
-    assert compute_facts.modules(str(file), names) == facts
+    assert node_facts.modules(str(file), names) == facts
 
 
 def test_programs_are_looked_for_with_the_modules_loaded(tmp_path):
     (tmp_path / "cc").write_text("#!/bin/sh\n")
     (tmp_path / "cc").chmod(0o755)
     init = "module() { PATH=%s:$PATH; LOADEDMODULES=$2; }" % tmp_path
-    loaded = compute_facts.modules(init, ["PrgEnv-gnu"])
+    loaded = node_facts.modules(init, ["PrgEnv-gnu"])
     assert loaded["path"].startswith(str(tmp_path) + ":")
-    assert compute_facts.programs({"CC": "cc -g"}, loaded["path"])["CC"]["path"] == str(tmp_path / "cc")
-    assert compute_facts.modules(init, [])["path"] == ""
+    assert node_facts.programs({"CC": "cc -g"}, loaded["path"])["CC"]["path"] == str(tmp_path / "cc")
+    assert node_facts.modules(init, [])["path"] == ""
 
 
 def test_control_groups_of_either_version_bind_with_all_that_are_above(tmp_path):
@@ -132,7 +132,7 @@ def test_control_groups_of_either_version_bind_with_all_that_are_above(tmp_path)
     (job / "memory.max").write_text("8589934592\n")
     (job.parent / "cpu.max").write_text("150000 100000\n")
     (job / "cpu.max").write_text("max 100000\n")
-    found = compute_facts.group_limits("0::/slurm/job_1/step_0\n", str(tmp_path))
+    found = node_facts.group_limits("0::/slurm/job_1/step_0\n", str(tmp_path))
     assert found == {"cores": 1.5, "memory": 4294967296.0}
     old = tmp_path / "memory" / "pbs" / "7.server"
     old.mkdir(parents=True)
@@ -143,8 +143,8 @@ def test_control_groups_of_either_version_bind_with_all_that_are_above(tmp_path)
     (quota / "cpu.cfs_quota_us").write_text("-1\n")
     (quota / "cpu.cfs_period_us").write_text("100000\n")
     groups = "5:memory:/pbs/7.server\n4:cpu,cpuacct:/pbs\n1:name=systemd:/x:y\n0::/none\n"
-    assert compute_facts.group_limits(groups, str(tmp_path)) == {"cores": None, "memory": 1073741824.0}
-    assert compute_facts.group_limits("", str(tmp_path)) == {"cores": None, "memory": None}
+    assert node_facts.group_limits(groups, str(tmp_path)) == {"cores": None, "memory": 1073741824.0}
+    assert node_facts.group_limits("", str(tmp_path)) == {"cores": None, "memory": None}
 
 
 @pytest.mark.parametrize(("text", "version"), [
@@ -153,31 +153,31 @@ def test_control_groups_of_either_version_bind_with_all_that_are_above(tmp_path)
     ("", ""),
 ])
 def test_the_driver_tells_its_version(text, version, monkeypatch):
-    monkeypatch.setattr(compute_facts, "read", lambda path: text)
-    monkeypatch.setattr(compute_facts, "run", lambda words, seconds=0: compute_facts.Ran(None, "no such command"))
-    monkeypatch.setattr(compute_facts, "_has_library", lambda name: False)
-    assert compute_facts.gpus() == {"driver": version, "cuda": None, "count": None, "names": [], "problem": ""}
+    monkeypatch.setattr(node_facts, "read", lambda path: text)
+    monkeypatch.setattr(node_facts, "run", lambda words, seconds=0: node_facts.Ran(None, "no such command"))
+    monkeypatch.setattr(node_facts, "_has_library", lambda name: False)
+    assert node_facts.gpus() == {"driver": version, "cuda": None, "count": None, "names": [], "problem": ""}
 
 
 @pytest.mark.parametrize(("answer", "cuda", "count", "problem"), [
-    (compute_facts.Ran(0, "12040 0 4\n"), 12040, 4, ""),
-    (compute_facts.Ran(0, "12040 100 -1\n"), 12040, 0, ""),
-    (compute_facts.Ran(0, "12040 999 -1\n"), 12040, None, "cuInit answers with error 999"),
-    (compute_facts.Ran(-11, ""), None, None, "the driver does not answer: it crashed"),
-    (compute_facts.Ran(None, "it did not finish within 60 seconds"), None, None,
+    (node_facts.Ran(0, "12040 0 4\n"), 12040, 4, ""),
+    (node_facts.Ran(0, "12040 100 -1\n"), 12040, 0, ""),
+    (node_facts.Ran(0, "12040 999 -1\n"), 12040, None, "cuInit answers with error 999"),
+    (node_facts.Ran(-11, ""), None, None, "the driver does not answer: it crashed"),
+    (node_facts.Ran(None, "it did not finish within 60 seconds"), None, None,
      "the driver does not answer: it did not finish within 60 seconds"),
 ])
 def test_the_driver_is_asked_in_a_process_of_its_own(answer, cuda, count, problem, monkeypatch):
     def run(words, seconds=0):
-        return answer if words[0] == sys.executable else compute_facts.Ran(None, "no such command")
+        return answer if words[0] == sys.executable else node_facts.Ran(None, "no such command")
 
-    monkeypatch.setattr(compute_facts, "run", run)
-    monkeypatch.setattr(compute_facts, "_has_library", lambda name: True)
-    facts = compute_facts.gpus()
+    monkeypatch.setattr(node_facts, "run", run)
+    monkeypatch.setattr(node_facts, "_has_library", lambda name: True)
+    facts = node_facts.gpus()
     assert (facts["cuda"], facts["count"], facts["problem"]) == (cuda, count, problem)
 
 
 def test_a_command_that_hangs_is_ended_with_its_children():
     hangs = ["sh", "-c", "sleep 600 & sleep 600"]
-    assert compute_facts.run(hangs, 0.2) == (None, "it did not finish within 0.2 seconds")
-    assert compute_facts.run(["/no/such/command"]).code is None
+    assert node_facts.run(hangs, 0.2) == (None, "it did not finish within 0.2 seconds")
+    assert node_facts.run(["/no/such/command"]).code is None

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import pytest
-from ansible_collections.hpcml.torchstack.plugins.module_utils.preflight import root_checks as preflight_root
+from ansible_collections.hpcml.torchstack.plugins.module_utils.preflight import root_checks
 
 
 def only(findings):
@@ -20,7 +20,7 @@ def errors(findings):
 
 @pytest.mark.parametrize("root", ["/soft/stacks", "/lus/eagle/a_b-c.d+e@f~g=h,i/j", "/" + "x" * 66])
 def test_a_plain_name_of_a_root_is_fit(root):
-    assert only(preflight_root.judge_path(root, 60)).ok
+    assert only(root_checks.judge_path(root, 60)).ok
 
 
 @pytest.mark.parametrize(
@@ -42,12 +42,12 @@ def test_a_plain_name_of_a_root_is_fit(root):
     ],
 )
 def test_a_name_that_breaks_scripts_is_refused_with_the_reason(root, words, remedy):
-    found = only(preflight_root.judge_path(root, 60))
+    found = only(root_checks.judge_path(root, 60))
     assert found.severity == "error" and words in found.message and remedy in found.remedy
 
 
 def test_a_name_too_long_for_a_first_line_of_a_script_is_warned_of():
-    found = only(preflight_root.judge_path("/" + "x" * 67, 60))
+    found = only(root_checks.judge_path("/" + "x" * 67, 60))
     assert found.severity == "warning" and "about 128" in found.message and "at most 67 characters" in found.remedy
 
 
@@ -64,7 +64,7 @@ def judge(wanted=None, probe=None, uid=1001, **changes):
     facts = dict(FACTS, **changes)
     if probe is not None:
         facts["probe"] = dict({"error": ""}, **probe)
-    return preflight_root.judge_root(facts, uid, "stacks", dict(WANTED, **(wanted or {})))
+    return root_checks.judge_root(facts, uid, "stacks", dict(WANTED, **(wanted or {})))
 
 
 def test_a_root_with_room_that_is_ours_will_do():
@@ -197,4 +197,4 @@ def test_a_release_that_is_done_needs_no_more_room():
      (4000 << 40, "4000 TiB")],
 )
 def test_sizes_are_said_as_people_say_them(count, text):
-    assert preflight_root.size(count) == text
+    assert root_checks.size(count) == text

@@ -10,7 +10,7 @@ import os
 import pytest
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core import json_document
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
-from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles import visible_text as modulefile_states
+from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles import visible_text
 from ansible_collections.hpcml.torchstack.plugins.module_utils.release import records as release_records
 from ansible_collections.hpcml.torchstack.plugins.module_utils.report import document as report_document
 from ansible_collections.hpcml.torchstack.plugins.module_utils.report import facts as report_facts
@@ -308,11 +308,11 @@ def test_what_came_after_the_release_was_published_is_in_its_report(root):
     write(afterwards / "modulefile.json", {"name": "torchstack", "version": RELEASE, "passed": True})
     write(afterwards / "retired.json", {"state": "deprecated", "successor": "2026-11-21"})
     write(afterwards / "notice.json", {"known_problems": [{"problem": "It hangs", "url": None}]})
-    deprecated, gone = modulefile_states.Added("Use 2026-11-21."), modulefile_states.Added("Gone.", gone=True)
+    deprecated, gone = visible_text.Added("Use 2026-11-21."), visible_text.Added("Gone.", gone=True)
     for syntax, end, added in (("lmod", ".lua", deprecated), ("tcl", "", gone)):
         place = root / "modulefiles" / syntax / "torchstack"
         place.mkdir(parents=True)
-        (place / (RELEASE + end)).write_bytes(modulefile_states.visible_bytes(syntax, b"first\n", added))
+        (place / (RELEASE + end)).write_bytes(visible_text.visible_bytes(syntax, b"first\n", added))
     found = facts(root)
     release = found["release"]
     assert (release["visible"], release["hidden"], release["gone"]) == (["lmod"], [], ["tcl"])
