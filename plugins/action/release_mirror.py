@@ -10,7 +10,7 @@ from typing import Any
 from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
-from ansible_collections.hpcml.torchstack.plugins.module_utils.mirror.index import Item, in_words
+from ansible_collections.hpcml.torchstack.plugins.module_utils.mirror.index import Item, format_bytes
 
 display = Display()
 
@@ -104,6 +104,6 @@ def progress(done: int, total: int, fetched: list[dict[str, Any]], following: di
     parts.append("%d min" % (seconds // 60) if seconds >= 60 else "%d s" % seconds)
     size = following["size"]
     parts.append("%s, next %s %s%s" % (
-        in_words(sum(entry["size"] for entry in fetched)), following["name"], following["version"],
-        " (%s)" % in_words(size) if size >= 0 else ""))
+        format_bytes(sum(entry["size"] for entry in fetched)), following["name"], following["version"],
+        " (%s)" % format_bytes(size) if size >= 0 else ""))
     return "  ".join(parts)

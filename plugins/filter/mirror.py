@@ -18,7 +18,7 @@ def mirror_environment(directory: str) -> dict[str, str]:
 
 def mirror_context(directory: str, definition: Mapping[str, Any], channels: Sequence[str] = ()) -> dict[str, Any]:
     """What roles have to know of a mirror; empty where there is none."""
-    return steps_environment.context(directory, definition, channels)
+    return steps_environment.mirror_context(directory, definition, channels)
 
 
 class FilterModule:

@@ -18,7 +18,7 @@ def notice_words(facts: Any, site: Mapping[str, Any] | None = None, default_from
     """An announcement as sections of phrases."""
     if not isinstance(facts, Mapping) or facts.get("format") != facts_of.FORMAT:
         raise AnsibleFilterError("notice_words: these are no facts of a notice, which release_notice returns.")
-    return wording.words(facts, site or {}, str(default_from))
+    return wording.render_notice(facts, site or {}, str(default_from))
 
 
 def notice_markdown(phrase: Sequence[Mapping[str, str]] | str) -> str:

@@ -182,9 +182,7 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.files import read_json, write_json
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.findings import Finding, end, failure
-from ansible_collections.hpcml.torchstack.plugins.module_utils.preflight import node_checks
-from ansible_collections.hpcml.torchstack.plugins.module_utils.preflight import node_facts
-from ansible_collections.hpcml.torchstack.plugins.module_utils.preflight import node_query
+from ansible_collections.hpcml.torchstack.plugins.module_utils.preflight import node_checks, node_facts, node_query
 from ansible_collections.hpcml.torchstack.plugins.module_utils.release.records import ReleaseFiles
 
 SPEC = {

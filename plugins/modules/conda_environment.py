@@ -302,9 +302,8 @@ failed_step:
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.hpcml.torchstack.plugins.module_utils.conda.environment import Environment, LATER, as_result
-from ansible_collections.hpcml.torchstack.plugins.module_utils.conda import package
-from ansible_collections.hpcml.torchstack.plugins.module_utils.conda import request
+from ansible_collections.hpcml.torchstack.plugins.module_utils.conda import package, request
+from ansible_collections.hpcml.torchstack.plugins.module_utils.conda.environment import LATER, Environment, as_result
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
 
 
@@ -350,7 +349,7 @@ def main() -> None:
         module.fail_json(**error.as_result())
     result = as_result(outcome, platform, params["optional_specs"])
     if module._diff and result["changed"]:
-        result["diff"] = package.render(outcome.transaction)
+        result["diff"] = package.render_transaction(outcome.transaction)
     module.exit_json(**result)
 
 

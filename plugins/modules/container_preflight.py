@@ -153,8 +153,7 @@ from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors impor
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.files import read_json
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.findings import Finding, end
 from ansible_collections.hpcml.torchstack.plugins.module_utils.definition import container as containers
-from ansible_collections.hpcml.torchstack.plugins.module_utils.preflight import container_image
-from ansible_collections.hpcml.torchstack.plugins.module_utils.preflight import root_facts
+from ansible_collections.hpcml.torchstack.plugins.module_utils.preflight import container_image, root_facts
 
 SPEC = {
     "image": {

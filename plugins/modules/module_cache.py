@@ -80,20 +80,20 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
 from ansible_collections.hpcml.torchstack.plugins.module_utils.lifecycle.spider_cache import (
     Cache,
-    look,
+    read_cache,
     record_path,
-    renew,
+    renew_cache,
 )
 
 
 def run(module: AnsibleModule) -> dict:
     """Look, and renew where that is needed."""
     root, words = module.params["root"], module.params["command"]
-    before = look(root, words)
+    before = read_cache(root, words)
     needed = bool(words) and not before.is_current
     if needed and not module.check_mode:
-        renew(root, before, module.params["timeout"])
-    after = look(root, words)
+        renew_cache(root, before, module.params["timeout"])
+    after = read_cache(root, words)
     return {
         "changed": needed,
         "renewed_at": str(after.record.get("renewed_at", "")),

@@ -252,7 +252,7 @@ import os
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
-from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles.description import faults, normalised
+from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles.description import find_faults, normalise
 from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles.layout import (
     DESCRIPTION,
     read_bytes,
@@ -265,8 +265,8 @@ from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles.layou
 
 def run(module: AnsibleModule) -> dict:
     """Check the description, render it, and write what differs."""
-    description = normalised(module.params["description"])
-    found = faults(description)
+    description = normalise(module.params["description"])
+    found = find_faults(description)
     if found:
         raise StackError(
             "The description of %s/%s is refused: %s" % (description["name"], description["version"], " ".join(found)),

@@ -250,10 +250,10 @@ from ansible_collections.hpcml.torchstack.plugins.module_utils.core.files import
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.redaction import without_credentials
 from ansible_collections.hpcml.torchstack.plugins.module_utils.lifecycle.publication import (
     STATES,
-    Wish,
-    candidate,
+    Desired,
+    candidate_of,
     facts_after,
-    listed,
+    is_any_listed,
     make_plan,
     not_verified,
 )
@@ -263,7 +263,7 @@ from ansible_collections.hpcml.torchstack.plugins.module_utils.lifecycle.publica
     Action,
     carry_out,
     publishing,
-    tidy,
+    remove_stale_lock,
 )
 from ansible_collections.hpcml.torchstack.plugins.module_utils.lifecycle.publication_facts import (
     Facts,
@@ -273,10 +273,10 @@ from ansible_collections.hpcml.torchstack.plugins.module_utils.lifecycle.publica
 )
 from ansible_collections.hpcml.torchstack.plugins.module_utils.lifecycle.publication_first import (
     Candidate,
-    users_load,
-    what_stands,
+    loaded_by_default,
+    reason_to_keep,
 )
-from ansible_collections.hpcml.torchstack.plugins.module_utils.lifecycle.publication_summary import sentences
+from ansible_collections.hpcml.torchstack.plugins.module_utils.lifecycle.publication_summary import summary_lines
 from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles.layout import (
     SYNTAXES,
     stage_directory,
@@ -290,19 +290,19 @@ NOTHING: dict = {
 }
 
 
-def wish_of(params: dict) -> Wish:
+def wish_of(params: dict) -> Desired:
     """What the options ask for."""
     without_acceptance = without_credentials(params["without_acceptance"]).strip()
     problems = params["known_problems"]
     if problems is not None:
         problems = [without_credentials(problem) for problem in problems]
-    return Wish(
+    return Desired(
         params["state"], params["visible"], params["default"], without_acceptance,
         without_credentials(params["notice"]), problems, params["revive"], params["first_only"],
     )
 
 
-def look(params: dict, wish: Wish) -> tuple[Facts, list[Action]] | None:
+def look(params: dict, wish: Desired) -> tuple[Facts, list[Action]] | None:
     """The facts and the plan; None where no default ever moved."""
     release = params["release"]
     if not release:
@@ -332,13 +332,13 @@ def run(module: AnsibleModule) -> dict:
                     "first": wish.first_only and any(action.action == DEFAULT for action in actions),
                 })
     elif not module.check_mode:
-        tidy(params["root"])
+        remove_stale_lock(params["root"])
     if not looked:
         return {"changed": False, **NOTHING, "summary": ["No default was ever moved below %s." % params["root"]]}
     return result_of(module, wish, *looked)
 
 
-def result_of(module: AnsibleModule, wish: Wish, facts: Facts, actions: list[Action]) -> dict:
+def result_of(module: AnsibleModule, wish: Desired, facts: Facts, actions: list[Action]) -> dict:
     """What the module returns, with its warnings."""
     later = facts_after(facts, actions)
     rolled_back_at = last_rollback(all_publications(facts.root), facts.release)
@@ -361,11 +361,11 @@ def result_of(module: AnsibleModule, wish: Wish, facts: Facts, actions: list[Act
         "default": dict(later.defaults),
         "previous_default": dict(facts.defaults),
         "notice": later.notice,
-        "users_load": users_load(
-            candidate(facts), later.defaults, listed(later), wish.default, wish.first_only, module.check_mode,
+        "users_load": loaded_by_default(
+            candidate_of(facts), later.defaults, is_any_listed(later), wish.default, wish.first_only, module.check_mode,
         ) if wish.state == "published" else [],
         "rolled_back_at": rolled_back_at,
-        "summary": sentences(facts, later, actions, wish.state, rolled_back_at, module.check_mode),
+        "summary": summary_lines(facts, later, actions, wish.state, rolled_back_at, module.check_mode),
         "not_verified": unverified,
         "diff": [
             {
@@ -377,18 +377,18 @@ def result_of(module: AnsibleModule, wish: Wish, facts: Facts, actions: list[Act
     }
 
 
-def planned(params: dict, wish: Wish, planned_after: str) -> dict:
+def planned(params: dict, wish: Desired, planned_after: str) -> dict:
     """What the module returns in a plan of a release that has not come so far yet."""
     root, name, release = params["root"], params["module"], params["release"]
     frozen = read_json(os.path.join(stage_directory(root, release), "frozen.json"))
     one = Candidate(
         name, release, release, str(frozen.get("frozen_at", "")) if isinstance(frozen, dict) else "",
         {syntax: default_of(root, syntax, name) for syntax in SYNTAXES}, all_publications(root))
-    moves = wish.default and not (wish.first_only and what_stands(one))
+    moves = wish.default and not (wish.first_only and reason_to_keep(one))
     return {
         **NOTHING, "changed": wish.state != "published" or wish.visible or wish.default, "release": release,
         "planned_after": planned_after,
-        "users_load": users_load(
+        "users_load": loaded_by_default(
             one, dict.fromkeys(SYNTAXES, release) if moves else one.defaults,
             {syntax: wish.visible or bool(visible_versions(root, syntax, name)) for syntax in SYNTAXES},
             wish.default, wish.first_only, check_mode=True),

@@ -145,15 +145,16 @@ from ansible_collections.hpcml.torchstack.plugins.module_utils.core.account impo
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.download import Network
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.findings import Finding, end
-from ansible_collections.hpcml.torchstack.plugins.module_utils.mirror import pip_config
-from ansible_collections.hpcml.torchstack.plugins.module_utils.mirror import requirements
+from ansible_collections.hpcml.torchstack.plugins.module_utils.mirror import pip_config, requirements
 from ansible_collections.hpcml.torchstack.plugins.module_utils.mirror.package_index import Indexes
 from ansible_collections.hpcml.torchstack.plugins.module_utils.mirror.plan import Contents, Planner
 from ansible_collections.hpcml.torchstack.plugins.module_utils.mirror.wheel_tags import Interpreter
-from ansible_collections.hpcml.torchstack.plugins.module_utils.preflight import nccl_find
-from ansible_collections.hpcml.torchstack.plugins.module_utils.preflight import pytorch_offer
-from ansible_collections.hpcml.torchstack.plugins.module_utils.preflight import root_checks
-from ansible_collections.hpcml.torchstack.plugins.module_utils.preflight import root_facts
+from ansible_collections.hpcml.torchstack.plugins.module_utils.preflight import (
+    nccl_find,
+    pytorch_offer,
+    root_checks,
+    root_facts,
+)
 
 SPEC = {
     "definition": {"type": "dict", "required": True},

@@ -131,8 +131,7 @@ import os
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
-from ansible_collections.hpcml.torchstack.plugins.module_utils.lifecycle import drift, drift_record
-from ansible_collections.hpcml.torchstack.plugins.module_utils.lifecycle import drift_text
+from ansible_collections.hpcml.torchstack.plugins.module_utils.lifecycle import drift, drift_record, drift_text
 
 
 def run(params: dict, check: bool) -> dict:
@@ -143,7 +142,7 @@ def run(params: dict, check: bool) -> dict:
     result: dict = {"changed": False, "drifted": [], "releases": [], "summary": []}
     before: list[str] = []
     after: list[str] = []
-    for found in drift.find(params["root"], params["releases"]):
+    for found in drift.find_frozen(params["root"], params["releases"]):
         entry = {
             "release": found.release, "prefix": found.prefix, "loadable": found.loadable, "removal": found.removal,
             "seconds": 0.0, "outcome": None,
@@ -154,16 +153,16 @@ def run(params: dict, check: bool) -> dict:
                 found.release, "gone" if found.removal == "removed" else "being removed"))
         if found.removal or params["level"] == "none":
             continue
-        outcome, entry["seconds"] = drift.look(
+        outcome, entry["seconds"] = drift.compare_release(
             params["root"], found, params["level"], params["max_listed"], params["workers"])
         entry["outcome"] = outcome
-        changed, earlier = drift_record.keep(params["root"], found.release, params["level"], outcome, not check)
+        changed, earlier = drift_record.keep_outcome(params["root"], found.release, params["level"], outcome, not check)
         result["changed"] = result["changed"] or changed
-        result["summary"] += drift_text.sentences(found.release, outcome)
+        result["summary"] += drift_text.summary_lines(found.release, outcome)
         if outcome["drifted"]:
             result["drifted"].append(found.release)
-        before += ["%s: %s" % (found.release, line) for line in drift_text.rendered(earlier)]
-        after += ["%s: %s" % (found.release, line) for line in drift_text.rendered(outcome)]
+        before += ["%s: %s" % (found.release, line) for line in drift_text.outcome_lines(earlier)]
+        after += ["%s: %s" % (found.release, line) for line in drift_text.outcome_lines(outcome)]
     result["diff"] = {
         "before": "".join(line + "\n" for line in before), "after": "".join(line + "\n" for line in after),
     }

@@ -247,7 +247,7 @@ def planned(mirror: mirrors.Mirror, may_fetch: bool) -> dict[str, Any]:
         )
     plan = mirror.plan(may_fetch)
     if plan.lacks:
-        raise mirrors.lacking(mirror.directory, mirror.release, plan.lacks, may_fetch)
+        raise mirrors.missing_error(mirror.directory, mirror.release, plan.lacks, may_fetch)
     return {
         "changed": bool(plan.fetch), "kept": len(plan.there), "bytes": sum(item.size for item in plan.there),
         "remarks": plan.remarks, "there": [item._asdict() for item in plan.there],

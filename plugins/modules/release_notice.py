@@ -206,12 +206,12 @@ def main() -> None:
     if module.check_mode and not os.path.exists(frozen):
         module.exit_json(changed=wanted["state"] == "written", since=wanted["since"], planned_after="freeze")
     try:
-        found = notice_document.releases(wanted["root"], wanted["release"], wanted["since"])
+        found = notice_document.compared_releases(wanted["root"], wanted["release"], wanted["since"])
         since = found[1].release if found[1] else ""
         if wanted["state"] == "found":
-            contents = [notice_document.content(state) for state in found]
+            contents = [notice_document.resolved_text(state) for state in found]
             module.exit_json(changed=False, since=since, content=contents[0], content_since=contents[1])
-        result = notice_document.renew(
+        result = notice_document.write_notice(
             found, (wanted["resolved"], wanted["resolved_since"]),
             (wanted["known_problems"], wanted["known_problems_since"]), wanted["until"], module.check_mode,
         )

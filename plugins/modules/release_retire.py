@@ -196,8 +196,7 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.clock import now
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.redaction import without_credentials
-from ansible_collections.hpcml.torchstack.plugins.module_utils.lifecycle import retire
-from ansible_collections.hpcml.torchstack.plugins.module_utils.lifecycle import retire_steps
+from ansible_collections.hpcml.torchstack.plugins.module_utils.lifecycle import retire, retire_steps
 
 AS_USERS_SEE = ("deprecated", "hidden", "kept")
 
@@ -214,25 +213,25 @@ def run(params: dict, apply: bool) -> dict:
     facts = retire.read_facts(params["root"], params["release"])
     record = facts.record
     if not record.get("planned"):
-        record = retire.described(facts, to, words, rules, now())
+        record = retire.retirement_record(facts, to, words, rules, now())
         if to == "removed":
-            facts, record = retire_steps.measured(facts, record)
+            facts, record = retire_steps.measure(facts, record)
     found = []
     if state == "judged":
-        found = retire.problems(facts, to, rules, params["uses"], now())
+        found = retire.find_problems(facts, to, rules, params["uses"], now())
     elif state in (*AS_USERS_SEE, "aside"):
-        found = retire.problems(facts, to, retire.Rules(), [], now())
+        found = retire.find_problems(facts, to, retire.Rules(), [], now())
     if found:
-        raise retire.refusal(facts, found)
+        raise retire.refusal_error(facts, found)
     result: dict = {
         "changed": False, "stage": facts.stage, "deleting": bool(facts.record.get("deleting")), "seen": facts.seen,
         "gone": any(facts.state.gone.values()), "module": facts.module, "record": record,
-        "notice": retire.sentence(facts, record, without_credentials(params["notice"])),
+        "notice": retire.load_message(facts, record, without_credentials(params["notice"])),
     }
     if to == "removed":
         known = facts._replace(record=record)
         result.update(
-            planned=record["planned"], trees=retire_steps.trees(known),
+            planned=record["planned"], trees=retire_steps.removal_paths(known),
             removal=retire.removal_record(facts.afterwards))
     try:
         result.update(ACTIONS[state](facts, record, params, apply))
@@ -257,13 +256,13 @@ def recorded(facts: retire.Facts, record: dict, params: dict, apply: bool) -> di
     """Record what users see."""
     changed = record != facts.record
     if changed and apply:
-        retire_steps.note(facts, record, params["state"])
+        retire_steps.record_action(facts, record, params["state"])
     return {"changed": changed}
 
 
 def aside(facts: retire.Facts, record: dict, _params: dict, apply: bool) -> dict:
     """Move the release aside, or complete that."""
-    changed = record != facts.record or retire_steps.in_place(facts)
+    changed = record != facts.record or retire_steps.is_in_place(facts)
     if changed and apply:
         retire_steps.put_aside(facts, record)
     return {"changed": changed}
@@ -273,17 +272,17 @@ def deleting(facts: retire.Facts, record: dict, params: dict, apply: bool) -> di
     """Record that files go, or put the release back."""
     if facts.record.get("deleting") or facts.stage == "removed":
         return {"put_back": False, "problems": []}
-    found = [problem for host in params["uses"] for problem in retire.use_problems(host, params["unseen"].strip())]
+    found = [problem for host in params["uses"] for problem in retire.find_use_problems(host, params["unseen"].strip())]
     if found:
         before = retire_steps.put_back(facts) if apply else record["before"]
-        notice = retire.sentence(facts, before) if before else ""
+        notice = retire.load_message(facts, before) if before else ""
         return {"changed": True, "put_back": True, "problems": found, "record": before, "notice": notice}
     looked = {str(host["host"]) for host in params["uses"] if "in_use" in host}
     record = dict(record, deleting=True, looked=sorted(looked))
     if params["unseen"].strip():
         record["unseen"] = without_credentials(params["unseen"].strip())
     if apply:
-        retire_steps.note(facts, record, "deleting")
+        retire_steps.record_action(facts, record, "deleting")
     return {"changed": True, "put_back": False, "problems": [], "record": record}
 
 
@@ -291,7 +290,7 @@ def removed(facts: retire.Facts, record: dict, _params: dict, apply: bool) -> di
     """Record that the release is gone."""
     if facts.stage == "removed":
         return {}
-    left = [path for path in retire_steps.trees(facts._replace(record=record)) if os.path.lexists(path)]
+    left = [path for path in retire_steps.removal_paths(facts._replace(record=record)) if os.path.lexists(path)]
     if left and apply:
         raise StackError(
             "%s is still there." % left[0], "removed", "Run playbooks/retire.yml with retire_to=removed again.",
@@ -299,7 +298,7 @@ def removed(facts: retire.Facts, record: dict, _params: dict, apply: bool) -> di
     done = retire.removal_record(facts.afterwards)
     record = dict(record, state="removed", freed=done.get("freed", {}), removed_at=now())
     if apply:
-        retire_steps.note(facts, record, "removed")
+        retire_steps.record_action(facts, record, "removed")
     return {"changed": True, "record": record}
 
 

@@ -347,9 +347,11 @@ import time
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.findings import Finding, end, failure
-from ansible_collections.hpcml.torchstack.plugins.module_utils.preflight import machine_checks
-from ansible_collections.hpcml.torchstack.plugins.module_utils.preflight import machine_facts
-from ansible_collections.hpcml.torchstack.plugins.module_utils.preflight import root_checks
+from ansible_collections.hpcml.torchstack.plugins.module_utils.preflight import (
+    machine_checks,
+    machine_facts,
+    root_checks,
+)
 
 TEXT = {"type": "str", "default": ""}
 TEXTS = {"type": "list", "elements": "str", "default": []}

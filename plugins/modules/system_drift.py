@@ -144,8 +144,7 @@ import platform
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
-from ansible_collections.hpcml.torchstack.plugins.module_utils.lifecycle import drift_record, system_drift
-from ansible_collections.hpcml.torchstack.plugins.module_utils.lifecycle import drift_text
+from ansible_collections.hpcml.torchstack.plugins.module_utils.lifecycle import drift_record, drift_text, system_drift
 from ansible_collections.hpcml.torchstack.plugins.module_utils.release.states import one_release
 
 
@@ -155,13 +154,13 @@ def run(params: dict, check: bool) -> dict:
     state = one_release(params["root"], params["release"])
     host = platform.node()
     outcome = system_drift.judge(state.prefix, params["looks"] or {}, params["moved"] == "failure", host)
-    changed, earlier = drift_record.keep(
+    changed, earlier = drift_record.keep_outcome(
         params["root"], params["release"], "system on %s" % host, outcome, not check)
-    shown = [drift_text.rendered(earlier), drift_text.rendered(outcome)]
+    shown = [drift_text.outcome_lines(earlier), drift_text.outcome_lines(outcome)]
     before, after = ("".join(line + "\n" for line in lines) for lines in shown)
     result = {key: outcome[key] for key in ("passed", "findings", "looked_at", "not_looked_at", "allowed")}
     return dict(
-        result, changed=changed, summary=system_drift.sentences(params["release"], outcome),
+        result, changed=changed, summary=system_drift.summary_lines(params["release"], outcome),
         diff={"before": before, "after": after},
     )
 
@@ -174,7 +173,7 @@ def main() -> None:
             "release": {"type": "str", "required": True},
             "looks": {
                 "type": "dict", "default": {},
-                "options": {name: {"type": "dict", "default": {}} for name in system_drift.LOOKS},
+                "options": {name: {"type": "dict", "default": {}} for name in system_drift.CHECKS},
             },
             "moved": {"type": "str", "choices": ["failure", "warning"], "default": "failure"},
         },

@@ -13,7 +13,7 @@ import shutil
 
 import pytest
 from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles import module_system
-from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles.description import faults, normalised
+from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles.description import find_faults, normalise
 from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles.layout import relative_path, render
 from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles.session import run_session
 
@@ -73,8 +73,8 @@ def modulefiles(tmp_path):
 
     def write(*descriptions):
         for raw in descriptions:
-            description = normalised(raw)
-            assert faults(description) == []
+            description = normalise(raw)
+            assert find_faults(description) == []
             for syntax, text in render(description, description["version"]).items():
                 path = tmp_path / relative_path(syntax, description["name"], description["version"])
                 path.parent.mkdir(parents=True, exist_ok=True)

@@ -9,11 +9,11 @@ import shutil
 import tempfile
 
 import pytest
-from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles.description import normalised
+from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles.description import normalise
 from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles.module_system import LMOD
 from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles.session import (
-    differences,
     judge,
+    leftovers,
     run_session,
 )
 
@@ -59,14 +59,14 @@ class Place:
             if gone:
                 os.remove(gone)
             result = self.run(("load", NEW), ("unload", NEW), **user)
-            assert judge(normalised(self.new), result) == []
+            assert judge(normalise(self.new), result) == []
             loaded = result.snapshots[1].environment
             assert loaded["SIF"] == loaded["SIFPYTORCH"] == str(chosen)
         os.remove(self.central)
         result = self.run(("load", NEW), ("load", OLD), **user)
         before, refused, old = result.snapshots
         assert result.statuses[0] != 0 and MISSING in " ".join(result.messages.split())
-        assert differences(before, refused) == []
+        assert leftovers(before, refused) == []
         assert not refused.environment.get("LOADEDMODULES")
         assert old.environment["RELEASE"] == "1" and old.environment.get("SIF") == user.get("SIF")
 
@@ -100,12 +100,12 @@ def test_s33_only_loading_needs_an_image(place, shell):
     os.remove(here.central)
     result = here.run(("unload", NEW), **loaded.environment)
     assert result.statuses == (0,), result.messages
-    assert differences(before, result.snapshots[1]) == []
+    assert leftovers(before, result.snapshots[1]) == []
     result = here.run(*MODES)
     assert set(result.statuses) == {0}, result.messages
     assert MISSING not in " ".join(result.messages.split())
     assert str(here.central) in "".join(result.messages.split())
-    assert differences(result.snapshots[0], result.snapshots[-1]) == []
+    assert leftovers(result.snapshots[0], result.snapshots[-1]) == []
 
 
 def test_s33_a_directory_or_a_link_that_leads_nowhere_is_no_image(place):

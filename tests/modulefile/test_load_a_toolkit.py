@@ -13,7 +13,7 @@ import pytest
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
 from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles.cuda_toolkit import find_toolkit
 from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles.module_system import EM
-from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles.session import differences
+from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles.session import leftovers
 from support.role_plays import play_tasks
 
 CC = shutil.which("cc")
@@ -133,7 +133,7 @@ def test_s08_after_loading_the_headers_are_found_through_pkg_config_and_the_libr
     assert not [name for name, value in here.items() if "/stubs" in value]
     assert not [word for word in flags(here, "--libs", "ctk-11.8") if "stubs" in word]
     assert flags(here, "--variable=stubs", "ctk-11.8") == [os.path.join(parts["cuda"], "lib64", "stubs")]
-    assert differences(before, after) == []
+    assert leftovers(before, after) == []
 
 
 @NEEDS
@@ -161,7 +161,7 @@ def test_s08_one_version_at_a_time(modules, system, sdk):
     assert new.environment["CUDA_HOME"] == sdk["12.2"]["cuda"]
     assert new.environment["PE_PKGCONFIG_LIBS"] == "ctk-12.2"
     assert not [name for name, value in new.environment.items() if "cuda/11.8" in value]
-    assert differences(before, after) == []
+    assert leftovers(before, after) == []
 
 
 @NEEDS

@@ -7,11 +7,11 @@ from __future__ import annotations
 import os
 
 import pytest
-from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles.description import normalised
+from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles.description import normalise
 from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles.module_system import EM
 from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles.session import (
-    differences,
-    not_arrived,
+    leftovers,
+    missing_settings,
     run_session,
 )
 
@@ -61,8 +61,8 @@ EMPTY = {"NCCL_NET": "", "PYTHONSTARTUP": "", "PYTHONPATH": "", "LD_LIBRARY_PATH
 def test_s41_load_and_unload_leave_every_environment_as_it_was(system, shell, modulefiles, session, user):
     modulefiles(describe())
     before, loaded, after = session(system, shell, [LOAD, UNLOAD], **USERS[user]).snapshots
-    assert not_arrived(normalised(describe()), before.environment, loaded.environment) == []
-    assert differences(before, after) == []
+    assert missing_settings(normalise(describe()), before.environment, loaded.environment) == []
+    assert leftovers(before, after) == []
 
 
 def test_s41_empty_variables_of_the_user_stay_empty(system, shell, modulefiles, session, request):
@@ -70,8 +70,8 @@ def test_s41_empty_variables_of_the_user_stay_empty(system, shell, modulefiles, 
         pytest.skip("Environment Modules 4 has no way to set a variable to nothing on unload; it is a documented limit")
     modulefiles(describe())
     before, loaded, after = session(system, shell, [LOAD, UNLOAD], **EMPTY).snapshots
-    assert not_arrived(normalised(describe()), before.environment, loaded.environment) == []
-    assert differences(before, after) == []
+    assert missing_settings(normalise(describe()), before.environment, loaded.environment) == []
+    assert leftovers(before, after) == []
 
 
 @pytest.mark.parametrize("user", USERS)
@@ -80,12 +80,12 @@ def test_s41_swapping_two_releases_leaves_the_second_one_and_then_nothing(system
     modulefiles(describe(), second)
     commands = [LOAD, ("switch", "torchstack/1", "torchstack/2"), ("unload", "torchstack/2")]
     before, _first, swapped, after = session(system, shell, commands, **USERS[user]).snapshots
-    assert not_arrived(normalised(second), before.environment, swapped.environment) == []
+    assert missing_settings(normalise(second), before.environment, swapped.environment) == []
     for name in ("PROXY", "EMPTY", "LITERAL", "PYTHONSTARTUP"):
         assert swapped.environment.get(name) == before.environment.get(name)
     assert not any("/soft/1" in value for name, value in swapped.environment.items() if name in ("PATH", "PYTHONPATH")
                    and "/soft/1" not in before.environment.get(name, ""))
-    assert differences(before, after) == []
+    assert leftovers(before, after) == []
 
 
 def test_s41_aliases_and_functions_are_there_while_the_module_is_loaded(system, shell, modulefiles, session, request):
@@ -125,7 +125,7 @@ def test_a_dependency_is_loaded_and_goes_unless_the_user_had_loaded_it(
     commands = [*([("load", "gcc/12")] if loaded_before else []), LOAD, UNLOAD]
     result = session(system, shell, commands, **USERS[user])
     assert result.snapshots[-2].environment["GCC"] == "12"
-    assert differences(result.snapshots[-3], result.snapshots[-1]) == []
+    assert leftovers(result.snapshots[-3], result.snapshots[-1]) == []
 
 
 def test_s14_each_release_has_its_own_user_base_below_the_home_of_whoever_loads_it(system, shell, modulefiles, session):

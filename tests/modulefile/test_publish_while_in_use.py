@@ -77,9 +77,9 @@ def renew(system, place, tmp_path):
     words = [program, "-d", str(cache), "-t", "%s/timestamp" % cache, environment["MODULEPATH"]]
 
     def renew():
-        looked = spider_cache.look(str(root), words)
+        looked = spider_cache.read_cache(str(root), words)
         if not looked.is_current:
-            spider_cache.renew(str(root), looked, 60)
+            spider_cache.renew_cache(str(root), looked, 60)
 
     renew()
     return renew

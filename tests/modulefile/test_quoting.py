@@ -8,8 +8,7 @@ import shutil
 import subprocess
 
 import pytest
-from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles import lua
-from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles import tcl
+from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles import lua, tcl
 
 LUA = next((path for path in map(shutil.which, ("lua", "lua5.4", "lua5.3", "lua5.1")) if path), None)
 TCL = next((path for path in map(shutil.which, ("tclsh", "tclsh8.6", "tclsh9.0")) if path), None)

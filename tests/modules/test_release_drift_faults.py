@@ -28,20 +28,20 @@ def test_a_look_killed_at_any_write_is_completed_by_the_next_and_told_once(
     second = {"matches": False, "findings": ["size: x"]}
     before = tmp_path / "before"
     (before / ".torchstack" / "2026-11-20").mkdir(parents=True)
-    assert drift_record.keep(str(before), "2026-11-20", "quick", first, True) == (True, None)
+    assert drift_record.keep_outcome(str(before), "2026-11-20", "quick", first, True) == (True, None)
     for number in range(1, 40):
         root = tmp_path / str(number)
         shutil.copytree(before, root)
         variables = faults.variables(fault_library, "kill", faults.CHANGES, root, number)
         environment = {**os.environ, "PYTHONPATH": str(collections_path), **variables}
         code = subprocess.run([sys.executable, "-S", "-c", PROGRAM, str(root)], env=environment, check=False).returncode
-        changed, earlier = drift_record.keep(str(root), "2026-11-20", "quick", second, True)
+        changed, earlier = drift_record.keep_outcome(str(root), "2026-11-20", "quick", second, True)
         afterwards = root / ".torchstack" / "2026-11-20"
         record = json.loads((afterwards / "drift.json").read_text())["looks"]["quick"]
         told = [json.loads(line) for line in (afterwards / "drift.jsonl").read_text().splitlines()]
         assert [line["findings"] for line in told] == [[], ["size: x"]]
         assert (record["outcome"], record["since"]) == (second, told[1]["time"])
-        assert drift_record.keep(str(root), "2026-11-20", "quick", second, True) == (False, second)
+        assert drift_record.keep_outcome(str(root), "2026-11-20", "quick", second, True) == (False, second)
         if code == 0:
             assert not changed
             break

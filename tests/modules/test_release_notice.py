@@ -18,8 +18,8 @@ OLD, NEW = notice_releases.OLD, notice_releases.NEW
 
 
 def gathered(root, release, resolved, resolved_since=None, since="", problems=(None, None), check_mode=False):
-    found = notice_document.releases(str(root), release, since)
-    return notice_document.renew(found, (resolved, resolved_since or {}), problems, "", check_mode)
+    found = notice_document.compared_releases(str(root), release, since)
+    return notice_document.write_notice(found, (resolved, resolved_since or {}), problems, "", check_mode)
 
 
 def arguments(root, resolved, since, **more):

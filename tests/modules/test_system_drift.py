@@ -68,7 +68,7 @@ def test_s45_a_moved_libfabric_is_one_finding_that_names_both_places_and_what_ne
     assert not outcome["passed"] and finding["kind"] == "missing"
     assert (finding["before"], finding["now"]) == ([str(world.fabric)], [str(now)])
     assert finding["objects"] == ["plugin/libnccl-net.so", "plugin/libother.so"]
-    text = "\n".join(system_drift.sentences(RELEASE, outcome))
+    text = "\n".join(system_drift.summary_lines(RELEASE, outcome))
     assert RELEASE in text and "2 of its objects need it" in text and str(now) in text
     assert "roll out a release for today's system" in text
 

@@ -21,7 +21,7 @@ import sys
 import pytest
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
 from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles import module_system
-from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles.description import faults, normalised
+from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles.description import find_faults, normalise
 from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles.layout import relative_path, render
 from support.role_plays import play_tasks
 
@@ -106,13 +106,13 @@ class Release:
         (prefix / "base" / "bin").mkdir()
         (prefix / "base" / "bin" / "python3").write_text("#!/bin/sh\nexit 66\n")
         (prefix / "base" / "bin" / "python3").chmod(0o755)
-        description = normalised({
+        description = normalise({
             "name": NAME, "version": version, "prefix": str(prefix), "family": "python", "unsetenv": ["PYTHONSTARTUP"],
             "prepend": [{"name": "PATH", "values": [str(prefix / "base" / "bin")]},
                         {"name": "PYTHONPATH", "values": [str(prefix / "base" / "site")]}],
             "setenv": {"NCCL_NET": "AWS Libfabric"},
         })
-        assert faults(description) == []
+        assert find_faults(description) == []
         for syntax, text in render(description, version).items():
             path = top / relative_path(syntax, NAME, version)
             path.parent.mkdir(parents=True, exist_ok=True)

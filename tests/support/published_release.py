@@ -8,14 +8,14 @@ import json
 import os
 from typing import Any
 
-from ansible_collections.hpcml.torchstack.plugins.module_utils.lifecycle.publication import Wish, make_plan
+from ansible_collections.hpcml.torchstack.plugins.module_utils.lifecycle.publication import Desired, make_plan
 from ansible_collections.hpcml.torchstack.plugins.module_utils.lifecycle.publication_changes import (
     Action,
     carry_out,
     publishing,
 )
 from ansible_collections.hpcml.torchstack.plugins.module_utils.lifecycle.publication_facts import read_facts
-from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles.description import normalised
+from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles.description import normalise
 from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles.layout import (
     digest,
     make_directory,
@@ -42,7 +42,7 @@ def stage(root: Any, version: str, frozen_at: str = "") -> None:
         version: its name, and its module's version.
         frozen_at: when it was frozen, in UTC; without, some day in the past.
     """
-    description = normalised({
+    description = normalise({
         "name": NAME, "version": version, "prefix": "/soft/" + version, "setenv": {"WHICH": version},
         "help": "This is %s." % version, "prepend": [{"name": "PATH", "values": ["/soft/%s/bin" % version]}],
     })
@@ -70,6 +70,6 @@ def change(root: Any, version: str, state: str = "published", visible: bool = Tr
         more: further wishes.
     """
     with publishing(str(root)):
-        actions = make_plan(read_facts(str(root), version), Wish(state, visible, **more))
+        actions = make_plan(read_facts(str(root), version), Desired(state, visible, **more))
         carry_out(str(root), version, actions, {"undo": state in ("rolled_back", "withdrawn")})
     return actions

@@ -62,7 +62,7 @@ def check_archive(package: Package, cache: str) -> None:
         raise wrong_digest(path, found, package.sha256)
 
 
-def borrow(packages: Iterable[Package], cache: str, shared: Iterable[str]) -> None:
+def borrow_entries(packages: Iterable[Package], cache: str, shared: Iterable[str]) -> None:
     """Let the cache have entries of other caches, which are only read, where it has none of its own.
 
     py-rattler locks what it links from by a file beside each entry, which another account cannot do in a cache that is
@@ -86,7 +86,7 @@ def borrow(packages: Iterable[Package], cache: str, shared: Iterable[str]) -> No
                 write_atomic(entry + ".lock", stream.read())
             with contextlib.suppress(FileExistsError):  # another run was quicker
                 os.symlink(source, entry)
-            note([package], cache)
+            note_checked([package], cache)
 
 
 def cached_digest(stem: str, cache: str) -> str:
@@ -98,7 +98,7 @@ def cached_digest(stem: str, cache: str) -> str:
         return ""
 
 
-def doubtful(packages: Iterable[Package], cache: str) -> bool:
+def any_doubtful(packages: Iterable[Package], cache: str) -> bool:
     """Whether an entry must be read before it is used: it has no note, or a file of it changed after the note was
     written, or the entry cannot be judged.
 
@@ -108,13 +108,13 @@ def doubtful(packages: Iterable[Package], cache: str) -> bool:
     return any(not _is_as_noted(package, cache) for package in packages)
 
 
-def without_note(packages: Iterable[Package], cache: str, known: Mapping[str, str]) -> list[Package]:
+def packages_without_note(packages: Iterable[Package], cache: str, known: Mapping[str, str]) -> list[Package]:
     """The packages that have no entry, or one that is not known to be right.
 
     Args:
         packages: what is needed.
         cache: the account's own cache.
-        known: what :func:`look_ahead` found.
+        known: what :func:`check_ahead` found.
     """
     return [
         package for package in packages
@@ -123,7 +123,7 @@ def without_note(packages: Iterable[Package], cache: str, known: Mapping[str, st
     ]
 
 
-def look_ahead(cache: str, known: dict[str, str]) -> Iterator[None]:
+def check_ahead(cache: str, known: dict[str, str]) -> Iterator[None]:
     """Look at the entries of a cache one by one, before it is known which of them are needed.
 
     Args:
@@ -141,7 +141,7 @@ def look_ahead(cache: str, known: dict[str, str]) -> Iterator[None]:
         yield
 
 
-def note(packages: Iterable[Package], cache: str) -> None:
+def note_checked(packages: Iterable[Package], cache: str) -> None:
     """Note that the entries of packages are right: they were just extracted, or read."""
     os.makedirs(os.path.join(cache, NOTES), exist_ok=True)
     for package in packages:

@@ -19,7 +19,7 @@ from ..core.errors import StackError
 from .cache import NOTES
 from .prefix import META
 
-LOOK = "look at the cache"
+STEP = "look at the cache"
 GLOBAL_LOCK = ".cache.lock"
 MAGIC = "urls.txt"
 """The file without which conda does not take a directory that it cannot write for a package cache."""
@@ -82,7 +82,7 @@ def _directories(path: str) -> list[str]:
 
 def _unreadable(path: str, error: OSError) -> StackError:
     return StackError(
-        "Cannot read %s: %s." % (path, error.strerror), LOOK, "Run this as the account that owns the root.", path
+        "Cannot read %s: %s." % (path, error.strerror), STEP, "Run this as the account that owns the root.", path
     )
 
 
@@ -105,7 +105,7 @@ def records(places: Iterable[str]) -> dict[str, list[str]]:
     return found
 
 
-def look(cache: str, needed: Iterable[str]) -> Content:
+def inspect_cache(cache: str, needed: Iterable[str]) -> Content:
     """What a cache holds, where the packages ``needed`` (stems) are in use; nothing where there is no cache.
 
     Raises:
@@ -130,14 +130,14 @@ def look(cache: str, needed: Iterable[str]) -> Content:
     now = time.time()
     unused = []
     for stem in sorted(known - wanted):
-        sizes = [measure(cache, name, now) for name in [stem, *belonging(stem)]]
+        sizes = [measure(cache, name, now) for name in [stem, *companions_of(stem)]]
         unused.append(Item(stem, sum(item.size for item in sizes), min(item.age for item in sizes)))
     return Content(
         entries, sorted(known & wanted), unused, [measure(cache, name, now) for name in [*hidden, *partial, *notes]]
     )
 
 
-def belonging(stem: str) -> list[str]:
+def companions_of(stem: str) -> list[str]:
     """What lies in a cache for an entry, beside the entry itself."""
     return [os.path.join(NOTES, stem), *(stem + ending for ending in (*ARCHIVES, ".lock"))]
 

@@ -18,9 +18,7 @@ from typing import Any, Iterator, Mapping, NamedTuple, Sequence
 
 from ..core.errors import StackError
 from ..core.files import write_atomic
-from ..trees import boundary
-from ..trees import counters
-from ..trees import permissions
+from ..trees import boundary, counters, permissions
 from ..trees.policy import WRITABLE, Policy
 from .cache import cached_digest
 from .cache_inspect import (
@@ -29,8 +27,8 @@ from .cache_inspect import (
     MAGIC,
     Content,
     Item,
-    belonging,
-    look,
+    companions_of,
+    inspect_cache,
     other_rollout,
     prefixes,
     records,
@@ -115,7 +113,7 @@ class Cache:
                 modes = self._permit()
             installed = records(prefixes(self.root))
             described = self._describe(installed)
-            content = look(self.path, installed)
+            content = inspect_cache(self.path, installed)
             doomed = [] if leftovers else list(content.leftovers)
             if not unused:
                 doomed += [item for item in content.unused if item.age >= days * DAY]
@@ -194,7 +192,7 @@ class Cache:
     def _drop(self, name: str, entry: bool) -> None:
         """Remove an entry or a left-over; where that is interrupted, what is left is a left-over."""
         path = os.path.join(self.path, name)
-        for other in belonging(name) if entry else ():
+        for other in companions_of(name) if entry else ():
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(os.path.join(self.path, other))
         if os.path.isdir(path) and not os.path.islink(path):

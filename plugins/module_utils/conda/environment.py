@@ -11,13 +11,10 @@ from typing import Any, Callable, ContextManager, Iterable, Mapping, NamedTuple,
 
 from ..core.errors import StackError
 from . import cache as conda_cache
-from . import errors
-from . import lockfile
+from . import errors, lockfile, rattler, rollback
 from . import package as conda_packages
 from . import prefix as conda_prefix
-from . import rattler
 from . import request as conda_request
-from . import rollback
 from . import state as conda_state
 from .package import Package, Transaction
 from .rattler_worker import Worker
@@ -97,14 +94,14 @@ class Environment:
             packages = self._packages(conda_prefix.read_records(self.prefix)) if there and not state.journal else []
             if self.apply and (there or state != State()):
                 self.store.open(Journal(conda_state.REMOVE, (), (), "", there))
-                conda_prefix.remove(self.prefix)
+                conda_prefix.remove_prefix(self.prefix)
                 self.store.forget()
-            return Outcome(conda_packages.plan(packages, ()), (), there and not packages)
+            return Outcome(conda_packages.plan_transaction(packages, ()), (), there and not packages)
 
     def present(self) -> Outcome:
         """Let the prefix hold what was asked for."""
         lock = self._lock()
-        request = conda_request.build(self.params, lock)
+        request = conda_request.build_request(self.params, lock)
         explicit = lockfile.parse(lock, self.params["lock"]) if lockfile.is_explicit(lock) else []
         accepted = self.params["accept_defaults_licence"]
         conda_request.check_licence((package.url for package in explicit), accepted)
@@ -115,17 +112,17 @@ class Environment:
                 self._clean()
             if state.journal is not None and state.journal.step == conda_state.REMOVE:
                 if self.apply:
-                    conda_prefix.remove(self.prefix)
+                    conda_prefix.remove_prefix(self.prefix)
                     self.store.forget()
                 state, records = State(), []
             else:
                 records = conda_prefix.read_records(self.prefix, state.journal is not None)
             installed = self._packages(records)
-            damaged = conda_prefix.damaged(self.prefix, records, self.params["verify"])
+            damaged = conda_prefix.find_damaged(self.prefix, records, self.params["verify"])
             known = self._as_recorded(request, state, installed)
             wanted = explicit or (installed if known else None)
             if wanted is not None and state.journal is None:
-                transaction = conda_packages.plan(installed, wanted, damaged)
+                transaction = conda_packages.plan_transaction(installed, wanted, damaged)
                 if transaction.is_empty and self.apply and not known:
                     self.store.close(request.digest(), installed)
                 if transaction.is_empty or (explicit and not self.apply):
@@ -138,7 +135,7 @@ class Environment:
         damaged: list[str],
     ) -> Outcome:
         known = {}  # type: dict[str, str]
-        ahead = conda_cache.look_ahead(self.params["cache"], known) if self.apply else None
+        ahead = conda_cache.check_ahead(self.params["cache"], known) if self.apply else None
         worker.call("load", ahead)
         repodata = os.path.join(self.params["cache"], "repodata") if self.apply else self.scratch
         mirrors = {}  # type: dict[str, str]
@@ -163,7 +160,7 @@ class Environment:
             mirrors=mirrors, prefix=self.prefix, keep_installed=self.params["state"] == "present",
             repodata_cache=repodata,
         )
-        wanted = [conda_packages.restored(Package(**one), self.replaced) for one in resolved]
+        wanted = [conda_packages.restore_channel(Package(**one), self.replaced) for one in resolved]
         conda_request.check_licence((package.url for package in wanted), self.params["accept_defaults_licence"])
         journal = state.journal
         installed = self._packages(records)
@@ -172,12 +169,12 @@ class Environment:
             new = [record for record in records if tuple(record.package) not in before]
             # Data that a crash of the machine took back still has its name; and scripts of packages may be undone.
             damaged = sorted({
-                *damaged, *conda_prefix.damaged(self.prefix, records, conda_prefix.FILES),
-                *conda_prefix.damaged(self.prefix, new, conda_prefix.CONTENTS),
+                *damaged, *conda_prefix.find_damaged(self.prefix, records, conda_prefix.FILES),
+                *conda_prefix.find_damaged(self.prefix, new, conda_prefix.CONTENTS),
             })
             if self.params["link_scripts"]:
                 damaged = sorted({*damaged, *(record.package.name for record in new)})
-        transaction = conda_packages.plan(installed, wanted, damaged)
+        transaction = conda_packages.plan_transaction(installed, wanted, damaged)
         if transaction.is_empty and journal is None:
             if self.apply:
                 self.store.close(request.digest(), installed)
@@ -207,7 +204,7 @@ class Environment:
                 leaving |= {change.before.name for change in transaction.changed}
                 taken = [record for record in records if record.package.name in leaving]
                 before = [Package(*one) for one in journal.records]
-                self._write(errors.LINK, lambda: rollback.put(self.prefix, taken, before))
+                self._write(errors.LINK, lambda: rollback.put_aside(self.prefix, taken, before))
             worker.call(
                 "install", prefix=self.prefix, cache=self.params["cache"], platform=chosen.request.platform,
                 reinstall=[] if reversible else sorted(relinked),
@@ -225,7 +222,7 @@ class Environment:
 
     def _clean(self) -> None:
         """Remove what a complete transaction put aside."""
-        if rollback.left(self.prefix):
+        if rollback.has_leftovers(self.prefix):
             with contextlib.suppress(OSError):  # the prefix is complete, and the next run tries again
                 rollback.drop(self.prefix)
 
@@ -234,7 +231,7 @@ class Environment:
         if state.journal is not None:
             return state.journal, conda_prefix.sweep(self.prefix, records, state.journal.kept)
         journal = Journal(
-            conda_state.LINK, conda_prefix.unowned(self.prefix, records),
+            conda_state.LINK, conda_prefix.find_unowned(self.prefix, records),
             [list(record.package) for record in records],
             conda_prefix.read_history(self.prefix), os.path.isdir(self.prefix),
         )
@@ -256,14 +253,14 @@ class Environment:
         """Take the transaction back where that is possible; what became of the prefix, as a sentence."""
         try:
             if journal.fresh:
-                conda_prefix.remove(self.prefix)
+                conda_prefix.remove_prefix(self.prefix)
                 if journal.had_prefix:
                     os.mkdir(self.prefix)
                 self.store.forget()
                 return "Nothing is left of the new prefix."
             if rollback.exists(self.prefix):
                 before = [Package(*one) for one in journal.records]
-                rollback.take_back(self.prefix, self.store.path, before, journal.kept)
+                rollback.restore(self.prefix, self.store.path, before, journal.kept)
                 return "The prefix is as it was before."
         except (StackError, OSError):  # what failed first is what counts
             pass
@@ -279,8 +276,8 @@ class Environment:
                 os.unlink(os.path.join(self.prefix, tag))
         if self.replaced:
             records = conda_prefix.read_records(self.prefix)
-        left = conda_packages.plan(
-            self._packages(records), chosen.wanted, conda_prefix.damaged(self.prefix, records, conda_prefix.FILES)
+        left = conda_packages.plan_transaction(
+            self._packages(records), chosen.wanted, conda_prefix.find_damaged(self.prefix, records, conda_prefix.FILES)
         )
         if not left.is_empty:
             names = [package.name for package in [*left.added, *left.removed, *left.repaired]]
@@ -289,7 +286,7 @@ class Environment:
                 "%s is not complete after linking: %s." % (self.prefix, ", ".join(sorted(names))), VERIFY,
                 "Run it again; if it stays so, the package's record of its own files is wrong.", self.prefix,
             )
-        whole = conda_packages.plan([Package(*one) for one in journal.records], chosen.wanted)
+        whole = conda_packages.plan_transaction([Package(*one) for one in journal.records], chosen.wanted)
         entry = conda_prefix.history_entry(
             whole, chosen.specs, "conda_environment --prefix " + self.prefix, time.time()
         )
@@ -321,7 +318,7 @@ class Environment:
             ) from error
 
     def _packages(self, records: Sequence[conda_prefix.Record]) -> list[Package]:
-        return [conda_packages.restored(record.package, self.replaced) for record in records]
+        return [conda_packages.restore_channel(record.package, self.replaced) for record in records]
 
     def _as_recorded(self, request: conda_request.Request, state: State, installed: Sequence[Package]) -> bool:
         """Whether the prefix is what an equal request made of it before."""
@@ -369,7 +366,7 @@ def as_result(outcome: Outcome, platform: str, optional: Iterable[str] = ()) -> 
     packages = sorted(outcome.packages)
     names = {package.name for package in packages}
     return dict(
-        conda_packages.as_result(outcome.transaction), packages=[package.as_result() for package in packages],
+        conda_packages.transaction_as_result(outcome.transaction), packages=[package.as_result() for package in packages],
         lock=lockfile.render(packages, platform) if packages else "", resumed=outcome.resumed,
         left_out=sorted(spec for spec in optional if packages and conda_request.spec_name(spec) not in names),
         swept=list(outcome.swept), changed=outcome.changed,

@@ -31,11 +31,11 @@ def translate(kind: str, text: str, step: str) -> StackError:
         return StackError("A spec is not one: %s." % text, SOLVE, "Write it as conda does, `numpy >=1.26,<2`.")
     if kind in ("GatewayError", "FetchRepoDataError", "InvalidChannelError"):
         return StackError(
-            "The channel cannot be read: %s." % flat(text), CHANNEL,
+            "The channel cannot be read: %s." % one_line(text), CHANNEL,
             "Check its address, and whether this machine reaches it; nothing was changed.", explanation=text,
         )
     if kind == "ParseCondaLockError":
-        return StackError("The lock cannot be read: %s." % flat(text), "read the lock", "Write it anew.")
+        return StackError("The lock cannot be read: %s." % one_line(text), "read the lock", "Write it anew.")
     if "hash mismatch" in text:
         found = re.search(r"extracting (\S+) to \S+: expected (\w+), got (\w+)", text)
         said = "%s has sha256 %s where %s was expected" % found.group(1, 3, 2) if found else last
@@ -50,10 +50,10 @@ def translate(kind: str, text: str, step: str) -> StackError:
             explanation=text,
         )
     if kind in ("InstallerError", "LinkError", "TransactionError", "IoError"):
-        return StackError("The packages cannot be linked: %s." % flat(text), LINK, _AGAIN, explanation=text)
-    return StackError("py-rattler failed: %s: %s." % (kind, flat(text)), step, _AGAIN, explanation=text)
+        return StackError("The packages cannot be linked: %s." % one_line(text), LINK, _AGAIN, explanation=text)
+    return StackError("py-rattler failed: %s: %s." % (kind, one_line(text)), step, _AGAIN, explanation=text)
 
 
-def flat(text: str) -> str:
+def one_line(text: str) -> str:
     """A text of several lines as one."""
     return "; ".join(line.replace("Caused by: ", "").strip().rstrip(".") for line in text.splitlines() if line.strip())

@@ -88,7 +88,7 @@ def by_name(packages: Iterable[Package]) -> dict[str, Package]:
     return {package.name: package for package in packages}
 
 
-def plan(installed: Iterable[Package], wanted: Iterable[Package], damaged: Iterable[str] = ()) -> Transaction:
+def plan_transaction(installed: Iterable[Package], wanted: Iterable[Package], damaged: Iterable[str] = ()) -> Transaction:
     """The transaction that makes a prefix hold exactly the packages wanted.
 
     Args:
@@ -107,23 +107,23 @@ def plan(installed: Iterable[Package], wanted: Iterable[Package], damaged: Itera
     )
 
 
-def described(package: Package) -> str:
+def describe_package(package: Package) -> str:
     """A line for the difference that an operator reads."""
     return "%s %s %s (%s/%s)" % (package.name, package.version, package.build, package.channel, package.subdir)
 
 
-def render(transaction: Transaction) -> dict[str, str]:
+def render_transaction(transaction: Transaction) -> dict[str, str]:
     """The transaction as a difference of two texts."""
     before = [*transaction.removed, *(change.before for change in transaction.changed)]
     after = [*transaction.added, *(change.after for change in transaction.changed)]
-    sides = {"before": [described(one) for one in before], "after": [described(one) for one in after]}
+    sides = {"before": [describe_package(one) for one in before], "after": [describe_package(one) for one in after]}
     for package in transaction.repaired:
-        sides["before"].append(described(package) + ", damaged")
-        sides["after"].append(described(package))
+        sides["before"].append(describe_package(package) + ", damaged")
+        sides["after"].append(describe_package(package))
     return {side: "".join(line + "\n" for line in sorted(lines)) for side, lines in sides.items()}
 
 
-def as_result(transaction: Transaction) -> dict[str, list[dict[str, str]]]:
+def transaction_as_result(transaction: Transaction) -> dict[str, list[dict[str, str]]]:
     """Plain data for the module's result."""
     return {
         "added": [package.as_result() for package in transaction.added],
@@ -133,7 +133,7 @@ def as_result(transaction: Transaction) -> dict[str, list[dict[str, str]]]:
     }
 
 
-def restored(package: Package, replaced: Mapping[str, str]) -> Package:
+def restore_channel(package: Package, replaced: Mapping[str, str]) -> Package:
     """The package under its channel's own address, where a mirror's was used in its place.
 
     Args:

@@ -107,12 +107,12 @@ def _unreadable(path: str, why: object) -> StackError:
     )
 
 
-def damaged(prefix: str, records: Iterable[Record], depth: str) -> list[str]:
+def find_damaged(prefix: str, records: Iterable[Record], depth: str) -> list[str]:
     """The names of installed packages of which something is missing or, where contents are looked at, differs."""
     if depth == RECORDS:
         return []
     try:
-        found = _listing(prefix)
+        found = _list_paths(prefix)
     except OSError:
         found = {}
     broken = []
@@ -121,13 +121,13 @@ def damaged(prefix: str, records: Iterable[Record], depth: str) -> list[str]:
             # Nearly all paths end here, and there are tens of thousands.
             if depth == FILES and found.get(path["_path"]) == _IS_LINK.get(path.get("path_type", ""), _NEITHER):
                 continue
-            if not _is_right(prefix, path, depth, found):
+            if not _is_intact(prefix, path, depth, found):
                 broken.append(record.package.name)
                 break
     return broken
 
 
-def _is_right(prefix: str, path: Mapping, depth: str, found: Mapping[str, bool]) -> bool:
+def _is_intact(prefix: str, path: Mapping, depth: str, found: Mapping[str, bool]) -> bool:
     """Whether a path is there and of the right kind; ``found`` tells which paths of the prefix are links."""
     full = os.path.join(prefix, path["_path"])
     kind = path.get("path_type")
@@ -149,14 +149,14 @@ def _is_right(prefix: str, path: Mapping, depth: str, found: Mapping[str, bool])
         return False
 
 
-def unowned(prefix: str, records: Iterable[Record]) -> list[str]:
+def find_unowned(prefix: str, records: Iterable[Record]) -> list[str]:
     """Every path in the prefix that is in no record: files and links, and directories without anything in them."""
     owned = {name for record in records for name in record.names}
     owned |= {os.path.relpath(record.file, prefix) for record in records}
-    return sorted(path for path in _listing(prefix) if path not in owned)
+    return sorted(path for path in _list_paths(prefix) if path not in owned)
 
 
-def _listing(prefix: str) -> dict[str, bool]:
+def _list_paths(prefix: str) -> dict[str, bool]:
     """Files, links and empty directories of a prefix, and whether each is a link; one listing for each directory.
 
     Raises:
@@ -190,7 +190,7 @@ def sweep(prefix: str, records: Iterable[Record], kept: Iterable[str]) -> list[s
         the paths removed, relative to the prefix; directories that became empty are not named.
     """
     before = set(kept)
-    gone = [path for path in unowned(prefix, records) if path not in before]
+    gone = [path for path in find_unowned(prefix, records) if path not in before]
     for path in gone:
         full = os.path.join(prefix, path)
         with contextlib.suppress(FileNotFoundError):
@@ -286,7 +286,7 @@ def read_history(prefix: str) -> str:
         return ""
 
 
-def remove(prefix: str) -> None:
+def remove_prefix(prefix: str) -> None:
     """Remove the whole prefix.
 
     Raises:

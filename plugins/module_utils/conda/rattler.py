@@ -15,9 +15,7 @@ from typing import Any, Callable, Coroutine, Iterable, Mapping
 from ..core.digests import local_path, sha256_of
 from ..core.errors import StackError
 from . import cache as conda_cache
-from . import errors
-from . import lockfile
-from . import request
+from . import errors, lockfile, request
 from .package import Package, replace_start
 
 REQUIREMENT = "py-rattler>=0.28"
@@ -145,8 +143,8 @@ class Session:
             StackError: an archive of a local channel is missing or another one.
         """
         linked = [package_of(record) for record in self.records if record.name.normalized in names]
-        conda_cache.borrow(linked, cache, shared_caches)
-        self.unsure = conda_cache.without_note(linked, cache, known)
+        conda_cache.borrow_entries(linked, cache, shared_caches)
+        self.unsure = conda_cache.packages_without_note(linked, cache, known)
         for package in self.unsure:
             conda_cache.check_archive(package, cache)
 
@@ -173,7 +171,7 @@ class Session:
         packages = rattler.package_cache
         # Files of entries that nothing speaks against were just seen to be there.
         validation = packages.ValidationMode.skip()
-        if read_cache or conda_cache.doubtful(self.unsure, cache):
+        if read_cache or conda_cache.any_doubtful(self.unsure, cache):
             validation = packages.ValidationMode.full()
         # Clones are left to the library, which tries one and copies where the file system has none; told to clone, it
         # tries that for each file.
@@ -186,7 +184,7 @@ class Session:
             requested_specs=[rattler.MatchSpec(spec)._match_spec for spec in self.specs],
             reporter=Reporter(log) if log else None,
         ))
-        conda_cache.note(self.unsure, cache)
+        conda_cache.note_checked(self.unsure, cache)
 
     def _installed(self, prefix: str) -> list[Any]:
         directory = os.path.join(prefix, "conda-meta")

@@ -97,7 +97,7 @@ def named_channels(specs: Iterable[str]) -> list[str]:
     return found
 
 
-def build(params: Mapping, lock: str) -> Request:
+def build_request(params: Mapping, lock: str) -> Request:
     """The request of the module's options.
 
     Args:

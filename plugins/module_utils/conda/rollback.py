@@ -43,12 +43,12 @@ def exists(prefix: str) -> bool:
     return os.path.isdir(os.path.join(prefix, ASIDE))
 
 
-def left(prefix: str) -> bool:
+def has_leftovers(prefix: str) -> bool:
     """Whether anything is aside that is no longer wanted or still is."""
     return exists(prefix) or os.path.isdir(os.path.join(prefix, DROPPED))
 
 
-def put(prefix: str, records: Iterable[Record], before: Sequence[Package]) -> None:
+def put_aside(prefix: str, records: Iterable[Record], before: Sequence[Package]) -> None:
     """Move the files of packages, and their records, out of the prefix; directories stay until all is complete.
 
     Args:
@@ -83,7 +83,7 @@ def drop(prefix: str) -> None:
         shutil.rmtree(dropped)
 
 
-def take_back(prefix: str, record: str, before: Sequence[Package], kept: Iterable[str]) -> None:
+def restore(prefix: str, record: str, before: Sequence[Package], kept: Iterable[str]) -> None:
     """Let the prefix and the record beside it be what they were before the transaction.
 
     Args:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 from typing import Any, Mapping
 
-from ..modulefiles.description import comment_lines, normalised
+from ..modulefiles.description import comment_lines, normalise
 from ..modulefiles.layout import saved_prefix
 from ..modulefiles.lua import quoted as lua_quoted
 from ..modulefiles.lua import render_lua, whatis_lines
@@ -50,7 +50,7 @@ def parameters(raw: Mapping[str, Any], base: Mapping[str, Any], release: str) ->
         ``reasons``, the lines of a comment), ``lua`` and ``tcl``, the footers. Also ``start``, an environment in which
         all that the module does can be seen.
     """
-    description = normalised(raw)
+    description = normalise(raw)
     version, suffix = versions(release)
     carried, rest = _shared(description, base)
     footers = _footers(rest, description["name"], base["prefix"])

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 from ..core.errors import StackError
 from ..core.files import read_json
 from ..modulefiles.layout import stage_directory
-from ..release.states import REMOVED, ReleaseState, STEP, all_releases, one_release
+from ..release.states import REMOVED, STEP, ReleaseState, all_releases, one_release
 from ..trees import manifest
 from ..trees.boundary import open_parent
 from ..trees.manifest_entries import BLOCK, open_quietly
@@ -30,16 +30,16 @@ from ..trees.manifest_file import (
     Record,
     decode_entry,
 )
-from .drift_attribution import Thaws, witness
+from .drift_attribution import Thaws, attribute
 
 LEVELS = ("quick", "full")
 MANIFEST = os.path.join(".torchstack", "manifest.json")
-UNLIMITED = 1 << 30
+NO_LIMIT = 1 << 30
 
 _REASON = re.compile(r"(.*) \((.*)\)", re.S)
 
 
-class Found(NamedTuple):
+class FrozenRelease(NamedTuple):
     """A release that has a record of its freeze."""
 
     release: str
@@ -58,7 +58,7 @@ class Found(NamedTuple):
         )
 
 
-def find(root: str, wanted: list[str]) -> list[Found]:
+def find_frozen(root: str, wanted: list[str]) -> list[FrozenRelease]:
     """The frozen releases of a root, those too of which little is left.
 
     Args:
@@ -72,28 +72,28 @@ def find(root: str, wanted: list[str]) -> list[Found]:
         raise StackError("The root %r is no absolute path." % root, STEP, "Write it in full.")
     states = {state.release: state for state in all_releases(root)}
     names = wanted or sorted(
-        name for name in _listed(os.path.join(root, ".torchstack"))
+        name for name in _list_directory(os.path.join(root, ".torchstack"))
         if os.path.isfile(os.path.join(stage_directory(root, name), "frozen.json"))
     )
     found = []
     for name in names:
         afterwards = stage_directory(root, name)
-        frozen = _record(os.path.join(afterwards, "frozen.json"))
+        frozen = _read_record(os.path.join(afterwards, "frozen.json"))
         if frozen is None:
             # It says which there are, and what is wrong with this one.
             one_release(root, name)
-        retired = _record(os.path.join(afterwards, "retired.json")) or {}
+        retired = _read_record(os.path.join(afterwards, "retired.json")) or {}
         removal = str(retired.get("state")) if retired.get("state") in REMOVED else ""
-        found.append(Found(name, os.path.join(root, name), states.get(name), frozen or {}, removal))
+        found.append(FrozenRelease(name, os.path.join(root, name), states.get(name), frozen or {}, removal))
     return sorted(found, key=lambda item: (str(item.frozen.get("frozen_at", "")), item.release))
 
 
-def look(root: str, found: Found, level: str, limit: int, workers: int) -> tuple[dict[str, Any], float]:
+def compare_release(root: str, found: FrozenRelease, level: str, limit: int, workers: int) -> tuple[dict[str, Any], float]:
     """Compare a release with its manifest.
 
     Args:
         root: the directory that holds the releases.
-        found: from :func:`find`.
+        found: from :func:`find_frozen`.
         level: ``quick`` reads only files whose inode was changed since the manifest; ``full`` reads all.
         limit: how many findings are listed.
         workers: threads; 0 chooses.
@@ -111,38 +111,38 @@ def look(root: str, found: Found, level: str, limit: int, workers: int) -> tuple
         since = os.stat(record).st_mtime_ns
         # What an open thaw explains has to be told from what it does not, for all of it.
         request = manifest.Request(
-            found.prefix, root, record, level == "full", (), workers, UNLIMITED if thaws.is_open else limit, since
+            found.prefix, root, record, level == "full", (), workers, NO_LIMIT if thaws.is_open else limit, since
         )
         result: dict[str, Any] = manifest.compare(request)
     except (OSError, StackError) as error:
         finding = _nothing_to_compare(found, record, error)
-        return dict(outcome, **_judged([finding], 1, 1, {}, [], 0, limit)), 0.0
+        return dict(outcome, **_outcome([finding], 1, 1, {}, [], 0, limit)), 0.0
     findings = _findings(found.prefix, result, thaws)
     total = sum(count for kind, count in result["totals"].items() if kind != "foreign")
-    touched, touched_total = _touched(result)
+    touched, touched_total = _touched_paths(result)
     if level == "full":
         touched, touched_total = [], 0
     elif touched_total == len(touched):
         content = compare_content(found.prefix, record, touched)
-        findings += [_witnessed(found.prefix, thaws, *item) for item in content.differing]
+        findings += [_attributed(found.prefix, thaws, *item) for item in content.differing]
         total += len(content.differing)
         result["totals"]["content"] += len(content.differing)
         touched, touched_total = content.unknown, len(content.unknown)
     if result["digest"] != outcome["manifest"] and outcome["manifest"]:
         findings.insert(0, {
             "path": MANIFEST, "kind": "manifest", "from": outcome["manifest"], "to": result["digest"],
-            **witness(found.prefix, MANIFEST, False),
+            **attribute(found.prefix, MANIFEST, False),
         })
         total += 1
     unexplained = total - sum(1 for finding in findings if finding.get("explained"))
     return (
-        dict(outcome, **_judged(findings, total, unexplained, result["totals"], touched, touched_total, limit),
+        dict(outcome, **_outcome(findings, total, unexplained, result["totals"], touched, touched_total, limit),
              files=result["counts"]["files"]),
         result["seconds"],
     )
 
 
-def _judged(
+def _outcome(
     findings: list[dict[str, Any]], total: int, unexplained: int, totals: dict[str, int], touched: list[str],
     touched_total: int, limit: int,
 ) -> dict[str, Any]:
@@ -154,45 +154,45 @@ def _judged(
     }
 
 
-def _nothing_to_compare(found: Found, record: str, error: OSError | StackError) -> dict[str, Any]:
+def _nothing_to_compare(found: FrozenRelease, record: str, error: OSError | StackError) -> dict[str, Any]:
     """What is wrong where tree or manifest cannot be read at all."""
     if not os.path.lexists(found.prefix):
-        return {"path": ".", "kind": "removed", **witness(os.path.dirname(found.prefix), found.release, True)}
+        return {"path": ".", "kind": "removed", **attribute(os.path.dirname(found.prefix), found.release, True)}
     if not os.path.isdir(found.prefix) or os.path.islink(found.prefix):
         return {"path": ".", "kind": "type", "from": "directory", "to": "something else",
-                **witness(os.path.dirname(found.prefix), found.release, False)}
+                **attribute(os.path.dirname(found.prefix), found.release, False)}
     if isinstance(error, FileNotFoundError):
-        return {"path": MANIFEST, "kind": "removed", **witness(found.prefix, MANIFEST, True)}
+        return {"path": MANIFEST, "kind": "removed", **attribute(found.prefix, MANIFEST, True)}
     reason = error.message if isinstance(error, StackError) else "%s: %s" % (record, error.strerror)
-    return {"path": MANIFEST, "kind": "unreadable", "reason": reason, **witness(found.prefix, MANIFEST, False)}
+    return {"path": MANIFEST, "kind": "unreadable", "reason": reason, **attribute(found.prefix, MANIFEST, False)}
 
 
 def _findings(prefix: str, result: dict[str, Any], thaws: Thaws) -> list[dict[str, Any]]:
     found = []
     for kind in ("added", "removed"):
-        found += [_witnessed(prefix, thaws, path, kind) for path in result[kind]]
+        found += [_attributed(prefix, thaws, path, kind) for path in result[kind]]
     for entry in result["differing"]:
-        found.append(_witnessed(prefix, thaws, entry["path"], entry["kind"], entry["from"], entry["to"]))
+        found.append(_attributed(prefix, thaws, entry["path"], entry["kind"], entry["from"], entry["to"]))
     for kind in ("unreadable", "unstable"):
         for text in result[kind]:
             match = _REASON.fullmatch(text)
             path, reason = match.groups() if match else (text, "")
-            found.append(dict(_witnessed(prefix, thaws, path, kind), reason=reason))
+            found.append(dict(_attributed(prefix, thaws, path, kind), reason=reason))
     return found
 
 
-def _witnessed(
+def _attributed(
     prefix: str, thaws: Thaws, path: str, kind: str, before: str = "", after: str = ""
 ) -> dict[str, Any]:
     finding: dict[str, Any] = {"path": path, "kind": kind}
     if before or after:
         finding.update({"from": before, "to": after})
-    finding.update(witness(prefix, path, kind == "removed"))
+    finding.update(attribute(prefix, path, kind == "removed"))
     finding.update(thaws.explain(path, kind))
     return finding
 
 
-def _touched(result: dict[str, Any]) -> tuple[list[str], int]:
+def _touched_paths(result: dict[str, Any]) -> tuple[list[str], int]:
     """What has another inode time and is not named already, itself or as the directory of what came or went."""
     named = {entry["path"] for entry in result["differing"]} | set(result["added"])
     named |= {os.path.dirname(path) or "." for kind in ("added", "removed") for path in result[kind]}
@@ -202,7 +202,7 @@ def _touched(result: dict[str, Any]) -> tuple[list[str], int]:
     return kept, result["touched_total"] - (len(result["touched"]) - len(kept))
 
 
-def _listed(directory: str) -> list[str]:
+def _list_directory(directory: str) -> list[str]:
     try:
         return os.listdir(directory)
     except FileNotFoundError:
@@ -214,7 +214,7 @@ def _listed(directory: str) -> list[str]:
         ) from error
 
 
-def _record(path: str) -> dict[str, Any] | None:
+def _read_record(path: str) -> dict[str, Any] | None:
     try:
         record = read_json(path)
     except (OSError, ValueError) as error:
@@ -225,7 +225,7 @@ def _record(path: str) -> dict[str, Any] | None:
     return record if isinstance(record, dict) else None
 
 
-MOST = 1 << 30
+MAX_QUICK_BYTES = 1 << 30
 """Bytes that a quick look reads at most: some seconds."""
 
 
@@ -254,7 +254,7 @@ def compare_content(prefix: str, record: str, paths: list[str]) -> Content:
                 path = keys.get(line.partition(b', "type": "')[0])
                 if path is not None:
                     entries[path] = decode_entry(line)
-    differing, unknown, left = [], sorted(set(paths) - set(entries)), MOST
+    differing, unknown, left = [], sorted(set(paths) - set(entries)), MAX_QUICK_BYTES
     for path, entry in sorted(entries.items()):
         if entry.kind != FILE:
             continue

@@ -5,16 +5,16 @@
 from __future__ import annotations
 
 import os
-import pwd
 import time
 from typing import Any
 
 from ..core import json_lines
+from ..core.account import account_name
 from ..core.files import read_json
 from ..trees.boundary import open_parent
 
 
-def witness(top: str, path: str, removed: bool) -> dict[str, str]:
+def attribute(top: str, path: str, removed: bool) -> dict[str, str]:
     """Owner and times of an entry; of one that is gone, those of the nearest directory that is still there.
 
     Args:
@@ -38,20 +38,12 @@ def witness(top: str, path: str, removed: bool) -> dict[str, str]:
                 return {}
             at = os.path.dirname(at)
     told = {
-        "owner": account(found.st_uid), "modified": as_time(found.st_mtime), "changed": as_time(found.st_ctime),
+        "owner": account_name(found.st_uid), "modified": format_time(found.st_mtime), "changed": format_time(found.st_ctime),
     }
     return dict(told, seen_on=at or ".") if removed else told
 
 
-def account(uid: int) -> str:
-    """Name of an account, or its number where it has none any more."""
-    try:
-        return pwd.getpwuid(uid).pw_name
-    except KeyError:
-        return str(uid)
-
-
-def as_time(seconds: float) -> str:
+def format_time(seconds: float) -> str:
     """A time of the file system in UTC, to the second."""
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds))
 
@@ -81,7 +73,7 @@ class Thaws:
 
     def open_as_result(self) -> dict[str, Any] | None:
         """The thaw that is open, in short."""
-        return _in_short(self.open) if self.open else None
+        return _summary(self.open) if self.open else None
 
     def explain(self, path: str, kind: str) -> dict[str, Any]:
         """What thaws have to say of a difference.
@@ -91,11 +83,11 @@ class Thaws:
             named path may have another mode meanwhile. Else ``thaw``, the last one that did, whose changes are in the
             manifest that was written at its end: this came later.
         """
-        if self.open and (_names(self.open, path) or (kind == "mode" and _leads_to(self.open, path))):
-            return {"explained": _in_short(self.open)}
+        if self.open and (_covers(self.open, path) or (kind == "mode" and _leads_to(self.open, path))):
+            return {"explained": _summary(self.open)}
         for entry in reversed(self.past):
-            if _names(entry, path):
-                return {"thaw": _in_short(entry)}
+            if _covers(entry, path):
+                return {"thaw": _summary(entry)}
         return {}
 
 
@@ -104,7 +96,7 @@ def _paths(thaw: dict[str, Any]) -> list[str]:
     return [path for path in paths if isinstance(path, str)] if isinstance(paths, list) else []
 
 
-def _names(thaw: dict[str, Any], path: str) -> bool:
+def _covers(thaw: dict[str, Any], path: str) -> bool:
     return any(path == named or path.startswith(named.rstrip("/") + "/") for named in _paths(thaw))
 
 
@@ -112,5 +104,5 @@ def _leads_to(thaw: dict[str, Any], path: str) -> bool:
     return path == "." or any(named.startswith(path + "/") for named in _paths(thaw))
 
 
-def _in_short(thaw: dict[str, Any]) -> dict[str, Any]:
+def _summary(thaw: dict[str, Any]) -> dict[str, Any]:
     return {key: str(thaw.get(key, "")) for key in ("who", "at", "why")}

@@ -25,11 +25,11 @@ from ..modulefiles.layout import stage_directory
 FORMAT = 1
 RECORD = "drift.json"
 HISTORY = "drift.jsonl"
-SHORT = ("matches", "drifted", "passed", "totals", "findings", "findings_total")
+HISTORY_KEYS = ("matches", "drifted", "passed", "totals", "findings", "findings_total")
 """What the history keeps of an outcome."""
 
 
-def read(root: str, release: str) -> dict[str, Any]:
+def read_outcomes(root: str, release: str) -> dict[str, Any]:
     """The last looks by their kind; none where there is no record, or none that can be used, which is made anew.
 
     Raises:
@@ -49,7 +49,7 @@ def read(root: str, release: str) -> dict[str, Any]:
     return looks if isinstance(looks, dict) else {}
 
 
-def keep(
+def keep_outcome(
     root: str, release: str, kind: str, outcome: dict[str, Any], apply: bool
 ) -> tuple[bool, dict[str, Any] | None]:
     """Keep the outcome of a look.
@@ -68,7 +68,7 @@ def keep(
         StackError: it cannot be written.
     """
     outcome = json.loads(json.dumps(outcome))
-    looks = read(root, release)
+    looks = read_outcomes(root, release)
     entry = looks.get(kind)
     before = entry.get("outcome") if isinstance(entry, dict) else None
     directory = stage_directory(root, release)
@@ -89,7 +89,7 @@ def keep(
             since = now()
             json_lines.append(history, {
                 "look": kind, "time": since, "by": actor(), "outcome": digest,
-                **{key: outcome[key] for key in SHORT if key in outcome},
+                **{key: outcome[key] for key in HISTORY_KEYS if key in outcome},
             })
         looks[kind] = {"since": since, "outcome": outcome}
         write_json(path, {"format": FORMAT, "release": release, "looks": looks})

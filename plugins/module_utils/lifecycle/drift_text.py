@@ -8,7 +8,7 @@ from typing import Any
 
 from ..core.text import in_words, shortly
 
-SHOWN = 20
+MAX_FINDINGS = 20
 """Findings of a release that a summary has; the record has more."""
 
 _WORDS = {
@@ -18,12 +18,12 @@ _WORDS = {
 }
 
 
-def counted(number: int, noun: str) -> str:
+def count_noun(number: int, noun: str) -> str:
     """``1 finding``, ``2 findings``."""
     return "%d %s%s" % (number, noun, "" if number == 1 else "s")
 
 
-def sentences(release: str, outcome: dict[str, Any]) -> list[str]:
+def summary_lines(release: str, outcome: dict[str, Any]) -> list[str]:
     """What a look at the files of a release found."""
     level = outcome["level"]
     lines = []
@@ -36,9 +36,9 @@ def sentences(release: str, outcome: dict[str, Any]) -> list[str]:
                 totals[finding["kind"]] += 1
         counts = ", ".join("%d %s" % (count, _WORDS[kind]) for kind, count in totals.items() if count)
         lines.append("%s: %s from its manifest (%s): %s." % (
-            release, counted(outcome["findings_total"], "difference"), level, counts))
-    lines += ["  " + one_line(finding) for finding in outcome["findings"][:SHOWN]]
-    more = outcome["findings_total"] - min(SHOWN, len(outcome["findings"]))
+            release, count_noun(outcome["findings_total"], "difference"), level, counts))
+    lines += ["  " + finding_line(finding) for finding in outcome["findings"][:MAX_FINDINGS]]
+    more = outcome["findings_total"] - min(MAX_FINDINGS, len(outcome["findings"]))
     if more:
         lines.append("  and %d more; drift.json has %s." % (
             more, "them" if outcome["findings_total"] == len(outcome["findings"]) else "the first of them"))
@@ -54,7 +54,7 @@ def sentences(release: str, outcome: dict[str, Any]) -> list[str]:
     return lines
 
 
-def one_line(finding: dict[str, Any]) -> str:
+def finding_line(finding: dict[str, Any]) -> str:
     """A difference with its witnesses."""
     line = "%s: %s" % (finding["kind"], in_words(finding["path"]))
     if "from" in finding:
@@ -72,11 +72,11 @@ def one_line(finding: dict[str, Any]) -> str:
     return line + "."
 
 
-def rendered(outcome: dict[str, Any] | None) -> list[str]:
+def outcome_lines(outcome: dict[str, Any] | None) -> list[str]:
     """An outcome as lines to compare."""
     if outcome is None:
         return []
     if "passed" in outcome:
         return [finding["message"] for finding in outcome["findings"]]
-    lines = [one_line(finding) for finding in outcome["findings"]]
+    lines = [finding_line(finding) for finding in outcome["findings"]]
     return [*lines, *("touched: %s" % in_words(path) for path in outcome["touched"])]

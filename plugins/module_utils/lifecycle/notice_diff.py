@@ -34,7 +34,7 @@ class Side(NamedTuple):
     def components(self) -> dict[str, dict[str, Any]]:
         """The release's parts by their keys; of one that is a Python distribution, the version is that one's."""
         python = self.python
-        parts = _by(self.installed.get("components"), "key")
+        parts = _by_key(self.installed.get("components"), "key")
         return {
             key: dict(part, version=text(python[_distribution(key)].get("version")))
             if _distribution(key) in python else part for key, part in parts.items()
@@ -49,7 +49,7 @@ class Side(NamedTuple):
     def conda(self) -> dict[str, dict[str, Any]]:
         """Its conda packages that are no Python distributions, by their names."""
         owned = {text(entry.get("conda_package")) for entry in mappings(self.installed.get("python"))}
-        known = _by(self.installed.get("conda"), "name")
+        known = _by_key(self.installed.get("conda"), "name")
         return {name: entry for name, entry in known.items() if name not in owned}
 
     def compared(self, value: object) -> str:
@@ -64,7 +64,7 @@ class Side(NamedTuple):
         return said
 
 
-def components(before: Side, after: Side) -> list[dict[str, Any]]:
+def diff_components(before: Side, after: Side) -> list[dict[str, Any]]:
     """The parts that differ, in the order of their names.
 
     Returns:
@@ -116,7 +116,7 @@ def _component(key: str, old: Mapping[str, Any] | None, new: Mapping[str, Any] |
     return dict(row, change=REBUILT) if sources[0] != sources[1] and all(sources) else {}
 
 
-def described(key: str, part: Mapping[str, Any]) -> dict[str, str]:
+def part_summary(key: str, part: Mapping[str, Any]) -> dict[str, str]:
     """A part in short: ``key``, ``name`` and ``version``, as it is spoken of."""
     return {"key": key, "name": _name(key, part), "version": _version(key, part)}
 
@@ -144,7 +144,7 @@ def _patches(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, list[s
     }
 
 
-def flags(before: Side, after: Side) -> list[dict[str, str]]:
+def diff_flags(before: Side, after: Side) -> list[dict[str, str]]:
     """The build options that differ, of parts that both releases have: ``key``, ``component``, ``name`` and so on.
 
     What a part is built with is of no matter to somebody who has not known it before.
@@ -160,7 +160,7 @@ def flags(before: Side, after: Side) -> list[dict[str, str]]:
     return rows
 
 
-def packages(before: Side, after: Side) -> list[dict[str, str]]:
+def diff_packages(before: Side, after: Side) -> list[dict[str, str]]:
     """The packages that differ and are no parts: ``name``, ``kind``, ``change``, ``before``, ``after``.
 
     A ``python`` one is a Python distribution, whoever brought it; ``conda`` is everything else in a conda base. There,
@@ -189,7 +189,7 @@ def _packages(kind: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> Iter
         yield {"name": called, "kind": kind, "change": change, "before": versions[0], "after": versions[1]}
 
 
-def settings(before: Side, after: Side) -> list[dict[str, str]]:
+def diff_settings(before: Side, after: Side) -> list[dict[str, str]]:
     """What loading the module does otherwise: ``kind``, ``name``, ``change``, ``before``, ``after`` and ``reason``.
 
     Kinds: ``variable`` (set), ``unset`` (variable), ``directory`` (on a search path), ``order`` (of one), ``module``
@@ -257,5 +257,5 @@ def _differing(
         }
 
 
-def _by(entries: object, key: str) -> dict[str, dict[str, Any]]:
+def _by_key(entries: object, key: str) -> dict[str, dict[str, Any]]:
     return {text(entry.get(key)): entry for entry in mappings(entries) if entry.get(key)}

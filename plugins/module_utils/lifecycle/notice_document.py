@@ -15,16 +15,16 @@ from ..release import states
 from ..release.installed import installed
 from ..release.states import ReleaseState
 from . import notice_facts
-from .notice_facts import Release, outgoing
+from .notice_facts import Release, previous_default
 
 NOTICE = "notice.json"
 STEP = "notice"
 
-OF_TODAY = ("format", "release", "outgoing", "known_problems")
+CURRENT_KEYS = ("format", "release", "outgoing", "known_problems")
 """What an announcement says anew although nothing can be compared any more."""
 
 
-def releases(root: str, release: str, since: str) -> tuple[ReleaseState, ReleaseState | None]:
+def compared_releases(root: str, release: str, since: str) -> tuple[ReleaseState, ReleaseState | None]:
     """The release that is announced, and the one whose users the announcement is for.
 
     Args:
@@ -42,10 +42,10 @@ def releases(root: str, release: str, since: str) -> tuple[ReleaseState, Release
     if since:
         return incoming, states.one_release(root, since, removed=True)
     known = states.all_releases(root, removed=True)
-    return incoming, outgoing(incoming, known, states.all_publications(root))
+    return incoming, previous_default(incoming, known, states.all_publications(root))
 
 
-def content(state: ReleaseState | None) -> str:
+def resolved_text(state: ReleaseState | None) -> str:
     """The text of a release's resolved release file; empty where its files are gone.
 
     Raises:
@@ -63,14 +63,14 @@ def content(state: ReleaseState | None) -> str:
         ) from error
 
 
-def renew(
+def write_notice(
     found: tuple[ReleaseState, ReleaseState | None], resolved: Sequence[Mapping[str, Any]],
     problems: Sequence[Any], until: str, check_mode: bool,
 ) -> dict[str, Any]:
     """Make sure that the document says what there is to announce.
 
     Args:
-        found: what :func:`releases` found.
+        found: what :func:`compared_releases` found.
         resolved: the resolved release files of both; an empty one where there is none.
         problems: the known problems of both; None where they are not known.
         until: until when the outgoing release stays, in words.
@@ -86,9 +86,9 @@ def renew(
         Release(state, given, installed(state.prefix, given) if given else None, known)
         for state, given, known in zip(found, resolved, problems) if state is not None
     ]
-    facts = notice_facts.facts(described[0], described[1] if len(described) > 1 else None, until)
+    facts = notice_facts.notice_facts(described[0], described[1] if len(described) > 1 else None, until)
     path = os.path.join(stage_directory(found[0].root, found[0].release), NOTICE)
-    facts = _kept(facts, path)
+    facts = _earlier_differences(facts, path)
     wanted = rendered(facts)
     changed = read_bytes(path) != wanted
     if changed and not check_mode:
@@ -102,14 +102,14 @@ def renew(
     return {"changed": changed, "facts": facts, "path": path}
 
 
-def _kept(facts: dict[str, Any], path: str) -> dict[str, Any]:
+def _earlier_differences(facts: dict[str, Any], path: str) -> dict[str, Any]:
     """The differences that were announced while the files of the release before were still there."""
     if facts["compared"] or facts["outgoing"] is None:
         return facts
     try:
         before: Any = read_json(path)
         if before["compared"] and before["outgoing"]["name"] == facts["outgoing"]["name"]:
-            return {key: facts[key] if key in OF_TODAY else before[key] for key in facts}
+            return {key: facts[key] if key in CURRENT_KEYS else before[key] for key in facts}
     except (OSError, ValueError, KeyError, TypeError):
         pass
     return facts

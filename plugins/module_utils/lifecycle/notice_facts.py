@@ -40,7 +40,7 @@ class Release(NamedTuple):
     """What is known to be wrong with it; None where its release file was not at hand."""
 
 
-def facts(incoming: Release, outgoing: Release | None = None, until: str = "") -> dict[str, Any]:
+def notice_facts(incoming: Release, outgoing: Release | None = None, until: str = "") -> dict[str, Any]:
     """What is to be announced.
 
     Args:
@@ -57,7 +57,7 @@ def facts(incoming: Release, outgoing: Release | None = None, until: str = "") -
         "format": FORMAT, "release": _release(incoming), "outgoing": None, "compared": False, "components": [],
         "flags": [], "packages": [], "compatibility": [], "settings": [], "actions": [], "contents": [],
         "known_problems": None if incoming.problems is None else [dict(entry) for entry in incoming.problems],
-        "solved_problems": _solved(incoming, outgoing),
+        "solved_problems": _solved_problems(incoming, outgoing),
     }
     if outgoing is None:
         found["contents"] = _contents(incoming)
@@ -70,13 +70,13 @@ def facts(incoming: Release, outgoing: Release | None = None, until: str = "") -
     interfaces = [mapping(side.installed.get("libraries")) for side in (before, after)]
     found.update(
         compared=True,
-        components=notice_diff.components(before, after),
-        flags=notice_diff.flags(before, after),
-        packages=notice_diff.packages(before, after),
-        settings=notice_diff.settings(before, after),
-        compatibility=changes(interfaces[0], interfaces[1]),
+        components=notice_diff.diff_components(before, after),
+        flags=notice_diff.diff_flags(before, after),
+        packages=notice_diff.diff_packages(before, after),
+        settings=notice_diff.diff_settings(before, after),
+        compatibility=interface_changes(interfaces[0], interfaces[1]),
     )
-    found["actions"] = actions(
+    found["actions"] = user_actions(
         found["compatibility"], mapping(after.installed.get("base")),
         {"before": found["outgoing"]["module"], "after": found["release"]["module"]},
     )
@@ -94,11 +94,11 @@ def _release(release: Release) -> dict[str, str]:
     return {
         "name": state.release, "title": text(mapping(release.resolved.get("definition")).get("title")),
         "site": text(release.resolved.get("site")), "module": module, "module_name": state.name or state.release,
-        "modulefiles": os.path.join(state.root, "modulefiles"), "standing": _standing(state),
+        "modulefiles": os.path.join(state.root, "modulefiles"), "standing": _visibility(state),
     }
 
 
-def _standing(state: ReleaseState) -> str:
+def _visibility(state: ReleaseState) -> str:
     """What users see of a release: ``default``, ``visible``, ``hidden``, ``gone``, or nothing yet (``staged``)."""
     if state.is_default:
         return "default"
@@ -108,7 +108,7 @@ def _standing(state: ReleaseState) -> str:
     return "gone" if mapping(state.retired).get("state") in ("removing", "removed") else "staged"
 
 
-def _solved(incoming: Release, outgoing: Release | None) -> list[dict[str, str]]:
+def _solved_problems(incoming: Release, outgoing: Release | None) -> list[dict[str, str]]:
     """The known problems that only the outgoing release has."""
     if outgoing is None or outgoing.problems is None or incoming.problems is None:
         return []
@@ -121,7 +121,7 @@ def _contents(release: Release) -> list[dict[str, str]]:
     installed = mapping(release.installed)
     python = {"key": "python", "name": "Python", "version": text(mapping(installed.get("base")).get("python"))}
     components = _side(release).components
-    parts = [python, *(notice_diff.described(key, part) for key, part in components.items())]
+    parts = [python, *(notice_diff.part_summary(key, part) for key, part in components.items())]
     return [part for part in parts if part["version"]]
 
 
@@ -134,7 +134,7 @@ def _without_secrets(found: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-def outgoing(
+def previous_default(
     release: ReleaseState, releases: Sequence[ReleaseState], publications: Sequence[Mapping[str, Any]],
 ) -> ReleaseState | None:
     """The release whose users a notice about ``release`` is for.
@@ -179,7 +179,7 @@ _COMPILED = ("python", "torch", "cuda", "numpy", "libcudart", "libcudnn")
 _LINKED = ("libmpi", "mpi")
 
 
-def changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[dict[str, str]]:
+def interface_changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[dict[str, str]]:
     """The interfaces that differ and are known on both sides: ``key``, ``name``, ``before`` and ``after``.
 
     Args:
@@ -205,11 +205,11 @@ def _interface(key: str, value: object) -> str:
     return ".".join(public.split(".")[:_PARTS[key]]) + plus + local if key in _PARTS else said
 
 
-def actions(rows: list[dict[str, str]], base: Mapping[str, Any], modules: Mapping[str, str]) -> list[str]:
+def user_actions(rows: list[dict[str, str]], base: Mapping[str, Any], modules: Mapping[str, str]) -> list[str]:
     """What users have to do, one sentence or two each, in the order of importance.
 
     Args:
-        rows: what :func:`changes` found.
+        rows: what :func:`interface_changes` found.
         base: ``base`` of the incoming release, as :mod:`installed` has it.
         modules: the names of the modules ``before`` and ``after``.
     """

@@ -31,7 +31,7 @@ def phrase(*pieces: Any) -> Phrase:
     return [piece if isinstance(piece, dict) else {"text": piece} for piece in pieces if piece]
 
 
-def marked(sentence: str) -> Phrase:
+def parse_backquotes(sentence: str) -> Phrase:
     """A sentence in which backquotes are around code."""
     parts = sentence.split("`")
     if len(parts) % 2 == 0:
@@ -39,19 +39,19 @@ def marked(sentence: str) -> Phrase:
     return phrase(*(code(part) if index % 2 else part for index, part in enumerate(parts)))
 
 
-def ended(sentence: str) -> str:
+def with_full_stop(sentence: str) -> str:
     """A sentence with its full stop."""
     return sentence if not sentence or sentence[-1] in ".!?" else sentence + "."
 
 
-def package(row: Mapping[str, str]) -> str:
+def package_phrase(row: Mapping[str, str]) -> str:
     """A package and its version, or both of them."""
     if row["change"] in (ADDED, REMOVED):
         return "%s %s" % (row["name"], row["after"] or row["before"])
     return "%s %s → %s" % (row["name"], row["before"], row["after"])
 
 
-def flags(rows: Sequence[Mapping[str, str]]) -> Phrase:
+def flags_phrase(rows: Sequence[Mapping[str, str]]) -> Phrase:
     """The build options of one part."""
     now: list[Any] = []
     gone: list[Any] = []
@@ -66,7 +66,7 @@ def flags(rows: Sequence[Mapping[str, str]]) -> Phrase:
     return phrase(rows[0]["component"], ": ", *parts)
 
 
-def setting(row: Mapping[str, str]) -> Phrase:
+def setting_phrase(row: Mapping[str, str]) -> Phrase:
     """What loading the module does otherwise."""
     kind, change, name = row["kind"], row["change"], code(row["name"])
     gone = change == REMOVED
@@ -92,19 +92,19 @@ def _variable(row: Mapping[str, str]) -> Phrase:
     name, was, now = code(row["name"]), *(code(row[key]) if row[key] else "empty" for key in ("before", "after"))
     if row["change"] == REMOVED:
         return phrase(name, " is no longer set; it was ", was, ".")
-    reason = phrase(" ") + marked(ended(row["reason"])) if row["reason"] else []
+    reason = phrase(" ") + parse_backquotes(with_full_stop(row["reason"])) if row["reason"] else []
     if row["change"] == ADDED:
         return phrase(name, " is now set to ", now, ".") + reason
     return phrase(name, " is now ", now, ", no longer ", was, ".") + reason
 
 
-def problem(entry: Mapping[str, str]) -> Phrase:
+def problem_phrase(entry: Mapping[str, str]) -> Phrase:
     """A known problem with what to do about it."""
-    sentences = [ended(entry[key]) for key in ("problem", "workaround") if entry.get(key)]
-    return marked(" ".join(sentences + (["See %s" % entry["url"]] if entry.get("url") else [])))
+    sentences = [with_full_stop(entry[key]) for key in ("problem", "workaround") if entry.get(key)]
+    return parse_backquotes(" ".join(sentences + (["See %s" % entry["url"]] if entry.get("url") else [])))
 
 
-def remarks(row: Mapping[str, Any]) -> list[Phrase]:
+def part_remarks(row: Mapping[str, Any]) -> list[Phrase]:
     """What differs of a part besides its version."""
     found = []
     name = row["name"]

@@ -12,14 +12,14 @@ from .notice_diff import ADDED, REBUILT, REMOVED
 from .notice_phrases import (
     Phrase,
     code,
-    ended,
-    flags,
-    marked,
-    package,
+    flags_phrase,
+    package_phrase,
+    parse_backquotes,
+    part_remarks,
     phrase,
-    problem,
-    remarks,
-    setting,
+    problem_phrase,
+    setting_phrase,
+    with_full_stop,
 )
 
 ABSENT = "\u2013"
@@ -36,7 +36,7 @@ _PARTS = {"torch": "pytorch", "cuda": "cuda", "nccl": "nccl", "mpi": "mpi"}
 """Interfaces that are the version of a part, where the release has that part."""
 
 
-def words(facts: Mapping[str, Any], site: Mapping[str, Any], default_from: str = "") -> dict[str, Any]:
+def render_notice(facts: Mapping[str, Any], site: Mapping[str, Any], default_from: str = "") -> dict[str, Any]:
     """The announcement.
 
     Args:
@@ -50,23 +50,23 @@ def words(facts: Mapping[str, Any], site: Mapping[str, Any], default_from: str =
         what :mod:`notice_phrases` makes.
     """
     sections: list[dict[str, Any]] = [
-        {"key": "actions", "title": "What you have to do", "points": [marked(said) for said in facts["actions"]]},
+        {"key": "actions", "title": "What you have to do", "points": [parse_backquotes(said) for said in facts["actions"]]},
         _parts(facts),
-        _loading(facts),
-        _staying(facts),
+        _settings(facts),
+        _pinning(facts),
         {"key": "known_problems", "title": "Known problems",
-         "points": [problem(entry) for entry in facts["known_problems"] or []]},
+         "points": [problem_phrase(entry) for entry in facts["known_problems"] or []]},
         {"key": "solved_problems", "title": "Solved problems",
-         "points": [marked(ended(entry["problem"])) for entry in facts["solved_problems"]]},
+         "points": [parse_backquotes(with_full_stop(entry["problem"])) for entry in facts["solved_problems"]]},
         {"key": "python", "title": "Python packages", "points": _packages(facts, "python")},
         {"key": "conda", "title": "Conda packages", "points": _packages(facts, "conda")},
         {"key": "flags", "title": "Build options", "points": _flags(facts)},
-        {"key": "settings", "title": "What the module sets", "points": [setting(row) for row in facts["settings"]]},
+        {"key": "settings", "title": "What the module sets", "points": [setting_phrase(row) for row in facts["settings"]]},
         _contact(site),
     ]
     return {
         "title": _title(facts, text(site.get("name")) or facts["release"]["site"], default_from),
-        "opening": _opening(facts, default_from),
+        "opening": _introduction(facts, default_from),
         "sections": [dict(EMPTY, **section) for section in sections if any(section.get(key) for key in EMPTY)],
     }
 
@@ -85,9 +85,9 @@ def _is_default(facts: Mapping[str, Any]) -> bool:
     return bool(facts["release"]["standing"] == "default")
 
 
-def _opening(facts: Mapping[str, Any], default_from: str) -> list[Phrase]:
+def _introduction(facts: Mapping[str, Any], default_from: str) -> list[Phrase]:
     release, outgoing = facts["release"], facts["outgoing"]
-    module, title = code(release["module"]), ended(release["title"])
+    module, title = code(release["module"]), with_full_stop(release["title"])
     by_name = code("module load %s" % release["module_name"])
     if outgoing is None:
         return [phrase(by_name, " loads ", module, ": ", title) if _is_default(facts) else
@@ -120,7 +120,7 @@ def _parts(facts: Mapping[str, Any]) -> dict[str, Any]:
     head = ["", *(text(mapping(facts[key]).get("name")) for key in ("outgoing", "release"))]
     return {
         "key": "parts", "title": "What has changed", "table": {"head": head, "rows": rows} if rows else None,
-        "points": [point for row in mappings(facts["components"]) for point in remarks(row)],
+        "points": [point for row in mappings(facts["components"]) for point in part_remarks(row)],
     }
 
 
@@ -143,7 +143,7 @@ def _flags(facts: Mapping[str, Any]) -> list[Phrase]:
     parts: dict[str, list[dict[str, Any]]] = {}
     for row in sorted(mappings(facts["flags"]), key=_place):
         parts.setdefault(row["key"], []).append(row)
-    return [flags(rows) for rows in parts.values()]
+    return [flags_phrase(rows) for rows in parts.values()]
 
 
 def _packages(facts: Mapping[str, Any], kind: str) -> list[Phrase]:
@@ -153,14 +153,14 @@ def _packages(facts: Mapping[str, Any], kind: str) -> list[Phrase]:
         rows.sort(key=lambda row: row["name"].lower())
     found = []
     for change, title in _PACKAGES:
-        entries = [package(row) for row in rows if row["change"] == change]
+        entries = [package_phrase(row) for row in rows if row["change"] == change]
         if entries:
             found.append(phrase("%s: %s." % (title, ", ".join(entries))))
     rebuilt = [row["name"] for row in rows if row["change"] == REBUILT]
     return found + ([phrase("Built anew: %s." % ", ".join(rebuilt))] if rebuilt else [])
 
 
-def _loading(facts: Mapping[str, Any]) -> dict[str, Any]:
+def _settings(facts: Mapping[str, Any]) -> dict[str, Any]:
     release = facts["release"]
     places = [code("module use %s/%s" % (release["modulefiles"], syntax)) for syntax in ("lmod", "tcl")]
     return {
@@ -172,7 +172,7 @@ def _loading(facts: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _staying(facts: Mapping[str, Any]) -> dict[str, Any]:
+def _pinning(facts: Mapping[str, Any]) -> dict[str, Any]:
     section: dict[str, Any] = {"key": "stay", "title": "How to stay with the former release"}
     outgoing = facts["outgoing"]
     if not outgoing or outgoing["standing"] == "staged":

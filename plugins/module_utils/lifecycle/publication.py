@@ -20,7 +20,7 @@ from ..modulefiles.layout import (
     relative_path,
     visible_versions,
 )
-from ..modulefiles.visible_text import Added, added_to, one_line
+from ..modulefiles.visible_text import Added, one_line, read_added
 from .publication_changes import (
     DEFAULT,
     DEPRECATE,
@@ -36,7 +36,7 @@ from .publication_facts import (
     Facts,
     default_before,
 )
-from .publication_first import Candidate, what_stands
+from .publication_first import Candidate, reason_to_keep
 from .publication_plan import Plan
 from .publication_rules import (
     require_not_default,
@@ -48,7 +48,7 @@ from .publication_rules import (
 STATES = ("published", "rolled_back", "withdrawn", "deprecated", "hidden", "gone")
 
 
-class Wish(NamedTuple):
+class Desired(NamedTuple):
     """What users shall see."""
 
     state: str = "published"
@@ -69,7 +69,7 @@ class Wish(NamedTuple):
     """With ``default``: only where this publishes the release for the first time, and nothing stands against it."""
 
 
-def make_plan(facts: Facts, wish: Wish) -> list[Action]:
+def make_plan(facts: Facts, wish: Desired) -> list[Action]:
     """The actions that lead from what is there to what is asked for, in order; none when it is there already.
 
     Args:
@@ -87,15 +87,15 @@ def make_plan(facts: Facts, wish: Wish) -> list[Action]:
     elif wish.state == "withdrawn":
         _withdraw(plan, facts)
     elif wish.state in ("deprecated", "hidden", "gone"):
-        _take_leave(plan, facts, wish)
+        _retire(plan, facts, wish)
     return plan.actions
 
 
-def _publish(plan: Plan, facts: Facts, wish: Wish) -> None:
+def _publish(plan: Plan, facts: Facts, wish: Desired) -> None:
     require_publishable(facts, wish.without_acceptance)
     leaves = facts.leaving and not (wish.revive and wish.visible)
     unseen = not wish.visible and {facts.state(syntax) for syntax in SYNTAXES} != {VISIBLE}
-    moves = wish.default and not (wish.first_only and what_stands(candidate(facts)))
+    moves = wish.default and not (wish.first_only and reason_to_keep(candidate_of(facts)))
     if moves and (leaves or unseen):
         raise StackError(
             "%s cannot be the default, because it is %s." % (
@@ -145,7 +145,7 @@ def _withdraw(plan: Plan, facts: Facts) -> None:
         plan.list(syntax)
 
 
-def _take_leave(plan: Plan, facts: Facts, wish: Wish) -> None:
+def _retire(plan: Plan, facts: Facts, wish: Desired) -> None:
     """Deprecated, hidden or gone; or hidden for its testers, when nobody was told that it goes."""
     present = [syntax for syntax in SYNTAXES if facts.visible[syntax] is not None]
     told = bool(wish.notice.strip()) or facts.leaving
@@ -179,20 +179,20 @@ def _take_leave(plan: Plan, facts: Facts, wish: Wish) -> None:
         _write(plan, facts, wish, syntax)
 
 
-def _write(plan: Plan, facts: Facts, wish: Wish, syntax: str) -> None:
+def _write(plan: Plan, facts: Facts, wish: Desired, syntax: str) -> None:
     notice = one_line(wish.notice) or facts.added(syntax).notice or facts.notice
     gone = wish.state == "gone"
     action = GONE if gone else DEPRECATE if notice else SHOW
     plan.write(action, syntax, Added(notice, () if gone else _problems(facts, syntax, wish), gone))
 
 
-def _problems(facts: Facts, syntax: str, wish: Wish) -> tuple[str, ...]:
+def _problems(facts: Facts, syntax: str, wish: Desired) -> tuple[str, ...]:
     if wish.known_problems is None:
         return tuple(facts.added(syntax).known_problems)
     return tuple(filter(None, map(one_line, wish.known_problems)))
 
 
-def _require_forward(facts: Facts, wish: Wish) -> None:
+def _require_forward(facts: Facts, wish: Desired) -> None:
     """A release on its way out goes back on it only when that is meant."""
     stages = ("visible", "hidden", "gone")
     wanted = "visible" if wish.state == "deprecated" else wish.state
@@ -205,13 +205,13 @@ def _require_forward(facts: Facts, wish: Wish) -> None:
                 "%s is %s already." % (facts.full_name, now), STEP, "To bring it back, give -e publish_revive=true.")
 
 
-def candidate(facts: Facts) -> Candidate:
+def candidate_of(facts: Facts) -> Candidate:
     """The release as one that a rollout may make the default."""
     return Candidate(
         facts.name, facts.version, facts.release, str(facts.frozen.get("frozen_at", "")), facts.defaults, facts.journal)
 
 
-def listed(facts: Facts) -> dict[str, bool]:
+def is_any_listed(facts: Facts) -> dict[str, bool]:
     """Whether users see any version of the module, by syntax, with this release as the facts have it."""
     return {
         syntax: facts.state(syntax) == VISIBLE or any(
@@ -231,7 +231,7 @@ def former_default(facts: Facts, syntax: str) -> str:
 def _is_listed(facts: Facts, syntax: str, version: str) -> bool:
     """Whether a version is listed and loads."""
     content = read_bytes(os.path.join(facts.root, relative_path(syntax, facts.name, version)))
-    return content is not None and not added_to(content).gone and version not in facts.hidden[syntax]
+    return content is not None and not read_added(content).gone and version not in facts.hidden[syntax]
 
 
 def facts_after(facts: Facts, actions: Sequence[Action]) -> Facts:

@@ -10,8 +10,7 @@ import re
 import time
 from typing import Any, Callable, Iterator, Mapping, NamedTuple, Sequence
 
-from ..core import json_lines
-from ..core import rollout_lock
+from ..core import json_lines, rollout_lock
 from ..core.account import actor
 from ..core.clock import now
 from ..core.errors import StackError
@@ -75,9 +74,9 @@ def carry_out(root: str, release: str, actions: Sequence[Action], more: Mapping[
     # An operator's .version.original or .modulerc.disabled looks the same, but for the name before the last dot.
     ours = _LISTINGS | {os.path.basename(action.path) for action in actions}
     for directory in {os.path.dirname(os.path.join(root, action.path)) for action in actions}:
-        _sweep(directory, 0, ours.__contains__)
+        _remove_unfinished(directory, 0, ours.__contains__)
     # Here others may be at it: the lock is taken by a file with such a name.
-    _sweep(os.path.join(root, ".torchstack"), 3600, lambda name: _SHARED.fullmatch(name) is not None)
+    _remove_unfinished(os.path.join(root, ".torchstack"), 3600, lambda name: _SHARED.fullmatch(name) is not None)
     for number, action in enumerate(actions, last + 1):
         path = os.path.join(root, action.path)
         try:
@@ -101,7 +100,7 @@ def is_unfinished(name: str) -> bool:
     return _UNFINISHED.fullmatch(name) is not None
 
 
-def _sweep(directory: str, age: float, ours: Callable[[str], bool]) -> None:
+def _remove_unfinished(directory: str, age: float, ours: Callable[[str], bool]) -> None:
     """Remove what a killed run had begun to write; module systems pass over it, but it would stay for ever.
 
     Args:
@@ -157,7 +156,7 @@ def publishing(root: str, patience: float = 60.0) -> Iterator[None]:
             rollout_lock.release(path, me)
 
 
-def tidy(root: str) -> None:
+def remove_stale_lock(root: str) -> None:
     """Take away the lock of a process that was killed when its work was done; one that is held stays."""
     path = lock_path(root)
     record = rollout_lock.read_lock(path)

@@ -20,7 +20,7 @@ from ..modulefiles.layout import (
     relative_path,
     stage_directory,
 )
-from ..modulefiles.visible_text import Added, added_to
+from ..modulefiles.visible_text import Added, read_added
 from ..release.records import subject_of
 from ..release.states import (
     all_publications,
@@ -68,7 +68,7 @@ class Facts(NamedTuple):
 
     def added(self, syntax: str) -> Added:
         """What the visible modulefile says beyond the verified one."""
-        return added_to(self.visible[syntax])
+        return read_added(self.visible[syntax])
 
     def state(self, syntax: str) -> str:
         """One of ``NONE``, ``VISIBLE``, ``HIDDEN`` and ``GONE``."""

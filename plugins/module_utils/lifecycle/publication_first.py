@@ -38,7 +38,7 @@ class Candidate(NamedTuple):
         return "%s/%s" % (self.name, self.version)
 
 
-def what_stands(one: Candidate) -> str:
+def reason_to_keep(one: Candidate) -> str:
     """Why a rollout leaves the default as it is, as the end of a sentence; empty where it may move it.
 
     In this order: a rollback stands; the default is a later version; it was chosen when this release was there to be
@@ -47,7 +47,7 @@ def what_stands(one: Candidate) -> str:
     moves = [entry for entry in (_last_move(one, syntax) for syntax in SYNTAXES) if entry is not None]
     for move in moves:
         if move.get("undo") is True:
-            return "the rollback of %s by %s at %s stands" % (_of(one, move), move.get("by"), move.get("time"))
+            return "the rollback of %s by %s at %s stands" % (_rolled_back_from(one, move), move.get("by"), move.get("time"))
     for present in one.defaults.values():
         if present and direction(one.version, present) == UP:
             return "it is newer than %s" % one.full_name
@@ -61,7 +61,7 @@ def what_stands(one: Candidate) -> str:
     return ""
 
 
-def users_load(
+def loaded_by_default(
     one: Candidate, after: Mapping[str, str], listed: Mapping[str, bool], default: bool, first_only: bool,
     check_mode: bool = False,
 ) -> list[str]:
@@ -77,7 +77,7 @@ def users_load(
     """
     why = "no other default was asked for"
     if default:
-        why = (what_stands(one) or "this publishes it for the first time") if first_only else "that was asked for"
+        why = (reason_to_keep(one) or "this publishes it for the first time") if first_only else "that was asked for"
     found: dict[str, list[str]] = {}
     for syntax in SYNTAXES:
         sentence = "get nothing, as no version of it is published."
@@ -110,7 +110,7 @@ def _last_move(one: Candidate, syntax: str) -> Mapping[str, Any] | None:
     return next(moves, None)
 
 
-def _of(one: Candidate, move: Mapping[str, Any]) -> str:
+def _rolled_back_from(one: Candidate, move: Mapping[str, Any]) -> str:
     """The version from which a rollback took the default."""
     return str(move.get("previous") or move.get("release") or one.name)
 

@@ -24,7 +24,7 @@ _SEEN = {
 }
 
 
-def sentences(
+def summary_lines(
     before: Facts, after: Facts, actions: Sequence[Action], state: str, rolled_back_at: str, check_mode: bool
 ) -> list[str]:
     """The summary.
@@ -39,7 +39,7 @@ def sentences(
     """
     found = ["This is a plan, and nothing was done: what follows is how it would be."] if check_mode else []
     found.extend(
-        _SEEN[seen] % (_both(syntaxes), after.full_name)
+        _SEEN[seen] % (_join(syntaxes), after.full_name)
         for seen, syntaxes in _grouped({syntax: after.state(syntax) for syntax in SYNTAXES}).items()
     )
     if after.notice and any(after.visible.values()):
@@ -67,10 +67,10 @@ def _defaults(before: Facts, after: Facts) -> list[str]:
     }).items():
         was = "" if now == then else ", and was %s before" % ("%s/%s" % (after.name, then) if then else "none")
         if now:
-            found.append("The default for %s is %s/%s%s." % (_both(syntaxes), after.name, now, was))
+            found.append("The default for %s is %s/%s%s." % (_join(syntaxes), after.name, now, was))
         else:
             found.append("There is no default for %s: 'module load %s' takes the highest version." % (
-                _both(syntaxes), after.name))
+                _join(syntaxes), after.name))
     return found
 
 
@@ -82,5 +82,5 @@ def _grouped(values: Mapping) -> dict:
     return found
 
 
-def _both(syntaxes: Sequence[str]) -> str:
+def _join(syntaxes: Sequence[str]) -> str:
     return " and ".join(SYSTEMS[syntax] for syntax in syntaxes)

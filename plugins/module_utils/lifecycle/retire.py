@@ -106,7 +106,7 @@ def day_after(time: str, days: float) -> str:
     return moment.strftime("%Y-%m-%d")
 
 
-def problems(
+def find_problems(
     facts: Facts, to: str, rules: Rules, uses: Sequence[Mapping[str, Any]], now: str
 ) -> list[str]:
     """Why the release may not be retired now, one sentence each; none where it may.
@@ -151,7 +151,7 @@ def _reasons(
         yield from _notice_problems(facts.record, rules.notice_days, now)
     yield from _tree_problems(facts.amount)
     for host in uses:
-        yield from use_problems(host, rules.unseen)
+        yield from find_use_problems(host, rules.unseen)
 
 
 def _notice_problems(record: Mapping[str, Any], notice_days: float, now: str) -> Iterator[str]:
@@ -177,7 +177,7 @@ def _tree_problems(amount: removal.Amount) -> Iterator[str]:
                 paths[0], what, " (and %d more)" % (len(paths) - 1) if len(paths) > 1 else "", remedy)
 
 
-def use_problems(host: Mapping[str, Any], unseen: str) -> Iterator[str]:
+def find_use_problems(host: Mapping[str, Any], unseen: str) -> Iterator[str]:
     """Why the use of a release on one host forbids to remove it.
 
     Args:
@@ -205,11 +205,11 @@ def use_problems(host: Mapping[str, Any], unseen: str) -> Iterator[str]:
             "-e retire_become=true shows whose they are."
         ) % (name, held, "is" if held == 1 else "are", host["held"][0])
     if not unseen:
-        for sentence in host.get("unseen") or []:
-            yield "On %s it could not be seen %s. %s" % (name, sentence, remedy)
+        for unseen_part in host.get("unseen") or []:
+            yield "On %s it could not be seen %s. %s" % (name, unseen_part, remedy)
 
 
-def refusal(facts: Facts, found: Sequence[str]) -> StackError:
+def refusal_error(facts: Facts, found: Sequence[str]) -> StackError:
     """All reasons as one failure."""
     numbered = ["(%d) %s" % (number, text) for number, text in enumerate(found, 1)]
     listed = " ".join(numbered if len(found) > 1 else found)
@@ -242,7 +242,7 @@ def require_date(until: str) -> None:
         raise StackError("retire_until is %r, which is no date." % until, STEP, "Write it as 2026-12-04.")
 
 
-def described(facts: Facts, to: str, words: Words, rules: Rules, now: str) -> dict[str, Any]:
+def retirement_record(facts: Facts, to: str, words: Words, rules: Rules, now: str) -> dict[str, Any]:
     """The record of a release that is retired; what is not given, and times, stay as they were. Empty where it is kept.
 
     Args:
@@ -268,12 +268,12 @@ def described(facts: Facts, to: str, words: Words, rules: Rules, now: str) -> di
     return record
 
 
-def sentence(facts: Facts, record: Mapping[str, Any], notice: str = "") -> str:
+def load_message(facts: Facts, record: Mapping[str, Any], notice: str = "") -> str:
     """What loading the module says.
 
     Args:
         facts: from :func:`read_facts`.
-        record: from :func:`described`.
+        record: from :func:`retirement_record`.
         notice: the site's own sentence, where it has one.
     """
     if notice or not facts.module or not record:

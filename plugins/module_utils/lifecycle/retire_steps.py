@@ -76,13 +76,13 @@ def _text(path: str) -> str:
             "look for images", "Run as the account that owns the root.", path) from error
 
 
-def trees(facts: Facts) -> list[str]:
+def removal_paths(facts: Facts) -> list[str]:
     """What is to be removed, by its places while it is aside."""
     images = facts.record.get("images") or []
     return [facts.aside, *(os.path.join(facts.afterwards, IMAGE + name) for name in images)]
 
 
-def measured(facts: Facts, record: dict[str, Any]) -> tuple[Facts, dict[str, Any]]:
+def measure(facts: Facts, record: dict[str, Any]) -> tuple[Facts, dict[str, Any]]:
     """A release that is about to be removed, with what it holds.
 
     Args:
@@ -105,14 +105,14 @@ def measured(facts: Facts, record: dict[str, Any]) -> tuple[Facts, dict[str, Any
         record, planned=amount.as_dict(), images=images, mode=mode, before=facts.record)
 
 
-def in_place(facts: Facts) -> bool:
+def is_in_place(facts: Facts) -> bool:
     """Whether anything that is to go is still where users find it."""
     images = facts.record.get("images") or []
     places = [facts.state.prefix, *(os.path.join(facts.state.root, COPIES, name) for name in images)]
     return not facts.record.get("deleting") and any(os.path.isdir(path) for path in places)
 
 
-def note(facts: Facts, record: Mapping[str, Any], action: str) -> None:
+def record_action(facts: Facts, record: Mapping[str, Any], action: str) -> None:
     """Write the journal and then the record, which goes where nothing is to be recorded any more.
 
     Raises:
@@ -135,13 +135,13 @@ def put_aside(facts: Facts, record: dict[str, Any]) -> None:
 
     Args:
         facts: of the release.
-        record: to be written, from :func:`measured`.
+        record: to be written, from :func:`measure`.
 
     Raises:
         OSError: the system refuses; it can be run again.
     """
     if facts.record != record:
-        note(facts, record, "aside")
+        record_action(facts, record, "aside")
     prefix = facts.state.prefix
     if os.path.isdir(prefix):
         # rename(2) of a directory into another one changes its own entry "..", for which it has to be writable.
@@ -170,7 +170,7 @@ def put_back(facts: Facts) -> dict[str, Any]:
     if os.path.isdir(facts.aside):
         _move(facts.aside, facts.state.prefix)
     os.chmod(facts.state.prefix, facts.record["mode"])
-    note(facts, before, "put back")
+    record_action(facts, before, "put back")
     return before
 
 

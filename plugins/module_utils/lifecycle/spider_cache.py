@@ -51,7 +51,7 @@ def record_path(root: str) -> str:
     return os.path.join(root, ".torchstack", "module_cache.json")
 
 
-def look(root: str, words: Sequence[str]) -> Cache:
+def read_cache(root: str, words: Sequence[str]) -> Cache:
     """Read the record and the module tree.
 
     Args:
@@ -100,14 +100,14 @@ def _refuse(error: OSError) -> None:
             str(error.filename)) from error
 
 
-def renew(root: str, cache: Cache, timeout: float) -> None:
+def renew_cache(root: str, cache: Cache, timeout: float) -> None:
     """Run the command, and record for which tree.
 
     The tree is the one of before the command: what changes while it runs is another reason to run it.
 
     Args:
         root: the directory that holds the module tree.
-        cache: from :func:`look`.
+        cache: from :func:`read_cache`.
         timeout: seconds that the command may take.
 
     Raises:

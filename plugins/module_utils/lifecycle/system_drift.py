@@ -14,9 +14,9 @@ import os
 from typing import Any, Iterator, Mapping
 
 from ..verify import library_record
-from .drift_text import counted
+from .drift_text import count_noun
 
-LOOKS = ("modules", "modulefile", "libraries", "imports")
+CHECKS = ("modules", "modulefile", "libraries", "imports")
 TITLES = {
     "modules": "the modules that it depends on", "modulefile": "its modulefile", "libraries": "its libraries",
     "imports": "its imports",
@@ -24,10 +24,10 @@ TITLES = {
 NO_MODULES: dict[str, Any] = {"loaded": []}
 """The look at modules of a release that depends on none."""
 
-LISTED = 10
+MAX_OBJECTS = 10
 """Objects that a finding names."""
 
-SHOWN = 20
+MAX_FINDINGS = 20
 """Findings that a summary has."""
 
 _LIBRARIES = ("missing", "versions", "misplaced", "forbidden", "embedded", "required", "unreadable")
@@ -43,33 +43,33 @@ def judge(prefix: str, looks: Mapping[str, Any], moved_fails: bool, host: str) -
 
     Args:
         prefix: the release.
-        looks: by the names of :data:`LOOKS` what the module returned; empty for one that was not made.
+        looks: by the names of :data:`CHECKS` what the module returned; empty for one that was not made.
         moved_fails: whether a library that is found elsewhere than at the freeze is a failure.
         host: where this was looked at.
 
     Returns:
         the outcome as plain data.
     """
-    frozen = _frozen(prefix)
+    frozen = _libraries_at_freeze(prefix)
     findings: list[dict[str, Any]] = []
-    for name in LOOKS:
+    for name in CHECKS:
         result = looks.get(name) or {}
         if not result:
             continue
-        found = list(_JUDGES[name](prefix, result, frozen))
+        found = list(_CHECKERS[name](prefix, result, frozen))
         if (result.get("failed") or result.get("failed_step")) and not found:
             found = [_finding(name, str(result.get("msg") or "It failed."), "")]
         findings += found
     for finding in findings:
         finding["fails"] = moved_fails or finding["kind"] != "moved"
-    made = [name for name in LOOKS if looks.get(name) and not looks[name].get("skipped")]
+    made = [name for name in CHECKS if looks.get(name) and not looks[name].get("skipped")]
     # A release whose module loads no others has nothing to be looked at there.
-    asked = [name for name in LOOKS if looks.get(name) != NO_MODULES]
+    asked = [name for name in CHECKS if looks.get(name) != NO_MODULES]
     return {
         "host": host, "passed": not any(finding["fails"] for finding in findings),
         "looked_at": [name for name in made if name in asked],
         "not_looked_at": [name for name in asked if name not in made],
-        "findings": findings, "findings_total": len(findings), "allowed": _allowed(looks.get("libraries") or {}),
+        "findings": findings, "findings_total": len(findings), "allowed": _allowed_to_miss(looks.get("libraries") or {}),
         "objects": (looks.get("libraries") or {}).get("objects", 0),
     }
 
@@ -109,14 +109,14 @@ def _libraries(prefix: str, result: Mapping[str, Any], frozen: dict[str, set[str
         for entry in result.get(kind) or []:
             alike.setdefault((str(entry["soname"]), str(entry.get("path", ""))), []).append(entry)
         for (soname, _path), entries in sorted(alike.items()):
-            objects = sorted({_inside(prefix, str(entry["object"])) for entry in entries})
+            objects = sorted({_relative(prefix, str(entry["object"])) for entry in entries})
             if kind == "missing":
                 yield _missing(soname, objects, sorted(frozen.get(soname, ())), str(entries[0]["remedy"]))
                 continue
             text = str(entries[0]["message"])
             if len(objects) > 1:
                 text += " So it is for %d objects." % len(objects)
-            yield _finding("libraries", text, str(entries[0]["remedy"]), kind, soname=soname, objects=objects[:LISTED])
+            yield _finding("libraries", text, str(entries[0]["remedy"]), kind, soname=soname, objects=objects[:MAX_OBJECTS])
     for soname, places in sorted((result.get("providers") or {}).items()):
         before = sorted(frozen.get(soname, ()))
         now = sorted({str(place["path"]) for place in places if not _is_inside(prefix, str(place["path"]))})
@@ -130,7 +130,7 @@ def _libraries(prefix: str, result: Mapping[str, Any], frozen: dict[str, set[str
 
 
 def _missing(soname: str, objects: list[str], before: list[str], remedy: str) -> dict[str, Any]:
-    now = sorted({place for path in before for place in today(path)})
+    now = sorted({place for path in before for place in renamed_today(path)})
     text = "%s is not found any more; %d of its objects need it, first %s." % (soname, len(objects), objects[0])
     if before:
         text += " The freeze found it as %s." % ", ".join(before)
@@ -138,7 +138,7 @@ def _missing(soname: str, objects: list[str], before: list[str], remedy: str) ->
         text += " Today there is %s." % ", ".join(now)
     return _finding(
         "libraries", text, _REBUILD if before else remedy, "missing", soname=soname, before=before, now=now,
-        objects=objects[:LISTED])
+        objects=objects[:MAX_OBJECTS])
 
 
 def _imports(_prefix: str, result: Mapping[str, Any], _frozen_places: Any) -> Iterator[dict[str, Any]]:
@@ -161,15 +161,15 @@ def _imports(_prefix: str, result: Mapping[str, Any], _frozen_places: Any) -> It
             yield _finding("imports", text, entry.get("remedy") or "", kind)
 
 
-_JUDGES = {"modules": _modules, "modulefile": _modulefile, "libraries": _libraries, "imports": _imports}
+_CHECKERS = {"modules": _modules, "modulefile": _modulefile, "libraries": _libraries, "imports": _imports}
 
 
-def _allowed(result: Mapping[str, Any]) -> list[str]:
+def _allowed_to_miss(result: Mapping[str, Any]) -> list[str]:
     """What may be missing on this machine, and was not seen therefore."""
     return sorted("%s (%s)" % (entry["soname"], entry["reason"]) for entry in result.get("allowed") or [])
 
 
-def _frozen(prefix: str) -> dict[str, set[str]]:
+def _libraries_at_freeze(prefix: str) -> dict[str, set[str]]:
     """Where the verification before the freeze found each library outside of the release."""
     record = library_record.read(os.path.join(prefix, library_record.NAME)) or {}
     places: dict[str, set[str]] = {}
@@ -181,7 +181,7 @@ def _frozen(prefix: str) -> dict[str, set[str]]:
     return places
 
 
-def today(path: str) -> list[str]:
+def renamed_today(path: str) -> list[str]:
     """Files of that name where one directory of the path, the deepest that will do, has another name now.
 
     >>> today("/opt/cray/libfabric/1.15.2.0/lib64/libfabric.so.1")  # doctest: +SKIP
@@ -201,21 +201,21 @@ def _is_inside(prefix: str, path: str) -> bool:
     return path.startswith(prefix.rstrip("/") + "/") or path.startswith(os.path.realpath(prefix) + "/")
 
 
-def _inside(prefix: str, path: str) -> str:
+def _relative(prefix: str, path: str) -> str:
     return os.path.relpath(path, prefix) if _is_inside(prefix, path) else path
 
 
-def sentences(release: str, outcome: Mapping[str, Any]) -> list[str]:
+def summary_lines(release: str, outcome: Mapping[str, Any]) -> list[str]:
     """What the looks at a release found, for a reader."""
     looked = ", ".join(TITLES[name] for name in outcome["looked_at"]) or "nothing"
     if not outcome["findings"]:
         lines = ["%s: today's system carries it (%s; %d objects)." % (release, looked, outcome["objects"])]
     else:
         lines = ["%s: %s on today's system (looked at: %s)." % (
-            release, counted(len(outcome["findings"]), "finding"), looked)]
-    lines += ["  %s %s" % (finding["message"], finding["remedy"]) for finding in outcome["findings"][:SHOWN]]
-    if len(outcome["findings"]) > SHOWN:
-        lines.append("  and %d more; drift.json has them." % (len(outcome["findings"]) - SHOWN))
+            release, count_noun(len(outcome["findings"]), "finding"), looked)]
+    lines += ["  %s %s" % (finding["message"], finding["remedy"]) for finding in outcome["findings"][:MAX_FINDINGS]]
+    if len(outcome["findings"]) > MAX_FINDINGS:
+        lines.append("  and %d more; drift.json has them." % (len(outcome["findings"]) - MAX_FINDINGS))
     if outcome["not_looked_at"]:
         lines.append("  Not looked at: %s." % ", ".join(TITLES[name] for name in outcome["not_looked_at"]))
     if outcome["allowed"]:

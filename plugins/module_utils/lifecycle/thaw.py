@@ -31,14 +31,14 @@ from . import (
     thaw_bytecode,
     thaw_difference,
     thaw_files,
+    thaw_log,
     thaw_paths,
 )
-from . import thaw_log
 from .thaw_paths import Named
 
 OPEN, REFROZEN, ABANDONED = "open", "refrozen", "abandoned"
 STATES = (OPEN, REFROZEN, ABANDONED)
-LISTED = 100
+MAX_LISTED = 100
 """How many differences a result lists; the journal has all."""
 
 
@@ -100,7 +100,7 @@ class _Thaw:
             StackError: one of them would go elsewhere than into what is thawed.
         """
         for file in self.request.files:
-            path = thaw_paths.well_formed(file["path"])
+            path = thaw_paths.normalise(file["path"])
             if not thaw_paths.covers(self.named, path):
                 raise StackError(
                     "%s is not among what is thawed." % path, "thaw_files", "Name it, or its directory, in thaw_paths.",
@@ -125,7 +125,7 @@ def carry_out(request: Request, apply: bool) -> dict[str, Any]:
     Raises:
         StackError: the release cannot be thawed, or not be frozen again; what was done stays, and the next run goes on.
     """
-    with readable_by_all(), thaw_files.refusals(request.state, os.path.join(request.root, request.release)):
+    with readable_by_all(), thaw_files.translate_errors(request.state, os.path.join(request.root, request.release)):
         thaw = _Thaw(request)
         return _open(thaw, apply) if request.state == OPEN else _close(thaw, apply)
 
@@ -150,9 +150,9 @@ def _named(record: Mapping[str, Any]) -> list[Named]:
 def _open(thaw: _Thaw, apply: bool) -> dict[str, Any]:
     """Make the paths writable, and put the files into place that are there."""
     request, stage = thaw.request, thaw.stage
-    asked_for = [path for path in map(thaw_paths.well_formed, request.paths) if not thaw_paths.covers(thaw.named, path)]
-    new = thaw_paths.named(stage.prefix, asked_for)
-    thaw.named = thaw_paths.together([*thaw.named, *new])
+    asked_for = [path for path in map(thaw_paths.normalise, request.paths) if not thaw_paths.covers(thaw.named, path)]
+    new = thaw_paths.named_paths(stage.prefix, asked_for)
+    thaw.named = thaw_paths.without_nested([*thaw.named, *new])
     if not thaw.named:
         raise StackError(
             "Nothing is named that is to be thawed.", thaw_paths.STEP, "Name paths of the release in thaw_paths.")
@@ -183,9 +183,9 @@ def _open(thaw: _Thaw, apply: bool) -> dict[str, Any]:
             _put(thaw, file)
     put = ready if apply else misplaced
     return _result(
-        thaw, bool(new or left or changed or put), thawed=changed[:LISTED], put=sorted(file["path"] for file in put),
+        thaw, bool(new or left or changed or put), thawed=changed[:MAX_LISTED], put=sorted(file["path"] for file in put),
         wanted=[dict(file) for file in misplaced if file not in ready],
-        differed=record["differed"][:LISTED], diff=_opening(new, changed, put, stage.prefix), record=record)
+        differed=record["differed"][:MAX_LISTED], diff=_opening(new, changed, put, stage.prefix), record=record)
 
 
 def _refuse_drift(thaw: _Thaw, found: Mapping[str, Any], left: Sequence[tuple[str, int]]) -> None:
@@ -195,19 +195,19 @@ def _refuse_drift(thaw: _Thaw, found: Mapping[str, Any], left: Sequence[tuple[st
             "%s is not the manifest that the freeze of release %s recorded." % (
                 thaw.manifest_path, thaw.request.release),
             "compare", "See with playbooks/drift.yml what happened to the release first.", thaw.manifest_path)
-    outside = thaw_difference.outside(found, thaw.named, [path for path, _mode in left])
+    outside = thaw_difference.unexplained_paths(found, thaw.named, [path for path, _mode in left])
     if outside:
-        raise thaw_difference.refuse(outside, thaw.stage.prefix, False)
+        raise thaw_difference.unexplained_error(outside, thaw.stage.prefix, False)
 
 
 def _record(thaw: _Thaw, new: Sequence[Named], reason: str, found: Mapping[str, Any]) -> dict[str, Any]:
     """The record of the thaw with what is asked for now."""
     record = dict(thaw.open) if thaw.open else {
         "thaw": thaw.records.next_number(), "manifest": found["digest"], "asked": [],
-        "differed": [path for path in thaw_difference.differing(found) if thaw_paths.explains(thaw.named, path)],
+        "differed": [path for path in thaw_difference.differing_paths(found) if thaw_paths.explains(thaw.named, path)],
     }
     if new:
-        said = thaw_log.asked(reason)
+        said = thaw_log.requester(reason)
         record["asked"] = [*record["asked"], said]
         record["paths"] = [one.path for one in thaw.named]
         record["directories"] = [one.path for one in thaw.named if one.directory]
@@ -223,7 +223,7 @@ def _keep_manifest(thaw: _Thaw) -> None:
 
 
 def _put(thaw: _Thaw, file: Mapping[str, Any]) -> None:
-    sent, path = thaw.stage.sent(file["sha256"]), thaw_paths.well_formed(file["path"])
+    sent, path = thaw.stage.sent(file["sha256"]), thaw_paths.normalise(file["path"])
     if thaw_files.digest_of(sent) != file["sha256"]:
         raise StackError("%s did not arrive as it was sent." % path, "thaw_files", "Run this again.", sent)
     found = thaw_paths.on_disk(thaw.stage.prefix, path)
@@ -262,12 +262,12 @@ def _close(thaw: _Thaw, apply: bool) -> dict[str, Any]:
     left = thaw.left_writable(found)
     restored = [path for path, _mode in left]
     _refuse_outside(thaw, found, restored)
-    before = thaw_difference.recorded(stage.before, several)
+    before = thaw_difference.read_entries(stage.before, several)
     abandon = thaw.request.state == ABANDONED
     if not apply or abandon:
         found = thaw.look(True)
         _refuse_outside(thaw, found, restored)
-    bytecode = thaw_bytecode.outdated(stage, several, before, thaw.request.python, apply and not abandon)
+    bytecode = thaw_bytecode.compile_outdated(stage, several, before, thaw.request.python, apply and not abandon)
     planned = _planned(found, several, bytecode, before)
     if abandon and planned:
         raise StackError(
@@ -285,7 +285,7 @@ def _close(thaw: _Thaw, apply: bool) -> dict[str, Any]:
     if abandon:
         _give_modes_back(thaw)
     result = thaw.record(lambda seen: _refuse_outside(thaw, seen, ()))
-    difference = thaw_difference.between(before, thaw_difference.recorded(thaw.manifest_path, several))
+    difference = thaw_difference.compare_entries(before, thaw_difference.read_entries(thaw.manifest_path, several))
     _record_freeze(thaw, result)
     thaw.records.close(
         record, thaw_log.ABANDONED if abandon else thaw_log.REFROZEN, difference=difference,
@@ -295,9 +295,9 @@ def _close(thaw: _Thaw, apply: bool) -> dict[str, Any]:
 
 
 def _refuse_outside(thaw: _Thaw, found: Mapping[str, Any], restored: Sequence[str]) -> None:
-    outside = thaw_difference.outside(found, thaw.named, restored)
+    outside = thaw_difference.unexplained_paths(found, thaw.named, restored)
     if outside:
-        raise thaw_difference.refuse(outside, thaw.stage.prefix, True)
+        raise thaw_difference.unexplained_error(outside, thaw.stage.prefix, True)
 
 
 def _planned(
@@ -364,7 +364,7 @@ def _closed(thaw: _Thaw, difference: Sequence[Mapping[str, Any]], digest: str) -
                 unknown = ["(other content)"] if side == "after" else []
                 lines[side].append(" ".join([entry["path"], *(said or unknown)]))
     return _result(
-        thaw, True, open=False, difference=list(difference[:LISTED]), difference_total=len(difference), digest=digest,
+        thaw, True, open=False, difference=list(difference[:MAX_LISTED]), difference_total=len(difference), digest=digest,
         objects=_objects(thaw, difference),
         diff={side: "".join(line + "\n" for line in several) for side, several in lines.items()}, record=thaw.open)
 
@@ -378,7 +378,7 @@ def _objects(thaw: _Thaw, difference: Sequence[Mapping[str, Any]]) -> list[str]:
             with open(path, "rb") as stream:
                 if stream.read(4) == b"\x7fELF":
                     found.append(entry["path"])
-    return found[:LISTED]
+    return found[:MAX_LISTED]
 
 
 def _result(thaw: _Thaw, changed: bool, **more: Any) -> dict[str, Any]:

@@ -68,7 +68,7 @@ class Bytecode(NamedTuple):
         return sorted([*self.compiled, *self.removed])
 
 
-def outdated(
+def compile_outdated(
     stage: Stage, several: Sequence[Named], recorded: Mapping[str, Entry], python: str, apply: bool
 ) -> Bytecode:
     """Look for bytecode that is not its source's any more, and compile it beside the release.

@@ -17,7 +17,7 @@ from .thaw_paths import Named, explains
 ADDED, REMOVED, CHANGED = "added", "removed", "changed"
 
 
-def recorded(path: str, several: Sequence[Named]) -> dict[str, Entry]:
+def read_entries(path: str, several: Sequence[Named]) -> dict[str, Entry]:
     """What a manifest has of the paths that a thaw explains, by path.
 
     Raises:
@@ -39,7 +39,7 @@ def recorded(path: str, several: Sequence[Named]) -> dict[str, Entry]:
     return found
 
 
-def between(before: Mapping[str, Entry], after: Mapping[str, Entry]) -> list[dict[str, Any]]:
+def compare_entries(before: Mapping[str, Entry], after: Mapping[str, Entry]) -> list[dict[str, Any]]:
     """What differs between two such sets of entries, sorted by path."""
     found = []
     for path in sorted({*before, *after}):
@@ -62,12 +62,12 @@ def _facts(entry: Entry | None) -> dict[str, Any] | None:
     return {key: value for key, value in facts.items() if value is not None}
 
 
-def differing(result: Mapping[str, Any]) -> list[str]:
+def differing_paths(result: Mapping[str, Any]) -> list[str]:
     """Every path that differs by the result of a comparison."""
     return sorted({*result["added"], *result["removed"], *(entry["path"] for entry in result["differing"])})
 
 
-def outside(
+def unexplained_paths(
     result: Mapping[str, Any], several: Sequence[Named], restored: Sequence[str] = ()
 ) -> list[str]:
     """Paths that differ and that the thaw does not explain.
@@ -80,11 +80,11 @@ def outside(
     kinds: dict[str, set[str]] = {}
     for entry in result["differing"]:
         kinds.setdefault(entry["path"], set()).add(entry["kind"])
-    return [path for path in differing(result)
+    return [path for path in differing_paths(result)
             if not explains(several, path) and not (path in restored and kinds.get(path) == {"mode"})]
 
 
-def refuse(paths: Sequence[str], prefix: str, opened: bool) -> StackError:
+def unexplained_error(paths: Sequence[str], prefix: str, opened: bool) -> StackError:
     """The error for differences that the thaw does not explain."""
     return StackError(
         "%d %s of %s differ%s from the manifest and %s not among what is thawed: %s." % (

@@ -19,14 +19,12 @@ from typing import Iterator, Sequence
 
 from ..core import os_errors
 from ..core.errors import StackError
-from ..trees import boundary
-from ..trees import counters
-from ..trees import permissions
+from ..trees import boundary, counters, permissions
 from ..trees.dir_handles import OPEN_DIRECTORY, choose_chmod
 from ..trees.policy import FROZEN, WRITABLE, Policy
 from .thaw_paths import Named
 
-LISTED = 100
+MAX_LISTED = 100
 
 
 class Stage:
@@ -137,7 +135,7 @@ def _writable(parent: int) -> Iterator[int]:
 
 
 @contextlib.contextmanager
-def refusals(step: str, prefix: str) -> Iterator[None]:
+def translate_errors(step: str, prefix: str) -> Iterator[None]:
     """Turn what the file system refuses into an error that an operator can act on.
 
     Raises:
@@ -182,7 +180,7 @@ def files_below(prefix: str, several: Sequence[Named]) -> Iterator[tuple[str, os
                         yield os.path.relpath(os.path.join(directory, name), prefix), found
 
 
-def shared(prefix: str, several: Sequence[Named]) -> list[str]:
+def shared_files(prefix: str, several: Sequence[Named]) -> list[str]:
     """Files that need a copy of their own before anybody writes to them.
 
     Those with further names, which would change with them; and a file that is named by itself while it is frozen, which
@@ -214,7 +212,7 @@ def bring_to(stage: Stage, several: Sequence[Named], state: str, apply: bool) ->
         path = os.path.join(stage.prefix, one.path)
         if one.directory:
             if os.path.isdir(path) and not os.path.islink(path):
-                one_pass = permissions.Pass(policy, apply, limit=LISTED)
+                one_pass = permissions.Pass(policy, apply, limit=MAX_LISTED)
                 total = one_pass.over(stage.root, os.path.join(stage.release, one.path))
                 problem = counters.problem(total, path)
                 if problem is not None:
@@ -243,7 +241,7 @@ def thaw(stage: Stage, several: Sequence[Named], apply: bool) -> list[str]:
     Returns:
         the paths that had to be changed; the first ones of many.
     """
-    copied = shared(stage.prefix, several)
+    copied = shared_files(stage.prefix, several)
     if apply:
         for path in copied:
             source = os.path.join(stage.prefix, path)

@@ -77,6 +77,6 @@ class Records:
         json_lines.append(self.journal_path, entry)
 
 
-def asked(reason: str) -> dict[str, str]:
+def requester(reason: str) -> dict[str, str]:
     """Who asks for something now, and why."""
     return {"who": actor(), "why": without_credentials(" ".join(reason.split())), "at": now()}

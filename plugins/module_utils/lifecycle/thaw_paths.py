@@ -26,7 +26,7 @@ class Named(NamedTuple):
     directory: bool
 
 
-def well_formed(path: str) -> str:
+def normalise(path: str) -> str:
     """A path as the records write it.
 
     Raises:
@@ -74,7 +74,7 @@ def on_disk(prefix: str, path: str) -> os.stat_result | None:
     return found
 
 
-def named(prefix: str, paths: Iterable[str]) -> list[Named]:
+def named_paths(prefix: str, paths: Iterable[str]) -> list[Named]:
     """The paths to thaw, sorted; what lies in a directory that is named too is left out.
 
     Args:
@@ -86,7 +86,7 @@ def named(prefix: str, paths: Iterable[str]) -> list[Named]:
     """
     found = {}
     for path in paths:
-        plain = well_formed(path)
+        plain = normalise(path)
         status = on_disk(prefix, plain)
         if status is None:
             raise StackError(
@@ -98,10 +98,10 @@ def named(prefix: str, paths: Iterable[str]) -> list[Named]:
                 "%s lies on another file system than the release." % plain, STEP, "It is no part of the release.",
                 plain)
         found[plain] = Named(plain, stat.S_ISDIR(status.st_mode))
-    return together(found.values())
+    return without_nested(found.values())
 
 
-def together(several: Iterable[Named]) -> list[Named]:
+def without_nested(several: Iterable[Named]) -> list[Named]:
     """Paths without those that lie in others of them, sorted."""
     distinct = sorted(set(several))
     return [one for one in distinct if not any(covers([other], one.path) for other in distinct if other != one)]

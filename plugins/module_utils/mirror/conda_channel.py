@@ -15,10 +15,8 @@ import posixpath
 import re
 from typing import Any, Callable, Iterable, Mapping, NamedTuple
 
-from ..conda import lockfile
-from ..conda import rattler
-from ..conda import request
-from ..conda.package import Package, replace_start, restored
+from ..conda import lockfile, rattler, request
+from ..conda.package import Package, replace_start, restore_channel
 from ..conda.rattler_worker import Worker
 from ..core.canonical import digest_of
 from ..core.files import write_atomic
@@ -80,7 +78,7 @@ def request_digest(base: Mapping[str, Any], channels: Iterable[str], platform: s
     return digest_of({"asked": asked, "channels": channels_of(base, channels), "platform": platform})
 
 
-def wanted(
+def wanted_packages(
     base: Mapping[str, Any], channels: Iterable[str], mirrors: Mapping[str, object], platform: str, scratch: str
 ) -> list[Wanted]:
     """The packages of a conda base; an explicit list says so itself, all else is asked of py-rattler.
@@ -129,11 +127,11 @@ def wanted(
     result = []
     for one in found:
         package = Package(**one)
-        result.append(Wanted(restored(package, back), package.url, sizes.get(package.url, -1)))
+        result.append(Wanted(restore_channel(package, back), package.url, sizes.get(package.url, -1)))
     return result
 
 
-def index(directories: Iterable[str], platform: str) -> None:
+def write_indexes(directories: Iterable[str], platform: str) -> None:
     """Make channels of directories of packages.
 
     Args:

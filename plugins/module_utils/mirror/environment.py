@@ -32,7 +32,7 @@ def environment(directory: str) -> dict[str, str]:
     return {VARIABLE: directory, "PIP_NO_INDEX": "1", "PIP_FIND_LINKS": files}
 
 
-def context(directory: str, definition: Mapping[str, Any], channels: Sequence[str]) -> dict[str, Any]:
+def mirror_context(directory: str, definition: Mapping[str, Any], channels: Sequence[str]) -> dict[str, Any]:
     """What roles have to know of a mirror.
 
     Args:

@@ -21,7 +21,7 @@ from ..core.os_errors import remedy
 from ..core.run_command import Outcome, run
 
 STEP = "fetch"
-PATIENCE = 3600.0
+TIMEOUT = 3600.0
 """Seconds that one git command may take."""
 
 _NAME = re.compile(r"(?P<commit>[0-9a-f]{40})\.(?P<sha256>[0-9a-f]{64})\.tar\Z")
@@ -91,7 +91,7 @@ def _check_out(repository: str, commit: str, tree: str) -> None:
     # Not every server gives a single commit; then all of its branches and tags are fetched.
     if not _has(tree, commit, "fetch", "--quiet", "--depth", "1", "origin", commit):
         complaint = "its branches and tags do not have it"
-        asked = _asked(tree, "fetch", "--quiet", "--tags", "origin", "+refs/heads/*:refs/remotes/origin/*")
+        asked = _ask(tree, "fetch", "--quiet", "--tags", "origin", "+refs/heads/*:refs/remotes/origin/*")
         if not _has(tree, commit):
             raise StackError(
                 "%s cannot be fetched from %s: %s." % (
@@ -108,12 +108,12 @@ def _check_out(repository: str, commit: str, tree: str) -> None:
 
 def _submodules(tree: str) -> Iterator[tuple[str, str, str]]:
     """The submodules of a checkout: path below it, repository and commit."""
-    listed = _asked(tree, "config", "--file", ".gitmodules", "--get-regexp", r"^submodule\..*\.path$").output
+    listed = _ask(tree, "config", "--file", ".gitmodules", "--get-regexp", r"^submodule\..*\.path$").output
     for line in listed.splitlines():
         key, _space, path = line.partition(" ")
-        address = _asked(tree, "config", key[: -len(".path")] + ".url").output.strip()
+        address = _ask(tree, "config", key[: -len(".path")] + ".url").output.strip()
         # As "160000 <commit> 0<tab><path>"; one that is only listed is not there.
-        entry = _asked(tree, "ls-files", "--stage", "--", path).output.split()
+        entry = _ask(tree, "ls-files", "--stage", "--", path).output.split()
         if entry and entry[0] == "160000":
             yield path, address, entry[1]
 
@@ -121,8 +121,8 @@ def _submodules(tree: str) -> Iterator[tuple[str, str, str]]:
 def _has(tree: str, commit: str, *before: str) -> bool:
     """Whether a commit is there, after another command of git."""
     if before:
-        _asked(tree, *before)
-    return _asked(tree, "cat-file", "-e", commit + "^{commit}").ok
+        _ask(tree, *before)
+    return _ask(tree, "cat-file", "-e", commit + "^{commit}").ok
 
 
 def _variables() -> dict[str, str]:
@@ -131,13 +131,13 @@ def _variables() -> dict[str, str]:
     return dict(kept, GIT_TERMINAL_PROMPT="0")
 
 
-def _asked(tree: str, *words: str) -> Outcome:
-    return run(["git", "-C", tree, *words], PATIENCE, environment=_variables())
+def _ask(tree: str, *words: str) -> Outcome:
+    return run(["git", "-C", tree, *words], TIMEOUT, environment=_variables())
 
 
 def _git(*words: str) -> None:
     """Run git, which must succeed."""
-    outcome = run(["git", *words], PATIENCE, environment=_variables())
+    outcome = run(["git", *words], TIMEOUT, environment=_variables())
     if not outcome.ok:
         raise StackError(
             "git %s: %s." % (" ".join(words), outcome.complaint.rstrip(".")), STEP,

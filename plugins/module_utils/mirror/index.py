@@ -34,11 +34,11 @@ class Item(NamedTuple):
     @property
     def described(self) -> str:
         """A line for the difference that an operator reads."""
-        size = "" if self.size < 0 else ", %s" % in_words(self.size)
+        size = "" if self.size < 0 else ", %s" % format_bytes(self.size)
         return "%s %s: %s%s" % (self.name, self.version, self.commit or os.path.basename(self.path), size)
 
 
-def in_words(size: int) -> str:
+def format_bytes(size: int) -> str:
     """A number of bytes for people."""
     amount = float(size)
     for unit in ("bytes", "kB", "MB"):

@@ -137,19 +137,19 @@ def _compared(left: str, operator: str, right: str) -> bool:
     if operator == "not in":
         return left not in right
     if operator in ("==", "!=") and right.endswith(".*") and _VERSION.match(left):
-        return _begins(left, right[:-2]) == (operator == "==")
-    sides: tuple[Any, Any] = (_key(left), _key(right))
+        return _has_prefix(left, right[:-2]) == (operator == "==")
+    sides: tuple[Any, Any] = (_version_key(left), _version_key(right))
     if None in sides or operator == "===":
         sides = (left, right)
     if operator == "~=":
-        return bool(sides[0] >= sides[1]) and _begins(left, right.rpartition(".")[0])
+        return bool(sides[0] >= sides[1]) and _has_prefix(left, right.rpartition(".")[0])
     return {
         "==": sides[0] == sides[1], "===": sides[0] == sides[1], "!=": sides[0] != sides[1],
         "<": sides[0] < sides[1], "<=": sides[0] <= sides[1], ">": sides[0] > sides[1], ">=": sides[0] >= sides[1],
     }[operator]
 
 
-def _begins(version: str, start: str) -> bool:
+def _has_prefix(version: str, start: str) -> bool:
     """Whether the release numbers of a version begin with others; those that it lacks are zeros."""
     found = _VERSION.match(version)
     numbers = [int(part) for part in found.group(1).split(".")] if found else []
@@ -157,7 +157,7 @@ def _begins(version: str, start: str) -> bool:
     return (numbers + [0] * len(wanted))[: len(wanted)] == wanted
 
 
-def _key(text: str) -> tuple[tuple[int, ...], str] | None:
+def _version_key(text: str) -> tuple[tuple[int, ...], str] | None:
     """Something that versions can be ordered by; None for what is no version."""
     match = _VERSION.match(text.strip())
     if match is None:

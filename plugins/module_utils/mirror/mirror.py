@@ -17,10 +17,7 @@ from ..core.download import Network, fetch, is_half
 from ..core.errors import StackError
 from ..core.os_errors import remedy
 from ..definition.base import CONDA
-from . import conda_channel
-from . import git_archive
-from . import index
-from . import pip_config
+from . import conda_channel, git_archive, index, pip_config
 from .index import Item
 from .package_index import Indexes
 from .plan import (
@@ -31,8 +28,8 @@ from .plan import (
     Lack,
     Plan,
     Planner,
-    conda_plan,
-    conflicts,
+    find_conflicts,
+    plan_conda,
 )
 from .requirements import (
     Need,
@@ -46,7 +43,7 @@ PYTHON = "python"
 PARTS = (PYTHON, CONDA)
 TIMEOUT = 60.0
 LOCK = ".lock"
-LARGE = 50 << 20
+LARGE_FILE_BYTES = 50 << 20
 """Bytes of a file that is announced before it is fetched."""
 
 
@@ -125,11 +122,11 @@ class Mirror:
                 raise StackError(" ".join(needs.problems), "read the release file", "Then run it again.")
             indexes = Indexes(*self.network()) if may_fetch else None
             found = Planner(contents, base_interpreter(self.definition, machine), machine, indexes).plan(needs)
-            plan = joined(plan, found)
+            plan = join_plans(plan, found)
         if CONDA in self.parts:
-            plan = joined(plan, self.conda(contents, may_fetch))
-        plan = plan._replace(there=unique(plan.there), fetch=unique(plan.fetch))
-        problems = conflicts(plan, contents)
+            plan = join_plans(plan, self.conda(contents, may_fetch))
+        plan = plan._replace(there=unique_items(plan.there), fetch=unique_items(plan.fetch))
+        problems = find_conflicts(plan, contents)
         if problems:
             raise StackError(
                 "Two files of one name are wanted: %s." % "; ".join(problems), "plan",
@@ -142,10 +139,10 @@ class Mirror:
         channels = self.params["conda_channels"]
         platform = self.params["conda_platform"] or request.this_platform()
         if may_fetch:
-            wanted = conda_channel.wanted(
+            wanted = conda_channel.wanted_packages(
                 self.base, channels, self.params["conda_mirrors"], platform, self.scratch
             )
-            plan = conda_plan(wanted, contents, True)
+            plan = plan_conda(wanted, contents, True)
         else:
             plan = self.conda_recorded(contents, conda_channel.request_digest(self.base, channels, platform))
         for channel in sorted({os.path.dirname(os.path.dirname(item.path)) for item in plan.there}):
@@ -193,7 +190,7 @@ class Mirror:
         end = time.monotonic() + seconds
         with self.held():
             for item in items:
-                if done and (time.monotonic() > end or item.size > LARGE):
+                if done and (time.monotonic() > end or item.size > LARGE_FILE_BYTES):
                     break
                 done.append(self.fetched(network, item))
                 index.note_origin(self.directory, done[-1])
@@ -236,7 +233,7 @@ class Mirror:
                 with contextlib.suppress(FileNotFoundError):
                     os.unlink(os.path.join(self.directory, path))
             changed = gone + self.indexed(gone)
-            for path in list(halves(self.directory)):
+            for path in list(find_partial_files(self.directory)):
                 if os.path.isdir(path):
                     shutil.rmtree(path)
                 else:
@@ -267,7 +264,7 @@ class Mirror:
             if channel in changed or is_stale(channel):
                 stale.append(channel)
         if stale:
-            conda_channel.index(stale, self.params["conda_platform"] or request.this_platform())
+            conda_channel.write_indexes(stale, self.params["conda_platform"] or request.this_platform())
         return [os.path.join(conda_channel.TOP, os.path.basename(path), conda_channel.INDEX) for path in stale]
 
     @contextlib.contextmanager
@@ -289,14 +286,14 @@ class Mirror:
             os.close(descriptor)
 
 
-def joined(one: Plan, other: Plan) -> Plan:
+def join_plans(one: Plan, other: Plan) -> Plan:
     """Two plans as one."""
     return Plan(
         one.there + other.there, one.fetch + other.fetch, one.lacks + other.lacks, one.remarks + other.remarks
     )
 
 
-def unique(items: Iterable[Item]) -> list[Item]:
+def unique_items(items: Iterable[Item]) -> list[Item]:
     """The items, each file once."""
     return list({(item.path, item.sha256, item.commit): item for item in items}.values())
 
@@ -316,7 +313,7 @@ def is_stale(channel: str) -> bool:
     return False
 
 
-def halves(directory: str) -> Iterator[str]:
+def find_partial_files(directory: str) -> Iterator[str]:
     """What interrupted runs left of files and checkouts."""
     for top in (FILES, ARCHIVES, TREES, conda_channel.TOP):
         for place, directories, names in os.walk(os.path.join(directory, top)):
@@ -326,7 +323,7 @@ def halves(directory: str) -> Iterator[str]:
             directories[:] = [name for name in directories if not is_half(name)]
 
 
-def lacking(directory: str, release: str, lacks: Sequence[Lack], may_fetch: bool) -> StackError:
+def missing_error(directory: str, release: str, lacks: Sequence[Lack], may_fetch: bool) -> StackError:
     """The error for what is nowhere, all of it at once."""
     lines = "".join("\n  - %s" % lack.described for lack in lacks)
     count = "1 thing" if len(lacks) == 1 else "%d things" % len(lacks)

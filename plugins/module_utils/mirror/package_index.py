@@ -21,7 +21,7 @@ from ..definition.packages import canonical
 from .pip_config import Settings
 
 ACCEPT = "application/vnd.pypi.simple.v1+json, application/vnd.pypi.simple.v1+html; q=0.2, text/html; q=0.1"
-LARGEST_PAGE = 64 << 20
+MAX_PAGE_BYTES = 64 << 20
 """Bytes; the longest pages of public indexes have some megabytes."""
 
 
@@ -95,7 +95,7 @@ class Indexes:
         url = place if "://" in place else "file://" + urllib.parse.quote(os.path.abspath(directory))
         with self.network.open(url, {"Accept": ACCEPT}) as answer:
             try:
-                text = answer.read(LARGEST_PAGE).decode("utf-8", "replace")
+                text = answer.read(MAX_PAGE_BYTES).decode("utf-8", "replace")
             except OSError as error:
                 raise Unreachable("it stops to answer (%s)" % error) from error
             kind = answer.headers.get("Content-Type") or ""

@@ -13,8 +13,7 @@ import zipfile
 from typing import Any, Iterable, Mapping, NamedTuple
 
 from ..core.digests import local_path, sha256_of
-from . import conda_channel
-from . import git_archive
+from . import conda_channel, git_archive
 from .index import Item
 from .package_index import Indexes, Link
 from .requirements import (
@@ -305,7 +304,7 @@ def is_cuda_build(wheel: str) -> bool:
         return bool(_CUDA.search(archive.read("torch/version.py").decode("utf-8", "replace")))
 
 
-def conda_plan(wanted: Iterable[conda_channel.Wanted], contents: Contents, may_fetch: bool) -> Plan:
+def plan_conda(wanted: Iterable[conda_channel.Wanted], contents: Contents, may_fetch: bool) -> Plan:
     """The same for the packages of a conda base."""
     found = Plan([], [], [], [])
     all_wanted = list(wanted)
@@ -325,7 +324,7 @@ def conda_plan(wanted: Iterable[conda_channel.Wanted], contents: Contents, may_f
     return found
 
 
-def conflicts(plan: Plan, contents: Contents) -> list[str]:
+def find_conflicts(plan: Plan, contents: Contents) -> list[str]:
     """Files of which two contents are wanted under one name, each as a sentence without its end."""
     wanted = dict(contents.others)
     found = []

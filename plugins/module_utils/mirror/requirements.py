@@ -7,10 +7,9 @@ from __future__ import annotations
 import sys
 from typing import Any, Iterator, Mapping, NamedTuple
 
-from ..core.interpreter import glibc, outside
 from ..core.errors import StackError
-from ..definition import container
-from ..definition import packages
+from ..core.interpreter import glibc, outside
+from ..definition import container, packages
 from ..definition.base import CONDA
 from ..definition.nccl_compatibility import repository_name
 from . import markers
@@ -147,10 +146,10 @@ def needs_of(definition: Mapping[str, Any], machine: Interpreter, mpi_wheel: boo
                 "Package '%s' has build_isolation, and nothing says which packages pip makes that of; give it "
                 "build_requires instead." % entry["name"]
             )
-    return Needs(tuple(_once(plain)), asked.pytorch(), tuple(problems))
+    return Needs(tuple(_without_repetitions(plain)), asked.pytorch(), tuple(problems))
 
 
-def _once(needs: list[Need]) -> Iterator[Need]:
+def _without_repetitions(needs: list[Need]) -> Iterator[Need]:
     """The needs without repetitions; of one that several ask for, all of them are named."""
     merged = {}  # type: dict[Need, list[str]]
     for need in needs:

@@ -16,7 +16,7 @@ import re
 from typing import Mapping, NamedTuple
 
 from ..core.errors import StackError
-from .description import faults, normalised
+from .description import find_faults, normalise
 from .layout import MAKER, read_bytes
 
 HEADER_VARIABLES = ("CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH")
@@ -208,13 +208,13 @@ def describe(toolkit: Toolkit, root: str, header_variables: list, extra: Mapping
             **extra.get("reasons", {}),
         },
     }
-    found = faults(normalised(description))
+    found = find_faults(normalise(description))
     if found:
         raise StackError(
             "The toolkit %s is refused: %s" % (title, " ".join(found)), STEP, "Correct torchstack_toolkits.",
             faults=found,
         )
-    return normalised(description)
+    return normalise(description)
 
 
 def usual_libraries(toolkit: Toolkit) -> list:

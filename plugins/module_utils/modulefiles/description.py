@@ -93,7 +93,7 @@ def expand(text: str, environment: Mapping[str, str]) -> str:
     return "".join(content if kind == "text" else environment[content] for kind, content in parse_value(text))
 
 
-def normalised(raw: Mapping) -> dict:
+def normalise(raw: Mapping) -> dict:
     """The description with every key present and every scalar as text.
 
     Args:
@@ -103,7 +103,7 @@ def normalised(raw: Mapping) -> dict:
         A new dict with ``first_file`` and the keys of ``TEXT_KEYS``, ``LIST_KEYS``, ``DICT_KEYS`` and ``PATH_KEYS``;
         without ``reasons`` and ``first_file`` where there are none, as in the descriptions that were recorded before
         there were any.
-        A boolean, a list or a mapping where a text belongs stays what it is, for :func:`faults` to name.
+        A boolean, a list or a mapping where a text belongs stays what it is, for :func:`find_faults` to name.
     """
     description: dict = {key: _text(raw.get(key)) for key in TEXT_KEYS}
     for key in LIST_KEYS:
@@ -181,7 +181,7 @@ def search_paths(description: Mapping) -> dict:
     return {name: found[name] for name in sorted(found)}
 
 
-def faults(description: Mapping) -> list[str]:
+def find_faults(description: Mapping) -> list[str]:
     """What is wrong with a normalised description, one sentence each; empty when it can be rendered."""
     return list(_form_faults(description)) or list(_rule_faults(description))
 

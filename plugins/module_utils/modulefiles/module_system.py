@@ -109,7 +109,7 @@ def _from_environment(environment: Mapping[str, str]) -> list[tuple[str, str]]:
     ]
 
 
-def _words(kind: str, command: str) -> tuple[str, ...]:
+def _command_words(kind: str, command: str) -> tuple[str, ...]:
     """How to call a module command: a Tcl script without the execute bit goes through tclsh."""
     if kind == EM and not os.access(command, os.X_OK):
         shell = shutil.which("tclsh") or shutil.which("tclsh8.6")
@@ -132,7 +132,7 @@ def _given_command(system: str, command: str, exists: Callable[[str], bool]) -> 
             "The name of %s does not tell whose module command it is." % command, step,
             "Set system to lmod or environment-modules.", command,
         )
-    return ModuleSystem(kind, _words(kind, command))
+    return ModuleSystem(kind, _command_words(kind, command))
 
 
 def find_system(
@@ -162,7 +162,7 @@ def find_system(
     wanted = (LMOD, EM) if system == "auto" else (system,)
     for kind, path in _from_environment(environment):
         if kind in wanted and os.path.isabs(path) and exists(path):
-            return ModuleSystem(kind, _words(kind, path))
+            return ModuleSystem(kind, _command_words(kind, path))
     found = {}
     for kind in wanted:
         paths = [path for pattern in WELL_KNOWN[kind] for path in sorted(expand(pattern)) if exists(path)]
@@ -174,7 +174,7 @@ def find_system(
             "in use." % (found[LMOD], found[EM]), step, "Set system, or init to the start-up file that users get.",
         )
     for kind, path in found.items():
-        return ModuleSystem(kind, _words(kind, path))
+        return ModuleSystem(kind, _command_words(kind, path))
     raise StackError(
         "No module system was found: LMOD_CMD, LMOD_PKG, MODULES_CMD and MODULESHOME in the environment lead to none, "
         "and %s is not at a known place." % " or ".join(TITLES[kind] for kind in wanted), step,
@@ -277,7 +277,7 @@ def ask(
     return Answer(ok, after, parts, messages)
 
 
-def own_words(messages: str) -> str:
+def failure_message(messages: str) -> str:
     """The module command's own sentence about a failure, on one line, without its advice about other commands."""
     said = re.findall(r"following error:\s*(.*?)(?:\n\s*\n|\n\s*While processing|\Z)", messages, re.S)
     if not said:
@@ -334,7 +334,7 @@ def _load_failure(
         remedy = "Leave out what it conflicts with, load first what it needs, set purge, or correct the modulefile."
     return StackError(
         "%s cannot load %s: %s" % (
-            system.title, " ".join(missing + refused) or " ".join(modules), own_words(answer.messages)
+            system.title, " ".join(missing + refused) or " ".join(modules), failure_message(answer.messages)
         ),
         "load", remedy, missing=missing, refused=refused, loaded=loaded(reached), messages=answer.messages.splitlines(),
     )
@@ -384,7 +384,7 @@ def load_modules(
             raise _load_failure(system, current, modules, answer, timeout)
         if not answer.ok:
             raise StackError(
-                "%s failed at module %s: %s" % (system.title, " ".join(command), own_words(answer.messages)),
+                "%s failed at module %s: %s" % (system.title, " ".join(command), failure_message(answer.messages)),
                 command[0], "Run it by hand in a fresh login to see it.", loaded=loaded(current),
                 messages=answer.messages.splitlines(),
             )

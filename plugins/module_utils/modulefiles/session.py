@@ -22,8 +22,8 @@ from .module_system import (
     LMOD,
     QUIET,
     ModuleSystem,
+    failure_message,
     is_bookkeeping,
-    own_words,
 )
 
 SYSTEMS = {"lmod": LMOD, "tcl": EM}
@@ -167,7 +167,7 @@ def starting_environment(
     for name in sorted({name for value in values for kind, name in parse_value(value) if kind == "variable"}):
         environment.setdefault(name, base.get(name) or "/lived-in/%s" % name)
     if state == "lived-in":
-        for name in [*description["setenv"], *description["unsetenv"], *chosen_files(description)]:
+        for name in [*description["setenv"], *description["unsetenv"], *resolve_first_files(description)]:
             environment[name] = "the user's own \"%s\" $HOME {a:b} \\ `c`" % name
         for name, (before, after) in search_paths(description).items():
             own = [expand(value, environment) for value in before + after]
@@ -176,7 +176,7 @@ def starting_environment(
     return environment
 
 
-def chosen_files(description: Mapping) -> dict[str, str]:
+def resolve_first_files(description: Mapping) -> dict[str, str]:
     """The file that each variable of ``first_file`` names on this machine as it is now; empty where there is none."""
     return {
         name: next((path for path in entry["candidates"] if os.path.isfile(path)), "")
@@ -184,11 +184,11 @@ def chosen_files(description: Mapping) -> dict[str, str]:
     }
 
 
-def not_arrived(description: Mapping, before: Mapping[str, str], loaded: Mapping[str, str]) -> list[str]:
+def missing_settings(description: Mapping, before: Mapping[str, str], loaded: Mapping[str, str]) -> list[str]:
     """What the description declares and the loaded environment lacks, one sentence each."""
     found = []
     declared = {name: expand(value, before) for name, value in description["setenv"].items()}
-    for name, wanted in sorted({**declared, **chosen_files(description)}.items()):
+    for name, wanted in sorted({**declared, **resolve_first_files(description)}.items()):
         if loaded.get(name) != wanted:
             found.append("%s is %s after load, not %s." % (name, _shown(loaded.get(name)), _shown(wanted)))
     for name in sorted(description["unsetenv"]):
@@ -203,7 +203,7 @@ def not_arrived(description: Mapping, before: Mapping[str, str], loaded: Mapping
     return found
 
 
-def differences(before: Snapshot, after: Snapshot) -> list[str]:
+def leftovers(before: Snapshot, after: Snapshot) -> list[str]:
     """What load and unload left behind, one sentence each; the module system's own bookkeeping does not count."""
     found = []
     for name in sorted(set(before.environment) | set(after.environment)):
@@ -223,8 +223,8 @@ def judge(description: Mapping, session: Session) -> list[str]:
     before, loaded, after = session.snapshots
     for status, word in zip(session.statuses, ("load", "unload")):
         if status:
-            return ["module %s failed: %s" % (word, own_words(session.messages))]
-    return not_arrived(description, before.environment, loaded.environment) + differences(before, after)
+            return ["module %s failed: %s" % (word, failure_message(session.messages))]
+    return missing_settings(description, before.environment, loaded.environment) + leftovers(before, after)
 
 
 def _shown(value: object) -> str:

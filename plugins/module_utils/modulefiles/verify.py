@@ -13,7 +13,7 @@ from typing import Mapping, NamedTuple, Sequence
 from ..core.errors import StackError
 from ..core.files import read_json
 from . import module_system
-from .description import normalised
+from .description import normalise
 from .layout import (
     DESCRIPTION,
     SYNTAXES,
@@ -24,8 +24,8 @@ from .layout import (
 from .session import (
     STATES,
     SYSTEMS,
-    chosen_files,
     judge,
+    resolve_first_files,
     run_session,
     starting_environment,
 )
@@ -78,7 +78,7 @@ def read_description(stage: str) -> dict:
         raise StackError("Cannot read the description %s: %s." % (path, error), "read", remedy, path) from error
     if not isinstance(description, dict):
         raise StackError("There is no description %s." % path, "read", remedy, path, planned_after="modulefile")
-    return normalised(description)
+    return normalise(description)
 
 
 def find_commands(commands: Mapping[str, str], environment: Mapping[str, str]) -> dict:
@@ -151,7 +151,7 @@ def make_plan(
                 absent.append({"syntax": syntax, "shell": shell, "why": "%s is not installed here." % shell})
                 continue
             checks.extend(Check(syntax, entry[0], entry[1], program, state) for state in STATES)
-    chosen = chosen_files(description)
+    chosen = resolve_first_files(description)
     outcome = [FORMAT, description, files, [check.as_dict() for check in checks], absent, list(module_path)]
     if chosen:
         outcome.append(chosen)

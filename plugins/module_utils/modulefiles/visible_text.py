@@ -58,7 +58,7 @@ def visible_bytes(syntax: str, verified: bytes, added: Added) -> bytes:
     return verified + (b"" if verified.endswith(b"\n") else b"\n") + b"\n" + block.encode("utf-8")
 
 
-def added_to(content: bytes | None) -> Added:
+def read_added(content: bytes | None) -> Added:
     """What a visible modulefile says beyond the verified one; nothing where there is no file, or nothing was added."""
     found = _RECORD.findall((content or b"").decode("utf-8", "replace"))
     for line in found:

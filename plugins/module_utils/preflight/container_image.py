@@ -10,7 +10,7 @@ from typing import Any, Mapping, NamedTuple, Sequence
 
 from ..core.findings import Finding, error, note, warning
 from ..definition.container import COPIES
-from .root_checks import judge_space, size
+from .root_checks import format_bytes, judge_space
 
 STEP = "image"
 
@@ -104,7 +104,7 @@ def judge_image(image: Facts, where: Places, there: Facts, names: list[str]) -> 
         names: what is in the central place.
     """
     if not there["problem"]:
-        return [note("image", "The image is %s (%s)." % (where.central, size(there["bytes"])))]
+        return [note("image", "The image is %s (%s)." % (where.central, format_bytes(there["bytes"])))]
     if there["copied"]:
         return [note("image", "The central image %s %s; the copy %s is used." % (
             where.central, there["problem"], where.copy))]

@@ -16,8 +16,7 @@ from ..core.account import account_name
 from ..core.errors import StackError
 from ..core.run_command import run
 from ..modulefiles.module_system import find_system, version
-from . import compilers, mpi
-from . import root_facts
+from . import compilers, mpi, root_facts
 
 
 def identity(expect: Mapping[str, Any]) -> dict[str, Any]:

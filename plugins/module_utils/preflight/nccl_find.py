@@ -17,7 +17,7 @@ from typing import Iterable, Iterator, Mapping, NamedTuple
 from ..core.digests import text_of
 from ..core.run_command import run
 
-PATIENCE = 120.0
+TIMEOUT = 120.0
 """Seconds that a program may take to say its version, from a cold file system."""
 
 PLUGIN_COMMANDS = ("make", "autoreconf", "aclocal", "automake", "libtoolize")
@@ -66,7 +66,7 @@ def _libfabric_versions(prefix: str) -> Iterator[str]:
         yield match.group(1) if match else ""
     program = os.path.join(prefix, "bin", "fi_info")
     if os.access(program, os.X_OK):
-        match = re.search(r"(?m)^libfabric:\s*(\d[\w.]*)", run([program, "--version"], PATIENCE).output)
+        match = re.search(r"(?m)^libfabric:\s*(\d[\w.]*)", run([program, "--version"], TIMEOUT).output)
         yield match.group(1) if match else ""
     header = text_of(os.path.join(prefix, "include", "rdma", "fabric.h"))
     numbers = [
@@ -81,7 +81,7 @@ def cuda(prefix: str) -> Place:
     program = os.path.join(prefix, "bin", "nvcc")
     if not prefix or not os.access(program, os.X_OK):
         return Place(prefix, "", "")
-    match = re.search(r"release (\d+\.\d+)", run([program, "--version"], PATIENCE).output)
+    match = re.search(r"release (\d+\.\d+)", run([program, "--version"], TIMEOUT).output)
     version = match.group(1) if match else _cuda_listed(prefix)
     library = next((one for one in _library_directories(prefix) if os.path.isdir(one)), "")
     return Place(prefix, version, library)

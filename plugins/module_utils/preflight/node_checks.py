@@ -16,7 +16,7 @@ from ..core.findings import Finding, error, note, warning
 
 Facts = Mapping[str, Any]
 
-TMPDIR_LEAST = 2 << 30
+MIN_TMPDIR_BYTES = 2 << 30
 """Bytes for temporary files below which a warning is given where the site does not say how many it needs."""
 
 MEMORY_TOLERANCE = 0.9
@@ -34,7 +34,7 @@ FIRST_MINOR_COMPATIBLE = 11
 _SIZE = re.compile(r"(\d+)\s*([KMGT])i?B?\Z", re.IGNORECASE)
 
 
-def bytes_of(text: str) -> int:
+def parse_size(text: str) -> int:
     """``240G`` in bytes, as batch systems count them: by 1024.
 
     Raises:
@@ -46,7 +46,7 @@ def bytes_of(text: str) -> int:
     return int(found.group(1)) << (10 * (1 + "KMGT".index(found.group(2).upper())))
 
 
-def in_words(size: float) -> str:
+def format_bytes(size: float) -> str:
     """Bytes for a sentence."""
     for power, unit in ((4, "TiB"), (3, "GiB"), (2, "MiB")):
         if size >= 1 << (10 * power):
@@ -122,12 +122,12 @@ def judge_tmpdir(facts: Facts, host: str, space: str) -> list[Finding]:
     if facts["socket"]:
         findings.append(warning(
             check, "No socket can be made in %s on %s: %s." % (path, host, facts["socket"]), remedy))
-    free, needed = facts["free"], bytes_of(space) if space else TMPDIR_LEAST
+    free, needed = facts["free"], parse_size(space) if space else MIN_TMPDIR_BYTES
     if free < needed:
         say = error if space else warning
         findings.append(say(check, "%s on %s has %s free, and %s is needed." % (
-            path, host, in_words(free), in_words(needed)), remedy))
-    return findings or [note(check, "Temporary files go to %s, with %s free." % (path, in_words(free)))]
+            path, host, format_bytes(free), format_bytes(needed)), remedy))
+    return findings or [note(check, "Temporary files go to %s, with %s free." % (path, format_bytes(free)))]
 
 
 def judge_cores(facts: Facts, host: str, wanted: int | None) -> list[Finding]:
@@ -145,9 +145,9 @@ def judge_memory(facts: Facts, host: str, wanted: str) -> list[Finding]:
     check, memory = "compute.memory", facts["memory"]
     if memory is None:
         return [note(check, "How much memory a job may use on %s is not known." % host)]
-    text = "A job may use %s of memory on %s" % (in_words(memory), host)
-    if wanted and memory < MEMORY_TOLERANCE * bytes_of(wanted):
-        return [error(check, "%s, and %s are expected." % (text, in_words(bytes_of(wanted))),
+    text = "A job may use %s of memory on %s" % (format_bytes(memory), host)
+    if wanted and memory < MEMORY_TOLERANCE * parse_size(wanted):
+        return [error(check, "%s, and %s are expected." % (text, format_bytes(parse_size(wanted))),
                       "Ask for it as torchstack_jobs.options.memory, or correct torchstack_jobs.node.memory.")]
     return [note(check, text + ".")]
 
@@ -165,7 +165,7 @@ def judge_gpus(facts: Facts, host: str, toolkit: str, expected: int) -> list[Fin
     if not toolkit and not expected:
         return [note(check, "GPUs and their driver were not checked: the site's data speaks of none.")]
     if facts["cuda"] is None and not facts["driver"]:
-        text = "%s has no driver of NVIDIA%s" % (host, _because(facts["problem"]))
+        text = "%s has no driver of NVIDIA%s" % (host, _with_reason(facts["problem"]))
         if toolkit:
             return [error(check, text + ".",
                           "Ask for a node with GPUs (torchstack_jobs.options), or take node.cuda out.")]
@@ -180,7 +180,7 @@ def judge_gpus(facts: Facts, host: str, toolkit: str, expected: int) -> list[Fin
         findings.append(error(check, "A job sees %d GPUs on %s, and asks for %d." % (count, host, expected),
                               "Correct torchstack_jobs.options, where the batch system wants other words for them."))
     return findings + (judge_driver(facts, host, toolkit) if toolkit else []) or [
-        note(check, "%s has %s." % (host, _gpus_in_words(facts)))]
+        note(check, "%s has %s." % (host, _describe_gpus(facts)))]
 
 
 def judge_driver(facts: Facts, host: str, toolkit: str) -> list[Finding]:
@@ -210,11 +210,11 @@ def judge_driver(facts: Facts, host: str, toolkit: str) -> list[Finding]:
     return [note(check, "%s runs programs of CUDA %d." % (driver[0].upper() + driver[1:], major))]
 
 
-def _because(reason: str) -> str:
+def _with_reason(reason: str) -> str:
     return ": " + reason if reason else ""
 
 
-def _gpus_in_words(facts: Facts) -> str:
+def _describe_gpus(facts: Facts) -> str:
     names = list(dict.fromkeys(facts["names"]))
     count = "GPUs" if facts["count"] is None else "%d GPU%s" % (facts["count"], "" if facts["count"] == 1 else "s")
     return count + (" (%s)" % ", ".join(names) if names else "")
@@ -286,11 +286,11 @@ def judge_machine(facts: Facts, login: Facts) -> list[Finding]:
     for more, less, where, lacking in ((own, other, host, "the login side"), (other, own, "the login side", host)):
         if more - less:
             findings.append(note(check, "The processor of %s knows what that of %s does not: %s." % (
-                where, lacking, _some(sorted(more - less)))))
+                where, lacking, _list_some(sorted(more - less)))))
     return findings or [note(check, "%s is like the login side: %s, glibc %s, the same instruction sets." % (
         host, facts["system"], facts["glibc"]))]
 
 
-def _some(names: Sequence[str]) -> str:
+def _list_some(names: Sequence[str]) -> str:
     shown = ", ".join(names[:8])
     return shown + (" and %d more" % (len(names) - 8) if len(names) > 8 else "")

@@ -22,7 +22,7 @@ from ..mirror.plan import Planner, is_cuda_build
 from ..mirror.requirements import Choice, Need
 from ..mirror.wheel_tags import Interpreter, parse, same_version
 from .nccl_find import Place
-from .root_checks import size
+from .root_checks import format_bytes
 
 CPU, CUDA, UNKNOWN = "cpu", "cuda", "unknown"
 STEP = "look for PyTorch's wheel"
@@ -30,7 +30,7 @@ STEP = "look for PyTorch's wheel"
 _NEEDS_CUDA = re.compile(r"^Requires-Dist:\s*(?:nvidia|cuda)[-_]", re.M | re.I)
 """In the metadata of a wheel, whose file torch/version.py is only known once it is there."""
 
-_LARGEST_METADATA = 1 << 20
+_MAX_METADATA_BYTES = 1 << 20
 
 
 class Offer(NamedTuple):
@@ -111,7 +111,7 @@ def _build(item: Item, planner: Planner, network: Network | None) -> str:
     try:
         # The metadata lies beside the wheel (the specification "Simple repository API", PEP 658).
         with network.open(item.url + ".metadata") as answer:
-            text = answer.read(_LARGEST_METADATA).decode("utf-8", "replace")
+            text = answer.read(_MAX_METADATA_BYTES).decode("utf-8", "replace")
     except (Unreachable, OSError):
         return UNKNOWN
     return CUDA if _NEEDS_CUDA.search(text) else CPU
@@ -145,7 +145,7 @@ def described(offer: Offer, version: str) -> str:
     known = offer.build != UNKNOWN
     words = " with %d wheels that it needs" if known else " with %d wheels that it needs if it is a CUDA build"
     others = words % (offer.files - 1) if offer.files > 1 else ""
-    amount = ", %s%s" % ("" if known else "at most ", size(offer.bytes)) if offer.bytes >= 0 else ""
+    amount = ", %s%s" % ("" if known else "at most ", format_bytes(offer.bytes)) if offer.bytes >= 0 else ""
     place = "fetched already" if offer.fetched else "from %s" % (
         urllib.parse.urlsplit(offer.origin).netloc or os.path.dirname(local_path(offer.origin) or offer.origin))
     said = "PyTorch %s is %s: %s%s%s, %s." % (version, kind[offer.build], offer.file, others, amount, place)

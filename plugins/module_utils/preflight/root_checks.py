@@ -19,7 +19,7 @@ SHEBANG_LIMIT = 127
 Facts = Mapping[str, Any]
 
 
-def size(count: float) -> str:
+def format_bytes(count: float) -> str:
     """Bytes as people say them."""
     for unit in ("bytes", "KiB", "MiB", "GiB"):
         if count < 1024:
@@ -150,25 +150,25 @@ def judge_space(facts: Facts, user: str, wanted: Facts, what: str = "the release
     needed = still_needed(wanted["required_bytes"], held["bytes"])
     files = still_needed(wanted["required_inodes"], held["inodes"])
     more = " more, of %s in all: %s are there already" % (
-        size(wanted["required_bytes"]), size(held["bytes"])) if held["bytes"] else ""
+        format_bytes(wanted["required_bytes"]), format_bytes(held["bytes"])) if held["bytes"] else ""
     reservation = (facts.get("probe") or {}).get("reservation")
     if needed and facts["free_bytes"] < needed:
         findings.append(error("root.space", "%s (%s) has %s free, and %s needs about %s%s." % (
-            facts["path"], _mount(facts), size(facts["free_bytes"]), what, size(needed), more),
+            facts["path"], _mount(facts), format_bytes(facts["free_bytes"]), what, format_bytes(needed), more),
             "Make room, retire an old release, or choose another root."))
     elif reservation and reservation["error"]:
         findings.append(error(
             "root.space", "Of the %s that %s needs, %s could be reserved below %s: %s." % (
-                size(needed), what, size(reservation["reserved"]), facts["path"],
+                format_bytes(needed), what, format_bytes(reservation["reserved"]), facts["path"],
                 _shortage(reservation["error"], user)),
             "Make room, ask for more, or choose another root."))
     elif reservation and not reservation["supported"]:
         findings.append(note("root.space", "%s are free, and %s cannot reserve space, so a quota may still be met." % (
-            size(facts["free_bytes"]), _mount(facts)), "Look at the quota of %s by hand." % user))
+            format_bytes(facts["free_bytes"]), _mount(facts)), "Look at the quota of %s by hand." % user))
     elif needed:
-        reserved = "" if not reservation else "; %s could be reserved" % size(reservation["reserved"])
-        wants = "; %s needs about %s%s" % (what, size(needed), more) if more else ""
-        findings.append(note("root.space", "%s are free%s%s." % (size(facts["free_bytes"]), reserved, wants)))
+        reserved = "" if not reservation else "; %s could be reserved" % format_bytes(reservation["reserved"])
+        wants = "; %s needs about %s%s" % (what, format_bytes(needed), more) if more else ""
+        findings.append(note("root.space", "%s are free%s%s." % (format_bytes(facts["free_bytes"]), reserved, wants)))
     if files and facts["free_inodes"] is not None and facts["free_inodes"] < files:
         findings.append(error("root.inodes", "%s (%s) has room for %d more files, and %s needs about %d%s." % (
             facts["path"], _mount(facts), facts["free_inodes"], what, files,

@@ -24,7 +24,7 @@ from ..modulefiles.layout import (
     relative_path,
     stage_directory,
 )
-from ..modulefiles.visible_text import added_to
+from ..modulefiles.visible_text import read_added
 
 STEP = "find the releases"
 REMOVED = ("removing", "removed")
@@ -144,7 +144,7 @@ def _look(root: str, release: str) -> ReleaseState:
         anothers = bool(name) and contents[syntax] is None and read_bytes(os.path.join(root, path)) is not None
         defaults[syntax] = bool(name) and not anothers and default_of(root, syntax, name) == version
         listed[syntax] = bool(name) and version not in hidden_of(root, syntax, name)
-    added = {syntax: added_to(contents[syntax]) for syntax in SYNTAXES}
+    added = {syntax: read_added(contents[syntax]) for syntax in SYNTAXES}
     loads = {syntax: contents[syntax] is not None and not added[syntax].gone for syntax in SYNTAXES}
     return ReleaseState(
         root, release, os.path.join(root, release), _record(os.path.join(afterwards, "frozen.json")), name, version,

@@ -23,7 +23,7 @@ from ..modulefiles.layout import (
     read_bytes,
     relative_path,
 )
-from ..modulefiles.visible_text import added_to
+from ..modulefiles.visible_text import read_added
 from ..release.records import ReleaseFiles
 from ..release.states import hidden_of
 from ..verify.summary import (
@@ -201,7 +201,7 @@ def _seen(root: str, syntax: str, name: str, version: str) -> tuple[str, str]:
     with contextlib.suppress(OSError, StackError):
         content = read_bytes(os.path.join(root, relative_path(syntax, name, version)))
         if content is not None:
-            added = added_to(content)
+            added = read_added(content)
             hidden = version in hidden_of(root, syntax, name)
             return "gone" if added.gone else "hidden" if hidden else "visible", added.notice
     return "", ""

@@ -10,15 +10,15 @@ from ansible_collections.hpcml.torchstack.plugins.filter.notice import FilterMod
 from ansible_collections.hpcml.torchstack.plugins.module_utils.lifecycle import notice_facts
 from ansible_collections.hpcml.torchstack.plugins.module_utils.lifecycle.notice_phrases import (
     code,
-    flags,
+    flags_phrase,
     markdown,
-    marked,
+    parse_backquotes,
     phrase,
     plain,
-    setting,
+    setting_phrase,
     table,
 )
-from ansible_collections.hpcml.torchstack.plugins.module_utils.lifecycle.notice_render import words
+from ansible_collections.hpcml.torchstack.plugins.module_utils.lifecycle.notice_render import render_notice
 from ansible_collections.hpcml.torchstack.plugins.module_utils.release.states import ReleaseState
 
 NOTHING = {"tcl": False, "lmod": False}
@@ -49,7 +49,7 @@ def release(name, default=False, visible=True, problems=(), setenv=None, retired
 
 
 def told(*releases, site=None, **more):
-    found = words(notice_facts.facts(*releases), site or {}, **more)
+    found = render_notice(notice_facts.notice_facts(*releases), site or {}, **more)
     text = "\n".join(
         plain(line, width=1000)
         for line in [found["title"], *found["opening"]]
@@ -128,12 +128,12 @@ def test_known_problems_are_told_and_those_that_only_the_release_before_has_as_s
 
 @pytest.mark.parametrize("problems, known", [(None, None), ((), [])])
 def test_problems_that_nobody_knows_of_are_kept_apart_from_no_problems(problems, known):
-    assert notice_facts.facts(release("1", problems=problems), None)["known_problems"] == known
+    assert notice_facts.notice_facts(release("1", problems=problems), None)["known_problems"] == known
 
 
 def test_no_secret_of_a_setting_gets_into_an_announcement():
     values = {"MY_TOKEN": "abcdefgh1234", "http_proxy": "http://me:hunter22@proxy.example.org:3128"}
-    facts = notice_facts.facts(release("2", setenv=values), release("1", default=True))
+    facts = notice_facts.notice_facts(release("2", setenv=values), release("1", default=True))
     assert len(facts["settings"]) == 2 and "hunter22" not in str(facts) and "abcdefgh1234" not in str(facts)
 
 
@@ -146,8 +146,8 @@ def test_build_options_of_one_part_are_one_point():
             ("C", "added", "", "1"),
         )
     ]
-    assert plain(flags(rows)) == "Horovod: now A=NCCL (was MPI), C=1; no longer B=1"
-    assert plain(flags(rows[1:2])) == "Horovod: no longer B=1"
+    assert plain(flags_phrase(rows)) == "Horovod: now A=NCCL (was MPI), C=1; no longer B=1"
+    assert plain(flags_phrase(rows[1:2])) == "Horovod: no longer B=1"
 
 
 @pytest.mark.parametrize(
@@ -175,7 +175,7 @@ def test_every_kind_of_setting_has_its_sentence(kind, change, expected):
         "after": "" if change == "removed" else "y",
         "reason": "Why" if kind == "variable" and change != "removed" else "",
     }
-    assert plain(setting(row)) == expected
+    assert plain(setting_phrase(row)) == expected
 
 
 @pytest.mark.parametrize(
@@ -211,8 +211,8 @@ def test_code_stays_code(said, expected):
 
 
 def test_backquotes_around_code_come_in_pairs():
-    assert marked("Use `a b` here") == phrase("Use ", code("a b"), " here")
-    assert marked("It's a ` alone") == phrase("It's a ` alone")
+    assert parse_backquotes("Use `a b` here") == phrase("Use ", code("a b"), " here")
+    assert parse_backquotes("It's a ` alone") == phrase("It's a ` alone")
 
 
 def test_plain_text_fits_a_mail_and_breaks_no_command():

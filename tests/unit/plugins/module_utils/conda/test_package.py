@@ -7,12 +7,12 @@ from __future__ import annotations
 import pytest
 from ansible_collections.hpcml.torchstack.plugins.module_utils.conda.package import (
     Package,
-    as_result,
     package_of_url,
-    plan,
-    render,
+    plan_transaction,
+    render_transaction,
     replace_start,
-    restored,
+    restore_channel,
+    transaction_as_result,
 )
 
 CHANNEL = "https://conda.anaconda.org/conda-forge"
@@ -24,7 +24,7 @@ def package(name, version="1.0", build="0", sha256="a" * 64, channel=CHANNEL):
 
 
 def test_packages_are_added_removed_changed_and_left():
-    transaction = plan([package("a"), package("b"), package("c")], [package("b", "2.0"), package("c"), package("d")])
+    transaction = plan_transaction([package("a"), package("b"), package("c")], [package("b", "2.0"), package("c"), package("d")])
     assert [one.name for one in transaction.added] == ["d"]
     assert [one.name for one in transaction.removed] == ["a"]
     assert [(one.before.version, one.after.version) for one in transaction.changed] == [("1.0", "2.0")]
@@ -36,34 +36,34 @@ def test_packages_are_added_removed_changed_and_left():
     package("a")._replace(subdir="linux-64"),
 ])
 def test_a_package_of_another_version_build_subdir_or_digest_is_another_one(other):
-    assert len(plan([package("a")], [other]).changed) == 1
+    assert len(plan_transaction([package("a")], [other]).changed) == 1
 
 
 def test_the_same_archive_from_a_mirror_is_the_same_package():
-    assert plan([package("a")], [package("a", channel="file:///soft/mirror")]).is_empty
+    assert plan_transaction([package("a")], [package("a", channel="file:///soft/mirror")]).is_empty
 
 
 def test_a_damaged_package_is_linked_again_unless_it_is_replaced_or_removed_anyway():
     have = [package("a"), package("b"), package("c")]
-    transaction = plan(have, [package("a"), package("b", "2.0")], ["a", "b", "c"])
+    transaction = plan_transaction(have, [package("a"), package("b", "2.0")], ["a", "b", "c"])
     assert [one.name for one in transaction.repaired] == ["a"]
 
 
 def test_nothing_to_do_is_empty_and_renders_nothing():
-    transaction = plan([package("a")], [package("a")])
-    assert transaction.is_empty and render(transaction) == {"before": "", "after": ""}
+    transaction = plan_transaction([package("a")], [package("a")])
+    assert transaction.is_empty and render_transaction(transaction) == {"before": "", "after": ""}
 
 
 def test_the_difference_names_version_build_and_channel_of_both_sides():
-    transaction = plan([package("a"), package("b")], [package("a", "2.0", "py_1"), package("b")], ["b"])
-    assert render(transaction) == {
+    transaction = plan_transaction([package("a"), package("b")], [package("a", "2.0", "py_1"), package("b")], ["b"])
+    assert render_transaction(transaction) == {
         "before": "a 1.0 0 (%s/noarch)\nb 1.0 0 (%s/noarch), damaged\n" % (CHANNEL, CHANNEL),
         "after": "a 2.0 py_1 (%s/noarch)\nb 1.0 0 (%s/noarch)\n" % (CHANNEL, CHANNEL),
     }
 
 
 def test_the_result_holds_plain_data_of_both_sides_of_a_change():
-    change = as_result(plan([package("a")], [package("a", "2.0")]))["changed_packages"]
+    change = transaction_as_result(plan_transaction([package("a")], [package("a", "2.0")]))["changed_packages"]
     assert change == [{
         "name": "a", "sha256": "a" * 64, "version_before": "1.0", "version": "2.0", "build_before": "0", "build": "0",
         "channel_before": CHANNEL, "channel": CHANNEL,
@@ -93,5 +93,5 @@ def test_the_longest_start_is_replaced_and_only_at_the_end_of_a_part():
 
 
 def test_a_package_from_a_mirror_goes_under_its_channels_address():
-    found = restored(package("a", channel="file:///m/cf"), {"file:///m/cf": CHANNEL})
+    found = restore_channel(package("a", channel="file:///m/cf"), {"file:///m/cf": CHANNEL})
     assert found == package("a")

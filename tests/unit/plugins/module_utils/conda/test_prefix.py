@@ -11,7 +11,7 @@ import stat
 
 import pytest
 from ansible_collections.hpcml.torchstack.plugins.module_utils.conda import prefix as conda_prefix
-from ansible_collections.hpcml.torchstack.plugins.module_utils.conda.package import Package, plan
+from ansible_collections.hpcml.torchstack.plugins.module_utils.conda.package import Package, plan_transaction
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
 
 CHANNEL = "https://conda.anaconda.org/conda-forge"
@@ -71,7 +71,7 @@ def test_a_record_that_was_being_written_is_passed_over_in_a_prefix_that_was_lef
 
 
 def damaged(prefix, depth):
-    return conda_prefix.damaged(str(prefix), records(prefix), depth)
+    return conda_prefix.find_damaged(str(prefix), records(prefix), depth)
 
 
 def test_a_whole_package_is_found_whole_at_every_depth(prefix):
@@ -95,13 +95,13 @@ def test_a_file_that_is_reached_through_a_link_to_a_directory_is_there(prefix):
     (prefix / "bin64").symlink_to("bin")
     record = records(prefix)[0]
     through = record._replace(paths=[{"_path": "bin64/tool-1", "path_type": "hardlink"}])
-    assert conda_prefix.damaged(str(prefix), [through], "files") == []
+    assert conda_prefix.find_damaged(str(prefix), [through], "files") == []
 
 
 def test_leftovers_go_and_what_was_there_before_stays(prefix):
     (prefix / "own").mkdir()
     (prefix / "own" / "kept").write_text("")
-    before = conda_prefix.unowned(str(prefix), records(prefix))
+    before = conda_prefix.find_unowned(str(prefix), records(prefix))
     assert before == ["conda-meta/history", "own/kept"]
     (prefix / "symtest_1").symlink_to("nowhere")
     (prefix / ".refprobe" / "deep").mkdir(parents=True)
@@ -150,7 +150,7 @@ def test_the_history_entry_has_condas_form():
     def package(name, version):
         return Package(name, version, "0", "noarch", CHANNEL, "", "a" * 64)
 
-    transaction = plan([package("a", "1"), package("b", "1")], [package("a", "2"), package("c", "1")])
+    transaction = plan_transaction([package("a", "1"), package("b", "1")], [package("a", "2"), package("c", "1")])
     entry = conda_prefix.history_entry(transaction, ["c", "a >=2"], "conda_environment", 0)
     lines = entry.splitlines()
     assert lines[0].startswith("==> 19") and lines[0].endswith(" <==")
@@ -161,7 +161,7 @@ def test_the_history_entry_has_condas_form():
 
 
 def test_a_lock_leaves_no_specs_in_the_history():
-    assert "specs" not in conda_prefix.history_entry(plan([], []), [], "conda_environment", 0)
+    assert "specs" not in conda_prefix.history_entry(plan_transaction([], []), [], "conda_environment", 0)
 
 
 def test_the_history_goes_on_from_where_it_was(prefix):

@@ -15,7 +15,7 @@ def request(**more):
         "platform": "linux-64", "channel_priority": "strict", "accept_defaults_licence": False,
     }
     params.update(more)
-    return conda_request.build(params, more.get("lock", ""))
+    return conda_request.build_request(params, more.get("lock", ""))
 
 
 @pytest.mark.parametrize("name, urls", [

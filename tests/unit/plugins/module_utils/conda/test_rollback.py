@@ -44,7 +44,7 @@ def prefix(tmp_path):
 def begun(prefix, records):
     rollback.begin(str(prefix), str(prefix.parent / "record"))
     (prefix.parent / "record").write_text("journal")
-    rollback.put(str(prefix), records, [record.package for record in records])
+    rollback.put_aside(str(prefix), records, [record.package for record in records])
     assert not (prefix / "bin" / "tool").exists() and (prefix / "share" / "own").exists()
 
 
@@ -53,7 +53,7 @@ def begun(prefix, records):
 ])
 def test_what_was_put_aside_comes_back_and_the_new_goes(prefix, new):
     records = conda_prefix.read_records(str(prefix))
-    kept = conda_prefix.unowned(str(prefix), records)
+    kept = conda_prefix.find_unowned(str(prefix), records)
     before = found(prefix)
     begun(prefix, records)
     if "share/tool" in new:
@@ -62,30 +62,30 @@ def test_what_was_put_aside_comes_back_and_the_new_goes(prefix, new):
         add(prefix, "tool-2-0", new)
     (prefix / "conda-meta" / "half-1-0.json").write_text("")
     (prefix / "conda-meta" / "history").write_text("history\nmore\n")
-    rollback.take_back(str(prefix), str(prefix.parent / "record"), [one.package for one in records], kept)
+    rollback.restore(str(prefix), str(prefix.parent / "record"), [one.package for one in records], kept)
     assert found(prefix) == before
     assert (prefix.parent / "record").read_text() == "before"
-    assert not rollback.left(str(prefix))
+    assert not rollback.has_leftovers(str(prefix))
 
 
 def test_another_build_under_the_same_record_leaves_nothing_of_its_own(prefix):
     records = conda_prefix.read_records(str(prefix))
-    kept = conda_prefix.unowned(str(prefix), records)
+    kept = conda_prefix.find_unowned(str(prefix), records)
     before = found(prefix)
     begun(prefix, records)
     add(prefix, "tool-1-0", {"bin/tool": "rebuilt", "share/rebuilt": "new"})
-    rollback.take_back(str(prefix), str(prefix.parent / "record"), [one.package for one in records], kept)
+    rollback.restore(str(prefix), str(prefix.parent / "record"), [one.package for one in records], kept)
     assert found(prefix) == before
 
 
 def test_what_a_killed_run_brought_is_not_put_aside_in_place_of_what_was_there_first(prefix):
     records = conda_prefix.read_records(str(prefix))
-    kept = conda_prefix.unowned(str(prefix), records)
+    kept = conda_prefix.find_unowned(str(prefix), records)
     before = found(prefix)
     begun(prefix, records)
     add(prefix, "tool-2-0", {"bin/tool": "two"})
-    rollback.put(str(prefix), conda_prefix.read_records(str(prefix)), [one.package for one in records])
-    rollback.take_back(str(prefix), str(prefix.parent / "record"), [one.package for one in records], kept)
+    rollback.put_aside(str(prefix), conda_prefix.read_records(str(prefix)), [one.package for one in records])
+    rollback.restore(str(prefix), str(prefix.parent / "record"), [one.package for one in records], kept)
     assert found(prefix) == before
 
 
@@ -94,12 +94,12 @@ def test_a_complete_transaction_leaves_nothing_aside_and_no_empty_directory(pref
     begun(prefix, records)
     rollback.drop(str(prefix))
     assert found(prefix) == {"conda-meta/history": "history\n", "share/own": "own"}
-    assert sorted(os.listdir(str(prefix))) == ["conda-meta", "share"] and not rollback.left(str(prefix))
+    assert sorted(os.listdir(str(prefix))) == ["conda-meta", "share"] and not rollback.has_leftovers(str(prefix))
 
 
 def test_what_is_aside_is_no_part_of_the_prefix(prefix):
     records = conda_prefix.read_records(str(prefix))
-    kept = conda_prefix.unowned(str(prefix), records)
+    kept = conda_prefix.find_unowned(str(prefix), records)
     rollback.begin(str(prefix), str(prefix.parent / "record"))
-    assert conda_prefix.unowned(str(prefix), records) == kept == ["conda-meta/history", "share/own"]
+    assert conda_prefix.find_unowned(str(prefix), records) == kept == ["conda-meta/history", "share/own"]
     assert conda_prefix.sweep(str(prefix), records, kept) == [] and rollback.exists(str(prefix))

@@ -7,7 +7,7 @@ from __future__ import annotations
 import pytest
 from ansible_collections.hpcml.torchstack.plugins.module_utils.definition import base as bases
 from ansible_collections.hpcml.torchstack.plugins.module_utils.definition import container as containers
-from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles.description import faults, normalised
+from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles.description import find_faults, normalise
 
 SUM = "0123456789abcdef" * 4
 WRITTEN = {"kind": "container", "python": "3.10", "image": {"file": "pytorch.sif"}}
@@ -71,7 +71,7 @@ def test_the_modulefile_of_a_container_can_be_written(base):
         "setenv": found["setenv"], "external": found["external"], "first_file": found["first_file"],
         "prepend": [{"name": name, "values": values} for name, values in found["search"].items()],
     }
-    assert faults(normalised(description)) == []
+    assert find_faults(normalise(description)) == []
 
 
 def test_what_is_besides_the_image_is_bound_as_it_is_in_the_end():

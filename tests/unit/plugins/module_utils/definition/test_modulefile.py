@@ -48,8 +48,8 @@ def test_directories_of_the_release_file_come_behind_the_releases_own():
     assert found["external"] == ["/opt/mpich/bin", "/opt/cuda"] and found["depends_on"] == ["PrgEnv-gnu"]
     assert found["prepend"][0]["values"] == ["/r/1/base/bin", "/opt/mpich/bin", "/opt/cuda/bin"]
     assert found["prepend"][2] == {"name": "LD_LIBRARY_PATH", "values": ["/opt/cuda/lib64"]}
-    described = description.normalised(dict(found, name="torchstack", version="1", prefix="/r/1"))
-    assert description.faults(described) == []
+    described = description.normalise(dict(found, name="torchstack", version="1", prefix="/r/1"))
+    assert description.find_faults(described) == []
 
 
 def test_settings_come_with_their_reasons():

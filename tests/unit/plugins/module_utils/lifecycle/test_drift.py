@@ -15,8 +15,7 @@ import time
 import pytest
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.account import actor
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
-from ansible_collections.hpcml.torchstack.plugins.module_utils.lifecycle import drift, drift_record
-from ansible_collections.hpcml.torchstack.plugins.module_utils.lifecycle import drift_text
+from ansible_collections.hpcml.torchstack.plugins.module_utils.lifecycle import drift, drift_record, drift_text
 from ansible_collections.hpcml.torchstack.plugins.module_utils.trees import manifest
 
 RELEASE = "2026-11-20"
@@ -54,8 +53,8 @@ def prefix(root):
 
 
 def look(root, level="quick", release=RELEASE, limit=100):
-    found, = drift.find(str(root), [release])
-    return drift.look(str(root), found, level, limit, 0)[0]
+    found, = drift.find_frozen(str(root), [release])
+    return drift.compare_release(str(root), found, level, limit, 0)[0]
 
 
 def edit(path, content=None, bits=None):
@@ -76,7 +75,7 @@ def test_a_release_as_it_was_frozen_matches_at_both_levels(root, prefix):
         outcome = look(root, level)
         assert (outcome["matches"], outcome["drifted"], outcome["findings"]) == (True, False, [])
         assert (outcome["touched"], outcome["touched_total"], outcome["files"]) == ([], 0, 3)
-    assert drift_text.sentences(RELEASE, outcome) == ["2026-11-20: all 3 files are as recorded (full)."]
+    assert drift_text.summary_lines(RELEASE, outcome) == ["2026-11-20: all 3 files are as recorded (full)."]
 
 
 @pytest.mark.parametrize("level", drift.LEVELS)
@@ -134,7 +133,7 @@ def test_rights_that_were_lost_are_findings(root, prefix):
     outcome = look(root, "full")
     assert ("mode", "base/lib") in kinds(outcome) and ("unreadable", "base/lib") in kinds(outcome)
     assert outcome["totals"]["removed"] == 0
-    assert "Permission denied" in " ".join(drift_text.sentences(RELEASE, outcome))
+    assert "Permission denied" in " ".join(drift_text.summary_lines(RELEASE, outcome))
 
 
 def test_a_copied_release_is_told_as_touched_and_compares_in_full(root, prefix):
@@ -146,7 +145,7 @@ def test_a_copied_release_is_told_as_touched_and_compares_in_full(root, prefix):
     quick = look(root, limit=3)
     # More than are listed: nothing is read then, and it is said.
     assert quick["matches"] and quick["touched_total"] > 3 > len(quick["touched"])
-    assert "nearly all" in drift_text.sentences(RELEASE, quick)[1]
+    assert "nearly all" in drift_text.summary_lines(RELEASE, quick)[1]
     assert look(root, "full")["matches"]
 
 
@@ -156,7 +155,7 @@ def test_a_manifest_that_is_not_the_one_of_the_freeze_is_a_finding(root, prefix)
     manifest.record(manifest.Request(str(prefix), str(root), str(record)), True)
     outcome = look(root, "full")
     assert kinds(outcome) == [("manifest", ".torchstack/manifest.json")] and outcome["drifted"]
-    assert "the manifest itself" in drift_text.sentences(RELEASE, outcome)[0]
+    assert "the manifest itself" in drift_text.summary_lines(RELEASE, outcome)[0]
 
 
 def test_a_release_without_manifest_or_directory_is_a_finding_and_hides_no_other(root, prefix):
@@ -166,10 +165,10 @@ def test_a_release_without_manifest_or_directory_is_a_finding_and_hides_no_other
     assert kinds(look(root, release="2026-05-02")) == [("removed", ".torchstack/manifest.json")]
     subprocess.run(["chmod", "-R", "u+w", str(other)], check=True)
     shutil.rmtree(str(other))
-    assert [found.release for found in drift.find(str(root), [])] == ["2026-05-02", RELEASE]
+    assert [found.release for found in drift.find_frozen(str(root), [])] == ["2026-05-02", RELEASE]
     gone = look(root, release="2026-05-02")
     assert kinds(gone) == [("removed", ".")] and gone["drifted"]
-    assert drift_text.sentences("2026-05-02", gone)[0].endswith("1 difference from its manifest (quick): 1 removed.")
+    assert drift_text.summary_lines("2026-05-02", gone)[0].endswith("1 difference from its manifest (quick): 1 removed.")
     assert look(root)["matches"]
 
 
@@ -201,21 +200,21 @@ def test_a_thaw_before_is_told_with_a_difference_that_came_later(root, prefix):
     edit(prefix / "base" / "x.py", "x = 22\n")
     outcome = look(root)
     assert outcome["drifted"] and outcome["findings"][0]["thaw"]["who"] == "anna"
-    assert "was thawed before by anna" in drift_text.sentences(RELEASE, outcome)[1]
+    assert "was thawed before by anna" in drift_text.summary_lines(RELEASE, outcome)[1]
 
 
 def test_a_release_that_is_being_removed_is_listed_and_not_compared(root, prefix):
     (root / ".torchstack" / RELEASE / "retired.json").write_text(json.dumps({"state": "removing"}))
-    found, = drift.find(str(root), [])
+    found, = drift.find_frozen(str(root), [])
     assert found.removal == "removing" and not found.loadable
 
 
 def test_what_was_never_frozen_is_refused(root, prefix):
     with pytest.raises(StackError, match="not a frozen release"):
-        drift.find(str(root), ["2026-01-01"])
+        drift.find_frozen(str(root), ["2026-01-01"])
     with pytest.raises(StackError, match="no absolute path"):
-        drift.find("relative", [])
-    assert drift.find(str(root / "nothing"), []) == []
+        drift.find_frozen("relative", [])
+    assert drift.find_frozen(str(root / "nothing"), []) == []
 
 
 def test_the_record_changes_with_what_is_found_and_not_with_time(root, prefix):
@@ -223,7 +222,7 @@ def test_the_record_changes_with_what_is_found_and_not_with_time(root, prefix):
     history = pathlib.Path(str(record) + "l")
 
     def keep(apply=True):
-        return drift_record.keep(str(root), RELEASE, "quick", look(root), apply)[0]
+        return drift_record.keep_outcome(str(root), RELEASE, "quick", look(root), apply)[0]
 
     assert keep(apply=False) and not record.exists()
     assert keep()

@@ -6,7 +6,10 @@ from __future__ import annotations
 
 import pytest
 from ansible_collections.hpcml.torchstack.plugins.module_utils.lifecycle import notice_diff
-from ansible_collections.hpcml.torchstack.plugins.module_utils.lifecycle.notice_facts import actions, changes
+from ansible_collections.hpcml.torchstack.plugins.module_utils.lifecycle.notice_facts import (
+    interface_changes,
+    user_actions,
+)
 from ansible_collections.hpcml.torchstack.plugins.module_utils.release.installed_records import Places
 
 A, B = "a" * 40, "b" * 40
@@ -31,7 +34,7 @@ def part(key, version, **more):
 
 
 def component(old, new, **sides):
-    return notice_diff.components(side(components=[old] if old else [], **sides), side(components=[new] if new else []))
+    return notice_diff.diff_components(side(components=[old] if old else [], **sides), side(components=[new] if new else []))
 
 
 def test_two_releases_that_differ_in_their_place_alone_do_not_differ():
@@ -45,7 +48,7 @@ def test_two_releases_that_differ_in_their_place_alone_do_not_differ():
             prepend=[{"name": "PATH", "values": [prefix + "/base/bin", "/opt/bin"]}],
         )
 
-    for find in (notice_diff.components, notice_diff.flags, notice_diff.packages, notice_diff.settings):
+    for find in (notice_diff.diff_components, notice_diff.diff_flags, notice_diff.diff_packages, notice_diff.diff_settings):
         assert find(of("/soft/2023-10-04"), of("/soft/2026-11-21")) == []
 
 
@@ -89,15 +92,15 @@ def test_what_was_a_dependency_and_is_a_part_of_its_own_now_is_told_once_and_as_
         side(python={"Triton": "2.0.0"}),
         side(components=[part("packages.triton", "3.4.0")], python={"triton": "3.4.0"}),
     )
-    (row,) = notice_diff.components(before, after)
+    (row,) = notice_diff.diff_components(before, after)
     assert (row["change"], row["before"], row["after"]) == ("up", "2.0.0", "3.4.0")
-    assert notice_diff.packages(before, after) == []
+    assert notice_diff.diff_packages(before, after) == []
 
 
 def test_build_options_are_compared_of_parts_that_both_have():
     old = [part("horovod", "1", flags={"A": "1", "B": "1", "C": "1"}), part("nccl", "1", flags={"X": "1"})]
     new = [part("horovod", "1", flags={"A": "1", "B": "2", "D": ""}), part("apex", "1", flags={"Y": "1"})]
-    found = notice_diff.flags(side(components=old), side(components=new))
+    found = notice_diff.diff_flags(side(components=old), side(components=new))
     assert [(row["key"], row["name"], row["change"], row["before"], row["after"]) for row in found] == [
         ("horovod", "B", "changed", "1", "2"),
         ("horovod", "C", "removed", "1", ""),
@@ -108,7 +111,7 @@ def test_build_options_are_compared_of_parts_that_both_have():
 def test_a_build_option_that_names_a_place_is_shown_as_its_release_has_it():
     old = part("horovod", "1", flags={"HOME": "{prefix}/nccl"})
     new = part("horovod", "1", flags={"HOME": "{prefix}/other"})
-    (row,) = notice_diff.flags(side("/soft/1", [old]), side("/soft/2", [new]))
+    (row,) = notice_diff.diff_flags(side("/soft/1", [old]), side("/soft/2", [new]))
     assert (row["before"], row["after"]) == ("/soft/1/nccl", "/soft/2/other")
 
 
@@ -128,7 +131,7 @@ def test_packages_are_known_by_their_canonical_names_and_told_once():
         conda=[{"name": "mkl", "version": "1", "build": "b"}, {"name": "magma", "version": "2", "build": "a"}],
     )
     before.installed["python"][2]["conda_package"] = "numpy"
-    found = {(row["kind"], row["name"], row["change"]) for row in notice_diff.packages(before, after)}
+    found = {(row["kind"], row["name"], row["change"]) for row in notice_diff.diff_packages(before, after)}
     assert found == {
         ("python", "typing-extensions", "up"),
         ("conda", "mkl", "rebuilt"),
@@ -154,7 +157,7 @@ def test_all_that_loading_the_module_does_otherwise_is_told():
         functions={"f": {"sh": "echo"}},
         prepend=[{"name": "PATH", "values": ["/two", "/soft/2/bin", "/three"]}],
     )
-    found = {(row["kind"], row["name"], row["change"], row["reason"]) for row in notice_diff.settings(before, after)}
+    found = {(row["kind"], row["name"], row["change"], row["reason"]) for row in notice_diff.diff_settings(before, after)}
     assert found == {
         ("variable", "A", "changed", "It is faster"),
         ("variable", "B", "removed", ""),
@@ -193,13 +196,13 @@ def test_only_interfaces_that_compiled_software_sees_are_told_and_what_to_do_abo
         "mpi": "MPICH 4.4.0",
         "libmpi": "libmpi.so.40",
     }
-    rows = changes(before, after)
+    rows = interface_changes(before, after)
     assert [(row["key"], row["before"], row["after"]) for row in rows] == [
         ("python", "3.10", "3.12"),
         ("libmpi", "libmpi.so.12", "libmpi.so.40"),
         ("GLIBCXX", "3.4.29", "3.4.32"),
     ]
-    said = actions(rows, {"kind": "python_overlay"}, {"before": "t/1", "after": "t/2"})
+    said = user_actions(rows, {"kind": "python_overlay"}, {"before": "t/1", "after": "t/2"})
     assert said[0] == "Compile C++ and CUDA extensions of your own again, for Python 3.12."
     assert (
         said[1] == "Link MPI programs of your own again: the MPI library is libmpi.so.40 now, no longer libmpi.so.12."
@@ -217,7 +220,7 @@ def test_only_interfaces_that_compiled_software_sees_are_told_and_what_to_do_abo
     ],
 )
 def test_a_virtual_environment_moves_on_an_overlay_alone(kind, words):
-    said = actions([], {"kind": kind}, {"before": "t/1", "after": "t/2"})
+    said = user_actions([], {"kind": kind}, {"before": "t/1", "after": "t/2"})
     assert (words in said[0]) if words else len(said) == 1
     assert "pip install --user" in said[-1]
 
@@ -225,18 +228,18 @@ def test_a_virtual_environment_moves_on_an_overlay_alone(kind, words):
 def test_of_a_part_the_version_counts_that_is_installed():
     before = side(components=[part("packages.einops", "0.8")], python={"einops": "0.8.1"})
     after = side(components=[part("packages.einops", "0.8")], python={"einops": "0.8.2"})
-    (row,) = notice_diff.components(before, after)
+    (row,) = notice_diff.diff_components(before, after)
     assert (row["change"], row["before"], row["after"]) == ("up", "0.8.1", "0.8.2")
 
 
 def test_the_runtime_of_cuda_is_not_told_beside_cuda():
-    rows = changes({"cuda": "11.8", "libcudart": "libcudart.so.11"}, {"cuda": "12.9", "libcudart": "libcudart.so.12"})
-    said = actions(rows, {"kind": "container"}, {"before": "t/1", "after": "t/2"})
+    rows = interface_changes({"cuda": "11.8", "libcudart": "libcudart.so.11"}, {"cuda": "12.9", "libcudart": "libcudart.so.12"})
+    said = user_actions(rows, {"kind": "container"}, {"before": "t/1", "after": "t/2"})
     assert said[0] == "Compile C++ and CUDA extensions of your own again, for CUDA 12.9."
-    said = actions(rows[1:], {"kind": "container"}, {"before": "t/1", "after": "t/2"})
+    said = user_actions(rows[1:], {"kind": "container"}, {"before": "t/1", "after": "t/2"})
     assert said[0].endswith("for CUDA runtime library libcudart.so.12.")
 
 
 def test_a_lower_need_of_symbols_asks_nothing_of_anybody():
-    rows = changes({"GLIBCXX": "3.4.32"}, {"GLIBCXX": "3.4.9"})
-    assert len(rows) == 1 and len(actions(rows, {"kind": "container"}, {"before": "t/1", "after": "t/2"})) == 1
+    rows = interface_changes({"GLIBCXX": "3.4.32"}, {"GLIBCXX": "3.4.9"})
+    assert len(rows) == 1 and len(user_actions(rows, {"kind": "container"}, {"before": "t/1", "after": "t/2"})) == 1

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import pytest
-from ansible_collections.hpcml.torchstack.plugins.module_utils.lifecycle.notice_facts import outgoing
+from ansible_collections.hpcml.torchstack.plugins.module_utils.lifecycle.notice_facts import previous_default
 from ansible_collections.hpcml.torchstack.plugins.module_utils.release.states import ReleaseState
 
 
@@ -34,7 +34,7 @@ def became(release, previous, by=""):
 
 
 def before(release, states, journal):
-    found = outgoing(next(one for one in states if one.release == release), states, journal)
+    found = previous_default(next(one for one in states if one.release == release), states, journal)
     return found.release if found else ""
 
 

@@ -16,7 +16,7 @@ from ansible_collections.hpcml.torchstack.plugins.module_utils.lifecycle.publica
     last_rollback,
     read_facts,
 )
-from ansible_collections.hpcml.torchstack.plugins.module_utils.lifecycle.publication_summary import sentences
+from ansible_collections.hpcml.torchstack.plugins.module_utils.lifecycle.publication_summary import summary_lines
 from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles.layout import (
     MAKER,
     default_path,
@@ -58,7 +58,7 @@ def release(root, version, passed=True, accepted=True, acceptance=None):
 
 
 def plan(root, version, state="published", visible=True, default=False, reason="", **more):
-    wish = subject.Wish(state, visible, default, reason, **more)
+    wish = subject.Desired(state, visible, default, reason, **more)
     return subject.make_plan(read_facts(str(root), version), wish)
 
 
@@ -232,10 +232,10 @@ def test_an_acceptance_of_another_state_of_the_release_publishes_nothing(tmp_pat
     release(tmp_path, "1", acceptance={"passed": True, "subject": "sha256:1"})
     facts = read_facts(str(tmp_path), "1", "sha256:2")
     with pytest.raises(StackError) as caught:
-        subject.make_plan(facts, subject.Wish("published", True, True))
+        subject.make_plan(facts, subject.Desired("published", True, True))
     assert caught.value.details["planned_after"] == "acceptance"
     same = read_facts(str(tmp_path), "1", "sha256:1")
-    assert len(subject.make_plan(same, subject.Wish("published", True, True))) == 4
+    assert len(subject.make_plan(same, subject.Desired("published", True, True))) == 4
 
 
 def test_an_acceptance_of_before_a_thaw_that_changed_files_publishes_nothing(tmp_path):
@@ -509,7 +509,7 @@ def test_the_summary_says_what_users_see_and_what_was_done(tmp_path, state, more
         release(tmp_path, version)
         publish(tmp_path, version, default=version == "1")
     before, actions = read_facts(str(tmp_path), "2"), plan(tmp_path, "2", state, **more)
-    assert sentences(before, subject.facts_after(before, actions), actions, state, "", check) == expected
+    assert summary_lines(before, subject.facts_after(before, actions), actions, state, "", check) == expected
 
 
 def test_the_summary_names_the_module_systems_apart_where_they_differ(tmp_path):
@@ -517,7 +517,7 @@ def test_the_summary_names_the_module_systems_apart_where_they_differ(tmp_path):
     put(os.path.join(stage, "thawed.json"), json.dumps({"why": "a fix"}))
     put(os.path.join(str(tmp_path), default_path("tcl", NAME)), default_text("tcl", NAME, "1"))
     facts = read_facts(str(tmp_path), "1")
-    assert sentences(facts, facts, [], "rolled_back", "2026-11-20T08:15:00Z", False) == [
+    assert summary_lines(facts, facts, [], "rolled_back", "2026-11-20T08:15:00Z", False) == [
         "Users of Environment Modules and Lmod do not see torchstack/1.",
         "The default for Environment Modules is torchstack/1.",
         "There is no default for Lmod: 'module load torchstack' takes the highest version.",

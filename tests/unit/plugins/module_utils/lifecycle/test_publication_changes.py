@@ -72,7 +72,7 @@ def test_on_another_host_nobody_is_declared_dead(tmp_path):
     hold(str(tmp_path), host="login2", **ended())
     remedy = refusal_of("cannot tell whether that process is alive", str(tmp_path), patience=0.1)
     assert "On login2, look with 'ps -o lstart,args -p" in remedy
-    publication_changes.tidy(str(tmp_path))
+    publication_changes.remove_stale_lock(str(tmp_path))
     assert os.path.exists(publication_changes.lock_path(str(tmp_path)))
 
 
@@ -82,9 +82,9 @@ def test_the_lock_of_a_killed_run_is_taken_over_or_tidied_away(tmp_path):
         assert os.path.exists(publication_changes.lock_path(str(tmp_path)))
     assert not os.path.exists(publication_changes.lock_path(str(tmp_path)))
     hold(str(tmp_path), **ended())
-    publication_changes.tidy(str(tmp_path))
+    publication_changes.remove_stale_lock(str(tmp_path))
     assert not os.path.exists(publication_changes.lock_path(str(tmp_path)))
-    publication_changes.tidy(str(tmp_path))
+    publication_changes.remove_stale_lock(str(tmp_path))
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")

@@ -9,8 +9,11 @@ import os
 import random
 
 import pytest
-from ansible_collections.hpcml.torchstack.plugins.module_utils.lifecycle import publication
-from ansible_collections.hpcml.torchstack.plugins.module_utils.lifecycle import publication_changes, publication_first
+from ansible_collections.hpcml.torchstack.plugins.module_utils.lifecycle import (
+    publication,
+    publication_changes,
+    publication_first,
+)
 from ansible_collections.hpcml.torchstack.plugins.module_utils.lifecycle.publication_changes import DEFAULT, carry_out
 from ansible_collections.hpcml.torchstack.plugins.module_utils.lifecycle.publication_facts import read_facts
 from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles.layout import (
@@ -66,7 +69,7 @@ def release(root, version, frozen_at):
 
 def change(root, version, stop=None, **wish):
     """Plan and do, as the module does; ``stop`` is after how many actions it is killed."""
-    wish = publication.Wish(**{"visible": True, **wish})
+    wish = publication.Desired(**{"visible": True, **wish})
     actions = publication.make_plan(read_facts(str(root), version), wish)
     carry_out(str(root), version, actions[:stop], {
         "undo": wish.state == "rolled_back",
@@ -91,8 +94,8 @@ def defaults(root, version):
 def said(root, version, default=True, check_mode=False):
     """What a rollout says that has nothing to do any more."""
     facts = read_facts(str(root), version)
-    return publication_first.users_load(
-        publication.candidate(facts), facts.defaults, publication.listed(facts), default, True,
+    return publication_first.loaded_by_default(
+        publication.candidate_of(facts), facts.defaults, publication.is_any_listed(facts), default, True,
         check_mode)
 
 
@@ -227,7 +230,7 @@ def test_the_module_systems_are_named_apart_where_they_differ(tmp_path, clock):
 ])
 def test_it_is_said_why_the_default_moves(default, first_only, check_mode, expected):
     one = publication_first.Candidate(NAME, "2", "2", "", dict.fromkeys(SYNTAXES, "1"), [])
-    found = publication_first.users_load(
+    found = publication_first.loaded_by_default(
         one, dict.fromkeys(SYNTAXES, "2"), dict.fromkeys(SYNTAXES, True), default, first_only, check_mode)
     assert found == ["Users who load torchstack " + expected]
 

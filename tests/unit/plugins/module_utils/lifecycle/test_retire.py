@@ -34,7 +34,7 @@ TOLD = {"state": "deprecated", "since": "2026-11-01T12:00:00Z", "told_at": "2026
 
 
 def problems(of, to="removed", rules=DAYS, uses=(QUIET,)):
-    return retire.problems(of, to, rules, uses, NOW)
+    return retire.find_problems(of, to, rules, uses, NOW)
 
 
 def test_a_release_whose_users_were_told_in_time_may_be_removed():
@@ -97,7 +97,7 @@ def test_everything_against_it_is_said_at_once():
     used = dict(QUIET, in_use=True, held_count=1, held=["/soft/x"])
     found = problems(facts(default=EVERYWHERE, frozen={"frozen_at": NOW}), uses=(used,))
     assert [text.partition(" ")[0] for text in found] == ["It", "It", "Its", "On"]
-    error = retire.refusal(facts(), found)
+    error = retire.refusal_error(facts(), found)
     assert error.message.startswith(
         "Release 2026-05-02 is not retired. (1) It is the default of Environment Modules and Lmod")
     assert error.details["problems"] == found
@@ -159,13 +159,13 @@ def test_a_mount_point_or_a_directory_of_another_account_forbids_it():
 
 
 def record(of, to, reason=""):
-    return retire.described(of, to, Words(reason=reason), DAYS, NOW)
+    return retire.retirement_record(of, to, Words(reason=reason), DAYS, NOW)
 
 
 def test_users_are_told_until_when_and_what_to_load():
     found = record(facts(), "deprecated", "CUDA 11 is no longer supported.")
     assert (found["told_at"], found["until"], found["successor"]) == (NOW, "2026-12-16", "2026-11-20")
-    assert retire.sentence(facts(), found) == (
+    assert retire.load_message(facts(), found) == (
         "torchstack/2026-05-02 is deprecated and will be removed after 2026-12-16: CUDA 11 is no longer supported. "
         "Please load torchstack/2026-11-20 instead.")
 
@@ -178,7 +178,7 @@ def test_what_was_said_stays_when_it_is_said_again():
 
 def test_the_last_word_is_that_it_was_retired():
     going = record(facts(TOLD), "removed")
-    assert retire.sentence(facts(TOLD), going) == (
+    assert retire.load_message(facts(TOLD), going) == (
         "torchstack/2026-05-02 was retired on 2026-12-01. Please load torchstack/2026-11-20 instead.")
 
 
@@ -187,7 +187,7 @@ def test_a_release_is_not_its_own_successor():
 
 
 def test_a_site_s_own_sentence_is_taken():
-    assert retire.sentence(facts(), record(facts(), "deprecated"), "Ask us.") == "Ask us."
+    assert retire.load_message(facts(), record(facts(), "deprecated"), "Ask us.") == "Ask us."
 
 
 @pytest.mark.parametrize("time, days, day", [

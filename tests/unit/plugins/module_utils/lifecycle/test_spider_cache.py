@@ -17,9 +17,9 @@ def root(tmp_path):
 
 def renew(root, words, timeout=60):
     """Whether it was renewed."""
-    cache = subject.look(str(root), words)
+    cache = subject.read_cache(str(root), words)
     if not cache.is_current:
-        subject.renew(str(root), cache, timeout)
+        subject.renew_cache(str(root), cache, timeout)
     return not cache.is_current
 
 
@@ -60,7 +60,7 @@ def test_what_failed_is_said_and_done_again_by_the_next_run(root, words, timeout
     with pytest.raises(StackError, match=said) as caught:
         renew(root, words, timeout)
     assert "when it is run again" in caught.value.remedy
-    assert not subject.look(str(root), words).is_current
+    assert not subject.read_cache(str(root), words).is_current
 
 
 @pytest.mark.parametrize("content", ["{", "[]", "\udcff"])

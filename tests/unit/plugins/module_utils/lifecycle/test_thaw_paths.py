@@ -15,14 +15,14 @@ FILE, TREE = Named(SITE + "/a/x.py", False), Named("base/share", True)
 
 @pytest.mark.parametrize("path", ["a", "a/b", "a/b/"])
 def test_a_path_is_relative_and_plain(path):
-    assert thaw_paths.well_formed(path) == path.rstrip("/")
+    assert thaw_paths.normalise(path) == path.rstrip("/")
 
 
 @pytest.mark.parametrize(
     "path", ["", "/a", ".", "..", "../a", "a/../b", "a//b", "./a", "a/.", ".torchstack", ".torchstack/x", "a\0"])
 def test_other_paths_are_refused(path):
     with pytest.raises(StackError):
-        thaw_paths.well_formed(path)
+        thaw_paths.normalise(path)
 
 
 @pytest.mark.parametrize("path, expected", [
@@ -45,7 +45,7 @@ def test_a_difference_is_explained_by_what_is_named_and_its_bytecode_alone(path,
 
 
 def test_a_path_in_a_named_directory_is_named_already():
-    assert thaw_paths.together([Named("a/b", False), Named("a", True), Named("ab", False)]) == [
+    assert thaw_paths.without_nested([Named("a/b", False), Named("a", True), Named("ab", False)]) == [
         Named("a", True), Named("ab", False)]
 
 

@@ -59,4 +59,4 @@ def test_a_list_that_cannot_be_read_is_refused(tmp_path, text):
 @pytest.mark.parametrize("size, words", [(0, "0 bytes"), (999, "999 bytes"), (1000, "1.0 kB"), (191794682, "191.8 MB"),
                                          (4 * 10**12, "4000.0 GB")])
 def test_sizes_are_in_words(size, words):
-    assert index.in_words(size) == words
+    assert index.format_bytes(size) == words

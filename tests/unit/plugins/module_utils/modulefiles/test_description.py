@@ -11,7 +11,7 @@ BASE = {"name": "torchstack", "version": "2026-11-20", "prefix": "/soft/2026-11-
 
 
 def faults(**changes):
-    return subject.faults(subject.normalised({**BASE, **changes}))
+    return subject.find_faults(subject.normalise({**BASE, **changes}))
 
 
 @pytest.mark.parametrize(("text", "parts"), [
@@ -40,14 +40,14 @@ def test_a_value_is_expanded_from_the_environment_of_the_user():
 
 
 def test_the_order_of_search_is_the_order_of_the_list():
-    description = subject.normalised({**BASE, "prepend": [
+    description = subject.normalise({**BASE, "prepend": [
         {"name": "PATH", "values": ["/a", "/b"]}, {"name": "PATH", "values": ["/c"]},
     ], "append": [{"name": "PATH", "values": ["/z"]}]})
     assert subject.search_paths(description) == {"PATH": (["/a", "/b", "/c"], ["/z"])}
 
 
 def test_numbers_become_the_text_that_was_written():
-    description = subject.normalised({**BASE, "setenv": {"MPICH_GPU_SUPPORT_ENABLED": 1, "EMPTY": None}})
+    description = subject.normalise({**BASE, "setenv": {"MPICH_GPU_SUPPORT_ENABLED": 1, "EMPTY": None}})
     assert description["setenv"] == {"MPICH_GPU_SUPPORT_ENABLED": "1", "EMPTY": ""}
 
 
@@ -135,7 +135,7 @@ def test_a_reason_that_explains_nothing_or_breaks_its_comment_is_refused(changes
 
 @pytest.mark.parametrize(("key", "nothing"), [("reasons", {}), ("first_file", [])])
 def test_a_description_without_a_newer_key_is_recorded_as_it_was_before_there_was_any(key, nothing):
-    assert key not in subject.normalised(BASE) and key not in subject.normalised({**BASE, key: nothing})
+    assert key not in subject.normalise(BASE) and key not in subject.normalise({**BASE, key: nothing})
 
 
 IMAGE = {"variables": ["SIF", "SIFX"], "candidates": ["/soft/2026-11-20/x.sif", "/images/x.sif"], "missing": "Gone."}
@@ -143,9 +143,9 @@ IMAGE = {"variables": ["SIF", "SIFX"], "candidates": ["/soft/2026-11-20/x.sif", 
 
 def test_s33_a_variable_may_name_the_first_of_some_files():
     assert faults(first_file=[IMAGE], external=["/images"], reasons={"SIFX": "why"}) == []
-    description = subject.normalised({**BASE, "first_file": [IMAGE]})
+    description = subject.normalise({**BASE, "first_file": [IMAGE]})
     assert subject.first_files(description) == [IMAGE]
-    assert subject.first_files(subject.normalised(BASE)) == []
+    assert subject.first_files(subject.normalise(BASE)) == []
 
 
 @pytest.mark.parametrize(("changes", "word"), [

@@ -10,7 +10,7 @@ import stat
 
 import pytest
 from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles import layout as subject
-from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles.description import normalised
+from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles.description import normalise
 
 DESCRIPTION = {
     "name": "torch-stack", "version": "1.0", "prefix": "/soft/1.0", "help": "two\nlines",
@@ -22,36 +22,36 @@ DESCRIPTION = {
 def test_the_same_description_gives_the_same_bytes_whatever_the_order_of_its_keys():
     turned = {key: DESCRIPTION[key] for key in reversed(list(DESCRIPTION))}
     turned["setenv"] = {"A": "${HOME}/1.0", "B": "2"}
-    assert subject.render(normalised(DESCRIPTION), "r") == subject.render(normalised(turned), "r")
+    assert subject.render(normalise(DESCRIPTION), "r") == subject.render(normalise(turned), "r")
 
 
 def test_the_header_says_what_made_the_file_and_for_which_release_and_no_date():
-    for text in subject.render(normalised(DESCRIPTION), "the-release").values():
+    for text in subject.render(normalise(DESCRIPTION), "the-release").values():
         assert "torch-stack/1.0, release the-release, " + subject.MAKER in text
         assert "20" not in text.split(subject.MAKER)[0].replace("the-release", "")
 
 
 def test_saved_values_have_names_that_a_shell_accepts():
-    for text in subject.render(normalised(DESCRIPTION), "r").values():
+    for text in subject.render(normalise(DESCRIPTION), "r").values():
         assert "__TORCH_STACK_SAVED_" in text
 
 
 def test_a_reason_is_a_comment_right_before_the_change_and_nothing_else_differs():
     reasons = {"B": "why B\n[[really", "PATH": "why PATH", "A": ""}
-    for syntax, text in subject.render(normalised({**DESCRIPTION, "reasons": reasons}), "r").items():
+    for syntax, text in subject.render(normalise({**DESCRIPTION, "reasons": reasons}), "r").items():
         mark = {"tcl": "# ", "lmod": "-- "}[syntax]
         lines = text.splitlines()
         for name, comments in (("B", ["why B", "[[really"]), ("PATH", ["why PATH"])):
             (place,) = (index for index, line in enumerate(lines) if re.match(r'(replace|extend)\W+%s\b' % name, line))
             assert lines[place - len(comments):place] == [mark + comment for comment in comments]
         kept = [line for line in lines if line[len(mark):] not in ("why B", "[[really", "why PATH")]
-        assert "\n".join(kept) + "\n" == subject.render(normalised(DESCRIPTION), "r")[syntax]
+        assert "\n".join(kept) + "\n" == subject.render(normalise(DESCRIPTION), "r")[syntax]
 
 
 def test_what_only_dependencies_need_is_in_no_other_modulefile():
     for syntax in subject.SYNTAXES:
-        alone = subject.render(normalised(DESCRIPTION), "r")[syntax]
-        depending = subject.render(normalised({**DESCRIPTION, "depends_on": ["gcc"]}), "r")[syntax]
+        alone = subject.render(normalise(DESCRIPTION), "r")[syntax]
+        depending = subject.render(normalise({**DESCRIPTION, "depends_on": ["gcc"]}), "r")[syntax]
         assert "left_of" not in alone and depending.count("left_of") == 2
         assert "@" not in alone + depending
 

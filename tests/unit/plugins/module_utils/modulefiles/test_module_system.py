@@ -18,10 +18,10 @@ from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles.modul
     NONE,
     ModuleSystem,
     describe,
+    failure_message,
     find_system,
     is_bookkeeping,
     load_modules,
-    own_words,
     source_init,
 )
 
@@ -180,7 +180,7 @@ While processing the following module(s):
     ],
 )
 def test_the_tools_own_sentence_is_found_in_its_messages(messages, sentence):
-    assert own_words(messages) == sentence
+    assert failure_message(messages) == sentence
 
 
 def test_a_command_without_verdict_is_judged_by_its_marked_errors(tmp_path):

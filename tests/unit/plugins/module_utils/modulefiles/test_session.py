@@ -6,10 +6,10 @@ from __future__ import annotations
 
 import pytest
 from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles import session as subject
-from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles.description import normalised
+from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles.description import normalise
 from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles.module_system import LMOD, ModuleSystem
 
-DESCRIPTION = normalised({
+DESCRIPTION = normalise({
     "name": "t", "version": "1", "prefix": "/p", "setenv": {"A": "${HOME}/a"}, "unsetenv": ["U"],
     "prepend": [{"name": "PATH", "values": ["/p/1", "/p/2"]}], "append": [{"name": "PATH", "values": ["/p/9"]}],
 })
@@ -21,7 +21,7 @@ def snapshot(names=(), **environment):
 
 def test_what_the_description_declares_has_arrived():
     loaded = {"A": "/h/a", "PATH": "/p/1:/p/2:/usr/bin:/p/9"}
-    assert subject.not_arrived(DESCRIPTION, {"HOME": "/h"}, loaded) == []
+    assert subject.missing_settings(DESCRIPTION, {"HOME": "/h"}, loaded) == []
 
 
 @pytest.mark.parametrize(("change", "word"), [
@@ -32,14 +32,14 @@ def test_what_the_description_declares_has_arrived():
 ])
 def test_what_did_not_arrive_is_named(change, word):
     loaded = {"A": "/h/a", "PATH": "/p/1:/p/2:/usr/bin:/p/9", **change}
-    found = subject.not_arrived(DESCRIPTION, {"HOME": "/h"}, loaded)
+    found = subject.missing_settings(DESCRIPTION, {"HOME": "/h"}, loaded)
     assert len(found) == 1 and word in found[0]
 
 
 def test_s41_everything_left_behind_is_named_and_bookkeeping_is_not():
     before = snapshot(["alias ll"], KEPT="1", GONE="2", CHANGED="3", SHLVL="1")
     after = snapshot(["f"], KEPT="1", CHANGED="4", NEW="5", SHLVL="2", LOADEDMODULES="", __LMOD_REF_COUNT_PATH="x")
-    assert subject.differences(before, after) == [
+    assert subject.leftovers(before, after) == [
         "CHANGED was '3' before load and is '4' after unload.",
         "GONE was '2' before load and is unset after unload.",
         "NEW was unset before load and is '5' after unload.",
@@ -71,10 +71,10 @@ def test_words_of_a_session_are_quoted_for_the_shell():
 def test_s33_the_file_that_is_there_is_what_has_to_arrive(tmp_path):
     images = [str(tmp_path / "copy.sif"), str(tmp_path / "site.sif")]
     choice = {"variables": ["SIF"], "candidates": images, "missing": "Gone."}
-    description = normalised({"name": "t", "version": "1", "prefix": str(tmp_path), "first_file": [choice]})
-    assert subject.chosen_files(description) == {"SIF": ""}
+    description = normalise({"name": "t", "version": "1", "prefix": str(tmp_path), "first_file": [choice]})
+    assert subject.resolve_first_files(description) == {"SIF": ""}
     (tmp_path / "site.sif").write_text("")
-    assert subject.not_arrived(description, {}, {"SIF": images[1]}) == []
-    (found,) = subject.not_arrived(description, {}, {"SIF": images[0]})
+    assert subject.missing_settings(description, {}, {"SIF": images[1]}) == []
+    (found,) = subject.missing_settings(description, {}, {"SIF": images[0]})
     assert found == "SIF is '%s' after load, not '%s'." % tuple(images)
     assert subject.starting_environment(description, "lived-in", {}, "/h", ["/m"])["SIF"]

@@ -15,7 +15,7 @@ ODD = 'goes "soon" \\ {now} [exec x] $HOME -- ]] # ä \u2028 %s'
 @pytest.mark.parametrize("syntax", SYNTAXES)
 def test_nothing_added_is_the_verified_bytes(syntax):
     assert subject.visible_bytes(syntax, VERIFIED, subject.Added()) == VERIFIED
-    assert subject.added_to(VERIFIED) == subject.added_to(None) == subject.Added()
+    assert subject.read_added(VERIFIED) == subject.read_added(None) == subject.Added()
 
 
 @pytest.mark.parametrize("syntax", SYNTAXES)
@@ -24,15 +24,15 @@ def test_nothing_added_is_the_verified_bytes(syntax):
 ])
 def test_what_is_added_stands_behind_the_verified_bytes_and_is_read_back(syntax, added):
     content = subject.visible_bytes(syntax, VERIFIED, added)
-    assert content.startswith(VERIFIED) and subject.added_to(content) == added
-    assert subject.visible_bytes(syntax, VERIFIED, subject.added_to(content)) == content
+    assert content.startswith(VERIFIED) and subject.read_added(content) == added
+    assert subject.visible_bytes(syntax, VERIFIED, subject.read_added(content)) == content
 
 
 @pytest.mark.parametrize("syntax", SYNTAXES)
 def test_a_tombstone_stands_before_the_verified_bytes(syntax):
     added = subject.Added(ODD, (), True)
     content = subject.visible_bytes(syntax, VERIFIED, added)
-    assert content.endswith(VERIFIED) and content != VERIFIED and subject.added_to(content) == added
+    assert content.endswith(VERIFIED) and content != VERIFIED and subject.read_added(content) == added
     assert syntax == "lmod" or content.startswith(b"#%Module1.0\n")
 
 
@@ -41,7 +41,7 @@ def test_a_tombstone_stands_before_the_verified_bytes(syntax):
     b"\xff\xfe",
 ])
 def test_what_only_looks_like_ours_is_nothing(text):
-    assert subject.added_to(text) == subject.Added()
+    assert subject.read_added(text) == subject.Added()
 
 
 def test_a_sentence_is_one_line():

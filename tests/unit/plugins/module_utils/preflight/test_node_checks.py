@@ -223,19 +223,19 @@ def test_differences_between_the_sides_are_told(changes, severities, text):
     ("1K", 1024), ("240G", 240 * GIB), ("2 TiB", 2048 * GIB), ("512mb", GIB // 2),
 ])
 def test_sizes_are_counted_as_batch_systems_do(text, size):
-    assert node_checks.bytes_of(text) == size
+    assert node_checks.parse_size(text) == size
 
 
 def test_a_size_without_a_unit_is_none():
     with pytest.raises(ValueError, match="'240' is no size"):
-        node_checks.bytes_of("240")
+        node_checks.parse_size("240")
 
 
 @pytest.mark.parametrize(("size", "words"), [
     (512, "512 bytes"), (3 << 20, "3 MiB"), (1.5 * GIB, "1.5 GiB"), (2 << 40, "2 TiB"),
 ])
 def test_sizes_are_told_in_the_unit_that_fits(size, words):
-    assert node_checks.in_words(size) == words
+    assert node_checks.format_bytes(size) == words
 
 
 def test_modules_of_a_release_are_corrected_in_its_file():

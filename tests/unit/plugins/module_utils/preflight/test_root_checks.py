@@ -197,4 +197,4 @@ def test_a_release_that_is_done_needs_no_more_room():
      (4000 << 40, "4000 TiB")],
 )
 def test_sizes_are_said_as_people_say_them(count, text):
-    assert root_checks.size(count) == text
+    assert root_checks.format_bytes(count) == text
