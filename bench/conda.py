@@ -53,9 +53,9 @@ os._exit(0)
 """
 OURS = """
 import json, sys
-from ansible_collections.hpcml.torchstack.plugins.module_utils.conda import environment as conda_prefixes
-outcome = conda_prefixes.Environment(json.loads(sys.argv[1]), True, "").present()
-print(json.dumps(conda_prefixes.as_result(outcome, "")))
+from ansible_collections.hpcml.torchstack.plugins.module_utils.conda.environment import Environment, as_result
+outcome = Environment(json.loads(sys.argv[1]), True, "").present()
+print(json.dumps(as_result(outcome, "")))
 """
 PARAMETERS = {
     "state": "present", "optional_specs": [], "lock": None, "shared_caches": [], "mirrors": None,

@@ -242,7 +242,7 @@ import os
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
-from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles import module_system
+from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles import module_load, module_system
 
 
 def base_environment(given: dict | None) -> dict[str, str]:
@@ -269,14 +269,14 @@ def report(params: dict) -> dict[str, object]:
     files = params["init"] + ([text] if is_file else [])
     start = before
     if files or text:
-        start = module_system.source_init(before, files, timeout, "" if is_file else text)
+        start = module_load.source_init(before, files, timeout, "" if is_file else text)
     system = module_system.find_system(start, params["system"], params["command"])
-    after, parts, messages = module_system.load_modules(
+    after, parts, messages = module_load.load_modules(
         system, start, params["modules"], params["use"], params["purge"], timeout
     )
     version = "" if system.kind == module_system.NONE else module_system.version(system, start, timeout)
     return dict(
-        module_system.describe(before, after, parts),
+        module_load.describe(before, after, parts),
         messages=messages, system=system.kind, command=system.command, version=version,
     )
 

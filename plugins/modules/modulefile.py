@@ -252,7 +252,8 @@ import os
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
-from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles.description import find_faults, normalise
+from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles.description import normalise
+from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles.description_checks import find_faults
 from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles.layout import (
     DESCRIPTION,
     read_bytes,

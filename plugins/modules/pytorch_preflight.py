@@ -146,8 +146,9 @@ from ansible_collections.hpcml.torchstack.plugins.module_utils.core.download imp
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.findings import Finding, end
 from ansible_collections.hpcml.torchstack.plugins.module_utils.mirror import pip_config, requirements
+from ansible_collections.hpcml.torchstack.plugins.module_utils.mirror.contents import Contents
 from ansible_collections.hpcml.torchstack.plugins.module_utils.mirror.package_index import Indexes
-from ansible_collections.hpcml.torchstack.plugins.module_utils.mirror.plan import Contents, Planner
+from ansible_collections.hpcml.torchstack.plugins.module_utils.mirror.plan import Planner
 from ansible_collections.hpcml.torchstack.plugins.module_utils.mirror.wheel_tags import Interpreter
 from ansible_collections.hpcml.torchstack.plugins.module_utils.preflight import (
     nccl_find,

@@ -226,14 +226,15 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.hpcml.torchstack.plugins.module_utils.conda import rattler
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.os_errors import remedy
-from ansible_collections.hpcml.torchstack.plugins.module_utils.mirror import mirror as mirrors
+from ansible_collections.hpcml.torchstack.plugins.module_utils.mirror import lack
 from ansible_collections.hpcml.torchstack.plugins.module_utils.mirror.index import Item
+from ansible_collections.hpcml.torchstack.plugins.module_utils.mirror.mirror import PARTS, Mirror
 
 BATCH_SECONDS = 8.0
 """How long the action plugin waits for a sign of progress, but for a file that takes longer."""
 
 
-def planned(mirror: mirrors.Mirror, may_fetch: bool) -> dict[str, Any]:
+def planned(mirror: Mirror, may_fetch: bool) -> dict[str, Any]:
     """What is there and what would be fetched.
 
     Raises:
@@ -247,7 +248,7 @@ def planned(mirror: mirrors.Mirror, may_fetch: bool) -> dict[str, Any]:
         )
     plan = mirror.plan(may_fetch)
     if plan.lacks:
-        raise mirrors.missing_error(mirror.directory, mirror.release, plan.lacks, may_fetch)
+        raise lack.missing_error(mirror.directory, mirror.release, plan.lacks, may_fetch)
     return {
         "changed": bool(plan.fetch), "kept": len(plan.there), "bytes": sum(item.size for item in plan.there),
         "remarks": plan.remarks, "there": [item._asdict() for item in plan.there],
@@ -255,7 +256,7 @@ def planned(mirror: mirrors.Mirror, may_fetch: bool) -> dict[str, Any]:
     }
 
 
-def completed(mirror: mirrors.Mirror) -> dict[str, Any]:
+def completed(mirror: Mirror) -> dict[str, Any]:
     """Do all of it in one call."""
     fetched = []  # type: list[Item]
     while True:
@@ -271,7 +272,7 @@ def completed(mirror: mirrors.Mirror) -> dict[str, Any]:
     )
 
 
-def perform(mirror: mirrors.Mirror, params: dict[str, Any], check: bool) -> dict[str, Any]:
+def perform(mirror: Mirror, params: dict[str, Any], check: bool) -> dict[str, Any]:
     """What the options ask for."""
     files = [Item(**entry) for entry in params["files"]]
     if params["phase"] == "fetch":
@@ -294,7 +295,7 @@ def main() -> None:
             "state": {"choices": ["present", "complete"], "default": "present"},
             "definition": {"type": "dict", "required": True},
             "parts": {
-                "type": "list", "elements": "str", "choices": list(mirrors.PARTS), "default": list(mirrors.PARTS),
+                "type": "list", "elements": "str", "choices": list(PARTS), "default": list(PARTS),
             },
             "python": {"type": "str", "default": ""},
             "interpreter": {
@@ -315,7 +316,7 @@ def main() -> None:
     params = module.params
     os.umask(0o022)
     try:
-        result = perform(mirrors.Mirror(params, os.environ, module.tmpdir), params, module.check_mode)
+        result = perform(Mirror(params, os.environ, module.tmpdir), params, module.check_mode)
     except StackError as error:
         if module.check_mode and params["planned_after"] and error.failed_step == rattler.LOAD:
             module.exit_json(

@@ -196,7 +196,7 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.clock import now
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.redaction import without_credentials
-from ansible_collections.hpcml.torchstack.plugins.module_utils.lifecycle import retire, retire_steps
+from ansible_collections.hpcml.torchstack.plugins.module_utils.lifecycle import retire, retire_checks, retire_steps
 
 AS_USERS_SEE = ("deprecated", "hidden", "kept")
 
@@ -218,11 +218,11 @@ def run(params: dict, apply: bool) -> dict:
             facts, record = retire_steps.measure(facts, record)
     found = []
     if state == "judged":
-        found = retire.find_problems(facts, to, rules, params["uses"], now())
+        found = retire_checks.find_problems(facts, to, rules, params["uses"], now())
     elif state in (*AS_USERS_SEE, "aside"):
-        found = retire.find_problems(facts, to, retire.Rules(), [], now())
+        found = retire_checks.find_problems(facts, to, retire.Rules(), [], now())
     if found:
-        raise retire.refusal_error(facts, found)
+        raise retire_checks.refusal_error(facts, found)
     result: dict = {
         "changed": False, "stage": facts.stage, "deleting": bool(facts.record.get("deleting")), "seen": facts.seen,
         "gone": any(facts.state.gone.values()), "module": facts.module, "record": record,
@@ -272,7 +272,7 @@ def deleting(facts: retire.Facts, record: dict, params: dict, apply: bool) -> di
     """Record that files go, or put the release back."""
     if facts.record.get("deleting") or facts.stage == "removed":
         return {"put_back": False, "problems": []}
-    found = [problem for host in params["uses"] for problem in retire.find_use_problems(host, params["unseen"].strip())]
+    found = [problem for host in params["uses"] for problem in retire_checks.find_use_problems(host, params["unseen"].strip())]
     if found:
         before = retire_steps.put_back(facts) if apply else record["before"]
         notice = retire.load_message(facts, before) if before else ""

@@ -223,7 +223,7 @@ failed_step:
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
-from ansible_collections.hpcml.torchstack.plugins.module_utils.lifecycle import thaw
+from ansible_collections.hpcml.torchstack.plugins.module_utils.lifecycle import thaw, thaw_release
 
 
 def main() -> None:
@@ -232,7 +232,7 @@ def main() -> None:
         argument_spec={
             "root": {"type": "path", "required": True},
             "release": {"type": "str", "required": True},
-            "state": {"type": "str", "choices": list(thaw.STATES), "default": thaw.OPEN},
+            "state": {"type": "str", "choices": list(thaw.STATES), "default": thaw_release.OPEN},
             "paths": {"type": "list", "elements": "str", "default": []},
             "reason": {"type": "str", "default": ""},
             "files": {
@@ -251,7 +251,7 @@ def main() -> None:
         supports_check_mode=True,
     )
     try:
-        module.exit_json(**thaw.carry_out(thaw.Request(**module.params), not module.check_mode))
+        module.exit_json(**thaw.carry_out(thaw_release.Request(**module.params), not module.check_mode))
     except StackError as error:
         module.fail_json(**error.as_result())
 

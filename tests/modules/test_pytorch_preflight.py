@@ -14,7 +14,7 @@ import sysconfig
 import threading
 
 import pytest
-from ansible_collections.hpcml.torchstack.plugins.module_utils.mirror.plan import Contents
+from ansible_collections.hpcml.torchstack.plugins.module_utils.mirror.contents import Contents
 from support import role_plays
 from support.small_wheels import make_wheel
 

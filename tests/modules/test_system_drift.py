@@ -11,7 +11,7 @@ import shutil
 import pytest
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
 from ansible_collections.hpcml.torchstack.plugins.module_utils.lifecycle import system_drift
-from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles import module_system
+from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles import module_load, module_system
 from ansible_collections.hpcml.torchstack.plugins.module_utils.verify import library_record
 from ansible_collections.hpcml.torchstack.plugins.module_utils.verify.libraries import verify
 from ansible_collections.hpcml.torchstack.plugins.module_utils.verify.library_rules import parse_rules
@@ -99,8 +99,8 @@ def test_s45_a_removed_module_is_named(world, tmp_path):
 
     def load():
         try:
-            reached = module_system.load_modules(system, dict(os.environ), ["fabric/1.15"], [str(directory.parent)])[0]
-            return {"loaded": module_system.loaded(reached)}
+            reached = module_load.load_modules(system, dict(os.environ), ["fabric/1.15"], [str(directory.parent)])[0]
+            return {"loaded": module_load.loaded(reached)}
         except StackError as error:
             return dict(error.as_result(), failed=True)
 

@@ -15,12 +15,12 @@ import sys
 import pytest
 from ansible_collections.hpcml.torchstack.plugins.module_utils.definition import base as bases
 from ansible_collections.hpcml.torchstack.plugins.module_utils.definition import modulefile as release_module
+from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles.module_load import load_modules
 from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles.module_system import (
     EM,
     LMOD,
     find_system,
     is_bookkeeping,
-    load_modules,
 )
 from support import apptainer_image, easybuild_program
 from support.role_plays import play_tasks

@@ -21,7 +21,8 @@ import sys
 import pytest
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
 from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles import module_system
-from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles.description import find_faults, normalise
+from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles.description import normalise
+from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles.description_checks import find_faults
 from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles.layout import relative_path, render
 from support.role_plays import play_tasks
 

@@ -17,16 +17,16 @@ from support import conda_channel
 CHECKOUT = pathlib.Path(__file__).resolve().parents[2]
 DRIVER = """
 import json, os, signal, sys
-from ansible_collections.hpcml.torchstack.plugins.module_utils.conda import environment as conda_prefixes
+from ansible_collections.hpcml.torchstack.plugins.module_utils.conda.environment import Environment, as_result
 from ansible_collections.hpcml.torchstack.plugins.module_utils.conda import rattler_worker as conda_worker
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
 if os.environ.get("FAULTS_ACTION") == "kill":
     conda_worker.Worker.stop = lambda _: os.kill(os.getpid(), signal.SIGKILL)
 try:
     params = json.loads(sys.argv[1])
-    environment = conda_prefixes.Environment(params, sys.argv[2] == "apply", sys.argv[3])
+    environment = Environment(params, sys.argv[2] == "apply", sys.argv[3])
     outcome = environment.absent() if params["state"] == "absent" else environment.present()
-    print(json.dumps(conda_prefixes.as_result(outcome, "linux-64", params["optional_specs"])))
+    print(json.dumps(as_result(outcome, "linux-64", params["optional_specs"])))
 except StackError as error:
     print(json.dumps(dict(error.as_result(), failed=True)))
 """

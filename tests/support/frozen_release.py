@@ -15,7 +15,7 @@ import subprocess
 import sys
 
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core import json_lines as journal_lines
-from ansible_collections.hpcml.torchstack.plugins.module_utils.lifecycle import thaw
+from ansible_collections.hpcml.torchstack.plugins.module_utils.lifecycle import thaw_release
 from ansible_collections.hpcml.torchstack.plugins.module_utils.trees import manifest
 
 RELEASE = "2026-11-20"
@@ -79,10 +79,10 @@ class World:
         """The lines of the thaws' journal."""
         return journal_lines.entries(str(self.afterwards / "thaw.jsonl"))
 
-    def request(self, state: str = "open", **more) -> thaw.Request:
+    def request(self, state: str = "open", **more) -> thaw_release.Request:
         """What a run asks for; by default, to change one file."""
         asked = {"paths": [FIX], "reason": "the answer is wrong", "python": sys.executable}
-        return thaw.Request(str(self.root), RELEASE, state, **dict(asked, **more))
+        return thaw_release.Request(str(self.root), RELEASE, state, **dict(asked, **more))
 
     def send(self, name: str, text: str) -> dict:
         """Leave a file where a playbook leaves it that was to be sent; what the module is told of it."""

@@ -6,21 +6,19 @@ from __future__ import annotations
 
 import contextlib
 import os
-import time
-from typing import Any, Callable, ContextManager, Iterable, Mapping, NamedTuple, Sequence
+from typing import Any, ContextManager, Iterable, Mapping, NamedTuple, Sequence
 
 from ..core.errors import StackError
-from . import cache as conda_cache
-from . import errors, lockfile, rattler, rollback
-from . import package as conda_packages
-from . import prefix as conda_prefix
-from . import request as conda_request
-from . import state as conda_state
-from .package import Package, Transaction
+from . import errors, lockfile, rattler
+from .cache import check_ahead
+from .linker import OPTIONS, Chosen, Linker
+from .package import Package, Transaction, plan_transaction, replace_start, restore_channel, transaction_as_result
+from .prefix import CONTENTS, FILES, META, Record, find_damaged, read_records, remove_prefix
 from .rattler_worker import Worker
-from .state import Journal, State, Store
+from .request import Request, build_request, check_licence, mirror_choices, missing_directories, spec_name
+from .state import REMOVE, Journal, State, Store
 
-OPTIONS, READ_LOCK, VERIFY = "check the options", "read the lock", "check the prefix"
+READ_LOCK = "read the lock"
 LATER = (rattler.LOAD, errors.CHANNEL, READ_LOCK)
 """The steps that fail where the interpreter, the channel or the lock is not there yet."""
 
@@ -39,15 +37,6 @@ class Outcome(NamedTuple):
         return self.resumed or not self.transaction.is_empty
 
 
-class Chosen(NamedTuple):
-    """What a request came to: the specs of it that channels have, the packages, and the way to them."""
-
-    request: conda_request.Request
-    specs: Sequence[str]
-    wanted: Sequence[Package]
-    transaction: Transaction
-
-
 class Environment:
     """One prefix, and what it shall hold.
 
@@ -63,8 +52,9 @@ class Environment:
         self.scratch = scratch
         self.prefix = os.path.normpath(params["prefix"])
         self.store = Store(self.prefix, params["state_dir"] or "")
-        self.mirrors = conda_request.mirror_choices(params["mirrors"] or {})
+        self.mirrors = mirror_choices(params["mirrors"] or {})
         self.replaced = {mirror: source for source, places in self.mirrors.items() for mirror in places}
+        self.linker = Linker(params, self.prefix, self.store, self.replaced)
 
     def check_prefix(self, state: State) -> None:
         """Refuse a prefix that is none.
@@ -79,7 +69,7 @@ class Environment:
             raise StackError("%s cannot be a prefix." % prefix, OPTIONS, "Name a directory of its own.", prefix)
         if os.path.islink(prefix) or (os.path.lexists(prefix) and not os.path.isdir(prefix)):
             raise StackError("%s is not a directory." % prefix, OPTIONS, "Name the directory itself.", prefix)
-        meta = os.path.join(prefix, conda_prefix.META)
+        meta = os.path.join(prefix, META)
         if os.path.isdir(prefix) and not os.path.isdir(meta) and state.journal is None and os.listdir(prefix):
             raise StackError(
                 "%s holds files and is no conda prefix." % prefix, OPTIONS, "Name another one, or empty it.", prefix
@@ -91,38 +81,38 @@ class Environment:
             state = self.store.read()
             self.check_prefix(state)
             there = os.path.isdir(self.prefix)
-            packages = self._packages(conda_prefix.read_records(self.prefix)) if there and not state.journal else []
+            packages = self.linker.packages(read_records(self.prefix)) if there and not state.journal else []
             if self.apply and (there or state != State()):
-                self.store.open(Journal(conda_state.REMOVE, (), (), "", there))
-                conda_prefix.remove_prefix(self.prefix)
+                self.store.open(Journal(REMOVE, (), (), "", there))
+                remove_prefix(self.prefix)
                 self.store.forget()
-            return Outcome(conda_packages.plan_transaction(packages, ()), (), there and not packages)
+            return Outcome(plan_transaction(packages, ()), (), there and not packages)
 
     def present(self) -> Outcome:
         """Let the prefix hold what was asked for."""
         lock = self._lock()
-        request = conda_request.build_request(self.params, lock)
+        request = build_request(self.params, lock)
         explicit = lockfile.parse(lock, self.params["lock"]) if lockfile.is_explicit(lock) else []
         accepted = self.params["accept_defaults_licence"]
-        conda_request.check_licence((package.url for package in explicit), accepted)
+        check_licence((package.url for package in explicit), accepted)
         with self._held(True):
             state = self.store.read()
             self.check_prefix(state)
             if self.apply and state.journal is None:
-                self._clean()
-            if state.journal is not None and state.journal.step == conda_state.REMOVE:
+                self.linker.clean()
+            if state.journal is not None and state.journal.step == REMOVE:
                 if self.apply:
-                    conda_prefix.remove_prefix(self.prefix)
+                    remove_prefix(self.prefix)
                     self.store.forget()
                 state, records = State(), []
             else:
-                records = conda_prefix.read_records(self.prefix, state.journal is not None)
-            installed = self._packages(records)
-            damaged = conda_prefix.find_damaged(self.prefix, records, self.params["verify"])
+                records = read_records(self.prefix, state.journal is not None)
+            installed = self.linker.packages(records)
+            damaged = find_damaged(self.prefix, records, self.params["verify"])
             known = self._as_recorded(request, state, installed)
             wanted = explicit or (installed if known else None)
             if wanted is not None and state.journal is None:
-                transaction = conda_packages.plan_transaction(installed, wanted, damaged)
+                transaction = plan_transaction(installed, wanted, damaged)
                 if transaction.is_empty and self.apply and not known:
                     self.store.close(request.digest(), installed)
                 if transaction.is_empty or (explicit and not self.apply):
@@ -131,18 +121,18 @@ class Environment:
                 return self._through(worker, request, state, records, damaged)
 
     def _through(
-        self, worker: Worker, request: conda_request.Request, state: State, records: Sequence[conda_prefix.Record],
+        self, worker: Worker, request: Request, state: State, records: Sequence[Record],
         damaged: list[str],
     ) -> Outcome:
         known = {}  # type: dict[str, str]
-        ahead = conda_cache.check_ahead(self.params["cache"], known) if self.apply else None
+        ahead = check_ahead(self.params["cache"], known) if self.apply else None
         worker.call("load", ahead)
         repodata = os.path.join(self.params["cache"], "repodata") if self.apply else self.scratch
         mirrors = {}  # type: dict[str, str]
         if self.mirrors:
             mirrors = worker.call("choose", choices=self.mirrors, platform=request.platform, repodata_cache=repodata)
-        fetched_from = [conda_packages.replace_start(url, mirrors) for url in request.channels]
-        missing = conda_request.missing_directories(fetched_from)
+        fetched_from = [replace_start(url, mirrors) for url in request.channels]
+        missing = missing_directories(fetched_from)
         if missing:
             raise StackError(
                 "The channel %s is not there." % missing[0], errors.CHANNEL,
@@ -160,167 +150,31 @@ class Environment:
             mirrors=mirrors, prefix=self.prefix, keep_installed=self.params["state"] == "present",
             repodata_cache=repodata,
         )
-        wanted = [conda_packages.restore_channel(Package(**one), self.replaced) for one in resolved]
-        conda_request.check_licence((package.url for package in wanted), self.params["accept_defaults_licence"])
+        wanted = [restore_channel(Package(**one), self.replaced) for one in resolved]
+        check_licence((package.url for package in wanted), self.params["accept_defaults_licence"])
         journal = state.journal
-        installed = self._packages(records)
+        installed = self.linker.packages(records)
         if journal is not None:
             before = {tuple(one) for one in journal.records}
             new = [record for record in records if tuple(record.package) not in before]
             # Data that a crash of the machine took back still has its name; and scripts of packages may be undone.
             damaged = sorted({
-                *damaged, *conda_prefix.find_damaged(self.prefix, records, conda_prefix.FILES),
-                *conda_prefix.find_damaged(self.prefix, new, conda_prefix.CONTENTS),
+                *damaged, *find_damaged(self.prefix, records, FILES),
+                *find_damaged(self.prefix, new, CONTENTS),
             })
             if self.params["link_scripts"]:
                 damaged = sorted({*damaged, *(record.package.name for record in new)})
-        transaction = conda_packages.plan_transaction(installed, wanted, damaged)
+        transaction = plan_transaction(installed, wanted, damaged)
         if transaction.is_empty and journal is None:
             if self.apply:
                 self.store.close(request.digest(), installed)
             return Outcome(transaction, installed)
         if not self.apply:
             return Outcome(transaction, wanted, journal is not None)
-        swept = self._carry_out(worker, Chosen(request, specs, wanted, transaction), state, records, known)
+        swept = self.linker.run(worker, Chosen(request, specs, wanted, transaction), state, records, known)
         return Outcome(transaction, wanted, journal is not None, swept)
 
-    def _carry_out(
-        self, worker: Worker, chosen: Chosen, state: State, records: Sequence[conda_prefix.Record],
-        known: Mapping[str, str],
-    ) -> Sequence[str]:
-        self._check_writable()
-        transaction = chosen.transaction
-        relinked = _relinked(transaction, records)
-        linked = {package.name for package in [*transaction.added, *(one.after for one in transaction.changed)]}
-        worker.call(
-            "check", cache=self.params["cache"], shared_caches=self.params["shared_caches"],
-            names=sorted(linked | relinked), known=known,
-        )
-        journal, swept = self._begin(state, records)
-        reversible = not journal.fresh and rollback.exists(self.prefix)
-        try:
-            if reversible:
-                leaving = relinked | {package.name for package in transaction.removed}
-                leaving |= {change.before.name for change in transaction.changed}
-                taken = [record for record in records if record.package.name in leaving]
-                before = [Package(*one) for one in journal.records]
-                self._write(errors.LINK, lambda: rollback.put_aside(self.prefix, taken, before))
-            worker.call(
-                "install", prefix=self.prefix, cache=self.params["cache"], platform=chosen.request.platform,
-                reinstall=[] if reversible else sorted(relinked),
-                hard_links=self.params["link_method"] == "hardlink", link_scripts=self.params["link_scripts"],
-                read_cache=self.params["verify"] == conda_prefix.CONTENTS, log=self.params["log"] or "",
-            )
-            worker.dismiss()
-            self._write("complete the prefix", lambda: self._finish(chosen, journal))
-        except StackError as error:
-            worker.stop()
-            error.remedy = "%s %s" % (self._undo(journal), error.remedy)
-            raise
-        self._clean()
-        return swept
-
-    def _clean(self) -> None:
-        """Remove what a complete transaction put aside."""
-        if rollback.has_leftovers(self.prefix):
-            with contextlib.suppress(OSError):  # the prefix is complete, and the next run tries again
-                rollback.drop(self.prefix)
-
-    def _begin(self, state: State, records: Sequence[conda_prefix.Record]) -> tuple[Journal, Sequence[str]]:
-        """Open the journal, or go on with an open one; that, and what was swept."""
-        if state.journal is not None:
-            return state.journal, conda_prefix.sweep(self.prefix, records, state.journal.kept)
-        journal = Journal(
-            conda_state.LINK, conda_prefix.find_unowned(self.prefix, records),
-            [list(record.package) for record in records],
-            conda_prefix.read_history(self.prefix), os.path.isdir(self.prefix),
-        )
-
-        def write() -> None:
-            # Scripts of packages that leave are in the prefix, and what scripts did cannot be undone.
-            if not journal.fresh and not self.params["link_scripts"]:
-                rollback.begin(self.prefix, self.store.path)
-            self.store.open(journal)
-
-        try:
-            self._write("record the transaction", write)
-        except StackError:
-            self._clean()
-            raise
-        return journal, ()
-
-    def _undo(self, journal: Journal) -> str:
-        """Take the transaction back where that is possible; what became of the prefix, as a sentence."""
-        try:
-            if journal.fresh:
-                conda_prefix.remove_prefix(self.prefix)
-                if journal.had_prefix:
-                    os.mkdir(self.prefix)
-                self.store.forget()
-                return "Nothing is left of the new prefix."
-            if rollback.exists(self.prefix):
-                before = [Package(*one) for one in journal.records]
-                rollback.restore(self.prefix, self.store.path, before, journal.kept)
-                return "The prefix is as it was before."
-        except (StackError, OSError):  # what failed first is what counts
-            pass
-        return "The prefix is half changed, and the next run completes it."
-
-    def _finish(self, chosen: Chosen, journal: Journal) -> None:
-        records = conda_prefix.read_records(self.prefix)
-        conda_prefix.restore_origin(records, self.replaced)
-        conda_prefix.correct_modes(self.prefix, records)
-        tag = "CACHEDIR.TAG"
-        if tag not in journal.kept:  # py-rattler marks prefixes as caches, which backups then leave out
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(os.path.join(self.prefix, tag))
-        if self.replaced:
-            records = conda_prefix.read_records(self.prefix)
-        left = conda_packages.plan_transaction(
-            self._packages(records), chosen.wanted, conda_prefix.find_damaged(self.prefix, records, conda_prefix.FILES)
-        )
-        if not left.is_empty:
-            names = [package.name for package in [*left.added, *left.removed, *left.repaired]]
-            names += [change.after.name for change in left.changed]
-            raise StackError(
-                "%s is not complete after linking: %s." % (self.prefix, ", ".join(sorted(names))), VERIFY,
-                "Run it again; if it stays so, the package's record of its own files is wrong.", self.prefix,
-            )
-        whole = conda_packages.plan_transaction([Package(*one) for one in journal.records], chosen.wanted)
-        entry = conda_prefix.history_entry(
-            whole, chosen.specs, "conda_environment --prefix " + self.prefix, time.time()
-        )
-        conda_prefix.write_history(self.prefix, journal.history, entry)
-        self.store.close(chosen.request.digest(), self._packages(records))
-
-    def _check_writable(self) -> None:
-        for path in (self.prefix, os.path.join(self.prefix, conda_prefix.META)):
-            if os.path.isdir(path) and not os.access(path, os.W_OK):
-                raise StackError(
-                    "%s is not writable: it is frozen, or belongs to another account." % path, OPTIONS,
-                    "Make a new release, or thaw it with tree_permissions first.", path,
-                )
-        cache = self.params["cache"]
-        if os.path.isdir(cache) and not os.access(cache, os.W_OK):
-            raise StackError(
-                "The cache %s is not writable for this account." % cache, OPTIONS,
-                "Name one of your own, and this one in shared_caches.", cache,
-            )
-
-    @staticmethod
-    def _write(step: str, function: Callable[[], None]) -> None:
-        try:
-            function()
-        except OSError as error:
-            raise StackError(
-                "Cannot %s: %s: %s." % (step, error.filename, error.strerror), step,
-                "Correct that, then run it again.",
-            ) from error
-
-    def _packages(self, records: Sequence[conda_prefix.Record]) -> list[Package]:
-        return [conda_packages.restore_channel(record.package, self.replaced) for record in records]
-
-    def _as_recorded(self, request: conda_request.Request, state: State, installed: Sequence[Package]) -> bool:
+    def _as_recorded(self, request: Request, state: State, installed: Sequence[Package]) -> bool:
         """Whether the prefix is what an equal request made of it before."""
         identities = [package.identity for package in sorted(installed)]
         return (
@@ -345,16 +199,6 @@ class Environment:
             ) from error
 
 
-def _relinked(transaction: Transaction, records: Sequence[conda_prefix.Record]) -> set[str]:
-    """The names of installed packages that are linked again: damaged ones, and those that lie below the directory of
-    another Python version."""
-    names = {package.name for package in transaction.repaired}
-    leaving = {package.name for package in [*transaction.removed, *(one.before for one in transaction.changed)]}
-    if "python" in leaving:
-        names |= {record.package.name for record in records if record.noarch == "python"} - leaving
-    return names
-
-
 def as_result(outcome: Outcome, platform: str, optional: Iterable[str] = ()) -> dict[str, Any]:
     """What the module returns.
 
@@ -366,8 +210,8 @@ def as_result(outcome: Outcome, platform: str, optional: Iterable[str] = ()) -> 
     packages = sorted(outcome.packages)
     names = {package.name for package in packages}
     return dict(
-        conda_packages.transaction_as_result(outcome.transaction), packages=[package.as_result() for package in packages],
+        transaction_as_result(outcome.transaction), packages=[package.as_result() for package in packages],
         lock=lockfile.render(packages, platform) if packages else "", resumed=outcome.resumed,
-        left_out=sorted(spec for spec in optional if packages and conda_request.spec_name(spec) not in names),
+        left_out=sorted(spec for spec in optional if packages and spec_name(spec) not in names),
         swept=list(outcome.swept), changed=outcome.changed,
     )

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What is done through py-rattler: specs or a lock become records, records become files of a prefix.
 
-Runs in the process of :mod:`conda_worker`. What py-rattler leaves unchecked, :mod:`conda_cache` looks at.
+Runs in the process of :mod:`.rattler_worker`. What py-rattler leaves unchecked, :mod:`.cache` checks.
 """
 
 from __future__ import annotations
@@ -14,9 +14,10 @@ from typing import Any, Callable, Coroutine, Iterable, Mapping
 
 from ..core.digests import local_path, sha256_of
 from ..core.errors import StackError
-from . import cache as conda_cache
 from . import errors, lockfile, request
+from .cache import any_doubtful, borrow_entries, check_archive, note_checked, packages_without_note, wrong_digest
 from .package import Package, replace_start
+from .rattler_reporter import Reporter
 
 REQUIREMENT = "py-rattler>=0.28"
 LOAD = "load py-rattler"
@@ -137,16 +138,16 @@ class Session:
             cache: the directory of extracted packages.
             shared_caches: others, from which entries are taken.
             names: the packages.
-            known: entries of the cache that were looked at already, see :func:`conda_cache.look_ahead`.
+            known: entries of the cache that were looked at already, see :func:`.cache.check_ahead`.
 
         Raises:
             StackError: an archive of a local channel is missing or another one.
         """
         linked = [package_of(record) for record in self.records if record.name.normalized in names]
-        conda_cache.borrow_entries(linked, cache, shared_caches)
-        self.unsure = conda_cache.packages_without_note(linked, cache, known)
+        borrow_entries(linked, cache, shared_caches)
+        self.unsure = packages_without_note(linked, cache, known)
         for package in self.unsure:
-            conda_cache.check_archive(package, cache)
+            check_archive(package, cache)
 
     def install(
         self, prefix: str, cache: str, platform: str, reinstall: list[str], hard_links: bool, link_scripts: bool,
@@ -171,7 +172,7 @@ class Session:
         packages = rattler.package_cache
         # Files of entries that nothing speaks against were just seen to be there.
         validation = packages.ValidationMode.skip()
-        if read_cache or conda_cache.any_doubtful(self.unsure, cache):
+        if read_cache or any_doubtful(self.unsure, cache):
             validation = packages.ValidationMode.full()
         # Clones are left to the library, which tries one and copies where the file system has none; told to clone, it
         # tries that for each file.
@@ -184,7 +185,7 @@ class Session:
             requested_specs=[rattler.MatchSpec(spec)._match_spec for spec in self.specs],
             reporter=Reporter(log) if log else None,
         ))
-        conda_cache.note_checked(self.unsure, cache)
+        note_checked(self.unsure, cache)
 
     def _installed(self, prefix: str) -> list[Any]:
         directory = os.path.join(prefix, "conda-meta")
@@ -231,7 +232,7 @@ class Session:
             fitting = [record for records in found for record in records if record.url == url]
             record = fitting[0] if fitting else await self._unlisted(package, url, channel)
             if digest_of(record) != package.sha256:
-                raise conda_cache.wrong_digest(url, digest_of(record), package.sha256)
+                raise wrong_digest(url, digest_of(record), package.sha256)
             listed.append(record)
         return listed
 
@@ -263,51 +264,6 @@ class Session:
             raise
         except BaseException as error:  # a panic of the library is no Exception
             raise errors.translate(type(error).__name__, str(error), step) from error
-
-
-class Reporter:
-    """Writes a line for each package that is linked or removed, so that a long run can be watched.
-
-    Args:
-        path: the file; written anew.
-    """
-
-    def __init__(self, path: str) -> None:
-        self.stream = open(path, "w", encoding="utf-8")  # noqa: SIM115 - open as long as the installation runs
-
-    def _line(self, text: str) -> int:
-        self.stream.write(text + "\n")
-        self.stream.flush()
-        return 0
-
-    def on_transaction_start(self, total_operations: int) -> None:
-        """See py-rattler's InstallerReporter."""
-        self._line("%d operations" % total_operations)
-
-    def on_download_start(self, cache_entry: int) -> int:
-        """See py-rattler's InstallerReporter."""
-        return 0
-
-    def on_populate_cache_start(self, operation: int, package_name: str) -> int:
-        """See py-rattler's InstallerReporter."""
-        return self._line("look for %s in the cache" % package_name)
-
-    def on_unlink_start(self, operation: int, package_name: str) -> int:
-        """See py-rattler's InstallerReporter."""
-        return self._line("remove %s" % package_name)
-
-    def on_link_start(self, operation: int, package_name: str) -> int:
-        """See py-rattler's InstallerReporter."""
-        return self._line("link %s" % package_name)
-
-    def on_transaction_complete(self) -> None:
-        """See py-rattler's InstallerReporter."""
-        self._line("done")
-
-    def __getattr__(self, name: str) -> Callable[..., int]:
-        if name.startswith("on_"):
-            return lambda *_arguments: 0
-        raise AttributeError(name)
 
 
 def digest_of(record: Any) -> str:

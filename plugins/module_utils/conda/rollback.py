@@ -15,9 +15,8 @@ import shutil
 from typing import Iterable, Iterator, Sequence
 
 from ..core.files import write_atomic
-from . import prefix as conda_prefix
 from .package import Package
-from .prefix import ASIDE, DROPPED, META, Record
+from .prefix import ASIDE, DROPPED, META, Record, prune, read_records, sweep
 
 RECORD = ".torchstack-record"
 """What the record beside the prefix was, among the files that are aside; so that going back takes no space."""
@@ -75,7 +74,7 @@ def drop(prefix: str) -> None:
     """Remove what is aside, and directories that were left empty: the transaction is complete, and cannot be undone."""
     aside, dropped = os.path.join(prefix, ASIDE), os.path.join(prefix, DROPPED)
     for name in {os.path.dirname(name) for name in _files(aside)}:
-        conda_prefix.prune(prefix, name)
+        prune(prefix, name)
     with contextlib.suppress(FileNotFoundError):
         shutil.rmtree(dropped)
     with contextlib.suppress(FileNotFoundError):
@@ -101,11 +100,11 @@ def restore(prefix: str, record: str, before: Sequence[Package], kept: Iterable[
     for name in os.listdir(os.path.join(prefix, META)):
         if name.endswith(".json") and (name not in old or os.path.exists(os.path.join(aside, META, name))):
             os.unlink(os.path.join(prefix, META, name))
-    records = [*conda_prefix.read_records(aside), *conda_prefix.read_records(prefix)]
+    records = [*read_records(aside), *read_records(prefix)]
     owned = [found._replace(file=os.path.join(prefix, META, os.path.basename(found.file))) for found in records]
     names = {name for found in owned for name in found.names}
     directories = _directories(names)
-    conda_prefix.sweep(prefix, owned, {*kept, *directories})
+    sweep(prefix, owned, {*kept, *directories})
     for directory in directories - names - set(kept):  # where there is a file or link now
         path = os.path.join(prefix, directory)
         if os.path.islink(path) or os.path.isfile(path):

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from typing import Any, Callable, Iterator, Mapping, NamedTuple, Tuple, Union
 
-from ..modulefiles.description import IDENTITY, parse_value
+from ..modulefiles.description import parse_value
+from ..modulefiles.description_checks import IDENTITY
 
 Path = Tuple[Union[str, int], ...]
 """Keys and positions that lead to a text of a release file."""

@@ -11,11 +11,7 @@ from __future__ import annotations
 import re
 from typing import Iterable, Mapping, Sequence
 
-from ..modulefiles.description import (
-    COMPILER_FLAGS,
-    IDENTITY,
-    SEARCH_PATHS,
-)
+from ..modulefiles.description_checks import COMPILER_FLAGS, IDENTITY, SEARCH_PATHS
 from ..modulefiles.module_system import is_bookkeeping
 
 KEYS = ("name", "value", "reason")

@@ -9,12 +9,8 @@ keeps no trace of who removed a file: of that, the directory's owner and times a
 
 from __future__ import annotations
 
-import contextlib
-import hashlib
-import json
 import os
 import re
-import stat
 from typing import Any, NamedTuple
 
 from ..core.errors import StackError
@@ -22,15 +18,8 @@ from ..core.files import read_json
 from ..modulefiles.layout import stage_directory
 from ..release.states import REMOVED, STEP, ReleaseState, all_releases, one_release
 from ..trees import manifest
-from ..trees.boundary import open_parent
-from ..trees.manifest_entries import BLOCK, open_quietly
-from ..trees.manifest_file import (
-    FILE,
-    Entry,
-    Record,
-    decode_entry,
-)
 from .drift_attribution import Thaws, attribute
+from .drift_content import compare_content
 
 LEVELS = ("quick", "full")
 MANIFEST = os.path.join(".torchstack", "manifest.json")
@@ -223,64 +212,3 @@ def _read_record(path: str) -> dict[str, Any] | None:
             "Run as the account that owns the root; where the file is damaged, restore it.", path,
         ) from error
     return record if isinstance(record, dict) else None
-
-
-MAX_QUICK_BYTES = 1 << 30
-"""Bytes that a quick look reads at most: some seconds."""
-
-
-class Content(NamedTuple):
-    """What reading some files showed."""
-
-    differing: list[tuple[str, str, str, str]]
-    """Path, ``content``, recorded and present digest."""
-    unknown: list[str]
-    """What was not read: too much, not readable, or not to be told from its name as results show it."""
-
-
-def compare_content(prefix: str, record: str, paths: list[str]) -> Content:
-    """Read files of a tree, and say which have another content than recorded.
-
-    Args:
-        prefix: the tree.
-        record: its record, which was compared in step with the tree just now.
-        paths: entries of it, as results show them; what is no file has no content.
-    """
-    keys = {b'{"path": %s' % json.dumps(path).encode("ascii"): path for path in paths}
-    entries: dict[str, Entry] = {}
-    with contextlib.closing(Record(record, check=False)) as earlier:
-        for lines in earlier.pieces() if keys else ():
-            for line in lines.splitlines():
-                path = keys.get(line.partition(b', "type": "')[0])
-                if path is not None:
-                    entries[path] = decode_entry(line)
-    differing, unknown, left = [], sorted(set(paths) - set(entries)), MAX_QUICK_BYTES
-    for path, entry in sorted(entries.items()):
-        if entry.kind != FILE:
-            continue
-        left -= entry.size or 0
-        try:
-            found = _digest(prefix, path) if entry.sha256 and left >= 0 else ""
-        except OSError:
-            found = ""
-        if not found:
-            unknown.append(path)
-        elif found != entry.sha256:
-            differing.append((path, "content", entry.sha256 or "", found))
-    return Content(differing, unknown)
-
-
-def _digest(prefix: str, path: str) -> str:
-    digest = hashlib.sha256()
-    with open_parent(os.path.realpath(prefix), path) as (parent, name):
-        descriptor = open_quietly(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, parent)
-    try:
-        if stat.S_ISREG(os.fstat(descriptor).st_mode):
-            while True:
-                block = os.read(descriptor, BLOCK)
-                if not block:
-                    break
-                digest.update(block)
-    finally:
-        os.close(descriptor)
-    return digest.hexdigest()

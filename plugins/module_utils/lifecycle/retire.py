@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import datetime
 import os
-from typing import Any, Iterator, Mapping, NamedTuple, Sequence
+from typing import Any, Mapping, NamedTuple
 
 from ..core.errors import StackError
 from ..core.files import read_json
@@ -21,8 +21,6 @@ from ..standalone import removal
 RECORD, JOURNAL, ASIDE = "retired.json", "retire.jsonl", "removing"
 STAGES = ("deprecated", "hidden", "removed", "kept")
 STEP = "check what is to be retired"
-
-_SYSTEMS = {"tcl": "Environment Modules", "lmod": "Lmod"}
 
 
 class Facts(NamedTuple):
@@ -104,118 +102,6 @@ def day_after(time: str, days: float) -> str:
     if moment.time() > datetime.time():
         moment += datetime.timedelta(days=1)
     return moment.strftime("%Y-%m-%d")
-
-
-def find_problems(
-    facts: Facts, to: str, rules: Rules, uses: Sequence[Mapping[str, Any]], now: str
-) -> list[str]:
-    """Why the release may not be retired now, one sentence each; none where it may.
-
-    Args:
-        facts: from :func:`read_facts`, with the amount where it is to be removed.
-        to: one of ``STAGES``.
-        rules: what the site asks for.
-        uses: what M(hpcml.torchstack.release_in_use) returned on each host.
-        now: this moment, UTC.
-    """
-    if facts.stage in states.REMOVED and to != "removed":
-        return ["It is %s since %s, which nothing takes back." % (
-            "being removed" if facts.stage == "removing" else "removed", facts.record.get("since"))]
-    if facts.stage == "removed" or facts.record.get("deleting") or to == "kept":
-        return []
-    return list(dict.fromkeys(_reasons(facts, to, rules, uses, now)))
-
-
-def _reasons(
-    facts: Facts, to: str, rules: Rules, uses: Sequence[Mapping[str, Any]], now: str
-) -> Iterator[str]:
-    state = facts.state
-    of = [_SYSTEMS[syntax] for syntax in SYNTAXES if state.default[syntax]]
-    if of:
-        yield "It is the default of %s: make another release the default first (playbooks/publish.yml, or " \
-              "playbooks/rollback.yml)." % " and ".join(of)
-    if state.thawed is not None:
-        yield "It is thawed since %s: freeze it again, or take the thaw back (playbooks/thaw.yml)." % (
-            state.thawed.get("at", "an unknown time"))
-    frozen_at = str((state.frozen or {}).get("frozen_at", ""))
-    age = days_since(frozen_at, now)
-    if age < rules.minimum_age:
-        yield "It was frozen at %s, %.1f days ago, and retire_minimum_age is %g days." % (
-            frozen_at, age, rules.minimum_age)
-    if to != "removed":
-        if not facts.seen:
-            yield "No module system shows it, so that there is nobody to tell: it can be removed at once " \
-                  "(retire_to=removed)."
-        return
-    if facts.seen:
-        yield from _notice_problems(facts.record, rules.notice_days, now)
-    yield from _tree_problems(facts.amount)
-    for host in uses:
-        yield from find_use_problems(host, rules.unseen)
-
-
-def _notice_problems(record: Mapping[str, Any], notice_days: float, now: str) -> Iterator[str]:
-    told = str(record.get("told_at", ""))
-    if notice_days and not told:
-        yield "Its users have not been told, and retire_notice_days is %g: run this with retire_to=deprecated " \
-              "first." % notice_days
-    elif days_since(told, now) < notice_days:
-        yield "Its users have been told at %s, %.1f days ago, and retire_notice_days is %g." % (
-            told, days_since(told, now), notice_days)
-    elif notice_days and now[:10] < str(record.get("until") or ""):
-        yield "Its users have been told that it stays until %s: wait, or take that back with retire_notice_days=0." % (
-            record["until"])
-
-
-def _tree_problems(amount: removal.Amount) -> Iterator[str]:
-    for paths, what, remedy in (
-        (amount.mounts, "is a mount point, whose files are not removed", "Unmount it."),
-        (amount.foreign, "belongs to another account, so that nothing in it can be removed", "Give it back to yours."),
-    ):
-        if paths:
-            yield "%s %s%s. %s" % (
-                paths[0], what, " (and %d more)" % (len(paths) - 1) if len(paths) > 1 else "", remedy)
-
-
-def find_use_problems(host: Mapping[str, Any], unseen: str) -> Iterator[str]:
-    """Why the use of a release on one host forbids to remove it.
-
-    Args:
-        host: what M(hpcml.torchstack.release_in_use) returned there, or that it failed or was not reached.
-        unseen: why nobody minds what could not be seen; empty where somebody does.
-    """
-    name = str(host.get("host") or host.get("item") or "a host")
-    remedy = "Let Ansible become root there, look by other means, or say in retire_unseen why nobody minds."
-    if "in_use" not in host:
-        if not unseen:
-            yield "%s could not be looked at: %s. %s" % (
-                name, str(host.get("msg", "no answer")).strip().rstrip("."), remedy)
-        return
-    count = host.get("process_count", 0)
-    if count:
-        shown = "; ".join(
-            "%s of %s, %s (%s %s)" % (use["pid"], use["account"], use["command"] or "no name", use["how"], use["path"])
-            for use in list(host["processes"])[:3])
-        yield "On %s, %d process%s it: %s%s." % (
-            name, count, " uses" if count == 1 else "es use", shown, "; ..." if count > 3 else "")
-    elif host.get("held_count"):
-        held = host["held_count"]
-        yield (
-            "On %s, %d of its files %s open in processes that this account may not see, such as %s: "
-            "-e retire_become=true shows whose they are."
-        ) % (name, held, "is" if held == 1 else "are", host["held"][0])
-    if not unseen:
-        for unseen_part in host.get("unseen") or []:
-            yield "On %s it could not be seen %s. %s" % (name, unseen_part, remedy)
-
-
-def refusal_error(facts: Facts, found: Sequence[str]) -> StackError:
-    """All reasons as one failure."""
-    numbered = ["(%d) %s" % (number, text) for number, text in enumerate(found, 1)]
-    listed = " ".join(numbered if len(found) > 1 else found)
-    return StackError(
-        "Release %s is not retired. %s" % (facts.state.release, listed), STEP, "", facts.state.prefix,
-        problems=list(found))
 
 
 class Words(NamedTuple):

@@ -21,6 +21,7 @@ from ..conda.rattler_worker import Worker
 from ..core.canonical import digest_of
 from ..core.files import write_atomic
 from ..definition.base import CONDA
+from . import conda_channel
 
 TOP = "conda"
 INDEX = "repodata.json"
@@ -174,3 +175,18 @@ class _Session(rattler.Session):
         self._run("index the mirror", lambda: index_fs(
             pathlib.Path(directory), write_zst=False, write_shards=False, force=True
         ))
+
+
+def is_stale(channel: str) -> bool:
+    """Whether a channel has no index, or one that is older than a package."""
+    names = [entry.name for entry in os.scandir(channel) if entry.is_dir() and not entry.name.startswith(".")]
+    for subdir in {"noarch", *names}:
+        directory = os.path.join(channel, subdir)
+        try:
+            written = os.stat(os.path.join(directory, conda_channel.INDEX)).st_mtime_ns
+        except OSError:
+            return True
+        if any(os.stat(os.path.join(directory, name)).st_ctime_ns > written for name in os.listdir(directory)
+               if name.endswith((".conda", ".tar.bz2"))):
+            return True
+    return False

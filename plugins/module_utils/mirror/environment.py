@@ -15,7 +15,7 @@ from .conda_channel import (
     channel_directory,
     channels_of,
 )
-from .plan import FILES
+from .contents import FILES
 
 VARIABLE = "TORCHSTACK_MIRROR"
 """By it, a step knows that there is a mirror; empty where there is none."""

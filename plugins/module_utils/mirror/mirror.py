@@ -18,19 +18,13 @@ from ..core.errors import StackError
 from ..core.os_errors import remedy
 from ..definition.base import CONDA
 from . import conda_channel, git_archive, index, pip_config
+from .conda_channel import is_stale
+from .conda_plan import plan_conda, plan_recorded
+from .contents import ARCHIVES, FILES, TREES, Contents
 from .index import Item
+from .lack import Lack
 from .package_index import Indexes
-from .plan import (
-    ARCHIVES,
-    FILES,
-    TREES,
-    Contents,
-    Lack,
-    Plan,
-    Planner,
-    find_conflicts,
-    plan_conda,
-)
+from .plan import Plan, Planner, find_conflicts, join_plans, unique_items
 from .requirements import (
     Need,
     base_interpreter,
@@ -144,32 +138,13 @@ class Mirror:
             )
             plan = plan_conda(wanted, contents, True)
         else:
-            plan = self.conda_recorded(contents, conda_channel.request_digest(self.base, channels, platform))
+            plan = plan_recorded(
+                self.record, self.base, contents, conda_channel.request_digest(self.base, channels, platform)
+            )
         for channel in sorted({os.path.dirname(os.path.dirname(item.path)) for item in plan.there}):
             path = os.path.join(channel, "noarch", conda_channel.INDEX)
             if not may_fetch and not os.path.exists(contents.absolute(path)):
                 plan.lacks.append(Lack(Need("file", path, "", "base"), "the channel has no index"))
-        return plan
-
-    def conda_recorded(self, contents: Contents, digest: str) -> Plan:
-        """The plan by the mirror's own list, as nothing else says without a solver what specs come to."""
-        plan = Plan([], [], [], [])
-        facts = [
-            parts[CONDA] for parts in self.record["releases"].values()
-            if CONDA in parts and parts[CONDA].get("request") == digest
-        ]
-        if not facts:
-            what = ", ".join(self.base.get("specs") or ()) or "the packages of its lock"
-            plan.lacks.append(Lack(Need("file", "conda base", "", "base"), "%s were never mirrored" % what))
-            return plan
-        contents.read_ahead(facts[0]["files"])
-        for path in facts[0]["files"]:
-            entry = self.record["files"][path]
-            need = Need("file", entry["name"], entry["version"], "base", (entry["sha256"],), url=entry["origin"])
-            if contents.digest(path) == entry["sha256"]:
-                plan.there.append(contents.item(path, need))
-            else:
-                plan.lacks.append(Lack(need, contents.problem(path, need.hashes)))
         return plan
 
     def fetch(self, items: Sequence[Item], seconds: float) -> list[Item]:
@@ -286,33 +261,6 @@ class Mirror:
             os.close(descriptor)
 
 
-def join_plans(one: Plan, other: Plan) -> Plan:
-    """Two plans as one."""
-    return Plan(
-        one.there + other.there, one.fetch + other.fetch, one.lacks + other.lacks, one.remarks + other.remarks
-    )
-
-
-def unique_items(items: Iterable[Item]) -> list[Item]:
-    """The items, each file once."""
-    return list({(item.path, item.sha256, item.commit): item for item in items}.values())
-
-
-def is_stale(channel: str) -> bool:
-    """Whether a channel has no index, or one that is older than a package."""
-    names = [entry.name for entry in os.scandir(channel) if entry.is_dir() and not entry.name.startswith(".")]
-    for subdir in {"noarch", *names}:
-        directory = os.path.join(channel, subdir)
-        try:
-            written = os.stat(os.path.join(directory, conda_channel.INDEX)).st_mtime_ns
-        except OSError:
-            return True
-        if any(os.stat(os.path.join(directory, name)).st_ctime_ns > written for name in os.listdir(directory)
-               if name.endswith((".conda", ".tar.bz2"))):
-            return True
-    return False
-
-
 def find_partial_files(directory: str) -> Iterator[str]:
     """What interrupted runs left of files and checkouts."""
     for top in (FILES, ARCHIVES, TREES, conda_channel.TOP):
@@ -321,21 +269,3 @@ def find_partial_files(directory: str) -> Iterator[str]:
                 if is_half(name):
                     yield os.path.join(place, name)
             directories[:] = [name for name in directories if not is_half(name)]
-
-
-def missing_error(directory: str, release: str, lacks: Sequence[Lack], may_fetch: bool) -> StackError:
-    """The error for what is nowhere, all of it at once."""
-    lines = "".join("\n  - %s" % lack.described for lack in lacks)
-    count = "1 thing" if len(lacks) == 1 else "%d things" % len(lacks)
-    missing = [lack.as_result() for lack in lacks]
-    if may_fetch:
-        return StackError(
-            "%s that release %s needs cannot be found:%s\n" % (count, release, lines), "plan",
-            "Nothing was fetched. Correct the release file, the network or pip's configuration ('pip config list').",
-            missing=missing,
-        )
-    return StackError(
-        "The mirror %s lacks %s that release %s needs:%s\n" % (directory, count, release, lines), "look at the mirror",
-        "Nothing was changed. Fetch it where there is a network: make mirror RELEASE=%s TO=<the mirror>." % release,
-        missing=missing,
-    )

@@ -10,11 +10,13 @@ import posixpath
 import re
 import urllib.parse
 import zipfile
-from typing import Any, Iterable, Mapping, NamedTuple
+from typing import Iterable, NamedTuple
 
 from ..core.digests import local_path, sha256_of
-from . import conda_channel, git_archive
+from . import git_archive
+from .contents import ARCHIVES, FILES, READERS, TREES, Contents
 from .index import Item
+from .lack import Lack
 from .package_index import Indexes, Link
 from .requirements import (
     ARCHIVE,
@@ -31,38 +33,8 @@ from .wheel_tags import (
     same_version,
 )
 
-FILES, ARCHIVES, TREES = "pip", "archives", "git"
-READERS = 4
-"""Files or pages that are read at once."""
-
 _CUDA = re.compile(r"^cuda\b[^=\n]*=\s*['\"][^'\"]", re.MULTILINE)
 """A line of torch/version.py; a CPU build has None there."""
-
-
-class Lack(NamedTuple):
-    """Something that is needed, and that is not there."""
-
-    need: Need
-    problem: str
-    """what was found instead, as the end of a sentence; empty for nothing at all"""
-
-    def as_result(self) -> dict[str, Any]:
-        """Plain data for the module's result."""
-        need = self.need
-        return {
-            "name": need.name, "version": need.version, "hashes": list(need.hashes), "commit": need.commit,
-            "needed_by": need.who, "problem": self.problem,
-        }
-
-    @property
-    def described(self) -> str:
-        """A line for the message: name, version, digest, who needs it, and what was found instead."""
-        need = self.need
-        pin = " (commit %s)" % need.commit if need.commit else ""
-        if need.hashes:
-            pin = " (sha256 %s%s)" % (
-                "one of %d, the first " % len(need.hashes) if len(need.hashes) > 1 else "", need.hashes[0])
-        return "%s%s, for %s%s" % (need.described, pin, need.who, ": " + self.problem if self.problem else "")
 
 
 class Plan(NamedTuple):
@@ -72,58 +44,6 @@ class Plan(NamedTuple):
     fetch: list[Item]
     lacks: list[Lack]
     remarks: list[str]
-
-
-class Contents:
-    """The files of a mirror and their digests, each read once.
-
-    Args:
-        directory: the mirror; not there yet, it is empty, and so is none, an empty name.
-        listed: what its list says that it has, digest by relative path.
-        others: the part of that which other releases want.
-    """
-
-    def __init__(self, directory: str, listed: Mapping[str, str], others: Mapping[str, str]) -> None:
-        self.directory = directory
-        self.listed = listed
-        self.others = others
-        self.digests = {}  # type: dict[str, str]
-        try:
-            names = os.listdir(os.path.join(directory, FILES)) if directory else []
-        except FileNotFoundError:
-            names = []
-        self.names = sorted(name for name in names if name[0] != ".")
-
-    def absolute(self, path: str) -> str:
-        """A relative path below the mirror."""
-        return os.path.join(self.directory, path)
-
-    def digest(self, path: str) -> str:
-        """The sha256 of a file, by its relative path; empty where it is not there or cannot be read."""
-        if path not in self.digests:
-            try:
-                self.digests[path] = sha256_of(self.absolute(path))
-            except OSError:
-                self.digests[path] = ""
-        return self.digests[path]
-
-    def read_ahead(self, paths: Iterable[str]) -> None:
-        """Take the digests of several files at once."""
-        with concurrent.futures.ThreadPoolExecutor(READERS) as pool:
-            list(pool.map(self.digest, dict.fromkeys(paths)))
-
-    def item(self, path: str, need: Need) -> Item:
-        """A file that is there."""
-        size = os.path.getsize(self.absolute(path))
-        return Item(path, self.digest(path), size, need.url, need.name, need.version, need.commit)
-
-    def problem(self, path: str, hashes: Iterable[str]) -> str:
-        """What is wrong with a file, as the end of a sentence; empty where it is right or not there."""
-        digest = self.digest(path)
-        if digest in hashes or not os.path.exists(self.absolute(path)):
-            return ""
-        size = os.path.getsize(self.absolute(path))
-        return "%s is there with %d bytes and sha256 %s" % (path, size, digest or "that cannot be taken")
 
 
 class Planner:
@@ -304,26 +224,6 @@ def is_cuda_build(wheel: str) -> bool:
         return bool(_CUDA.search(archive.read("torch/version.py").decode("utf-8", "replace")))
 
 
-def plan_conda(wanted: Iterable[conda_channel.Wanted], contents: Contents, may_fetch: bool) -> Plan:
-    """The same for the packages of a conda base."""
-    found = Plan([], [], [], [])
-    all_wanted = list(wanted)
-    contents.read_ahead(conda_channel.package_path(one.package) for one in all_wanted)
-    for one in all_wanted:
-        package = one.package
-        path = conda_channel.package_path(package)
-        need = Need(
-            FILE, package.name, "%s %s" % (package.version, package.build), "base", (package.sha256,), url=package.url
-        )
-        if contents.digest(path) == package.sha256:
-            found.there.append(contents.item(path, need))
-        elif may_fetch:
-            found.fetch.append(Item(path, package.sha256, one.size, one.url, need.name, need.version))
-        else:
-            found.lacks.append(Lack(need, contents.problem(path, need.hashes)))
-    return found
-
-
 def find_conflicts(plan: Plan, contents: Contents) -> list[str]:
     """Files of which two contents are wanted under one name, each as a sentence without its end."""
     wanted = dict(contents.others)
@@ -334,3 +234,15 @@ def find_conflicts(plan: Plan, contents: Contents) -> list[str]:
             found.append("%s is wanted with sha256 %s by this release, and with %s as well" % (
                 item.path, item.sha256, other))
     return found
+
+
+def join_plans(one: Plan, other: Plan) -> Plan:
+    """Two plans as one."""
+    return Plan(
+        one.there + other.there, one.fetch + other.fetch, one.lacks + other.lacks, one.remarks + other.remarks
+    )
+
+
+def unique_items(items: Iterable[Item]) -> list[Item]:
+    """The items, each file once."""
+    return list({(item.path, item.sha256, item.commit): item for item in items}.values())

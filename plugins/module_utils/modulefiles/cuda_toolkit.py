@@ -16,7 +16,8 @@ import re
 from typing import Mapping, NamedTuple
 
 from ..core.errors import StackError
-from .description import find_faults, normalise
+from .description import normalise
+from .description_checks import find_faults
 from .layout import MAKER, read_bytes
 
 HEADER_VARIABLES = ("CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH")

@@ -17,14 +17,8 @@ from .description import (
     parse_value,
     search_paths,
 )
-from .module_system import (
-    EM,
-    LMOD,
-    QUIET,
-    ModuleSystem,
-    failure_message,
-    is_bookkeeping,
-)
+from .module_load import failure_message
+from .module_system import EM, LMOD, QUIET, ModuleSystem, is_bookkeeping
 
 SYSTEMS = {"lmod": LMOD, "tcl": EM}
 """Directory of the modulefiles below ``modulefiles``, and the module system that reads it."""

@@ -12,7 +12,7 @@ import stat
 
 import pytest
 from ansible_collections.hpcml.torchstack.plugins.module_utils.conda import cache_maintain
-from ansible_collections.hpcml.torchstack.plugins.module_utils.core import rollout_lock as lock
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core import rollout_lock
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
 
 DIGEST = "ab" * 32
@@ -222,8 +222,8 @@ def held(root, release, **changes):
     """Another rollout's lock, by this living process."""
     directory = root / ".torchstack" / release
     directory.mkdir(parents=True, exist_ok=True)
-    holder = dict(lock.describe_process(os.getpid(), "site.yml"), **changes)
-    lock.acquire(str(directory / "lock.json"), holder, lock.this_place())
+    holder = dict(rollout_lock.describe_process(os.getpid(), "site.yml"), **changes)
+    rollout_lock.acquire(str(directory / "lock.json"), holder, rollout_lock.this_place())
 
 
 @pytest.mark.parametrize("changes", [{}, {"host": "login-02"}], ids=["alive", "on another host"])

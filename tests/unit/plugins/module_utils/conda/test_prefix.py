@@ -10,8 +10,16 @@ import os
 import stat
 
 import pytest
-from ansible_collections.hpcml.torchstack.plugins.module_utils.conda import prefix as conda_prefix
+from ansible_collections.hpcml.torchstack.plugins.module_utils.conda import history
 from ansible_collections.hpcml.torchstack.plugins.module_utils.conda.package import Package, plan_transaction
+from ansible_collections.hpcml.torchstack.plugins.module_utils.conda.prefix import (
+    correct_modes,
+    find_damaged,
+    find_unowned,
+    read_records,
+    restore_origin,
+    sweep,
+)
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
 
 CHANNEL = "https://conda.anaconda.org/conda-forge"
@@ -44,7 +52,7 @@ def prefix(tmp_path):
 
 
 def records(prefix):
-    return conda_prefix.read_records(str(prefix))
+    return read_records(str(prefix))
 
 
 def test_records_say_what_is_installed(prefix, tmp_path):
@@ -67,11 +75,11 @@ def test_a_record_that_is_none_is_an_error_with_its_path(prefix, text):
 
 def test_a_record_that_was_being_written_is_passed_over_in_a_prefix_that_was_left_half(prefix):
     (prefix / "conda-meta" / "bad-1-0.json").write_text("")
-    assert [one.package.name for one in conda_prefix.read_records(str(prefix), half=True)] == ["tool"]
+    assert [one.package.name for one in read_records(str(prefix), half=True)] == ["tool"]
 
 
 def damaged(prefix, depth):
-    return conda_prefix.find_damaged(str(prefix), records(prefix), depth)
+    return find_damaged(str(prefix), records(prefix), depth)
 
 
 def test_a_whole_package_is_found_whole_at_every_depth(prefix):
@@ -95,20 +103,20 @@ def test_a_file_that_is_reached_through_a_link_to_a_directory_is_there(prefix):
     (prefix / "bin64").symlink_to("bin")
     record = records(prefix)[0]
     through = record._replace(paths=[{"_path": "bin64/tool-1", "path_type": "hardlink"}])
-    assert conda_prefix.find_damaged(str(prefix), [through], "files") == []
+    assert find_damaged(str(prefix), [through], "files") == []
 
 
 def test_leftovers_go_and_what_was_there_before_stays(prefix):
     (prefix / "own").mkdir()
     (prefix / "own" / "kept").write_text("")
-    before = conda_prefix.find_unowned(str(prefix), records(prefix))
+    before = find_unowned(str(prefix), records(prefix))
     assert before == ["conda-meta/history", "own/kept"]
     (prefix / "symtest_1").symlink_to("nowhere")
     (prefix / ".refprobe" / "deep").mkdir(parents=True)
     (prefix / "own" / "half").write_text("")
     (prefix / "lib").mkdir()
     (prefix / "lib" / "half.so").write_text("")
-    gone = conda_prefix.sweep(str(prefix), records(prefix), before)
+    gone = sweep(str(prefix), records(prefix), before)
     assert gone == [".refprobe/deep", "lib/half.so", "own/half", "symtest_1"]
     assert sorted(os.listdir(str(prefix))) == ["bin", "conda-meta", "own"]
     assert os.listdir(str(prefix / "own")) == ["kept"]
@@ -120,18 +128,18 @@ def test_a_sweep_follows_no_link_out_of_the_prefix(prefix, tmp_path):
     outside.mkdir()
     (outside / "precious").write_text("")
     (prefix / "way-out").symlink_to(outside)
-    assert conda_prefix.sweep(str(prefix), records(prefix), ["conda-meta/history"]) == ["way-out"]
+    assert sweep(str(prefix), records(prefix), ["conda-meta/history"]) == ["way-out"]
     assert (outside / "precious").exists()
 
 
 def test_records_become_readable_and_commands_writable_for_their_owner_alone(prefix):
-    conda_prefix.correct_modes(str(prefix), records(prefix))
+    correct_modes(str(prefix), records(prefix))
     modes = [stat.S_IMODE((prefix / name).stat().st_mode) for name in ("bin/pip", "conda-meta/tool-1-0.json")]
     assert modes == [0o755, 0o644]
 
 
 def test_records_name_the_channel_and_not_its_mirror(prefix):
-    conda_prefix.restore_origin(records(prefix), {CHANNEL: "https://example.org/cf"})
+    restore_origin(records(prefix), {CHANNEL: "https://example.org/cf"})
     (record,) = records(prefix)
     assert record.package.channel == "https://example.org/cf"
     assert record.package.url == "https://example.org/cf/noarch/tool-1-0.conda"
@@ -143,7 +151,7 @@ def test_records_name_the_channel_and_not_its_mirror(prefix):
     ("https://repo.anaconda.com/pkgs/main", "defaults"),
 ])
 def test_channels_are_called_as_conda_calls_them(url, name):
-    assert conda_prefix.channel_name(url) == name
+    assert history.channel_name(url) == name
 
 
 def test_the_history_entry_has_condas_form():
@@ -151,7 +159,7 @@ def test_the_history_entry_has_condas_form():
         return Package(name, version, "0", "noarch", CHANNEL, "", "a" * 64)
 
     transaction = plan_transaction([package("a", "1"), package("b", "1")], [package("a", "2"), package("c", "1")])
-    entry = conda_prefix.history_entry(transaction, ["c", "a >=2"], "conda_environment", 0)
+    entry = history.history_entry(transaction, ["c", "a >=2"], "conda_environment", 0)
     lines = entry.splitlines()
     assert lines[0].startswith("==> 19") and lines[0].endswith(" <==")
     assert lines[1:] == [
@@ -161,10 +169,10 @@ def test_the_history_entry_has_condas_form():
 
 
 def test_a_lock_leaves_no_specs_in_the_history():
-    assert "specs" not in conda_prefix.history_entry(plan_transaction([], []), [], "conda_environment", 0)
+    assert "specs" not in history.history_entry(plan_transaction([], []), [], "conda_environment", 0)
 
 
 def test_the_history_goes_on_from_where_it_was(prefix):
-    conda_prefix.write_history(str(prefix), "old\n", "new\n")
-    assert conda_prefix.read_history(str(prefix)) == "old\nnew\n"
-    assert conda_prefix.read_history(str(prefix / "nothing")) == ""
+    history.write_history(str(prefix), "old\n", "new\n")
+    assert history.read_history(str(prefix)) == "old\nnew\n"
+    assert history.read_history(str(prefix / "nothing")) == ""

@@ -5,7 +5,16 @@
 from __future__ import annotations
 
 import pytest
-from ansible_collections.hpcml.torchstack.plugins.module_utils.conda import request as conda_request
+from ansible_collections.hpcml.torchstack.plugins.module_utils.conda.request import (
+    build_request,
+    channel_urls,
+    check_licence,
+    mirror_choices,
+    mirror_urls,
+    missing_directories,
+    needs_licence,
+    spec_name,
+)
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
 
 
@@ -15,7 +24,7 @@ def request(**more):
         "platform": "linux-64", "channel_priority": "strict", "accept_defaults_licence": False,
     }
     params.update(more)
-    return conda_request.build_request(params, more.get("lock", ""))
+    return build_request(params, more.get("lock", ""))
 
 
 @pytest.mark.parametrize("name, urls", [
@@ -27,7 +36,7 @@ def request(**more):
     ("pkgs/main", ["https://repo.anaconda.com/pkgs/main"]),
 ])
 def test_names_directories_and_addresses_become_addresses(name, urls):
-    assert conda_request.channel_urls(name) == urls
+    assert channel_urls(name) == urls
 
 
 @pytest.mark.parametrize("url", [
@@ -35,11 +44,11 @@ def test_names_directories_and_addresses_become_addresses(name, urls):
     "https://repo.continuum.io/pkgs/free", "https://conda.anaconda.org/anaconda", "https://conda.anaconda.org/main/x",
 ])
 def test_anacondas_addresses_need_a_licence(url):
-    assert conda_request.needs_licence(url)
+    assert needs_licence(url)
     with pytest.raises(StackError) as caught:
-        conda_request.check_licence([url], False)
+        check_licence([url], False)
     assert caught.value.failed_step == "check the channels" and url in caught.value.message
-    conda_request.check_licence([url], True)
+    check_licence([url], True)
 
 
 @pytest.mark.parametrize("url", [
@@ -47,7 +56,7 @@ def test_anacondas_addresses_need_a_licence(url):
     "https://conda.anaconda.org/main-tools",
 ])
 def test_other_channels_need_none(url):
-    assert not conda_request.needs_licence(url)
+    assert not needs_licence(url)
 
 
 def test_specs_that_name_anacondas_channels_are_found_out():
@@ -71,7 +80,7 @@ def test_equal_requests_have_one_digest_and_any_difference_another():
     ("python 3.11.*", "python"), ("conda-forge::Mamba>=2", "mamba"), ("numpy[version='>=1.26']", "numpy"), ("", ""),
 ])
 def test_a_spec_names_its_package(spec, name):
-    assert conda_request.spec_name(spec) == name
+    assert spec_name(spec) == name
 
 
 def test_an_empty_virtual_package_is_one_that_the_machine_shall_not_have():
@@ -88,28 +97,28 @@ def test_what_does_not_go_together_is_refused(wrong):
 
 
 def test_mirrors_stand_for_addresses():
-    assert conda_request.mirror_urls({"conda-forge": "/soft/mirror"}) == {
+    assert mirror_urls({"conda-forge": "/soft/mirror"}) == {
         "https://conda.anaconda.org/conda-forge": "file:///soft/mirror"
     }
     with pytest.raises(StackError):
-        conda_request.mirror_urls({"defaults": "/soft/mirror"})
+        mirror_urls({"defaults": "/soft/mirror"})
 
 
 def test_several_mirrors_stand_for_one_address_in_their_order():
-    choices = conda_request.mirror_choices({"conda-forge": ["/soft/mirror", "https://mirror.example.org/cf/"]})
+    choices = mirror_choices({"conda-forge": ["/soft/mirror", "https://mirror.example.org/cf/"]})
     assert choices == {
         "https://conda.anaconda.org/conda-forge": ["file:///soft/mirror", "https://mirror.example.org/cf"]
     }
-    assert conda_request.mirror_urls({"conda-forge": ["/soft/mirror", "other"]}) == {
+    assert mirror_urls({"conda-forge": ["/soft/mirror", "other"]}) == {
         "https://conda.anaconda.org/conda-forge": "file:///soft/mirror"
     }
     with pytest.raises(StackError):
-        conda_request.mirror_choices({"conda-forge": []})
+        mirror_choices({"conda-forge": []})
 
 
 def test_only_local_channels_can_be_missing(tmp_path):
     urls = ["https://x", "file://%s" % tmp_path, "file://%s/not%%20there" % tmp_path]
-    assert conda_request.missing_directories(urls) == ["%s/not there" % tmp_path]
+    assert missing_directories(urls) == ["%s/not there" % tmp_path]
 
 
 @pytest.mark.parametrize("more, sentence", [

@@ -8,8 +8,8 @@ import json
 import os
 
 import pytest
-from ansible_collections.hpcml.torchstack.plugins.module_utils.conda import prefix as conda_prefix
 from ansible_collections.hpcml.torchstack.plugins.module_utils.conda import rollback
+from ansible_collections.hpcml.torchstack.plugins.module_utils.conda.prefix import find_unowned, read_records, sweep
 
 
 def add(prefix, stem, files):
@@ -52,8 +52,8 @@ def begun(prefix, records):
     {"bin/tool": "two", "share/new": "new"}, {"bin/tool/deep": "a directory now"}, {"share/tool": "a file now"}, {},
 ])
 def test_what_was_put_aside_comes_back_and_the_new_goes(prefix, new):
-    records = conda_prefix.read_records(str(prefix))
-    kept = conda_prefix.find_unowned(str(prefix), records)
+    records = read_records(str(prefix))
+    kept = find_unowned(str(prefix), records)
     before = found(prefix)
     begun(prefix, records)
     if "share/tool" in new:
@@ -69,8 +69,8 @@ def test_what_was_put_aside_comes_back_and_the_new_goes(prefix, new):
 
 
 def test_another_build_under_the_same_record_leaves_nothing_of_its_own(prefix):
-    records = conda_prefix.read_records(str(prefix))
-    kept = conda_prefix.find_unowned(str(prefix), records)
+    records = read_records(str(prefix))
+    kept = find_unowned(str(prefix), records)
     before = found(prefix)
     begun(prefix, records)
     add(prefix, "tool-1-0", {"bin/tool": "rebuilt", "share/rebuilt": "new"})
@@ -79,18 +79,18 @@ def test_another_build_under_the_same_record_leaves_nothing_of_its_own(prefix):
 
 
 def test_what_a_killed_run_brought_is_not_put_aside_in_place_of_what_was_there_first(prefix):
-    records = conda_prefix.read_records(str(prefix))
-    kept = conda_prefix.find_unowned(str(prefix), records)
+    records = read_records(str(prefix))
+    kept = find_unowned(str(prefix), records)
     before = found(prefix)
     begun(prefix, records)
     add(prefix, "tool-2-0", {"bin/tool": "two"})
-    rollback.put_aside(str(prefix), conda_prefix.read_records(str(prefix)), [one.package for one in records])
+    rollback.put_aside(str(prefix), read_records(str(prefix)), [one.package for one in records])
     rollback.restore(str(prefix), str(prefix.parent / "record"), [one.package for one in records], kept)
     assert found(prefix) == before
 
 
 def test_a_complete_transaction_leaves_nothing_aside_and_no_empty_directory(prefix):
-    records = conda_prefix.read_records(str(prefix))
+    records = read_records(str(prefix))
     begun(prefix, records)
     rollback.drop(str(prefix))
     assert found(prefix) == {"conda-meta/history": "history\n", "share/own": "own"}
@@ -98,8 +98,8 @@ def test_a_complete_transaction_leaves_nothing_aside_and_no_empty_directory(pref
 
 
 def test_what_is_aside_is_no_part_of_the_prefix(prefix):
-    records = conda_prefix.read_records(str(prefix))
-    kept = conda_prefix.find_unowned(str(prefix), records)
+    records = read_records(str(prefix))
+    kept = find_unowned(str(prefix), records)
     rollback.begin(str(prefix), str(prefix.parent / "record"))
-    assert conda_prefix.find_unowned(str(prefix), records) == kept == ["conda-meta/history", "share/own"]
-    assert conda_prefix.sweep(str(prefix), records, kept) == [] and rollback.exists(str(prefix))
+    assert find_unowned(str(prefix), records) == kept == ["conda-meta/history", "share/own"]
+    assert sweep(str(prefix), records, kept) == [] and rollback.exists(str(prefix))

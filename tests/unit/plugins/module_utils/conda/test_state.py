@@ -11,8 +11,16 @@ import signal
 import time
 
 import pytest
-from ansible_collections.hpcml.torchstack.plugins.module_utils.conda import cache as conda_cache
 from ansible_collections.hpcml.torchstack.plugins.module_utils.conda import errors, state
+from ansible_collections.hpcml.torchstack.plugins.module_utils.conda.cache import (
+    any_doubtful,
+    borrow_entries,
+    cached_digest,
+    check_ahead,
+    check_archive,
+    note_checked,
+    packages_without_note,
+)
 from ansible_collections.hpcml.torchstack.plugins.module_utils.conda.package import Package
 from ansible_collections.hpcml.torchstack.plugins.module_utils.conda.rattler_worker import Worker
 from ansible_collections.hpcml.torchstack.plugins.module_utils.conda.state import Journal, State, Store
@@ -116,15 +124,15 @@ def cache(tmp_path):
     paths = [{"_path": "share", "path_type": "hardlink", "size_in_bytes": 4}]
     (entry / "info" / "paths.json").write_text(json.dumps({"paths": paths}))
     (tmp_path / "tool-1-0.lock").write_bytes(b"\0" * 7 + b"\1" + bytes.fromhex(PACKAGE.sha256))
-    conda_cache.note_checked([PACKAGE], str(tmp_path))
+    note_checked([PACKAGE], str(tmp_path))
     return tmp_path
 
 
 def test_an_entry_that_did_not_change_since_it_was_right_needs_no_reading(cache):
-    assert not conda_cache.any_doubtful([PACKAGE], str(cache))
+    assert not any_doubtful([PACKAGE], str(cache))
     other = PACKAGE._replace(name="other")
-    assert not conda_cache.any_doubtful([other], str(cache))
-    assert conda_cache.packages_without_note([PACKAGE, other], str(cache), {}) == [other]
+    assert not any_doubtful([other], str(cache))
+    assert packages_without_note([PACKAGE, other], str(cache), {}) == [other]
 
 
 @pytest.mark.parametrize("spoil", [
@@ -141,14 +149,14 @@ def test_an_entry_that_did_not_change_since_it_was_right_needs_no_reading(cache)
 def test_an_entry_that_something_speaks_against_is_read(cache, spoil):
     time.sleep(0.05)  # clocks of file systems tick some hundred times a second
     spoil(cache)
-    assert conda_cache.any_doubtful([PACKAGE], str(cache))
-    assert conda_cache.packages_without_note([PACKAGE], str(cache), looked_ahead(cache)) == [PACKAGE]
+    assert any_doubtful([PACKAGE], str(cache))
+    assert packages_without_note([PACKAGE], str(cache), looked_ahead(cache)) == [PACKAGE]
 
 
 def looked_ahead(cache):
     """What a look at all entries finds."""
     known = {}
-    list(conda_cache.check_ahead(str(cache), known))
+    list(check_ahead(str(cache), known))
     return known
 
 
@@ -157,7 +165,7 @@ def test_an_entry_that_was_looked_at_ahead_is_not_looked_at_again(cache):
     assert known == {"tool-1-0": PACKAGE.sha256}
     (cache / ".checked" / "tool-1-0").unlink()
     another = PACKAGE._replace(sha256="1" * 64)
-    assert conda_cache.packages_without_note([PACKAGE, another], str(cache), known) == [another]
+    assert packages_without_note([PACKAGE, another], str(cache), known) == [another]
     assert looked_ahead(cache / "none") == {}
 
 
@@ -165,15 +173,15 @@ def test_a_local_archive_is_compared_with_its_digest_unless_the_cache_has_it(tmp
     archive = tmp_path / "noarch" / "tool-1-0.conda"
     archive.parent.mkdir()
     package = PACKAGE._replace(url="file://%s" % archive)
-    conda_cache.check_archive(package, str(cache))
+    check_archive(package, str(cache))
     for content, said in ((None, "cannot be read"), (b"another", "where %s was expected" % PACKAGE.sha256)):
         if content is not None:
             archive.write_bytes(content)
         with pytest.raises(StackError) as caught:
-            conda_cache.check_archive(package, str(tmp_path / "cold"))
+            check_archive(package, str(tmp_path / "cold"))
         assert said in caught.value.message and str(archive) in caught.value.message
     archive.write_bytes(CONTENT)
-    conda_cache.check_archive(package, str(tmp_path / "cold"))
+    check_archive(package, str(tmp_path / "cold"))
 
 
 def test_a_damaged_entry_is_only_extracted_anew_from_an_archive_that_is_right(tmp_path, cache):
@@ -181,34 +189,34 @@ def test_a_damaged_entry_is_only_extracted_anew_from_an_archive_that_is_right(tm
     archive.parent.mkdir()
     archive.write_bytes(b"another")
     package = PACKAGE._replace(url="file://%s" % archive)
-    conda_cache.check_archive(package, str(cache))
+    check_archive(package, str(cache))
     (cache / ".checked" / "tool-1-0").unlink()
     with pytest.raises(StackError):
-        conda_cache.check_archive(package, str(cache))
+        check_archive(package, str(cache))
     archive.unlink()
-    conda_cache.check_archive(package, str(cache))
+    check_archive(package, str(cache))
 
 
 def test_a_package_without_a_digest_is_refused(tmp_path):
     package = PACKAGE._replace(url="https://x/noarch/tool-1-0.conda", sha256="")
     with pytest.raises(StackError):
-        conda_cache.check_archive(package, str(tmp_path))
+        check_archive(package, str(tmp_path))
 
 
 def test_what_another_cache_has_is_taken_by_a_link_where_it_is_known_to_be_right(tmp_path, cache):
     own = tmp_path / "own"
-    conda_cache.borrow_entries([PACKAGE, PACKAGE._replace(name="other")], str(own), [str(tmp_path / "none"), str(cache)])
+    borrow_entries([PACKAGE, PACKAGE._replace(name="other")], str(own), [str(tmp_path / "none"), str(cache)])
     assert os.readlink(str(own / "tool-1-0")) == str(cache / "tool-1-0")
-    assert conda_cache.cached_digest(PACKAGE.stem, str(own)) == PACKAGE.sha256
-    assert conda_cache.packages_without_note([PACKAGE], str(own), {}) == []
+    assert cached_digest(PACKAGE.stem, str(own)) == PACKAGE.sha256
+    assert packages_without_note([PACKAGE], str(own), {}) == []
     assert sorted(os.listdir(str(own))) == [".checked", "tool-1-0", "tool-1-0.lock"]
 
 
 def test_a_link_to_an_entry_that_is_gone_or_another_one_is_given_up(tmp_path, cache):
     own = tmp_path / "own"
-    conda_cache.borrow_entries([PACKAGE], str(own), [str(cache)])
+    borrow_entries([PACKAGE], str(own), [str(cache)])
     (cache / "tool-1-0" / "share").unlink()
-    conda_cache.borrow_entries([PACKAGE], str(own), [str(cache)])
+    borrow_entries([PACKAGE], str(own), [str(cache)])
     assert not os.path.lexists(str(own / "tool-1-0"))
-    conda_cache.borrow_entries([PACKAGE], str(tmp_path / "third"), [str(cache)])
+    borrow_entries([PACKAGE], str(tmp_path / "third"), [str(cache)])
     assert not (tmp_path / "third").exists()

@@ -7,7 +7,8 @@ from __future__ import annotations
 import pytest
 from ansible_collections.hpcml.torchstack.plugins.module_utils.definition import base as bases
 from ansible_collections.hpcml.torchstack.plugins.module_utils.definition import container as containers
-from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles.description import find_faults, normalise
+from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles.description import normalise
+from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles.description_checks import find_faults
 
 SUM = "0123456789abcdef" * 4
 WRITTEN = {"kind": "container", "python": "3.10", "image": {"file": "pytorch.sif"}}

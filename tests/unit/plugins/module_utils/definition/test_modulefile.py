@@ -7,7 +7,7 @@ from __future__ import annotations
 import pytest
 from ansible_collections.hpcml.torchstack.plugins.module_utils.definition import modulefile as release_module
 from ansible_collections.hpcml.torchstack.plugins.module_utils.definition import runtime_settings
-from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles import description
+from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles import description, description_checks
 
 BASE = {"search": {"PATH": ["/r/1/base/bin"], "PYTHONPATH": ["/r/1/base/site"]}, "setenv": {"BASE": "1"}}
 MPI = {"provider": "named", "prefix": "/opt/mpich", "bin": "/opt/mpich/bin"}
@@ -49,7 +49,7 @@ def test_directories_of_the_release_file_come_behind_the_releases_own():
     assert found["prepend"][0]["values"] == ["/r/1/base/bin", "/opt/mpich/bin", "/opt/cuda/bin"]
     assert found["prepend"][2] == {"name": "LD_LIBRARY_PATH", "values": ["/opt/cuda/lib64"]}
     described = description.normalise(dict(found, name="torchstack", version="1", prefix="/r/1"))
-    assert description.find_faults(described) == []
+    assert description_checks.find_faults(described) == []
 
 
 def test_settings_come_with_their_reasons():

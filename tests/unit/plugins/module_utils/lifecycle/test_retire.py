@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import pytest
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
-from ansible_collections.hpcml.torchstack.plugins.module_utils.lifecycle import retire
+from ansible_collections.hpcml.torchstack.plugins.module_utils.lifecycle import retire, retire_checks
 from ansible_collections.hpcml.torchstack.plugins.module_utils.lifecycle.retire import Facts, Rules, Words
 from ansible_collections.hpcml.torchstack.plugins.module_utils.release.states import ReleaseState
 from ansible_collections.hpcml.torchstack.plugins.module_utils.standalone import removal
@@ -34,7 +34,7 @@ TOLD = {"state": "deprecated", "since": "2026-11-01T12:00:00Z", "told_at": "2026
 
 
 def problems(of, to="removed", rules=DAYS, uses=(QUIET,)):
-    return retire.find_problems(of, to, rules, uses, NOW)
+    return retire_checks.find_problems(of, to, rules, uses, NOW)
 
 
 def test_a_release_whose_users_were_told_in_time_may_be_removed():
@@ -97,7 +97,7 @@ def test_everything_against_it_is_said_at_once():
     used = dict(QUIET, in_use=True, held_count=1, held=["/soft/x"])
     found = problems(facts(default=EVERYWHERE, frozen={"frozen_at": NOW}), uses=(used,))
     assert [text.partition(" ")[0] for text in found] == ["It", "It", "Its", "On"]
-    error = retire.refusal_error(facts(), found)
+    error = retire_checks.refusal_error(facts(), found)
     assert error.message.startswith(
         "Release 2026-05-02 is not retired. (1) It is the default of Environment Modules and Lmod")
     assert error.details["problems"] == found

@@ -6,12 +6,13 @@ from __future__ import annotations
 
 import pytest
 from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles import description as subject
+from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles import description_checks
 
 BASE = {"name": "torchstack", "version": "2026-11-20", "prefix": "/soft/2026-11-20"}
 
 
 def faults(**changes):
-    return subject.find_faults(subject.normalise({**BASE, **changes}))
+    return description_checks.find_faults(subject.normalise({**BASE, **changes}))
 
 
 @pytest.mark.parametrize(("text", "parts"), [

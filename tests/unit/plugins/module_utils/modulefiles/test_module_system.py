@@ -11,18 +11,20 @@ import time
 import pytest
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
 from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles import module_system
+from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles.module_load import (
+    describe,
+    failure_message,
+    load_modules,
+    source_init,
+)
 from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles.module_output import ShellParts
 from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles.module_system import (
     EM,
     LMOD,
     NONE,
     ModuleSystem,
-    describe,
-    failure_message,
     find_system,
     is_bookkeeping,
-    load_modules,
-    source_init,
 )
 
 

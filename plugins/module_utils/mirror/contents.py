@@ -1,0 +1,72 @@
+# Copyright (c) the hpcml.torchstack contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Read the files of a mirror and their digests."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import os
+from typing import Iterable, Mapping
+
+from ..core.digests import sha256_of
+from .index import Item
+from .requirements import (
+    Need,
+)
+
+FILES, ARCHIVES, TREES = "pip", "archives", "git"
+
+READERS = 4
+"""Files or pages that are read at once."""
+
+
+class Contents:
+    """The files of a mirror and their digests, each read once.
+
+    Args:
+        directory: the mirror; not there yet, it is empty, and so is none, an empty name.
+        listed: what its list says that it has, digest by relative path.
+        others: the part of that which other releases want.
+    """
+
+    def __init__(self, directory: str, listed: Mapping[str, str], others: Mapping[str, str]) -> None:
+        self.directory = directory
+        self.listed = listed
+        self.others = others
+        self.digests = {}  # type: dict[str, str]
+        try:
+            names = os.listdir(os.path.join(directory, FILES)) if directory else []
+        except FileNotFoundError:
+            names = []
+        self.names = sorted(name for name in names if name[0] != ".")
+
+    def absolute(self, path: str) -> str:
+        """A relative path below the mirror."""
+        return os.path.join(self.directory, path)
+
+    def digest(self, path: str) -> str:
+        """The sha256 of a file, by its relative path; empty where it is not there or cannot be read."""
+        if path not in self.digests:
+            try:
+                self.digests[path] = sha256_of(self.absolute(path))
+            except OSError:
+                self.digests[path] = ""
+        return self.digests[path]
+
+    def read_ahead(self, paths: Iterable[str]) -> None:
+        """Take the digests of several files at once."""
+        with concurrent.futures.ThreadPoolExecutor(READERS) as pool:
+            list(pool.map(self.digest, dict.fromkeys(paths)))
+
+    def item(self, path: str, need: Need) -> Item:
+        """A file that is there."""
+        size = os.path.getsize(self.absolute(path))
+        return Item(path, self.digest(path), size, need.url, need.name, need.version, need.commit)
+
+    def problem(self, path: str, hashes: Iterable[str]) -> str:
+        """What is wrong with a file, as the end of a sentence; empty where it is right or not there."""
+        digest = self.digest(path)
+        if digest in hashes or not os.path.exists(self.absolute(path)):
+            return ""
+        size = os.path.getsize(self.absolute(path))
+        return "%s is there with %d bytes and sha256 %s" % (path, size, digest or "that cannot be taken")
