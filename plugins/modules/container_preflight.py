@@ -223,7 +223,8 @@ def look_at_image(wanted: Mapping[str, Any], write: bool) -> tuple[list[Finding]
     findings = container_image.judge_image(image, where, there, names_in(central))
     computed = "" if sha256 or there["problem"] else sha256_of(where.central)
     findings += container_image.judge_sum(image, listed, computed, sums)
-    findings += container_image.judge_definition(image, where, file_problem(where.definition) if where.definition else "")
+    findings += container_image.judge_definition(
+        image, where, file_problem(where.definition) if where.definition else "")
     if where.copy:
         needed = 0 if there["copied"] else there["bytes"]
         volume = root_facts.examine(os.path.dirname(where.copy))
@@ -238,7 +239,8 @@ def look_at_runtime(command: str, timeout: float) -> tuple[list[Finding], dict[s
     path = shutil.which(command) or ""
     outcome = commands.run([path, "--version"], timeout) if path else None
     version = container_image.runtime_version(outcome.output) if outcome else ""
-    findings = container_image.judge_runtime(command, path, version, outcome.complaint if outcome and not outcome.ok else "")
+    complaint = outcome.complaint if outcome and not outcome.ok else ""
+    findings = container_image.judge_runtime(command, path, version, complaint)
     return findings, {"command": command, "path": path, "version": version}
 
 
@@ -266,7 +268,8 @@ def main() -> None:
         module.fail_json(**trouble.as_result())
     except OSError as trouble:
         module.fail_json(**StackError(
-            "The image could not be looked at: %s." % trouble, container_image.STEP, "Look at that path by hand.").as_result())
+            "The image could not be looked at: %s." % trouble, container_image.STEP, "Look at that path by hand."
+        ).as_result())
     findings += found + container_image.judge_binds(missing_binds(module.params["binds"], module.params["root"]))
     end(module, findings, container_image.STEP, {}, {"image": image, "runtime": runtime}, "Nothing was installed.")
 

@@ -272,7 +272,8 @@ def deleting(facts: retire.Facts, record: dict, params: dict, apply: bool) -> di
     """Record that files go, or put the release back."""
     if facts.record.get("deleting") or facts.stage == "removed":
         return {"put_back": False, "problems": []}
-    found = [problem for host in params["uses"] for problem in retire_checks.find_use_problems(host, params["unseen"].strip())]
+    unseen = params["unseen"].strip()
+    found = [problem for host in params["uses"] for problem in retire_checks.find_use_problems(host, unseen)]
     if found:
         before = retire_steps.put_back(facts) if apply else record["before"]
         notice = retire.load_message(facts, before) if before else ""

@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What a cache of extracted packages, and a local channel's archives, are worth before they are linked.
+"""Check a cache of extracted packages, and archives of local channels, before they are linked.
 
 py-rattler (0.28) checks the digest of what it downloads, but not of ``file://`` archives; it notes the digest in a file
 beside each cache entry, after eight bytes of a revision. The content of an entry it checks only when asked to, by
@@ -26,7 +26,7 @@ NOTES = ".checked"
 
 
 def wrong_digest(where: str, found: str, expected: str) -> StackError:
-    """The error for a package that is not the one asked for."""
+    """Return the error for a package that is not the one asked for."""
     return StackError(
         "A package is not the one that was asked for: %s has sha256 %s where %s was expected."
         % (where, found or "(none)", expected), errors.PACKAGE,
@@ -35,7 +35,9 @@ def wrong_digest(where: str, found: str, expected: str) -> StackError:
 
 
 def check_archive(package: Package, cache: str) -> None:
-    """Check an archive of a local channel before it may be extracted; what is downloaded py-rattler checks itself.
+    """Check an archive of a local channel before it may be extracted.
+
+    What is downloaded py-rattler checks itself.
 
     Raises:
         StackError: the archive is missing or another one, or the channel gives no digest.
@@ -90,7 +92,7 @@ def borrow_entries(packages: Iterable[Package], cache: str, shared: Iterable[str
 
 
 def cached_digest(stem: str, cache: str) -> str:
-    """The digest that py-rattler notes for an entry; empty where it has none."""
+    """Return the digest that py-rattler notes for an entry; empty where it has none."""
     try:
         with open(os.path.join(cache, stem + ".lock"), "rb") as stream:
             return stream.read()[8:40].hex()
@@ -99,8 +101,9 @@ def cached_digest(stem: str, cache: str) -> str:
 
 
 def any_doubtful(packages: Iterable[Package], cache: str) -> bool:
-    """Whether an entry must be read before it is used: it has no note, or a file of it changed after the note was
-    written, or the entry cannot be judged.
+    """Tell whether an entry must be read before it is used.
+
+    It has no note, or a file of it changed after the note was written, or it cannot be judged.
 
     A change of content, mode or number of names moves a file's ctime, which nobody can set back (inode(7)); so an
     entry copied from elsewhere, and one whose files have hard links, are read as well.
@@ -109,7 +112,7 @@ def any_doubtful(packages: Iterable[Package], cache: str) -> bool:
 
 
 def packages_without_note(packages: Iterable[Package], cache: str, known: Mapping[str, str]) -> list[Package]:
-    """The packages that have no entry, or one that is not known to be right.
+    """Return the packages that have no entry, or one that is not known to be right.
 
     Args:
         packages: what is needed.
@@ -124,7 +127,7 @@ def packages_without_note(packages: Iterable[Package], cache: str, known: Mappin
 
 
 def check_ahead(cache: str, known: dict[str, str]) -> Iterator[None]:
-    """Look at the entries of a cache one by one, before it is known which of them are needed.
+    """Check the entries of a cache one by one, before it is known which of them are needed.
 
     Args:
         cache: the account's own cache.
@@ -156,7 +159,7 @@ def _is_as_noted(package: Package, cache: str) -> bool:
 
 
 def _known_digest(stem: str, cache: str) -> str:
-    """The digest of an entry that has a note and did not change since; empty for any other."""
+    """Return the digest of an entry that has a note and did not change since; empty for any other."""
     entry = os.path.join(cache, stem)
     try:
         with open(os.path.join(cache, NOTES, stem), encoding="ascii") as stream:

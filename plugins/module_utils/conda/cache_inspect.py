@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What lies in a cache of extracted packages: entries, what killed downloads left, and who uses what.
+"""Inspect a cache of extracted packages: entries, interrupted downloads, and who uses what.
 
 py-rattler (0.28) extracts a package into ``.<stem>XXXXXX`` and renames that to ``<stem>``, beside ``<stem>.lock``;
 while it installs it holds an exclusive flock(2) on ``.cache.lock``. conda keeps archives as ``<stem>.conda`` and
@@ -39,7 +39,7 @@ class Item(NamedTuple):
     age: float
 
     def as_result(self) -> dict[str, object]:
-        """As plain data."""
+        """Return as plain data."""
         return {"name": self.name, "bytes": self.size, "days": int(self.age // DAY)}
 
 
@@ -53,7 +53,7 @@ class Content(NamedTuple):
 
 
 def prefixes(root: str) -> list[str]:
-    """The conda prefixes of all releases below a root: a release itself, or a directory in it.
+    """Return the conda prefixes of all releases below a root: a release itself, or a directory in it.
 
     Raises:
         StackError: a directory of this account cannot be read, so that it is not known what is used.
@@ -87,7 +87,7 @@ def _unreadable(path: str, error: OSError) -> StackError:
 
 
 def records(places: Iterable[str]) -> dict[str, list[str]]:
-    """The records of installed packages in prefixes, by the package's stem (``name-version-build``).
+    """Return the records of installed packages in prefixes by stem (``name-version-build``).
 
     Raises:
         StackError: a prefix cannot be read.
@@ -106,7 +106,9 @@ def records(places: Iterable[str]) -> dict[str, list[str]]:
 
 
 def inspect_cache(cache: str, needed: Iterable[str]) -> Content:
-    """What a cache holds, where the packages ``needed`` (stems) are in use; nothing where there is no cache.
+    """List what a cache holds; nothing where there is none.
+
+    The packages ``needed`` (stems) are in use.
 
     Raises:
         StackError: the cache cannot be read.
@@ -138,7 +140,7 @@ def inspect_cache(cache: str, needed: Iterable[str]) -> Content:
 
 
 def companions_of(stem: str) -> list[str]:
-    """What lies in a cache for an entry, beside the entry itself."""
+    """Tell what lies in a cache for an entry, beside the entry itself."""
     return [os.path.join(NOTES, stem), *(stem + ending for ending in (*ARCHIVES, ".lock"))]
 
 
@@ -157,7 +159,7 @@ def _listed(directory: str) -> list[str]:
 
 
 def measure(cache: str, name: str, now: float) -> Item:
-    """The size and the age of something in a cache, which may be gone meanwhile.
+    """Return the size and the age of something in a cache, which may be gone meanwhile.
 
     The age is that of its last change as the file system keeps it: archives date their files to when they were built.
     """
@@ -184,7 +186,9 @@ def _walk(path: str) -> Iterator[os.stat_result]:
 
 
 def other_rollout(root: str, release: str) -> str:
-    """Another release below the root that is being rolled out, or may be, in the words of a sentence; else empty.
+    """Name another release below the root that may be in a rollout; empty for none.
+
+    The name is part of a sentence.
 
     Args:
         root: the directory that holds the releases.

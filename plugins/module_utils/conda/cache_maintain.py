@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""A package cache that releases share is kept in order: readable for all, written by its owner alone, known to conda.
+"""Keep a shared package cache in order: readable for all, written by its owner, known to conda.
 
 What no release needs is listed, and removed only where that was asked for and nobody else uses the cache.
 """
@@ -53,7 +53,7 @@ class Shared(Policy):
         super().__init__(WRITABLE)
 
     def target(self, mode: int) -> int:
-        """The permission bits that an entry with this ``st_mode`` gets."""
+        """Return the permission bits that an entry with this ``st_mode`` gets."""
         bits = stat.S_IMODE(mode) & ~0o022 | 0o444
         if stat.S_ISDIR(mode):
             return bits | 0o755
@@ -72,7 +72,7 @@ class Kept(NamedTuple):
 
     @property
     def changed(self) -> bool:
-        """Whether the cache became another one."""
+        """Tell whether the cache became another one."""
         modes = self.modes.get("changed_files") or self.modes.get("changed_directories")
         return bool(self.made or modes or self.described or self.removed)
 
@@ -142,7 +142,10 @@ class Cache:
         return counters.as_result(total)
 
     def _describe(self, installed: Mapping[str, Sequence[str]]) -> list[str]:
-        """Let conda find the entries: without a record of where an entry came from it fetches the package anew."""
+        """Let conda find the entries.
+
+        Without a record of where an entry came from it fetches the package anew.
+        """
         described = []
         magic = os.path.join(self.path, MAGIC)
         if not os.path.lexists(magic):
@@ -161,7 +164,7 @@ class Cache:
         return described
 
     def _origin(self, stem: str, files: Sequence[str]) -> Mapping[str, Any] | None:
-        """What a release's record says of the package that an entry was extracted from."""
+        """Tell what a release's record says of the package that an entry was extracted from."""
         for file in files:
             try:
                 with open(file, encoding="utf-8") as stream:
@@ -226,7 +229,7 @@ class Cache:
 
 
 def as_result(kept: Kept) -> dict[str, Any]:
-    """What the module returns."""
+    """Tell what the module returns."""
     return {
         "changed": kept.changed,
         "made": kept.made,
@@ -244,7 +247,7 @@ def as_result(kept: Kept) -> dict[str, Any]:
 
 
 def render(path: str, kept: Kept) -> dict[str, str]:
-    """The change as a difference of two texts."""
+    """Return the change as a difference of two texts."""
     before = ["%s %s" % (entry["from"], entry["path"]) for entry in kept.modes.get("drift", ())]
     after = ["%s %s" % (entry["to"], entry["path"]) for entry in kept.modes.get("drift", ())]
     if kept.made:

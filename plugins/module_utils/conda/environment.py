@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""A prefix holds exactly what was asked for: looked at, planned, changed, and looked at again."""
+"""Make a prefix hold exactly what was asked for: read, plan, change, verify."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Outcome(NamedTuple):
 
     @property
     def changed(self) -> bool:
-        """Whether the prefix became another one."""
+        """Tell whether the prefix became another one."""
         return self.resumed or not self.transaction.is_empty
 
 
@@ -175,7 +175,7 @@ class Environment:
         return Outcome(transaction, wanted, journal is not None, swept)
 
     def _as_recorded(self, request: Request, state: State, installed: Sequence[Package]) -> bool:
-        """Whether the prefix is what an equal request made of it before."""
+        """Tell whether the prefix is what an equal request made of it before."""
         identities = [package.identity for package in sorted(installed)]
         return (
             self.params["state"] == "present" and state.journal is None and state.digest == request.digest()
@@ -200,7 +200,7 @@ class Environment:
 
 
 def as_result(outcome: Outcome, platform: str, optional: Iterable[str] = ()) -> dict[str, Any]:
-    """What the module returns.
+    """Tell what the module returns.
 
     Args:
         outcome: what was done.

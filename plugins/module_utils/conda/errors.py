@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What py-rattler's errors mean to an operator."""
+"""Translate py-rattler's errors for an operator. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _AGAIN = "Correct that, then run it again."
 
 
 def translate(kind: str, text: str, step: str) -> StackError:
-    """An error of py-rattler as one sentence, with what to do next.
+    """Return an error of py-rattler as one sentence, with what to do next.
 
     Args:
         kind: the name of its class.
@@ -55,5 +55,5 @@ def translate(kind: str, text: str, step: str) -> StackError:
 
 
 def one_line(text: str) -> str:
-    """A text of several lines as one."""
+    """Return a text of several lines as one."""
     return "; ".join(line.replace("Caused by: ", "").strip().rstrip(".") for line in text.splitlines() if line.strip())

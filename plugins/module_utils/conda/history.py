@@ -18,7 +18,7 @@ from .request import ALIAS, DEFAULTS
 
 
 def channel_name(url: str) -> str:
-    """What conda calls a channel in its history: a name where the address is a known one."""
+    """Tell what conda calls a channel in its history: a name where the address is a known one."""
     url = url.rstrip("/")
     if url in DEFAULTS:
         return "defaults"
@@ -26,7 +26,7 @@ def channel_name(url: str) -> str:
 
 
 def history_entry(transaction: Transaction, specs: Iterable[str], command: str, when: float) -> str:
-    """What a transaction adds to the history.
+    """Tell what a transaction adds to the history.
 
     Args:
         transaction: it.
@@ -51,7 +51,7 @@ def write_history(prefix: str, start: str, entry: str) -> None:
 
 
 def read_history(prefix: str) -> str:
-    """The history, empty where there is none."""
+    """Return the history, empty where there is none."""
     try:
         with open(os.path.join(prefix, META, "history"), encoding="utf-8") as stream:
             return stream.read()

@@ -195,8 +195,10 @@ class Linker:
 
 
 def _relinked(transaction: Transaction, records: Sequence[Record]) -> set[str]:
-    """The names of installed packages that are linked again: damaged ones, and those that lie below the directory of
-    another Python version."""
+    """Return the names of installed packages that are linked again.
+
+    These are damaged ones, and those that lie below the directory of another Python version.
+    """
     names = {package.name for package in transaction.repaired}
     leaving = {package.name for package in [*transaction.removed, *(one.before for one in transaction.changed)]}
     if "python" in leaving:

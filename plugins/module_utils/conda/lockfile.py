@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Explicit lists of conda packages: one address per line, each with its digest.
+"""Parse and write explicit lists of conda packages: one address per line, with its digest. Pure.
 
 ``@EXPLICIT`` is the one lock that every conda client reads and writes (``conda list --explicit --sha256``,
 ``micromamba env export --explicit``), and its order is free. The digest follows ``#``, with or without ``sha256:``.
@@ -20,12 +20,12 @@ _SHA256 = re.compile(r"^(?:sha256:)?([0-9a-fA-F]{64})$")
 
 
 def is_explicit(text: str) -> bool:
-    """Whether a lock is an explicit list."""
+    """Tell whether a lock is an explicit list."""
     return any(line.strip() == MARK for line in text.splitlines())
 
 
 def parse(text: str, path: str) -> list[Package]:
-    """The packages of an explicit list.
+    """Return the packages of an explicit list.
 
     Args:
         text: what it holds.
@@ -63,7 +63,7 @@ def parse(text: str, path: str) -> list[Package]:
 
 
 def render(packages: Iterable[Package], platform: str) -> str:
-    """The explicit list of packages, sorted by name."""
+    """Return the explicit list of packages, sorted by name."""
     lines = ["# platform: " + platform, MARK]
     lines += ["%s#sha256:%s" % (package.url, package.sha256) for package in sorted(packages)]
     return "".join(line + "\n" for line in lines)

@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What identifies a conda package, and what becomes of a prefix when other packages are wanted in it.
+"""Identify conda packages, and plan the transaction between two sets of them. Pure.
 
 Nothing here touches a file system or a solver: packages in, transaction out.
 """
@@ -26,16 +26,16 @@ class Package(NamedTuple):
 
     @property
     def stem(self) -> str:
-        """Its name, version and build: how archives, cache entries and records of it are called."""
+        """Return its name, version and build: how archives, cache entries and records of it are called."""
         return "%s-%s-%s" % (self.name, self.version, self.build)
 
     @property
     def identity(self) -> tuple[str, str, str, str, str]:
-        """What makes it this package and no other: where it was fetched from does not."""
+        """Tell what makes it this package and no other: where it was fetched from does not."""
         return (self.name, self.version, self.build, self.subdir, self.sha256)
 
     def as_result(self) -> dict[str, str]:
-        """Plain data for the module's result."""
+        """Return plain data for the module's result."""
         return dict(self._asdict())
 
 
@@ -46,7 +46,7 @@ class Change(NamedTuple):
     after: Package
 
     def as_result(self) -> dict[str, str]:
-        """Plain data for the module's result."""
+        """Return plain data for the module's result."""
         result = {"name": self.after.name, "sha256": self.after.sha256}
         for key in ("version", "build", "channel"):
             result[key + "_before"] = getattr(self.before, key)
@@ -64,12 +64,14 @@ class Transaction(NamedTuple):
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is nothing to do."""
+        """Tell whether there is nothing to do."""
         return not (self.added or self.removed or self.changed or self.repaired)
 
 
 def package_of_url(url: str, sha256: str) -> Package | None:
-    """The package whose archive lies at ``<channel>/<subdir>/<name>-<version>-<build>.conda`` (or ``.tar.bz2``).
+    """Return the package of an archive's address.
+
+    That is ``<channel>/<subdir>/<name>-<version>-<build>.conda`` (or ``.tar.bz2``).
 
     Returns:
         None where the address is not one of a conda package.
@@ -84,12 +86,14 @@ def package_of_url(url: str, sha256: str) -> Package | None:
 
 
 def by_name(packages: Iterable[Package]) -> dict[str, Package]:
-    """Packages by name, of which a prefix holds one each."""
+    """Map names to packages, of which a prefix holds one each."""
     return {package.name: package for package in packages}
 
 
-def plan_transaction(installed: Iterable[Package], wanted: Iterable[Package], damaged: Iterable[str] = ()) -> Transaction:
-    """The transaction that makes a prefix hold exactly the packages wanted.
+def plan_transaction(
+    installed: Iterable[Package], wanted: Iterable[Package], damaged: Iterable[str] = ()
+) -> Transaction:
+    """Return the transaction that makes a prefix hold exactly the packages wanted.
 
     Args:
         installed: what it holds.
@@ -108,12 +112,12 @@ def plan_transaction(installed: Iterable[Package], wanted: Iterable[Package], da
 
 
 def describe_package(package: Package) -> str:
-    """A line for the difference that an operator reads."""
+    """Return a line for the difference that an operator reads."""
     return "%s %s %s (%s/%s)" % (package.name, package.version, package.build, package.channel, package.subdir)
 
 
 def render_transaction(transaction: Transaction) -> dict[str, str]:
-    """The transaction as a difference of two texts."""
+    """Return the transaction as a difference of two texts."""
     before = [*transaction.removed, *(change.before for change in transaction.changed)]
     after = [*transaction.added, *(change.after for change in transaction.changed)]
     sides = {"before": [describe_package(one) for one in before], "after": [describe_package(one) for one in after]}
@@ -124,7 +128,7 @@ def render_transaction(transaction: Transaction) -> dict[str, str]:
 
 
 def transaction_as_result(transaction: Transaction) -> dict[str, list[dict[str, str]]]:
-    """Plain data for the module's result."""
+    """Return plain data for the module's result."""
     return {
         "added": [package.as_result() for package in transaction.added],
         "removed": [package.as_result() for package in transaction.removed],
@@ -134,7 +138,7 @@ def transaction_as_result(transaction: Transaction) -> dict[str, list[dict[str, 
 
 
 def restore_channel(package: Package, replaced: Mapping[str, str]) -> Package:
-    """The package under its channel's own address, where a mirror's was used in its place.
+    """Return the package under its channel's own address, where a mirror's was used in its place.
 
     Args:
         package: as it was found on the mirror.
@@ -145,7 +149,10 @@ def restore_channel(package: Package, replaced: Mapping[str, str]) -> Package:
 
 
 def replace_start(url: str, replaced: Mapping[str, str]) -> str:
-    """An address with its start replaced, by the longest one that fits; a start ends where a part of a path ends."""
+    """Replace the start of an address by the longest one that fits.
+
+    A start ends where a part of a path ends.
+    """
     for start in sorted(replaced, key=len, reverse=True):
         if url == start or url.startswith(start.rstrip("/") + "/"):
             return replaced[start].rstrip("/") + url[len(start.rstrip("/")):]

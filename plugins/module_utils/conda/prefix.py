@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""A conda prefix as it lies on disk: its records, whether its files are there, its history.
+"""Read and correct a conda prefix as it lies on disk: its records and its files.
 
 A record is ``conda-meta/<name>-<version>-<build>.json``, written after the last file of its package; so a package with
 a record was linked to its end. The history is conda's own format (conda/history.py reads it): a date between ``==>``
@@ -47,12 +47,12 @@ class Record(NamedTuple):
 
     @property
     def names(self) -> list[str]:
-        """The paths, relative to the prefix."""
+        """Return the paths, relative to the prefix."""
         return [str(path["_path"]) for path in self.paths]
 
 
 def read_records(prefix: str, half: bool = False) -> list[Record]:
-    """The records of a prefix, sorted by file name; none where there is no prefix.
+    """Return the records of a prefix, sorted by file name; none where there is no prefix.
 
     Args:
         prefix: the prefix.
@@ -105,7 +105,7 @@ def _unreadable(path: str, why: object) -> StackError:
 
 
 def find_damaged(prefix: str, records: Iterable[Record], depth: str) -> list[str]:
-    """The names of installed packages of which something is missing or, where contents are looked at, differs."""
+    """Return the names of installed packages with files that are missing or, if read, differ."""
     if depth == RECORDS:
         return []
     try:
@@ -125,7 +125,10 @@ def find_damaged(prefix: str, records: Iterable[Record], depth: str) -> list[str
 
 
 def _is_intact(prefix: str, path: Mapping, depth: str, found: Mapping[str, bool]) -> bool:
-    """Whether a path is there and of the right kind; ``found`` tells which paths of the prefix are links."""
+    """Tell whether a path is there and of the right kind.
+
+    ``found`` tells which paths of the prefix are links.
+    """
     full = os.path.join(prefix, path["_path"])
     kind = path.get("path_type")
     is_link = found.get(path["_path"])
@@ -147,14 +150,16 @@ def _is_intact(prefix: str, path: Mapping, depth: str, found: Mapping[str, bool]
 
 
 def find_unowned(prefix: str, records: Iterable[Record]) -> list[str]:
-    """Every path in the prefix that is in no record: files and links, and directories without anything in them."""
+    """Return every path in the prefix that is in no record: files, links and empty directories."""
     owned = {name for record in records for name in record.names}
     owned |= {os.path.relpath(record.file, prefix) for record in records}
     return sorted(path for path in _list_paths(prefix) if path not in owned)
 
 
 def _list_paths(prefix: str) -> dict[str, bool]:
-    """Files, links and empty directories of a prefix, and whether each is a link; one listing for each directory.
+    """List files, links and empty directories of a prefix, and whether each is a link.
+
+    Each directory is listed once.
 
     Raises:
         OSError: a directory cannot be read.
@@ -181,7 +186,9 @@ def _list_paths(prefix: str) -> dict[str, bool]:
 
 
 def sweep(prefix: str, records: Iterable[Record], kept: Iterable[str]) -> list[str]:
-    """Remove what an interrupted transaction left: everything in no record that was not there before it began.
+    """Remove what an interrupted transaction left.
+
+    That is everything in no record that was not there before it began.
 
     Returns:
         the paths removed, relative to the prefix; directories that became empty are not named.

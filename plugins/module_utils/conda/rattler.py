@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What is done through py-rattler: specs or a lock become records, records become files of a prefix.
+"""Solve, fetch and link conda packages through py-rattler.
 
 Runs in the process of :mod:`.rattler_worker`. What py-rattler leaves unchecked, :mod:`.cache` checks.
 """
@@ -24,7 +24,7 @@ LOAD = "load py-rattler"
 
 
 def prepare() -> Mapping[str, Callable[..., Any]]:
-    """The functions that the process offers."""
+    """Return the functions that the process offers."""
     session = Session()
     return {
         "load": session.load, "choose": session.choose, "offered": session.offered, "resolve": session.resolve,
@@ -64,7 +64,7 @@ class Session:
         return str(rattler.__version__)
 
     def choose(self, choices: dict[str, list[str]], platform: str, repodata_cache: str) -> dict[str, str]:
-        """The mirror of each channel that is used: the first that can be read, or else the last."""
+        """Return the mirror of each channel that is used: the first that can be read, or else the last."""
         gateway = self.rattler.Gateway(cache_dir=repodata_cache)
         return {source: self._first_read(places, platform, gateway) for source, places in choices.items()}
 
@@ -83,7 +83,7 @@ class Session:
     def offered(
         self, channels: list[str], specs: list[str], platform: str, mirrors: dict[str, str], repodata_cache: str
     ) -> list[str]:
-        """The specs of packages of which a channel has any version.
+        """Return the specs of packages of which a channel has any version.
 
         Raises:
             StackError: a channel cannot be read.
@@ -101,7 +101,7 @@ class Session:
         virtual_packages: dict[str, str], channel_priority: str, mirrors: dict[str, str], repodata_cache: str,
         prefix: str, keep_installed: bool,
     ) -> list[dict[str, str]]:
-        """The packages that the prefix shall hold; the session keeps their records.
+        """Return the packages that the prefix shall hold; the session keeps their records.
 
         Raises:
             StackError: there is no solution, or a channel or the lock cannot be read.
@@ -132,7 +132,9 @@ class Session:
         return [package_of(record).as_result() for record in self.records]
 
     def check(self, cache: str, shared_caches: list[str], names: list[str], known: dict[str, str]) -> None:
-        """Look at the archives and cache entries of packages that will be linked, before the prefix is changed.
+        """Check archives and cache entries of packages that will be linked.
+
+        That is done before the prefix is changed.
 
         Args:
             cache: the directory of extracted packages.
@@ -267,12 +269,12 @@ class Session:
 
 
 def digest_of(record: Any) -> str:
-    """A record's sha256 as text; empty where the channel gives none."""
+    """Return a record's sha256 as text; empty where the channel gives none."""
     return record.sha256.hex() if record.sha256 else ""
 
 
 def package_of(record: Any) -> Package:
-    """A record of py-rattler as a package."""
+    """Return a record of py-rattler as a package."""
     return Package(
         record.name.normalized, str(record.version), str(record.build), record.subdir,
         (record.channel or "").rstrip("/"), record.url, digest_of(record),

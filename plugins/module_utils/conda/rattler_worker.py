@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""py-rattler in a process of its own.
+"""Run py-rattler in a process of its own.
 
 Its threads outlive the event loop and crash an interpreter that ends normally; the process here ends by ``_exit``. It
 has its own umask, dies with its parent, and a fault in the library is an error of the module, not its end. The parent
@@ -51,7 +51,7 @@ class Worker:
         self.answered = os.fdopen(answered, encoding="utf-8")
 
     def call(self, name: str, meanwhile: Iterator | None = None, **arguments: object) -> Any:
-        """The answer of one function.
+        """Return the answer of one function.
 
         Args:
             name: the function.
@@ -80,7 +80,7 @@ class Worker:
         return answer["result"]
 
     def stop(self) -> None:
-        """End the process at once, with whatever its threads still do."""
+        """End the process at once, whatever its threads still do."""
         with contextlib.suppress(ProcessLookupError):
             os.kill(self.pid, signal.SIGKILL)
         self.close()
@@ -107,7 +107,7 @@ class Worker:
 
 
 def describe_status(status: int) -> str:
-    """How a process ended, from its wait status."""
+    """Tell how a process ended, from its wait status."""
     if os.WIFSIGNALED(status):
         return "signal %d" % os.WTERMSIG(status)
     return "exit status %d" % os.WEXITSTATUS(status)

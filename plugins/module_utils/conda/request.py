@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What was asked for: channels, specs or a lock, virtual packages; checked and brought to one form.
+"""Check what was asked for, and bring it to one form: channels, specs or a lock, virtual packages.
 
 Names of channels become addresses, so that nothing depends on a .condarc of the account.
 """
@@ -43,12 +43,12 @@ class Request(NamedTuple):
     channel_priority: str
 
     def digest(self) -> str:
-        """One value that changes whenever anything that was asked for does."""
+        """Return one value that changes whenever anything that was asked for does."""
         return hashlib.sha256(repr(tuple(self)).encode("utf-8")).hexdigest()
 
 
 def channel_urls(name: str) -> list[str]:
-    """The addresses behind a channel as an operator writes it: an address, a directory, or a name."""
+    """Return the addresses behind a channel as an operator writes it: an address, a directory, or a name."""
     name = name.strip().rstrip("/")
     if name == "defaults":
         return list(DEFAULTS)
@@ -62,7 +62,7 @@ def channel_urls(name: str) -> list[str]:
 
 
 def needs_licence(url: str) -> bool:
-    """Whether an address, of a channel or of a package in it, falls under Anaconda's terms of service."""
+    """Tell whether an address of a channel or package falls under Anaconda's terms of service."""
     parts = urllib.parse.urlsplit(url)
     first = parts.path.strip("/").split("/")[0]
     return parts.hostname in _LICENSED_HOSTS or (
@@ -82,13 +82,13 @@ def check_licence(urls: Iterable[str], accepted: bool) -> None:
 
 
 def spec_name(spec: str) -> str:
-    """The name of the package that a spec asks for; empty where it names none."""
+    """Return the name of the package that a spec asks for; empty where it names none."""
     match = _SPEC_NAME.match(spec.strip())
     return match.group(1).lower() if match else ""
 
 
 def named_channels(specs: Iterable[str]) -> list[str]:
-    """The channels that specs name themselves, as in ``conda-forge::python`` and ``python[channel=conda-forge]``."""
+    """Return channels in specs, as in ``conda-forge::python`` and ``python[channel=conda-forge]``."""
     found = []
     for spec in specs:
         match = re.match(r"^\s*([^\s\[\]]+?)::", spec)
@@ -98,7 +98,7 @@ def named_channels(specs: Iterable[str]) -> list[str]:
 
 
 def build_request(params: Mapping, lock: str) -> Request:
-    """The request of the module's options.
+    """Return the request of the module's options.
 
     Args:
         params: them.
@@ -141,7 +141,7 @@ def build_request(params: Mapping, lock: str) -> Request:
 
 
 def this_platform() -> str:
-    """Conda's name of this machine's platform.
+    """Return conda's name of this machine's platform.
 
     Raises:
         StackError: conda has none.
@@ -156,7 +156,10 @@ def this_platform() -> str:
 
 
 def mirror_choices(mirrors: Mapping[str, object]) -> dict[str, list[str]]:
-    """Mirrors, with names and directories brought to addresses: what may stand for what, the preferred one first."""
+    """Return the addresses of the mirrors of each channel, the preferred one first.
+
+    Names and directories are brought to addresses.
+    """
     result = {}
     for name, given in mirrors.items():
         sources = channel_urls(name)
@@ -173,10 +176,10 @@ def mirror_choices(mirrors: Mapping[str, object]) -> dict[str, list[str]]:
 
 
 def mirror_urls(mirrors: Mapping[str, object]) -> dict[str, str]:
-    """The preferred mirror of each channel."""
+    """Return the preferred mirror of each channel."""
     return {source: places[0] for source, places in mirror_choices(mirrors).items()}
 
 
 def missing_directories(urls: Iterable[str]) -> list[str]:
-    """The directories behind ``file://`` addresses that are not there."""
+    """Return the directories behind ``file://`` addresses that are not there."""
     return [path for path in map(local_path, urls) if path is not None and not os.path.isdir(path)]

@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What a transaction takes out of a prefix, put aside until it is complete, so that one that fails can be undone.
+"""Put aside what a transaction takes out of a prefix, so that one that fails can be undone.
 
 py-rattler writes into a file that is in its way instead of replacing it, so a second name would not keep the old
 content. The files are moved: that takes no space, needs neither cache nor channel, and keeps what was changed in them.
@@ -38,17 +38,19 @@ def begin(prefix: str, record: str) -> None:
 
 
 def exists(prefix: str) -> bool:
-    """Whether all that was taken out since the transaction began is still aside."""
+    """Tell whether all that was taken out since the transaction began is still aside."""
     return os.path.isdir(os.path.join(prefix, ASIDE))
 
 
 def has_leftovers(prefix: str) -> bool:
-    """Whether anything is aside that is no longer wanted or still is."""
+    """Tell whether anything is aside that is no longer wanted or still is."""
     return exists(prefix) or os.path.isdir(os.path.join(prefix, DROPPED))
 
 
 def put_aside(prefix: str, records: Iterable[Record], before: Sequence[Package]) -> None:
-    """Move the files of packages, and their records, out of the prefix; directories stay until all is complete.
+    """Move the files of packages, and their records, out of the prefix.
+
+    Directories stay until the transaction is complete.
 
     Args:
         prefix: the prefix.
@@ -71,7 +73,10 @@ def put_aside(prefix: str, records: Iterable[Record], before: Sequence[Package])
 
 
 def drop(prefix: str) -> None:
-    """Remove what is aside, and directories that were left empty: the transaction is complete, and cannot be undone."""
+    """Remove what is aside, and directories that were left empty.
+
+    The transaction is complete, and cannot be undone.
+    """
     aside, dropped = os.path.join(prefix, ASIDE), os.path.join(prefix, DROPPED)
     for name in {os.path.dirname(name) for name in _files(aside)}:
         prune(prefix, name)
@@ -136,7 +141,7 @@ def _directories(names: Iterable[str]) -> set[str]:
 
 
 def _files(top: str) -> Iterator[str]:
-    """The files and links of the prefix that are aside, relative to it, records last."""
+    """Return the files and links of the prefix that are aside, relative to it, records last."""
     records = []
     for directory, directories, files in os.walk(top):
         links = [name for name in directories if os.path.islink(os.path.join(directory, name))]

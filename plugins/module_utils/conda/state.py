@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The record beside a prefix: what it was made from, and the journal of a transaction that has begun.
+"""Record what a prefix was made from, and the journal of a transaction that has begun.
 
 It lies outside the prefix, so that removing the prefix or writing it half leaves the record whole. The journal is
 written before the first change and closed after the last; while it is open, the prefix counts as half.
@@ -35,7 +35,7 @@ class Journal(NamedTuple):
 
     @property
     def fresh(self) -> bool:
-        """Whether the transaction creates the prefix: nothing was there before."""
+        """Tell whether the transaction creates the prefix: nothing was there before."""
         return not self.kept and not self.records
 
 
@@ -63,7 +63,7 @@ class Store:
         self.lock = os.path.join(self.directory, stem + ".lock")
 
     def read(self) -> State:
-        """What the record says; nothing where there is none.
+        """Tell what the record says; nothing where there is none.
 
         Raises:
             StackError: it cannot be read.

@@ -1,7 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What has become of the files of a frozen release: the tree next to its manifest, and what can be said of each
-difference.
+"""Compare frozen releases with their manifests, and attribute what differs.
 
 The manifest names neither owners nor times, so who changed something and when is what the file system tells today. It
 keeps no trace of who removed a file: of that, the directory's owner and times are all that is left.
@@ -41,14 +40,14 @@ class FrozenRelease(NamedTuple):
 
     @property
     def loadable(self) -> bool:
-        """Whether a user can load its module."""
+        """Tell whether a user can load its module."""
         return self.state is not None and any(
             self.state.visible[syntax] or self.state.hidden[syntax] for syntax in self.state.visible
         )
 
 
 def find_frozen(root: str, wanted: list[str]) -> list[FrozenRelease]:
-    """The frozen releases of a root, those too of which little is left.
+    """Return the frozen releases of a root, those too of which little is left.
 
     Args:
         root: the directory that holds the releases.
@@ -77,7 +76,9 @@ def find_frozen(root: str, wanted: list[str]) -> list[FrozenRelease]:
     return sorted(found, key=lambda item: (str(item.frozen.get("frozen_at", "")), item.release))
 
 
-def compare_release(root: str, found: FrozenRelease, level: str, limit: int, workers: int) -> tuple[dict[str, Any], float]:
+def compare_release(
+    root: str, found: FrozenRelease, level: str, limit: int, workers: int
+) -> tuple[dict[str, Any], float]:
     """Compare a release with its manifest.
 
     Args:
@@ -144,7 +145,7 @@ def _outcome(
 
 
 def _nothing_to_compare(found: FrozenRelease, record: str, error: OSError | StackError) -> dict[str, Any]:
-    """What is wrong where tree or manifest cannot be read at all."""
+    """Tell what is wrong where tree or manifest cannot be read at all."""
     if not os.path.lexists(found.prefix):
         return {"path": ".", "kind": "removed", **attribute(os.path.dirname(found.prefix), found.release, True)}
     if not os.path.isdir(found.prefix) or os.path.islink(found.prefix):
@@ -182,7 +183,7 @@ def _attributed(
 
 
 def _touched_paths(result: dict[str, Any]) -> tuple[list[str], int]:
-    """What has another inode time and is not named already, itself or as the directory of what came or went."""
+    """List entries whose inode was changed and that no difference explains, not even by their directory."""
     named = {entry["path"] for entry in result["differing"]} | set(result["added"])
     named |= {os.path.dirname(path) or "." for kind in ("added", "removed") for path in result[kind]}
     # Writing the manifest is the last change of its own directory.

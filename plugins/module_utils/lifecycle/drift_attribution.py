@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Who and when, of a difference, as far as file system and journals tell."""
+"""Attribute a difference to an account and a time, as far as file system and journals tell."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ..trees.boundary import open_parent
 
 
 def attribute(top: str, path: str, removed: bool) -> dict[str, str]:
-    """Owner and times of an entry; of one that is gone, those of the nearest directory that is still there.
+    """Return owner and times of an entry, or of the nearest directory that is left of its path.
 
     Args:
         top: the release, an absolute path.
@@ -38,13 +38,14 @@ def attribute(top: str, path: str, removed: bool) -> dict[str, str]:
                 return {}
             at = os.path.dirname(at)
     told = {
-        "owner": account_name(found.st_uid), "modified": format_time(found.st_mtime), "changed": format_time(found.st_ctime),
+        "owner": account_name(found.st_uid), "modified": format_time(found.st_mtime),
+        "changed": format_time(found.st_ctime),
     }
     return dict(told, seen_on=at or ".") if removed else told
 
 
 def format_time(seconds: float) -> str:
-    """A time of the file system in UTC, to the second."""
+    """Return a time of the file system in UTC, to the second."""
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds))
 
 
@@ -68,15 +69,15 @@ class Thaws:
 
     @property
     def is_open(self) -> bool:
-        """Whether the release is thawed at the moment."""
+        """Tell whether the release is thawed at the moment."""
         return bool(self.open)
 
     def open_as_result(self) -> dict[str, Any] | None:
-        """The thaw that is open, in short."""
+        """Return the thaw that is open, in short."""
         return _summary(self.open) if self.open else None
 
     def explain(self, path: str, kind: str) -> dict[str, Any]:
-        """What thaws have to say of a difference.
+        """Tell what thaws have to say of a difference.
 
         Returns:
             ``explained`` with the open thaw that names the path, or a directory above it; a directory on the way to a

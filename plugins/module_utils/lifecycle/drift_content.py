@@ -21,7 +21,7 @@ from ..trees.manifest_file import (
 )
 
 MAX_QUICK_BYTES = 1 << 30
-"""Bytes that a quick look reads at most: some seconds."""
+"""Bytes that a quick comparison reads at most: some seconds."""
 
 
 class Content(NamedTuple):

@@ -1,10 +1,10 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What the last looks at a release found, and when that was first so.
+"""Record what the last comparisons of a release found, and since when that is so.
 
-``drift.json`` has the outcome of the last look of each kind, and since when it is this one. It is only written when an
-outcome is another one; a look that finds what the last one found sets the file's time of modification and nothing
-else, so that time is when somebody looked last. ``drift.jsonl`` gets a line whenever an outcome is another one.
+``drift.json`` has the outcome of the last comparison of each kind, and since when it is this one. It is only written
+when an outcome has changed; a comparison that finds what the last one found sets the file's time of modification and
+nothing else, so that time is when the last one ran. ``drift.jsonl`` gets a line whenever an outcome has changed.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ HISTORY_KEYS = ("matches", "drifted", "passed", "totals", "findings", "findings_
 
 
 def read_outcomes(root: str, release: str) -> dict[str, Any]:
-    """The last looks by their kind; none where there is no record, or none that can be used, which is made anew.
+    """Return the last outcomes by their kind; none where there is no usable record.
 
     Raises:
         StackError: it is there and may not be read.
@@ -52,17 +52,17 @@ def read_outcomes(root: str, release: str) -> dict[str, Any]:
 def keep_outcome(
     root: str, release: str, kind: str, outcome: dict[str, Any], apply: bool
 ) -> tuple[bool, dict[str, Any] | None]:
-    """Keep the outcome of a look.
+    """Keep the outcome of a comparison.
 
     Args:
         root: the directory that holds the releases.
         release: the release's name.
-        kind: of the look: ``quick``, ``full`` or ``system on HOST``.
+        kind: of the comparison: ``quick``, ``full`` or ``system on HOST``.
         outcome: plain data, the same whenever the same was found.
         apply: False only says what would be done.
 
     Returns:
-        whether the outcome is another one than that of the last look, and that one, None where there is none.
+        whether the outcome is another one than the last one of this kind, and that one, None where there is none.
 
     Raises:
         StackError: it cannot be written.
@@ -77,7 +77,7 @@ def keep_outcome(
         return before != outcome, before
     try:
         if before == outcome:
-            with contextlib.suppress(OSError):  # another account may look, too
+            with contextlib.suppress(OSError):  # another account may compare, too
                 os.utime(path)
             return False, before
         digest = hashlib.sha256(json.dumps(outcome, sort_keys=True).encode("ascii")).hexdigest()

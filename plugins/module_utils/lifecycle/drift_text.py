@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What became of a release, in lines for a reader and for a difference."""
+"""Render the drift of a release as lines for a reader and for a diff. Pure."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _WORDS = {
 
 
 def count_noun(number: int, noun: str) -> str:
-    """``1 finding``, ``2 findings``."""
+    """Join a number and a noun: ``1 finding``, ``2 findings``."""
     return "%d %s%s" % (number, noun, "" if number == 1 else "s")
 
 
 def summary_lines(release: str, outcome: dict[str, Any]) -> list[str]:
-    """What a look at the files of a release found."""
+    """Summarise the differences of a release's files."""
     level = outcome["level"]
     lines = []
     if outcome["matches"]:
@@ -55,7 +55,7 @@ def summary_lines(release: str, outcome: dict[str, Any]) -> list[str]:
 
 
 def finding_line(finding: dict[str, Any]) -> str:
-    """A difference with its witnesses."""
+    """Return a difference with its owner, times and thaws."""
     line = "%s: %s" % (finding["kind"], in_words(finding["path"]))
     if "from" in finding:
         line += ", %s instead of %s" % (in_words(finding["to"][:80]), in_words(finding["from"][:80]))
@@ -73,7 +73,7 @@ def finding_line(finding: dict[str, Any]) -> str:
 
 
 def outcome_lines(outcome: dict[str, Any] | None) -> list[str]:
-    """An outcome as lines to compare."""
+    """Return an outcome as lines to compare."""
     if outcome is None:
         return []
     if "passed" in outcome:

@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What differs between two releases in the eyes of their users: parts, packages, build options, settings. Pure.
+"""Compare two releases as their users see them: parts, packages, build options, settings. Pure.
 
 Both sides are what is installed, as :mod:`installed` describes it, and the description of the modulefile. A place
 inside of its own release is no difference, wherever the release lies.
@@ -32,7 +32,7 @@ class Side(NamedTuple):
 
     @property
     def components(self) -> dict[str, dict[str, Any]]:
-        """The release's parts by their keys; of one that is a Python distribution, the version is that one's."""
+        """Return the parts by their keys, a Python distribution with the version that is installed."""
         python = self.python
         parts = _by_key(self.installed.get("components"), "key")
         return {
@@ -42,22 +42,22 @@ class Side(NamedTuple):
 
     @property
     def python(self) -> dict[str, dict[str, Any]]:
-        """Its Python distributions by their canonical names."""
+        """Return its Python distributions by their canonical names."""
         return {canonical(text(entry.get("name"))): entry for entry in mappings(self.installed.get("python"))}
 
     @property
     def conda(self) -> dict[str, dict[str, Any]]:
-        """Its conda packages that are no Python distributions, by their names."""
+        """Return its conda packages that are no Python distributions, by their names."""
         owned = {text(entry.get("conda_package")) for entry in mappings(self.installed.get("python"))}
         known = _by_key(self.installed.get("conda"), "name")
         return {name: entry for name, entry in known.items() if name not in owned}
 
     def compared(self, value: object) -> str:
-        """A value as text, without the places that differ between any two releases."""
+        """Return a value as text, without the places that differ between any two releases."""
         return self.places.generic(text(value))
 
     def shown(self, value: object) -> str:
-        """A value as its release has it: the opposite of :meth:`compared`."""
+        """Return a value as its release has it: the opposite of :meth:`compared`."""
         said = text(value)
         for path, name in self.places.names:
             said = said.replace(name, path)
@@ -65,7 +65,7 @@ class Side(NamedTuple):
 
 
 def diff_components(before: Side, after: Side) -> list[dict[str, Any]]:
-    """The parts that differ, in the order of their names.
+    """Return the parts that differ, in the order of their names.
 
     Returns:
         for each ``key``, ``name``, ``change``, the versions ``before`` and ``after``, and, where they differ, the
@@ -81,13 +81,13 @@ def diff_components(before: Side, after: Side) -> list[dict[str, Any]]:
 
 
 def _as_part(side: Side, key: str, other: Mapping[str, Any]) -> dict[str, Any] | None:
-    """What the other release has as a part, and this one as any Python distribution."""
+    """Tell what the other release has as a part, and this one as any Python distribution."""
     found = side.python.get(_distribution(key))
     return dict(other, version=found["version"], kind="wheel", commit="", patches=[]) if found else None
 
 
 def _distribution(key: str) -> str:
-    """Canonical name of the Python distribution that a part is; empty for a part that is none."""
+    """Return the canonical name of the Python distribution that a part is; empty for any other part."""
     name = key.partition(".")[2] if key.startswith("packages.") else key
     return "" if name in _NO_DISTRIBUTION else canonical(DISTRIBUTIONS.get(name, name))
 
@@ -117,7 +117,7 @@ def _component(key: str, old: Mapping[str, Any] | None, new: Mapping[str, Any] |
 
 
 def part_summary(key: str, part: Mapping[str, Any]) -> dict[str, str]:
-    """A part in short: ``key``, ``name`` and ``version``, as it is spoken of."""
+    """Return a part in short: ``key``, ``name`` and ``version``, as it is spoken of."""
     return {"key": key, "name": _name(key, part), "version": _version(key, part)}
 
 
@@ -126,7 +126,7 @@ def _name(key: str, part: Mapping[str, Any]) -> str:
 
 
 def _version(key: str, part: Mapping[str, Any] | None) -> str:
-    """The version of a part; of one that sites choose among, with what it is."""
+    """Return the version of a part; of one that sites choose among, with what it is."""
     if part is None:
         return ""
     said = text(part.get("version"))
@@ -145,7 +145,9 @@ def _patches(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, list[s
 
 
 def diff_flags(before: Side, after: Side) -> list[dict[str, str]]:
-    """The build options that differ, of parts that both releases have: ``key``, ``component``, ``name`` and so on.
+    """Return the build options that differ, of parts that both releases have.
+
+    Each has ``key``, ``component``, ``name`` and so on.
 
     What a part is built with is of no matter to somebody who has not known it before.
     """
@@ -161,7 +163,9 @@ def diff_flags(before: Side, after: Side) -> list[dict[str, str]]:
 
 
 def diff_packages(before: Side, after: Side) -> list[dict[str, str]]:
-    """The packages that differ and are no parts: ``name``, ``kind``, ``change``, ``before``, ``after``.
+    """Return the packages that differ and are no parts.
+
+    Each has ``name``, ``kind``, ``change``, ``before`` and ``after``.
 
     A ``python`` one is a Python distribution, whoever brought it; ``conda`` is everything else in a conda base. There,
     the same version in another build is ``rebuilt``.
@@ -190,7 +194,9 @@ def _packages(kind: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> Iter
 
 
 def diff_settings(before: Side, after: Side) -> list[dict[str, str]]:
-    """What loading the module does otherwise: ``kind``, ``name``, ``change``, ``before``, ``after`` and ``reason``.
+    """Return what loading the module does otherwise.
+
+    Each has ``kind``, ``name``, ``change``, ``before``, ``after`` and ``reason``.
 
     Kinds: ``variable`` (set), ``unset`` (variable), ``directory`` (on a search path), ``order`` (of one), ``module``
     (loaded along), ``conflict`` (module), ``alias`` and ``function``.
@@ -212,7 +218,7 @@ def diff_settings(before: Side, after: Side) -> list[dict[str, str]]:
 
 
 def _plain(value: object) -> str:
-    """A value of a description as text; of one for several shells, that for sh."""
+    """Return a value of a description as text; of one for several shells, that for sh."""
     return text(value.get("sh")) if isinstance(value, Mapping) else text(value)
 
 
@@ -247,7 +253,7 @@ def _entries(old: Iterable[str], new: Iterable[str]) -> Iterator[dict[str, str]]
 def _differing(
     before: Side, old: Mapping[str, Any], after: Side, new: Mapping[str, Any],
 ) -> Iterator[dict[str, str]]:
-    """The names whose values differ between two mappings, or that only one of them has."""
+    """Return the names whose values differ between two mappings, or that only one of them has."""
     for name in sorted({*old, *new}):
         if (name in old) == (name in new) and before.compared(old[name]) == after.compared(new[name]):
             continue

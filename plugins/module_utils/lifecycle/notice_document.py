@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The document with an announcement's facts: which releases it is about, and written where it is not what is there."""
+"""Write the document with the facts of an announcement, and keep it up to date."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ CURRENT_KEYS = ("format", "release", "outgoing", "known_problems")
 
 
 def compared_releases(root: str, release: str, since: str) -> tuple[ReleaseState, ReleaseState | None]:
-    """The release that is announced, and the one whose users the announcement is for.
+    """Return the release that is announced, and the one whose users the announcement is for.
 
     Args:
         root: the directory of the releases.
@@ -46,7 +46,7 @@ def compared_releases(root: str, release: str, since: str) -> tuple[ReleaseState
 
 
 def resolved_text(state: ReleaseState | None) -> str:
-    """The text of a release's resolved release file; empty where its files are gone.
+    """Return the text of a release's resolved release file; empty where its files are gone.
 
     Raises:
         StackError: it cannot be read.
@@ -103,7 +103,7 @@ def write_notice(
 
 
 def _earlier_differences(facts: dict[str, Any], path: str) -> dict[str, Any]:
-    """The differences that were announced while the files of the release before were still there."""
+    """Return the differences that were announced while the files of the release before were still there."""
     if facts["compared"] or facts["outgoing"] is None:
         return facts
     try:

@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The facts of an announcement: what users of the outgoing default have to know about a release. Pure.
+"""Collect what users of the previous default have to know about a release. Pure.
 
 The same releases in the same state give the same facts, whenever they are gathered: there is no time of their own in
 them.
@@ -41,7 +41,7 @@ class Release(NamedTuple):
 
 
 def notice_facts(incoming: Release, outgoing: Release | None = None, until: str = "") -> dict[str, Any]:
-    """What is to be announced.
+    """Tell what is to be announced.
 
     Args:
         incoming: the release.
@@ -99,7 +99,10 @@ def _release(release: Release) -> dict[str, str]:
 
 
 def _visibility(state: ReleaseState) -> str:
-    """What users see of a release: ``default``, ``visible``, ``hidden``, ``gone``, or nothing yet (``staged``)."""
+    """Tell how users see a release.
+
+    One of ``default``, ``visible``, ``hidden``, ``gone``, or ``staged`` where it was never published.
+    """
     if state.is_default:
         return "default"
     for name in ("visible", "hidden", "gone"):
@@ -109,7 +112,7 @@ def _visibility(state: ReleaseState) -> str:
 
 
 def _solved_problems(incoming: Release, outgoing: Release | None) -> list[dict[str, str]]:
-    """The known problems that only the outgoing release has."""
+    """Return the known problems that only the outgoing release has."""
     if outgoing is None or outgoing.problems is None or incoming.problems is None:
         return []
     left = {entry["problem"] for entry in incoming.problems}
@@ -117,7 +120,7 @@ def _solved_problems(incoming: Release, outgoing: Release | None) -> list[dict[s
 
 
 def _contents(release: Release) -> list[dict[str, str]]:
-    """The parts of a first release, with their versions."""
+    """Return the parts of a first release, with their versions."""
     installed = mapping(release.installed)
     python = {"key": "python", "name": "Python", "version": text(mapping(installed.get("base")).get("python"))}
     components = _side(release).components
@@ -137,7 +140,7 @@ def _without_secrets(found: dict[str, Any]) -> dict[str, Any]:
 def previous_default(
     release: ReleaseState, releases: Sequence[ReleaseState], publications: Sequence[Mapping[str, Any]],
 ) -> ReleaseState | None:
-    """The release whose users a notice about ``release`` is for.
+    """Return the release whose users a notice about ``release`` is for.
 
     It is the same before ``release`` becomes the default, while it is, and when it no longer is: what an announcement
     says does not depend on when it is written.
@@ -180,7 +183,9 @@ _LINKED = ("libmpi", "mpi")
 
 
 def interface_changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[dict[str, str]]:
-    """The interfaces that differ and are known on both sides: ``key``, ``name``, ``before`` and ``after``.
+    """Return the interfaces that differ and are known on both sides.
+
+    Each has ``key``, ``name``, ``before`` and ``after``.
 
     Args:
         before: ``libraries`` of the outgoing release, as :mod:`installed` has them.
@@ -206,7 +211,7 @@ def _interface(key: str, value: object) -> str:
 
 
 def user_actions(rows: list[dict[str, str]], base: Mapping[str, Any], modules: Mapping[str, str]) -> list[str]:
-    """What users have to do, one sentence or two each, in the order of importance.
+    """Tell what users have to do, one sentence or two each, in the order of importance.
 
     Args:
         rows: what :func:`interface_changes` found.

@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""One difference between two releases as one phrase of an announcement. Pure.
+"""Write one difference between two releases as one phrase of an announcement. Pure.
 
 A phrase is a list of pieces, each ``text`` or ``code`` with what it says, so that one wording serves Markdown and plain
 text, and nothing of what a record says is taken for markup.
@@ -22,17 +22,17 @@ _KINDS = {"git": "source", "archive": "source", "wheel": "a wheel", "site": "the
 
 
 def code(text: str) -> dict[str, str]:
-    """A piece of a phrase that is to be read letter by letter."""
+    """Return a piece of a phrase that is to be read letter by letter."""
     return {"code": text}
 
 
 def phrase(*pieces: Any) -> Phrase:
-    """A phrase of texts and of :func:`code`."""
+    """Return a phrase of texts and of :func:`code`."""
     return [piece if isinstance(piece, dict) else {"text": piece} for piece in pieces if piece]
 
 
 def parse_backquotes(sentence: str) -> Phrase:
-    """A sentence in which backquotes are around code."""
+    """Return a sentence in which backquotes are around code."""
     parts = sentence.split("`")
     if len(parts) % 2 == 0:
         return phrase(sentence)
@@ -40,19 +40,19 @@ def parse_backquotes(sentence: str) -> Phrase:
 
 
 def with_full_stop(sentence: str) -> str:
-    """A sentence with its full stop."""
+    """Return a sentence with its full stop."""
     return sentence if not sentence or sentence[-1] in ".!?" else sentence + "."
 
 
 def package_phrase(row: Mapping[str, str]) -> str:
-    """A package and its version, or both of them."""
+    """Return a package and its version, or both of them."""
     if row["change"] in (ADDED, REMOVED):
         return "%s %s" % (row["name"], row["after"] or row["before"])
     return "%s %s → %s" % (row["name"], row["before"], row["after"])
 
 
 def flags_phrase(rows: Sequence[Mapping[str, str]]) -> Phrase:
-    """The build options of one part."""
+    """Return the build options of one part."""
     now: list[Any] = []
     gone: list[Any] = []
     for row in rows:
@@ -67,7 +67,7 @@ def flags_phrase(rows: Sequence[Mapping[str, str]]) -> Phrase:
 
 
 def setting_phrase(row: Mapping[str, str]) -> Phrase:
-    """What loading the module does otherwise."""
+    """Tell what loading the module does otherwise."""
     kind, change, name = row["kind"], row["change"], code(row["name"])
     gone = change == REMOVED
     if kind == "variable":
@@ -99,13 +99,13 @@ def _variable(row: Mapping[str, str]) -> Phrase:
 
 
 def problem_phrase(entry: Mapping[str, str]) -> Phrase:
-    """A known problem with what to do about it."""
+    """Return a known problem with what to do about it."""
     sentences = [with_full_stop(entry[key]) for key in ("problem", "workaround") if entry.get(key)]
     return parse_backquotes(" ".join(sentences + (["See %s" % entry["url"]] if entry.get("url") else [])))
 
 
 def part_remarks(row: Mapping[str, Any]) -> list[Phrase]:
-    """What differs of a part besides its version."""
+    """Tell what differs of a part besides its version."""
     found = []
     name = row["name"]
     if row["change"] == CHANGED and row.get("commits"):
@@ -148,14 +148,14 @@ _ASCII = {0x2013: "-", 0x2192: "->"}
 
 
 def markdown(phrase: Sequence[Mapping[str, str]] | str) -> str:
-    """A phrase as Markdown, which finds no markup in it but that of code and of addresses (CommonMark and tables)."""
+    """Return a phrase as Markdown with no markup but code and addresses (CommonMark and tables)."""
     pieces = [{"text": phrase}] if isinstance(phrase, str) else phrase
     return _AT_BEGIN.sub(r"\1\2\\\3", "".join(
         _fenced(one_line(piece["code"])) if "code" in piece else _escaped(one_line(piece["text"])) for piece in pieces))
 
 
 def _escaped(text: str) -> str:
-    """A text as Markdown; addresses stay as they are, which readers make links of."""
+    """Return a text as Markdown; addresses stay as they are, which readers make links of."""
     parts, begin = [], 0
     for match in _ADDRESS.finditer(text):
         parts += [_SPECIAL.sub(r"\\\1", text[begin:match.start()]), "<%s>" % match.group()]
@@ -164,7 +164,10 @@ def _escaped(text: str) -> str:
 
 
 def _fenced(text: str) -> str:
-    """A text as code: between more backquotes than it has in a row; a bar would end the cell of a table."""
+    """Put a text between more backquotes than it has in a row.
+
+    A bar would end the cell of a table.
+    """
     longest = max((len(run) for run in re.findall("`+", text)), default=0)
     fence = "`" * (longest + 1)
     room = " " if text.startswith("`") or text.endswith("`") else ""
@@ -172,7 +175,7 @@ def _fenced(text: str) -> str:
 
 
 def plain(phrase: Sequence[Mapping[str, str]] | str, begin: str = "", width: int = WIDTH) -> str:
-    """A phrase as lines of plain text.
+    """Return a phrase as lines of plain text.
 
     Args:
         phrase: the phrase, or a text.
@@ -190,14 +193,17 @@ def plain(phrase: Sequence[Mapping[str, str]] | str, begin: str = "", width: int
 
 
 def _quoted(code: str, width: int) -> str:
-    """Code of several words in quotation marks; a short one is not broken over two lines, as it is to be typed."""
+    """Put code of several words in quotation marks.
+
+    A short one is not broken over two lines, as it is to be typed.
+    """
     if " " not in code:
         return code
     return '"%s"' % (code.replace(" ", _KEPT) if len(code) < width - 10 else code)
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[Any]], width: int = WIDTH) -> str:
-    """A table as lines of plain text, two blanks between its columns."""
+    """Return a table as lines of plain text, two blanks between its columns."""
     cells = [list(head), *([plain(cell, width=10000) for cell in row] for row in rows)]
     widths = [max(len(row[column]) for row in cells) for column in range(len(head))]
     lines = ["  ".join(cell.ljust(size) for cell, size in zip(row, widths)).rstrip() for row in cells]
@@ -205,5 +211,5 @@ def table(head: Sequence[str], rows: Sequence[Sequence[Any]], width: int = WIDTH
 
 
 def one_line(text: str) -> str:
-    """A text without line breaks and control characters; blanks at its ends stay."""
+    """Return a text without line breaks and control characters; blanks at its ends stay."""
     return re.sub(r"\s", " ", "".join(sign if sign.isprintable() or sign.isspace() else " " for sign in text))

@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""An announcement in words: its facts as sections of paragraphs, tables, points and commands. Pure."""
+"""Render the facts of an announcement as paragraphs, tables, points and commands. Pure."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _PARTS = {"torch": "pytorch", "cuda": "cuda", "nccl": "nccl", "mpi": "mpi"}
 
 
 def render_notice(facts: Mapping[str, Any], site: Mapping[str, Any], default_from: str = "") -> dict[str, Any]:
-    """The announcement.
+    """Return the announcement.
 
     Args:
         facts: as :mod:`notice_facts` has them.
@@ -50,7 +50,7 @@ def render_notice(facts: Mapping[str, Any], site: Mapping[str, Any], default_fro
         what :mod:`notice_phrases` makes.
     """
     sections: list[dict[str, Any]] = [
-        {"key": "actions", "title": "What you have to do", "points": [parse_backquotes(said) for said in facts["actions"]]},
+        {"key": "actions", "title": "What you have to do", "points": list(map(parse_backquotes, facts["actions"]))},
         _parts(facts),
         _settings(facts),
         _pinning(facts),
@@ -61,7 +61,7 @@ def render_notice(facts: Mapping[str, Any], site: Mapping[str, Any], default_fro
         {"key": "python", "title": "Python packages", "points": _packages(facts, "python")},
         {"key": "conda", "title": "Conda packages", "points": _packages(facts, "conda")},
         {"key": "flags", "title": "Build options", "points": _flags(facts)},
-        {"key": "settings", "title": "What the module sets", "points": [setting_phrase(row) for row in facts["settings"]]},
+        {"key": "settings", "title": "What the module sets", "points": list(map(setting_phrase, facts["settings"]))},
         _contact(site),
     ]
     return {
@@ -107,7 +107,7 @@ def _introduction(facts: Mapping[str, Any], default_from: str) -> list[Phrase]:
 
 
 def _parts(facts: Mapping[str, Any]) -> dict[str, Any]:
-    """The table of the parts, and what differs of them besides their versions."""
+    """Return the table of the parts, and what differs of them besides their versions."""
     if facts["contents"]:
         contents = sorted(mappings(facts["contents"]), key=_place)
         rows = [[phrase(part["name"]), phrase(part["version"])] for part in contents]
@@ -125,7 +125,7 @@ def _parts(facts: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _interfaces(facts: Mapping[str, Any]) -> list[dict[str, str]]:
-    """The interfaces that are neither the version of a part nor that of a package in another list."""
+    """Return the interfaces that are neither the version of a part nor that of a package in another list."""
     shown = {row["key"] for row in facts["components"]} | {row["name"].lower() for row in facts["packages"]}
     return [row for row in mappings(facts["compatibility"]) if _PARTS.get(row["key"], row["key"]) not in shown]
 
@@ -135,7 +135,7 @@ def _place(row: Mapping[str, Any]) -> int:
 
 
 def _is_package(row: Mapping[str, Any]) -> bool:
-    """Whether a part is a package that the release file names, and belongs to the other packages."""
+    """Tell whether a part is a package that the release file names, and belongs to the other packages."""
     return str(row["key"]).startswith("packages.")
 
 

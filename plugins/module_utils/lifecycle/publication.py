@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What users see of a release: its modulefiles becoming visible, the default moving, and the release going again.
+"""Plan what users see of a release: modulefiles, the default, and how the release goes again.
 
 Every action changes one file by one rename (or one unlink), and is written to the release's journal before it is done,
 so that an interrupted run is simply run again. The order is fixed, Tcl before Lua in each step: what loads is there
@@ -70,7 +70,7 @@ class Desired(NamedTuple):
 
 
 def make_plan(facts: Facts, wish: Desired) -> list[Action]:
-    """The actions that lead from what is there to what is asked for, in order; none when it is there already.
+    """Return the actions that lead to what is asked for, in order; none where it is there already.
 
     Args:
         facts: from :func:`read_facts`.
@@ -123,7 +123,10 @@ def _roll_back(plan: Plan, facts: Facts, withdrawn: bool = False) -> None:
 
 
 def _require_alone(facts: Facts, syntax: str) -> None:
-    """Without a default a module system takes the highest version, which nobody has chosen."""
+    """Refuse to take the default away while other versions are listed.
+
+    Without a default a module system takes the highest version, which nobody has chosen.
+    """
     others = [
         version for version in visible_versions(facts.root, syntax, facts.name)
         if version != facts.version and _is_listed(facts, syntax, version)
@@ -146,7 +149,10 @@ def _withdraw(plan: Plan, facts: Facts) -> None:
 
 
 def _retire(plan: Plan, facts: Facts, wish: Desired) -> None:
-    """Deprecated, hidden or gone; or hidden for its testers, when nobody was told that it goes."""
+    """Deprecate a release, hide it or let it go.
+
+    One of which nobody was told that it goes is hidden for its testers.
+    """
     present = [syntax for syntax in SYNTAXES if facts.visible[syntax] is not None]
     told = bool(wish.notice.strip()) or facts.leaving
     if wish.state == "hidden" and not told:
@@ -193,7 +199,7 @@ def _problems(facts: Facts, syntax: str, wish: Desired) -> tuple[str, ...]:
 
 
 def _require_forward(facts: Facts, wish: Desired) -> None:
-    """A release on its way out goes back on it only when that is meant."""
+    """Return a release on its way out goes back on it only when that is meant."""
     stages = ("visible", "hidden", "gone")
     wanted = "visible" if wish.state == "deprecated" else wish.state
     for syntax in SYNTAXES:
@@ -206,13 +212,13 @@ def _require_forward(facts: Facts, wish: Desired) -> None:
 
 
 def candidate_of(facts: Facts) -> Candidate:
-    """The release as one that a rollout may make the default."""
+    """Return the release as one that a rollout may make the default."""
     return Candidate(
         facts.name, facts.version, facts.release, str(facts.frozen.get("frozen_at", "")), facts.defaults, facts.journal)
 
 
 def is_any_listed(facts: Facts) -> dict[str, bool]:
-    """Whether users see any version of the module, by syntax, with this release as the facts have it."""
+    """Tell whether users see any version of the module, by syntax, with this release as the facts have it."""
     return {
         syntax: facts.state(syntax) == VISIBLE or any(
             version != facts.version and _is_listed(facts, syntax, version)
@@ -222,20 +228,20 @@ def is_any_listed(facts: Facts) -> dict[str, bool]:
 
 
 def former_default(facts: Facts, syntax: str) -> str:
-    """The version that a rollback of this release makes the default; empty for none."""
+    """Return the version that a rollback of this release makes the default; empty for none."""
 
     return default_before(
         facts.journal, syntax, facts.name, facts.version, lambda version: _is_listed(facts, syntax, version))
 
 
 def _is_listed(facts: Facts, syntax: str, version: str) -> bool:
-    """Whether a version is listed and loads."""
+    """Tell whether a version is listed and loads."""
     content = read_bytes(os.path.join(facts.root, relative_path(syntax, facts.name, version)))
     return content is not None and not read_added(content).gone and version not in facts.hidden[syntax]
 
 
 def facts_after(facts: Facts, actions: Sequence[Action]) -> Facts:
-    """The facts as they are when a plan is done."""
+    """Return the facts as they are when a plan is done."""
     visible, defaults = dict(facts.visible), dict(facts.defaults)
     hidden = {syntax: set(facts.hidden[syntax]) for syntax in SYNTAXES}
     for action in actions:
@@ -251,6 +257,6 @@ def facts_after(facts: Facts, actions: Sequence[Action]) -> Facts:
 
 
 def not_verified(facts: Facts) -> list[str]:
-    """The syntaxes that no module system on the verifying machine could load."""
+    """Return the syntaxes that no module system on the verifying machine could load."""
     checked = {entry.get("syntax") for entry in facts.record.get("checked") or []}
     return [syntax for syntax in SYNTAXES if syntax not in checked]

@@ -1,6 +1,9 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Changes of what users see: each is one file, written to the release's journal first, then renamed into place."""
+"""Change what users see, one file at a time.
+
+Each change is written to the release's journal first, then the file is renamed into place.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +53,7 @@ class Action(NamedTuple):
     previous: str
 
     def as_dict(self) -> dict[str, str]:
-        """Plain data for the result and for the journal."""
+        """Return plain data for the result and for the journal."""
         return {
             "action": self.action, "syntax": self.syntax, "path": self.path, "version": self.version,
             "previous": self.previous, "sha256": digest(self.after) if self.after is not None else "",
@@ -96,12 +99,14 @@ def carry_out(root: str, release: str, actions: Sequence[Action], more: Mapping[
 
 
 def is_unfinished(name: str) -> bool:
-    """Whether a file's name is that of one which :func:`.files.write_atomic` had not finished."""
+    """Tell whether a file's name is that of one which :func:`.files.write_atomic` had not finished."""
     return _UNFINISHED.fullmatch(name) is not None
 
 
 def _remove_unfinished(directory: str, age: float, ours: Callable[[str], bool]) -> None:
-    """Remove what a killed run had begun to write; module systems pass over it, but it would stay for ever.
+    """Remove files that a killed run had begun to write.
+
+    Module systems pass over them, but they would stay for ever.
 
     Args:
         directory: where; nothing below it.
@@ -120,13 +125,13 @@ WORK = "hpcml.torchstack.modulefile_publish"
 
 
 def lock_path(root: str) -> str:
-    """The lock of a root."""
+    """Return the lock of a root."""
     return os.path.join(root, ".torchstack", "publish.lock.json")
 
 
 @contextlib.contextmanager
 def publishing(root: str, patience: float = 60.0) -> Iterator[None]:
-    """For as long as this process changes what users see below a root.
+    """Hold the lock of a root while what users see below it is changed.
 
     Args:
         root: the directory that holds the releases and the module tree.

@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What a publication depends on: the release's records, and the module tree as users see it."""
+"""Read what a publication depends on: the release's records, and the module tree as users see it."""
 
 from __future__ import annotations
 
@@ -53,25 +53,25 @@ class Facts(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Name of the module."""
+        """Return name of the module."""
         return self.record["name"]
 
     @property
     def version(self) -> str:
-        """Version of the module."""
+        """Return version of the module."""
         return self.record["version"]
 
     @property
     def full_name(self) -> str:
-        """What users type."""
+        """Tell what users type."""
         return "%s/%s" % (self.name, self.version)
 
     def added(self, syntax: str) -> Added:
-        """What the visible modulefile says beyond the verified one."""
+        """Tell what the visible modulefile says beyond the verified one."""
         return read_added(self.visible[syntax])
 
     def state(self, syntax: str) -> str:
-        """One of ``NONE``, ``VISIBLE``, ``HIDDEN`` and ``GONE``."""
+        """Return one of ``NONE``, ``VISIBLE``, ``HIDDEN`` and ``GONE``."""
         if self.visible[syntax] is None:
             return NONE
         if self.added(syntax).gone:
@@ -79,23 +79,23 @@ class Facts(NamedTuple):
         return HIDDEN if self.version in self.hidden[syntax] else VISIBLE
 
     def is_anothers(self, syntax: str) -> bool:
-        """Whether another release with the same version of the module is what users see."""
+        """Tell whether another release with the same version of the module is what users see."""
         path = os.path.join(self.root, relative_path(syntax, self.name, self.version))
         return self.visible[syntax] is None and read_bytes(path) is not None
 
     @property
     def notice(self) -> str:
-        """What users are told when they load it; empty for nothing."""
+        """Tell what users are told when they load it; empty for nothing."""
         return next((self.added(syntax).notice for syntax in SYNTAXES if self.added(syntax).notice), "")
 
     @property
     def leaving(self) -> bool:
-        """Whether users were told that the release goes, or that it is gone."""
+        """Tell whether users were told that the release goes, or that it is gone."""
         return bool(self.notice) or any(self.added(syntax).gone for syntax in SYNTAXES)
 
 
 def read_facts(root: str, release: str, subject: str = "") -> Facts:
-    """Everything that a plan depends on.
+    """Return everything that a plan depends on.
 
     Args:
         root: the directory that holds the releases and the module tree.
@@ -158,7 +158,7 @@ class Move(NamedTuple):
 
 
 def last_move(journal: Sequence[Mapping[str, Any]]) -> Move | None:
-    """The last move of any default of a root; None where none ever moved.
+    """Return the last move of any default of a root; None where none ever moved.
 
     Args:
         journal: of all releases, from :func:`.release_states.all_publications`.
@@ -172,7 +172,7 @@ def last_move(journal: Sequence[Mapping[str, Any]]) -> Move | None:
 
 
 def last_rollback(journal: Sequence[Mapping[str, Any]], release: str) -> str:
-    """When a default was last taken back from a release, in UTC; empty where it never was."""
+    """Return when a default was last taken back from a release, in UTC; empty where it never was."""
     moves = (entry for entry in journal if entry.get("release") == release and entry.get("action") == DEFAULT)
     return max((str(entry.get("time", "")) for entry in moves if entry.get("undo") is True), default="")
 
@@ -180,8 +180,7 @@ def last_rollback(journal: Sequence[Mapping[str, Any]], release: str) -> str:
 def default_before(
     journal: Sequence[Mapping[str, Any]], syntax: str, name: str, version: str, loads: Callable[[str], bool]
 ) -> str:
-    """The version that was the default before ``version`` became it, or the one before that, as far as users can load
-    it; empty where there is none.
+    """Return the last default before ``version`` that users can load; empty where there is none.
 
     Rollbacks do not count: what was taken back does not come again.
 

@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Whether a rollout may move the default, and what users load when it has run. Pure.
+"""Decide whether a rollout may move the default, and tell what users load afterwards. Pure.
 
 A rollout is run again to see that everything is done, and for other releases than the one that users load. It makes a
 release the default once, when it publishes it for the first time, and never against what was decided since.
@@ -34,12 +34,14 @@ class Candidate(NamedTuple):
 
     @property
     def full_name(self) -> str:
-        """What users type."""
+        """Tell what users type."""
         return "%s/%s" % (self.name, self.version)
 
 
 def reason_to_keep(one: Candidate) -> str:
-    """Why a rollout leaves the default as it is, as the end of a sentence; empty where it may move it.
+    """Tell why a rollout leaves the default as it is; empty where it may move it.
+
+    The reason is the end of a sentence.
 
     In this order: a rollback stands; the default is a later version; it was chosen when this release was there to be
     chosen; this release was published before.
@@ -47,7 +49,8 @@ def reason_to_keep(one: Candidate) -> str:
     moves = [entry for entry in (_last_move(one, syntax) for syntax in SYNTAXES) if entry is not None]
     for move in moves:
         if move.get("undo") is True:
-            return "the rollback of %s by %s at %s stands" % (_rolled_back_from(one, move), move.get("by"), move.get("time"))
+            return "the rollback of %s by %s at %s stands" % (
+                _rolled_back_from(one, move), move.get("by"), move.get("time"))
     for present in one.defaults.values():
         if present and direction(one.version, present) == UP:
             return "it is newer than %s" % one.full_name
@@ -65,7 +68,7 @@ def loaded_by_default(
     one: Candidate, after: Mapping[str, str], listed: Mapping[str, bool], default: bool, first_only: bool,
     check_mode: bool = False,
 ) -> list[str]:
-    """What users get who load the module without a version, and why; one sentence for each answer.
+    """Tell what users get who load the module without a version, and why; one sentence for each answer.
 
     Args:
         one: the release, and the defaults before.
@@ -111,12 +114,12 @@ def _last_move(one: Candidate, syntax: str) -> Mapping[str, Any] | None:
 
 
 def _rolled_back_from(one: Candidate, move: Mapping[str, Any]) -> str:
-    """The version from which a rollback took the default."""
+    """Return the version from which a rollback took the default."""
     return str(move.get("previous") or move.get("release") or one.name)
 
 
 def _published_before(one: Candidate) -> bool:
-    """Whether the first publication of the release is over; one that was interrupted is not.
+    """Tell whether the first publication of the release is over; one that was interrupted is not.
 
     Its entries say that they belong to it, and it ends with the default. An entry comes before what it announces, so
     that only the very last of all may announce what was not done.

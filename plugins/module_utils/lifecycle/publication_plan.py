@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The actions of a publication, one after the other, each from what the one before left."""
+"""List the actions of a publication, each beginning with what the one before left."""
 
 from __future__ import annotations
 
@@ -37,28 +37,28 @@ class Plan:
         self._contents: dict[str, bytes | None] = {}
 
     def write(self, action: str, syntax: str, added: Added) -> None:
-        """The modulefile, with what comes to the verified bytes."""
+        """Plan to write the modulefile: the verified bytes, and what is added to them."""
         path = relative_path(syntax, self._facts.name, self._facts.version)
         self._change(action, syntax, path, visible_bytes(syntax, self._facts.staged[syntax], added))
 
     def remove(self, syntax: str) -> None:
-        """No modulefile."""
+        """Plan to remove the modulefile."""
         self._change(REMOVE, syntax, relative_path(syntax, self._facts.name, self._facts.version), None)
 
     def hide(self, syntax: str) -> None:
-        """Not in ``module avail``."""
+        """Plan to hide the version from ``module avail``."""
         if self._facts.version not in self._hidden[syntax]:
             self._hidden[syntax].add(self._facts.version)
             self._relist(HIDE, syntax, hidden_path(syntax, self._facts.name))
 
     def list(self, syntax: str) -> None:
-        """In ``module avail``."""
+        """Plan to list the version in ``module avail``."""
         if self._facts.version in self._hidden[syntax]:
             self._hidden[syntax].remove(self._facts.version)
             self._relist(LIST, syntax, hidden_path(syntax, self._facts.name))
 
     def move_default(self, syntax: str, version: str) -> None:
-        """Another default, or none."""
+        """Plan another default, or none."""
         if self._default[syntax] != version:
             previous, self._default[syntax] = self._default[syntax], version
             self._relist(DEFAULT, syntax, default_path(syntax, self._facts.name), version, previous)

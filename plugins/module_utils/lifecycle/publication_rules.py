@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What keeps a release from being published, or hidden."""
+"""Refuse to publish or to hide a release that must not be. Pure."""
 
 from __future__ import annotations
 

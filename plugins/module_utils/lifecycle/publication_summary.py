@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What a publication did, and what users see then, in sentences for whoever ran it."""
+"""Summarise what a publication did, and what users see then. Pure."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _SEEN = {
 def summary_lines(
     before: Facts, after: Facts, actions: Sequence[Action], state: str, rolled_back_at: str, check_mode: bool
 ) -> list[str]:
-    """The summary.
+    """Return the summary.
 
     Args:
         before: the facts before the plan.
@@ -75,7 +75,7 @@ def _defaults(before: Facts, after: Facts) -> list[str]:
 
 
 def _grouped(values: Mapping) -> dict:
-    """The syntaxes by what is the same for them."""
+    """Return the syntaxes by what is the same for them."""
     found: dict = {}
     for syntax, value in values.items():
         found.setdefault(value, []).append(syntax)

@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""How a release is retired: whether it may be, what its users are told, and what is recorded of it. Pure but for facts.
+"""Describe the retirement of a release: its stage, what its users are told, and its record.
 
 Its users are told first (``deprecated``), then it is listed no more (``hidden``), and then its files go (``removing``,
 ``removed``). What is recorded here follows what users see, which M(hpcml.torchstack.modulefile_publish) changes.
@@ -36,27 +36,27 @@ class Facts(NamedTuple):
 
     @property
     def stage(self) -> str:
-        """How far its retirement is; empty where it has not begun."""
+        """Tell how far its retirement is; empty where it has not begun."""
         return str(self.record.get("state", ""))
 
     @property
     def afterwards(self) -> str:
-        """The directory of what happens to it after its build."""
+        """Return the directory of what happens to it after its build."""
         return stage_directory(self.state.root, self.state.release)
 
     @property
     def aside(self) -> str:
-        """Where its tree lies while it is removed."""
+        """Tell where its tree lies while it is removed."""
         return os.path.join(self.afterwards, ASIDE)
 
     @property
     def module(self) -> str:
-        """Its module's full name; empty where it has none."""
+        """Return its module's full name; empty where it has none."""
         return "%s/%s" % (self.state.name, self.state.version) if self.state.name else ""
 
     @property
     def seen(self) -> bool:
-        """Whether any module system knows it."""
+        """Tell whether any module system knows it."""
         state = self.state
         return any(state.visible[syntax] or state.hidden[syntax] or state.gone[syntax] for syntax in SYNTAXES)
 
@@ -73,7 +73,7 @@ class Rules(NamedTuple):
 
 
 def read_facts(root: str, release: str) -> Facts:
-    """Everything that the judgement depends on, without what the tree holds.
+    """Read everything that the checks depend on, without what the tree holds.
 
     Args:
         root: the directory that holds the releases.
@@ -88,7 +88,7 @@ def read_facts(root: str, release: str) -> Facts:
 
 
 def days_since(time: str, now: str) -> float:
-    """Days between two moments as records have them (UTC); none where the first is not known."""
+    """Return days between two moments as records have them (UTC); none where the first is not known."""
     try:
         begin, end = (datetime.datetime.strptime(text, "%Y-%m-%dT%H:%M:%SZ") for text in (time, now))
     except ValueError:
@@ -97,7 +97,7 @@ def days_since(time: str, now: str) -> float:
 
 
 def day_after(time: str, days: float) -> str:
-    """The date some days after a moment, as ``2026-12-04``: the first on which as many days have gone by."""
+    """Return the first date on which some days have gone by since a moment, as ``2026-12-04``."""
     moment = datetime.datetime.strptime(time, "%Y-%m-%dT%H:%M:%SZ") + datetime.timedelta(days=days)
     if moment.time() > datetime.time():
         moment += datetime.timedelta(days=1)
@@ -129,7 +129,9 @@ def require_date(until: str) -> None:
 
 
 def retirement_record(facts: Facts, to: str, words: Words, rules: Rules, now: str) -> dict[str, Any]:
-    """The record of a release that is retired; what is not given, and times, stay as they were. Empty where it is kept.
+    """Return the record of a release that is retired; empty where it is kept.
+
+    What is not given, and times, stay as they were.
 
     Args:
         facts: from :func:`read_facts`.
@@ -155,7 +157,7 @@ def retirement_record(facts: Facts, to: str, words: Words, rules: Rules, now: st
 
 
 def load_message(facts: Facts, record: Mapping[str, Any], notice: str = "") -> str:
-    """What loading the module says.
+    """Return the sentence that loading the module shows.
 
     Args:
         facts: from :func:`read_facts`.
@@ -172,7 +174,7 @@ def load_message(facts: Facts, record: Mapping[str, Any], notice: str = "") -> s
 
 
 def removal_record(afterwards: str) -> dict[str, Any]:
-    """What the removal itself recorded last; empty where it has not begun.
+    """Tell what the removal itself recorded last; empty where it has not begun.
 
     Raises:
         StackError: it cannot be read.

@@ -18,7 +18,7 @@ _SYSTEMS = {"tcl": "Environment Modules", "lmod": "Lmod"}
 def find_problems(
     facts: Facts, to: str, rules: Rules, uses: Sequence[Mapping[str, Any]], now: str
 ) -> list[str]:
-    """Why the release may not be retired now, one sentence each; none where it may.
+    """Tell why the release may not be retired now, one sentence each; none where it may.
 
     Args:
         facts: from :func:`read_facts`, with the amount where it is to be removed.
@@ -87,7 +87,7 @@ def _tree_problems(amount: removal.Amount) -> Iterator[str]:
 
 
 def find_use_problems(host: Mapping[str, Any], unseen: str) -> Iterator[str]:
-    """Why the use of a release on one host forbids to remove it.
+    """Tell why the use of a release on one host forbids to remove it.
 
     Args:
         host: what M(hpcml.torchstack.release_in_use) returned there, or that it failed or was not reached.
@@ -119,7 +119,7 @@ def find_use_problems(host: Mapping[str, Any], unseen: str) -> Iterator[str]:
 
 
 def refusal_error(facts: Facts, found: Sequence[str]) -> StackError:
-    """All reasons as one failure."""
+    """Return all reasons as one failure."""
     numbered = ["(%d) %s" % (number, text) for number, text in enumerate(found, 1)]
     listed = " ".join(numbered if len(found) > 1 else found)
     return StackError(

@@ -1,6 +1,8 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Taking a release out of the way before it is removed, and putting it back; each of these completes what was begun.
+"""Move a release away before it is removed, and put it back.
+
+Each of these functions completes what was begun.
 
 In this order: what is about to happen is recorded, the tree moves to ``removing`` beside the release's records by one
 rename, images that no other release uses follow. From then on nobody finds it, and who still has it open can be looked
@@ -32,7 +34,7 @@ _IMAGE = re.compile(r"[0-9a-f]{12,64}")
 
 
 def own_images(root: str, tree: str, release: str) -> list[str]:
-    """The copies of images that a release uses and no other one of this root, by their directories' names.
+    """Return the copies of images that only this release uses, by their directories' names.
 
     A release's resolved file has the image's checksum, whose beginning is the directory's name; whichever file has it
     keeps the image, also that of a release that is aside and may be put back.
@@ -77,13 +79,13 @@ def _text(path: str) -> str:
 
 
 def removal_paths(facts: Facts) -> list[str]:
-    """What is to be removed, by its places while it is aside."""
+    """Tell what is to be removed, by its places while it is aside."""
     images = facts.record.get("images") or []
     return [facts.aside, *(os.path.join(facts.afterwards, IMAGE + name) for name in images)]
 
 
 def measure(facts: Facts, record: dict[str, Any]) -> tuple[Facts, dict[str, Any]]:
-    """A release that is about to be removed, with what it holds.
+    """Return a release that is about to be removed, with what it holds.
 
     Args:
         facts: of the release.
@@ -106,7 +108,7 @@ def measure(facts: Facts, record: dict[str, Any]) -> tuple[Facts, dict[str, Any]
 
 
 def is_in_place(facts: Facts) -> bool:
-    """Whether anything that is to go is still where users find it."""
+    """Tell whether anything that is to go is still where users find it."""
     images = facts.record.get("images") or []
     places = [facts.state.prefix, *(os.path.join(facts.state.root, COPIES, name) for name in images)]
     return not facts.record.get("deleting") and any(os.path.isdir(path) for path in places)

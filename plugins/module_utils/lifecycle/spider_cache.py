@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The site's cache of the module system: whether it was renewed for the module tree as users see it now."""
+"""Renew the site's cache of the module system when the module tree has changed."""
 
 from __future__ import annotations
 
@@ -35,19 +35,22 @@ class Cache(NamedTuple):
 
     @property
     def is_current(self) -> bool:
-        """Whether the same command renewed it for the same tree; where there is neither tree nor record, too."""
+        """Tell whether the same command renewed it for the same tree.
+
+        So it is where there is neither tree nor record, too.
+        """
         if not self.record:
             return self.tree == digest(b"")
         return self.record.get("tree") == self.tree and self.record.get("command") == self.command
 
     @property
     def command(self) -> list[str]:
-        """The words as they are recorded."""
+        """Return the words as they are recorded."""
         return [without_credentials(word) for word in self.words]
 
 
 def record_path(root: str) -> str:
-    """Where the last renewal is recorded."""
+    """Tell where the last renewal is recorded."""
     return os.path.join(root, ".torchstack", "module_cache.json")
 
 
@@ -71,7 +74,7 @@ def read_cache(root: str, words: Sequence[str]) -> Cache:
 
 
 def tree_digest(root: str) -> str:
-    """Digest of names and contents of the module tree.
+    """Return digest of names and contents of the module tree.
 
     What lies in hidden directories does not count, nor do caches that Environment Modules keep in the tree (``module
     cachebuild``): renewing a cache must not ask for its renewal.

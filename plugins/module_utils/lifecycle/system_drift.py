@@ -1,8 +1,8 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Whether today's system still carries a published release, judged from what other modules found.
+"""Check whether today's system still carries a published release.
 
-Four looks, each by the module that also looked before the freeze: the modules that the release's own one loads, its
+Four checks, each by the module that also checked before the freeze: the modules that the release's own one loads, its
 modulefile, the libraries of its objects, and what its Python modules map. What differs is told by what moved: a library
 that forty objects need is one finding, with where the freeze found it and where one of that name is today.
 """
@@ -22,7 +22,7 @@ TITLES = {
     "imports": "its imports",
 }
 NO_MODULES: dict[str, Any] = {"loaded": []}
-"""The look at modules of a release that depends on none."""
+"""The outcome of the check ``modules`` for a release that depends on none."""
 
 MAX_OBJECTS = 10
 """Objects that a finding names."""
@@ -39,13 +39,13 @@ _REBUILD = (
 
 
 def judge(prefix: str, looks: Mapping[str, Any], moved_fails: bool, host: str) -> dict[str, Any]:
-    """What the looks amount to.
+    """Sum up the checks of a release on today's system.
 
     Args:
         prefix: the release.
         looks: by the names of :data:`CHECKS` what the module returned; empty for one that was not made.
         moved_fails: whether a library that is found elsewhere than at the freeze is a failure.
-        host: where this was looked at.
+        host: where it was checked.
 
     Returns:
         the outcome as plain data.
@@ -69,7 +69,8 @@ def judge(prefix: str, looks: Mapping[str, Any], moved_fails: bool, host: str) -
         "host": host, "passed": not any(finding["fails"] for finding in findings),
         "looked_at": [name for name in made if name in asked],
         "not_looked_at": [name for name in asked if name not in made],
-        "findings": findings, "findings_total": len(findings), "allowed": _allowed_to_miss(looks.get("libraries") or {}),
+        "findings": findings, "findings_total": len(findings),
+        "allowed": _allowed_to_miss(looks.get("libraries") or {}),
         "objects": (looks.get("libraries") or {}).get("objects", 0),
     }
 
@@ -116,7 +117,8 @@ def _libraries(prefix: str, result: Mapping[str, Any], frozen: dict[str, set[str
             text = str(entries[0]["message"])
             if len(objects) > 1:
                 text += " So it is for %d objects." % len(objects)
-            yield _finding("libraries", text, str(entries[0]["remedy"]), kind, soname=soname, objects=objects[:MAX_OBJECTS])
+            yield _finding(
+                "libraries", text, str(entries[0]["remedy"]), kind, soname=soname, objects=objects[:MAX_OBJECTS])
     for soname, places in sorted((result.get("providers") or {}).items()):
         before = sorted(frozen.get(soname, ()))
         now = sorted({str(place["path"]) for place in places if not _is_inside(prefix, str(place["path"]))})
@@ -165,12 +167,12 @@ _CHECKERS = {"modules": _modules, "modulefile": _modulefile, "libraries": _libra
 
 
 def _allowed_to_miss(result: Mapping[str, Any]) -> list[str]:
-    """What may be missing on this machine, and was not seen therefore."""
+    """Tell what may be missing on this machine, and was not seen therefore."""
     return sorted("%s (%s)" % (entry["soname"], entry["reason"]) for entry in result.get("allowed") or [])
 
 
 def _libraries_at_freeze(prefix: str) -> dict[str, set[str]]:
-    """Where the verification before the freeze found each library outside of the release."""
+    """Tell where the verification before the freeze found each library outside of the release."""
     record = library_record.read(os.path.join(prefix, library_record.NAME)) or {}
     places: dict[str, set[str]] = {}
     for entry in (record.get("objects") or {}).values():
@@ -182,7 +184,9 @@ def _libraries_at_freeze(prefix: str) -> dict[str, set[str]]:
 
 
 def renamed_today(path: str) -> list[str]:
-    """Files of that name where one directory of the path, the deepest that will do, has another name now.
+    """Find files of the same name where one directory of the path has another name now.
+
+    It is the deepest directory for which there are any.
 
     >>> today("/opt/cray/libfabric/1.15.2.0/lib64/libfabric.so.1")  # doctest: +SKIP
     ['/opt/cray/libfabric/1.22.0/lib64/libfabric.so.1']
@@ -206,7 +210,7 @@ def _relative(prefix: str, path: str) -> str:
 
 
 def summary_lines(release: str, outcome: Mapping[str, Any]) -> list[str]:
-    """What the looks at a release found, for a reader."""
+    """Summarise the findings about a release."""
     looked = ", ".join(TITLES[name] for name in outcome["looked_at"]) or "nothing"
     if not outcome["findings"]:
         lines = ["%s: today's system carries it (%s; %d objects)." % (release, looked, outcome["objects"])]

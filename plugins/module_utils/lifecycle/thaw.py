@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""A hot fix on a frozen release: named paths become writable, and the release is frozen again with a new manifest.
+"""Thaw named paths of a frozen release for a hot fix.
 
 Every step is found out from what is on disk, so a run that was killed is completed by the next one. The order when a
 thaw is opened: the manifest is kept, the thaw is recorded (``thawed.json``, then the journal), the paths become
@@ -64,7 +64,7 @@ def _open_thaw(thaw: Thaw, apply: bool) -> dict[str, Any]:
         return thaw_result(thaw, False, open=False)
     if new and not request.reason.strip():
         raise StackError("No reason is given.", "thaw_reason", "Say why in thaw_reason: it goes into the journal.")
-    found = thaw.look(False)
+    found = thaw.compare(False)
     left = thaw.left_writable(found)
     if not thaw.open:
         _refuse_drift(thaw, found, left)
@@ -86,7 +86,8 @@ def _open_thaw(thaw: Thaw, apply: bool) -> dict[str, Any]:
             _place_file(thaw, file)
     put = ready if apply else misplaced
     return thaw_result(
-        thaw, bool(new or left or changed or put), thawed=changed[:MAX_LISTED], put=sorted(file["path"] for file in put),
+        thaw, bool(new or left or changed or put), thawed=changed[:MAX_LISTED],
+        put=sorted(file["path"] for file in put),
         wanted=[dict(file) for file in misplaced if file not in ready],
         differed=record["differed"][:MAX_LISTED], diff=_opening_diff(new, changed, put, stage.prefix), record=record)
 
@@ -104,7 +105,7 @@ def _refuse_drift(thaw: Thaw, found: Mapping[str, Any], left: Sequence[tuple[str
 
 
 def _thaw_record(thaw: Thaw, new: Sequence[Named], reason: str, found: Mapping[str, Any]) -> dict[str, Any]:
-    """The record of the thaw with what is asked for now."""
+    """Return the record of the thaw with what is asked for now."""
     record = dict(thaw.open) if thaw.open else {
         "thaw": thaw.records.next_number(), "manifest": found["digest"], "asked": [],
         "differed": [path for path in thaw_difference.differing_paths(found) if thaw_paths.explains(thaw.named, path)],

@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Bytecode of the Python files that a thaw changed, compiled by the interpreter that the release is used with."""
+"""Compile bytecode of Python files that a thaw changed, by the release's own interpreter."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class Bytecode(NamedTuple):
 
     @property
     def paths(self) -> list[str]:
-        """All of it."""
+        """Return all of it."""
         return sorted([*self.compiled, *self.removed])
 
 

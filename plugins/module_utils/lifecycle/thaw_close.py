@@ -36,14 +36,14 @@ def refreeze(thaw: Thaw, apply: bool) -> dict[str, Any]:
         raise StackError(
             "%s is not as it was sent." % shortly(sorted(file["path"] for file in missing)), "thaw_files",
             "Run the playbook again: it puts the files into place first.", stage.prefix)
-    found = thaw.look(False)
+    found = thaw.compare(False)
     left = thaw.left_writable(found)
     restored = [path for path, _mode in left]
     _refuse_unexplained(thaw, found, restored)
     before = thaw_difference.read_entries(stage.before, several)
     abandon = thaw.request.state == ABANDONED
     if not apply or abandon:
-        found = thaw.look(True)
+        found = thaw.compare(True)
         _refuse_unexplained(thaw, found, restored)
     bytecode = thaw_bytecode.compile_outdated(stage, several, before, thaw.request.python, apply and not abandon)
     planned = _planned_changes(found, several, bytecode, before)
@@ -81,7 +81,7 @@ def _refuse_unexplained(thaw: Thaw, found: Mapping[str, Any], restored: Sequence
 def _planned_changes(
     found: Mapping[str, Any], several: Sequence[Named], bytecode: thaw_bytecode.Bytecode, before: Mapping[str, Any]
 ) -> list[dict[str, Any]]:
-    """What will differ once the paths are frozen again, which gives them their modes back."""
+    """Tell what will differ once the paths are frozen again, which gives them their modes back."""
     changes = {path: thaw_difference.ADDED for path in found["added"]}
     changes.update((path, thaw_difference.REMOVED) for path in found["removed"])
     for entry in found["differing"]:
@@ -112,15 +112,18 @@ def _apply_consequences(thaw: Thaw, bytecode: thaw_bytecode.Bytecode, before: Ma
 
 
 def _restore_modes(thaw: Thaw) -> None:
-    """Of a release in which nothing was changed, each path has the mode of before again."""
-    found = thaw.look(False)
+    """Give each path its mode of before again, in a release in which nothing was changed."""
+    found = thaw.compare(False)
     thaw_files.restore_modes(thaw.stage, [
         (entry["path"], int(entry["from"], 8)) for entry in found["differing"]
         if entry["kind"] == "mode" and thaw_paths.explains(thaw.named, entry["path"])])
 
 
 def _record_freeze(thaw: Thaw, result: Mapping[str, Any]) -> None:
-    """Bring the record of the freeze up to date, once for each thaw; only one that changed something counts."""
+    """Update the record of the freeze once for each thaw.
+
+    Only a thaw that changed something counts.
+    """
     frozen, record = dict(thaw.state.frozen or {}), thaw.open or {}
     if frozen.get("last_thaw") == record["thaw"]:
         return
@@ -142,13 +145,17 @@ def _closed_result(thaw: Thaw, difference: Sequence[Mapping[str, Any]], digest: 
                 unknown = ["(other content)"] if side == "after" else []
                 lines[side].append(" ".join([entry["path"], *(said or unknown)]))
     return thaw_result(
-        thaw, True, open=False, difference=list(difference[:MAX_LISTED]), difference_total=len(difference), digest=digest,
+        thaw, True, open=False, difference=list(difference[:MAX_LISTED]), difference_total=len(difference),
+        digest=digest,
         objects=_changed_objects(thaw, difference),
         diff={side: "".join(line + "\n" for line in several) for side, several in lines.items()}, record=thaw.open)
 
 
 def _changed_objects(thaw: Thaw, difference: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Programs and libraries among what was changed: how they were linked is not verified again by freezing them."""
+    """List programs and libraries that were changed.
+
+    How they are linked is not verified again by freezing them.
+    """
     found = []
     for entry in difference:
         path = os.path.join(thaw.stage.prefix, entry["path"])

@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What a thaw changed: the manifests of before and after, as far as the thaw is about it."""
+"""Compare the manifests of before and after a thaw, and find what the thaw does not explain."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ADDED, REMOVED, CHANGED = "added", "removed", "changed"
 
 
 def read_entries(path: str, several: Sequence[Named]) -> dict[str, Entry]:
-    """What a manifest has of the paths that a thaw explains, by path.
+    """Tell what a manifest has of the paths that a thaw explains, by path.
 
     Raises:
         StackError: the manifest cannot be used.
@@ -40,7 +40,7 @@ def read_entries(path: str, several: Sequence[Named]) -> dict[str, Entry]:
 
 
 def compare_entries(before: Mapping[str, Entry], after: Mapping[str, Entry]) -> list[dict[str, Any]]:
-    """What differs between two such sets of entries, sorted by path."""
+    """Tell what differs between two such sets of entries, sorted by path."""
     found = []
     for path in sorted({*before, *after}):
         old, new = before.get(path), after.get(path)
@@ -63,14 +63,14 @@ def _facts(entry: Entry | None) -> dict[str, Any] | None:
 
 
 def differing_paths(result: Mapping[str, Any]) -> list[str]:
-    """Every path that differs by the result of a comparison."""
+    """Return every path that differs by the result of a comparison."""
     return sorted({*result["added"], *result["removed"], *(entry["path"] for entry in result["differing"])})
 
 
 def unexplained_paths(
     result: Mapping[str, Any], several: Sequence[Named], restored: Sequence[str] = ()
 ) -> list[str]:
-    """Paths that differ and that the thaw does not explain.
+    """Return paths that differ and that the thaw does not explain.
 
     Args:
         result: of a comparison that lists everything.
@@ -85,7 +85,7 @@ def unexplained_paths(
 
 
 def unexplained_error(paths: Sequence[str], prefix: str, opened: bool) -> StackError:
-    """The error for differences that the thaw does not explain."""
+    """Return the error for differences that the thaw does not explain."""
     return StackError(
         "%d %s of %s differ%s from the manifest and %s not among what is thawed: %s." % (
             len(paths), "entry" if len(paths) == 1 else "entries", prefix, "s" if len(paths) == 1 else "",

@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Files of a frozen release are replaced, never edited where they are.
+"""Replace files of a frozen release; none is edited in place.
 
 A process that has the old file open or mapped keeps it, another release that shares it through a hard link does too,
 and a run that dies leaves the old file or the new one. A copy is made beside the records of the release, on the same
@@ -52,16 +52,16 @@ class Stage:
 
     @property
     def before(self) -> str:
-        """The manifest of before the thaw."""
+        """Return the manifest of before the thaw."""
         return os.path.join(self.directory, "before.json")
 
     @property
     def sbom(self) -> str:
-        """The bill of materials of after it."""
+        """Return the bill of materials of after it."""
         return os.path.join(self.directory, "sbom.spdx.json")
 
     def sent(self, sha256: str) -> str:
-        """A file that the operator sent."""
+        """Return a file that the operator sent."""
         return os.path.join(self.directory, "files", sha256)
 
     def place(self, source: str, path: str, mode: int | None = None) -> None:
@@ -96,7 +96,7 @@ class Stage:
 
     @contextlib.contextmanager
     def _beside(self, path: str) -> Iterator[tuple[int, str]]:
-        """The open directory of a file of the release, writable meanwhile, and the file's name in it."""
+        """Return the open directory of a file of the release, writable meanwhile, and the file's name in it."""
         whole = os.path.join(self.release, path)
         with boundary.open_parent(self.root, whole) as found:
             parent, name = found
@@ -114,7 +114,7 @@ class Stage:
 
 @contextlib.contextmanager
 def _writable(parent: int) -> Iterator[int]:
-    """A directory, by a descriptor for searching, that its owner may write to meanwhile; yields one for reading."""
+    """Yield a directory, open for reading, that its owner may write to meanwhile."""
     descriptor = os.open(".", OPEN_DIRECTORY, dir_fd=parent)
     try:
         found = os.fstat(descriptor)
@@ -152,7 +152,7 @@ def translate_errors(step: str, prefix: str) -> Iterator[None]:
 
 
 def digest_of(path: str) -> str:
-    """SHA-256 of a file; empty where there is none."""
+    """Return the SHA-256 of a file; empty where there is none."""
     digest = hashlib.sha256()
     try:
         with open(path, "rb") as stream:
@@ -164,7 +164,7 @@ def digest_of(path: str) -> str:
 
 
 def files_below(prefix: str, several: Sequence[Named]) -> Iterator[tuple[str, os.stat_result]]:
-    """The regular files that are named, or lie in a named directory, with their status."""
+    """Return the regular files that are named, or lie in a named directory, with their status."""
     for one in several:
         if not one.directory:
             with contextlib.suppress(FileNotFoundError):
@@ -181,7 +181,7 @@ def files_below(prefix: str, several: Sequence[Named]) -> Iterator[tuple[str, os
 
 
 def shared_files(prefix: str, several: Sequence[Named]) -> list[str]:
-    """Files that need a copy of their own before anybody writes to them.
+    """Return files that need a copy of their own before anybody writes to them.
 
     Those with further names, which would change with them; and a file that is named by itself while it is frozen, which
     running processes may have mapped.
@@ -250,6 +250,6 @@ def thaw(stage: Stage, several: Sequence[Named], apply: bool) -> list[str]:
 
 
 def restore_modes(stage: Stage, modes: Sequence[tuple[str, int]]) -> None:
-    """Give directories the mode that the manifest has for them, which a run that died could not do any more."""
+    """Give directories the mode of the manifest, which a run that was killed could not do."""
     for path, mode in modes:
         os.chmod(os.path.join(stage.prefix, path), mode)

@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The records of thaws: which one is open, who opened it and why, and what each has changed.
+"""Record thaws: which one is open, who opened it and why, and what each has changed.
 
 ``thawed.json`` lies beside the release's other later records while a thaw is open; ``thaw.jsonl`` only ever grows.
 """
@@ -37,7 +37,7 @@ class Records:
         self.frozen_path = os.path.join(directory, "frozen.json")
 
     def next_number(self) -> int:
-        """The number of the next thaw; numbers are never used twice."""
+        """Return the number of the next thaw; numbers are never used twice."""
         return 1 + max((entry.get("thaw", 0) for entry in json_lines.entries(self.journal_path)), default=0)
 
     def begin(self, record: Mapping[str, Any]) -> None:
@@ -78,5 +78,5 @@ class Records:
 
 
 def requester(reason: str) -> dict[str, str]:
-    """Who asks for something now, and why."""
+    """Tell who asks for something now, and why."""
     return {"who": actor(), "why": without_credentials(" ".join(reason.split())), "at": now()}

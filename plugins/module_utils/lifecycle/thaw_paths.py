@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Which paths of a frozen release a thaw is about, and which differences those explain."""
+"""Name the paths of a frozen release that a thaw is about, and the differences that they explain."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Named(NamedTuple):
 
 
 def normalise(path: str) -> str:
-    """A path as the records write it.
+    """Return a path as the records write it.
 
     Raises:
         StackError: it is absolute, leaves the release, is the whole release, or belongs to its records.
@@ -49,7 +49,7 @@ def normalise(path: str) -> str:
 
 
 def on_disk(prefix: str, path: str) -> os.stat_result | None:
-    """What is there; None where nothing is. No link is followed.
+    """Tell what is there; None where nothing is. No link is followed.
 
     Raises:
         StackError: a symbolic link stands in the way, or something that is neither file nor directory.
@@ -75,7 +75,7 @@ def on_disk(prefix: str, path: str) -> os.stat_result | None:
 
 
 def named_paths(prefix: str, paths: Iterable[str]) -> list[Named]:
-    """The paths to thaw, sorted; what lies in a directory that is named too is left out.
+    """Return the paths to thaw, sorted; what lies in a directory that is named too is left out.
 
     Args:
         prefix: the release's directory.
@@ -102,18 +102,18 @@ def named_paths(prefix: str, paths: Iterable[str]) -> list[Named]:
 
 
 def without_nested(several: Iterable[Named]) -> list[Named]:
-    """Paths without those that lie in others of them, sorted."""
+    """Return paths without those that lie in others of them, sorted."""
     distinct = sorted(set(several))
     return [one for one in distinct if not any(covers([other], one.path) for other in distinct if other != one)]
 
 
 def covers(several: Sequence[Named], path: str) -> bool:
-    """Whether a path is one of the named ones, or lies in one."""
+    """Tell whether a path is one of the named ones, or lies in one."""
     return any(path == one.path or (one.directory and path.startswith(one.path + "/")) for one in several)
 
 
 def source_of(path: str) -> str:
-    """The Python file that a path is the bytecode of (:pep:`3147`); empty where it is none."""
+    """Return the Python file that a path is the bytecode of (:pep:`3147`); empty where it is none."""
     directory, name = os.path.split(path)
     if os.path.basename(directory) != CACHE or not name.endswith(".pyc"):
         return ""
@@ -121,7 +121,10 @@ def source_of(path: str) -> str:
 
 
 def explains(several: Sequence[Named], path: str) -> bool:
-    """Whether a difference at a path may come from the thaw: what is named, its bytecode, or the bill of materials."""
+    """Tell whether a difference at a path may come from the thaw.
+
+    What is named, its bytecode and the bill of materials may differ.
+    """
     if covers(several, path) or path == SBOM:
         return True
     source = source_of(path)
@@ -133,7 +136,10 @@ def explains(several: Sequence[Named], path: str) -> bool:
 
 
 def own_directories(several: Sequence[Named]) -> list[str]:
-    """Directories that are not named, and in which files are put into place: each is writable for that moment."""
+    """Return directories that are not named, and into which files are put.
+
+    Each is writable for that moment.
+    """
     found = {RECORDS}
     for one in several:
         if not one.directory:
@@ -144,7 +150,10 @@ def own_directories(several: Sequence[Named]) -> list[str]:
 
 
 def is_compiled(path: str) -> bool:
-    """Whether a freeze compiles this Python file: those that an interpreter may import from the release."""
+    """Tell whether a freeze compiles this Python file.
+
+    Those are compiled that an interpreter may import from the release.
+    """
     parts = path.split("/")
     if not path.endswith(".py") or len(parts) < 3:
         return False

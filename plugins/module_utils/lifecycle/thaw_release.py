@@ -55,15 +55,15 @@ class Thaw:
 
     @property
     def manifest_path(self) -> str:
-        """The manifest of the release."""
+        """Return the manifest of the release."""
         return os.path.join(self.stage.prefix, thaw_paths.MANIFEST)
 
-    def look(self, content: bool) -> dict[str, Any]:
+    def compare(self, content: bool) -> dict[str, Any]:
         """Compare the release with the manifest of before the thaw."""
         return manifest.compare(self._request(self.stage.before if self.open else self.manifest_path, content))
 
     def record(self, judge: Any) -> dict[str, Any]:
-        """Write the manifest anew, if the judge lets it."""
+        """Write the manifest anew, unless ``judge`` raises an error."""
         before = Record(self.stage.before)
         before.close()
         request = self._request(self.manifest_path, True)._replace(exclude=tuple(before.header.exclude))
@@ -73,13 +73,13 @@ class Thaw:
         return manifest.Request(self.stage.prefix, self.stage.root, record, content, limit=sys.maxsize)
 
     def left_writable(self, found: Mapping[str, Any]) -> list[tuple[str, int]]:
-        """Directories of which only the mode differs because a run died: with the mode that they have to get back."""
+        """Return directories that a killed run left writable, with the modes to give back."""
         own = {path for path in thaw_paths.own_directories(self.named) if not thaw_paths.covers(self.named, path)}
         return [(entry["path"], int(entry["from"], 8)) for entry in found["differing"]
                 if entry["kind"] == "mode" and entry["path"] in own]
 
     def misplaced(self) -> list[Mapping[str, Any]]:
-        """The files that are not in place yet.
+        """Return the files that are not in place yet.
 
         Raises:
             StackError: one of them would go elsewhere than into what is thawed.

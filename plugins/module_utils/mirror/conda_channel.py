@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The packages of a conda base in a mirror: which they are, where they lie, and the index that makes channels of them.
+"""Find the packages of a conda base, and make channels of them in a mirror.
 
 Each channel has a directory of its own, as two channels may have packages of one name.
 """
@@ -39,7 +39,7 @@ class Wanted(NamedTuple):
 
 
 def channel_directory(channel: str) -> str:
-    """Where a channel lies in a mirror, relative to it.
+    """Tell where a channel lies in a mirror, relative to it.
 
     Args:
         channel: its address.
@@ -49,13 +49,13 @@ def channel_directory(channel: str) -> str:
 
 
 def package_path(package: Package) -> str:
-    """Where a package lies in a mirror, relative to it."""
+    """Tell where a package lies in a mirror, relative to it."""
     name = package.url.rpartition("/")[2]
     return posixpath.join(channel_directory(package.channel), package.subdir, name)
 
 
 def channels_of(base: Mapping[str, Any], channels: Iterable[str]) -> list[str]:
-    """The addresses of all channels that a conda base takes packages from.
+    """Return the addresses of all channels that a conda base takes packages from.
 
     Args:
         base: ``base`` of the resolved release file.
@@ -73,7 +73,7 @@ def channels_of(base: Mapping[str, Any], channels: Iterable[str]) -> list[str]:
 
 
 def request_digest(base: Mapping[str, Any], channels: Iterable[str], platform: str) -> str:
-    """What says that a mirror's packages are those that a base asks for."""
+    """Tell what says that a mirror's packages are those that a base asks for."""
     keys = ("specs", "optional_specs", "lock", "virtual_packages", "channel_priority")
     asked = {key: base.get(key) for key in keys}
     return digest_of({"asked": asked, "channels": channels_of(base, channels), "platform": platform})
@@ -82,7 +82,9 @@ def request_digest(base: Mapping[str, Any], channels: Iterable[str], platform: s
 def wanted_packages(
     base: Mapping[str, Any], channels: Iterable[str], mirrors: Mapping[str, object], platform: str, scratch: str
 ) -> list[Wanted]:
-    """The packages of a conda base; an explicit list says so itself, all else is asked of py-rattler.
+    """Return the packages of a conda base.
+
+    An explicit list names them itself; all else is asked of py-rattler.
 
     Args:
         base: ``base`` of the resolved release file.
@@ -153,7 +155,7 @@ def write_indexes(directories: Iterable[str], platform: str) -> None:
 
 
 def _prepare() -> Mapping[str, Callable[..., Any]]:
-    """The functions of the process that py-rattler runs in."""
+    """Return the functions of the process that py-rattler runs in."""
     session = _Session()
     return {
         "load": session.load, "choose": session.choose, "offered": session.offered, "resolve": session.resolve,
@@ -165,7 +167,7 @@ class _Session(rattler.Session):
     """py-rattler, with what only a mirror asks of it."""
 
     def sizes(self) -> dict[str, int]:
-        """Bytes of the archives that were resolved last, by address, where the channel says so."""
+        """Return bytes of the archives that were resolved last, by address, where the channel says so."""
         return {record.url: int(record.size) for record in self.records if record.size}
 
     def index(self, directory: str) -> None:
@@ -178,7 +180,7 @@ class _Session(rattler.Session):
 
 
 def is_stale(channel: str) -> bool:
-    """Whether a channel has no index, or one that is older than a package."""
+    """Tell whether a channel has no index, or one that is older than a package."""
     names = [entry.name for entry in os.scandir(channel) if entry.is_dir() and not entry.name.startswith(".")]
     for subdir in {"noarch", *names}:
         directory = os.path.join(channel, subdir)

@@ -41,11 +41,11 @@ class Contents:
         self.names = sorted(name for name in names if name[0] != ".")
 
     def absolute(self, path: str) -> str:
-        """A relative path below the mirror."""
+        """Return a relative path below the mirror."""
         return os.path.join(self.directory, path)
 
     def digest(self, path: str) -> str:
-        """The sha256 of a file, by its relative path; empty where it is not there or cannot be read."""
+        """Return the sha256 of a file, by its relative path; empty where it is not there or cannot be read."""
         if path not in self.digests:
             try:
                 self.digests[path] = sha256_of(self.absolute(path))
@@ -59,12 +59,12 @@ class Contents:
             list(pool.map(self.digest, dict.fromkeys(paths)))
 
     def item(self, path: str, need: Need) -> Item:
-        """A file that is there."""
+        """Return a file that is there."""
         size = os.path.getsize(self.absolute(path))
         return Item(path, self.digest(path), size, need.url, need.name, need.version, need.commit)
 
     def problem(self, path: str, hashes: Iterable[str]) -> str:
-        """What is wrong with a file, as the end of a sentence; empty where it is right or not there."""
+        """Tell what is wrong with a file, as the end of a sentence; empty where it is right or not there."""
         digest = self.digest(path)
         if digest in hashes or not os.path.exists(self.absolute(path)):
             return ""

@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What a rollout does differently with a mirror: variables of the steps, and where channels come from. Pure.
+"""Compute what a rollout does differently with a mirror: step variables and channels. Pure.
 
 Variables are no part of a step's digest, so that a release is the same release with and without a mirror.
 """
@@ -22,7 +22,7 @@ VARIABLE = "TORCHSTACK_MIRROR"
 
 
 def environment(directory: str) -> dict[str, str]:
-    """Variables of the steps; with an empty directory, none.
+    """Return variables of the steps; with an empty directory, none.
 
     An address instead of a path, as pip splits the variable at spaces.
     """
@@ -33,7 +33,7 @@ def environment(directory: str) -> dict[str, str]:
 
 
 def mirror_context(directory: str, definition: Mapping[str, Any], channels: Sequence[str]) -> dict[str, Any]:
-    """What roles have to know of a mirror.
+    """Tell what roles have to know of a mirror.
 
     Args:
         directory: the mirror; empty for none.

@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""A git commit with its submodules as one archive: a checkout, with the repositories that it is one of.
+"""Archive a checkout of a git commit, with its submodules and its repositories.
 
 A step that unpacks it finds the commit there already, and asks no server. Its name holds the digest of its content.
 """
@@ -28,7 +28,7 @@ _NAME = re.compile(r"(?P<commit>[0-9a-f]{40})\.(?P<sha256>[0-9a-f]{64})\.tar\Z")
 
 
 def archives(directory: str, commit: str) -> dict[str, str]:
-    """The archives of a commit in a directory: path to the digest that it must have."""
+    """Return the archives of a commit in a directory: path to the digest that it must have."""
     try:
         names = sorted(os.listdir(directory))
     except FileNotFoundError:
@@ -78,7 +78,7 @@ def fetch(repository: str, commit: str, directory: str) -> tuple[str, str]:
 
 
 def _plain(member: tarfile.TarInfo) -> tarfile.TarInfo:
-    """An entry that belongs to nobody, so that whoever unpacks it owns it."""
+    """Return an entry that belongs to nobody, so that whoever unpacks it owns it."""
     member.uid = member.gid = 0
     member.uname = member.gname = ""
     return member
@@ -107,7 +107,7 @@ def _check_out(repository: str, commit: str, tree: str) -> None:
 
 
 def _submodules(tree: str) -> Iterator[tuple[str, str, str]]:
-    """The submodules of a checkout: path below it, repository and commit."""
+    """Return the submodules of a checkout: path below it, repository and commit."""
     listed = _ask(tree, "config", "--file", ".gitmodules", "--get-regexp", r"^submodule\..*\.path$").output
     for line in listed.splitlines():
         key, _space, path = line.partition(" ")
@@ -119,7 +119,7 @@ def _submodules(tree: str) -> Iterator[tuple[str, str, str]]:
 
 
 def _has(tree: str, commit: str, *before: str) -> bool:
-    """Whether a commit is there, after another command of git."""
+    """Tell whether a commit is there, after another command of git."""
     if before:
         _ask(tree, *before)
     return _ask(tree, "cat-file", "-e", commit + "^{commit}").ok

@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""A mirror's list of itself, ``mirror.json``: every file with its digest and origin, and which release wants it."""
+"""Read and write ``mirror.json``: each file of a mirror, its digest and origin, and its releases."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ class Item(NamedTuple):
 
     @property
     def described(self) -> str:
-        """A line for the difference that an operator reads."""
+        """Return a line for the difference that an operator reads."""
         size = "" if self.size < 0 else ", %s" % format_bytes(self.size)
         return "%s %s: %s%s" % (self.name, self.version, self.commit or os.path.basename(self.path), size)
 
 
 def format_bytes(size: int) -> str:
-    """A number of bytes for people."""
+    """Return a number of bytes for people."""
     amount = float(size)
     for unit in ("bytes", "kB", "MB"):
         if amount < 1000:
@@ -49,7 +49,7 @@ def format_bytes(size: int) -> str:
 
 
 def read(directory: str) -> dict[str, Any]:
-    """The list of a mirror; an empty one where there is none.
+    """Return the list of a mirror; an empty one where there is none.
 
     Raises:
         StackError: it cannot be read.
@@ -83,7 +83,7 @@ def note_origin(directory: str, item: Item) -> None:
 
 
 def noted_origins(directory: str) -> dict[tuple[str, str], str]:
-    """What was noted: address by path and digest."""
+    """Tell what was noted: address by path and digest."""
     found = {}
     try:
         with open(os.path.join(directory, NOTES), encoding="utf-8") as stream:
@@ -100,7 +100,7 @@ def merged(
     before: Mapping[str, Any], release: str, part: str, items: Iterable[Item], facts: Mapping[str, Any],
     origins: Mapping[tuple[str, str], str],
 ) -> dict[str, Any]:
-    """The list with what one part of a release consists of now.
+    """Return the list with what one part of a release consists of now.
 
     Args:
         before: the list so far.

@@ -20,7 +20,7 @@ class Lack(NamedTuple):
     """what was found instead, as the end of a sentence; empty for nothing at all"""
 
     def as_result(self) -> dict[str, Any]:
-        """Plain data for the module's result."""
+        """Return plain data for the module's result."""
         need = self.need
         return {
             "name": need.name, "version": need.version, "hashes": list(need.hashes), "commit": need.commit,
@@ -29,7 +29,7 @@ class Lack(NamedTuple):
 
     @property
     def described(self) -> str:
-        """A line for the message: name, version, digest, who needs it, and what was found instead."""
+        """Return a line for the message: name, version, digest, who needs it, and what was found instead."""
         need = self.need
         pin = " (commit %s)" % need.commit if need.commit else ""
         if need.hashes:
@@ -39,7 +39,7 @@ class Lack(NamedTuple):
 
 
 def missing_error(directory: str, release: str, lacks: Sequence[Lack], may_fetch: bool) -> StackError:
-    """The error for what is nowhere, all of it at once."""
+    """Return the error for what is nowhere, all of it at once."""
     lines = "".join("\n  - %s" % lack.described for lack in lacks)
     count = "1 thing" if len(lacks) == 1 else "%d things" % len(lacks)
     missing = [lack.as_result() for lack in lacks]

@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Environment markers of requirements: whether a requirement of a lock is meant for an interpreter. Pure.
+"""Evaluate the environment markers of requirements for an interpreter. Pure.
 
 The grammar is that of the specification "Dependency specifiers" (PEP 508). Versions are compared by their release
 numbers, with pre-releases before them; that is all that locks write.
@@ -20,7 +20,7 @@ _OTHER_NAMES = {"os.name": "os_name", "sys.platform": "sys_platform", "python_im
 
 
 def environment(version: str, implementation: str, platform: str) -> dict[str, str]:
-    """What markers ask of an interpreter on Linux.
+    """Tell what markers ask of an interpreter on Linux.
 
     Args:
         version: ``3.11.2``.
@@ -45,7 +45,7 @@ def environment(version: str, implementation: str, platform: str) -> dict[str, s
 
 
 def applies(marker: str, variables: Mapping[str, str]) -> bool:
-    """Whether a requirement with this marker is meant for an interpreter.
+    """Tell whether a requirement with this marker is meant for an interpreter.
 
     Args:
         marker: what follows the semicolon; an empty one always applies.
@@ -150,7 +150,7 @@ def _compared(left: str, operator: str, right: str) -> bool:
 
 
 def _has_prefix(version: str, start: str) -> bool:
-    """Whether the release numbers of a version begin with others; those that it lacks are zeros."""
+    """Tell whether the release numbers of a version begin with others; those that it lacks are zeros."""
     found = _VERSION.match(version)
     numbers = [int(part) for part in found.group(1).split(".")] if found else []
     wanted = [int(part) for part in start.split(".") if part.isdigit()]
@@ -158,7 +158,7 @@ def _has_prefix(version: str, start: str) -> bool:
 
 
 def _version_key(text: str) -> tuple[tuple[int, ...], str] | None:
-    """Something that versions can be ordered by; None for what is no version."""
+    """Return something that versions can be ordered by; None for what is no version."""
     match = _VERSION.match(text.strip())
     if match is None:
         return None

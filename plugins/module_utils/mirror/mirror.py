@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""A directory that holds all that releases fetch, so that they can be rolled out without network."""
+"""Fill and check a directory with all that releases fetch, for rollouts without network."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ LARGE_FILE_BYTES = 50 << 20
 
 
 class Mirror:
-    """A mirror and the release that it is filled or looked at for.
+    """A mirror, and the release that it is filled or checked for.
 
     Args:
         params: options of the module.
@@ -63,7 +63,7 @@ class Mirror:
         self.found = None  # type: Interpreter | None
 
     def interpreter(self) -> Interpreter:
-        """The machine's interpreter, which is asked once.
+        """Return the machine's interpreter, which is asked once.
 
         Raises:
             StackError: it does not answer.
@@ -81,7 +81,7 @@ class Mirror:
         )
 
     def contents(self) -> Contents:
-        """What the mirror holds."""
+        """Tell what the mirror holds."""
         wanted = {
             path for name, parts in self.record["releases"].items() if name != self.release
             for facts in parts.values() for path in facts["files"]
@@ -90,7 +90,7 @@ class Mirror:
         return Contents(self.directory, listed, {path: listed[path] for path in wanted if path in listed})
 
     def network(self) -> tuple[Network, pip_config.Settings]:
-        """The way to other machines, with the logins that pip would use."""
+        """Return the way to other machines, with the logins that pip would use."""
         settings = pip_config.read(self.variables)
         network = Network(self.params["timeout"], settings.certificates, settings.proxy)
         entries = [str(entry.get("index") or "") for entry in self.definition.get("packages") or []]
@@ -99,7 +99,7 @@ class Mirror:
         return network, settings
 
     def plan(self, may_fetch: bool) -> Plan:
-        """What is there, what is to be fetched and what is lacking.
+        """Tell what is there, what is to be fetched and what is lacking.
 
         Args:
             may_fetch: whether other places are asked for what is not there.
@@ -129,7 +129,7 @@ class Mirror:
         return plan
 
     def conda(self, contents: Contents, may_fetch: bool) -> Plan:
-        """The plan of the conda base."""
+        """Return the plan of the conda base."""
         channels = self.params["conda_channels"]
         platform = self.params["conda_platform"] or request.this_platform()
         if may_fetch:
@@ -220,7 +220,7 @@ class Mirror:
             return changed
 
     def facts(self, part: str) -> dict[str, Any]:
-        """What the files of a part were chosen for."""
+        """Tell what the files of a part were chosen for."""
         if part == CONDA:
             platform = self.params["conda_platform"] or request.this_platform()
             digest = conda_channel.request_digest(self.base, self.params["conda_channels"], platform)
@@ -262,7 +262,7 @@ class Mirror:
 
 
 def find_partial_files(directory: str) -> Iterator[str]:
-    """What interrupted runs left of files and checkouts."""
+    """Tell what interrupted runs left of files and checkouts."""
     for top in (FILES, ARCHIVES, TREES, conda_channel.TOP):
         for place, directories, names in os.walk(os.path.join(directory, top)):
             for name in [*directories, *names]:

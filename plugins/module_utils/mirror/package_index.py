@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Which files indexes and directories have of a project, as pip would find them.
+"""Find the files that indexes and directories have of a project, as pip would.
 
 Indexes answer by the specification "Simple repository API" (PEP 503 as HTML, PEP 691 as JSON); directories are those of
 ``--find-links``.
@@ -51,7 +51,7 @@ class Indexes:
         self.problems = {}  # type: dict[str, str]
 
     def links(self, project: str, index: str = "") -> list[Link]:
-        """The files of all places, those of directories first, as they need no network.
+        """Return the files of all places, those of directories first, as they need no network.
 
         Args:
             project: name of the project.
@@ -67,7 +67,10 @@ class Indexes:
         return found
 
     def problems_of(self, project: str, index: str = "") -> list[tuple[str, str]]:
-        """The places of :meth:`links` that could not be read, each with the reason as the end of a sentence."""
+        """Return the places of :meth:`links` that could not be read, with reasons.
+
+        A reason is the end of a sentence.
+        """
         asked = [index] if index else [*self.settings.find_links, *self.settings.indexes]
         pages = {self.network.without_login(place) for place in asked}
         pages |= {self.network.without_login(self._project_page(place, project)) for place in asked}
@@ -103,7 +106,7 @@ class Indexes:
 
 
 def directory_links(directory: str) -> list[Link]:
-    """The files in a directory; their digests are not known without reading them."""
+    """Return the files in a directory; their digests are not known without reading them."""
     with os.scandir(directory) as entries:
         return [
             Link(entry.name, "file://" + urllib.parse.quote(entry.path), "", entry.stat().st_size)
@@ -112,7 +115,7 @@ def directory_links(directory: str) -> list[Link]:
 
 
 def page_links(text: str, url: str, is_json: bool) -> list[Link]:
-    """The files that a page of an index offers.
+    """Return the files that a page of an index offers.
 
     Args:
         text: the page.

@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Where pip looks for packages on this machine: its configuration files and variables, read as pip reads them.
+"""Read where pip looks for packages on this machine: its configuration files and variables.
 
 The places and their order are those of pip's documentation ("Configuration"): the machine's files, the account's, the
 environment's, the one that PIP_CONFIG_FILE names, then the variables.
@@ -39,7 +39,7 @@ class Settings(NamedTuple):
 
 
 def files(variables: Mapping[str, str], prefix: str) -> list[str]:
-    """The configuration files that count, the least first; not all of them need to be there."""
+    """Return the configuration files that count, the least first; not all of them need to be there."""
     named = variables.get("PIP_CONFIG_FILE", "")
     if named == os.devnull:
         return []
@@ -54,7 +54,7 @@ def files(variables: Mapping[str, str], prefix: str) -> list[str]:
 
 
 def default_index(python: str) -> str:
-    """The index that pip takes where none is configured, as its own help says.
+    """Return the index that pip takes where none is configured, as its own help says.
 
     Args:
         python: the interpreter whose pip it is.
@@ -75,7 +75,7 @@ def default_index(python: str) -> str:
 
 
 def options(variables: Mapping[str, str], prefix: str = sys.prefix) -> dict[str, str]:
-    """What is configured for pip here, by the names of its options.
+    """Tell what is configured for pip here, by the names of its options.
 
     Raises:
         StackError: a configuration file cannot be read.
@@ -103,7 +103,9 @@ def options(variables: Mapping[str, str], prefix: str = sys.prefix) -> dict[str,
 
 
 def places_digest(variables: Mapping[str, str]) -> str:
-    """The digest of where pip looks for packages, without credentials: a new token leads to the same packages.
+    """Return the digest of where pip looks for packages, without credentials.
+
+    A new token leads to the same packages.
 
     Raises:
         StackError: a configuration file cannot be read.
@@ -114,7 +116,7 @@ def places_digest(variables: Mapping[str, str]) -> str:
 
 
 def read(variables: Mapping[str, str], prefix: str = sys.prefix, python: str = sys.executable) -> Settings:
-    """What pip would do here.
+    """Tell what pip would do here.
 
     Args:
         variables: of the environment.

@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What a mirror has of what a release needs, what is to be fetched for it, and what nobody has."""
+"""Plan what a mirror has of a release, what is to be fetched, and what is nowhere."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class Planner:
         self.found = Plan([], [], [], [])
 
     def plan(self, needs: Needs) -> Plan:
-        """See :class:`Plan`."""
+        """Return the plan for what a release needs."""
         asked = [*needs.plain, *(_of_choice(needs.pytorch) if needs.pytorch else [])]
         self.contents.read_ahead(path for need in asked for path in self.candidates(need))
         if self.indexes is not None:
@@ -81,7 +81,7 @@ class Planner:
         return self.found
 
     def candidates(self, need: Need) -> list[str]:
-        """The files of the mirror that may be what is needed, the best one first, by relative path."""
+        """Return the files of the mirror that may be what is needed, the best one first, by relative path."""
         if need.kind == TREE:
             directory = self.contents.absolute(TREES)
             return [posixpath.join(TREES, os.path.basename(p)) for p in git_archive.archives(directory, need.commit)]
@@ -95,14 +95,14 @@ class Planner:
         return [path for _rank, path in sorted(ranked)]
 
     def rank(self, need: Need, filename: str) -> tuple[int, int, int, str] | None:
-        """How good a file is by its name, the least being best; None where it is not what is needed."""
+        """Tell how good a file is by its name, the least being best; None where it is not what is needed."""
         name = parse(filename, need.name)
         if name is None or not same_version(need.version, name.version):
             return None
         return (self.machine if need.for_machine else self.base).rank(name, need.form)
 
     def there(self, need: Need) -> Item | None:
-        """What is needed, if the mirror has it."""
+        """Tell what is needed, if the mirror has it."""
         for path in self.candidates(need):
             hashes = [path.split(".")[-2]] if need.kind == TREE else need.hashes
             if self.contents.digest(path) in hashes:
@@ -128,7 +128,7 @@ class Planner:
         return False
 
     def as_listed(self, need: Need) -> Need:
-        """What is needed, with the one digest that the mirror's list has of it, if it has one."""
+        """Tell what is needed, with the one digest that the mirror's list has of it, if it has one."""
         listed = [
             digest for path, digest in self.contents.listed.items()
             if digest in need.hashes and self.rank(need, posixpath.basename(path)) is not None
@@ -136,7 +136,7 @@ class Planner:
         return need._replace(hashes=tuple(listed[:1])) if listed else need
 
     def settle_pytorch(self, choice: Choice) -> None:
-        """PyTorch: the first of the choice, or else all others."""
+        """Put PyTorch's needs where they belong: the first of the choice, or else all others."""
         first = choice.first
         if first is not None and (self.there(first) or (self.indexes is not None and self.offer(first))):
             self.settle(first)
@@ -157,7 +157,7 @@ class Planner:
                     self.settle(other)
 
     def offer(self, need: Need) -> Item | None:
-        """Where what is needed can be fetched from."""
+        """Tell where what is needed can be fetched from."""
         if need.kind == TREE:
             return Item(TREES, "", -1, need.url, need.name, need.version, need.commit)
         if need.kind == ARCHIVE:
@@ -173,7 +173,7 @@ class Planner:
         return None
 
     def links(self, need: Need) -> list[Link]:
-        """The files of the project wherever they may be looked for."""
+        """Return the files of the project wherever they may be looked for."""
         if self.indexes is None:
             return []
         found = self.indexes.links(need.name, need.place)
@@ -183,7 +183,7 @@ class Planner:
         return found
 
     def why_not(self, need: Need) -> list[str]:
-        """What is known of why something is not offered, as ends of sentences."""
+        """Tell what is known of why something is not offered, as ends of sentences."""
         if self.indexes is None or need.kind != FILE:
             return []
         problems = ["%s: %s" % item for item in self.indexes.problems_of(need.name, need.place)]
@@ -200,13 +200,16 @@ def _of_choice(choice: Choice) -> list[Need]:
 
 
 def archive_path(need: Need) -> str:
-    """Where an archive lies in a mirror: below its digest, under the name by which pip knows what it is."""
+    """Return the path of an archive in a mirror.
+
+    It lies below its digest, under the name by which pip knows what it is.
+    """
     name = urllib.parse.unquote(urllib.parse.urlsplit(need.url).path.rpartition("/")[2]) or "archive"
     return posixpath.join(ARCHIVES, need.hashes[0], name)
 
 
 def local_digest(link: Link) -> str:
-    """The digest of a file of this machine that is offered without one; empty for others."""
+    """Return the digest of a file of this machine that is offered without one; empty for others."""
     path = local_path(link.url)
     if link.sha256 or path is None:
         return ""
@@ -217,7 +220,7 @@ def local_digest(link: Link) -> str:
 
 
 def is_cuda_build(wheel: str) -> bool:
-    """Whether a wheel of PyTorch is a CUDA build, as its version file says."""
+    """Tell whether a wheel of PyTorch is a CUDA build, as its version file says."""
     with zipfile.ZipFile(wheel) as archive:
         if "torch/version.py" not in archive.namelist():
             return False
@@ -225,7 +228,7 @@ def is_cuda_build(wheel: str) -> bool:
 
 
 def find_conflicts(plan: Plan, contents: Contents) -> list[str]:
-    """Files of which two contents are wanted under one name, each as a sentence without its end."""
+    """Return files of which two contents are wanted under one name, each as a sentence without its end."""
     wanted = dict(contents.others)
     found = []
     for item in plan.there + plan.fetch:
@@ -237,12 +240,12 @@ def find_conflicts(plan: Plan, contents: Contents) -> list[str]:
 
 
 def join_plans(one: Plan, other: Plan) -> Plan:
-    """Two plans as one."""
+    """Return two plans as one."""
     return Plan(
         one.there + other.there, one.fetch + other.fetch, one.lacks + other.lacks, one.remarks + other.remarks
     )
 
 
 def unique_items(items: Iterable[Item]) -> list[Item]:
-    """The items, each file once."""
+    """Return the items, each file once."""
     return list({(item.path, item.sha256, item.commit): item for item in items}.values())

@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What a release fetches, and for which part of it: everything that a mirror has to hold."""
+"""Collect everything that a release fetches, and for which part of it."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Need(NamedTuple):
 
     @property
     def described(self) -> str:
-        """It, as a sentence names it."""
+        """Name it as part of a sentence."""
         return ("%s %s" % (self.name, self.version)).rstrip()
 
 
@@ -68,7 +68,7 @@ class Needs(NamedTuple):
 
 
 def machine_interpreter(python: str, timeout: float, remedy: str, changed: Mapping[str, Any]) -> Interpreter:
-    """Ask the machine's interpreter which wheels fit it.
+    """Return ask the machine's interpreter which wheels fit it.
 
     Args:
         python: as a path or a name; empty for the one that runs this.
@@ -95,13 +95,16 @@ def machine_interpreter(python: str, timeout: float, remedy: str, changed: Mappi
 
 
 def cpu_hashes(cpu: Mapping[str, Any], tag: str) -> tuple[str, ...]:
-    """The sha256 of PyTorch's CPU wheels for an interpreter: one, or one for each kind of machine."""
+    """Return the sha256 of PyTorch's CPU wheels for an interpreter: one, or one for each kind of machine."""
     known = (cpu.get("hashes") or {}).get(tag) or []
     return tuple(str(one).rpartition(":")[2] for one in ([known] if isinstance(known, str) else known))
 
 
 def base_interpreter(definition: Mapping[str, Any], machine: Interpreter) -> Interpreter:
-    """The interpreter of a release: the machine's own, or that of its conda base or image, which need not be there."""
+    """Return the interpreter of a release.
+
+    That is the machine's own, or that of its conda base or image, which need not be there.
+    """
     base = definition.get("base") or {}
     if base.get("kind") not in (CONDA, container.KIND):
         return machine
@@ -110,7 +113,7 @@ def base_interpreter(definition: Mapping[str, Any], machine: Interpreter) -> Int
 
 
 def needs_of(definition: Mapping[str, Any], machine: Interpreter, mpi_wheel: bool) -> Needs:
-    """What a release fetches, but for the packages of a conda base.
+    """Tell what a release fetches, but for the packages of a conda base.
 
     Args:
         definition: the resolved release file.
@@ -150,7 +153,7 @@ def needs_of(definition: Mapping[str, Any], machine: Interpreter, mpi_wheel: boo
 
 
 def _without_repetitions(needs: list[Need]) -> Iterator[Need]:
-    """The needs without repetitions; of one that several ask for, all of them are named."""
+    """Return the needs without repetitions; of one that several ask for, all of them are named."""
     merged = {}  # type: dict[Need, list[str]]
     for need in needs:
         merged.setdefault(need._replace(who=""), []).append(need.who)
@@ -171,12 +174,12 @@ class _Asked:
         return found if isinstance(found, dict) else {}
 
     def lock(self, key: str) -> list[Need]:
-        """The needs of a lock by its key, such as ``locks.base``."""
+        """Return the needs of a lock by its key, such as ``locks.base``."""
         section, _dot, name = key.partition(".")
         return self.locked(str(self.section(section).get(name) or ""), key, ANY, "")
 
     def locked(self, text: str, who: str, form: str, index: str) -> list[Need]:
-        """The needs of a lock, those of other interpreters left out."""
+        """Return the needs of a lock, those of other interpreters left out."""
         try:
             return [
                 Need(FILE, one.name, one.version, who, one.hashes, form, index)
@@ -186,7 +189,10 @@ class _Asked:
             raise StackError("In %s, %s." % (who, error), STEP, "Correct it.") from error
 
     def pytorch(self) -> Choice | None:
-        """PyTorch: the CPU build where the release file knows one for the interpreter, else the lock's wheel."""
+        """Return the needs of PyTorch.
+
+        That is the CPU build where the release file knows one for the interpreter, else the lock's wheel.
+        """
         section = self.section("pytorch")
         if not section.get("lock"):
             return None
@@ -202,7 +208,7 @@ class _Asked:
         return Choice(first, tuple(wheel), tuple(self.lock("pytorch.cuda_lock")))
 
     def repositories(self) -> list[Need]:
-        """The git commits that components are built from."""
+        """Return the git commits that components are built from."""
         nccl, pytorch = self.section("nccl"), self.section("pytorch")
         plugin, tests = nccl.get("plugin") or {}, nccl.get("tests") or {}
         found = []
@@ -220,7 +226,7 @@ class _Asked:
         return found
 
     def package(self, entry: dict[str, Any]) -> list[Need]:
-        """The needs of one planned entry of ``packages``."""
+        """Return the needs of one planned entry of ``packages``."""
         who = "package %s" % entry["name"]
         found = []  # type: list[Need]
         if "lock" in entry:

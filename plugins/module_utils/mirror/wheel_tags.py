@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What the names of wheels and source archives say, and which of them pip would take for an interpreter. Pure.
+"""Parse the names of wheels and source archives, and rank them for an interpreter as pip does. Pure.
 
 The rules are those of the packaging specifications "Binary distribution format" (PEP 427) and "Platform compatibility
 tags" (PEP 425, and PEP 600 for manylinux).
@@ -54,12 +54,12 @@ class Name(NamedTuple):
 
     @property
     def is_wheel(self) -> bool:
-        """Whether it is a wheel."""
+        """Tell whether it is a wheel."""
         return bool(self.tags)
 
 
 def parse(filename: str, project: str) -> Name | None:
-    """What a file's name says.
+    """Tell what a file's name says.
 
     Args:
         filename: without its directory.
@@ -92,14 +92,14 @@ def parse(filename: str, project: str) -> Name | None:
 
 
 def same_version(asked: str, found: str) -> bool:
-    """Whether ``==asked`` admits a version: a local part counts only where it is asked for (PEP 440)."""
+    """Tell whether ``==asked`` admits a version: a local part counts only where it is asked for (PEP 440)."""
     if "+" not in asked:
         found = found.partition("+")[0]
     return _plain(asked) == _plain(found)
 
 
 def _plain(version: str) -> str:
-    """A version in which different spellings are the same."""
+    """Return a version in which different spellings are the same."""
     text = version.lower().lstrip("v").replace("_", ".")
     public, plus, local = text.partition("+")
     public = re.sub(r"[-.]?(alpha|beta|preview|pre|rc|a|b|c)[-.]?", lambda m: _letters(m.group(1)), public)
@@ -116,7 +116,7 @@ def _letters(word: str) -> str:
 
 
 def platforms(interpreter: Interpreter) -> Iterator[str]:
-    """The platforms of wheels that fit, the most special first."""
+    """Return the platforms of wheels that fit, the most special first."""
     machine = interpreter.platform.partition("_")[2]
     major, _dot, minor = interpreter.glibc.partition(".")
     if major == "2" and minor.isdigit():
@@ -128,7 +128,7 @@ def platforms(interpreter: Interpreter) -> Iterator[str]:
 
 
 def fitting_tags(interpreter: Interpreter) -> list[tuple[str, str, str]]:
-    """The tags of wheels that fit, in the order in which pip prefers them."""
+    """Return the tags of wheels that fit, in the order in which pip prefers them."""
     minor = int(interpreter.version.split(".")[1])
     places = list(platforms(interpreter))
     own = "cp3%d" % minor
@@ -157,7 +157,7 @@ class Chooser:
         self.places = {tag: place for place, tag in enumerate(fitting_tags(interpreter))}
 
     def rank(self, name: Name, form: str) -> tuple[int, int, int, str] | None:
-        """Something to order candidates by, the best one least; None for one that does not fit.
+        """Return something to order candidates by, the best one least; None for one that does not fit.
 
         Args:
             name: what the file's name says.

@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""A CUDA toolkit as a module and as a package of pkg-config, from one description.
+"""Describe a CUDA toolkit as a module and as a package of pkg-config.
 
 Two parties look for its headers. Cray's compiler wrappers ask pkg-config for the packages in ``PE_PKGCONFIG_LIBS``, and
 builds ask it by the package's name. Compilers that are called directly search ``CPATH``, ``C_INCLUDE_PATH`` and
@@ -55,17 +55,17 @@ class Toolkit(NamedTuple):
 
     @property
     def prefix(self) -> str:
-        """Its own directory."""
+        """Return its own directory."""
         return self.directories[0].path
 
     @property
     def includes(self) -> list:
-        """Directories of headers, in the order of search."""
+        """Return directories of headers, in the order of search."""
         return [directory.include for directory in self.directories if directory.include]
 
     @property
     def libraries(self) -> list:
-        """Directories of shared libraries, in the order of search."""
+        """Return directories of shared libraries, in the order of search."""
         return [directory.libraries for directory in self.directories if directory.libraries]
 
 
@@ -167,7 +167,7 @@ def _require_no_driver(given: Mapping, directories: list) -> None:
 
 
 def describe(toolkit: Toolkit, root: str, header_variables: list, extra: Mapping) -> dict:
-    """The description of the toolkit's module; see :mod:`modulefile_description`.
+    """Return the description of the toolkit's module; see :mod:`modulefile_description`.
 
     Args:
         toolkit: from :func:`find_toolkit`.
@@ -219,7 +219,7 @@ def describe(toolkit: Toolkit, root: str, header_variables: list, extra: Mapping
 
 
 def usual_libraries(toolkit: Toolkit) -> list:
-    """The names of the run-time libraries that the toolkit has: CUDA's, and CUPTI's."""
+    """Return the names of the run-time libraries that the toolkit has: CUDA's, and CUPTI's."""
     return [
         name for name in ("cupti", "cudart")
         if any(os.path.exists(os.path.join(place, "lib%s.so" % name)) for place in toolkit.libraries)
@@ -227,12 +227,12 @@ def usual_libraries(toolkit: Toolkit) -> list:
 
 
 def package_path(toolkit: Toolkit) -> str:
-    """Path of the package file, below the root."""
+    """Return path of the package file, below the root."""
     return os.path.join(PACKAGES, toolkit.package + ".pc")
 
 
 def package_text(toolkit: Toolkit, libraries: list) -> str:
-    """The package file of a toolkit for pkg-config.
+    """Return the package file of a toolkit for pkg-config.
 
     The directory of stubs is a variable and not a part of ``Libs``: build systems turn ``-L`` into run-paths.
 

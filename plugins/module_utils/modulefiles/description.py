@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What a modulefile is to do, as plain data: its notation, its rules, and the environment that it makes.
+"""Describe what a modulefile does, as plain data: notation and environment. Pure.
 
 A value is literal text, with one exception: ``${NAME}`` stands for what the environment variable NAME holds when the
 module is loaded. ``$${`` stands for a literal ``${``. Nothing else is special; a ``$`` on its own is a ``$``.
@@ -58,7 +58,7 @@ def parse_value(text: str) -> list[Part]:
 
 
 def expand(text: str, environment: Mapping[str, str]) -> str:
-    """What a value is for a user with this environment.
+    """Tell what a value is for a user with this environment.
 
     Raises:
         KeyError: a referenced variable is not set.
@@ -68,7 +68,7 @@ def expand(text: str, environment: Mapping[str, str]) -> str:
 
 
 def normalise(raw: Mapping) -> dict:
-    """The description with every key present and every scalar as text.
+    """Return the description with every key present and every scalar as text.
 
     Args:
         raw: the description as a caller gives it; absent and ``None`` mean empty.
@@ -114,7 +114,7 @@ def _text(value: object) -> object:
 
 
 def comment_lines(description: Mapping, name: str) -> list[str]:
-    """Why the module changes a variable, as the lines of a comment without its mark; none where nobody said why.
+    """Return why the module changes a variable, as comment lines without their mark; none for no reason.
 
     A line never ends in a backslash, which would make the next line a part of the comment in Tcl.
 
@@ -127,7 +127,7 @@ def comment_lines(description: Mapping, name: str) -> list[str]:
 
 
 def first_files(description: Mapping) -> list[dict]:
-    """The variables that name the first of some files that is there when the module is loaded.
+    """Return the variables that name the first of some files that is there when the module is loaded.
 
     Args:
         description: a normalised description.
@@ -140,7 +140,7 @@ def first_files(description: Mapping) -> list[dict]:
 
 
 def search_paths(description: Mapping) -> dict:
-    """The directories that the module puts before and after the user's own, per variable.
+    """Return the directories that the module puts before and after the user's own, per variable.
 
     Args:
         description: a normalised description.

@@ -37,7 +37,7 @@ _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
 
 
 def find_faults(description: Mapping) -> list[str]:
-    """What is wrong with a normalised description, one sentence each; empty when it can be rendered."""
+    """Tell what is wrong with a normalised description, one sentence each; empty when it can be rendered."""
     return list(_form_faults(description)) or list(_rule_faults(description))
 
 
@@ -194,7 +194,7 @@ def _names(description: Mapping) -> list:
 
 
 def _texts(description: Mapping) -> Iterable[tuple]:
-    """Every text of a description as (key, text, how to name it)."""
+    """Return every text of a description as (key, text, how to name it)."""
     for key in TEXT_KEYS:
         yield key, description[key], key
     for key in LIST_KEYS:

@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Where the files of a modulefile lie, staged and visible, and what is in them.
+"""Name the files of a modulefile, staged and visible, and render what is in them.
 
 A staged file lies under ``<root>/.torchstack/<release>/modulefiles``, which is in nobody's MODULEPATH: no ``module
 avail`` shows it, and whoever adds that directory loads exactly the bytes that publishing makes visible later under
@@ -49,22 +49,22 @@ _HIDDEN_LINE = {
 
 
 def stage_directory(root: str, release: str) -> str:
-    """``<root>/.torchstack/<release>``: what happens to a release after its build."""
+    """Return ``<root>/.torchstack/<release>``, which has what happens to a release after its build."""
     return os.path.join(root, ".torchstack", release)
 
 
 def relative_path(syntax: str, name: str, version: str) -> str:
-    """Path of a modulefile, below the staging directory as below the root."""
+    """Return path of a modulefile, below the staging directory as below the root."""
     return os.path.join("modulefiles", syntax, name, version + _SUFFIX[syntax])
 
 
 def default_path(syntax: str, name: str) -> str:
-    """Path of the file that says which version ``module load NAME`` means, below the root."""
+    """Return path of the file that says which version ``module load NAME`` means, below the root."""
     return os.path.join("modulefiles", syntax, name, _DEFAULT_FILE[syntax])
 
 
 def default_text(syntax: str, name: str, version: str) -> str:
-    """Content of that file."""
+    """Return content of that file."""
     if syntax == "tcl":
         return "#%%Module1.0\n# The default version of %s, %s.\nset ModulesVersion %s\n" % (
             name, MAKER, tcl_quoted(version))
@@ -73,12 +73,15 @@ def default_text(syntax: str, name: str, version: str) -> str:
 
 
 def hidden_path(syntax: str, name: str) -> str:
-    """Path of the file that says which versions are not listed, below the root; for Lmod it is :func:`default_path`."""
+    """Return the path of the file that names versions not listed, below the root.
+
+    For Lmod it is :func:`default_path`.
+    """
     return os.path.join("modulefiles", syntax, name, _HIDDEN_FILE[syntax])
 
 
 def visible_versions(root: str, syntax: str, name: str) -> list[str]:
-    """The versions of a module that have a modulefile in the module tree, whatever is in it."""
+    """Return the versions of a module that have a modulefile in the module tree, whatever is in it."""
     directory, suffix = os.path.split(os.path.join(root, relative_path(syntax, name, "")))
     try:
         names = os.listdir(directory)
@@ -89,7 +92,7 @@ def visible_versions(root: str, syntax: str, name: str) -> list[str]:
 
 
 def hidden_text(syntax: str, name: str, versions: Sequence[str]) -> str:
-    """The lines that keep versions out of ``module avail``; each still loads by its full name.
+    """Return the lines that keep versions out of ``module avail``; each still loads by its full name.
 
     Environment Modules hide since version 4.6; an older one lists what is hidden from others.
     """
@@ -104,12 +107,12 @@ def hidden_text(syntax: str, name: str, versions: Sequence[str]) -> str:
 
 
 def hidden_versions(syntax: str, text: str) -> list[str]:
-    """The versions that a file with :func:`hidden_text` names; none where it is not such a file."""
+    """Return the versions that a file with :func:`hidden_text` names; none where it is not such a file."""
     return _HIDDEN_LINE[syntax].findall(text) if MAKER in text else []
 
 
 def listing_files(syntax: str, name: str, default: str, hidden: Sequence[str]) -> dict[str, bytes | None]:
-    """The files that say which version is the default and which are not listed: path to content, None for no file.
+    """Return the files that name the default and hidden versions: path to content, None for no file.
 
     Args:
         syntax: one of ``SYNTAXES``.
@@ -127,13 +130,13 @@ def listing_files(syntax: str, name: str, default: str, hidden: Sequence[str]) -
 
 
 def release_of(content: bytes | None) -> str:
-    """The release whose modulefile this is, by its header; empty where that does not say it."""
+    """Return the release whose modulefile this is, by its header; empty where that does not say it."""
     match = _RELEASE_LINE.search(content or b"")
     return match.group(1).decode("utf-8", "replace") if match else ""
 
 
 def read_own(root: str, release: str, path: str) -> bytes | None:
-    """Content of a release's visible modulefile; None where there is none, or one of another release.
+    """Return the content of a release's visible modulefile; None for none, or another release's.
 
     Two releases may have modules of the same version, of which users see the one that was published last.
 
@@ -154,13 +157,13 @@ def read_own(root: str, release: str, path: str) -> bytes | None:
 
 
 def default_version(syntax: str, text: str) -> str:
-    """The version that a file of :func:`default_text` names; empty where it is not such a file."""
+    """Return the version that a file of :func:`default_text` names; empty where it is not such a file."""
     match = _DEFAULT_LINE[syntax].search(text) if MAKER in text else None
     return match.group(1) if match else ""
 
 
 def render(description: Mapping, release: str) -> dict[str, str]:
-    """Both modulefiles of a description without faults, by syntax.
+    """Render both modulefiles of a description without faults, by syntax.
 
     The same description gives the same text, whenever and wherever.
 
@@ -173,7 +176,7 @@ def render(description: Mapping, release: str) -> dict[str, str]:
 
 
 def render_under(description: Mapping, title: str, source: str) -> dict[str, str]:
-    """Both modulefiles of a description without faults, by syntax, under the words that say what they are.
+    """Render both modulefiles of a description without faults under a header, by syntax.
 
     Args:
         description: normalised, see :mod:`modulefile_description`.
@@ -186,17 +189,17 @@ def render_under(description: Mapping, title: str, source: str) -> dict[str, str
 
 
 def saved_prefix(name: str) -> str:
-    """The start of the names under which the module ``name`` keeps what the user had."""
+    """Return the start of the names under which the module ``name`` keeps what the user had."""
     return "__%s_SAVED_" % re.sub(r"[^A-Z0-9]", "_", name.upper())
 
 
 def digest(content: bytes) -> str:
-    """sha256 in hexadecimal digits."""
+    """Return the SHA-256 in hexadecimal digits."""
     return hashlib.sha256(content).hexdigest()
 
 
 def read_bytes(path: str) -> bytes | None:
-    """A file's content, or None where there is none.
+    """Return a file's content, or None where there is none.
 
     Raises:
         StackError: it exists and cannot be read.

@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""A description as a Lua modulefile, for Lmod 8.6 and later.
+"""Render a description as a Lua modulefile, for Lmod 8.6 and later. Pure.
 
 Lmod reverses a modulefile on unload by giving its functions the opposite meaning: ``setenv`` unsets, ``prepend_path``
 removes, ``pushenv`` brings back what it saved. That is enough for ordinary values. It is not for these:
@@ -31,7 +31,7 @@ _PLAIN = re.compile("[\\n\\t\\x20-\\x7e\\x80-\U0010ffff]*\\Z")
 
 
 def helpers(saved: str, dependencies: bool, files: bool = False) -> str:
-    """The functions that a modulefile begins with.
+    """Return the functions that a modulefile begins with.
 
     Args:
         saved: prefix of the names under which the module keeps what the user had.
@@ -46,7 +46,7 @@ def helpers(saved: str, dependencies: bool, files: bool = False) -> str:
 
 
 def _first_file_lines(entry: Mapping, description: Mapping) -> list[str]:
-    """The lines that set the variables of one entry of ``first_file``.
+    """Return the lines that set the variables of one entry of ``first_file``.
 
     Args:
         entry: see :func:`modulefile_description.first_files`.
@@ -61,7 +61,7 @@ def _first_file_lines(entry: Mapping, description: Mapping) -> list[str]:
 
 
 def quoted(text: str) -> str:
-    """A text as a Lua string on one line, for any text."""
+    """Return a text as a Lua string on one line, for any text."""
     escapes = {"\\": "\\\\", '"': '\\"', "\n": "\\n"}
     return '"%s"' % "".join(
         escapes.get(char, char if _PLAIN.match(char) else "\\%03d" % ord(char)) for char in text
@@ -69,7 +69,7 @@ def quoted(text: str) -> str:
 
 
 def long_text(text: str) -> str:
-    """A text as a Lua string that reads as it is written, where that is possible."""
+    """Return a text as a Lua string that reads as it is written, where that is possible."""
     if "\n" not in text or not _PLAIN.match(text):
         return quoted(text)
     level = ""
@@ -79,7 +79,7 @@ def long_text(text: str) -> str:
 
 
 def value_of(text: str) -> str:
-    """A value of the description as a Lua expression."""
+    """Return a value of the description as a Lua expression."""
     return " .. ".join(
         quoted(content) if kind == "text" else "from_environment(%s)" % quoted(content)
         for kind, content in parse_value(text)
@@ -87,7 +87,7 @@ def value_of(text: str) -> str:
 
 
 def render_lua(description: Mapping, header: str, saved: str) -> str:
-    """The Lua modulefile of a description without faults.
+    """Return the Lua modulefile of a description without faults.
 
     Args:
         description: normalised, see :mod:`modulefile_description`.
@@ -139,7 +139,7 @@ def render_lua(description: Mapping, header: str, saved: str) -> str:
 
 
 def whatis_lines(description: Mapping) -> list[str]:
-    """The short lines by which ``module whatis`` and ``module keyword`` know the module."""
+    """Return the short lines by which ``module whatis`` and ``module keyword`` know the module."""
     lines = ["Name: %s" % description["name"], "Version: %s" % description["version"]]
     if description["category"]:
         lines.append("Category: %s" % description["category"])

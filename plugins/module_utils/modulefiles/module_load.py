@@ -37,7 +37,7 @@ class Answer(NamedTuple):
 def source_init(
     environment: Mapping[str, str], files: Sequence[str], timeout: float, text: str = ""
 ) -> dict[str, str]:
-    """The environment after bash has read start-up files in it.
+    """Return the environment after bash has read start-up files in it.
 
     Args:
         environment: the variables that bash starts with.
@@ -73,7 +73,7 @@ def source_init(
 def ask(
     system: ModuleSystem, environment: Mapping[str, str], arguments: Sequence[str], timeout: float, shell: bool = True
 ) -> Answer:
-    """Ask the module command what ``module <arguments>`` does in an environment.
+    """Return ask the module command what ``module <arguments>`` does in an environment.
 
     Args:
         system: from :func:`find_system`; not ``none``.
@@ -104,7 +104,10 @@ def ask(
 
 
 def failure_message(messages: str) -> str:
-    """The module command's own sentence about a failure, on one line, without its advice about other commands."""
+    """Extract the module command's own sentence about a failure, on one line.
+
+    Its advice about other commands is left out.
+    """
     said = re.findall(r"following error:\s*(.*?)(?:\n\s*\n|\n\s*While processing|\Z)", messages, re.S)
     if not said:
         said = [messages.partition("ERROR: ")[2] or messages]
@@ -113,14 +116,16 @@ def failure_message(messages: str) -> str:
 
 
 def loaded(environment: Mapping[str, str]) -> list[str]:
-    """The modules that an environment says are loaded, in load order."""
+    """Return the modules that an environment says are loaded, in load order."""
     return split_path(environment.get("LOADEDMODULES", ""))
 
 
 def _diagnose(
     system: ModuleSystem, environment: Mapping[str, str], modules: Sequence[str], timeout: float
 ) -> tuple[list[str], list[str], dict[str, str]]:
-    """Load modules one at a time: which are missing, which exist and refuse, and the environment of the others.
+    """Load modules one at a time, to tell missing from refused ones.
+
+    Returned are the missing ones, those that exist and refuse, and the environment of the others.
 
     One at a time, because a module may become visible only through the one loaded before it.
     """
@@ -170,7 +175,7 @@ def load_modules(
     purge: bool = False,
     timeout: float = 120,
 ) -> tuple[dict[str, str], list[ShellParts], list[str]]:
-    """What ``module purge; module use ...; module load ...`` does.
+    """Tell what ``module purge; module use ...; module load ...`` does.
 
     Args:
         system: from :func:`find_system`.
@@ -217,7 +222,10 @@ def load_modules(
 
 
 def _is_text(name: str, value: str) -> bool:
-    """Whether a variable can be written down: bytes that are not UTF-8 are lone surrogates in Python's texts."""
+    """Tell whether a variable can be written as UTF-8.
+
+    Bytes that cannot are lone surrogates in Python's texts.
+    """
     try:
         (name + value).encode("utf-8")
     except UnicodeEncodeError:
@@ -226,7 +234,7 @@ def _is_text(name: str, value: str) -> bool:
 
 
 def describe(before: Mapping[str, str], after: Mapping[str, str], parts: Sequence[ShellParts]) -> dict[str, object]:
-    """The difference of two environments, and what no environment can hold, as plain data."""
+    """Return the difference of two environments, and what no environment can hold, as plain data."""
     texts = {name: value for name, value in after.items() if _is_text(name, value)}
     changed = {name: value for name, value in texts.items() if before.get(name) != value}
     removed = sorted(name for name in before if name not in after and _is_text(name, ""))

@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What a module system printed, as data: its Python output gives the variables, its bash output the rest.
+"""Parse what a module system printed: variables from its Python output, the rest from bash. Pure.
 
 Both systems print statements for a shell to evaluate. None of that is evaluated here. The quoting rules are those of
 the printing code: Lmod writes its Python strings with Lua's ``%q`` (so ``\\9`` is a decimal escape and a backslash
@@ -64,17 +64,20 @@ class ShellParts(NamedTuple):
 
 
 def _text(raw: bytes) -> str:
-    """A name or value, as Python itself holds those of its own environment."""
+    """Return a name or value, as Python itself holds those of its own environment."""
     return raw.decode("utf-8", "surrogateescape")
 
 
 def _shown(raw: bytes) -> str:
-    """A text to report, which any output can hold."""
+    """Return a text to report, which any output can hold."""
     return raw.decode("utf-8", "backslashreplace")
 
 
 def unquote_lua(raw: bytes) -> bytes:
-    """Undo Lua's ``%q`` (Lua reference manual, string.format and 3.1): the text between the double quotes, as bytes."""
+    """Undo Lua's ``%q``: the text between the double quotes, as bytes.
+
+    Lua reference manual, string.format and 3.1.
+    """
 
     def plain(match: re.Match[bytes]) -> bytes:
         escape = match.group(1)
@@ -101,7 +104,7 @@ def parse_lmod_python(output: bytes) -> Variables:
 
 
 def _em_value_end(output: bytes, start: int) -> int:
-    """Where the value beginning at ``start`` ends: at its closing quote.
+    """Tell where the value beginning at ``start`` ends: at its closing quote.
 
     A quote inside a value always carries a backslash, so a bare quote closes. One that follows a backslash closes a
     value ending in a backslash only where a new statement begins behind it; inside a value, that statement's own
@@ -230,7 +233,10 @@ class _ShellReader:
         return match.end()
 
     def statement(self, position: int) -> int:
-        """Take the statement of a known form at ``position``; where the next begins, or 0 for none of a known form."""
+        """Take the statement of a known form at ``position``.
+
+        Returns where the next begins, or 0 for none of a known form.
+        """
         for form, take in self.forms:
             match = form.match(self.output, position)
             end = take(match) if match else 0

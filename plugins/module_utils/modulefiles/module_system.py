@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The module system of a machine (Lmod or Environment Modules), and what loading modules does to an environment.
+"""Find the module command of a machine: Lmod or Environment Modules.
 
 A module command is asked twice for the same thing: in its Python output for the variables, exactly, and in its bash
 output for what only a shell can take (functions, aliases, commands, completions), as text. Nothing that it prints is
@@ -62,22 +62,22 @@ class ModuleSystem(NamedTuple):
 
     @property
     def command(self) -> str:
-        """Path of its executable or Tcl script."""
+        """Return path of its executable or Tcl script."""
         return self.words[-1] if self.words else ""
 
     @property
     def title(self) -> str:
-        """Its name in a sentence."""
+        """Return its name in a sentence."""
         return TITLES.get(self.kind, self.kind)
 
 
 def is_bookkeeping(name: str) -> bool:
-    """Whether a variable is the module system's own record of what it did."""
+    """Tell whether a variable is the module system's own record of what it did."""
     return _BOOKKEEPING.fullmatch(name) is not None
 
 
 def _from_environment(environment: Mapping[str, str]) -> list[tuple[str, str]]:
-    """The module commands that an initialised shell names, the most specific variable first."""
+    """Return the module commands that an initialised shell names, the most specific variable first."""
     home = environment.get("MODULESHOME", "")
     return [
         (LMOD, environment.get("LMOD_CMD", "")),
@@ -90,7 +90,7 @@ def _from_environment(environment: Mapping[str, str]) -> list[tuple[str, str]]:
 
 
 def _command_words(kind: str, command: str) -> tuple[str, ...]:
-    """How to call a module command: a Tcl script without the execute bit goes through tclsh."""
+    """Tell how to call a module command: a Tcl script without the execute bit goes through tclsh."""
     if kind == EM and not os.access(command, os.X_OK):
         shell = shutil.which("tclsh") or shutil.which("tclsh8.6")
         if shell:
@@ -99,7 +99,7 @@ def _command_words(kind: str, command: str) -> tuple[str, ...]:
 
 
 def _given_command(system: str, command: str, exists: Callable[[str], bool]) -> ModuleSystem:
-    """The module system behind a module command that the operator names."""
+    """Return the module system behind a module command that the operator names."""
     step = "find the module system"
     name = os.path.basename(command)
     kind = system if system != "auto" else LMOD if name == "lmod" else EM if name.startswith("modulecmd") else ""
@@ -162,7 +162,17 @@ def find_system(
     )
 
 
-def run_module_command(words: Sequence[str], environment: Mapping[str, str], timeout: float, step: str) -> tuple[int, bytes, bytes]:
+def run_module_command(
+    words: Sequence[str], environment: Mapping[str, str], timeout: float, step: str
+) -> tuple[int, bytes, bytes]:
+    """Run the module command.
+
+    Returns:
+        exit status, standard output, standard error.
+
+    Raises:
+        StackError: it cannot be run, or did not finish in time (seconds).
+    """
     try:
         process = run_program(
             list(words), env=dict(environment), stdin=subprocess.DEVNULL, capture_output=True, timeout=timeout
@@ -180,7 +190,7 @@ def run_module_command(words: Sequence[str], environment: Mapping[str, str], tim
 
 
 def version(system: ModuleSystem, environment: Mapping[str, str], timeout: float) -> str:
-    """The module command's own version, or an empty text where it does not tell."""
+    """Return the module command's own version, or an empty text where it does not tell."""
     _code, output, errors = run_module_command(
         (*system.words, "python", "--version"), {**environment, **QUIET[system.kind]}, timeout, "find the module system"
     )

@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""One real load and unload of a modulefile in a real shell, and what it did to the environment."""
+"""Load and unload a modulefile in a real shell, and compare the environments."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Session(NamedTuple):
 
 
 def script(shell: str, system: ModuleSystem, commands: Sequence[Sequence[str]], scratch: str) -> str:
-    """The text that a shell runs: a snapshot, then each module command followed by a snapshot.
+    """Return the text that a shell runs: a snapshot, then each module command followed by a snapshot.
 
     Args:
         shell: key of ``SHELLS``.
@@ -142,7 +142,7 @@ def _read_status(scratch: str, number: int) -> int:
 def starting_environment(
     description: Mapping, state: str, base: Mapping[str, str], home: str, module_path: Sequence[str]
 ) -> dict:
-    """What the shell of a session starts with.
+    """Tell what the shell of a session starts with.
 
     Args:
         description: normalised.
@@ -171,7 +171,7 @@ def starting_environment(
 
 
 def resolve_first_files(description: Mapping) -> dict[str, str]:
-    """The file that each variable of ``first_file`` names on this machine as it is now; empty where there is none."""
+    """Return the file that each variable of ``first_file`` names on this machine; empty for none."""
     return {
         name: next((path for path in entry["candidates"] if os.path.isfile(path)), "")
         for entry in first_files(description) for name in entry["variables"]
@@ -179,7 +179,7 @@ def resolve_first_files(description: Mapping) -> dict[str, str]:
 
 
 def missing_settings(description: Mapping, before: Mapping[str, str], loaded: Mapping[str, str]) -> list[str]:
-    """What the description declares and the loaded environment lacks, one sentence each."""
+    """Tell what the description declares and the loaded environment lacks, one sentence each."""
     found = []
     declared = {name: expand(value, before) for name, value in description["setenv"].items()}
     for name, wanted in sorted({**declared, **resolve_first_files(description)}.items()):
@@ -198,7 +198,10 @@ def missing_settings(description: Mapping, before: Mapping[str, str], loaded: Ma
 
 
 def leftovers(before: Snapshot, after: Snapshot) -> list[str]:
-    """What load and unload left behind, one sentence each; the module system's own bookkeeping does not count."""
+    """Tell what load and unload left behind, one sentence each.
+
+    The module system's own bookkeeping does not count.
+    """
     found = []
     for name in sorted(set(before.environment) | set(after.environment)):
         if is_bookkeeping(name) or name in _SHELL_OWN:
@@ -213,7 +216,7 @@ def leftovers(before: Snapshot, after: Snapshot) -> list[str]:
 
 
 def judge(description: Mapping, session: Session) -> list[str]:
-    """What is wrong with a session of load and unload, one sentence each."""
+    """Tell what is wrong with a session of load and unload, one sentence each."""
     before, loaded, after = session.snapshots
     for status, word in zip(session.statuses, ("load", "unload")):
         if status:

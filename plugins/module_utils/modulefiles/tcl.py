@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""A description as a Tcl modulefile, for Environment Modules 4 and 5.
+"""Render a description as a Tcl modulefile, for Environment Modules 4 and 5. Pure.
 
 Environment Modules reverses a modulefile on unload: ``setenv`` unsets, ``prepend-path`` removes, and ``unsetenv NAME
 VALUE`` sets. The file keeps what the user had under a name of its own and gives it back by the latter. ``pushenv``
@@ -26,7 +26,7 @@ _ESCAPES.update({"\n": "\\n", "\t": "\\t"})
 
 
 def helpers(saved: str, dependencies: bool, files: bool = False) -> str:
-    """The procedures that a modulefile begins with; see :func:`modulefile_lua.helpers`."""
+    """Return the procedures that a modulefile begins with; see :func:`modulefile_lua.helpers`."""
     text = HELPERS.replace("@FIRST_FILE@", FIRST_FILE if files else "")
     text = text.replace("@LEFT_OF@", LEFT_OF if dependencies else "")
     text = text.replace("@REST@", REST_AFTER_DEPENDENCIES if dependencies else REST)
@@ -34,7 +34,7 @@ def helpers(saved: str, dependencies: bool, files: bool = False) -> str:
 
 
 def _first_file_lines(entry: Mapping, description: Mapping) -> list[str]:
-    """The lines that set the variables of one entry; see its namesake in :mod:`modulefile_lua`."""
+    """Return the lines that set the variables of one entry; see its namesake in :mod:`modulefile_lua`."""
     lines = ["set file [first_file [list %s] %s]" % (
         " ".join(map(quoted, entry["candidates"])), quoted(entry["missing"]))]
     for name in entry["variables"]:
@@ -44,7 +44,7 @@ def _first_file_lines(entry: Mapping, description: Mapping) -> list[str]:
 
 
 def quoted(text: str) -> str:
-    """A text as one Tcl word on one line, for any text.
+    """Return a text as one Tcl word on one line, for any text.
 
     Braces are escaped too, because Tcl counts them in a body before it looks at quotes.
     """
@@ -54,7 +54,7 @@ def quoted(text: str) -> str:
 
 
 def value_of(text: str) -> str:
-    """A value of the description as one Tcl word."""
+    """Return a value of the description as one Tcl word."""
     return '"%s"' % "".join(
         quoted(content)[1:-1] if kind == "text" else "[from_environment %s]" % content
         for kind, content in parse_value(text)
@@ -62,7 +62,7 @@ def value_of(text: str) -> str:
 
 
 def render_tcl(description: Mapping, header: str, saved: str) -> str:
-    """The Tcl modulefile of a description without faults.
+    """Return the Tcl modulefile of a description without faults.
 
     Args:
         description: normalised, see :mod:`modulefile_description`.

@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Every session that a modulefile has to pass on this machine, and the record of them."""
+"""Verify a modulefile in every session that it has to pass on this machine, and record them."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Check(NamedTuple):
     state: str
 
     def as_dict(self) -> dict:
-        """Plain data for the record."""
+        """Return plain data for the record."""
         return {
             "syntax": self.syntax, "system": self.system.title, "command": self.system.command,
             "version": self.system_version, "shell": os.path.basename(self.shell), "state": self.state,
@@ -65,7 +65,7 @@ class Plan(NamedTuple):
 
 
 def read_description(stage: str) -> dict:
-    """The description that the staged modulefiles were made from.
+    """Return the description that the staged modulefiles were made from.
 
     Raises:
         StackError: it is not there, or cannot be read.
@@ -82,7 +82,7 @@ def read_description(stage: str) -> dict:
 
 
 def find_commands(commands: Mapping[str, str], environment: Mapping[str, str]) -> dict:
-    """The module command of each syntax, as (system, version), or a sentence why there is none.
+    """Return the module command of each syntax, as (system, version), or a sentence why there is none.
 
     Args:
         commands: by syntax: a path, ``none`` to leave that system out, or empty to look for it.
@@ -115,7 +115,7 @@ def make_plan(
     shells: Sequence[str],
     module_path: Sequence[str],
 ) -> Plan:
-    """What a verification of these files would do.
+    """Tell what a verification of these files would do.
 
     Args:
         top: directory that holds ``modulefiles``; staged or visible.
@@ -160,7 +160,7 @@ def make_plan(
 
 
 def is_done(plan: Plan, record: object) -> bool:
-    """Whether a record says that exactly this plan was carried out with success."""
+    """Tell whether a record says that exactly this plan was carried out with success."""
     return isinstance(record, dict) and record.get("passed") is True and record.get("inputs") == plan.inputs
 
 
@@ -203,7 +203,7 @@ def carry_out(
 
 
 def verdict(record: Mapping) -> StackError | None:
-    """The error for a record that is not a success; None for one that is."""
+    """Return the error for a record that is not a success; None for one that is."""
     failed = [entry for entry in record["checked"] if not entry["passed"]]
     if not failed:
         return None

@@ -1,6 +1,8 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What users see of a modulefile beyond the verified bytes: known problems, a message on load, or that it is gone.
+"""Write what users see of a modulefile beyond the verified bytes.
+
+That is known problems, a message on load, or that it is gone.
 
 The verified bytes stay as they are, so nothing has to be verified again. Behind them comes what the module's help says
 more and what loading it says. A modulefile that is gone says so before anything else, and the verified bytes behind
@@ -34,12 +36,12 @@ class Added(NamedTuple):
 
 
 def one_line(text: str) -> str:
-    """A sentence without line breaks, as a module command prints it."""
+    """Return a sentence without line breaks, as a module command prints it."""
     return " ".join(text.split())
 
 
 def visible_bytes(syntax: str, verified: bytes, added: Added) -> bytes:
-    """The modulefile as users shall see it.
+    """Return the modulefile as users shall see it.
 
     Args:
         syntax: ``tcl`` or ``lmod``.
@@ -59,7 +61,7 @@ def visible_bytes(syntax: str, verified: bytes, added: Added) -> bytes:
 
 
 def read_added(content: bytes | None) -> Added:
-    """What a visible modulefile says beyond the verified one; nothing where there is no file, or nothing was added."""
+    """Parse what a visible modulefile says beyond the verified one; nothing where nothing was added."""
     found = _RECORD.findall((content or b"").decode("utf-8", "replace"))
     for line in found:
         try:

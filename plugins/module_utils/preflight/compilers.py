@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Compilers: found as they are typed, and tried on a small program of the language that the builds need."""
+"""Find compilers, and try them on a small program of each language that builds need."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ int main(int count, char **) {
 
 
 def find(wanted: Mapping[str, Any], environment: Mapping[str, str]) -> dict[str, Any]:
-    """The compiler that a build would use, as it is typed.
+    """Return the compiler that a build would use, as it is typed.
 
     Args:
         wanted: ``name`` of the variable it goes into (CXX), ``language`` (``c`` or ``c++``), ``command`` (the command

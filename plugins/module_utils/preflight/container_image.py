@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Container images: where a release's image lies, which checksum it must have, and what facts about both mean. Pure."""
+"""Find a release's container image and its checksum, and check facts about both. Pure."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Places(NamedTuple):
 
 
 def places(image: Facts, central: str, root: str, sha256: str) -> Places:
-    """Where the files of an image are.
+    """Tell where the files of an image are.
 
     Releases with the same image share one copy of it. It lies outside of them, as a frozen release could not lose it.
 
@@ -61,7 +61,7 @@ def places(image: Facts, central: str, root: str, sha256: str) -> Places:
 
 
 def is_recorded(record: object, sha256: str, status: os.stat_result) -> bool:
-    """Whether a copy is the one that copy_image.py made, or found to be right.
+    """Tell whether a copy is the one that copy_image.py made, or found to be right.
 
     Args:
         record: what that program wrote beside the copy.
@@ -72,13 +72,13 @@ def is_recorded(record: object, sha256: str, status: os.stat_result) -> bool:
 
 
 def runtime_version(output: str) -> str:
-    """The version in what ``apptainer --version`` or ``singularity --version`` prints; empty where there is none."""
+    """Parse the output of ``apptainer --version`` or ``singularity --version``; empty for none."""
     found = _VERSION.search(output)
     return found.group(1) if found else ""
 
 
 def judge_place(central: str, there: bool) -> list[Finding]:
-    """Whether the site has a place of images.
+    """Check whether the site has a place of images.
 
     Args:
         central: its path, empty where the site's data names none.
@@ -94,7 +94,7 @@ def judge_place(central: str, there: bool) -> list[Finding]:
 
 
 def judge_image(image: Facts, where: Places, there: Facts, names: list[str]) -> list[Finding]:
-    """Whether there is an image to begin with.
+    """Check whether there is an image to begin with.
 
     Args:
         image: ``base.image`` of the release file.
@@ -117,7 +117,7 @@ def judge_image(image: Facts, where: Places, there: Facts, names: list[str]) -> 
 
 
 def judge_sum(image: Facts, listed: str, computed: str, sums: str) -> list[Finding]:
-    """Whether it is known which checksum the image must have.
+    """Check whether it is known which checksum the image must have.
 
     Args:
         image: ``base.image`` of the release file.
@@ -141,7 +141,7 @@ def judge_sum(image: Facts, listed: str, computed: str, sums: str) -> list[Findi
 
 
 def judge_definition(image: Facts, where: Places, problem: str) -> list[Finding]:
-    """Whether the image's definition is there.
+    """Check whether the image's definition is there.
 
     Args:
         image: ``base.image`` of the release file.
@@ -155,7 +155,7 @@ def judge_definition(image: Facts, where: Places, problem: str) -> list[Finding]
 
 
 def judge_room(where: Places, bytes_needed: int, volume: Facts, user: str) -> list[Finding]:
-    """Whether the copy has room, as far as the file system and a quota that shows itself let one know.
+    """Check whether the copy has room, as far as file system and quota show it.
 
     Args:
         where: the image's places.
@@ -175,7 +175,9 @@ def judge_room(where: Places, bytes_needed: int, volume: Facts, user: str) -> li
 
 
 def judge_binds(missing: Sequence[str]) -> list[Finding]:
-    """Whether what containers are to see of the machine is there: with an entry that is not, none starts.
+    """Check whether what containers bind of the machine is there.
+
+    With an entry that is not, none starts.
 
     Args:
         missing: the sources that are not there.
@@ -189,7 +191,7 @@ def judge_binds(missing: Sequence[str]) -> list[Finding]:
 
 
 def judge_runtime(command: str, path: str, version: str, problem: str) -> list[Finding]:
-    """Whether the command that starts containers is there and answers.
+    """Check whether the command that starts containers is there and answers.
 
     Args:
         command: as the site names it.

@@ -21,7 +21,7 @@ FIRST_MINOR_COMPATIBLE = 11
 
 
 def judge_gpus(facts: Facts, host: str, toolkit: str, expected: int) -> list[Finding]:
-    """Whether the GPUs are there, and their driver runs what the toolkit makes.
+    """Check whether the GPUs are there, and their driver runs what the toolkit makes.
 
     Args:
         facts: of the GPUs.
@@ -52,7 +52,7 @@ def judge_gpus(facts: Facts, host: str, toolkit: str, expected: int) -> list[Fin
 
 
 def judge_driver(facts: Facts, host: str, toolkit: str) -> list[Finding]:
-    """Whether a driver runs the programs of a CUDA toolkit."""
+    """Check whether a driver runs the programs of a CUDA toolkit."""
     check = "compute.driver"
     major, minor = (int(part) for part in toolkit.split(".")[:2])
     driver = "the driver %s on %s" % (facts["driver"] or "of unknown version", host)

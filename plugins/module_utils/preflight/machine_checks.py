@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What gathered facts about a machine mean for a rollout: findings, each with its remedy. Pure.
+"""Check gathered facts about a machine for a rollout: findings, each with its remedy. Pure.
 
 Facts come from site_facts.py and the files that it calls; what is wanted are the options of the module site_preflight,
 so that everything in which sites differ is data. What is said about the root is in preflight_root.py.
@@ -20,7 +20,7 @@ Facts = Mapping[str, Any]
 
 
 def judge_site(host: str, missing_paths: Sequence[str], expect: Facts, site: str) -> list[Finding]:
-    """Whether this machine is the site at all.
+    """Check whether this machine is the site at all.
 
     Args:
         host: its name.
@@ -44,7 +44,7 @@ def judge_site(host: str, missing_paths: Sequence[str], expect: Facts, site: str
 
 
 def judge_account(uid: int, user: str, umask: str) -> list[Finding]:
-    """What the running account means for everything else that was found."""
+    """Tell what the running account means for everything else that was found."""
     findings = [note("account", "The rollout runs as %s (uid %d)." % (user, uid))]
     if uid == 0:
         findings = [note(
@@ -56,7 +56,7 @@ def judge_account(uid: int, user: str, umask: str) -> list[Finding]:
 
 
 def judge_python(facts: Facts, module_python: Facts, wanted: Facts) -> list[Finding]:
-    """Whether the Python that a release is built on will do.
+    """Check whether the Python that a release is built on will do.
 
     Args:
         facts: from ``interpreters.describe``, of the Python that is used.
@@ -99,7 +99,7 @@ def judge_python(facts: Facts, module_python: Facts, wanted: Facts) -> list[Find
 
 
 def judge_compilers(compilers: Mapping[str, Facts], wanted: Sequence[Facts]) -> list[Finding]:
-    """Whether each compiler is there and works.
+    """Check whether each compiler is there and works.
 
     Args:
         compilers: by name, from ``compilers.find``, with what ``compilers.attempt`` added where it was run.
@@ -139,7 +139,7 @@ def judge_compilers(compilers: Mapping[str, Facts], wanted: Sequence[Facts]) -> 
 
 
 def judge_commands(commands: Mapping[str, str]) -> list[Finding]:
-    """Whether the commands that steps call are on PATH.
+    """Check whether the commands that steps call are on PATH.
 
     Args:
         commands: path by name, empty where missing.
@@ -151,7 +151,7 @@ def judge_commands(commands: Mapping[str, str]) -> list[Finding]:
 
 
 def judge_mpi(facts: Facts) -> list[Finding]:
-    """Whether an MPI is there, whole, and of one piece.
+    """Check whether an MPI is there, whole, and of one piece.
 
     Args:
         facts: from ``mpi.find`` and ``mpi.describe``.
@@ -200,7 +200,7 @@ def judge_mpi(facts: Facts) -> list[Finding]:
 
 
 def judge_index(facts: Facts) -> list[Finding]:
-    """Whether pip reaches its package index.
+    """Check whether pip reaches its package index.
 
     Args:
         facts: from ``site_facts.package_index``.
@@ -215,7 +215,7 @@ def judge_index(facts: Facts) -> list[Finding]:
 
 
 def judge_modules(system: Facts) -> list[Finding]:
-    """Which module system there is."""
+    """Tell which module system there is."""
     if system["problem"]:
         return [note("modules", system["problem"])]
     return [note("modules", "Module system: %s %s." % (system["kind"], system["version"] or "of unknown version"))]

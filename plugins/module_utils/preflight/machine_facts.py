@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Facts about the machine a release is rolled out on, gathered side by side in one go."""
+"""Gather facts about the machine that a release is rolled out on, side by side."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from . import compilers, mpi, root_facts
 
 
 def identity(expect: Mapping[str, Any]) -> dict[str, Any]:
-    """What tells one site from another.
+    """Tell what tells one site from another.
 
     Args:
         expect: ``paths`` that the site has.
@@ -33,7 +33,7 @@ def identity(expect: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def account() -> dict[str, Any]:
-    """``uid``, ``user`` and ``umask`` (four octal digits) of this process."""
+    """Return ``uid``, ``user`` and ``umask`` (four octal digits) of this process."""
     uid = os.geteuid()
     return {"uid": uid, "user": account_name(uid), "umask": "%04o" % _umask()}
 
@@ -50,7 +50,7 @@ def _umask() -> int:
 
 
 def module_system(timeout: float) -> dict[str, Any]:
-    """The module system.
+    """Return the module system.
 
     Args:
         timeout: seconds for each command.
@@ -70,7 +70,7 @@ def module_system(timeout: float) -> dict[str, Any]:
 
 
 def root(wanted: Mapping[str, Any], write: bool) -> dict[str, Any]:
-    """Facts about the root, tried out where that is allowed and could succeed.
+    """Return facts about the root, tried out where that is allowed and could succeed.
 
     Args:
         wanted: the options of site_preflight.
@@ -90,7 +90,7 @@ def root(wanted: Mapping[str, Any], write: bool) -> dict[str, Any]:
 
 
 def package_index(package: str, timeout: float) -> dict[str, Any]:
-    """What pip, as it is configured here, says of the index that it takes packages from.
+    """Tell what pip, as it is configured here, says of the index that it takes packages from.
 
     Args:
         package: a package that any index has.
@@ -109,7 +109,7 @@ def package_index(package: str, timeout: float) -> dict[str, Any]:
 
 
 def compiler(wanted: Mapping[str, Any], directory: str, timeout: float, build: bool) -> dict[str, Any]:
-    """Facts about one compiler, tried out where something will be built."""
+    """Return facts about one compiler, tried out where something will be built."""
     facts = compilers.find(wanted, os.environ)
     if facts["path"] and build:
         facts.update(compilers.attempt(wanted, facts["command"], directory, timeout))
@@ -117,12 +117,12 @@ def compiler(wanted: Mapping[str, Any], directory: str, timeout: float, build: b
 
 
 def asks_index(wanted: Mapping[str, Any]) -> bool:
-    """Whether packages will be fetched, so that their index is worth asking."""
+    """Tell whether packages will be fetched, so that their index is worth asking."""
     return bool(wanted["package_index"]) and not wanted["release_done"]
 
 
 def gather(wanted: Mapping[str, Any], directory: str, write: bool, with_root: bool) -> dict[str, Any]:
-    """All facts but the identity and the account.
+    """Return all facts but the identity and the account.
 
     Args:
         wanted: the options of site_preflight.

@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Which MPI a release is built with: its wrappers, its launcher, and what they say about themselves."""
+"""Find the MPI that a release is built with, and describe its wrappers and its launcher."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _LAUNCHER_WORDS = (
 
 
 def parse_show(text: str) -> dict[str, Any]:
-    """What a compiler wrapper would run, from the output of ``mpicc -show``.
+    """Tell what a compiler wrapper would run, from the output of ``mpicc -show``.
 
     Returns:
         ``compiler``, and without repetition in their order ``include_dirs``, ``library_dirs`` (those of the linker and
@@ -80,7 +80,7 @@ def parse_show(text: str) -> dict[str, Any]:
 
 
 def parse_launcher(text: str) -> tuple[str, str]:
-    """Vendor and version of a launcher, from the output of ``mpiexec --version``; empty where it does not tell."""
+    """Parse vendor and version from ``mpiexec --version``; empty where it does not tell."""
     for vendor, pattern in _LAUNCHER_WORDS:
         match = pattern.search(text)
         if match:
@@ -89,7 +89,7 @@ def parse_launcher(text: str) -> tuple[str, str]:
 
 
 def parse_header(text: str) -> tuple[str, str]:
-    """Vendor and version, from what the preprocessor made of :data:`HEADER_PROBE`; empty where it does not tell."""
+    """Parse vendor and version from the preprocessed :data:`HEADER_PROBE`; empty where it does not tell."""
     for line in text.splitlines():
         if not line.startswith(_MARK):
             continue
@@ -102,7 +102,10 @@ def parse_header(text: str) -> tuple[str, str]:
 
 
 def fits(vendor: str, launcher_vendor: str) -> bool:
-    """Whether ranks of one MPI find each other under a launcher; under a foreign one each is alone in its world."""
+    """Tell whether ranks of one MPI find each other under a launcher.
+
+    Under a foreign one each is alone in its world.
+    """
     if not vendor or launcher_vendor in ("", PALS, SLURM):
         return True
     return (vendor == OPEN_MPI) == (launcher_vendor == OPEN_MPI)
@@ -148,7 +151,7 @@ def find(wanted: Mapping[str, Any], environment: Mapping[str, str]) -> dict[str,
 
 
 def _wrapper(typed: str, prefix: str) -> str:
-    """The wrapper for C of an MPI that was named.
+    """Return the wrapper for C of an MPI that was named.
 
     One that is typed is taken from the prefix where that has it, else from PATH as it is typed: Cray's cc lies in the
     programming environment, and the prefix says which MPI it is to bring.
@@ -169,7 +172,7 @@ def _on_path(names: tuple[str, ...], path: str | None) -> str:
 
 
 def describe(found: Mapping[str, Any], directory: str, timeout: float, start: bool = False) -> dict[str, Any]:
-    """Ask the commands that were found what they are.
+    """Return ask the commands that were found what they are.
 
     Args:
         found: from :func:`find`.
@@ -210,7 +213,7 @@ def describe(found: Mapping[str, Any], directory: str, timeout: float, start: bo
 
 
 def _start_complaint(launcher: str, directory: str, timeout: float) -> str:
-    """Why a launcher does not start a process on this machine, in one line; empty where it does."""
+    """Tell why a launcher does not start a process on this machine, in one line; empty where it does."""
     trial = run([launcher, "-n", "1", "true"], max(timeout, START_SECONDS), directory)
     said = [line.strip() for line in (trial.errors + trial.output).splitlines()]
     # Open MPI frames its explanations in lines of dashes.

@@ -1,6 +1,9 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What the files of a built NCCL and of its plugin say: versions, search paths, interfaces. Nothing is executed."""
+"""Inspect the files of a built NCCL and its plugin: versions, search paths, interfaces.
+
+Nothing is executed.
+"""
 
 from __future__ import annotations
 
@@ -107,7 +110,7 @@ def _inspect_plugin(prefix: str, wanted: Wanted) -> tuple[dict[str, Any], list[t
 
 
 def _search_path(name: str, found: ElfObject, wanted: Sequence[str], step: str) -> Iterator[tuple[str, str]]:
-    """What is wrong with the run-path of an object.
+    """Tell what is wrong with the run-path of an object.
 
     Its order is no matter: libtool puts those of its own descriptions first, and no two have a library in common.
     """
@@ -139,7 +142,7 @@ def _elf(prefix: str, name: str) -> ElfObject:
 
 
 def header_version(prefix: str) -> str:
-    """The version in nccl.h; empty where it says none."""
+    """Return the version in nccl.h; empty where it says none."""
     text = text_of(os.path.join(prefix, "include", "nccl.h"))
     found = [re.search(r"(?m)^\s*#\s*define\s+NCCL_%s\s+(\d+)" % part, text) for part in ("MAJOR", "MINOR", "PATCH")]
     return ".".join(match.group(1) for match in found if match)
@@ -151,7 +154,7 @@ def _package_version(prefix: str) -> str:
 
 
 def _search(path: str, pattern: re.Pattern[bytes]) -> list[Any]:
-    """All matches in a file, as ``re.findall`` gives them."""
+    """Return all matches in a file, as ``re.findall`` gives them."""
     try:
         with open(path, "rb") as stream, mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as content:
             return pattern.findall(content)
@@ -160,13 +163,13 @@ def _search(path: str, pattern: re.Pattern[bytes]) -> list[Any]:
 
 
 def _banner(path: str) -> tuple[str, str]:
-    """The versions of NCCL and of CUDA in the library; empty where there is no banner."""
+    """Return the versions of NCCL and of CUDA in the library; empty where there is no banner."""
     found = _search(path, _BANNER)
     return (found[0][0].decode("ascii"), found[0][1].decode("ascii")) if found else ("", "")
 
 
 def record_of(built: Built, added: Mapping[str, Any]) -> dict[str, Any]:
-    """The content of nccl.json: what is there, with what else is known of how it was built."""
+    """Return the content of nccl.json: what is there, with what else is known of how it was built."""
     record = dict(added, **built.facts)
     if "plugin" in built.facts:
         record["plugin"] = dict(added.get("plugin") or {}, **built.facts["plugin"])

@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Where libfabric, hwloc and the CUDA toolkit lie, and which versions they are.
+"""Find libfabric, hwloc and the CUDA toolkit, and their versions.
 
 A directory's name says little: below /opt/cray/libfabric it may be the number of a package of the fabric's software.
 """
@@ -35,14 +35,14 @@ class Place(NamedTuple):
 
 
 def _library_directories(prefix: str) -> Iterator[str]:
-    """Where libraries of a prefix may lie, in the order of preference."""
+    """Tell where libraries of a prefix may lie, in the order of preference."""
     multiarch = str(sysconfig.get_config_var("MULTIARCH") or "")
     for name in ("lib64", "lib") + ((os.path.join("lib", multiarch),) if multiarch else ()):
         yield os.path.join(prefix, name)
 
 
 def _library_directory(prefix: str, name: str) -> str:
-    """The first directory of a prefix that has a library; empty where none has."""
+    """Return the first directory of a prefix that has a library; empty where none has."""
     for directory in _library_directories(prefix):
         if os.path.exists(os.path.join(directory, name)):
             return directory
@@ -54,7 +54,7 @@ def _first(found: Iterable[str]) -> str:
 
 
 def libfabric(prefix: str) -> Place:
-    """The libfabric of a prefix, as libfabric.pc, fi_info or rdma/fabric.h says, in this order."""
+    """Return the libfabric of a prefix, as libfabric.pc, fi_info or rdma/fabric.h says, in this order."""
     return Place(
         prefix, _first(_libfabric_versions(prefix)) if prefix else "",
         _library_directory(prefix, "libfabric.so") if prefix else "")
@@ -77,7 +77,10 @@ def _libfabric_versions(prefix: str) -> Iterator[str]:
 
 
 def cuda(prefix: str) -> Place:
-    """The CUDA toolkit of a prefix, as its nvcc says, or its version.json where nvcc cannot run on this machine."""
+    """Find the CUDA toolkit of a prefix and its version.
+
+    The version is what its nvcc says, or its version.json where nvcc cannot run on this machine.
+    """
     program = os.path.join(prefix, "bin", "nvcc")
     if not prefix or not os.access(program, os.X_OK):
         return Place(prefix, "", "")
@@ -95,7 +98,9 @@ def _cuda_listed(prefix: str) -> str:
 
 
 def hwloc(prefix: str, environment: Mapping[str, str]) -> Place:
-    """Where hwloc.h and its library are. Only whether it is there is of interest, so ``version`` is its header.
+    """Find hwloc.h and its library.
+
+    Only whether it is there is of interest, so ``version`` is its header.
 
     Args:
         prefix: where the release file says it is; empty for wherever the compiler looks.
@@ -111,5 +116,5 @@ def hwloc(prefix: str, environment: Mapping[str, str]) -> Place:
 
 
 def missing_commands(commands: Iterable[str], path: str | None) -> list[str]:
-    """Those that are not on a search path (None for this process's own)."""
+    """Return those that are not on a search path (None for this process's own)."""
     return [command for command in commands if shutil.which(command, path=path) is None]

@@ -1,8 +1,8 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What a compute node's facts mean for the builds that will run there: findings, each with its remedy. Pure.
+"""Check a compute node's facts for the builds that will run there. Pure.
 
-Facts come from compute_facts.py; what is expected is the site's data (``torchstack_jobs.node``, and the options of the
+Facts come from node_facts.py; what is expected is the site's data (``torchstack_jobs.node``, and the options of the
 job); the login node's own facts are the other half of every comparison.
 """
 
@@ -28,7 +28,7 @@ _SIZE = re.compile(r"(\d+)\s*([KMGT])i?B?\Z", re.IGNORECASE)
 
 
 def parse_size(text: str) -> int:
-    """``240G`` in bytes, as batch systems count them: by 1024.
+    """Parse a size such as ``240G`` to bytes, as batch systems count them: by 1024.
 
     Raises:
         ValueError: it is no such size.
@@ -40,7 +40,7 @@ def parse_size(text: str) -> int:
 
 
 def format_bytes(size: float) -> str:
-    """Bytes for a sentence."""
+    """Return bytes for a sentence."""
     for power, unit in ((4, "TiB"), (3, "GiB"), (2, "MiB")):
         if size >= 1 << (10 * power):
             return "%.4g %s" % (size / (1 << (10 * power)), unit)
@@ -48,13 +48,13 @@ def format_bytes(size: float) -> str:
 
 
 def judge(facts: Facts, wanted: Facts, login: Facts) -> list[Finding]:
-    """Whether builds can run on the node.
+    """Tell whether builds can run on the node.
 
     Args:
-        facts: from ``compute_facts.collect``.
+        facts: from ``node_facts.collect``.
         wanted: ``nonce``, ``prefix``, ``python`` (version of the release's Python as the login node sees it; empty
             where the release brings its own), ``node`` (the site's data) and ``options`` (of the job).
-        login: ``machine`` of the login node, from ``compute_facts.machine``.
+        login: ``machine`` of the login node, from ``node_facts.machine``.
     """
     node, options = wanted["node"], wanted["options"]
     host = facts["machine"]["host"]
@@ -74,7 +74,7 @@ def judge(facts: Facts, wanted: Facts, login: Facts) -> list[Finding]:
 
 
 def judge_shared(facts: Facts, host: str, wanted: Facts) -> list[Finding]:
-    """Whether the node sees what the login side writes, and may write where the release lies."""
+    """Check whether the node sees what the login side writes, and may write where the release lies."""
     check, prefix = "compute.prefix", wanted["prefix"]
     mount = "Choose a root on a file system that both mount, or have the job ask for it (torchstack_jobs.options)."
     if facts["nonce"] != wanted["nonce"]:
@@ -92,7 +92,7 @@ def judge_shared(facts: Facts, host: str, wanted: Facts) -> list[Finding]:
 
 
 def judge_tmpdir(facts: Facts, host: str, space: str) -> list[Finding]:
-    """Whether temporary files find a place, may be programs, and leave room for the names of sockets.
+    """Check that a directory for temporary files is writable, runs programs and holds sockets.
 
     Args:
         facts: of the directory.
@@ -124,7 +124,7 @@ def judge_tmpdir(facts: Facts, host: str, space: str) -> list[Finding]:
 
 
 def judge_cores(facts: Facts, host: str, wanted: int | None) -> list[Finding]:
-    """Whether the job may use the cores that the site's data speaks of."""
+    """Check whether the job may use the cores that the site's data speaks of."""
     check, cores = "compute.cores", facts["cores"]
     text = "A job may use %g of the %s processors of %s" % (cores, facts["machine_cores"], host)
     if wanted and cores < int(wanted):
@@ -134,7 +134,7 @@ def judge_cores(facts: Facts, host: str, wanted: int | None) -> list[Finding]:
 
 
 def judge_memory(facts: Facts, host: str, wanted: str) -> list[Finding]:
-    """Whether the job may use the memory that the site's data speaks of."""
+    """Check whether the job may use the memory that the site's data speaks of."""
     check, memory = "compute.memory", facts["memory"]
     if memory is None:
         return [note(check, "How much memory a job may use on %s is not known." % host)]
@@ -146,7 +146,7 @@ def judge_memory(facts: Facts, host: str, wanted: str) -> list[Finding]:
 
 
 def judge_modules(facts: Facts, host: str, names: Sequence[str], of_toolchain: bool = False) -> list[Finding]:
-    """Whether the modules load in a plain shell of the node.
+    """Check whether the modules load in a plain shell of the node.
 
     Args:
         facts: of the modules.
@@ -174,7 +174,7 @@ def judge_modules(facts: Facts, host: str, names: Sequence[str], of_toolchain: b
 
 
 def judge_programs(facts: Mapping[str, Facts], host: str, python: str) -> list[Finding]:
-    """Whether the programs that the login side found are there as well."""
+    """Check whether the programs that the login side found are there as well."""
     check = "compute.programs"
     findings = []
     for name, program in facts.items():
@@ -192,7 +192,7 @@ def judge_programs(facts: Mapping[str, Facts], host: str, python: str) -> list[F
 
 
 def judge_machine(facts: Facts, login: Facts) -> list[Finding]:
-    """What differs between the two sides; what is built on one of them has to run on the other."""
+    """Tell what differs between the two sides; what is built on one of them has to run on the other."""
     check, host = "compute.machine", facts["host"]
     if facts["architecture"] != login["architecture"]:
         return [error(check, "%s is %s, and the login side is %s." % (

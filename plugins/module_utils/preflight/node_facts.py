@@ -1,9 +1,9 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What a compute node is like, seen by a program that runs there: ``compute_facts.py QUESTION``, a JSON text.
+"""Collect facts about a compute node on that node: ``node_facts.py QUESTION``, a JSON text.
 
 It travels as text in the script of a step, to a node that may not have this collection, and therefore imports nothing
-of it. Python 3.8 or later. What the facts mean is in compute_judgement.py.
+of it. Python 3.8 or later. What the facts mean is in node_checks.py.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def run(words: Sequence[str], seconds: float = COMMAND_SECONDS) -> Ran:
 
 
 def read(path: str) -> str:
-    """The text of a file of the kernel, empty where it cannot be read."""
+    """Return the text of a file of the kernel, empty where it cannot be read."""
     try:
         with open(path, encoding="utf-8", errors="replace") as stream:
             return stream.read()
@@ -87,7 +87,7 @@ def read(path: str) -> str:
 
 
 def machine() -> dict[str, Any]:
-    """What a program finds on any node, and what may differ between login and compute nodes.
+    """Tell what a program finds on any node, and what may differ between login and compute nodes.
 
     Returns:
         ``host``, ``system`` (PRETTY_NAME of os-release(5)), ``kernel``, ``architecture``, ``glibc``, ``processor`` (its
@@ -106,7 +106,10 @@ def machine() -> dict[str, Any]:
 
 
 def groups_of(text: str) -> dict[str, str]:
-    """``/proc/self/cgroup`` as controller -> path; that of version 2 under the empty name (cgroups(7))."""
+    """Parse ``/proc/self/cgroup`` to controller -> path.
+
+    That of version 2 is under the empty name (cgroups(7)).
+    """
     found: dict[str, str] = {}
     for line in text.splitlines():
         _number, controllers, path = line.split(":", 2)
@@ -116,7 +119,7 @@ def groups_of(text: str) -> dict[str, str]:
 
 
 def group_limits(own: str, top: str = "/sys/fs/cgroup") -> dict[str, float | None]:
-    """How much of the machine the process's control groups leave it.
+    """Tell how much of the machine the process's control groups leave it.
 
     Args:
         own: text of ``/proc/self/cgroup``.
@@ -143,7 +146,10 @@ def group_limits(own: str, top: str = "/sys/fs/cgroup") -> dict[str, float | Non
 
 
 def _upwards(path: str) -> Iterator[str]:
-    """A group's path relative to its hierarchy, and those of the groups above it, which bind as well."""
+    """Yield a group's path relative to its hierarchy, and those of the groups above it.
+
+    Their limits bind as well.
+    """
     path = path.strip("/")
     while path:
         yield path
@@ -157,7 +163,10 @@ def _bytes(text: str) -> list[float]:
 
 
 def capacity() -> dict[str, Any]:
-    """``cores``: processors that this process may use; ``memory``: bytes that it may; and what the machine has."""
+    """Measure what this process may use of the machine.
+
+    ``cores``: processors; ``memory``: bytes; and what the machine has.
+    """
     limits = group_limits(read("/proc/self/cgroup"))
     total = re.search(r"^MemTotal:\s+(\d+) kB", read("/proc/meminfo"), re.MULTILINE)
     installed = int(total.group(1)) * 1024 if total else None
@@ -232,7 +241,7 @@ def shared(question: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def gpus() -> dict[str, Any]:
-    """The GPUs of NVIDIA, and their driver.
+    """Return the GPUs of NVIDIA, and their driver.
 
     Returns:
         ``driver`` (its version, empty where there is none), ``cuda`` (the latest version of CUDA that it speaks, as
@@ -277,7 +286,7 @@ def _last_line(text: str) -> str:
 
 
 def module_script(init: str, names: Sequence[str]) -> str:
-    """Shell text that loads modules one by one, as a step does, and prints how each went."""
+    """Return shell text that loads modules one by one, as a step does, and prints how each went."""
     lines = [". " + shlex.quote(init) if init.startswith("/") and "\n" not in init else init] if init else []
     lines += ["type module > /dev/null 2>&1 || { echo '@none'; exit 0; }", "module purge > /dev/null 2>&1"]
     for place, name in enumerate(names):
@@ -319,7 +328,7 @@ def modules(init: str, names: Sequence[str]) -> dict[str, Any]:
 
 
 def programs(wanted: Mapping[str, str], search: str = "") -> dict[str, dict[str, str]]:
-    """Commands that steps call: ``path`` (empty where missing), and of a Python its ``version``.
+    """Find commands that steps call: ``path`` (empty where missing), and of a Python its ``version``.
 
     Args:
         wanted: what it is for -> the command with its words; ``python`` is asked for its version.
@@ -340,7 +349,7 @@ def programs(wanted: Mapping[str, str], search: str = "") -> dict[str, dict[str,
 
 
 def collect(question: Mapping[str, Any]) -> dict[str, Any]:
-    """Everything.
+    """Collect all facts.
 
     Args:
         question: ``nonce``, ``nonce_file``, ``prefix``, ``wait``, ``tmpdir`` (the site's, beside that of the job),

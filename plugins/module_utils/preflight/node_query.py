@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Asking a compute node what it is like, and keeping the answer: when to ask, with what, and the wait for it.
+"""Ask a compute node for its facts, and keep the answer: when to ask, with what, and the wait for it.
 
 The question and the answer are files beside the release's other records, on the file system that both sides have to
 see. What asks is a step of build_step, so that a lost connection never means a second job.
@@ -40,30 +40,33 @@ class Files(NamedTuple):
 
     @classmethod
     def of(cls, release: ReleaseFiles) -> Files:
-        """Those of a release; outside of its tree, which may be frozen."""
+        """Return those of a release; outside of its tree, which may be frozen."""
         return cls(os.path.join(release.afterwards, "compute"), os.path.join(release.afterwards, "compute.json"))
 
     @property
     def request(self) -> str:
-        """What was asked last, until its answer is judged."""
+        """Tell what was asked last, until its answer is judged."""
         return os.path.join(self.directory, "request.json")
 
     def nonce(self, nonce: str) -> str:
-        """What the login side writes, for the node to read."""
+        """Tell what the login side writes, for the node to read."""
         return os.path.join(self.directory, "from-login." + nonce)
 
     def answer(self, nonce: str) -> str:
-        """What the node writes, for the login side to read."""
+        """Tell what the node writes, for the login side to read."""
         return os.path.join(self.directory, "from-node.%s.json" % nonce)
 
 
 def fingerprint(asked: Mapping[str, Any]) -> str:
-    """The digest of all that an answer depends on: the launcher, its options, the site's node, programs, the prefix."""
+    """Return the digest of all that an answer depends on.
+
+    These are the launcher, its options, the site's node, programs and the prefix.
+    """
     return digest_of(dict(asked))
 
 
 def reason_to_ask(record: Any, digest: str, now: float) -> str:
-    """Why the node has to be looked at; empty where the last look still holds.
+    """Tell why the node has to be looked at; empty where the last look still holds.
 
     Args:
         record: the last verdict, or None.
@@ -109,7 +112,9 @@ def forget(files: Files) -> None:
 
 
 def script(files: Files, nonce: str, wanted: Mapping[str, Any], python: str) -> str:
-    """The commands of the step: the program itself, so that an operator can read it and run it by hand.
+    """Return the commands of the step.
+
+    They contain the program itself, so that an operator can read it and run it by hand.
 
     Args:
         files: where.
@@ -129,7 +134,7 @@ def script(files: Files, nonce: str, wanted: Mapping[str, Any], python: str) -> 
 
 
 def wait_for_answer(files: Files, nonce: str, seconds: float) -> dict[str, Any]:
-    """What the node wrote; the job that wrote it has ended.
+    """Tell what the node wrote; the job that wrote it has ended.
 
     Args:
         files: where.

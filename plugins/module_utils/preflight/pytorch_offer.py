@@ -1,6 +1,8 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Find out which build of PyTorch a release gets from its wheel, before anything is fetched, and judge what it needs.
+"""Find the build of PyTorch that a release gets from its wheel, and check what it needs.
+
+Nothing is fetched but metadata.
 
 The places are asked in the order of the step ``pytorch-fetch``: the CPU build where the release file knows it, on its
 own index and wherever pip looks; else what the lock names.

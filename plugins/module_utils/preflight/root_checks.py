@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What the facts about a root mean for a rollout: its name, its owner, its file system. Pure."""
+"""Check the facts about a root for a rollout: its name, its owner, its file system. Pure."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Facts = Mapping[str, Any]
 
 
 def format_bytes(count: float) -> str:
-    """Bytes as people say them."""
+    """Return bytes as people say them."""
     for unit in ("bytes", "KiB", "MiB", "GiB"):
         if count < 1024:
             return "%.4g %s" % (count, unit)
@@ -29,7 +29,7 @@ def format_bytes(count: float) -> str:
 
 
 def judge_path(root: str, shebang_reserve: int) -> list[Finding]:
-    """Whether the root's name can be one.
+    """Check whether the root's name can be one.
 
     Args:
         root: as given.
@@ -61,7 +61,7 @@ def judge_path(root: str, shebang_reserve: int) -> list[Finding]:
 
 
 def judge_root(facts: Facts, uid: int, user: str, wanted: Facts) -> list[Finding]:
-    """Whether releases can be installed below the root by this account.
+    """Check whether releases can be installed below the root by this account.
 
     Args:
         facts: from ``root_directory.examine``, and ``probe`` from ``root_directory.probe`` where that was run.
@@ -136,7 +136,7 @@ def _shortage(name: str, user: str) -> str:
 
 
 def judge_space(facts: Facts, user: str, wanted: Facts, what: str = "the release") -> list[Finding]:
-    """Whether there is room below a directory.
+    """Check whether there is room below a directory.
 
     Args:
         facts: from ``root_directory.examine``; ``probe`` from ``root_directory.probe`` where that was run, and ``held``

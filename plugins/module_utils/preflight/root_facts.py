@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The directory below which releases are installed: what it is, and what it can take when really tried."""
+"""Examine the directory below which releases are installed, and try what it can take."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ _NOT_SUPPORTED = (errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)
 
 
 def nearest_existing(path: str) -> str:
-    """The path itself, or the nearest directory above it that exists (a broken link exists)."""
+    """Return the path itself, or the nearest directory above it that exists (a broken link exists)."""
     while not os.path.lexists(path):
         path = os.path.dirname(path)
     return path
 
 
 def mount_of(path: str, mountinfo: str) -> dict[str, str]:
-    """The mount that a path lies on, from the text of /proc/self/mountinfo (see proc(5)).
+    """Return the mount that a path lies on, from the text of /proc/self/mountinfo (see proc(5)).
 
     Args:
         path: absolute, without links.
@@ -60,7 +60,7 @@ def mount_of(path: str, mountinfo: str) -> dict[str, str]:
 
 
 def _records(path: str) -> dict[str, Any]:
-    """The nearest ``.torchstack`` in the directory or above it, and who owns it."""
+    """Return the nearest ``.torchstack`` in the directory or above it, and who owns it."""
     while True:
         candidate = os.path.join(path, ".torchstack")
         with contextlib.suppress(OSError):
@@ -72,7 +72,7 @@ def _records(path: str) -> dict[str, Any]:
 
 
 def examine(root: str) -> dict[str, Any]:
-    """Facts about the root that can be had without writing anything.
+    """Return facts about the root that can be had without writing anything.
 
     Args:
         root: an absolute path.
@@ -104,7 +104,9 @@ def examine(root: str) -> dict[str, Any]:
 
 
 def held(directory: str, budget: float = HELD_SECONDS) -> dict[str, Any]:
-    """What a release's directory has taken of its file system already, a file with several names once.
+    """Measure what a release's directory already takes of its file system.
+
+    A file with several names counts once.
 
     Args:
         directory: it need not be there.
@@ -136,7 +138,7 @@ def held(directory: str, budget: float = HELD_SECONDS) -> dict[str, Any]:
 
 
 def still_needed(required: int, there: int) -> int:
-    """What a release still needs of all that it needs, which is a tenth at least.
+    """Tell what a release still needs of all that it needs, which is a tenth at least.
 
     A step that runs again writes beside what it has written before, and what is there may be more than is of use.
     """
@@ -144,7 +146,9 @@ def still_needed(required: int, there: int) -> int:
 
 
 def fallocate(descriptor: int, offset: int, length: int) -> None:
-    """Reserve space by fallocate(2), not by posix_fallocate(3), which would write every block where it cannot reserve.
+    """Reserve space by fallocate(2).
+
+    posix_fallocate(3) would write every block where it cannot reserve.
 
     Raises:
         OSError: as the system reports it; ENOSYS where this Python cannot ask.
@@ -202,7 +206,7 @@ def reserve(
 
 
 def latency(directory: str, files: int, budget: float = BUDGET) -> dict[str, Any]:
-    """How long the file system takes to create, look at and remove a small file.
+    """Tell how long the file system takes to create, look at and remove a small file.
 
     Args:
         directory: an empty directory.
@@ -233,7 +237,7 @@ def latency(directory: str, files: int, budget: float = BUDGET) -> dict[str, Any
 
 
 def probe(directory: str, wanted: int, files: int) -> dict[str, Any]:
-    """Really write below a directory, and take everything away again.
+    """Try to write below a directory, and remove everything again.
 
     Args:
         directory: the root, or the nearest directory above it that exists.

@@ -24,7 +24,8 @@ def package(name, version="1.0", build="0", sha256="a" * 64, channel=CHANNEL):
 
 
 def test_packages_are_added_removed_changed_and_left():
-    transaction = plan_transaction([package("a"), package("b"), package("c")], [package("b", "2.0"), package("c"), package("d")])
+    transaction = plan_transaction(
+        [package("a"), package("b"), package("c")], [package("b", "2.0"), package("c"), package("d")])
     assert [one.name for one in transaction.added] == ["d"]
     assert [one.name for one in transaction.removed] == ["a"]
     assert [(one.before.version, one.after.version) for one in transaction.changed] == [("1.0", "2.0")]

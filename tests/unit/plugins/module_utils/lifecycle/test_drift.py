@@ -168,7 +168,8 @@ def test_a_release_without_manifest_or_directory_is_a_finding_and_hides_no_other
     assert [found.release for found in drift.find_frozen(str(root), [])] == ["2026-05-02", RELEASE]
     gone = look(root, release="2026-05-02")
     assert kinds(gone) == [("removed", ".")] and gone["drifted"]
-    assert drift_text.summary_lines("2026-05-02", gone)[0].endswith("1 difference from its manifest (quick): 1 removed.")
+    said = drift_text.summary_lines("2026-05-02", gone)[0]
+    assert said.endswith("1 difference from its manifest (quick): 1 removed.")
     assert look(root)["matches"]
 
 

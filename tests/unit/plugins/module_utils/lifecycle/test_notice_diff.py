@@ -34,7 +34,8 @@ def part(key, version, **more):
 
 
 def component(old, new, **sides):
-    return notice_diff.diff_components(side(components=[old] if old else [], **sides), side(components=[new] if new else []))
+    return notice_diff.diff_components(
+        side(components=[old] if old else [], **sides), side(components=[new] if new else []))
 
 
 def test_two_releases_that_differ_in_their_place_alone_do_not_differ():
@@ -48,7 +49,8 @@ def test_two_releases_that_differ_in_their_place_alone_do_not_differ():
             prepend=[{"name": "PATH", "values": [prefix + "/base/bin", "/opt/bin"]}],
         )
 
-    for find in (notice_diff.diff_components, notice_diff.diff_flags, notice_diff.diff_packages, notice_diff.diff_settings):
+    for name in ("components", "flags", "packages", "settings"):
+        find = getattr(notice_diff, "diff_" + name)
         assert find(of("/soft/2023-10-04"), of("/soft/2026-11-21")) == []
 
 
@@ -157,7 +159,8 @@ def test_all_that_loading_the_module_does_otherwise_is_told():
         functions={"f": {"sh": "echo"}},
         prepend=[{"name": "PATH", "values": ["/two", "/soft/2/bin", "/three"]}],
     )
-    found = {(row["kind"], row["name"], row["change"], row["reason"]) for row in notice_diff.diff_settings(before, after)}
+    rows = notice_diff.diff_settings(before, after)
+    found = {(row["kind"], row["name"], row["change"], row["reason"]) for row in rows}
     assert found == {
         ("variable", "A", "changed", "It is faster"),
         ("variable", "B", "removed", ""),
@@ -233,7 +236,8 @@ def test_of_a_part_the_version_counts_that_is_installed():
 
 
 def test_the_runtime_of_cuda_is_not_told_beside_cuda():
-    rows = interface_changes({"cuda": "11.8", "libcudart": "libcudart.so.11"}, {"cuda": "12.9", "libcudart": "libcudart.so.12"})
+    rows = interface_changes(
+        {"cuda": "11.8", "libcudart": "libcudart.so.11"}, {"cuda": "12.9", "libcudart": "libcudart.so.12"})
     said = user_actions(rows, {"kind": "container"}, {"before": "t/1", "after": "t/2"})
     assert said[0] == "Compile C++ and CUDA extensions of your own again, for CUDA 12.9."
     said = user_actions(rows[1:], {"kind": "container"}, {"before": "t/1", "after": "t/2"})

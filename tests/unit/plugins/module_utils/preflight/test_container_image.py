@@ -20,7 +20,8 @@ def test_an_image_is_copied_beside_the_releases_by_its_checksum():
 
 
 def test_what_is_only_referred_to_or_not_known_has_no_copy():
-    assert container_image.places(dict(IMAGE, placement="reference", definition=""), "/images", "/stacks", SUM)[1:] == ("", "")
+    reference = dict(IMAGE, placement="reference", definition="")
+    assert container_image.places(reference, "/images", "/stacks", SUM)[1:] == ("", "")
     assert container_image.places(IMAGE, "/images", "/stacks", "").copy == ""
 
 
@@ -48,7 +49,8 @@ def test_without_any_checksum_the_operator_is_told_the_line_to_write():
     assert said == (
         "Nothing says which checksum small.sif must have: neither base.image.sha256 nor /images/SHA256SUMS. "
         "If you trust the image as it is now, write this under base.image: sha256: " + SUM)
-    assert "Have the image put into its place first" in failure(container_image.judge_sum(IMAGE, "", "", "/images/SHA256SUMS"))
+    found = container_image.judge_sum(IMAGE, "", "", "/images/SHA256SUMS")
+    assert "Have the image put into its place first" in failure(found)
 
 
 def test_a_list_that_contradicts_the_release_file_is_told_before_gigabytes_are_copied():

@@ -49,7 +49,8 @@ def test_the_library_of_libfabric_is_looked_for_where_it_may_lie(fabric):
 
 def test_the_version_of_cuda_is_what_its_nvcc_says(tmp_path):
     said = "#!/bin/sh\necho 'Cuda compilation tools, release 12.2, V12.2.140'\n"
-    assert nccl_find.cuda(lay(tmp_path, bin__nvcc=said, lib64__x="")) == (str(tmp_path), "12.2", str(tmp_path / "lib64"))
+    found = nccl_find.cuda(lay(tmp_path, bin__nvcc=said, lib64__x=""))
+    assert found == (str(tmp_path), "12.2", str(tmp_path / "lib64"))
     lay(tmp_path, bin__nvcc="#!/bin/sh\nexit 1\n", version_dot_json='{"cuda": {"version": "12.3.1"}}')
     assert nccl_find.cuda(str(tmp_path)).version == "12.3.1"
     (tmp_path / "version.json").write_text("{")
