@@ -290,7 +290,7 @@ NOTHING: dict = {
 }
 
 
-def wish_of(params: dict) -> Desired:
+def desired_of(params: dict) -> Desired:
     """What the options ask for."""
     without_acceptance = without_credentials(params["without_acceptance"]).strip()
     problems = params["known_problems"]
@@ -302,43 +302,43 @@ def wish_of(params: dict) -> Desired:
     )
 
 
-def look(params: dict, wish: Desired) -> tuple[Facts, list[Action]] | None:
+def look(params: dict, desired: Desired) -> tuple[Facts, list[Action]] | None:
     """The facts and the plan; None where no default ever moved."""
     release = params["release"]
     if not release:
-        if wish.state != "rolled_back":
+        if desired.state != "rolled_back":
             raise StackError("No release is named.", "options", "Give its name as release.")
         move = last_move(all_publications(params["root"]))
         if move is None:
             return None
         release = move.release
     facts = read_facts(params["root"], release, params["subject"])
-    return facts, make_plan(facts, wish)
+    return facts, make_plan(facts, desired)
 
 
 def run(module: AnsibleModule) -> dict:
     """Plan from what is on disk, and do it."""
     params = module.params
-    wish = wish_of(params)
-    looked = look(params, wish)
+    desired = desired_of(params)
+    looked = look(params, desired)
     if looked and looked[1] and not module.check_mode:
         with publishing(params["root"]):
-            looked = look(params, wish)
+            looked = look(params, desired)
             if looked:
                 facts, actions = looked
                 carry_out(facts.root, facts.release, actions, {
-                    "without_acceptance": wish.without_acceptance, "reason": without_credentials(params["reason"]),
-                    "undo": wish.state in ("rolled_back", "withdrawn"),
-                    "first": wish.first_only and any(action.action == DEFAULT for action in actions),
+                    "without_acceptance": desired.without_acceptance, "reason": without_credentials(params["reason"]),
+                    "undo": desired.state in ("rolled_back", "withdrawn"),
+                    "first": desired.first_only and any(action.action == DEFAULT for action in actions),
                 })
     elif not module.check_mode:
         remove_stale_lock(params["root"])
     if not looked:
         return {"changed": False, **NOTHING, "summary": ["No default was ever moved below %s." % params["root"]]}
-    return result_of(module, wish, *looked)
+    return result_of(module, desired, *looked)
 
 
-def result_of(module: AnsibleModule, wish: Desired, facts: Facts, actions: list[Action]) -> dict:
+def result_of(module: AnsibleModule, desired: Desired, facts: Facts, actions: list[Action]) -> dict:
     """What the module returns, with its warnings."""
     later = facts_after(facts, actions)
     rolled_back_at = last_rollback(all_publications(facts.root), facts.release)
@@ -348,7 +348,7 @@ def result_of(module: AnsibleModule, wish: Desired, facts: Facts, actions: list[
             "The %s modulefile of %s was loaded by nothing: where it was verified, no such module system was found." % (
                 " and the ".join(unverified), facts.release)
         )
-    if wish.state == "published" and facts.leaving and not wish.revive:
+    if desired.state == "published" and facts.leaving and not desired.revive:
         module.warn(
             "%s is on its way out, as loading it says, and was left as it is: revive brings it back." % facts.full_name)
     return {
@@ -362,10 +362,11 @@ def result_of(module: AnsibleModule, wish: Desired, facts: Facts, actions: list[
         "previous_default": dict(facts.defaults),
         "notice": later.notice,
         "users_load": loaded_by_default(
-            candidate_of(facts), later.defaults, is_any_listed(later), wish.default, wish.first_only, module.check_mode,
-        ) if wish.state == "published" else [],
+            candidate_of(facts), later.defaults, is_any_listed(later), desired.default, desired.first_only,
+            module.check_mode,
+        ) if desired.state == "published" else [],
         "rolled_back_at": rolled_back_at,
-        "summary": summary_lines(facts, later, actions, wish.state, rolled_back_at, module.check_mode),
+        "summary": summary_lines(facts, later, actions, desired.state, rolled_back_at, module.check_mode),
         "not_verified": unverified,
         "diff": [
             {
@@ -377,36 +378,36 @@ def result_of(module: AnsibleModule, wish: Desired, facts: Facts, actions: list[
     }
 
 
-def planned(params: dict, wish: Desired, planned_after: str) -> dict:
+def planned(params: dict, desired: Desired, planned_after: str) -> dict:
     """What the module returns in a plan of a release that has not come so far yet."""
     root, name, release = params["root"], params["module"], params["release"]
     frozen = read_json(os.path.join(stage_directory(root, release), "frozen.json"))
     one = Candidate(
         name, release, release, str(frozen.get("frozen_at", "")) if isinstance(frozen, dict) else "",
         {syntax: default_of(root, syntax, name) for syntax in SYNTAXES}, all_publications(root))
-    moves = wish.default and not (wish.first_only and reason_to_keep(one))
+    moves = desired.default and not (desired.first_only and reason_to_keep(one))
     return {
-        **NOTHING, "changed": wish.state != "published" or wish.visible or wish.default, "release": release,
+        **NOTHING, "changed": desired.state != "published" or desired.visible or desired.default, "release": release,
         "planned_after": planned_after,
         "users_load": loaded_by_default(
             one, dict.fromkeys(SYNTAXES, release) if moves else one.defaults,
-            {syntax: wish.visible or bool(visible_versions(root, syntax, name)) for syntax in SYNTAXES},
-            wish.default, wish.first_only, check_mode=True),
+            {syntax: desired.visible or bool(visible_versions(root, syntax, name)) for syntax in SYNTAXES},
+            desired.default, desired.first_only, check_mode=True),
     }
 
 
 def run_or_plan(module: AnsibleModule) -> dict:
     """Do it; or say what would be done, also where something comes first."""
     params = module.params
-    wish = wish_of(params)
+    desired = desired_of(params)
     try:
         return run(module)
     except StackError as error:
         planned_after = error.details.get("planned_after")
         # Nothing that comes first in a rollout makes a release that could be rolled back.
-        if module.check_mode and planned_after and wish.state != "rolled_back":
-            return planned(params, wish, str(planned_after))
-        if planned_after and wish.state == "published" and not (wish.visible or wish.default):
+        if module.check_mode and planned_after and desired.state != "rolled_back":
+            return planned(params, desired, str(planned_after))
+        if planned_after and desired.state == "published" and not (desired.visible or desired.default):
             return {**NOTHING, "changed": False, "release": params["release"]}
         raise
 

@@ -1,6 +1,9 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Modulefiles in real module systems and real shells: what arrives, and that nothing stays."""
+"""Modulefiles in real module systems and real shells: what arrives, and that nothing stays.
+
+Covers lua, lua_helpers, tcl, tcl_helpers and verify of module_utils/modulefiles, too.
+"""
 
 from __future__ import annotations
 

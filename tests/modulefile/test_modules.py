@@ -172,30 +172,30 @@ def test_s10_publish_move_the_default_and_roll_back(run_module, staged):
 
 
 def test_a_rollout_leaves_a_rollback_and_a_newer_default_alone_and_says_so(run_module, place):
-    wish = {"root": place["root"], "visible": True, "default": True, "first_only": True}
-    planned = run_module("modulefile_publish", {**wish, "release": "1"}, check=True)
+    desired = {"root": place["root"], "visible": True, "default": True, "first_only": True}
+    planned = run_module("modulefile_publish", {**desired, "release": "1"}, check=True)
     assert planned["planned_after"] == "modulefile" and planned["users_load"] == [
         "Users who load torchstack would get 1: this publishes it for the first time. Before, there was no default."]
     for release in ("1", "2"):
         stage(place["root"], release, frozen_at="2999-01-01T00:00:00Z")
-        planned = run_module("modulefile_publish", {**wish, "release": release}, check=True)
-        done = run_module("modulefile_publish", {**wish, "release": release})
+        planned = run_module("modulefile_publish", {**desired, "release": release}, check=True)
+        done = run_module("modulefile_publish", {**desired, "release": release})
         assert done.changed and done["default"] == planned["default"] == {"tcl": release, "lmod": release}
         assert planned["users_load"] == [line.replace(" get ", " would get ") for line in done["users_load"]]
     for check in (True, False):
-        again = run_module("modulefile_publish", {**wish, "release": "1"}, check=check)
+        again = run_module("modulefile_publish", {**desired, "release": "1"}, check=check)
         assert not again.changed and again["users_load"][0].startswith(
             "Users who load torchstack get 2, unchanged: it is newer than torchstack/1.")
     run_module("modulefile_publish", {"root": place["root"], "state": "rolled_back"})
     stage(place["root"], "3", frozen_at="2999-01-01T00:00:00Z")
     for release in ("2", "3"):
         for check in (True, False):
-            kept = run_module("modulefile_publish", {**wish, "release": release}, check=check)
+            kept = run_module("modulefile_publish", {**desired, "release": release}, check=check)
             assert kept["default"] == {"tcl": "1", "lmod": "1"}
             assert "get 1, unchanged: the rollback of 2 by " in kept["users_load"][0]
-    planned = run_module("modulefile_publish", {**wish, "release": "4"}, check=True)
+    planned = run_module("modulefile_publish", {**desired, "release": "4"}, check=True)
     assert "get 1, unchanged: the rollback of 2 by " in planned["users_load"][0]
-    unasked = run_module("modulefile_publish", {**wish, "release": "3", "visible": False, "default": False})
+    unasked = run_module("modulefile_publish", {**desired, "release": "3", "visible": False, "default": False})
     assert not unasked.changed and "get 1, unchanged: no other default" in unasked["users_load"][0]
 
 

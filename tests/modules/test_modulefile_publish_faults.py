@@ -119,8 +119,8 @@ def visible(root):
 def test_s10_a_life_that_is_killed_at_every_write_is_completed_by_the_next_runs(server, root, action, calls):
     process, saved = server(root, action=action, calls=calls), root.parent / "saved"
     kills = []
-    for number, wish in enumerate(LIFE):
-        options = {**OPTIONS, **wish, "root": str(root)}
+    for number, desired in enumerate(LIFE):
+        options = {**OPTIONS, **desired, "root": str(root)}
         before = visible(root)
         shutil.copytree(root, saved)
         first = process.run(**options)

@@ -1,6 +1,9 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""A mirror holds all that a release fetches, from an index that behaves and from one that does not."""
+"""A mirror holds all that a release fetches, from an index that behaves and from one that does not.
+
+Covers mirror, plan, contents, conda_channel, conda_plan and git_archive of module_utils/mirror, too.
+"""
 
 from __future__ import annotations
 

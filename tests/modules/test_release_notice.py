@@ -1,6 +1,9 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What is announced of a release, from two releases on disk."""
+"""What is announced of a release, from two releases on disk.
+
+Covers notice_document, notice_phrases and notice_render of module_utils/lifecycle, too.
+"""
 
 from __future__ import annotations
 

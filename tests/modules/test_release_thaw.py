@@ -1,6 +1,10 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Hot fixes on a frozen release: only the named paths, who and why, and the release is frozen again."""
+"""Hot fixes on a frozen release: only the named paths, who and why, and the release is frozen again.
+
+Covers thaw, thaw_release, thaw_close, thaw_difference, thaw_files, thaw_bytecode and thaw_log of
+module_utils/lifecycle, too.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,9 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The look at a machine before a rollout, through real Ansible."""
+"""The look at a machine before a rollout, through real Ansible.
+
+Covers machine_facts of module_utils/preflight, too.
+"""
 
 from __future__ import annotations
 

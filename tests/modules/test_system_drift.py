@@ -1,6 +1,9 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""S45: a release on a system that moved under it, with real objects and a real module tree."""
+"""S45: a release on a system that moved under it, with real objects and a real module tree.
+
+Covers system_drift of module_utils/lifecycle, too.
+"""
 
 from __future__ import annotations
 

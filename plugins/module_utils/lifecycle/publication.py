@@ -69,33 +69,33 @@ class Desired(NamedTuple):
     """With ``default``: only where this publishes the release for the first time, and nothing stands against it."""
 
 
-def make_plan(facts: Facts, wish: Desired) -> list[Action]:
+def make_plan(facts: Facts, desired: Desired) -> list[Action]:
     """Return the actions that lead to what is asked for, in order; none where it is there already.
 
     Args:
         facts: from :func:`read_facts`.
-        wish: what users shall see.
+        desired: what users shall see.
 
     Raises:
         StackError: the release may not be published, or a file in the way is not ours.
     """
     plan = Plan(facts)
-    if wish.state == "published" and (wish.visible or wish.default):
-        _publish(plan, facts, wish)
-    elif wish.state == "rolled_back":
+    if desired.state == "published" and (desired.visible or desired.default):
+        _publish(plan, facts, desired)
+    elif desired.state == "rolled_back":
         _roll_back(plan, facts)
-    elif wish.state == "withdrawn":
+    elif desired.state == "withdrawn":
         _withdraw(plan, facts)
-    elif wish.state in ("deprecated", "hidden", "gone"):
-        _retire(plan, facts, wish)
+    elif desired.state in ("deprecated", "hidden", "gone"):
+        _retire(plan, facts, desired)
     return plan.actions
 
 
-def _publish(plan: Plan, facts: Facts, wish: Desired) -> None:
-    require_publishable(facts, wish.without_acceptance)
-    leaves = facts.leaving and not (wish.revive and wish.visible)
-    unseen = not wish.visible and {facts.state(syntax) for syntax in SYNTAXES} != {VISIBLE}
-    moves = wish.default and not (wish.first_only and reason_to_keep(candidate_of(facts)))
+def _publish(plan: Plan, facts: Facts, desired: Desired) -> None:
+    require_publishable(facts, desired.without_acceptance)
+    leaves = facts.leaving and not (desired.revive and desired.visible)
+    unseen = not desired.visible and {facts.state(syntax) for syntax in SYNTAXES} != {VISIBLE}
+    moves = desired.default and not (desired.first_only and reason_to_keep(candidate_of(facts)))
     if moves and (leaves or unseen):
         raise StackError(
             "%s cannot be the default, because it is %s." % (
@@ -103,9 +103,9 @@ def _publish(plan: Plan, facts: Facts, wish: Desired) -> None:
             "Publish it as visible %s." % (
                 "again, with -e publish_revive=true" if leaves else "first, with -e publish_to=visible"),
         )
-    if wish.visible and not leaves:
+    if desired.visible and not leaves:
         for syntax in SYNTAXES:
-            plan.write(SHOW, syntax, Added("", _problems(facts, syntax, wish)))
+            plan.write(SHOW, syntax, Added("", _problems(facts, syntax, desired)))
         for syntax in SYNTAXES:
             plan.list(syntax)
     if moves:
@@ -148,65 +148,65 @@ def _withdraw(plan: Plan, facts: Facts) -> None:
         plan.list(syntax)
 
 
-def _retire(plan: Plan, facts: Facts, wish: Desired) -> None:
+def _retire(plan: Plan, facts: Facts, desired: Desired) -> None:
     """Deprecate a release, hide it or let it go.
 
     One of which nobody was told that it goes is hidden for its testers.
     """
     present = [syntax for syntax in SYNTAXES if facts.visible[syntax] is not None]
-    told = bool(wish.notice.strip()) or facts.leaving
-    if wish.state == "hidden" and not told:
-        require_publishable(facts, wish.without_acceptance)
+    told = bool(desired.notice.strip()) or facts.leaving
+    if desired.state == "hidden" and not told:
+        require_publishable(facts, desired.without_acceptance)
         present = list(SYNTAXES)
     elif not present:
         # Nobody sees it: there is nobody to tell, and nothing to hide.
         return
     require_verified_bytes(facts)
-    _require_forward(facts, wish)
-    if not told and wish.state != "hidden":
+    _require_forward(facts, desired)
+    if not told and desired.state != "hidden":
         raise StackError(
             "It is not said what loading %s shall say." % facts.full_name, STEP, "Give the sentence as notice.")
-    if wish.state == "deprecated":
+    if desired.state == "deprecated":
         for syntax in present:
-            _write(plan, facts, wish, syntax)
+            _write(plan, facts, desired, syntax)
         for syntax in present:
             plan.list(syntax)
         return
     require_not_default(facts)
     # What is not there yet is hidden before it appears, and what goes before it stops to load. Everybody else is told
     # before it is hidden.
-    later = [syntax for syntax in present if wish.state == "gone" or facts.visible[syntax] is None]
+    later = [syntax for syntax in present if desired.state == "gone" or facts.visible[syntax] is None]
     for syntax in present:
         if syntax not in later:
-            _write(plan, facts, wish, syntax)
+            _write(plan, facts, desired, syntax)
     for syntax in present:
         plan.hide(syntax)
     for syntax in later:
-        _write(plan, facts, wish, syntax)
+        _write(plan, facts, desired, syntax)
 
 
-def _write(plan: Plan, facts: Facts, wish: Desired, syntax: str) -> None:
-    notice = one_line(wish.notice) or facts.added(syntax).notice or facts.notice
-    gone = wish.state == "gone"
+def _write(plan: Plan, facts: Facts, desired: Desired, syntax: str) -> None:
+    notice = one_line(desired.notice) or facts.added(syntax).notice or facts.notice
+    gone = desired.state == "gone"
     action = GONE if gone else DEPRECATE if notice else SHOW
-    plan.write(action, syntax, Added(notice, () if gone else _problems(facts, syntax, wish), gone))
+    plan.write(action, syntax, Added(notice, () if gone else _problems(facts, syntax, desired), gone))
 
 
-def _problems(facts: Facts, syntax: str, wish: Desired) -> tuple[str, ...]:
-    if wish.known_problems is None:
+def _problems(facts: Facts, syntax: str, desired: Desired) -> tuple[str, ...]:
+    if desired.known_problems is None:
         return tuple(facts.added(syntax).known_problems)
-    return tuple(filter(None, map(one_line, wish.known_problems)))
+    return tuple(filter(None, map(one_line, desired.known_problems)))
 
 
-def _require_forward(facts: Facts, wish: Desired) -> None:
+def _require_forward(facts: Facts, desired: Desired) -> None:
     """Return a release on its way out goes back on it only when that is meant."""
     stages = ("visible", "hidden", "gone")
-    wanted = "visible" if wish.state == "deprecated" else wish.state
+    wanted = "visible" if desired.state == "deprecated" else desired.state
     for syntax in SYNTAXES:
         now = facts.state(syntax)
         if now == "gone" and wanted != now:
             require_not_removed(facts)
-        if facts.leaving and not wish.revive and now in stages and stages.index(now) > stages.index(wanted):
+        if facts.leaving and not desired.revive and now in stages and stages.index(now) > stages.index(wanted):
             raise StackError(
                 "%s is %s already." % (facts.full_name, now), STEP, "To bring it back, give -e publish_revive=true.")
 

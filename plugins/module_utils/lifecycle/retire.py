@@ -69,7 +69,7 @@ class Rules(NamedTuple):
     notice_days: float = 0.0
     """Days since its users were told."""
     unseen: str = ""
-    """Why nobody minds what could not be seen of its use; empty where somebody does."""
+    """The reason to ignore what could not be seen of its use; empty to refuse it."""
 
 
 def read_facts(root: str, release: str) -> Facts:

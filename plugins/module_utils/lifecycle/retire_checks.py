@@ -91,10 +91,10 @@ def find_use_problems(host: Mapping[str, Any], unseen: str) -> Iterator[str]:
 
     Args:
         host: what M(hpcml.torchstack.release_in_use) returned there, or that it failed or was not reached.
-        unseen: why nobody minds what could not be seen; empty where somebody does.
+        unseen: the reason to ignore what could not be seen; empty to refuse it.
     """
     name = str(host.get("host") or host.get("item") or "a host")
-    remedy = "Let Ansible become root there, look by other means, or say in retire_unseen why nobody minds."
+    remedy = "Let Ansible become root there, check by other means, or give in retire_unseen the reason to ignore it."
     if "in_use" not in host:
         if not unseen:
             yield "%s could not be looked at: %s. %s" % (

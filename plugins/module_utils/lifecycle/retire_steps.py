@@ -89,7 +89,7 @@ def measure(facts: Facts, record: dict[str, Any]) -> tuple[Facts, dict[str, Any]
 
     Args:
         facts: of the release.
-        record: from :func:`.retirement.described`.
+        record: from :func:`.retire.retirement_record`.
 
     Returns:
         The facts with the amount, images that go too included, and the record with ``planned``, ``images``, ``before``

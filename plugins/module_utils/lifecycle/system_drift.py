@@ -99,7 +99,7 @@ def _modulefile(_prefix: str, result: Mapping[str, Any], _frozen_places: Any) ->
     for (system, text), where in told.items():
         yield _finding(
             "modulefile", "Its modulefile does not load and unload cleanly with %s (%s): %s" % (
-                system, "; ".join(where), text), "Bring back what it loads, or take the release out of sight.",
+                system, "; ".join(where), text), "Bring back what it loads, or hide the release.",
             "modulefile", system=system)
 
 
@@ -116,7 +116,7 @@ def _libraries(prefix: str, result: Mapping[str, Any], frozen: dict[str, set[str
                 continue
             text = str(entries[0]["message"])
             if len(objects) > 1:
-                text += " So it is for %d objects." % len(objects)
+                text += " That holds for %d objects." % len(objects)
             yield _finding(
                 "libraries", text, str(entries[0]["remedy"]), kind, soname=soname, objects=objects[:MAX_OBJECTS])
     for soname, places in sorted((result.get("providers") or {}).items()):

@@ -167,7 +167,7 @@ def _require_no_driver(given: Mapping, directories: list) -> None:
 
 
 def describe(toolkit: Toolkit, root: str, header_variables: list, extra: Mapping) -> dict:
-    """Return the description of the toolkit's module; see :mod:`modulefile_description`.
+    """Return the description of the toolkit's module; see :mod:`.description`.
 
     Args:
         toolkit: from :func:`find_toolkit`.

@@ -168,7 +168,7 @@ def render(description: Mapping, release: str) -> dict[str, str]:
     The same description gives the same text, whenever and wherever.
 
     Args:
-        description: normalised, see :mod:`modulefile_description`.
+        description: normalised, see :mod:`.description`.
         release: the release's name, for the header.
     """
     title = "%s/%s, release %s" % (description["name"], description["version"], release)
@@ -179,7 +179,7 @@ def render_under(description: Mapping, title: str, source: str) -> dict[str, str
     """Render both modulefiles of a description without faults under a header, by syntax.
 
     Args:
-        description: normalised, see :mod:`modulefile_description`.
+        description: normalised, see :mod:`.description`.
         title: what the file is.
         source: what it is written from.
     """

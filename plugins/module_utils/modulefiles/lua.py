@@ -49,7 +49,7 @@ def _first_file_lines(entry: Mapping, description: Mapping) -> list[str]:
     """Return the lines that set the variables of one entry of ``first_file``.
 
     Args:
-        entry: see :func:`modulefile_description.first_files`.
+        entry: see :func:`.description.first_files`.
         description: where reasons for the variables are looked for.
     """
     lines = ["local file = first_file({%s}, %s)" % (
@@ -90,7 +90,7 @@ def render_lua(description: Mapping, header: str, saved: str) -> str:
     """Return the Lua modulefile of a description without faults.
 
     Args:
-        description: normalised, see :mod:`modulefile_description`.
+        description: normalised, see :mod:`.description`.
         header: sentences for the top of the file, one per line.
         saved: prefix of the names under which the module keeps what the user had.
     """

@@ -26,7 +26,7 @@ _ESCAPES.update({"\n": "\\n", "\t": "\\t"})
 
 
 def helpers(saved: str, dependencies: bool, files: bool = False) -> str:
-    """Return the procedures that a modulefile begins with; see :func:`modulefile_lua.helpers`."""
+    """Return the procedures that a modulefile begins with; see :func:`.lua.helpers`."""
     text = HELPERS.replace("@FIRST_FILE@", FIRST_FILE if files else "")
     text = text.replace("@LEFT_OF@", LEFT_OF if dependencies else "")
     text = text.replace("@REST@", REST_AFTER_DEPENDENCIES if dependencies else REST)
@@ -34,7 +34,7 @@ def helpers(saved: str, dependencies: bool, files: bool = False) -> str:
 
 
 def _first_file_lines(entry: Mapping, description: Mapping) -> list[str]:
-    """Return the lines that set the variables of one entry; see its namesake in :mod:`modulefile_lua`."""
+    """Return the lines that set the variables of one entry; see its namesake in :mod:`.lua`."""
     lines = ["set file [first_file [list %s] %s]" % (
         " ".join(map(quoted, entry["candidates"])), quoted(entry["missing"]))]
     for name in entry["variables"]:
@@ -65,7 +65,7 @@ def render_tcl(description: Mapping, header: str, saved: str) -> str:
     """Return the Tcl modulefile of a description without faults.
 
     Args:
-        description: normalised, see :mod:`modulefile_description`.
+        description: normalised, see :mod:`.description`.
         header: sentences for the top of the file, one per line.
         saved: prefix of the names under which the module keeps what the user had.
     """

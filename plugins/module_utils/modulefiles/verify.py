@@ -121,7 +121,7 @@ def make_plan(
         top: directory that holds ``modulefiles``; staged or visible.
         description: normalised, without faults.
         found: from :func:`find_commands`.
-        shells: names of shells, see :mod:`modulefile_session`.
+        shells: names of shells, see :mod:`.session`.
         module_path: further directories for ``depends_on``.
 
     Raises:

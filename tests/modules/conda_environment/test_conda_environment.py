@@ -1,6 +1,9 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""conda_environment as Ansible runs it, on a channel of real packages."""
+"""conda_environment as Ansible runs it, on a channel of real packages.
+
+Covers linker, rattler, rattler_reporter and rattler_worker of module_utils/conda, too.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,9 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""A shared package cache: who may do what with it, what conda knows of it, and what is removed when."""
+"""A shared package cache: who may do what with it, what conda knows of it, and what is removed when.
+
+Covers cache_inspect, too.
+"""
 
 from __future__ import annotations
 

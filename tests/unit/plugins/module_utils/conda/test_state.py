@@ -1,6 +1,9 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The record beside a prefix, the process of py-rattler, its errors, and what cache entries are worth."""
+"""The record beside a prefix, the process of py-rattler, its errors, and what cache entries are worth.
+
+Covers cache, errors and rattler_worker, too.
+"""
 
 from __future__ import annotations
 

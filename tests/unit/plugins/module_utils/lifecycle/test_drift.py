@@ -1,6 +1,9 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What drift says of a frozen release: every difference, who and when as far as that is known, and what explains it."""
+"""What drift says of a frozen release: every difference, who and when as far as that is known, and what explains it.
+
+Covers drift_attribution, drift_content, drift_record and drift_text, too.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,9 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What may be published, in which order, and how it is taken back."""
+"""What may be published, in which order, and how it is taken back.
+
+Covers publication_facts, publication_plan, publication_rules and publication_summary, too.
+"""
 
 from __future__ import annotations
 
@@ -58,8 +61,8 @@ def release(root, version, passed=True, accepted=True, acceptance=None):
 
 
 def plan(root, version, state="published", visible=True, default=False, reason="", **more):
-    wish = subject.Desired(state, visible, default, reason, **more)
-    return subject.make_plan(read_facts(str(root), version), wish)
+    desired = subject.Desired(state, visible, default, reason, **more)
+    return subject.make_plan(read_facts(str(root), version), desired)
 
 
 def publish(root, version, state="published", **more):
@@ -371,9 +374,9 @@ def test_what_is_removed_comes_back_in_no_way(tmp_path, state):
     publish(tmp_path, "1")
     publish(tmp_path, "1", "gone", notice="is gone")
     put(os.path.join(stage, "retired.json"), json.dumps({"state": state}))
-    for wish in ("published", "hidden", "deprecated"):
+    for desired in ("published", "hidden", "deprecated"):
         with pytest.raises(StackError, match="its files are gone, or going"):
-            publish(tmp_path, "1", wish, notice="x", revive=True)
+            publish(tmp_path, "1", desired, notice="x", revive=True)
     assert publish(tmp_path, "1", "gone", notice="is gone") == []
     publish(tmp_path, "1", "withdrawn")
 

@@ -67,13 +67,13 @@ def release(root, version, frozen_at):
         put(os.path.join(top, name + ".json"), json.dumps(content))
 
 
-def change(root, version, stop=None, **wish):
+def change(root, version, stop=None, **desired):
     """Plan and do, as the module does; ``stop`` is after how many actions it is killed."""
-    wish = publication.Desired(**{"visible": True, **wish})
-    actions = publication.make_plan(read_facts(str(root), version), wish)
+    desired = publication.Desired(**{"visible": True, **desired})
+    actions = publication.make_plan(read_facts(str(root), version), desired)
     carry_out(str(root), version, actions[:stop], {
-        "undo": wish.state == "rolled_back",
-        "first": wish.first_only and any(action.action == DEFAULT for action in actions),
+        "undo": desired.state == "rolled_back",
+        "first": desired.first_only and any(action.action == DEFAULT for action in actions),
     })
     return actions
 

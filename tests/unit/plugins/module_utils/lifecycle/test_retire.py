@@ -1,6 +1,9 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Whether a release may be retired, and what its users are told."""
+"""Whether a release may be retired, and what its users are told.
+
+Covers retire_checks, too.
+"""
 
 from __future__ import annotations
 

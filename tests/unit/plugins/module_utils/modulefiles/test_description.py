@@ -1,6 +1,9 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The notation and the rules of a description."""
+"""The notation and the rules of a description.
+
+Covers description_checks, too.
+"""
 
 from __future__ import annotations
 

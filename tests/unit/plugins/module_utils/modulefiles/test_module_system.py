@@ -1,6 +1,9 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Finding the module system, asking it, and what comes of its answers, with stand-ins for the module command."""
+"""Finding the module system, asking it, and what comes of its answers, with stand-ins for the module command.
+
+Covers module_load, too.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,9 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What a compute node's facts mean for the builds that will run there."""
+"""What a compute node's facts mean for the builds that will run there.
+
+Covers gpu_checks, too.
+"""
 
 from __future__ import annotations
 
