@@ -224,8 +224,7 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.hpcml.torchstack.plugins.module_utils.conda import rattler as conda_rattler
-from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
-from ansible_collections.hpcml.torchstack.plugins.module_utils.core.os_errors import remedy
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError, system_remedy
 from ansible_collections.hpcml.torchstack.plugins.module_utils.mirror import mirror as mirrors
 from ansible_collections.hpcml.torchstack.plugins.module_utils.mirror.index import Item
 
@@ -330,7 +329,7 @@ def main() -> None:
         module.fail_json(
             msg="%s: %s. %s." % (
                 error.filename or params["path"], error.strerror or error,
-                remedy(error, "Check that this account may write there"),
+                system_remedy(error, "Check that this account may write there"),
             ),
             failed_step="write the list",
         )

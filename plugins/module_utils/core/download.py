@@ -20,9 +20,8 @@ import urllib.request
 from typing import Any, BinaryIO, Mapping
 
 from .digests import sha256_of
-from .errors import StackError
+from .errors import StackError, system_remedy
 from .files import flush_directory
-from .os_errors import remedy
 
 CHUNK = 1 << 20
 ATTEMPTS = 3
@@ -180,7 +179,7 @@ def fetch(network: Network, url: str, path: str, sha256: str) -> int:
     except OSError as error:
         raise StackError(
             "%s cannot be written: %s." % (path, error.strerror or error), STEP,
-            remedy(error, "Check that this account may write there") + ", then run it again.", path,
+            system_remedy(error, "Check that this account may write there") + ", then run it again.", path,
         ) from error
     return size
 
