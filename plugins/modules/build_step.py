@@ -611,11 +611,12 @@ failed_step:
 """
 
 import os
-from typing import Callable, NamedTuple
+from typing import NamedTuple
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.hpcml.torchstack.plugins.module_utils.batch.options import KEYS, LAUNCHERS, check_options
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core.run_module import run_module
 from ansible_collections.hpcml.torchstack.plugins.module_utils.steps.job import read_record
 from ansible_collections.hpcml.torchstack.plugins.module_utils.steps.step import (
     Request,
@@ -838,43 +839,48 @@ def would_be(request: Request, params: dict, known: Known, digest: str | None) -
     return {"planned_after": known.pending, "taken_over": origin, "result": result, "ground": ground}
 
 
-def choose(params: dict, check: bool, diff: bool) -> Callable[[], dict]:
-    """The call that the options ask for."""
+def choose(params: dict, check: bool, diff: bool) -> dict:
+    """Do what the options ask for, and return the result."""
     if params["follow"] is None and params["state"] == "present":
-        return lambda: present(params, check, diff)
+        return present(params, check, diff)
     files = step_files(params["state_dir"], params["name"])
     from ansible_collections.hpcml.torchstack.plugins.module_utils.steps.cancel import cancel, forget
     from ansible_collections.hpcml.torchstack.plugins.module_utils.steps.start import look
 
     if params["follow"] is not None:
-        return lambda: look(files, params["follow"], params["unchanged"])
-    return lambda: (cancel if params["state"] == "cancelled" else forget)(files, check)
+        return look(files, params["follow"], params["unchanged"])
+    return (cancel if params["state"] == "cancelled" else forget)(files, check)
+
+
+def run(module: AnsibleModule) -> dict:
+    """Bring the step to its state, and show its warnings."""
+    params, name = module.params, module.params["name"]
+    if (params["state"], params["script"], params["follow"]) == ("present", None, None):
+        raise StackError("Step %s has no script." % name, "options", "Give its commands in script.")
+    try:
+        result = choose(params, module.check_mode, module._diff)
+    except OSError as error:
+        raise StackError(
+            "Step %s: %s: %s." % (name, error.filename or name, error.strerror), "records",
+            "Check that this account may write there and that there is space.",
+        ) from error
+    for warning in result.pop("warnings", []):
+        module.warn(warning)
+    return result
+
+
+def describe_failure(name: str, failed: dict) -> dict:
+    """Shorten the message of a step's failure, which its log has in full."""
+    from ansible_collections.hpcml.torchstack.plugins.module_utils.steps.results import in_short
+
+    return dict(in_short(failed), step=name)
 
 
 def main() -> None:
     """Entry point."""
     module = AnsibleModule(argument_spec=ARGUMENTS, supports_check_mode=True)
     name = module.params["name"]
-    try:
-        if (module.params["state"], module.params["script"], module.params["follow"]) == ("present", None, None):
-            raise StackError("Step %s has no script." % name, "options", "Give its commands in script.")
-        result = choose(module.params, module.check_mode, module._diff)()
-    except StackError as error:
-        from ansible_collections.hpcml.torchstack.plugins.module_utils.steps.results import in_short
-
-        failed = dict(in_short(error.as_result()), step=name)
-        # A result with a path gets the file's mode, owner and "state: file" added by AnsibleModule.
-        failed.pop("path", None)
-        module.fail_json(**failed)
-    except OSError as error:
-        module.fail_json(
-            msg="Step %s: %s: %s. Check that this account may write there and that there is space."
-            % (name, error.filename or name, error.strerror),
-            failed_step="records", step=name,
-        )
-    for warning in result.pop("warnings", []):
-        module.warn(warning)
-    module.exit_json(**result)
+    run_module(module, run, with_path=False, describe=lambda failed: describe_failure(name, failed))
 
 
 if __name__ == "__main__":

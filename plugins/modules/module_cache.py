@@ -77,7 +77,7 @@ rc:
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core.run_module import run_module
 from ansible_collections.hpcml.torchstack.plugins.module_utils.lifecycle.spider_cache import (
     Cache,
     look,
@@ -87,7 +87,7 @@ from ansible_collections.hpcml.torchstack.plugins.module_utils.lifecycle.spider_
 
 
 def run(module: AnsibleModule) -> dict:
-    """Look, and renew where that is needed."""
+    """Renew the cache where it is not of the current tree."""
     root, words = module.params["root"], module.params["command"]
     before = look(root, words)
     needed = bool(words) and not before.is_current
@@ -107,7 +107,7 @@ def run(module: AnsibleModule) -> dict:
 
 
 def line(cache: Cache, tree: str) -> str:
-    """The record for the diff."""
+    """Render the record for the diff."""
     return "cache of the module tree %s, renewed by %s\n" % (tree, " ".join(cache.command)) if tree else ""
 
 
@@ -121,10 +121,7 @@ def main() -> None:
         },
         supports_check_mode=True,
     )
-    try:
-        module.exit_json(**run(module))
-    except StackError as error:
-        module.fail_json(**error.as_result())
+    run_module(module, run)
 
 
 if __name__ == "__main__":

@@ -224,7 +224,7 @@ failed_step:
 import os
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core.run_module import run_module
 from ansible_collections.hpcml.torchstack.plugins.module_utils.lifecycle.publication_rules import require_ours
 from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles.cuda_toolkit import (
     HEADER_VARIABLES,
@@ -250,7 +250,7 @@ from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles.verif
 
 
 def run(module: AnsibleModule) -> dict:
-    """Look at the toolkit, render its files, load what is new, and write what differs."""
+    """Find the toolkit, render its files, load what is new, and write what differs."""
     root, given = module.params["root"], module.params["toolkit"]
     toolkit = find_toolkit(given)
     description = describe(toolkit, root, given["header_variables"], given)
@@ -333,10 +333,7 @@ def main() -> None:
         },
         supports_check_mode=True,
     )
-    try:
-        module.exit_json(**run(module))
-    except StackError as error:
-        module.fail_json(**error.as_result())
+    run_module(module, run)
 
 
 if __name__ == "__main__":

@@ -119,6 +119,7 @@ import os
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.files import read_json, write_json
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core.run_module import run_module
 from ansible_collections.hpcml.torchstack.plugins.module_utils.preflight import nccl_built
 
 SPEC = {
@@ -135,8 +136,8 @@ SPEC = {
 }
 
 
-def perform(params: dict, check: bool) -> dict:
-    """Look, compare, and write the record.
+def record(params: dict, check: bool) -> dict:
+    """Inspect what was built, and write the record where it differs.
 
     Raises:
         StackError: something is not there, or is not what was asked for.
@@ -149,34 +150,31 @@ def perform(params: dict, check: bool) -> dict:
         raise StackError(
             " ".join("%s. %s." % problem for problem in built.problems), nccl_built.STEP, "", params["prefix"],
             problems=[problem for problem, _remedy in built.problems])
-    record = nccl_built.record_of(built, params["facts"])
+    after = nccl_built.record_of(built, params["facts"])
     try:
         before = read_json(params["path"])
     except ValueError:
         before = None
-    if before != record and not check:
-        write_json(params["path"], record)
-    return {"changed": before != record, "record": record, "diff": {"before": text(before), "after": text(record)}}
+    if before != after and not check:
+        write_json(params["path"], after)
+    return {"changed": before != after, "record": after, "diff": {"before": text(before), "after": text(after)}}
 
 
-def text(record: object) -> str:
-    """A record as it is shown."""
-    return "" if record is None else json.dumps(record, indent=2, sort_keys=True) + "\n"
+def text(content: object) -> str:
+    """Show a record in the diff."""
+    return "" if content is None else json.dumps(content, indent=2, sort_keys=True) + "\n"
+
+
+def run(module: AnsibleModule) -> dict:
+    """Record what was built."""
+    os.umask(0o022)
+    return record(module.params, module.check_mode)
 
 
 def main() -> None:
     """Entry point."""
     module = AnsibleModule(argument_spec=SPEC, supports_check_mode=True)
-    os.umask(0o022)
-    try:
-        result = perform(module.params, module.check_mode)
-    except StackError as error:
-        module.fail_json(**error.as_result())
-    except OSError as error:
-        module.fail_json(**StackError(
-            "%s: %s." % (error.filename, error.strerror), nccl_built.STEP,
-            "Check that this account may write there and that there is space.").as_result())
-    module.exit_json(**result)
+    run_module(module, run, nccl_built.STEP)
 
 
 if __name__ == "__main__":

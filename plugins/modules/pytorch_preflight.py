@@ -143,8 +143,8 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core import run_command as commands
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.account import account_name
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.download import Network
-from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
-from ansible_collections.hpcml.torchstack.plugins.module_utils.core.findings import Finding, end
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core.findings import Finding, conclude
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core.run_module import run_module
 from ansible_collections.hpcml.torchstack.plugins.module_utils.mirror import pip_config as pip_settings
 from ansible_collections.hpcml.torchstack.plugins.module_utils.mirror import requirements as mirror_needs
 from ansible_collections.hpcml.torchstack.plugins.module_utils.mirror.package_index import Indexes
@@ -185,7 +185,7 @@ def interpreter_of(definition: Mapping[str, Any], python: str) -> Interpreter:
     return mirror_needs.base_interpreter(definition, machine)
 
 
-def look(params: Mapping[str, Any]) -> tuple[list[Finding], pytorch_offer.Offer]:
+def find_offer(params: Mapping[str, Any]) -> tuple[list[Finding], pytorch_offer.Offer]:
     """Return the findings about PyTorch's wheel, and what the release gets.
 
     Raises:
@@ -227,7 +227,7 @@ def minimum(definition: Mapping[str, Any]) -> str:
     return str((definition.get("base") or {}).get("minimum") or "3.0")
 
 
-def look_at_room(params: Mapping[str, Any], offer: pytorch_offer.Offer) -> list[Finding]:
+def check_space(params: Mapping[str, Any], offer: pytorch_offer.Offer) -> list[Finding]:
     """Judge whether there is room for what is more than a CPU build."""
     if offer.build == pytorch_offer.CPU or not offer.file:
         return []
@@ -239,7 +239,7 @@ def look_at_room(params: Mapping[str, Any], offer: pytorch_offer.Offer) -> list[
     return [finding for finding in found if not finding.ok]
 
 
-def look_at_toolkit(definition: Mapping[str, Any], directory: str) -> list[Finding]:
+def check_toolkit(definition: Mapping[str, Any], directory: str) -> list[Finding]:
     """Try the toolkit of a release for GPUs on a small program.
 
     Args:
@@ -261,19 +261,22 @@ def look_at_toolkit(definition: Mapping[str, Any], directory: str) -> list[Findi
     return pytorch_offer.judge_toolkit(wanted, place, complaint)
 
 
+def run(module: AnsibleModule) -> dict:
+    """Check the wheel of PyTorch, the room for it, and the toolkit of a release for GPUs."""
+    params, definition = module.params, module.params["definition"]
+    findings, offer = find_offer(params)
+    findings += check_space(params, offer)
+    if "cuda" in definition and params["toolkit"]:
+        findings += check_toolkit(definition, module.tmpdir)
+    version = str(definition["pytorch"].get("version") or "")
+    passed = {"offer": offer._asdict(), "described": pytorch_offer.described(offer, version) if offer.file else ""}
+    return conclude(module, findings, pytorch_offer.STEP, {}, passed, "Nothing was built.")
+
+
 def main() -> None:
     """Entry point."""
     module = AnsibleModule(argument_spec=SPEC, supports_check_mode=True)
-    try:
-        findings, offer = look(module.params)
-        findings += look_at_room(module.params, offer)
-        if "cuda" in module.params["definition"] and module.params["toolkit"]:
-            findings += look_at_toolkit(module.params["definition"], module.tmpdir)
-    except StackError as trouble:
-        module.fail_json(**trouble.as_result())
-    version = str(module.params["definition"]["pytorch"].get("version") or "")
-    told = pytorch_offer.described(offer, version) if offer.file else ""
-    end(module, findings, pytorch_offer.STEP, {}, {"offer": offer._asdict(), "described": told}, "Nothing was built.")
+    run_module(module, run)
 
 
 if __name__ == "__main__":

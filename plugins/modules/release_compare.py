@@ -88,12 +88,14 @@ failed_step:
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core.run_module import run_module
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.text import shortly
 from ansible_collections.hpcml.torchstack.plugins.module_utils.release import compare_trees
 
 
-def carry_out(params: dict) -> dict:
-    """Compare, and return what the module returns."""
+def run(module: AnsibleModule) -> dict:
+    """Compare the two releases."""
+    params = module.params
     if params["max_listed"] < 0:
         raise StackError("max_listed cannot be negative.", "options", "Correct it.")
     result = compare_trees.compare(params["first"], params["second"]).as_result(params["max_listed"])
@@ -120,10 +122,7 @@ def main() -> None:
         },
         supports_check_mode=True,
     )
-    try:
-        module.exit_json(**carry_out(module.params))
-    except StackError as error:
-        module.fail_json(**error.as_result())
+    run_module(module, run)
 
 
 if __name__ == "__main__":

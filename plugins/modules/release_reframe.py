@@ -166,6 +166,7 @@ import os
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.hpcml.torchstack.plugins.module_utils.acceptance import reframe_files, reframe_tests
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core.run_module import run_module
 from ansible_collections.hpcml.torchstack.plugins.module_utils.ranks import module_options as rank_options
 from ansible_collections.hpcml.torchstack.plugins.module_utils.release.records import ReleaseFiles
 
@@ -194,12 +195,13 @@ SPEC = {
 }
 
 
-def perform(params: dict, check: bool) -> dict:
+def run(module: AnsibleModule) -> dict:
     """Write what differs, and return the result.
 
     Raises:
         StackError: an option cannot be understood, or the files cannot be written.
     """
+    params = module.params
     release = ReleaseFiles(params["root"], params["release"])
     directory = os.path.join(release.afterwards, reframe_files.DIRECTORY)
     data = reframe_tests.described(dict(params, prefix=params["prefix"] or release.prefix))
@@ -207,7 +209,7 @@ def perform(params: dict, check: bool) -> dict:
     try:
         names = reframe_files.differing(directory, files)
         before = reframe_files.content_of(os.path.join(directory, "release.json")) or b""
-        if names and not check:
+        if names and not module.check_mode:
             reframe_files.write(directory, files, names)
     except OSError as error:
         raise StackError(
@@ -221,10 +223,7 @@ def perform(params: dict, check: bool) -> dict:
 def main() -> None:
     """Entry of the module."""
     module = AnsibleModule(argument_spec=SPEC, supports_check_mode=True)
-    try:
-        module.exit_json(**perform(module.params, module.check_mode))
-    except StackError as error:
-        module.fail_json(**error.as_result())
+    run_module(module, run)
 
 
 if __name__ == "__main__":

@@ -122,8 +122,15 @@ remedy:
 import os
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core.run_module import run_module
 from ansible_collections.hpcml.torchstack.plugins.module_utils.report import document as report_document
+
+
+def run(module: AnsibleModule) -> dict:
+    """Renew the facts of the report."""
+    os.umask(0o022)
+    params = module.params
+    return report_document.renew(params["root"], params["release"], params["resolved"], module.check_mode)
 
 
 def main() -> None:
@@ -136,14 +143,7 @@ def main() -> None:
         },
         supports_check_mode=True,
     )
-    os.umask(0o022)
-    try:
-        result = report_document.renew(
-            module.params["root"], module.params["release"], module.params["resolved"], module.check_mode
-        )
-    except StackError as error:
-        module.fail_json(**error.as_result())
-    module.exit_json(**result)
+    run_module(module, run)
 
 
 if __name__ == "__main__":

@@ -222,8 +222,13 @@ failed_step:
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core.run_module import run_module
 from ansible_collections.hpcml.torchstack.plugins.module_utils.lifecycle import thaw
+
+
+def run(module: AnsibleModule) -> dict:
+    """Open or close a thaw of the release, or say what that would do."""
+    return thaw.carry_out(thaw.Request(**module.params), not module.check_mode)
 
 
 def main() -> None:
@@ -250,10 +255,7 @@ def main() -> None:
         },
         supports_check_mode=True,
     )
-    try:
-        module.exit_json(**thaw.carry_out(thaw.Request(**module.params), not module.check_mode))
-    except StackError as error:
-        module.fail_json(**error.as_result())
+    run_module(module, run)
 
 
 if __name__ == "__main__":
