@@ -26,15 +26,15 @@ description:
 author:
   - The hpcml.torchstack contributors (@hpcml)
 extends_documentation_fragment:
-  - hpcml.torchstack.ranks
-  - hpcml.torchstack.ranks.job
-  - hpcml.torchstack.ranks.launched
+  - hpcml.torchstack._ranks
+  - hpcml.torchstack._ranks.job
+  - hpcml.torchstack._ranks.launched
+  - hpcml.torchstack._attributes
+  - hpcml.torchstack._release
 attributes:
   check_mode:
-    support: full
     description: Says whether an acceptance would run, and with which command; runs and writes nothing.
   idempotent:
-    support: full
     description: A release that has passed what is asked is not accepted again, unless O(again) says so.
 options:
   state:

@@ -12,6 +12,8 @@ module: build_step
 short_description: Run a build step exactly once for its inputs, detached, with progress
 version_added: 0.1.0
 author: The hpcml.torchstack contributors (@hpcml)
+extends_documentation_fragment:
+  - hpcml.torchstack._attributes
 description:
   - Makes sure that a shell script has succeeded for exactly these inputs. When it has, nothing is done.
   - Otherwise the script runs detached from the connection, under a supervisor that keeps the time limits, the log and
@@ -297,13 +299,10 @@ options:
     type: float
 attributes:
   check_mode:
-    support: full
     description: Reports whether the step would run, and its digest where it can be known. Writes nothing.
   diff_mode:
-    support: full
     description: Shows what changed in inputs and script since the last run.
   idempotent:
-    support: full
     description: A step with a stamp for the same inputs is left alone.
 notes:
   - The digest covers script, chdir, modules, module_init, environment, unset, inputs, creates, produces and the results

@@ -12,6 +12,9 @@ module: compute_preflight
 short_description: Look at a compute node before a rollout builds there
 version_added: 0.1.0
 author: The hpcml.torchstack contributors (@hpcml)
+extends_documentation_fragment:
+  - hpcml.torchstack._attributes
+  - hpcml.torchstack._release
 description:
   - Finds out by one short job whether builds can run on the compute nodes of a site - whether they see the release's
     file system and may write there, whether modules load in a plain shell, whether the driver runs programs of the CUDA
@@ -22,14 +25,6 @@ description:
   - A look holds for a day, as long as O(launcher), O(options), O(node), O(programs) and the release's place stay the
     same. One that found an error does not hold.
 options:
-  root:
-    description: The directory that holds the releases.
-    type: path
-    required: true
-  release:
-    description: The name of the release.
-    type: str
-    required: true
   state:
     description: Whether to prepare the look, or to judge the answer.
     type: str
@@ -67,13 +62,11 @@ options:
     default: 60
 attributes:
   check_mode:
-    support: full
     description: Says whether a node would be looked at. Writes nothing.
   diff_mode:
     support: none
     description: Nothing of the release is changed, so there is nothing to show.
   idempotent:
-    support: full
     description: A look that still holds is not repeated.
 notes:
   - The question, the answer and the verdict are in C(<root>/.torchstack/<release>), outside of the release.

@@ -26,18 +26,17 @@ description:
     the prefix.
 author:
   - The hpcml.torchstack contributors (@hpcml)
+extends_documentation_fragment:
+  - hpcml.torchstack._attributes
 requirements:
   - py-rattler >= 0.28 in the interpreter that runs the module, which it needs Python 3.10 for
 attributes:
   check_mode:
-    support: full
     description: Changes neither prefix nor cache, and returns the transaction. Where py-rattler, a channel or the lock
       is not there yet, RV(planned_after) says so.
   diff_mode:
-    support: full
     description: The packages before and after, each with version, build and channel.
   idempotent:
-    support: full
     description: A second run with O(state=present) only reads. With O(state=latest) it solves again.
 options:
   prefix:

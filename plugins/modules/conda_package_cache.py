@@ -22,15 +22,14 @@ description:
     cache; RV(postponed) says so then, and the module does not fail.
 author:
   - The hpcml.torchstack contributors (@hpcml)
+extends_documentation_fragment:
+  - hpcml.torchstack._attributes
 attributes:
   check_mode:
-    support: full
     description: Writes nothing, and returns what would be removed, with sizes.
   diff_mode:
-    support: full
     description: The modes before and after, what becomes known to conda, and what is removed.
   idempotent:
-    support: full
     description: A second run finds nothing to do.
 options:
   path:

@@ -12,6 +12,9 @@ module: container_preflight
 short_description: Judge whether a container image can be offered as a release
 version_added: 0.1.0
 author: The hpcml.torchstack contributors (@hpcml)
+extends_documentation_fragment:
+  - hpcml.torchstack._attributes.reading
+  - hpcml.torchstack._release.root
 description:
   - Looks whether the image is in the site's place of images, which checksum it must have, whether there is room for a
     copy of it, whether the command that starts containers answers, and whether what they are to see is there.
@@ -44,10 +47,6 @@ options:
     description: The site's place of images, C(torchstack_images).
     type: str
     required: true
-  root:
-    description: The directory of the releases.
-    type: path
-    required: true
   command:
     description: What starts containers there.
     type: str
@@ -63,14 +62,7 @@ options:
     default: 30
 attributes:
   check_mode:
-    support: full
     description: Writes nothing, so that a quota stays unknown.
-  diff_mode:
-    support: none
-    description: Nothing is changed, so there is nothing to show.
-  idempotent:
-    support: full
-    description: Nothing is changed.
 notes:
   - A quota is met by reserving the space for a moment in a file without a name, which not every file system can do.
   - That the image really has the checksum is seen when it is copied, not here.

@@ -23,15 +23,14 @@ description:
     finding; whatever processes it started are ended.
 author:
   - The hpcml.torchstack contributors (@hpcml)
+extends_documentation_fragment:
+  - hpcml.torchstack._attributes
 attributes:
   check_mode:
-    support: full
     description: Imports and judges all the same, as that changes nothing, and does not write O(record).
   diff_mode:
-    support: full
     description: The difference between the old and the new record.
   idempotent:
-    support: full
     description: The record holds nothing that differs from run to run; it is written only where the release differs.
 options:
   python:

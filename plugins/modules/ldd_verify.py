@@ -23,15 +23,14 @@ description:
   - Files that are called like source code, byte code or text are counted and not opened, see O(unopened).
 author:
   - The hpcml.torchstack contributors (@hpcml)
+extends_documentation_fragment:
+  - hpcml.torchstack._attributes
 attributes:
   check_mode:
-    support: full
     description: Verifies as always, and does not write O(record).
   diff_mode:
-    support: full
     description: The difference between the old and the new O(record) - where each library comes from, and the rules.
   idempotent:
-    support: full
     description: Only reads, but for O(record), which is written when its content changes.
 options:
   paths:

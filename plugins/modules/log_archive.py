@@ -23,16 +23,15 @@ description:
     pushed.
 author:
   - The hpcml.torchstack contributors (@hpcml)
+extends_documentation_fragment:
+  - hpcml.torchstack._attributes
 attributes:
   check_mode:
-    support: full
     description: Packs in memory, and builds the commit's tree in a scratch directory; writes neither archive nor
       repository.
   diff_mode:
-    support: full
     description: The files in the archive before and after, with their sizes.
   idempotent:
-    support: full
     description: An archive that unpacks to the same bytes stays, and nothing is committed where nothing differs.
 options:
   steps:

@@ -17,15 +17,14 @@ description:
   - A publication that was killed before its cache was renewed is so made good by the next run.
 author:
   - The hpcml.torchstack contributors (@hpcml)
+extends_documentation_fragment:
+  - hpcml.torchstack._attributes
 attributes:
   check_mode:
-    support: full
     description: Says whether the command would be run, and does not run it.
   diff_mode:
-    support: full
     description: The digest of the tree that the cache was renewed for, before and after.
   idempotent:
-    support: full
     description: The same command is not run again for the same tree.
 options:
   root:

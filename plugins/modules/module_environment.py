@@ -22,15 +22,10 @@ description:
     would run for each C(module load) of a user.
 author:
   - The hpcml.torchstack contributors (@hpcml)
+extends_documentation_fragment:
+  - hpcml.torchstack._attributes.reading
 attributes:
-  check_mode:
-    support: full
-    description: Reads only; the same in check mode.
-  diff_mode:
-    support: none
-    description: Changes nothing, so there is no difference to show.
   idempotent:
-    support: full
     description: Changes nothing. The same modulefiles and environment give the same answer.
 options:
   modules:

@@ -20,25 +20,17 @@ description:
   - The same description gives the same bytes, whenever and wherever.
 author:
   - The hpcml.torchstack contributors (@hpcml)
+extends_documentation_fragment:
+  - hpcml.torchstack._attributes
+  - hpcml.torchstack._release
 attributes:
   check_mode:
-    support: full
     description: Reports which files would change and writes none.
   diff_mode:
-    support: full
     description: The text of each file, before and after.
   idempotent:
-    support: full
     description: Files that already have the content are left alone.
 options:
-  root:
-    description: The directory that holds the releases.
-    type: path
-    required: true
-  release:
-    description: The release's name.
-    type: str
-    required: true
   description:
     description:
       - What the module is and does.

@@ -30,16 +30,15 @@ description:
     files in the module tree that this collection did not write.
 author:
   - The hpcml.torchstack contributors (@hpcml)
+extends_documentation_fragment:
+  - hpcml.torchstack._attributes
 attributes:
   check_mode:
-    support: full
     description:
       - Returns the actions and does none. RV(planned_after) names the role whose record is not there yet.
   diff_mode:
-    support: full
     description: The text of each file that users see, before and after.
   idempotent:
-    support: full
     description: Does nothing, and writes nothing to the journal, when users see already what they shall see.
 options:
   root:

@@ -25,15 +25,14 @@ description:
     write.
 author:
   - The hpcml.torchstack contributors (@hpcml)
+extends_documentation_fragment:
+  - hpcml.torchstack._attributes
 attributes:
   check_mode:
-    support: full
     description: Reports which files would change, writes none and loads none.
   diff_mode:
-    support: full
     description: The text of each file, before and after.
   idempotent:
-    support: full
     description: Files that already have the content are left alone, and nothing is loaded.
 options:
   root:

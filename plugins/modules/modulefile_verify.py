@@ -23,9 +23,11 @@ description:
     record C(<root>/.torchstack/<release>/modulefile.json); it is not an error.
 author:
   - The hpcml.torchstack contributors (@hpcml)
+extends_documentation_fragment:
+  - hpcml.torchstack._attributes
+  - hpcml.torchstack._release
 attributes:
   check_mode:
-    support: full
     description:
       - Says whether sessions would be run, and runs none; with O(where=published), where nothing is ever written,
         it runs them. RV(planned_after) is V(modulefile) where the modulefiles are not there yet.
@@ -33,19 +35,10 @@ attributes:
     support: none
     description: It writes nothing but its record.
   idempotent:
-    support: full
     description:
       - Nothing is run where the record says that the same bytes passed with the same versions of the same module
         systems in the same shells.
 options:
-  root:
-    description: The directory that holds the releases.
-    type: path
-    required: true
-  release:
-    description: The release's name.
-    type: str
-    required: true
   where:
     description:
       - V(staged) verifies the staged files and writes the record.

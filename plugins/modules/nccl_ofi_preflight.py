@@ -12,6 +12,8 @@ module: nccl_ofi_preflight
 short_description: Judge whether NCCL, its network plugin, libfabric and CUDA go together
 version_added: 0.1.0
 author: The hpcml.torchstack contributors (@hpcml)
+extends_documentation_fragment:
+  - hpcml.torchstack._attributes.reading
 description:
   - Looks at the libfabric, the hwloc and the CUDA toolkit that a release names, and judges by a table whether the NCCL
     and the plugin that it asks for can be built on them and will find each other.
@@ -32,16 +34,6 @@ options:
     description: The table, as in C(vars/compatibility.yml) of the role nccl_ofi.
     type: dict
     required: true
-attributes:
-  check_mode:
-    support: full
-    description: The module only looks.
-  diff_mode:
-    support: none
-    description: Nothing is changed, so there is nothing to show.
-  idempotent:
-    support: full
-    description: Nothing is changed.
 notes:
   - The version of libfabric is what C(libfabric.pc) says, else C(fi_info), else C(rdma/fabric.h). The name of its
     directory does not count.

@@ -12,6 +12,8 @@ module: nccl_ofi_record
 short_description: Check what was built of NCCL and its network plugin, and record it
 version_added: 0.1.0
 author: The hpcml.torchstack contributors (@hpcml)
+extends_documentation_fragment:
+  - hpcml.torchstack._attributes
 description:
   - Makes sure that the NCCL and the plugin in a prefix are what a release asked for, and writes that down. Versions of
     C(nccl.h), of C(nccl.pc) and of the banner in the library, the toolkit that it was built with, the search paths in
@@ -59,14 +61,9 @@ options:
     type: str
     default: ""
 attributes:
-  check_mode:
-    support: full
-    description: Looks, and writes nothing.
   diff_mode:
-    support: full
     description: The record before and after.
   idempotent:
-    support: full
     description: The record is only written where it says something else.
 """
 

@@ -26,17 +26,17 @@ description:
 author:
   - The hpcml.torchstack contributors (@hpcml)
 extends_documentation_fragment:
-  - hpcml.torchstack.ranks
-  - hpcml.torchstack.ranks.job
+  - hpcml.torchstack._ranks
+  - hpcml.torchstack._ranks.job
+  - hpcml.torchstack._attributes
+  - hpcml.torchstack._release
 attributes:
   check_mode:
-    support: full
     description: Says whether nodes would be looked at, and with which command; runs and writes nothing.
   diff_mode:
     support: none
     description: Nothing of the release is changed, so there is nothing to show.
   idempotent:
-    support: full
     description: Looking changes nothing. The nodes of a release that is accepted are not looked at again.
 options:
   subject:

@@ -25,15 +25,15 @@ description:
 author:
   - The hpcml.torchstack contributors (@hpcml)
 extends_documentation_fragment:
-  - hpcml.torchstack.ranks
-  - hpcml.torchstack.ranks.job
-  - hpcml.torchstack.ranks.launched
+  - hpcml.torchstack._ranks
+  - hpcml.torchstack._ranks.job
+  - hpcml.torchstack._ranks.launched
+  - hpcml.torchstack._attributes
+  - hpcml.torchstack._release
 attributes:
   check_mode:
-    support: full
     description: Says whether a sweep would run, and with which command; runs and writes nothing.
   idempotent:
-    support: full
     description: Nodes that have passed what is asked are not measured again, unless O(again) says so.
 options:
   state:

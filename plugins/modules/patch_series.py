@@ -27,15 +27,14 @@ description:
     and takes it back otherwise, and goes on from there; M(hpcml.torchstack.build_step) refuses the tree until then.
 author:
   - The hpcml.torchstack contributors (@hpcml)
+extends_documentation_fragment:
+  - hpcml.torchstack._attributes
 attributes:
   check_mode:
-    support: full
     description: Changes nothing, in the tree or in O(state_dir), and returns the plan.
   diff_mode:
-    support: full
     description: Shows every touched file before and after the whole change.
   idempotent:
-    support: full
     description: A second run finds the series applied and reports no change.
 options:
   src:

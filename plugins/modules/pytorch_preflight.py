@@ -12,6 +12,9 @@ module: pytorch_preflight
 short_description: Find out which build of PyTorch a release gets, before anything is fetched
 version_added: 0.2.0
 author: The hpcml.torchstack contributors (@hpcml)
+extends_documentation_fragment:
+  - hpcml.torchstack._attributes.reading
+  - hpcml.torchstack._release
 description:
   - Looks where the step C(pytorch-fetch) will look, in the same order, and tells whether the release gets a CPU build
     or a CUDA build of PyTorch, from where, and how many bytes are to be fetched, as the index says them.
@@ -31,14 +34,6 @@ options:
     description: The interpreter that the release is built on. Empty for the one that runs this module.
     type: str
     default: ''
-  root:
-    description: The directory of the releases.
-    type: path
-    required: true
-  release:
-    description: The name of the release.
-    type: str
-    required: true
   mirror:
     description: The mirror that everything is taken from. Empty for the network.
     type: str
@@ -61,14 +56,7 @@ options:
     default: 30
 attributes:
   check_mode:
-    support: full
     description: Writes nothing outside Ansible's temporary directory.
-  diff_mode:
-    support: none
-    description: Nothing is changed, so there is nothing to show.
-  idempotent:
-    support: full
-    description: Nothing is changed.
 """
 
 EXAMPLES = r"""

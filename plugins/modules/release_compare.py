@@ -12,6 +12,8 @@ module: release_compare
 short_description: Say in which ways two releases differ
 version_added: 0.1.0
 author: The hpcml.torchstack contributors (@hpcml)
+extends_documentation_fragment:
+  - hpcml.torchstack._attributes.reading
 description:
   - Compares two releases path by path, and sorts what differs into classes - of no consequence are another place, times
     in records, archives and bytecode, and what the loader does not load of an object; all else are real differences.
@@ -35,16 +37,6 @@ options:
     description: Whether real differences are a failure.
     type: bool
     default: true
-attributes:
-  check_mode:
-    support: full
-    description: Nothing is ever changed.
-  diff_mode:
-    support: none
-    description: Nothing is ever changed.
-  idempotent:
-    support: full
-    description: Nothing is ever changed.
 seealso:
   - module: hpcml.torchstack.tree_manifest
   - module: hpcml.torchstack.release_sbom

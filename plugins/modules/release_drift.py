@@ -21,22 +21,18 @@ description:
   - Never fails for what it finds, so that one release does not hide another; see RV(drifted).
 author:
   - The hpcml.torchstack contributors (@hpcml)
+extends_documentation_fragment:
+  - hpcml.torchstack._attributes
+  - hpcml.torchstack._release.root
 attributes:
   check_mode:
-    support: full
     description: Compares all the same, and records nothing.
   diff_mode:
-    support: full
     description: The findings of the last look of that level and of this one.
   idempotent:
-    support: full
     description: The record is only written when something else was found. That a look took place shows in the record's
       time of modification.
 options:
-  root:
-    description: The directory that holds the releases.
-    type: path
-    required: true
   releases:
     description: Names of frozen releases. Empty for all of the root.
     type: list

@@ -20,26 +20,13 @@ description:
   - What neither way could tell is in RV(unseen), in sentences.
 author:
   - The hpcml.torchstack contributors (@hpcml)
-attributes:
-  check_mode:
-    support: full
-    description: Looks in check mode too, as looking changes nothing.
-  diff_mode:
-    support: none
-    description: There is nothing that differs.
-  idempotent:
-    support: full
-    description: Never changes anything.
+extends_documentation_fragment:
+  - hpcml.torchstack._attributes.reading
+  - hpcml.torchstack._release
 options:
-  root:
-    description: The directory that holds the releases.
-    type: path
-    required: true
   release:
     description:
       - The release's name. Where its tree has been put aside to be removed, it is looked for there.
-    type: str
-    required: true
   leases:
     description: Ask for leases. V(false) looks at C(/proc) only.
     type: bool

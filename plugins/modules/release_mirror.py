@@ -22,18 +22,17 @@ description:
     and is written last.
 author:
   - The hpcml.torchstack contributors (@hpcml)
+extends_documentation_fragment:
+  - hpcml.torchstack._attributes
 requirements:
   - git, for packages from git repositories
   - py-rattler >= 0.28 in the interpreter that runs the module, for the part V(conda)
 attributes:
   check_mode:
-    support: full
     description: Fetches nothing, and returns what would be fetched, with sizes where the index tells them.
   diff_mode:
-    support: full
     description: The files that would be or were fetched, one line each.
   idempotent:
-    support: full
     description: A complete mirror is only read.
 options:
   path:

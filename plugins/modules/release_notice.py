@@ -12,6 +12,9 @@ module: release_notice
 short_description: Gather what users have to know about a new release
 version_added: 0.1.0
 author: The hpcml.torchstack contributors (@hpcml)
+extends_documentation_fragment:
+  - hpcml.torchstack._attributes
+  - hpcml.torchstack._release
 description:
   - Compares a frozen release with the default before it, as both are installed, and writes what differs as
     C(<root>/.torchstack/<release>/notice.json).
@@ -19,24 +22,12 @@ description:
   - The same releases in the same state give the same bytes.
   - The role notice makes the announcement for people from it.
 attributes:
-  check_mode:
-    support: full
-    description: Nothing is written; the result is what would be.
   diff_mode:
     support: none
     description: The role shows the differences of the text that it makes from these facts.
-  idempotent:
-    support: full
-    description: Without a change nothing is written.
 options:
-  root:
-    description: The directory that holds the releases.
-    type: path
-    required: true
   release:
     description: The name of the release that is announced.
-    type: str
-    required: true
   since:
     description: The name of the release whose users the announcement is for. Empty for the default before O(release).
     type: str

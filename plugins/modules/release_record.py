@@ -12,28 +12,18 @@ module: release_record
 short_description: Read and write the records of a release
 version_added: 0.1.0
 author: The hpcml.torchstack contributors (@hpcml)
+extends_documentation_fragment:
+  - hpcml.torchstack._attributes
+  - hpcml.torchstack._release
 description:
   - Reads what is recorded of a release, opens a release for building, or records that it is frozen.
   - A frozen release is never opened again.
 attributes:
-  check_mode:
-    support: full
-    description: Nothing is written; the result is what would be.
   diff_mode:
-    support: full
     description: The resolved release file before and after.
   idempotent:
-    support: full
     description: The same text or digest again changes nothing.
 options:
-  root:
-    description: The directory that holds the releases.
-    type: path
-    required: true
-  release:
-    description: The name of the release, a directory below O(root).
-    type: str
-    required: true
   state:
     description:
       - V(present) only reads. V(collected) also reads every record of the steps and roles.

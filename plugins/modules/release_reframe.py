@@ -20,7 +20,9 @@ description:
   - They are valid for every system and every environment of any ReFrame configuration. They load the module, and start
     ranks by the launcher of the partition; where that is C(local), by O(launcher).
 extends_documentation_fragment:
-  - hpcml.torchstack.ranks
+  - hpcml.torchstack._ranks
+  - hpcml.torchstack._attributes
+  - hpcml.torchstack._release
 options:
   prefix:
     description: Directory below which the modules in O(imports) must lie. By default the release's own.
@@ -107,14 +109,9 @@ options:
     type: str
     required: true
 attributes:
-  check_mode:
-    support: full
-    description: Nothing is written.
   diff_mode:
-    support: full
     description: Shows how the description of the release changes, and names the other files.
   idempotent:
-    support: full
     description: Files that are right stay as they are.
 seealso:
   - module: hpcml.torchstack.acceptance_run

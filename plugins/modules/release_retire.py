@@ -19,25 +19,17 @@ description:
   - An interrupted run is run again.
 author:
   - The hpcml.torchstack contributors (@hpcml)
+extends_documentation_fragment:
+  - hpcml.torchstack._attributes
+  - hpcml.torchstack._release
 attributes:
   check_mode:
-    support: full
     description: Judges and returns the same, and changes nothing.
   diff_mode:
-    support: full
     description: The record before and after.
   idempotent:
-    support: full
     description: Does nothing, and writes nothing to the journal, when the release is in that state.
 options:
-  root:
-    description: The directory that holds the releases.
-    type: path
-    required: true
-  release:
-    description: The release's name.
-    type: str
-    required: true
   state:
     description:
       - V(judged) fails with every reason why the release may not be brought to O(to), and changes nothing.

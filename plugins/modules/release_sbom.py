@@ -12,6 +12,8 @@ module: release_sbom
 short_description: Write the bill of materials of a release
 version_added: 0.1.0
 author: The hpcml.torchstack contributors (@hpcml)
+extends_documentation_fragment:
+  - hpcml.torchstack._attributes
 description:
   - Writes what is installed in a release as an SPDX 2.3 document in JSON - conda packages and Python distributions as
     their own metadata has them, components with their commits, checksums, patches and build settings, the MPI and CUDA
@@ -34,14 +36,9 @@ options:
     description: In check mode, the step that makes the release, where that is still to come.
     type: str
 attributes:
-  check_mode:
-    support: full
-    description: Looks, and writes nothing.
   diff_mode:
-    support: full
     description: The packages before and after, one in a line.
   idempotent:
-    support: full
     description: The document is only written where it says something else.
 notes:
   - The licences are those that packages declare; nobody has concluded anything from their files.

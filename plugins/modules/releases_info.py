@@ -15,16 +15,8 @@ description:
   - What is no release of this collection, or was never frozen, is left out.
 author:
   - The hpcml.torchstack contributors (@hpcml)
-attributes:
-  check_mode:
-    support: full
-    description: It only reads.
-  diff_mode:
-    support: none
-    description: It changes nothing.
-  idempotent:
-    support: full
-    description: It changes nothing.
+extends_documentation_fragment:
+  - hpcml.torchstack._attributes.reading
 options:
   root:
     description: The directory that holds the releases and the module tree.

@@ -12,6 +12,8 @@ module: rollout_lock
 short_description: One rollout of a release at a time
 version_added: 0.1.0
 author: The hpcml.torchstack contributors (@hpcml)
+extends_documentation_fragment:
+  - hpcml.torchstack._attributes
 description:
   - Takes or gives back the lock of one release below one root. The lock is the file
     C(ROOT/.torchstack/RELEASE/lock.json) on the target, and names the process that rolls out, which is
@@ -91,13 +93,11 @@ options:
     default: []
 attributes:
   check_mode:
-    support: full
     description: Takes and gives back nothing, and says whether a rollout would be refused.
   diff_mode:
     support: none
     description: A lock is no change of the target, so there is nothing to show.
   idempotent:
-    support: full
     description: Never reports a change; the same process can take or give back the lock any number of times.
 """
 

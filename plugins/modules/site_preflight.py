@@ -12,6 +12,8 @@ module: site_preflight
 short_description: Look at a machine before a rollout
 version_added: 0.1.0
 author: The hpcml.torchstack contributors (@hpcml)
+extends_documentation_fragment:
+  - hpcml.torchstack._attributes.reading
 description:
   - Looks in one go at everything that a rollout needs of a machine, and returns facts and findings. Each finding says
     in one sentence what is so, and in another one what to do.
@@ -220,13 +222,8 @@ options:
     default: 10
 attributes:
   check_mode:
-    support: full
     description: Writes nothing outside Ansible's temporary directory, so that quota and latency stay unknown.
-  diff_mode:
-    support: none
-    description: Nothing is changed, so there is nothing to show.
   idempotent:
-    support: full
     description: Never changes anything; what it writes to try the file system out is removed at once.
 """
 

@@ -18,26 +18,18 @@ description:
     that it was in.
 author:
   - The hpcml.torchstack contributors (@hpcml)
+extends_documentation_fragment:
+  - hpcml.torchstack._attributes
+  - hpcml.torchstack._release
 attributes:
   check_mode:
-    support: full
     description: Judges all the same, and records nothing.
   diff_mode:
-    support: full
     description: The findings of the last look on this host and of this one.
   idempotent:
-    support: full
     description: The record is only written when something else was found. That a look took place shows in the record's
       time of modification.
 options:
-  root:
-    description: The directory that holds the releases.
-    type: path
-    required: true
-  release:
-    description: The release's name.
-    type: str
-    required: true
   looks:
     description: What the modules returned; empty for a look that was not made.
     type: dict

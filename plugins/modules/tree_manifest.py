@@ -24,15 +24,14 @@ description:
     is C(.) and comes first. Bytes of a name that are not UTF-8 are lone surrogates C(\udcXX), as Python has them.
 author:
   - The hpcml.torchstack contributors (@hpcml)
+extends_documentation_fragment:
+  - hpcml.torchstack._attributes
 attributes:
   check_mode:
-    support: full
     description: Reads the tree and says how the record would change; writes nothing.
   diff_mode:
-    support: full
     description: Digest and counts of the record before and after, and the first paths that differ.
   idempotent:
-    support: full
     description: The record is only written when its content is another one.
 options:
   path:

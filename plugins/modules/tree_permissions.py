@@ -21,16 +21,15 @@ description:
     from there.
 author:
   - The hpcml.torchstack contributors (@hpcml)
+extends_documentation_fragment:
+  - hpcml.torchstack._attributes
 attributes:
   check_mode:
-    support: full
     description: Changes nothing and reports what would change. What lies in directories that only the change makes
       readable cannot be seen; these are named in RV(unseen).
   diff_mode:
-    support: full
     description: Counts per kind, and the first paths with old and new mode.
   idempotent:
-    support: full
     description: A second run only reads, and reports no change.
 options:
   path:

@@ -1,7 +1,7 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
 # Apache-2.0 is compatible with version 3 of the GNU General Public License, under which Ansible itself is.
-"""Options of the modules that start ranks with a release; module_utils/rank_options.py has their specifications."""
+"""Document the options of modules that start ranks; module_utils/ranks/module_options.py has their specifications."""
 
 from __future__ import annotations
 
@@ -11,14 +11,6 @@ class ModuleDocFragment:
 
     DOCUMENTATION = r"""
 options:
-  root:
-    description: The directory that holds the site's releases and their records.
-    type: path
-    required: true
-  release:
-    description: Name of the release below O(root).
-    type: str
-    required: true
   modulepaths:
     description: Directories for C(module use), one for each module system that the site may have.
     type: dict
@@ -68,7 +60,6 @@ seealso:
     LAUNCHED = r"""
 attributes:
   diff_mode:
-    support: full
     description: Shows the last verdict and its subject, and the new ones.
 options:
   subject:
