@@ -39,7 +39,7 @@ class StackError(Exception):
         self.details = details
 
     def as_result(self) -> dict:
-        """Return the arguments of ``AnsibleModule.fail_json``, with secrets that a program has repeated masked."""
+        """Return the arguments of ``fail_json``, with secrets that a program has repeated masked."""
         result = dict(self.details)
         result["msg"] = " ".join(part for part in (self.message, self.remedy) if part)
         result["failed_step"] = self.failed_step
