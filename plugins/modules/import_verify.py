@@ -333,8 +333,7 @@ import tempfile
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.run_module import run_module
-from ansible_collections.hpcml.torchstack.plugins.module_utils.verify import import_record, import_rules
-from ansible_collections.hpcml.torchstack.plugins.module_utils.verify import imports as import_verification
+from ansible_collections.hpcml.torchstack.plugins.module_utils.verify import import_record, import_rules, imports
 from ansible_collections.hpcml.torchstack.plugins.module_utils.verify.verification_record import write_record
 
 PROVIDER = {
@@ -365,7 +364,7 @@ def run(module: AnsibleModule) -> dict:
         return planned
     scratch = tempfile.mkdtemp(prefix="imports-", dir=module.tmpdir)
     try:
-        report = import_verification.verify(params, rules, scratch)
+        report = imports.verify(params, rules, scratch)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
     if later and report.absent:

@@ -254,7 +254,7 @@ import os
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.run_module import run_module
-from ansible_collections.hpcml.torchstack.plugins.module_utils.patches import journal as journals
+from ansible_collections.hpcml.torchstack.plugins.module_utils.patches import journal
 from ansible_collections.hpcml.torchstack.plugins.module_utils.patches.header_paths import display
 from ansible_collections.hpcml.torchstack.plugins.module_utils.patches.series import Series, load_series, settle_series
 from ansible_collections.hpcml.torchstack.plugins.module_utils.patches.series_record import Place, locked
@@ -276,7 +276,7 @@ def check_options(params: dict) -> Place:
     return place
 
 
-def render(change: journals.Change) -> dict[str, str]:
+def render(change: journal.Change) -> dict[str, str]:
     """Render one file of the plan as a difference of two texts, or in words where the text stays the same."""
     sides = (change.before, change.after)
     texts = ["" if side is None else side.content.decode("utf-8", "backslashreplace") for side in sides]
@@ -316,7 +316,7 @@ def reconcile(params: dict, check: bool, diff: bool) -> dict[str, object]:
     place = check_options(params)
     series = load_series(params["series"], params["strip"])
     with contextlib.nullcontext() if check else locked(place):
-        recovered, settled, record = journals.recover(place, wish(series, params), check)
+        recovered, settled, record = journal.recover(place, wish(series, params), check)
 
         @functools.lru_cache(maxsize=None)
         def read(path: bytes) -> TreeFile | None:
@@ -330,7 +330,7 @@ def reconcile(params: dict, check: bool, diff: bool) -> dict[str, object]:
             raise
         planned = plan(place, series, trial, params, record)
         if not check and (planned.changes or planned.record != record):
-            journals.carry_out(place, planned)
+            journal.carry_out(place, planned)
     total = len(series.patches)
     goal = total if params["state"] == "present" else 0
     result: dict[str, object] = {

@@ -109,7 +109,7 @@ from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors impor
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.run_module import run_module
 from ansible_collections.hpcml.torchstack.plugins.module_utils.lifecycle.retire import ASIDE
 from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles.layout import stage_directory
-from ansible_collections.hpcml.torchstack.plugins.module_utils.trees import processes_in_tree as in_use
+from ansible_collections.hpcml.torchstack.plugins.module_utils.trees import processes_in_tree
 
 
 def tree_of(root: str, release: str) -> str:
@@ -136,7 +136,7 @@ def find_processes(params: dict) -> dict:
     place = os.path.join(params["root"], params["release"])
     try:
         path = tree_of(params["root"], params["release"])
-        found = in_use.look(path or place, params["leases"], before=place)
+        found = processes_in_tree.look(path or place, params["leases"], before=place)
     except OSError as error:
         raise StackError(
             "Cannot look for processes that use %s: %s." % (place, error), "look for processes",

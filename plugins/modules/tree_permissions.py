@@ -254,9 +254,7 @@ import os
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.run_module import run_module
-from ansible_collections.hpcml.torchstack.plugins.module_utils.trees import boundary
-from ansible_collections.hpcml.torchstack.plugins.module_utils.trees import counters as tally
-from ansible_collections.hpcml.torchstack.plugins.module_utils.trees import permissions as tree
+from ansible_collections.hpcml.torchstack.plugins.module_utils.trees import boundary, counters, permissions
 from ansible_collections.hpcml.torchstack.plugins.module_utils.trees.policy import FROZEN, WRITABLE, Policy
 
 
@@ -278,12 +276,12 @@ def set_permissions(params: dict, apply: bool) -> dict[str, object]:
         raise StackError("workers and max_listed cannot be negative.", "policy", "Correct them.")
     owner = os.stat(params["path"]).st_uid if os.path.exists(params["path"]) else os.geteuid()
     root, relative = boundary.locate(params["path"], params["root"], boundary.home_directories(owner))
-    one_pass = tree.Pass(policy, apply, params["exclude"], params["workers"], params["max_listed"])
+    one_pass = permissions.Pass(policy, apply, params["exclude"], params["workers"], params["max_listed"])
     total = one_pass.over(root, relative)
-    error = tally.problem(total, params["path"])
+    error = counters.problem(total, params["path"])
     if error is not None:
         raise error
-    return tally.as_result(total)
+    return counters.as_result(total)
 
 
 def run(module: AnsibleModule) -> dict:

@@ -16,7 +16,7 @@ import pytest
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.account import actor
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
 from ansible_collections.hpcml.torchstack.plugins.module_utils.lifecycle import retire_steps as removal_steps
-from ansible_collections.hpcml.torchstack.plugins.module_utils.trees import open_files as lease
+from ansible_collections.hpcml.torchstack.plugins.module_utils.trees import open_files
 from ansible_collections.hpcml.torchstack.plugins.modules import release_in_use, release_retire
 from support import published_release
 
@@ -130,8 +130,8 @@ def test_s10_a_release_in_use_is_refused(root, mapping):
 
 def test_s10_a_release_that_another_account_uses_is_refused_though_proc_does_not_show_it(root, mapping, ordinary_user):
     path = root / "r1" / "libx.so"
-    with lease.undisturbed():
-        if lease.ask(None, str(path)) == lease.UNSUPPORTED:
+    with open_files.undisturbed():
+        if open_files.ask(None, str(path)) == open_files.UNSUPPORTED:
             pytest.skip("the file system of the tests has no leases")
     for directory in path.parents:
         if directory.stat().st_uid == os.geteuid():

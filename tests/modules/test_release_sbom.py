@@ -13,9 +13,7 @@ import sys
 
 import pytest
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
-from ansible_collections.hpcml.torchstack.plugins.module_utils.release import licences as sbom_licences
-from ansible_collections.hpcml.torchstack.plugins.module_utils.release import sbom_file
-from ansible_collections.hpcml.torchstack.plugins.module_utils.release import spdx as sbom
+from ansible_collections.hpcml.torchstack.plugins.module_utils.release import licences, sbom_file, spdx
 from ansible_collections.hpcml.torchstack.plugins.module_utils.release.installed import installed
 from support import faults, installed_release
 
@@ -72,8 +70,8 @@ def test_every_licence_that_is_not_quoted_is_on_the_list_of_spdx():
     from license_expression import get_spdx_licensing
 
     known = get_spdx_licensing()
-    wrong = [name for name in sbom_licences.IDENTIFIERS if known.validate(name).errors]
-    wrong += [name for name in sbom_licences.EXCEPTIONS if known.validate("MIT WITH " + name).errors]
+    wrong = [name for name in licences.IDENTIFIERS if known.validate(name).errors]
+    wrong += [name for name in licences.EXCEPTIONS if known.validate("MIT WITH " + name).errors]
     assert wrong == []
 
 
@@ -197,10 +195,10 @@ def test_the_same_release_elsewhere_gives_the_same_bytes(prefix, tmp_path):
 def test_the_namespace_follows_from_the_content(prefix):
     resolved = installed_release.make(prefix)
     said = installed(str(prefix), resolved)
-    first = sbom.document(said, "2026-11-20T10:00:00Z")
-    assert first == sbom.document(said, "2026-11-20T10:00:00Z")
+    first = spdx.document(said, "2026-11-20T10:00:00Z")
+    assert first == spdx.document(said, "2026-11-20T10:00:00Z")
     said["python"][0]["version"] += ".post1"
-    assert sbom.document(said, "2026-11-20T10:00:00Z")["documentNamespace"] != first["documentNamespace"]
+    assert spdx.document(said, "2026-11-20T10:00:00Z")["documentNamespace"] != first["documentNamespace"]
 
 
 def test_of_a_container_the_image_is_named_by_its_checksum(prefix):

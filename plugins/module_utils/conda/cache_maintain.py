@@ -18,9 +18,7 @@ from typing import Any, Iterator, Mapping, NamedTuple, Sequence
 
 from ..core.errors import StackError
 from ..core.files import write_atomic
-from ..trees import boundary
-from ..trees import counters as tally
-from ..trees import permissions as tree
+from ..trees import boundary, counters, permissions
 from ..trees.policy import WRITABLE, Policy
 from .cache import cached_digest
 from .cache_inspect import (
@@ -137,11 +135,11 @@ class Cache:
     def _permit(self) -> Mapping[str, Any]:
         owner = os.lstat(self.path).st_uid
         root, relative = boundary.locate(self.path, os.path.dirname(self.path), boundary.home_directories(owner))
-        total = tree.Pass(Shared(), self.apply).over(root, relative)
-        error = tally.problem(total, self.path)
+        total = permissions.Pass(Shared(), self.apply).over(root, relative)
+        error = counters.problem(total, self.path)
         if error is not None:
             raise error
-        return tally.as_result(total)
+        return counters.as_result(total)
 
     def _describe(self, installed: Mapping[str, Sequence[str]]) -> list[str]:
         """Let conda find the entries: without a record of where an entry came from it fetches the package anew."""

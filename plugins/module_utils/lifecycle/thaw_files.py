@@ -18,9 +18,7 @@ import stat
 from typing import Iterator, Sequence
 
 from ..core.errors import StackError, system_remedy
-from ..trees import boundary
-from ..trees import counters as tally
-from ..trees import permissions as tree
+from ..trees import boundary, counters, permissions
 from ..trees.dir_handles import OPEN_DIRECTORY, choose_chmod
 from ..trees.policy import FROZEN, WRITABLE, Policy
 from .thaw_paths import Named
@@ -213,13 +211,13 @@ def bring_to(stage: Stage, several: Sequence[Named], state: str, apply: bool) ->
         path = os.path.join(stage.prefix, one.path)
         if one.directory:
             if os.path.isdir(path) and not os.path.islink(path):
-                one_pass = tree.Pass(policy, apply, limit=LISTED)
+                one_pass = permissions.Pass(policy, apply, limit=LISTED)
                 total = one_pass.over(stage.root, os.path.join(stage.release, one.path))
-                problem = tally.problem(total, path)
+                problem = counters.problem(total, path)
                 if problem is not None:
                     raise problem
                 changed += [os.path.normpath(os.path.join(one.path, entry["path"]))
-                            for entry in tally.as_result(total)["drift"]]  # type: ignore[attr-defined] # a list
+                            for entry in counters.as_result(total)["drift"]]  # type: ignore[attr-defined] # a list
             continue
         with contextlib.suppress(FileNotFoundError):
             mode = os.lstat(path).st_mode

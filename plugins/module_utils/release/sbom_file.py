@@ -12,7 +12,7 @@ from typing import Any, Mapping
 from ..core.errors import StackError
 from ..core.files import write_atomic
 from ..core.lenient_json import mapping, moment, text
-from . import spdx as sbom
+from . import spdx
 from .installed import installed
 from .installed_records import RECORDS, read_record
 
@@ -41,7 +41,7 @@ def make(prefix: str, resolved: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         StackError: a file of the release cannot be read.
     """
-    return sbom.document(installed(prefix, resolved), made_at(prefix))
+    return spdx.document(installed(prefix, resolved), made_at(prefix))
 
 
 def as_bytes(document: Mapping[str, Any]) -> bytes:

@@ -8,7 +8,7 @@ import os
 import re
 from typing import Any, Mapping, NamedTuple
 
-from ..core import json_lines as journal_lines
+from ..core import json_lines
 from ..core.errors import StackError
 from ..core.files import read_json
 from ..modulefiles.layout import (
@@ -188,7 +188,7 @@ def publications(root: str, release: str) -> list[dict[str, Any]]:
     """
     path = os.path.join(stage_directory(root, release), JOURNAL)
     try:
-        return journal_lines.entries(path)
+        return json_lines.entries(path)
     except OSError as error:
         raise _unreadable(path, error) from error
 

@@ -16,7 +16,7 @@ from ..core.account import account_name
 from ..core.processes import command_line, read_process
 from ..elf.process_map import parse_maps
 from ..standalone import removal
-from . import open_files as lease
+from . import open_files
 
 LISTED = 20
 """How many processes and files are named; all are counted."""
@@ -74,23 +74,23 @@ def look(path: str, leases: bool = True, proc: str = "/proc", before: str = "") 
     """
     inodes: set[tuple[int, int]] = set()
     held: list[str] = []
-    answers = dict.fromkeys((lease.FREE, lease.HELD, lease.UNSUPPORTED, lease.NOT_OURS, lease.GONE), 0)
+    answers = dict.fromkeys((open_files.FREE, open_files.HELD, open_files.UNSUPPORTED, open_files.NOT_OURS, open_files.GONE), 0)
 
     def file(directory: int, name: str, relative: str, found: os.stat_result) -> None:
         inodes.add((found.st_dev, found.st_ino))
         if leases:
-            answer = lease.ask(directory, name) if means_this else lease.UNSUPPORTED
+            answer = open_files.ask(directory, name) if means_this else open_files.UNSUPPORTED
             answers[answer] += 1
-            if answer == lease.HELD:
+            if answer == open_files.HELD:
                 held.append(os.path.join(path, relative))
 
-    means_this = lease.means_this_host(path)
-    with lease.undisturbed():
+    means_this = open_files.means_this_host(path)
+    with open_files.undisturbed():
         amount = removal.measure(path, file=file)
-    held = lease.still_held(held)
+    held = open_files.still_held(held)
     paths = tuple(os.fsencode(os.path.realpath(place)) for place in (path, before) if place)
     sights = processes(Tree(paths, frozenset(inodes)), proc)
-    covered = leases and not answers[lease.UNSUPPORTED] and not answers[lease.NOT_OURS] and not amount.unreadable
+    covered = leases and not answers[open_files.UNSUPPORTED] and not answers[open_files.NOT_OURS] and not amount.unreadable
     return {
         "files": len(inodes),
         "processes": [use._asdict() for use in sights.uses[:LISTED]],
@@ -109,10 +109,10 @@ def _unseen(answers: dict[str, int], hidden: int, hides_all: bool, leases: bool)
     others = "a process of another account" if hides_all or hidden == 1 else "%d processes of other accounts" % hidden
     if not leases:
         why = "leases were not asked for"
-    elif answers[lease.UNSUPPORTED]:
+    elif answers[open_files.UNSUPPORTED]:
         why = "its file system has no leases"
-    elif answers[lease.NOT_OURS]:
-        why = "%d of its files may not be asked for by this account" % answers[lease.NOT_OURS]
+    elif answers[open_files.NOT_OURS]:
+        why = "%d of its files may not be asked for by this account" % answers[open_files.NOT_OURS]
     else:
         why = "a directory of it may not be read by this account"
     yield "whether %s use%s it: %s" % (others, "s" if others.startswith("a ") else "", why)

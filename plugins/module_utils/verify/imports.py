@@ -10,9 +10,7 @@ from typing import Any, Mapping, NamedTuple, Sequence
 
 from ..core.errors import StackError
 from ..elf import process_map
-from . import import_checks as import_judgement
-from . import import_findings, import_record
-from . import import_runner as import_run
+from . import import_checks, import_findings, import_record, import_runner
 from .import_rules import Rules
 from .library_rules import Paths, PathsElsewhere
 
@@ -64,18 +62,18 @@ def verify(params: Mapping[str, Any], rules: Rules, scratch: str) -> Report:
     given = params.get("environment") or {}
     unset = params.get("unset") or []
     expressions = tuple(dict.fromkeys(rule.value for rule in rules.expect))
-    environment = import_run.environment(given, unset, scratch, container)
+    environment = import_runner.environment(given, unset, scratch, container)
     static = None
     if params.get("static"):
         static = import_record.read_static(params["static"], bool(environment.get("LD_LIBRARY_PATH")))
-    plan = import_run.Plan(params["python"], rules.modules, expressions, environment, params["timeout"])
-    outcome = import_run.run(plan, scratch)
+    plan = import_runner.Plan(params["python"], rules.modules, expressions, environment, params["timeout"])
+    outcome = import_runner.run(plan, scratch)
     run = import_findings.understand(outcome, rules.modules, plan.timeout, by_hand(plan, given))
     know = process_map.identify_unseen if container else process_map.identify
-    mapped = [import_judgement.Brought(step, library) for step, library in process_map.libraries(run.maps, know)]
+    mapped = [import_checks.Brought(step, library) for step, library in process_map.libraries(run.maps, know)]
     recorded = static.of(mapped) if static else ()
     paths = PathsElsewhere() if container else Paths()
-    verdict = import_judgement.judge(mapped, rules, recorded, _identities(recorded), paths)
+    verdict = import_checks.judge(mapped, rules, recorded, _identities(recorded), paths)
     wrong = import_findings.wrong_values(run, rules.expect)
     release = import_record.release_of(params["record"]) if params.get("record") else "/"
     record = import_record.as_record(
@@ -86,12 +84,12 @@ def verify(params: Mapping[str, Any], rules: Rules, scratch: str) -> Report:
         "import_errors": list(run.errors), "allowed": list(verdict.allowed), "unused_allow": list(verdict.unused),
         "python_version": run.version, "seconds": outcome.seconds,
     }
-    for kind in (import_judgement.MISPLACED, import_judgement.DUPLICATES, import_judgement.FORBIDDEN):
+    for kind in (import_checks.MISPLACED, import_checks.DUPLICATES, import_checks.FORBIDDEN):
         result[kind] = [finding.as_result() for finding in verdict.findings if finding.kind == kind]
     return Report(result, record, _failure(result, verdict.findings), run.absent)
 
 
-def by_hand(plan: import_run.Plan, given: Mapping[str, Any]) -> str:
+def by_hand(plan: import_runner.Plan, given: Mapping[str, Any]) -> str:
     """A command that does the same imports in the same environment."""
     names = sorted({*given, "PATH", "LANG", "PYTHONDONTWRITEBYTECODE"} & set(plan.environment))
     words = ["env", "-i", "HOME=/nonexistent", *("%s=%s" % (name, plan.environment[name]) for name in names)]
@@ -99,7 +97,7 @@ def by_hand(plan: import_run.Plan, given: Mapping[str, Any]) -> str:
     return " ".join(shlex.quote(word) for word in words)
 
 
-def _identities(recorded: Sequence[import_judgement.Recorded]) -> dict[bytes, process_map.Identity]:
+def _identities(recorded: Sequence[import_checks.Recorded]) -> dict[bytes, process_map.Identity]:
     found = {}
     for path in {edge.path for edge in recorded}:
         try:
@@ -109,7 +107,7 @@ def _identities(recorded: Sequence[import_judgement.Recorded]) -> dict[bytes, pr
     return found
 
 
-def _failure(result: Mapping[str, Any], findings: Sequence[import_judgement.Finding]) -> StackError | None:
+def _failure(result: Mapping[str, Any], findings: Sequence[import_checks.Finding]) -> StackError | None:
     """All that is wrong as one failure; None where nothing is."""
     wrong = [
         *((import_findings.sentence_of_error(entry), entry["remedy"]) for entry in result["import_errors"]),

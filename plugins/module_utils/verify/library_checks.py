@@ -10,7 +10,7 @@ from typing import Any, Callable, Sequence
 from ..elf.resolution import CACHE
 from ..elf.resolver import Searched, System
 from ..elf.search_paths import NO_DIRECTORY, expand
-from . import library_findings as words
+from . import library_findings
 from .embedded_copies import search
 from .library_findings import Finding, text
 from .library_graph import (
@@ -50,7 +50,7 @@ class Judgement:
             self.findings.append(Finding(
                 "embedded", text(path), rule.name,
                 "%s holds a copy of %s: %r at byte %d." % (text(path), rule.name, text(found)[:200], offset),
-                words.embedded_remedy(rule.name, rule.provider),
+                library_findings.embedded_remedy(rule.name, rule.provider),
                 details=(
                     ("text", text(found)[:200]), ("offset", offset), ("pattern", rule.pattern),
                     ("provider", rule.provider),
@@ -85,7 +85,7 @@ class Judgement:
                     "forbidden", shown, "",
                     "%s %s %s, from which nothing may come: %s."
                     % (shown, "has the %s" % rule if path else "names", text(place), forbidden.reason.rstrip(".")),
-                    words.forbidden_remedy(rule), environment=environment,
+                    library_findings.forbidden_remedy(rule), environment=environment,
                     details=(("path", text(place)), ("rule", rule), ("reason", forbidden.reason)),
                 ))
                 return
@@ -162,7 +162,7 @@ class Judgement:
         return Finding(
             "missing", text(edge.needer), text(edge.name),
             "%s needs %s, which is not found%s." % (text(edge.needer), text(edge.name), for_whom),
-            words.missing_remedy(
+            library_findings.missing_remedy(
                 text(edge.name), edge.needer, elsewhere.get(os.path.basename(edge.name), ()), bare_only, skipped
             ),
             searched, self._environment(list(sight.roots)), self._roots(sight),
@@ -182,7 +182,7 @@ class Judgement:
             "misplaced", text(edge.needer), text(edge.name),
             "%s gets %s from %s (%s), and not from %s."
             % (text(edge.needer), text(edge.name), text(path), edge.rule, " or ".join(declared)),
-            words.misplaced_remedy(edge.needer, path, edge.rule, declared),
+            library_findings.misplaced_remedy(edge.needer, path, edge.rule, declared),
             environment=self._environment(list(sight.roots)),
             details=(
                 ("path", text(path)), ("rule", edge.rule), ("declared", declared),
@@ -200,7 +200,7 @@ class Judgement:
                     "forbidden", text(edge.needer), text(edge.name),
                     "%s gets %s from %s (%s), from which nothing may come: %s."
                     % (text(edge.needer), text(edge.name), plain, edge.rule, rule.reason.rstrip(".")),
-                    words.forbidden_remedy(edge.rule), environment=self._environment(list(sight.roots)),
+                    library_findings.forbidden_remedy(edge.rule), environment=self._environment(list(sight.roots)),
                     details=(("path", plain), ("rule", edge.rule), ("reason", rule.reason), *self._roots(sight)),
                 ))
                 return
@@ -231,7 +231,7 @@ class Judgement:
             self.findings.append(Finding(
                 "versions", text(needer), text(name),
                 "%s needs %s of %s, and %s does not have it." % (text(needer), text(version), text(name), text(path)),
-                words.version_remedy(path, text(version)), environment=self._environment(sorted(labels)),
+                library_findings.version_remedy(path, text(version)), environment=self._environment(sorted(labels)),
                 details=(("version", text(version)), ("path", text(path))),
             ))
 
@@ -241,14 +241,14 @@ class Judgement:
             self.findings.append(Finding(
                 "unreadable", text(path), "",
                 "%s cannot be loaded: %s." % (text(path), problem.rstrip(".")),
-                words.problem_remedy(problem), environment=self._environment(sorted(labels)),
+                library_findings.problem_remedy(problem), environment=self._environment(sorted(labels)),
                 details=(("reason", problem),),
             ))
         for path, reason, code in self.scan.unreadable:
             self.findings.append(Finding(
                 "unreadable", text(path), "",
                 "%s %s: %s." % (text(path), "cannot be read" if code else "is a broken ELF file", reason.rstrip(".")),
-                words.unreadable_remedy(code), details=(("reason", reason),),
+                library_findings.unreadable_remedy(code), details=(("reason", reason),),
             ))
 
     def providers(self) -> dict[str, list[dict[str, Any]]]:

@@ -8,7 +8,7 @@ import contextlib
 import os
 from typing import Iterable, Iterator, NamedTuple
 
-from ..elf import reader as elf
+from ..elf import reader
 from ..elf.resolver import Edge, Resolution
 from .library_rules import Paths, Requirement, Rules
 from .library_scan import Object
@@ -146,7 +146,7 @@ class Gathered:
         """The soname of an object and the names that it needs."""
         if path not in self._facts:
             facts = None
-            with contextlib.suppress(OSError, elf.ElfError):
-                facts = elf.read_elf(path)
+            with contextlib.suppress(OSError, reader.ElfError):
+                facts = reader.read_elf(path)
             self._facts[path] = (facts.soname, facts.needed) if facts else (None, ())
         return self._facts[path]

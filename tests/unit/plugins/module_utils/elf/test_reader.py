@@ -18,8 +18,7 @@ import tracemalloc
 from typing import NamedTuple, Sequence
 
 import pytest
-from ansible_collections.hpcml.torchstack.plugins.module_utils.elf import image as elf_image
-from ansible_collections.hpcml.torchstack.plugins.module_utils.elf import reader as elf
+from ansible_collections.hpcml.torchstack.plugins.module_utils.elf import image, reader
 from ansible_collections.hpcml.torchstack.plugins.module_utils.elf.reader import (
     ElfError,
     VersionNeed,
@@ -172,7 +171,7 @@ def library(bits: int = 64, order: str = "<") -> Built:
     )
 
 
-def parse(built: Built) -> elf.ElfObject:
+def parse(built: Built) -> reader.ElfObject:
     return parse_elf(io.BytesIO(bytes(built.data)), len(built.data))
 
 
@@ -192,11 +191,11 @@ class CountingStream(io.BytesIO):
 @pytest.mark.parametrize(("bits", "order"), LAYOUTS)
 def test_a_shared_object_says_what_it_is_and_what_it_needs_in_each_class_and_byte_order(bits, order):
     facts = parse(library(bits, order))
-    assert facts == elf.ElfObject(
+    assert facts == reader.ElfObject(
         bits=bits,
         little_endian=order == "<",
         machine=62,
-        kind=elf.ET_DYN,
+        kind=reader.ET_DYN,
         os_abi=0,
         flags=0,
         interpreter=b"/lib64/ld.so",
@@ -302,9 +301,9 @@ def test_segments_of_size_zero_are_nothing():
 @pytest.mark.parametrize("block", [1, 7, 64])
 def test_blocks_of_any_size_give_the_same_facts(monkeypatch, bits, order, block):
     expected = parse(library(bits, order))
-    monkeypatch.setattr(elf_image, "BLOCK", block)
-    monkeypatch.setattr(elf, "BLOCK", block)
-    monkeypatch.setattr(elf_image, "MAX_BLOCKS", 2)
+    monkeypatch.setattr(image, "BLOCK", block)
+    monkeypatch.setattr(reader, "BLOCK", block)
+    monkeypatch.setattr(image, "MAX_BLOCKS", 2)
     assert parse(library(bits, order)) == expected
 
 
@@ -327,7 +326,7 @@ def test_memory_put_together_of_single_bytes_is_read():
 
 
 def test_a_string_and_a_table_may_cross_from_block_to_block():
-    long = b"/" + b"x" * 3 * elf_image.BLOCK
+    long = b"/" + b"x" * 3 * image.BLOCK
     needed = [(NEEDED, b"lib%04d.so" % number) for number in range(1000)]
     facts = parse(build(strings=[(RUNPATH, long), *needed]))
     assert facts.runpath == long and len(facts.needed) == 1000 and facts.needed[999] == b"lib0999.so"
@@ -472,7 +471,7 @@ def test_a_file_with_any_byte_changed_is_facts_or_an_error(bits, order):
                 seen.add(type(parse_elf(io.BytesIO(changed), len(changed))))
             except ElfError:
                 seen.add(ElfError)
-    assert seen == {elf.ElfObject, ElfError}
+    assert seen == {reader.ElfObject, ElfError}
 
 
 def test_a_file_that_becomes_shorter_while_it_is_read_is_an_error():
@@ -495,7 +494,7 @@ def test_what_is_read_is_a_few_small_blocks():
     built.data.extend(bytes(64 << 20))
     stream = CountingStream(bytes(built.data))
     assert parse_elf(stream, len(built.data)).soname == b"liba.so.1"
-    assert stream.sizes == [64, elf_image.BLOCK]
+    assert stream.sizes == [64, image.BLOCK]
 
 
 def test_a_dynamic_section_beyond_4_gib_is_found_in_a_sparse_file(tmp_path):
@@ -529,7 +528,7 @@ def test_a_file_that_is_not_elf_costs_one_small_read(tmp_path, monkeypatch):
         sizes.append(length)
         return real(descriptor, length, offset)
 
-    monkeypatch.setattr(elf.os, "pread", counted)
+    monkeypatch.setattr(reader.os, "pread", counted)
     assert read_elf(str(path)) is None
     assert sizes == [64]
     path.write_bytes(bytes(library().data))
@@ -582,7 +581,7 @@ def test_what_takes_the_place_of_a_file_is_not_waited_for(tmp_path, monkeypatch,
     status = os.stat(tmp_path / "file")
     before = len(os.listdir("/proc/self/fd"))
     with monkeypatch.context() as patched:
-        patched.setattr(elf.os, "stat", lambda path: status)
+        patched.setattr(reader.os, "stat", lambda path: status)
         with pytest.raises(OSError) as caught:
             read_elf(str(tmp_path / name))
     assert caught.value.errno == code
@@ -608,7 +607,7 @@ def test_what_fuzzing_found_is_facts_or_an_error(path):
     except ElfError as error:
         assert "\n" not in str(error)
     else:
-        assert facts is None or isinstance(facts, elf.ElfObject)
+        assert facts is None or isinstance(facts, reader.ElfObject)
 
 
 def test_the_corpus_is_there():

@@ -9,7 +9,7 @@ import stat
 import threading
 
 import pytest
-from ansible_collections.hpcml.torchstack.plugins.module_utils.trees import dir_handles as directories
+from ansible_collections.hpcml.torchstack.plugins.module_utils.trees import dir_handles
 from ansible_collections.hpcml.torchstack.plugins.module_utils.trees.dir_handles import (
     OPEN_DIRECTORY,
     Directory,
@@ -18,10 +18,10 @@ from ansible_collections.hpcml.torchstack.plugins.module_utils.trees.dir_handles
 )
 
 WAYS = {
-    "chosen": directories.choose_chmod(),
-    "direct": directories._chmod_direct(),
-    "library": directories._chmod_library,
-    "by hand": directories._chmod_by_hand,
+    "chosen": dir_handles.choose_chmod(),
+    "direct": dir_handles._chmod_direct(),
+    "library": dir_handles._chmod_library,
+    "by hand": dir_handles._chmod_by_hand,
 }
 
 
@@ -74,14 +74,14 @@ def test_a_file_that_its_owner_cannot_read_can_be_changed(chmod, tmp_path, top):
 
 
 def test_an_older_system_falls_back_to_what_it_has(monkeypatch):
-    monkeypatch.setattr(directories, "_chmod_direct", lambda: None)
-    assert directories.choose_chmod() in (directories._chmod_library, directories._chmod_by_hand)
+    monkeypatch.setattr(dir_handles, "_chmod_direct", lambda: None)
+    assert dir_handles.choose_chmod() in (dir_handles._chmod_library, dir_handles._chmod_by_hand)
 
     def without(*_arguments, **_options):
         raise NotImplementedError("chmod: follow_symlinks unavailable on this platform")
 
-    monkeypatch.setattr(directories.os, "chmod", without)
-    assert directories.choose_chmod() is directories._chmod_by_hand
+    monkeypatch.setattr(dir_handles.os, "chmod", without)
+    assert dir_handles.choose_chmod() is dir_handles._chmod_by_hand
 
 
 @pytest.fixture()

@@ -20,9 +20,12 @@ import time
 
 import pytest
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
-from ansible_collections.hpcml.torchstack.plugins.module_utils.trees import manifest, manifest_walk
-from ansible_collections.hpcml.torchstack.plugins.module_utils.trees import manifest_entries as manifest_look
-from ansible_collections.hpcml.torchstack.plugins.module_utils.trees import manifest_file as manifest_record
+from ansible_collections.hpcml.torchstack.plugins.module_utils.trees import (
+    manifest,
+    manifest_entries,
+    manifest_file,
+    manifest_walk,
+)
 
 not_root = pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
 ODD_NAMES = (b"new\nline", b"caf\xe9", "caf\u00e9".encode(), b"\xed\xa0\x80", b"-dash", b"tab\t\"quote\\", b"!first")
@@ -190,10 +193,10 @@ def test_names_with_line_breaks_and_bytes_that_are_no_text_come_back_as_they_are
         os.symlink(name, os.path.join(place, b"to " + name))
     record(top)
     entries = [entry for entry in read(top)["entries"] if entry["path"].startswith("odd/")]
-    assert [manifest_record.as_bytes(entry["path"][4:]) for entry in entries] == sorted(
+    assert [manifest_file.as_bytes(entry["path"][4:]) for entry in entries] == sorted(
         [*ODD_NAMES, *(b"to " + name for name in ODD_NAMES)]
     )
-    assert {manifest_record.as_bytes(entry["target"]) for entry in entries if "target" in entry} == set(ODD_NAMES)
+    assert {manifest_file.as_bytes(entry["target"]) for entry in entries if "target" in entry} == set(ODD_NAMES)
     assert compare(top)["matches"]
     os.unlink(os.path.join(place, b"caf\xe9"))
     assert compare(top)["removed"] == ["odd/caf\\xe9"]
@@ -201,14 +204,14 @@ def test_names_with_line_breaks_and_bytes_that_are_no_text_come_back_as_they_are
 
 def test_every_entry_survives_writing_and_reading():
     for entry in (
-        manifest_record.Entry(b"a\xff\n", "file", 0o4755, 12, "ab" * 32),
-        manifest_record.Entry(b".", "directory", 0o2755),
-        manifest_record.Entry(b"l", "symlink", target=b"\x80\\"),
+        manifest_file.Entry(b"a\xff\n", "file", 0o4755, 12, "ab" * 32),
+        manifest_file.Entry(b".", "directory", 0o2755),
+        manifest_file.Entry(b"l", "symlink", target=b"\x80\\"),
     ):
-        line = manifest_record.encode_entry(entry)
-        assert manifest_record.decode_entry(line) == entry
+        line = manifest_file.encode_entry(entry)
+        assert manifest_file.decode_entry(line) == entry
         if entry.kind == "file":
-            assert manifest_record.encode_file(entry.path, *entry[2:5]).encode("ascii") == line
+            assert manifest_file.encode_file(entry.path, *entry[2:5]).encode("ascii") == line
         assert line.isascii() and b"\n" not in line
 
 
@@ -352,7 +355,7 @@ def test_a_failed_write_leaves_the_frozen_directory_and_the_earlier_record_as_th
         assert mode(top / ".torchstack") == 0o755
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(manifest_record, "write_atomic", full)
+    monkeypatch.setattr(manifest_file, "write_atomic", full)
     with pytest.raises(StackError, match="No space left on device"):
         record(top)
     assert mode(top / ".torchstack") == 0o555
@@ -364,12 +367,12 @@ def test_a_signal_while_the_record_is_written_waits_until_the_directory_is_froze
     program = """
 import os, signal, sys
 from ansible_collections.hpcml.torchstack.plugins.module_utils.trees import manifest
-from ansible_collections.hpcml.torchstack.plugins.module_utils.trees import manifest_file as manifest_record
-real = manifest_record.write_atomic
+from ansible_collections.hpcml.torchstack.plugins.module_utils.trees import manifest_file
+real = manifest_file.write_atomic
 def interrupted(path, content, bits):
     os.kill(os.getpid(), signal.SIGTERM)
     real(path, content, bits)
-manifest_record.write_atomic = interrupted
+manifest_file.write_atomic = interrupted
 manifest.record(manifest.Request(sys.argv[1], sys.argv[2], sys.argv[1] + "/.torchstack/manifest.json"), True)
 print("not reached")
 """
@@ -384,11 +387,11 @@ print("not reached")
 
 def test_setgid_that_a_chmod_would_lose_is_refused_before_it_is_lost(top, monkeypatch):
     (top / ".torchstack").chmod(0o2555)
-    monkeypatch.setattr(manifest_record.os, "geteuid", lambda: 12345)
-    monkeypatch.setattr(manifest_record.os, "getegid", lambda: 12345)
-    monkeypatch.setattr(manifest_record.os, "getgroups", lambda: [])
+    monkeypatch.setattr(manifest_file.os, "geteuid", lambda: 12345)
+    monkeypatch.setattr(manifest_file.os, "getegid", lambda: 12345)
+    monkeypatch.setattr(manifest_file.os, "getgroups", lambda: [])
     with pytest.raises(StackError, match="setgid for a group that this account is not in"):
-        manifest_record.write_record(str(top / ".torchstack" / "manifest.json"), bytearray(b"x"))
+        manifest_file.write_record(str(top / ".torchstack" / "manifest.json"), bytearray(b"x"))
     assert mode(top / ".torchstack") == 0o2555
     assert not (top / ".torchstack" / "manifest.json").exists()
 
@@ -431,7 +434,7 @@ def test_a_file_that_changes_while_it_is_read_is_reported_and_nothing_recorded(t
             disturb(top / "lib" / "data")
         return real(descriptor, buffers) if count is None else count
 
-    monkeypatch.setattr(manifest_look.os, "readv", disturbed)
+    monkeypatch.setattr(manifest_entries.os, "readv", disturbed)
     with pytest.raises(StackError) as caught:
         record(top)
     assert [name for name in caught.value.details["unstable"] if name.startswith("lib/data (")]
@@ -446,7 +449,7 @@ def test_a_file_that_changes_while_it_is_read_is_reported_and_nothing_recorded(t
 
 def test_a_file_that_never_ends_is_left_after_what_it_should_have_had(top, monkeypatch):
     real = os.readv
-    monkeypatch.setattr(manifest_look.os, "readv", lambda descriptor, buffers: real(descriptor, buffers) or 1000)
+    monkeypatch.setattr(manifest_entries.os, "readv", lambda descriptor, buffers: real(descriptor, buffers) or 1000)
     with pytest.raises(StackError, match="changed while it was read"):
         record(top)
 
@@ -493,7 +496,7 @@ def swap(monkeypatch, name, act):
             act()
         return real(path, *arguments, **options)
 
-    monkeypatch.setattr(manifest_look.os, "open", disturbed)
+    monkeypatch.setattr(manifest_entries.os, "open", disturbed)
 
 
 def test_a_file_swapped_for_a_link_is_not_followed(top, monkeypatch):
@@ -568,7 +571,7 @@ def test_nothing_but_directories_and_regular_files_is_opened(top, monkeypatch):
         opened.append(os.fsdecode(path))
         return real(path, *arguments, **options)
 
-    monkeypatch.setattr(manifest_look.os, "open", noting)
+    monkeypatch.setattr(manifest_entries.os, "open", noting)
     record(top, apply=False)
     assert not {"pipe", "link", "outside", "dangling"} & set(opened)
     assert {"data", "tool", "lib"} <= set(opened)
@@ -590,7 +593,7 @@ def test_where_the_system_forbids_that_files_are_read_all_the_same(top, monkeypa
         return real(path, flags, *arguments, **options)
 
     expected = record(top, apply=False)["digest"]
-    monkeypatch.setattr(manifest_look.os, "open", refusing)
+    monkeypatch.setattr(manifest_entries.os, "open", refusing)
     assert record(top, apply=False)["digest"] == expected
 
 
@@ -676,7 +679,7 @@ def test_owners_that_differ_from_the_trees_are_listed_and_are_no_difference(top,
         found = real(descriptor)
         return Other(found) if os.readlink("/proc/self/fd/%d" % descriptor).endswith("/lib.txt") else found
 
-    monkeypatch.setattr(manifest_look.os, "fstat", foreign)
+    monkeypatch.setattr(manifest_entries.os, "fstat", foreign)
     result = compare(top)
     assert (result["foreign"], result["totals"]["foreign"], result["matches"]) == (["lib.txt"], 1, True)
 
@@ -739,7 +742,7 @@ def readers_of_four_hundred_files(top, monkeypatch):
     for number in range(400):
         write(top / "many" / ("%d" % number))
     readers = Readers()
-    monkeypatch.setattr(manifest_look.os, "readv", readers.readv)
+    monkeypatch.setattr(manifest_entries.os, "readv", readers.readv)
     return readers
 
 
@@ -754,7 +757,7 @@ def test_several_threads_read_at_the_same_time_and_one_means_one(top, readers):
 
 def test_large_files_are_read_by_threads_and_small_ones_by_the_first(top, monkeypatch):
     for number in range(6):
-        write(top / "large" / ("%d" % number), b"%d" % number * manifest_look.LARGE)
+        write(top / "large" / ("%d" % number), b"%d" % number * manifest_entries.LARGE)
     expected = record(top, apply=False, workers=1)["digest"]
     real, readers = os.readv, {}
 
@@ -763,7 +766,7 @@ def test_large_files_are_read_by_threads_and_small_ones_by_the_first(top, monkey
         readers.setdefault(name, set()).add(threading.current_thread().name)
         return real(descriptor, buffers)
 
-    monkeypatch.setattr(manifest_look.os, "readv", noting)
+    monkeypatch.setattr(manifest_entries.os, "readv", noting)
     monkeypatch.setattr(manifest_walk, "SLOW", 1000.0)
     assert record(top, apply=False)["digest"] == expected
     first = threading.current_thread().name
@@ -783,7 +786,7 @@ def test_slow_calls_bring_in_the_threads_and_pay(top, monkeypatch):
         inside.pop()
         return real(descriptor, buffers)
 
-    monkeypatch.setattr(manifest_look.os, "readv", slow)
+    monkeypatch.setattr(manifest_entries.os, "readv", slow)
     assert record(top, apply=False)["digest"] == expected
     assert most[0] >= 2, "that many calls waited at the same time"
 
@@ -804,7 +807,7 @@ def test_a_file_that_takes_the_name_of_a_link_while_the_directory_is_listed_is_r
             write(top / "lib" / "dangling")
         return real(path, *arguments, **options)
 
-    monkeypatch.setattr(manifest_look.os, "stat", disturbed)
+    monkeypatch.setattr(manifest_entries.os, "stat", disturbed)
     with pytest.raises(StackError) as caught:
         record(top, workers=1)
     assert "lib/dangling (it changed before it was looked at)" in caught.value.details["unstable"]
@@ -843,7 +846,7 @@ def test_other_processes_come_to_the_same_record(top, monkeypatch):
     for number in range(40):
         for name in range(20):
             write(top / "many" / ("d%d" % number) / ("%d" % name), b"%d" % name)
-        write(top / "many" / ("d%d" % number) / "large", b"%d" % (number % 10) * manifest_look.LARGE)
+        write(top / "many" / ("d%d" % number) / "large", b"%d" % (number % 10) * manifest_entries.LARGE)
         os.link(str(top / "many" / "d0" / "7"), str(top / "many" / ("d%d" % number) / "link"))
     expected = record(top, apply=False, workers=1)
     monkeypatch.setattr(manifest_walk, "processors", lambda: 3)

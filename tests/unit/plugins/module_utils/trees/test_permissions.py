@@ -16,8 +16,7 @@ import time
 import pytest
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.text import shortly
-from ansible_collections.hpcml.torchstack.plugins.module_utils.trees import permissions as tree_module
-from ansible_collections.hpcml.torchstack.plugins.module_utils.trees import workers as tree_workers
+from ansible_collections.hpcml.torchstack.plugins.module_utils.trees import permissions, workers
 from ansible_collections.hpcml.torchstack.plugins.module_utils.trees.counters import as_result, problem
 from ansible_collections.hpcml.torchstack.plugins.module_utils.trees.permissions import Pass, compile_globs
 from ansible_collections.hpcml.torchstack.plugins.module_utils.trees.policy import Policy
@@ -92,7 +91,7 @@ def test_a_frozen_tree_is_only_read(top, monkeypatch):
     one_pass = Pass(Policy("frozen"), True)
     with monkeypatch.context() as patched:
         patched.setattr(one_pass, "chmod", lambda *_arguments: pytest.fail("a mode was changed"))
-        patched.setattr(tree_module.os, "fchmod", lambda *_arguments: pytest.fail("a mode was changed"))
+        patched.setattr(permissions.os, "fchmod", lambda *_arguments: pytest.fail("a mode was changed"))
         assert over(one_pass, top).files == 3
 
 
@@ -111,12 +110,12 @@ def test_links_are_counted_and_never_followed(top):
 
 @pytest.mark.parametrize("way", ["_chmod_library", "_chmod_by_hand", "choose_chmod"])
 def test_a_file_swapped_for_a_link_before_its_chmod_does_not_lead_outside(top, writable_directories, way):
-    from ansible_collections.hpcml.torchstack.plugins.module_utils.trees import dir_handles as directories
+    from ansible_collections.hpcml.torchstack.plugins.module_utils.trees import dir_handles
 
     victim = top.parent / "victim"
     victim.write_text("")
     victim.chmod(0o666)
-    real = directories.choose_chmod() if way == "choose_chmod" else getattr(directories, way)
+    real = dir_handles.choose_chmod() if way == "choose_chmod" else getattr(dir_handles, way)
 
     def swapping(directory, name, bits):
         if name == "data":
@@ -147,7 +146,7 @@ def test_a_directory_swapped_for_a_link_before_it_is_opened_does_not_lead_outsid
         return real(name, flags, *arguments, dir_fd=dir_fd)
 
     with monkeypatch.context() as patched:
-        patched.setattr(tree_module.os, "open", swapping)
+        patched.setattr(permissions.os, "open", swapping)
         result = as_result(over(writable_directories, top))
     assert result["vanished"] == 1
     assert mode(outside / "file") == 0o666
@@ -162,7 +161,7 @@ def test_names_that_vanish_during_the_walk_are_counted_and_survived(top, writabl
         return real(name, **options)
 
     with monkeypatch.context() as patched:
-        patched.setattr(tree_module.os, "stat", removing)
+        patched.setattr(permissions.os, "stat", removing)
         result = as_result(over(writable_directories, top))
     assert result["vanished"] == 1
     assert mode(top / "bin" / "tool") == 0o555
@@ -178,7 +177,7 @@ def test_a_directory_that_vanishes_during_the_walk_is_counted_and_survived(top, 
         return real(name, flags, *arguments, dir_fd=dir_fd)
 
     with monkeypatch.context() as patched:
-        patched.setattr(tree_module.os, "open", removing)
+        patched.setattr(permissions.os, "open", removing)
         assert over(writable_directories, top).vanished == 1
 
 
@@ -422,9 +421,9 @@ def test_slow_calls_bring_in_more_threads_and_pay(tmp_path):
         real(directory, name, bits)
 
     one_pass.chmod = slow
-    tally = over(one_pass, top)
-    assert len(one_pass.threads) == tree_workers.AUTO_WORKERS - 1
-    assert tally.changed_files == 3000
+    done = over(one_pass, top)
+    assert len(one_pass.threads) == workers.AUTO_WORKERS - 1
+    assert done.changed_files == 3000
     assert most[0] >= 4, "that many calls waited at the same time"
     go(top, "writable")
 
@@ -438,7 +437,7 @@ def test_the_number_of_workers_is_the_number_asked_for(tmp_path):
 
 
 def test_one_worker_means_one_however_slow(top, monkeypatch):
-    monkeypatch.setattr(tree_workers, "SLOW", 0.0)
+    monkeypatch.setattr(workers, "SLOW", 0.0)
     one_pass = Pass(Policy("frozen"), True, workers=1)
     over(one_pass, top)
     assert one_pass.threads == []
@@ -471,8 +470,8 @@ def test_a_large_tree_needs_little_memory(tmp_path):
     """Two hundred thousand entries in one directory, without a disk: scandir and stat are stand-ins."""
     program = """
 import os, sys
-from ansible_collections.hpcml.torchstack.plugins.module_utils.trees import permissions as tree
-from ansible_collections.hpcml.torchstack.plugins.module_utils.trees import policy as modes
+from ansible_collections.hpcml.torchstack.plugins.module_utils.trees import permissions
+from ansible_collections.hpcml.torchstack.plugins.module_utils.trees import policy
 top = sys.argv[1]
 os.mkdir(top)
 open(top + "/file", "w").close()
@@ -484,13 +483,13 @@ class Entry:
 class Many:
     def __enter__(self): return (Entry("name-of-ordinary-length-%d" % n) for n in range(200000))
     def __exit__(self, *error): return None
-tree.os.scandir = lambda descriptor: Many()
+permissions.os.scandir = lambda descriptor: Many()
 real = os.stat
-tree.os.stat = lambda name, **options: found if "dir_fd" in options else real(name, **options)
-one_pass = tree.Pass(modes.Policy("frozen"), True, workers=int(sys.argv[2]))
+permissions.os.stat = lambda name, **options: found if "dir_fd" in options else real(name, **options)
+one_pass = permissions.Pass(policy.Policy("frozen"), True, workers=int(sys.argv[2]))
 one_pass.chmod = lambda *arguments: None
-tally = one_pass.over(os.path.dirname(top), os.path.basename(top))
-assert tally.changed_files == 200000, tally.changed_files
+done = one_pass.over(os.path.dirname(top), os.path.basename(top))
+assert done.changed_files == 200000, done.changed_files
 # Not ru_maxrss, which begins with what the process had that started this one.
 print([int(line.split()[1]) // 1024 for line in open("/proc/self/status") if line.startswith("VmHWM:")][0])
 """
@@ -504,8 +503,8 @@ print([int(line.split()[1]) // 1024 for line in open("/proc/self/status") if lin
 
 def test_processes_come_to_the_same_result_as_one_hard_links_included(tmp_path, monkeypatch):
     """Names of one file in many directories, which several processes meet, are one change."""
-    monkeypatch.setattr(tree_workers, "MANY", 50)
-    monkeypatch.setattr(tree_workers, "processors", lambda: 3)
+    monkeypatch.setattr(workers, "MANY", 50)
+    monkeypatch.setattr(workers, "processors", lambda: 3)
     top = tmp_path / "tree"
     for number in range(60):
         (top / ("d%d" % (number % 7)) / str(number)).mkdir(parents=True)
@@ -528,9 +527,9 @@ def test_processes_come_to_the_same_result_as_one_hard_links_included(tmp_path, 
 
 
 def test_a_failure_in_another_process_stops_all_and_is_told_with_what_all_have_changed(tmp_path, monkeypatch):
-    monkeypatch.setattr(tree_workers, "MANY", 50)
-    monkeypatch.setattr(tree_workers, "SLOW", 1000.0)
-    monkeypatch.setattr(tree_workers, "processors", lambda: 2)
+    monkeypatch.setattr(workers, "MANY", 50)
+    monkeypatch.setattr(workers, "SLOW", 1000.0)
+    monkeypatch.setattr(workers, "processors", lambda: 2)
     top = tmp_path / "tree"
     for number in range(80):
         (top / str(number)).mkdir(parents=True)
