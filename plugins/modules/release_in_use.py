@@ -136,7 +136,7 @@ def find_processes(params: dict) -> dict:
     place = os.path.join(params["root"], params["release"])
     try:
         path = tree_of(params["root"], params["release"])
-        found = processes_in_tree.look(path or place, params["leases"], before=place)
+        found = processes_in_tree.find_users(path or place, params["leases"], before=place)
     except OSError as error:
         raise StackError(
             "Cannot look for processes that use %s: %s." % (place, error), "look for processes",

@@ -291,7 +291,7 @@ def record_or_compare(params: dict, check_mode: bool) -> dict:
         return result
     result = manifest.compare(request)
     if params["fail_on_drift"] and not result["matches"]:
-        raise manifest.drift_error(params["path"], params["record"], result)
+        raise manifest.difference_error(params["path"], params["record"], result)
     return result
 
 

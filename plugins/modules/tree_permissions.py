@@ -278,7 +278,7 @@ def set_permissions(params: dict, apply: bool) -> dict[str, object]:
     root, relative = boundary.locate(params["path"], params["root"], boundary.home_directories(owner))
     one_pass = permissions.Pass(policy, apply, params["exclude"], params["workers"], params["max_listed"])
     total = one_pass.over(root, relative)
-    error = counters.problem(total, params["path"])
+    error = counters.permission_error(total, params["path"])
     if error is not None:
         raise error
     return counters.as_result(total)

@@ -283,7 +283,7 @@ def test_setgid_of_a_group_that_the_owner_is_not_in_is_kept_where_chmod_loses_it
             assert directory.stat().st_gid not in {os.getegid(), *os.getgroups()}
             assert directory.stat().st_mode & stat.S_ISGID
         done = Pass(Policy("frozen"), True).over(*os.path.split(str(top)))
-        assert sorted(counters.problem(done, str(top)).details["setgid_lost"]) == [".", "lib"]
+        assert sorted(counters.permission_error(done, str(top)).details["setgid_lost"]) == [".", "lib"]
         assert stat.S_IMODE((top / "lib").stat().st_mode) & stat.S_ISGID
         subprocess.run(["chmod", "a-w", str(top / "lib")], check=True)
         assert not stat.S_IMODE((top / "lib").stat().st_mode) & stat.S_ISGID

@@ -19,7 +19,8 @@ from typing import Iterator, Sequence
 
 from ..core.errors import StackError, system_remedy
 from ..trees import boundary, counters, permissions
-from ..trees.dir_handles import OPEN_DIRECTORY, choose_chmod
+from ..trees.dir_handles import OPEN_DIRECTORY
+from ..trees.nofollow_chmod import choose_chmod
 from ..trees.policy import FROZEN, WRITABLE, Policy
 from .thaw_paths import Named
 
@@ -213,7 +214,7 @@ def bring_to(stage: Stage, several: Sequence[Named], state: str, apply: bool) ->
             if os.path.isdir(path) and not os.path.islink(path):
                 one_pass = permissions.Pass(policy, apply, limit=LISTED)
                 total = one_pass.over(stage.root, os.path.join(stage.release, one.path))
-                problem = counters.problem(total, path)
+                problem = counters.permission_error(total, path)
                 if problem is not None:
                     raise problem
                 changed += [os.path.normpath(os.path.join(one.path, entry["path"]))

@@ -18,16 +18,11 @@ from typing import IO, Callable, Iterator, NamedTuple
 from ..core.errors import StackError, system_remedy
 from ..core.text import shortly
 from . import boundary
-from .manifest_diff import KINDS, Comparison, Drift
-from .manifest_entries import UNREADABLE, UNSTABLE, Found
-from .manifest_exclude import LeftOut
-from .manifest_file import (
-    Draft,
-    Record,
-    alone,
-    as_text,
-    write_record,
-)
+from .manifest_collector import UNREADABLE, UNSTABLE, Found
+from .manifest_diff import KINDS, Comparison, TreeDiff
+from .manifest_entry import as_text, single_run
+from .manifest_exclude import Exclusion
+from .manifest_file import Draft, Record, write_record
 from .manifest_walk import Walk
 
 
@@ -110,11 +105,11 @@ def record(request: Request, apply: bool, judge: Callable[[dict], None] | None =
             "The record %s lies outside %s." % (place.record, place.root), "options",
             "Record the tree inside of root.", place.record,
         )
-    earlier, problem = _earlier(place.record)
-    with _kept(apply) as lines, _closing(earlier):
+    earlier, problem = _read_earlier(place.record)
+    with _temporary_lines(apply) as lines, contextlib.closing(earlier) if earlier else contextlib.nullcontext():
         draft = Draft(request.content, list(request.exclude), place.own, lines)
-        walk = Walk(request.content, LeftOut([request.exclude], [place.own]), request.workers)
-        drift = _side_by_side(walk, place, Comparison(earlier, None, request.limit, request.content), draft)
+        walk = Walk(request.content, Exclusion([request.exclude], [place.own]), request.workers)
+        drift = _compare_in_step(walk, place, Comparison(earlier, None, request.limit, request.content), draft)
         header = draft.header()
         result = drift.as_result()
         result.update(_facts(walk, began), digest=header.digest, counts=header.counts, bytes=header.total)
@@ -122,12 +117,12 @@ def record(request: Request, apply: bool, judge: Callable[[dict], None] | None =
         if problem:
             result["record_problem"] = problem
         if drift.unstable.total or drift.unreadable.total:
-            raise _incomplete(request.path, drift, result)
+            raise _incomplete_error(request.path, drift, result)
         if judge is not None:
             judge(result)
         result["changed"] = earlier is None or earlier.header != header
         if result["changed"] and apply:
-            write_record(place.record, _read_back(draft))
+            write_record(place.record, _document(draft))
     return result
 
 
@@ -155,11 +150,11 @@ def compare(request: Request) -> dict[str, object]:
                 "%s was recorded without content." % request.record, "read the record",
                 "Compare with content quick, or record the tree again.", request.record,
             )
-        leave_out = LeftOut([header.exclude, request.exclude], [header.own, place.own])
-        walk = Walk(request.content, leave_out, request.workers, since=request.since)
-        comparison = Comparison(earlier, leave_out if request.exclude else None, request.limit, request.content)
+        exclusion = Exclusion([header.exclude, request.exclude], [header.own, place.own])
+        walk = Walk(request.content, exclusion, request.workers, since=request.since)
+        comparison = Comparison(earlier, exclusion if request.exclude else None, request.limit, request.content)
         try:
-            drift = _side_by_side(walk, place, comparison, None)
+            drift = _compare_in_step(walk, place, comparison, None)
         except ValueError as error:
             raise earlier.damage(error) from error
         result = drift.as_result()
@@ -172,7 +167,7 @@ def compare(request: Request) -> dict[str, object]:
     return result
 
 
-def drift_error(path: str, record: str, result: dict) -> StackError:
+def difference_error(path: str, record: str, result: dict) -> StackError:
     """The error for a tree that does not match its record."""
     totals = result["totals"]
     words = ", ".join("%d %s" % (totals[kind], kind) for kind in (*KINDS, UNSTABLE, UNREADABLE) if totals[kind])
@@ -185,7 +180,7 @@ def drift_error(path: str, record: str, result: dict) -> StackError:
     )
 
 
-def _earlier(path: str) -> tuple[Record | None, str]:
+def _read_earlier(path: str) -> tuple[Record | None, str]:
     """The record there is, and what is wrong with it where it cannot be used."""
     try:
         return Record(path), ""
@@ -198,7 +193,7 @@ def _earlier(path: str) -> tuple[Record | None, str]:
 
 
 @contextlib.contextmanager
-def _kept(apply: bool) -> Iterator[IO[bytes] | None]:
+def _temporary_lines(apply: bool) -> Iterator[IO[bytes] | None]:
     """A temporary file for the lines of a record that is to be written."""
     if not apply:
         yield None
@@ -206,7 +201,7 @@ def _kept(apply: bool) -> Iterator[IO[bytes] | None]:
     try:
         lines = tempfile.TemporaryFile()  # noqa: SIM115 it is closed below, where that may fail
     except OSError as error:
-        raise _no_room(error) from error
+        raise _temporary_file_error(error) from error
     try:
         yield lines
     finally:
@@ -214,7 +209,7 @@ def _kept(apply: bool) -> Iterator[IO[bytes] | None]:
             lines.close()
 
 
-def _no_room(error: OSError) -> StackError:
+def _temporary_file_error(error: OSError) -> StackError:
     return StackError(
         "Cannot keep the entries of the record in a temporary file: %s; nothing was recorded." % error.strerror,
         "write the record",
@@ -223,23 +218,14 @@ def _no_room(error: OSError) -> StackError:
     )
 
 
-def _read_back(draft: Draft) -> bytearray:
+def _document(draft: Draft) -> bytearray:
     try:
         return draft.document()
     except OSError as error:
-        raise _no_room(error) from error
+        raise _temporary_file_error(error) from error
 
 
-@contextlib.contextmanager
-def _closing(earlier: Record | None) -> Iterator[None]:
-    try:
-        yield
-    finally:
-        if earlier is not None:
-            earlier.close()
-
-
-def _side_by_side(walk: Walk, place: Place, comparison: Comparison, draft: Draft | None) -> Drift:
+def _compare_in_step(walk: Walk, place: Place, comparison: Comparison, draft: Draft | None) -> TreeDiff:
     """Read record and tree in step."""
     for found in walk.over(place.root, place.relative):
         if isinstance(found, Found):
@@ -248,7 +234,7 @@ def _side_by_side(walk: Walk, place: Place, comparison: Comparison, draft: Draft
             if found.trouble == UNSTABLE or entry is None:
                 continue
             comparison.line(found.line)
-            run = alone(entry, found.line)
+            run = single_run(entry, found.line)
         else:
             comparison.run(found)
             run = found
@@ -256,7 +242,7 @@ def _side_by_side(walk: Walk, place: Place, comparison: Comparison, draft: Draft
             try:
                 draft.add(run)
             except OSError as error:
-                raise _no_room(error) from error
+                raise _temporary_file_error(error) from error
     return comparison.finish()
 
 
@@ -267,7 +253,7 @@ def _facts(walk: Walk, began: float) -> dict[str, object]:
     }
 
 
-def _incomplete(path: str, drift: Drift, result: dict) -> StackError:
+def _incomplete_error(path: str, drift: TreeDiff, result: dict) -> StackError:
     sentences, remedies = [], []
     for listing, words, remedy in (
         (drift.unstable, "changed while they were read", "Wait until nothing writes there any more."),

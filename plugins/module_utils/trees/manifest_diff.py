@@ -9,31 +9,24 @@ import os
 from typing import Iterator
 
 from ..core.text import readable
-from .counters import Listing
-from .manifest_entries import UNSTABLE, Found
-from .manifest_exclude import LeftOut
-from .manifest_file import (
-    Entry,
-    Record,
-    Run,
-    as_text,
-    decode_entry,
-    order,
-    without_content,
-)
+from .counters import BoundedList
+from .manifest_collector import UNSTABLE, Found
+from .manifest_entry import Entry, Run, as_text, decode_entry, order, without_content
+from .manifest_exclude import Exclusion
+from .manifest_file import Record
 
 KINDS = ("added", "removed", "type", "mode", "size", "content", "target")
 """What may be different about a path, in the words of the results."""
 
 
-class Drift:
+class TreeDiff:
     """What differs between a record and a tree, and what could not be told."""
 
     def __init__(self, limit: int) -> None:
         self.totals = dict.fromkeys(KINDS, 0)
-        self.added, self.removed, self.differing = Listing(limit), Listing(limit), Listing(limit)
-        self.unstable, self.unreadable, self.foreign = Listing(limit), Listing(limit), Listing(limit)
-        self.touched = Listing(limit)
+        self.added, self.removed, self.differing = BoundedList(limit), BoundedList(limit), BoundedList(limit)
+        self.unstable, self.unreadable, self.foreign = BoundedList(limit), BoundedList(limit), BoundedList(limit)
+        self.touched = BoundedList(limit)
         self.unknown: set[bytes] = set()
 
     @property
@@ -45,21 +38,21 @@ class Drift:
         """List what is to be said of a name whatever the record says."""
         if found.trouble:
             listing = self.unstable if found.trouble == UNSTABLE else self.unreadable
-            listing.add(lambda: "%s (%s)" % (shown(found.path), found.reason))
+            listing.add(lambda: "%s (%s)" % (readable_path(found.path), found.reason))
             if not found.line:
                 self.unknown.add(found.path)
         elif found.foreign:
-            self.foreign.add(lambda: shown(found.path))
+            self.foreign.add(lambda: readable_path(found.path))
 
     def differ(self, before: Entry | None, after: Entry | None) -> None:
         """List how an entry differs from the recorded one."""
         if before is None and after is not None:
             self.totals["added"] += 1
-            self.added.add(lambda: shown(after.path))
+            self.added.add(lambda: readable_path(after.path))
         elif after is None and before is not None:
             if not self._is_unknown(before.path):
                 self.totals["removed"] += 1
-                self.removed.add(lambda: shown(before.path))
+                self.removed.add(lambda: readable_path(before.path))
         elif before is not None and after is not None:
             for kind, old, new in differences(before, after):
                 self.totals[kind] += 1
@@ -68,14 +61,14 @@ class Drift:
     def touch(self, paths: tuple[bytes, ...]) -> None:
         """List entries whose inode was changed since, which is no difference by itself."""
         for path in paths:
-            self.touched.add(functools.partial(shown, path))
+            self.touched.add(functools.partial(readable_path, path))
 
     def appear(self, lines: list[bytes]) -> None:
         """List entries that are not recorded; most of them are only counted."""
         self.totals["added"] += len(lines)
         room = self.added.limit - len(self.added.first)
         for line in lines[:room]:
-            self.added.add(functools.partial(shown, decode_entry(line).path))
+            self.added.add(functools.partial(readable_path, decode_entry(line).path))
         self.added.total += len(lines[room:])
 
     def _is_unknown(self, path: bytes) -> bool:
@@ -96,10 +89,10 @@ class Drift:
 
 
 def _difference(path: bytes, kind: str, old: str, new: str) -> dict[str, str]:
-    return {"path": shown(path), "kind": kind, "from": old, "to": new}
+    return {"path": readable_path(path), "kind": kind, "from": old, "to": new}
 
 
-def shown(path: bytes) -> str:
+def readable_path(path: bytes) -> str:
     """A path for a reader."""
     return readable(os.fsdecode(path))
 
@@ -120,10 +113,10 @@ def differences(before: Entry, after: Entry) -> Iterator[tuple[str, str, str]]:
     elif before.sha256 and after.sha256 and before.sha256 != after.sha256:
         yield "content", before.sha256, after.sha256
     if before.target is not None and after.target is not None and before.target != after.target:
-        yield "target", shown(before.target), shown(after.target)
+        yield "target", readable_path(before.target), readable_path(after.target)
 
 
-class _Lines:
+class _LineReader:
     """Lines that are read one by one, or many at once where they are known already.
 
     Args:
@@ -170,9 +163,9 @@ class Comparison:
         content: whether files of the tree are read; else the record's digests are left aside.
     """
 
-    def __init__(self, earlier: Record | None, ignore: LeftOut | None, limit: int, content: bool = True) -> None:
-        self.drift = Drift(limit)
-        self._recorded = _Lines(_recorded(earlier, ignore, content))
+    def __init__(self, earlier: Record | None, ignore: Exclusion | None, limit: int, content: bool = True) -> None:
+        self.drift = TreeDiff(limit)
+        self._recorded = _LineReader(_recorded_lines(earlier, ignore, content))
         self._find()
 
     def _find(self) -> None:
@@ -215,7 +208,7 @@ class Comparison:
         self.drift.differ(self._before, entry)
         self._advance()
 
-    def finish(self) -> Drift:
+    def finish(self) -> TreeDiff:
         """All that differs; what is left of the record was not found."""
         while self._line:
             self.drift.differ(self._before or decode_entry(self._line), None)
@@ -223,7 +216,7 @@ class Comparison:
         return self.drift
 
 
-def _recorded(earlier: Record | None, ignore: LeftOut | None, content: bool) -> Iterator[bytes]:
+def _recorded_lines(earlier: Record | None, ignore: Exclusion | None, content: bool) -> Iterator[bytes]:
     """The lines of a record, but for those that are to be ignored."""
     if earlier is None:
         return

@@ -3,8 +3,8 @@
 """Which processes of this host use a tree, as far as it lets itself be known, and what could not be seen.
 
 There are two ways to know, and each sees what the other does not. /proc names process, account and command, but shows
-an ordinary account nothing of others' processes. A write lease (:mod:`lease`) tells of every process whether a file is
-open, but not by whom, nor of a directory that somebody stands in; and network file systems have none.
+an ordinary account nothing of others' processes. A write lease (:mod:`open_files`) tells of every process whether a
+file is open, but not by whom, nor of a directory that somebody stands in; and network file systems have none.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from ..core.processes import command_line, read_process
 from ..elf.process_map import parse_maps
 from ..standalone import removal
 from . import open_files
+from .open_files import FREE, GONE, HELD, NOT_OURS, UNSUPPORTED
 
 LISTED = 20
 """How many processes and files are named; all are counted."""
@@ -38,7 +39,7 @@ class Use(NamedTuple):
     path: str
 
 
-class Sights(NamedTuple):
+class Findings(NamedTuple):
     """What /proc shows of a tree."""
 
     uses: list[Use]
@@ -59,7 +60,7 @@ class Tree(NamedTuple):
         return any(name == path or name.startswith(path + b"/") for path in self.paths)
 
 
-def look(path: str, leases: bool = True, proc: str = "/proc", before: str = "") -> dict[str, Any]:
+def find_users(path: str, leases: bool = True, proc: str = "/proc", before: str = "") -> dict[str, Any]:
     """Who uses a tree on this host.
 
     Args:
@@ -74,51 +75,51 @@ def look(path: str, leases: bool = True, proc: str = "/proc", before: str = "") 
     """
     inodes: set[tuple[int, int]] = set()
     held: list[str] = []
-    answers = dict.fromkeys((open_files.FREE, open_files.HELD, open_files.UNSUPPORTED, open_files.NOT_OURS, open_files.GONE), 0)
+    answers = dict.fromkeys((FREE, HELD, UNSUPPORTED, NOT_OURS, GONE), 0)
 
     def file(directory: int, name: str, relative: str, found: os.stat_result) -> None:
         inodes.add((found.st_dev, found.st_ino))
         if leases:
-            answer = open_files.ask(directory, name) if means_this else open_files.UNSUPPORTED
+            answer = open_files.query_lease(directory, name) if local else UNSUPPORTED
             answers[answer] += 1
-            if answer == open_files.HELD:
+            if answer == HELD:
                 held.append(os.path.join(path, relative))
 
-    means_this = open_files.means_this_host(path)
-    with open_files.undisturbed():
+    local = open_files.leases_are_local(path)
+    with open_files.ignored_lease_breaks():
         amount = removal.measure(path, file=file)
     held = open_files.still_held(held)
     paths = tuple(os.fsencode(os.path.realpath(place)) for place in (path, before) if place)
-    sights = processes(Tree(paths, frozenset(inodes)), proc)
-    covered = leases and not answers[open_files.UNSUPPORTED] and not answers[open_files.NOT_OURS] and not amount.unreadable
+    found = processes(Tree(paths, frozenset(inodes)), proc)
+    covered = leases and not answers[UNSUPPORTED] and not answers[NOT_OURS] and not amount.unreadable
     return {
         "files": len(inodes),
-        "processes": [use._asdict() for use in sights.uses[:LISTED]],
-        "process_count": len(sights.uses),
+        "processes": [use._asdict() for use in found.uses[:LISTED]],
+        "process_count": len(found.uses),
         "held": held[:LISTED],
         "held_count": len(held),
-        "in_use": bool(sights.uses or held),
+        "in_use": bool(found.uses or held),
         "unseen": [] if covered or not (inodes or amount.unreadable) else list(
-            _unseen(answers, sights.hidden, hides(proc), leases)),
+            _explain_unseen(answers, found.hidden, hides_processes(proc), leases)),
     }
 
 
-def _unseen(answers: dict[str, int], hidden: int, hides_all: bool, leases: bool) -> Iterator[str]:
+def _explain_unseen(answers: dict[str, int], hidden: int, hides_all: bool, leases: bool) -> Iterator[str]:
     if not hidden and not hides_all:
         return
     others = "a process of another account" if hides_all or hidden == 1 else "%d processes of other accounts" % hidden
     if not leases:
         why = "leases were not asked for"
-    elif answers[open_files.UNSUPPORTED]:
+    elif answers[UNSUPPORTED]:
         why = "its file system has no leases"
-    elif answers[open_files.NOT_OURS]:
-        why = "%d of its files may not be asked for by this account" % answers[open_files.NOT_OURS]
+    elif answers[NOT_OURS]:
+        why = "%d of its files may not be asked for by this account" % answers[NOT_OURS]
     else:
         why = "a directory of it may not be read by this account"
     yield "whether %s use%s it: %s" % (others, "s" if others.startswith("a ") else "", why)
 
 
-def hides(proc: str) -> bool:
+def hides_processes(proc: str) -> bool:
     """Whether processes of other accounts are not even listed: mount option ``hidepid`` (proc(5)), and not root."""
     try:
         with open(os.path.join(proc, "self", "mountinfo"), encoding="utf-8", errors="replace") as stream:
@@ -129,7 +130,7 @@ def hides(proc: str) -> bool:
     return bool(options) and "hidepid=" in options[-1] and "hidepid=0" not in options[-1] and os.geteuid() != 0
 
 
-def processes(tree: Tree, proc: str = "/proc") -> Sights:
+def processes(tree: Tree, proc: str = "/proc") -> Findings:
     """The processes that are seen to use a tree; this one and the threads of the kernel left out.
 
     Args:
@@ -141,7 +142,7 @@ def processes(tree: Tree, proc: str = "/proc") -> Sights:
         if int(entry) == os.getpid():
             continue
         place = os.path.join(proc, entry)
-        found, seen = _first(place, tree)
+        found, seen = _first_use(place, tree)
         if found is None:
             hidden += not seen and not _is_kernel_thread(place)
             continue
@@ -152,16 +153,16 @@ def processes(tree: Tree, proc: str = "/proc") -> Sights:
         process = read_process(int(entry))
         command = command_line(int(entry)) or (process.command if process else "")
         uses.append(Use(int(entry), owner, command, found[0], found[1].decode("utf-8", "replace")))
-    return Sights(uses, hidden)
+    return Findings(uses, hidden)
 
 
-def _first(place: str, tree: Tree) -> tuple[tuple[str, bytes] | None, bool]:
+def _first_use(place: str, tree: Tree) -> tuple[tuple[str, bytes] | None, bool]:
     """The first thing of a process that lies in the tree, and whether all of it could be seen."""
-    looks: tuple[Callable[[str, Tree], tuple[str, bytes] | None], ...] = (_program, _maps, _directory, _files)
+    checks: tuple[Callable[[str, Tree], tuple[str, bytes] | None], ...] = (_program, _maps, _directory, _files)
     seen = True
-    for glance in looks:
+    for check in checks:
         try:
-            found = glance(place, tree)
+            found = check(place, tree)
         except (FileNotFoundError, ProcessLookupError):
             continue  # it has ended, or is one of the kernel's, which have no program
         except OSError:

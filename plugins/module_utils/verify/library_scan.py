@@ -9,7 +9,7 @@ Links are not followed: a link to an object of the tree is another name of somet
 is found is ever executed or waited for.
 
 Most of the time goes into opening each file to see how it begins. Where there is more than one processor, forked copies
-of this process share the work: who has nothing left is given a directory that was not walked yet (see :mod:`crew`).
+of this process share the work: who has nothing left is given a directory that was not walked yet (see :mod:`pool`).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from typing import Callable, NamedTuple, Sequence, cast
 from ..core.errors import StackError
 from ..core.globs import compile_globs
 from ..elf import reader
-from ..trees.process_pool import Crew, may_fork, processors
+from ..trees.process_pool import ProcessPool, may_fork, processors
 from .library_findings import text
 from .library_walk import Level, Walk, close
 
@@ -167,7 +167,7 @@ def scan(
     share = _Share(tops, compile_globs(exclude), kinds, seen, size, progress)
     try:
         result = share.begin(paths)
-        for other in share.crew.results() if share.crew is not None else []:
+        for other in share.pool.results() if share.pool is not None else []:
             if isinstance(other, StackError):
                 raise other
             result.merge(other)
@@ -178,8 +178,8 @@ def scan(
             "Cannot look below %s: %s" % (", ".join(paths), error.message), "scan", error.remedy, paths[0]
         ) from error
     finally:
-        if share.crew is not None:
-            share.crew.dismiss()
+        if share.pool is not None:
+            share.pool.shutdown()
     return result
 
 
@@ -195,7 +195,7 @@ class _Share:
         self.kinds = kinds
         self.seen = seen
         self.size = size
-        self.crew: Crew | None = None
+        self.pool: ProcessPool | None = None
         self.progress = progress
 
     def begin(self, paths: Sequence[str]) -> Scan:
@@ -224,15 +224,15 @@ class _Share:
         try:
             return self._rest()
         except (OSError, StackError) as error:
-            if self.crew is not None:
-                self.crew.give_up()
+            if self.pool is not None:
+                self.pool.give_up()
             if isinstance(error, StackError):
                 return error
             return StackError("Cannot look at %s: %s." % (", ".join(self.tops), error.strerror), "scan")
 
     def _rest(self) -> Scan:
-        while self.crew is not None:
-            packet = self.crew.take()
+        while self.pool is not None:
+            packet = self.pool.take()
             if packet is None:
                 break
             number, start = cast("tuple[int, list[str]]", packet)
@@ -246,13 +246,13 @@ class _Share:
             self.tops[number], self.excluded, lambda place, error: result.failed(os.fsencode(place), error), start
         )
         for level in walk:
-            if self.crew is None and self.size > 1 and result.files - result.unopened >= MANY:
-                self.crew = Crew(self.size)
+            if self.pool is None and self.size > 1 and result.files - result.unopened >= MANY:
+                self.pool = ProcessPool(self.size)
                 with contextlib.suppress(OSError):  # those that there are do
-                    self.crew.recruit(self.assist)
-            if self.crew is not None and self.crew.hungry:
+                    self.pool.start(self.assist)
+            if self.pool is not None and self.pool.has_idle_worker:
                 spare = walk.spare()
-                if spare is not None and not self.crew.put((number, spare)):
+                if spare is not None and not self.pool.put((number, spare)):
                     walk.take_back(spare)
             _look_at_files(self.kinds, walk, level, self.seen, self.progress)
         result.excluded += walk.left_out

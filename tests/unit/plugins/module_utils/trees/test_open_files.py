@@ -24,8 +24,8 @@ def file_with_leases(tmp_path):
 
 
 def asked(path):
-    with open_files.undisturbed():
-        return open_files.ask(None, path)
+    with open_files.ignored_lease_breaks():
+        return open_files.query_lease(None, path)
 
 
 def test_a_file_that_nobody_has_open_is_free(file):
@@ -56,14 +56,14 @@ def test_a_file_that_is_read_for_a_moment_only_is_not_held(file):
         stream.close()
 
     assert open_files.still_held([file], sleep) == []
-    assert pauses == [open_files.AGAIN[0]]
+    assert pauses == [open_files.RETRY_DELAYS[0]]
 
 
 def test_a_file_that_stays_open_stays_held(file):
     pauses = []
     with open(file, "rb"):
         assert open_files.still_held([file], pauses.append) == [file]
-    assert pauses == list(open_files.AGAIN)
+    assert pauses == list(open_files.RETRY_DELAYS)
 
 
 def test_a_file_that_is_gone_is_gone(tmp_path):
@@ -76,7 +76,8 @@ def test_a_link_is_not_followed(file, tmp_path):
 
 
 @pytest.mark.parametrize("code, word", [
-    (errno.EINVAL, open_files.UNSUPPORTED), (errno.EOPNOTSUPP, open_files.UNSUPPORTED), (errno.EACCES, open_files.NOT_OURS),
+    (errno.EINVAL, open_files.UNSUPPORTED), (errno.EOPNOTSUPP, open_files.UNSUPPORTED),
+    (errno.EACCES, open_files.NOT_OURS),
     (errno.EAGAIN, open_files.HELD),
 ])
 def test_what_the_kernel_may_answer(tmp_path, monkeypatch, code, word):
@@ -92,7 +93,7 @@ def test_what_the_kernel_may_answer(tmp_path, monkeypatch, code, word):
 
 def test_the_signal_of_a_broken_lease_is_ignored_meanwhile_only():
     before = signal.getsignal(signal.SIGIO)
-    with open_files.undisturbed():
+    with open_files.ignored_lease_breaks():
         os.kill(os.getpid(), signal.SIGIO)
     assert signal.getsignal(signal.SIGIO) == before
 
@@ -106,9 +107,9 @@ MOUNTS = """\
 
 @pytest.mark.parametrize("device, kind", [((254, 1), "ext4"), ((0, 55), "nfs4"), ((0, 56), "lustre"), ((9, 9), "")])
 def test_the_type_of_a_file_system_is_that_of_its_device(device, kind):
-    assert open_files.type_of(MOUNTS, os.makedev(*device)) == kind
+    assert open_files.file_system_type(MOUNTS, os.makedev(*device)) == kind
 
 
 def test_a_lease_means_something_here_and_where_nothing_is_nobody_asks(file):
-    assert open_files.means_this_host(file)
-    assert open_files.means_this_host(file + ".gone")
+    assert open_files.leases_are_local(file)
+    assert open_files.leases_are_local(file + ".gone")
