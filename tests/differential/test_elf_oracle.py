@@ -15,7 +15,7 @@ import subprocess
 import sys
 
 import pytest
-from ansible_collections.hpcml.torchstack.plugins.module_utils.elf import reader
+from ansible_collections.hpcml.torchstack.plugins.module_utils.elf import elf_object, image, reader
 
 SAMPLE = 300
 """Files compared with readelf, spread evenly over all; pyelftools, which is slower, gets a fifth of them."""
@@ -24,7 +24,7 @@ MUTANTS = 150
 
 
 @functools.lru_cache(maxsize=None)
-def elf_files() -> dict[bytes, reader.ElfObject]:
+def elf_files() -> dict[bytes, elf_object.ElfObject]:
     """The ELF files below /usr/lib and /usr/bin; each other file must be told from them without an error."""
     found = {}
     for root in (b"/usr/lib", b"/usr/bin"):
@@ -95,7 +95,7 @@ def facts_of_readelf(text: bytes) -> dict[str, object]:
 
 
 def test_files_of_this_machine_read_as_readelf_says():
-    paths = [path for path in sample(SAMPLE) if elf_files()[path].kind in (reader.ET_EXEC, reader.ET_DYN)]
+    paths = [path for path in sample(SAMPLE) if elf_files()[path].kind in (elf_object.ET_EXEC, elf_object.ET_DYN)]
     printed = readelf(paths)
     assert len(paths) > 50 and set(paths) <= set(printed)
     differences = []
@@ -121,7 +121,7 @@ def test_files_of_this_machine_read_as_pyelftools_says():
                 "little_endian": other.little_endian,
                 "flags": other["e_flags"],
             }
-            if facts.kind in (reader.ET_EXEC, reader.ET_DYN):
+            if facts.kind in (elf_object.ET_EXEC, elf_object.ET_DYN):
                 dynamic = [segment for segment in other.iter_segments("PT_DYNAMIC") if segment["p_filesz"]]
                 tags = [tag for segment in dynamic for tag in segment.iter_tags()]
                 expected.update(dynamic=bool(dynamic), interpreter=None)
@@ -197,7 +197,7 @@ def test_what_the_loader_of_this_machine_accepts_is_read(tmp_path):
         accepted += 1
         try:
             assert reader.read_elf(str(path)) is not None
-        except reader.ElfError as error:
+        except image.ElfError as error:
             if not re.search("truncated: the segment|no loadable segment holds it", str(error)):
                 refused.append(str(error))
     assert accepted > MUTANTS // 3
@@ -207,4 +207,4 @@ def test_what_the_loader_of_this_machine_accepts_is_read(tmp_path):
 def test_each_file_below_usr_is_told_from_others_quickly():
     files = elf_files()
     assert len(files) > 100
-    assert pathlib.Path(os.fsdecode(next(iter(files)))).read_bytes()[:4] == reader.MAGIC
+    assert pathlib.Path(os.fsdecode(next(iter(files)))).read_bytes()[:4] == elf_object.MAGIC

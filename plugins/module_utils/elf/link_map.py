@@ -6,135 +6,21 @@ from __future__ import annotations
 
 import collections
 import os
-from typing import NamedTuple, Sequence
+from typing import Sequence
 
-from .reader import ET_EXEC, ElfObject
+from .elf_object import ET_EXEC, ElfObject
+from .library_search import ObjectSearch, RpathChain
 from .resolution import (
-    CACHE,
-    DEFAULT,
-    DIRECT,
-    ENVIRONMENT,
     LOADED,
     PRELOADED,
-    RPATH,
-    RPATH_OF,
-    RUNPATH,
     Edge,
     Searched,
 )
 from .search_paths import (
-    MAX_PASSED,
-    Candidate,
     Files,
-    Hit,
-    SearchPath,
     expand,
     split_path,
 )
-
-
-class Rpaths:
-    """The RPATH of one object and, through ``parent``, those of the objects that brought it."""
-
-    def __init__(self, owner: bytes, path: SearchPath, parent: Rpaths | None) -> None:
-        self.owner = owner
-        self.path = path
-        self.parent = parent
-
-
-class Found(NamedTuple):
-    """The end of all searches for one name."""
-
-    path: bytes | None
-    candidate: Candidate
-    rule: str
-    searched: tuple[Searched, ...]
-
-
-class Searches:
-    """Where one object looks for what it needs, all rules in order; shared by the processes that map it alike.
-
-    Args:
-        files: the file system of a loader.
-        path, elf: the object.
-        parent: RPATHs of the objects that brought it.
-        environment: the directories of LD_LIBRARY_PATH.
-    """
-
-    def __init__(
-        self, files: Files, path: bytes, elf: ElfObject, parent: Rpaths | None, environment: SearchPath
-    ) -> None:
-        self.origin = os.path.dirname(path if path.startswith(b"/") else os.path.join(os.getcwdb(), path)) or b"/"
-        self.path = path
-        self.rpaths = parent
-        self._files = files
-        self._system = files.system
-        self._nodeflib = elf.nodeflib
-        self._has_runpath = elf.runpath is not None
-        self._environment = environment
-        self._runpath = self._split(elf.runpath)
-        own = None if self._has_runpath else self._split(elf.rpath)
-        if own is not None:
-            self.rpaths = Rpaths(path, own, parent)
-        self._found: dict[bytes, Found] = {}
-
-    def _split(self, text: bytes | None) -> SearchPath | None:
-        directories = split_path(text or b"", b":", self.origin, self._system)
-        return self._files.search_path(directories) if directories else None
-
-    def find(self, name: bytes) -> Found:
-        """The file that the loader takes for a name that no mapped object has; the answer is remembered."""
-        found = self._found.get(name)
-        if found is None:
-            found = self._found[name] = self._find(name)
-        return found
-
-    def _find(self, name: bytes) -> Found:
-        searched: list[Searched] = []
-        if b"/" in name:
-            candidate = self._files.candidate(name)
-            return self._end(DIRECT, Hit(name, candidate, ()), searched)
-        cell = None if self._has_runpath else self.rpaths
-        while cell is not None:
-            rule = RPATH if cell.owner == self.path else RPATH_OF % os.fsdecode(cell.owner)
-            found = self._end(rule, cell.path.search(name), searched)
-            if found.rule:
-                return found
-            cell = cell.parent
-        for rule, path in ((ENVIRONMENT, self._environment), (RUNPATH, self._runpath)):
-            if path is not None:
-                found = self._end(rule, path.search(name), searched)
-                if found.rule:
-                    return found
-        return self._find_in_system(name, searched)
-
-    def _find_in_system(self, name: bytes, searched: list[Searched]) -> Found:
-        cached = self._system.cached(name)
-        if cached is None:
-            searched.append(Searched(CACHE, b"", ""))
-        elif self._nodeflib and cached.startswith(self._system.default_directories):
-            searched.append(Searched(CACHE, cached, "in a default directory, which the object leaves out (NODEFLIB)"))
-        else:
-            found = self._end(CACHE, Hit(cached, self._files.candidate(cached), ()), searched)
-            if found.rule:
-                return found
-        if self._nodeflib:
-            return Found(None, Candidate(), "", tuple(searched))
-        path = self._files.search_path(self._system.default_directories)
-        return self._end(DEFAULT, path.search(name), searched)
-
-    def _end(self, rule: str, hit: Hit, searched: list[Searched]) -> Found:
-        """What a hit ends in: a rule where the search is over."""
-        room = max(0, MAX_PASSED - len(searched))
-        searched += [self._files.row(rule, directory, skipped) for directory, skipped in hit.passed[:room]]
-        if hit.path is not None:
-            if hit.candidate.problem:
-                searched.append(Searched(rule, hit.path, hit.candidate.problem))
-                return Found(hit.path, hit.candidate, rule, tuple(searched))
-            if hit.candidate.elf is not None:
-                return Found(hit.path, hit.candidate, rule, tuple(searched))
-            searched.append(Searched(rule, hit.path, hit.candidate.skipped))
-        return Found(None, Candidate(), "", tuple(searched))
 
 
 class Mapped:
@@ -149,7 +35,7 @@ class Mapped:
     """
 
     def __init__(
-        self, path: bytes, name: bytes, elf: ElfObject, identity: tuple[int, int] | None, searches: Searches
+        self, path: bytes, name: bytes, elf: ElfObject, identity: tuple[int, int] | None, searches: ObjectSearch
     ) -> None:
         self.path = path
         self.name = name
@@ -160,22 +46,22 @@ class Mapped:
         self.targets: tuple[Mapped, ...] = ()
 
 
-class Process:
+class LinkMap:
     """The objects that a loader has mapped so far.
 
     Args:
         files: the file system of a loader.
-        contexts: where :class:`Searches` are kept for all processes.
+        contexts: where :class:`ObjectSearch` are kept for all processes.
         environment: the text of LD_LIBRARY_PATH.
         origin: the main program's directory, which is $ORIGIN there.
     """
 
     def __init__(
-        self, files: Files, contexts: dict[tuple[object, ...], Searches], environment: bytes, origin: bytes
+        self, files: Files, contexts: dict[tuple[object, ...], ObjectSearch], environment: bytes, origin: bytes
     ) -> None:
         self.problem = ""
         self.missing: set[bytes] = set()
-        self.base: Rpaths | None = None
+        self.base: RpathChain | None = None
         self._files = files
         self._contexts = contexts
         self._environment = files.search_path(split_path(environment, b":;", origin, files.system))
@@ -184,9 +70,9 @@ class Process:
         self._identities: dict[tuple[int, int], Mapped] = {}
         self._before: set[int] = set()
 
-    def continued(self) -> Process:
+    def continued(self) -> LinkMap:
         """A process in which the same is mapped, and more can be; what is there counts as preloaded."""
-        other = Process.__new__(Process)
+        other = LinkMap.__new__(LinkMap)
         other.__dict__.update(self.__dict__)
         other.missing = set(self.missing)
         other._names, other._sonames = dict(self._names), dict(self._sonames)
@@ -264,7 +150,7 @@ class Process:
         mapped.edges = tuple(edges)
         mapped.targets = tuple(targets)
 
-    def _edge(self, needer: Mapped, name: bytes, rpaths: Rpaths | None) -> tuple[Edge, Mapped | None]:
+    def _edge(self, needer: Mapped, name: bytes, rpaths: RpathChain | None) -> tuple[Edge, Mapped | None]:
         existing = self._match(name)
         if existing is not None:
             return self._existing(needer, name, existing, ()), existing
@@ -311,11 +197,11 @@ class Process:
                 self._names[name] = found
         return found
 
-    def _searches(self, path: bytes, elf: ElfObject, parent: Rpaths | None) -> Searches:
+    def _searches(self, path: bytes, elf: ElfObject, parent: RpathChain | None) -> ObjectSearch:
         key = (path, parent, self._environment)
         searches = self._contexts.get(key)
         if searches is None:
-            searches = self._contexts[key] = Searches(self._files, path, elf, parent, self._environment)
+            searches = self._contexts[key] = ObjectSearch(self._files, path, elf, parent, self._environment)
         return searches
 
     def _enter(self, mapped: Mapped, names: Sequence[bytes]) -> None:

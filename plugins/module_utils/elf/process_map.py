@@ -13,13 +13,13 @@ import os
 import stat
 from typing import Callable, Iterable, NamedTuple, Tuple
 
-from .reader import ElfError, ElfObject, read_elf
+from .elf_object import ET_DYN, ET_EXEC, ElfObject
+from .image import ElfError
+from .reader import read_elf
 
 Identity = Tuple[str, str, int]
 """What tells two files apart: who says so (``stat`` or ``maps``), device and inode. Device numbers of the two are not
 comparable on overlayfs and btrfs, so they are never mixed."""
-
-ET_EXEC, ET_DYN = 2, 3
 
 _DELETED = b" (deleted)"
 _NOT_FILES = (b"/memfd:", b"/SYSV", b"/dev/zero", b"/anon_hugepage", b"/drm mm object", b"/i915")

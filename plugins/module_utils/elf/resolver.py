@@ -25,20 +25,17 @@ import os
 from typing import Sequence
 
 from ..core.errors import StackError
+from .elf_object import ET_DYN, ET_EXEC, ElfObject
 from .glibc import System
-from .link_map import Mapped, Process, Searches
-from .reader import ET_DYN, ET_EXEC, ElfObject
+from .library_search import ObjectSearch
+from .link_map import LinkMap, Mapped
 from .resolution import (
     Edge,
     Plugin,
     Resolution,
-    Searched,
-    VersionProblem,
 )
 from .search_paths import Candidate, Files
-from .symbol_versions import Versions
-
-__all__ = ["Edge", "Loader", "Plugin", "Resolution", "Searched", "System", "VersionProblem"]
+from .symbol_versions import VersionChecks
 
 
 class Loader:
@@ -114,7 +111,7 @@ class Loader:
                 warning = "its loader %s does not exist, so it cannot be started" % os.fsdecode(name)
                 return _Engine(Files(system, self._main.files.known), self._environment, warning)
         try:
-            return _Engine(Files(System.behind(name), self._main.files.known), self._environment)
+            return _Engine(Files(System.of_interpreter(name), self._main.files.known), self._environment)
         except StackError as error:
             return error.message
 
@@ -127,9 +124,9 @@ class _Engine:
         self.warning = warning
         self.files = files
         self._environment = environment
-        self._contexts: dict[tuple[object, ...], Searches] = {}
-        self._versions = Versions()
-        self._prepared: dict[tuple[bytes | None, tuple[bytes, ...]], Process] = {}
+        self._contexts: dict[tuple[object, ...], ObjectSearch] = {}
+        self._version_checks = VersionChecks()
+        self._prepared: dict[tuple[bytes | None, tuple[bytes, ...]], LinkMap] = {}
         self._interpreter = self.files.candidate(system.interpreter).elf or ElfObject(
             bits=system.bits,
             little_endian=system.little_endian,
@@ -154,32 +151,32 @@ class _Engine:
             process = self._process(path, elf.interpreter)
             root = process.map_main(path, elf)
         else:
-            process = self._prepare(program, preloaded, path)
+            process = self._prepare_process(program, preloaded, path)
             root = process.open(path, elf, identity)
         order = process.complete(root)
         edges = [edge for mapped in order for edge in mapped.edges or ()]
         problem = process.problem
         if not problem:
             self._open_plugins(process, order, edges, plugins)
-        verdict = self._versions.check(process, order)
+        checked = self._version_checks.check(process, order)
         if root.path != path:
             edges = [edge._replace(needer=path) if edge.needer == root.path else edge for edge in edges]
         return Resolution(
             path,
             tuple(edges),
             tuple((mapped.name, mapped.path) for mapped in order[1:]),
-            verdict.missing,
-            problem or verdict.problem or self._too_new(order),
-            verdict.unversioned,
+            checked.missing,
+            problem or checked.problem or self._find_newer_level(order),
+            checked.unversioned,
         )
 
-    def _process(self, main: bytes, interpreter: bytes | None) -> Process:
+    def _process(self, main: bytes, interpreter: bytes | None) -> LinkMap:
         origin = os.path.dirname(os.path.join(os.getcwdb(), main))
-        process = Process(self.files, self._contexts, self._environment, origin)
+        process = LinkMap(self.files, self._contexts, self._environment, origin)
         process.map_interpreter(self.system.interpreter, interpreter or self.system.interpreter, self._interpreter)
         return process
 
-    def _prepare(self, program: bytes | None, preloaded: tuple[bytes, ...], path: bytes) -> Process:
+    def _prepare_process(self, program: bytes | None, preloaded: tuple[bytes, ...], path: bytes) -> LinkMap:
         """The process in which an object is opened: the program, what it needs, and what was opened before."""
         key = (program, preloaded)
         if program is None and b"$" in self._environment:
@@ -190,28 +187,28 @@ class _Engine:
                 process = self._process(path, None)
             else:
                 real = os.path.realpath(program)
-                elf = self._require(real, "The program %s cannot be started: %s.").elf
+                elf = self._require_candidate(real, "The program %s cannot be started: %s.").elf
                 process = self._process(real, elf.interpreter if elf else None)
                 if elf is not None:
                     process.complete(process.map_main(real, elf))
             for name in preloaded:
-                candidate = self._require(name, "%s cannot be mapped before other libraries: %s.")
+                candidate = self._require_candidate(name, "%s cannot be mapped before other libraries: %s.")
                 if candidate.elf is not None:
                     process.open(name, candidate.elf, candidate.identity)
             if process.problem:
-                raise _unusable("What is mapped before other libraries cannot be mapped: %s." % process.problem)
+                raise _input_error("What is mapped before other libraries cannot be mapped: %s." % process.problem)
             self._prepared[key] = process
         return process.continued()
 
-    def _require(self, path: bytes, message: str) -> Candidate:
+    def _require_candidate(self, path: bytes, message: str) -> Candidate:
         candidate = self.files.candidate(path)
         if candidate.problem or candidate.elf is None or not candidate.elf.dynamic:
             reason = candidate.problem or candidate.skipped or ("not dynamic" if candidate.elf else "no such file")
-            raise _unusable(message % (os.fsdecode(path), reason), os.fsdecode(path))
+            raise _input_error(message % (os.fsdecode(path), reason), os.fsdecode(path))
         return candidate
 
     @staticmethod
-    def _open_plugins(process: Process, order: list[Mapped], edges: list[Edge], plugins: Sequence[Plugin]) -> None:
+    def _open_plugins(process: LinkMap, order: list[Mapped], edges: list[Edge], plugins: Sequence[Plugin]) -> None:
         """Open the plugins of all that is mapped, and of the plugins; order and edges grow."""
         seen = {id(mapped) for mapped in order}
         for caller in order if plugins else ():
@@ -228,7 +225,7 @@ class _Engine:
                         edges.extend(mapped.edges or ())
                 process.problem = ""
 
-    def _too_new(self, order: list[Mapped]) -> str:
+    def _find_newer_level(self, order: list[Mapped]) -> str:
         """Objects built for a later level of x86-64 than this processor has; glibc refuses them since 2.33."""
         if self.system.isa is None or self.system.glibc < (2, 33):
             return ""
@@ -242,7 +239,7 @@ def _is_program(elf: ElfObject) -> bool:
     return elf.kind == ET_EXEC or elf.pie or (elf.interpreter is not None and elf.soname is None)
 
 
-def _unusable(message: str, path: str = "") -> StackError:
+def _input_error(message: str, path: str = "") -> StackError:
     return StackError(
         message, "resolve libraries", "Correct `program` or `preloaded`: each is an object of this machine.", path=path
     )

@@ -13,18 +13,10 @@ import os
 import re
 from typing import Mapping, NamedTuple
 
+from .elf_object import ET_DYN, ET_EXEC, MAGIC, ElfObject
 from .glibc import System
-from .reader import (
-    ET_DYN,
-    ET_EXEC,
-    MAGIC,
-    OPEN_FILE,
-    ElfError,
-    ElfObject,
-    Identity,
-    identify,
-    read_elf,
-)
+from .image import ElfError
+from .reader import OPEN_FILE, Identity, file_identity, read_elf
 from .resolution import Searched
 
 NO_DIRECTORY = "no such directory"
@@ -64,7 +56,7 @@ class Hit(NamedTuple):
     passed: tuple[tuple[bytes, str], ...]
 
 
-_NOTHING = Candidate()
+_NO_CANDIDATE = Candidate()
 
 
 class Files:
@@ -81,15 +73,15 @@ class Files:
         self._candidates: dict[bytes, Candidate] = {}
         self._objects: dict[tuple[int, int], Candidate] = {}
         self._names: dict[bytes, frozenset[bytes] | None] = {}
-        self._places: dict[bytes, tuple[tuple[bytes, frozenset[bytes] | None], ...]] = {}
+        self._searched_directories: dict[bytes, tuple[tuple[bytes, frozenset[bytes] | None], ...]] = {}
         self._paths: dict[tuple[bytes, ...], SearchPath] = {}
-        self._rows: dict[Searched, Searched] = {}
+        self._records: dict[Searched, Searched] = {}
 
     def candidate(self, path: bytes) -> Candidate:
         """What the loader makes of a path."""
         found = self._candidates.get(path)
         if found is None:
-            found = self._candidates[path] = self._look(path)
+            found = self._candidates[path] = self._examine(path)
         return found
 
     def search_path(self, directories: tuple[bytes, ...]) -> SearchPath:
@@ -99,14 +91,14 @@ class Files:
             found = self._paths[directories] = SearchPath(self, directories)
         return found
 
-    def row(self, rule: str, directory: bytes, skipped: str) -> Searched:
+    def shared_record(self, rule: str, directory: bytes, skipped: str) -> Searched:
         """The one record of a directory that was searched, which thousands of edges share."""
         key = Searched(rule, directory, skipped)
-        return self._rows.setdefault(key, key)
+        return self._records.setdefault(key, key)
 
-    def places(self, directory: bytes) -> tuple[tuple[bytes, frozenset[bytes] | None], ...]:
+    def searched_directories(self, directory: bytes) -> tuple[tuple[bytes, frozenset[bytes] | None], ...]:
         """The existing sub-directories in which a loader looks, in order, each with its names (None: not listable)."""
-        found = self._places.get(directory)
+        found = self._searched_directories.get(directory)
         if found is None:
             names = self._list(directory)
             found = ()
@@ -116,7 +108,7 @@ class Files:
                     for part in self.system.subdirectories
                     if not part or names is None or part.partition(b"/")[0] in names
                 )
-            self._places[directory] = found
+            self._searched_directories[directory] = found
         return found
 
     def _list(self, directory: bytes) -> frozenset[bytes] | None:
@@ -133,18 +125,18 @@ class Files:
             self._names[directory] = names
         return self._names[directory]
 
-    def _look(self, path: bytes) -> Candidate:
+    def _examine(self, path: bytes) -> Candidate:
         try:
             status = os.stat(path)
         except (OSError, ValueError) as error:
             code = getattr(error, "errno", errno.ENOENT)
             absent = code in (errno.ENOENT, errno.ENOTDIR)
-            return Candidate(skipped="" if absent else _reason(code), stops=code != errno.EACCES and not absent)
+            return Candidate(skipped="" if absent else _error_text(code), stops=code != errno.EACCES and not absent)
         identity = (status.st_dev, status.st_ino)
         found = self._objects.get(identity)
         if found is None:
-            elf = self.known.get(identify(status))
-            found = self._read(path, identity, status.st_size) if elf is None else self._judge(elf, identity)
+            elf = self.known.get(file_identity(status))
+            found = self._read(path, identity, status.st_size) if elf is None else self._check(elf, identity)
             self._objects[identity] = found
         return found
 
@@ -154,7 +146,7 @@ class Files:
             elf = read_elf(path)
         except ElfError as error:
             # The loader looks at the header first, and passes over a broken file for another machine, too.
-            start = _first_bytes(path)
+            start = _read_start(path)
             if len(start) < _HEADER_SIZE[system.bits]:
                 return Candidate(identity=identity, problem="file too short")
             order = "little" if start[5] == 1 else "big"
@@ -165,16 +157,16 @@ class Files:
             return Candidate(identity=identity, problem=str(error))
         except OSError as error:
             if error.errno == errno.EACCES:
-                return Candidate(identity=identity, skipped=_reason(error.errno))
+                return Candidate(identity=identity, skipped=_error_text(error.errno))
             if error.errno == errno.EISDIR:
                 return Candidate(identity=identity, problem="cannot read file data: Is a directory")
             return Candidate(identity=identity, problem="cannot read file data: %s" % error.strerror)
         if elf is None:
             short = size < _HEADER_SIZE[system.bits]
             return Candidate(identity=identity, problem="file too short" if short else "invalid ELF header")
-        return self._judge(elf, identity)
+        return self._check(elf, identity)
 
-    def _judge(self, elf: ElfObject, identity: tuple[int, int]) -> Candidate:
+    def _check(self, elf: ElfObject, identity: tuple[int, int]) -> Candidate:
         """The loader's checks, in its order."""
         system = self.system
         if elf.bits != system.bits:
@@ -206,12 +198,12 @@ class SearchPath:
     def __init__(self, files: Files, directories: tuple[bytes, ...]) -> None:
         self._files = files
         self._directories = directories
-        self._places: list[tuple[int, bytes, frozenset[bytes] | None]] = []
+        self._searched_directories: list[tuple[int, bytes, frozenset[bytes] | None]] = []
         states = []
         for number, directory in enumerate(directories):
-            places = files.places(directory)
-            states.append((directory, "" if places else NO_DIRECTORY))
-            self._places += [(number, place, names) for place, names in places]
+            searched_directories = files.searched_directories(directory)
+            states.append((directory, "" if searched_directories else NO_DIRECTORY))
+            self._searched_directories += [(number, place, names) for place, names in searched_directories]
         self._passed = tuple(states[:MAX_PASSED])
         self._hits: dict[bytes, Hit] = {}
 
@@ -224,7 +216,7 @@ class SearchPath:
 
     def _search(self, name: bytes) -> Hit:
         reasons: dict[int, str] = {}
-        for number, place, names in self._places:
+        for number, place, names in self._searched_directories:
             if names is not None and name not in names:
                 continue
             found = self._files.candidate(place + name)
@@ -233,8 +225,8 @@ class SearchPath:
             if found.skipped:
                 reasons[number] = found.skipped
             if found.stops and place == self._directories[number]:
-                return Hit(None, _NOTHING, self._passed_over(number + 1, reasons))
-        return Hit(None, _NOTHING, self._passed_over(len(self._directories), reasons))
+                return Hit(None, _NO_CANDIDATE, self._passed_over(number + 1, reasons))
+        return Hit(None, _NO_CANDIDATE, self._passed_over(len(self._directories), reasons))
 
     def _passed_over(self, count: int, reasons: dict[int, str]) -> tuple[tuple[bytes, str], ...]:
         if not reasons:
@@ -266,7 +258,7 @@ def split_path(text: bytes, separators: bytes, origin: bytes, system: System) ->
     return tuple(dict.fromkeys(directories))
 
 
-def _first_bytes(path: bytes) -> bytes:
+def _read_start(path: bytes) -> bytes:
     try:
         with open(os.open(path, OPEN_FILE), "rb") as stream:
             start = stream.read(64)
@@ -275,5 +267,5 @@ def _first_bytes(path: bytes) -> bytes:
     return start if start[:4] == MAGIC else b""
 
 
-def _reason(code: int) -> str:
+def _error_text(code: int) -> str:
     return os.strerror(code).lower()

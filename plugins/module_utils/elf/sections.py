@@ -10,12 +10,13 @@ from __future__ import annotations
 import struct
 from typing import NamedTuple
 
-MAGIC = b"\x7fELF"
+from .elf_object import MAGIC
+
 NOTE, NOBITS, DYNSYM = 7, 8, 11
 """Types of sections: SHT_NOTE, SHT_NOBITS, SHT_DYNSYM."""
 LOADED, CODE = 2, 4
 """Flags of sections: SHF_ALLOC, SHF_EXECINSTR."""
-MOST = 100000
+MAX_SECTIONS = 100000
 """Sections of an object; those of C++ have some thousands."""
 
 
@@ -63,7 +64,7 @@ def _sections(content: bytes) -> list[Section]:
     header = struct.Struct(order + ("IIQQQQII" if wide else "IIIIIIII"))
     if number == 0:
         number = header.unpack_from(content, offset)[5]
-    if number > MOST:
+    if number > MAX_SECTIONS:
         raise ValueError("more sections than an object can have")
     found = [header.unpack_from(content, offset + length * index) for index in range(number)]
     table = _bytes(content, found[names])

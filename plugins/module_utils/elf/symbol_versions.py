@@ -11,12 +11,12 @@ from __future__ import annotations
 import os
 from typing import NamedTuple
 
-from .link_map import Mapped, Process
-from .reader import ElfObject, VersionNeed
+from .elf_object import ElfObject, VersionNeed
+from .link_map import LinkMap, Mapped
 from .resolution import VersionProblem
 
 
-class Verdict(NamedTuple):
+class VersionCheck(NamedTuple):
     """What the comparison of objects found; ``problem`` where the loader itself would stop."""
 
     missing: tuple[VersionProblem, ...] = ()
@@ -24,15 +24,15 @@ class Verdict(NamedTuple):
     problem: str = ""
 
 
-class Versions:
+class VersionChecks:
     """Comparisons of two objects, each made once."""
 
     def __init__(self) -> None:
         self._wanted: dict[bytes, dict[bytes, list[VersionNeed]]] = {}
         self._defined: dict[bytes, frozenset[bytes]] = {}
-        self._verdicts: dict[tuple[bytes, bytes, bytes], Verdict] = {}
+        self._checks: dict[tuple[bytes, bytes, bytes], VersionCheck] = {}
 
-    def check(self, process: Process, objects: list[Mapped]) -> Verdict:
+    def check(self, process: LinkMap, objects: list[Mapped]) -> VersionCheck:
         """The symbol versions that objects of a process want."""
         missing: list[VersionProblem] = []
         unversioned: list[VersionProblem] = []
@@ -48,20 +48,22 @@ class Versions:
                         )
                     continue
                 key = (mapped.path, library, provider.path)
-                verdict = self._verdicts.get(key)
-                if verdict is None:
-                    verdict = self._verdicts[key] = self._compare(mapped, provider, needs)
-                missing += verdict.missing
-                unversioned += verdict.unversioned
-        return Verdict(tuple(missing), tuple(unversioned), problem)
+                checked = self._checks.get(key)
+                if checked is None:
+                    checked = self._checks[key] = self._compare(mapped, provider, needs)
+                missing += checked.missing
+                unversioned += checked.unversioned
+        return VersionCheck(tuple(missing), tuple(unversioned), problem)
 
-    def _compare(self, mapped: Mapped, provider: Mapped, needs: list[VersionNeed]) -> Verdict:
+    def _compare(self, mapped: Mapped, provider: Mapped, needs: list[VersionNeed]) -> VersionCheck:
         problems = tuple(
             VersionProblem(mapped.path, provider.path, need.library, need.version, need.weak)
             for need in needs
             if need.version not in self._definitions(provider.path, provider.elf)
         )
-        return Verdict(missing=problems) if provider.elf.version_definitions else Verdict(unversioned=problems)
+        if provider.elf.version_definitions:
+            return VersionCheck(missing=problems)
+        return VersionCheck(unversioned=problems)
 
     def _definitions(self, path: bytes, elf: ElfObject) -> frozenset[bytes]:
         found = self._defined.get(path)

@@ -12,7 +12,9 @@ import os
 import time
 from typing import Any, Callable, NamedTuple, Sequence
 
-from ..elf.resolver import Loader, Plugin, System
+from ..elf.glibc import System
+from ..elf.resolution import Plugin
+from ..elf.resolver import Loader
 from ..elf.search_paths import Files
 from .library_checks import Judgement
 from .library_findings import KINDS, Finding, text

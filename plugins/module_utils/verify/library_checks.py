@@ -7,8 +7,8 @@ from __future__ import annotations
 import os
 from typing import Any, Callable, Sequence
 
-from ..elf.resolution import CACHE
-from ..elf.resolver import Searched, System
+from ..elf.glibc import System
+from ..elf.resolution import CACHE, Searched
 from ..elf.search_paths import NO_DIRECTORY, expand
 from . import library_findings
 from .embedded_copies import search

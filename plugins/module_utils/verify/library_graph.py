@@ -8,8 +8,9 @@ import contextlib
 import os
 from typing import Iterable, Iterator, NamedTuple
 
-from ..elf import reader
-from ..elf.resolver import Edge, Resolution
+from ..elf.image import ElfError
+from ..elf.reader import read_elf
+from ..elf.resolution import Edge, Resolution
 from .library_rules import Paths, Requirement, Rules
 from .library_scan import Object
 
@@ -146,7 +147,7 @@ class Gathered:
         """The soname of an object and the names that it needs."""
         if path not in self._facts:
             facts = None
-            with contextlib.suppress(OSError, reader.ElfError):
-                facts = reader.read_elf(path)
+            with contextlib.suppress(OSError, ElfError):
+                facts = read_elf(path)
             self._facts[path] = (facts.soname, facts.needed) if facts else (None, ())
         return self._facts[path]

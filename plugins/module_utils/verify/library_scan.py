@@ -23,7 +23,9 @@ from typing import Callable, NamedTuple, Sequence, cast
 
 from ..core.errors import StackError
 from ..core.globs import compile_globs
-from ..elf import reader
+from ..elf.elf_object import MAGIC, ElfObject
+from ..elf.image import ElfError
+from ..elf.reader import OPEN_FILE, Identity, file_identity, read_open_elf
 from ..trees.process_pool import ProcessPool, may_fork, processors
 from .library_findings import text
 from .library_walk import Level, Walk, close
@@ -32,8 +34,8 @@ _GONE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
 _REPLACED = (errno.ENXIO, errno.ESPIPE, errno.EISDIR)
 """What opening or reading something else says that has taken the name of a file: a socket, a pipe, a directory."""
 
-_OPEN = reader.OPEN_FILE | os.O_NOFOLLOW
-_FIRST = reader.MAGIC[:1]
+_OPEN = OPEN_FILE | os.O_NOFOLLOW
+_FIRST = MAGIC[:1]
 
 _OURS = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 """What is wrong with this process or host and not with what it looks at: going on would find it of every file."""
@@ -55,7 +57,7 @@ class Object(NamedTuple):
     """A dynamic ELF object below a verified directory."""
 
     path: bytes
-    facts: reader.ElfObject
+    facts: ElfObject
 
 
 class Unchecked(NamedTuple):
@@ -94,7 +96,7 @@ class Scan:
         self.objects: list[Object] = []
         self.elf_files: list[bytes] = []
         self.identities: dict[bytes, tuple[int, int]] = {}
-        self.known: dict[reader.Identity, reader.ElfObject] = {}
+        self.known: dict[Identity, ElfObject] = {}
         self.not_checked: list[Unchecked] = []
         self.unreadable: list[Unreadable] = []
 
@@ -307,7 +309,7 @@ def _look_at_file(kinds: _Kinds, path: str, mode: int) -> None:
     try:
         if not stat.S_ISREG(mode):
             raise OSError(errno.EINVAL, "not a regular file")
-        file = os.open(path, reader.OPEN_FILE)
+        file = os.open(path, OPEN_FILE)
         try:
             kinds.take(file, name)
         finally:
@@ -347,18 +349,18 @@ class _Kinds:
         if not stat.S_ISREG(status.st_mode):
             return
         try:
-            facts = reader.read_open_elf(file, status.st_size)
-        except reader.ElfError as error:
+            facts = read_open_elf(file, status.st_size)
+        except ElfError as error:
             result.unreadable.append(Unreadable(path, str(error), 0))
         else:
             if facts is None:
                 return
-            result.known[reader.identify(status)] = facts
+            result.known[file_identity(status)] = facts
             self._sort(path, facts)
         result.elf_files.append(path)
         result.identities[path] = (status.st_dev, status.st_ino)
 
-    def _sort(self, path: bytes, facts: reader.ElfObject) -> None:
+    def _sort(self, path: bytes, facts: ElfObject) -> None:
         result = self.result
         why = ""
         if facts.kind in _KINDS:

@@ -13,7 +13,8 @@ from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors impor
 from ansible_collections.hpcml.torchstack.plugins.module_utils.elf.glibc import System, describe
 from ansible_collections.hpcml.torchstack.plugins.module_utils.elf.hwcaps import Processor
 from ansible_collections.hpcml.torchstack.plugins.module_utils.elf.ld_so_cache import CacheEntry, LdCache
-from ansible_collections.hpcml.torchstack.plugins.module_utils.elf.resolver import Loader, Plugin
+from ansible_collections.hpcml.torchstack.plugins.module_utils.elf.resolution import Plugin
+from ansible_collections.hpcml.torchstack.plugins.module_utils.elf.resolver import Loader
 
 NODEFLIB, PIE = 0x800, 0x08000000
 SKYLAKE = Processor(

@@ -9,7 +9,7 @@ import struct
 
 import pytest
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
-from ansible_collections.hpcml.torchstack.plugins.module_utils.elf.resolver import System
+from ansible_collections.hpcml.torchstack.plugins.module_utils.elf.glibc import System
 from ansible_collections.hpcml.torchstack.plugins.module_utils.verify import library_record, library_scan
 from ansible_collections.hpcml.torchstack.plugins.module_utils.verify.libraries import verify
 from ansible_collections.hpcml.torchstack.plugins.module_utils.verify.library_rules import parse_rules
