@@ -254,11 +254,16 @@ import os
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.run_module import run_module
-from ansible_collections.hpcml.torchstack.plugins.module_utils.patches import journal
+from ansible_collections.hpcml.torchstack.plugins.module_utils.patches import journal, transaction
 from ansible_collections.hpcml.torchstack.plugins.module_utils.patches.header_paths import display
-from ansible_collections.hpcml.torchstack.plugins.module_utils.patches.series import Series, load_series, settle_series
+from ansible_collections.hpcml.torchstack.plugins.module_utils.patches.series import (
+    Series,
+    load_series,
+    reconcile_series,
+)
+from ansible_collections.hpcml.torchstack.plugins.module_utils.patches.series_plan import desired, plan
 from ansible_collections.hpcml.torchstack.plugins.module_utils.patches.series_record import Place, locked
-from ansible_collections.hpcml.torchstack.plugins.module_utils.patches.series_state import Trial, detect, plan, wish
+from ansible_collections.hpcml.torchstack.plugins.module_utils.patches.series_state import Trial, detect
 from ansible_collections.hpcml.torchstack.plugins.module_utils.patches.source_files import TreeFile, read_tree_file
 
 
@@ -316,21 +321,21 @@ def reconcile(params: dict, check: bool, diff: bool) -> dict[str, object]:
     place = check_options(params)
     series = load_series(params["series"], params["strip"])
     with contextlib.nullcontext() if check else locked(place):
-        recovered, settled, record = journal.recover(place, wish(series, params), check)
+        recovered, reconciled, record = transaction.recover(place, desired(series, params), check)
 
         @functools.lru_cache(maxsize=None)
         def read(path: bytes) -> TreeFile | None:
-            return settled[path] if path in settled else read_tree_file(place.src, path)
+            return reconciled[path] if path in reconciled else read_tree_file(place.src, path)
 
         try:
-            series = settle_series(series, read)
+            series = reconcile_series(series, read)
             trial = detect(series, read, record, params["max_offset"], params["allow_unverified"])
         except StackError as error:
             error.details.update(series_digest=series.digest, **({"recovered": recovered} if recovered else {}))
             raise
         planned = plan(place, series, trial, params, record)
         if not check and (planned.changes or planned.record != record):
-            journal.carry_out(place, planned)
+            transaction.commit(place, planned)
     total = len(series.patches)
     goal = total if params["state"] == "present" else 0
     result: dict[str, object] = {

@@ -33,7 +33,7 @@ def display(name: bytes) -> str:
     )
 
 
-def header_name(rest: bytes) -> tuple[bytes | None, bool | None]:
+def parse_header_name(rest: bytes) -> tuple[bytes | None, bool | None]:
     """The name after ``--- `` or ``+++ `` as written, None for /dev/null, and what :func:`is_epoch` says of its time.
 
     A tab ends the name; without one a time at the end of the line is recognised by its form, so names may hold blanks.
@@ -50,7 +50,7 @@ def header_name(rest: bytes) -> tuple[bytes | None, bool | None]:
     return name, is_epoch(stamp.strip())
 
 
-def common_name(rest: bytes, strip: int) -> bytes:
+def git_name(rest: bytes, strip: int) -> bytes:
     """The name in what follows ``diff --git ``, as in ``a/x b/x``: both halves are the same file, blanks or not."""
     if rest.startswith(b'"'):
         return unquote(rest)[0]
@@ -88,7 +88,7 @@ def unquote(text: bytes) -> tuple[bytes, bytes]:
     raise BadName("a quoted name that does not end")
 
 
-def inside(name: bytes, strip: int) -> bytes:
+def strip_path(name: bytes, strip: int) -> bytes:
     """The path below the tree after stripping leading components.
 
     Raises:

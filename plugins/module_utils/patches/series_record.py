@@ -22,13 +22,13 @@ from ..core.files import read_json
 from .header_paths import display
 from .source_files import (
     flush,
-    naming,
+    named_errors,
     open_directory,
     write_file,
 )
 
 FORMAT = 1
-_FORGET = "Extract the source again and remove that file."
+_EXTRACT_AGAIN = "Extract the source again and remove that file."
 
 
 class Place:
@@ -65,26 +65,26 @@ def read_record(place: Place) -> dict[str, Any] | None:
     try:
         found = read_json(place.record)
     except (OSError, ValueError) as error:
-        raise unreadable(place.record, error) from error
-    return None if found is None else checked(found, place.record)
+        raise unreadable_error(place.record, error) from error
+    return None if found is None else require_format(found, place.record)
 
 
-def checked(found: object, path: str) -> dict[str, Any]:
+def require_format(found: object, path: str) -> dict[str, Any]:
     if not isinstance(found, dict) or found.get("format") != FORMAT:
-        raise StackError("%s is not a record of this version." % path, "read record", _FORGET, path=path)
+        raise StackError("%s is not a record of this version." % path, "read record", _EXTRACT_AGAIN, path=path)
     return found
 
 
-def unreadable(path: str, error: Exception) -> StackError:
+def unreadable_error(path: str, error: Exception) -> StackError:
     reason = error.strerror if isinstance(error, OSError) else error
-    return StackError("Cannot read the record %s: %s." % (path, reason), "read record", _FORGET, path=path)
+    return StackError("Cannot read the record %s: %s." % (path, reason), "read record", _EXTRACT_AGAIN, path=path)
 
 
 def write_record(place: Place, record: dict[str, Any] | None) -> None:
     """Stamp the record, or remove it for None."""
     with open_directory(place.state_dir, b"") as directory:
         stage_record(directory, place, record)
-        settle_record(directory, place, record)
+        commit_record(directory, place, record)
         flush(directory)
 
 
@@ -92,13 +92,13 @@ def stage_record(directory: int, place: Place, record: dict[str, Any] | None) ->
     """Write the record beside its place, unless it is there already: taking back must not need space for that."""
     if record is not None and not _is_recorded(place, record):
         content = json.dumps(record, indent=2, sort_keys=True).encode("ascii") + b"\n"
-        with naming(os.fsencode(place.record)):
+        with named_errors(os.fsencode(place.record)):
             write_file(directory, place.staged, (content,), 0o644)
 
 
-def settle_record(directory: int, place: Place, record: dict[str, Any] | None) -> None:
+def commit_record(directory: int, place: Place, record: dict[str, Any] | None) -> None:
     name = os.path.basename(os.fsencode(place.record))
-    with naming(os.fsencode(place.record)):
+    with named_errors(os.fsencode(place.record)):
         if record is None:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(name, dir_fd=directory)

@@ -41,7 +41,7 @@ class TreeFile(NamedTuple):
 
 
 @contextlib.contextmanager
-def naming(path: bytes) -> Iterator[None]:
+def named_errors(path: bytes) -> Iterator[None]:
     """Errors of the system name this path: calls relative to a descriptor know only its last component."""
     try:
         yield
@@ -59,7 +59,7 @@ def open_directory(src: bytes, path: bytes) -> Iterator[int]:
         OSError: it is not there, or no directory, or as the system says.
     """
     try:
-        with naming(src):
+        with named_errors(src):
             descriptor = os.open(src, _DIRECTORY)
     except _NOT_THERE as error:
         raise StackError(
@@ -70,12 +70,12 @@ def open_directory(src: bytes, path: bytes) -> Iterator[int]:
         parts = path.split(b"/") if path else []
         for depth, part in enumerate(parts, 1):
             below = b"/".join(parts[:depth])
-            with naming(os.path.join(src, below)):
+            with named_errors(os.path.join(src, below)):
                 try:
                     further = os.open(part, _DIRECTORY, dir_fd=descriptor)
                 except OSError as error:
                     if error.errno in (errno.ENOTDIR, errno.ELOOP):
-                        _refuse_link(src, below, os.stat(part, dir_fd=descriptor, follow_symlinks=False))
+                        _require_no_link(src, below, os.stat(part, dir_fd=descriptor, follow_symlinks=False))
                     raise
             os.close(descriptor)
             descriptor = further
@@ -84,7 +84,7 @@ def open_directory(src: bytes, path: bytes) -> Iterator[int]:
         os.close(descriptor)
 
 
-def _refuse_link(src: bytes, path: bytes, found: os.stat_result) -> None:
+def _require_no_link(src: bytes, path: bytes, found: os.stat_result) -> None:
     if stat.S_ISLNK(found.st_mode):
         raise StackError(
             "%s is a symbolic link in the tree, and only regular files below real directories are patched."
@@ -104,9 +104,9 @@ def read_tree_file(src: bytes, path: bytes) -> TreeFile | None:
     """
     folder, name = os.path.split(path)
     try:
-        with open_directory(src, folder) as directory, naming(os.path.join(src, path)):
+        with open_directory(src, folder) as directory, named_errors(os.path.join(src, path)):
             found = os.stat(name, dir_fd=directory, follow_symlinks=False)
-            _refuse_link(src, path, found)
+            _require_no_link(src, path, found)
             if stat.S_ISREG(found.st_mode):
                 with os.fdopen(os.open(name, _FILE, dir_fd=directory), "rb") as stream:
                     found = os.fstat(stream.fileno())

@@ -9,7 +9,7 @@ import stat
 
 import pytest
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
-from ansible_collections.hpcml.torchstack.plugins.module_utils.patches import journal, series_record
+from ansible_collections.hpcml.torchstack.plugins.module_utils.patches import journal, series_record, transaction
 from ansible_collections.hpcml.torchstack.plugins.module_utils.patches.journal import Change, Journal
 from ansible_collections.hpcml.torchstack.plugins.module_utils.patches.series_record import Place
 from ansible_collections.hpcml.torchstack.plugins.module_utils.patches.source_files import (
@@ -71,7 +71,7 @@ def is_open(place):
 
 
 def test_a_change_is_carried_out_recorded_and_closed(place):
-    journal.carry_out(place, sample_journal())
+    transaction.commit(place, sample_journal())
     assert entries(place) == AFTER
     assert series_record.read_record(place) == RECORD
     assert not is_open(place)
@@ -83,9 +83,9 @@ def test_a_journal_survives_the_disk_byte_for_byte(place):
     assert journal.read_journal(place) == sample_journal(RECORD)
 
 
-@pytest.mark.parametrize("wish, direction", [(WISH, "forward"), (dict(WISH, state="absent"), "back")])
+@pytest.mark.parametrize("desired, direction", [(WISH, "forward"), (dict(WISH, state="absent"), "back")])
 @pytest.mark.parametrize("torn", [[], [b"edit"], [b"edit", b"new/\xe9"]])
-def test_an_open_journal_is_completed_for_the_same_wish_and_undone_for_another(place, wish, direction, torn):
+def test_an_open_journal_is_completed_for_the_same_wish_and_undone_for_another(place, desired, direction, torn):
     os.chmod(os.path.join(place.src, b"old"), 0o750)
     before = entries(place)
     previous = dict(RECORD, applied=0)
@@ -98,20 +98,20 @@ def test_an_open_journal_is_completed_for_the_same_wish_and_undone_for_another(p
     with open(os.path.join(place.src, b".torchstack-0123456789ab-0"), "wb") as stream:
         stream.write(b"half")
     half = entries(place)
-    report, settled, record = journal.recover(place, wish, check=True)
+    report, reconciled, record = transaction.recover(place, desired, check=True)
     assert entries(place) == half and is_open(place)
-    assert journal.recover(place, wish, check=False) == (report, settled, record)
+    assert transaction.recover(place, desired, check=False) == (report, reconciled, record)
     assert report == {"direction": direction, "files": ["edit", "new/\\xe9", "old/gone"]}
     assert entries(place) == (AFTER if direction == "forward" else before)
     assert series_record.read_record(place) == record == (RECORD if direction == "forward" else previous)
     assert not is_open(place)
-    assert journal.recover(place, wish, check=False) == (None, {}, record)
+    assert transaction.recover(place, desired, check=False) == (None, {}, record)
 
 
 def test_undoing_the_very_first_change_leaves_no_record(place):
     journal.write_journal(place, sample_journal())
     series_record.write_record(place, RECORD)
-    journal.recover(place, {}, check=False)
+    transaction.recover(place, {}, check=False)
     assert series_record.read_record(place) is None
 
 
@@ -121,7 +121,7 @@ def test_a_file_that_is_neither_before_nor_after_stops_everything_untouched(plac
         stream.write(b"by hand\n")
     half = entries(place)
     with pytest.raises(StackError, match="old/gone is neither what it was") as caught:
-        journal.recover(place, WISH, check=False)
+        transaction.recover(place, WISH, check=False)
     assert place.journal in caught.value.remedy
     assert entries(place) == half and is_open(place)
 
@@ -129,7 +129,7 @@ def test_a_file_that_is_neither_before_nor_after_stops_everything_untouched(plac
 def test_a_directory_with_something_else_in_it_stays(place):
     with open(os.path.join(place.src, b"old/other"), "wb") as stream:
         stream.write(b"mine\n")
-    journal.carry_out(place, sample_journal())
+    transaction.commit(place, sample_journal())
     assert b"old/other" in entries(place)
 
 
@@ -140,7 +140,7 @@ def test_what_is_not_a_record_of_ours_is_refused_with_its_path(place, name, text
     with open(path, "w") as stream:
         stream.write(text)
     with pytest.raises(StackError) as caught:
-        journal.recover(place, WISH, check=True)
+        transaction.recover(place, WISH, check=True)
     assert caught.value.path == path and caught.value.remedy
 
 
