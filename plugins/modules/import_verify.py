@@ -334,7 +334,7 @@ import tempfile
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.run_module import run_module
 from ansible_collections.hpcml.torchstack.plugins.module_utils.verify import import_record, import_rules, imports
-from ansible_collections.hpcml.torchstack.plugins.module_utils.verify.verification_record import write_record
+from ansible_collections.hpcml.torchstack.plugins.module_utils.verify.library_record import write_record
 
 PROVIDER = {
     "name": {"type": "str", "required": True}, "path": {"type": "str", "required": True}, "reason": {"type": "str"},

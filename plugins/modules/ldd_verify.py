@@ -388,13 +388,13 @@ from ansible_collections.hpcml.torchstack.plugins.module_utils.core.run_module i
 from ansible_collections.hpcml.torchstack.plugins.module_utils.verify import library_record
 from ansible_collections.hpcml.torchstack.plugins.module_utils.verify.libraries import verify
 from ansible_collections.hpcml.torchstack.plugins.module_utils.verify.library_findings import sentence
+from ansible_collections.hpcml.torchstack.plugins.module_utils.verify.library_record import write_record
 from ansible_collections.hpcml.torchstack.plugins.module_utils.verify.library_rules import (
     KEYS,
     OPTIONAL,
     UNOPENED,
     parse_rules,
 )
-from ansible_collections.hpcml.torchstack.plugins.module_utils.verify.verification_record import write_record
 
 
 def rule_options() -> dict[str, dict]:
@@ -423,7 +423,7 @@ def run(module: AnsibleModule) -> dict[str, object]:
         raise StackError(sentence(outcome.findings, len(outcome.scan.objects)), "verify", **result)
     result["changed"] = False
     if params["record"]:
-        top = library_record.top_of(params["record"], params["paths"])
+        top = library_record.find_top(params["record"], params["paths"])
         old, new = library_record.read(params["record"]), library_record.build(rules, params["paths"], outcome, top)
         result["changed"] = old != new
         if module._diff and result["changed"]:

@@ -168,7 +168,7 @@ def _locate(lines: FileLines, hunk: Hunk, shift: int, consumed: int) -> int | No
 
     Args:
         shift: offset at which the hunk before was applied.
-        frozen: number of leading lines of the file that earlier hunks have used up.
+        consumed: number of leading lines of the file that earlier hunks have used up.
     """
     if not hunk.old:
         return max(hunk.first + shift, 1)

@@ -14,8 +14,9 @@ import stat
 from typing import Callable, Mapping, NamedTuple, Sequence
 
 from ..elf.reader import OPEN_FILE
-from .library_rules import Embedded, Paths
+from .library_rules import Embedded
 from .library_walk import close
+from .rule_globs import Paths
 
 CHUNK = 1 << 20
 """Bytes that are read at once."""

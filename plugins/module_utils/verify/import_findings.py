@@ -41,19 +41,19 @@ class Run(NamedTuple):
     absent: tuple[str, ...]
 
 
-def of_expression(expression: str) -> str:
+def expression_step(expression: str) -> str:
     """The name of the step that evaluates an expression."""
     return "expect: " + expression
 
 
-def understand(outcome: Outcome, modules: Sequence[str], timeout: float, by_hand: str) -> Run:
+def interpret(outcome: Outcome, modules: Sequence[str], timeout: float, manual_command: str) -> Run:
     """Make sense of a run.
 
     Args:
         outcome: what came of it.
         modules: the modules that it was to import.
         timeout: seconds that it had.
-        by_hand: a command that does the same imports, for remedies.
+        manual_command: a command that does the same imports, for remedies.
     """
     version, step = "", START
     maps: list[tuple[str, bytes]] = []
@@ -67,7 +67,7 @@ def understand(outcome: Outcome, modules: Sequence[str], timeout: float, by_hand
             version = event[1]
             maps.append((START, event[-1]))
         elif kind in ("import", "evaluate"):
-            step = event[1] if kind == "import" else of_expression(event[1])
+            step = event[1] if kind == "import" else expression_step(event[1])
             if kind == "import":
                 tried.append(step)
             continue
@@ -78,25 +78,25 @@ def understand(outcome: Outcome, modules: Sequence[str], timeout: float, by_hand
                 absent.append(module)
             errors.append({
                 "module": module, "error": complaint, "output": list(lines), "not_tried": [],
-                "remedy": remedy_for(complaint, missing if _MISSING in classes else "", by_hand),
+                "remedy": remedy_for(complaint, missing if _MISSING in classes else "", manual_command),
             })
         elif kind == "imported":
             maps.append((event[1], event[2]))
         elif kind in ("value", "no value"):
             (values if kind == "value" else complaints)[event[1]] = event[2]
-            maps.append((of_expression(event[1]), event[3]))
+            maps.append((expression_step(event[1]), event[3]))
         step = EXIT if kind == "end" else step
     ended = outcome.events[-1:] and outcome.events[-1][0] == "end"
     if outcome.status != 0 or not ended:
         errors.append({
-            "module": step, "error": fate(outcome.status, timeout), "output": list(outcome.output),
+            "module": step, "error": describe_end(outcome.status, timeout), "output": list(outcome.output),
             "not_tried": [module for module in modules if module not in tried],
-            "remedy": "Do the same by hand: %s" % by_hand,
+            "remedy": "Do the same by hand: %s" % manual_command,
         })
     return Run(version, tuple(maps), tuple(errors), values, complaints, tuple(absent))
 
 
-def fate(status: int | None, timeout: float) -> str:
+def describe_end(status: int | None, timeout: float) -> str:
     """How a process ended, in words."""
     if status is None:
         return "it did not come to an end within %g seconds" % timeout
@@ -108,20 +108,20 @@ def fate(status: int | None, timeout: float) -> str:
         return "the process was killed by signal %d" % -status
 
 
-def remedy_for(complaint: str, missing: str, by_hand: str) -> str:
+def remedy_for(complaint: str, missing: str, manual_command: str) -> str:
     """What to do about an import that failed.
 
     Args:
         complaint: class and text of the exception.
         missing: the module that was not found, if that is what happened.
-        by_hand: a command that does the same imports.
+        manual_command: a command that does the same imports.
     """
     if missing:
         return "Install %s into the release, or correct PYTHONPATH in environment." % missing
     for sign, remedy in _REMEDIES:
         if sign in complaint:
             return remedy
-    return "Do the same by hand: %s" % by_hand
+    return "Do the same by hand: %s" % manual_command
 
 
 def wrong_values(run: Run, expectations: Sequence[Expectation]) -> list[dict[str, Any]]:
@@ -129,9 +129,9 @@ def wrong_values(run: Run, expectations: Sequence[Expectation]) -> list[dict[str
     wrong = []
     for rule in expectations:
         evaluated = rule.value in run.values
-        if rule.value in run.complaints or (evaluated and not rule.met(run.values[rule.value])):
+        if rule.value in run.complaints or (evaluated and not rule.is_met(run.values[rule.value])):
             wrong.append({
-                "value": rule.value, "expected": rule.wanted, "actual": run.values.get(rule.value),
+                "value": rule.value, "expected": rule.expected_text, "actual": run.values.get(rule.value),
                 "error": run.complaints.get(rule.value, ""), "reason": rule.reason,
                 "remedy": "Install the version that the release file names, or correct the release file.",
             })
@@ -153,8 +153,8 @@ def sentence_of_error(finding: Mapping[str, Any]) -> str:
         place = "Before anything was imported, "
     elif where == EXIT:
         place = "After all imports, at its end, "
-    elif where.startswith(of_expression("")):
-        place = "While %s was evaluated, " % where[len(of_expression("")) :]
+    elif where.startswith(expression_step("")):
+        place = "While %s was evaluated, " % where[len(expression_step("")) :]
     else:
         place = "Import of %s: " % where
     untried = ", ".join(finding["not_tried"])

@@ -14,7 +14,7 @@ from typing import Any, Mapping, NamedTuple, Sequence
 
 from ..core.errors import StackError
 from ..core.files import read_json
-from .import_checks import Brought, Recorded, text
+from .import_checks import MappedLibrary, Recorded, text
 
 FORMAT = 1
 DIRECTORY = ".torchstack"
@@ -22,7 +22,7 @@ DIRECTORY = ".torchstack"
 _ESCAPED = re.compile(rb"\\x([0-9a-f]{2})")
 
 
-class Static(NamedTuple):
+class StaticRecord(NamedTuple):
     """What ldd_verify recorded: per object (its path as text), the path of each name that it needs and that was found.
 
     ``release`` is the directory that the record is about, links resolved; ``opened`` the names that its rules say are
@@ -34,7 +34,7 @@ class Static(NamedTuple):
     needed: dict[str, dict[str, bytes]]
     opened: frozenset[str] = frozenset()
 
-    def of(self, mapped: Sequence[Brought]) -> tuple[Recorded, ...]:
+    def of(self, mapped: Sequence[MappedLibrary]) -> tuple[Recorded, ...]:
         """What it found for the objects that a process has mapped.
 
         Raises:
@@ -53,13 +53,13 @@ class Static(NamedTuple):
         )
 
 
-def release_of(record: str) -> str:
+def find_release(record: str) -> str:
     """The directory that a record is about."""
     directory = os.path.dirname(os.path.abspath(record))
     return os.path.dirname(directory) if os.path.basename(directory) == DIRECTORY else directory
 
 
-def read_static(path: str, with_library_path: bool) -> Static:
+def read_static(path: str, with_library_path: bool) -> StaticRecord:
     """Read the record of ldd_verify.
 
     Args:
@@ -79,7 +79,7 @@ def read_static(path: str, with_library_path: bool) -> Static:
         raise StackError("There is no record %s." % path, "plan", remedy, path)
     known = record if isinstance(record, Mapping) and record.get("format") == FORMAT else {}
     objects = known.get("objects")
-    release = os.path.realpath(release_of(path))
+    release = os.path.realpath(find_release(path))
     needed: dict[str, dict[str, bytes]] = {}
     opened: frozenset[str] = frozenset()
     try:
@@ -93,7 +93,7 @@ def read_static(path: str, with_library_path: bool) -> Static:
         objects = None
     if objects is None:
         raise StackError("%s is not a record of ldd_verify in format %d." % (path, FORMAT), "plan", remedy, path)
-    return Static(path, release, needed, opened)
+    return StaticRecord(path, release, needed, opened)
 
 
 def _real(name: str, release: str) -> bytes:
@@ -105,7 +105,7 @@ def _real(name: str, release: str) -> bytes:
 
 
 def as_record(
-    release: str, python: str, version: str, modules: Sequence[str], mapped: Sequence[Brought],
+    release: str, python: str, version: str, modules: Sequence[str], mapped: Sequence[MappedLibrary],
     values: Mapping[str, Any], allowed: Sequence[Mapping[str, str]], scratch: str,
 ) -> dict[str, Any]:
     """What is recorded: all that is the same whenever the same release is imported.

@@ -10,11 +10,8 @@ import re
 from typing import Any, Mapping, NamedTuple, Sequence
 
 from ..core.errors import StackError
-from .library_rules import (
-    Forbidden,
-    rule_path_glob,
-    soname_glob,
-)
+from .library_rules import Forbidden
+from .rule_globs import rule_path_glob, soname_glob
 
 EACH = "*"
 """The rule of ``single`` that looks at each soname for itself."""
@@ -56,14 +53,14 @@ class Expectation(NamedTuple):
     matches: re.Pattern[str] | None
     reason: str
 
-    def met(self, actual: Any) -> bool:
+    def is_met(self, actual: Any) -> bool:
         """Whether a value is what was expected."""
         if self.matches is None:
-            return same(actual, self.equals)
+            return values_equal(actual, self.equals)
         return self.matches.fullmatch(actual if isinstance(actual, str) else as_text(actual)) is not None
 
     @property
-    def wanted(self) -> str:
+    def expected_text(self) -> str:
         """What was expected, in words."""
         return "match %s" % self.matches.pattern if self.matches else "be %s" % as_text(self.equals)
 
@@ -116,14 +113,14 @@ def parse_rules(given: Mapping[str, Any]) -> Rules:
     )
 
 
-def same(one: Any, other: Any) -> bool:
+def values_equal(one: Any, other: Any) -> bool:
     """Whether two plain values are equal: 2 is 2.0, and neither 1 is true nor "2" is 2."""
     if isinstance(one, bool) or isinstance(other, bool):
         return one is other
     if isinstance(one, Mapping) and isinstance(other, Mapping):
-        return one.keys() == other.keys() and all(same(one[key], other[key]) for key in one)
+        return one.keys() == other.keys() and all(values_equal(one[key], other[key]) for key in one)
     if isinstance(one, Sequence) and isinstance(other, Sequence) and not isinstance(one, str):
-        return not isinstance(other, str) and len(one) == len(other) and all(map(same, one, other))
+        return not isinstance(other, str) and len(one) == len(other) and all(map(values_equal, one, other))
     return bool(one == other)
 
 

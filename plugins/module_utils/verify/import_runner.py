@@ -20,10 +20,10 @@ from ..core.errors import StackError
 from ..core.zipapp import source_of
 from . import import_probe
 
-LAST_WORDS = 5.0
+ABORT_SECONDS = 5.0
 """Seconds that an interpreter gets to say where it hangs, before it is killed."""
 
-KEPT_OUTPUT = 64 * 1024
+MAX_OUTPUT = 64 * 1024
 """Bytes of output that are kept, from its end."""
 
 DROPPED = ("PYTHONSTARTUP", "PYTHONINSPECT", "PYTHONUSERBASE")
@@ -133,7 +133,7 @@ def run(plan: Plan, scratch: str) -> Outcome:
         if not in_time:
             with contextlib.suppress(OSError):
                 process.send_signal(signal.SIGABRT)
-            _wait(process, LAST_WORDS)
+            _wait(process, ABORT_SECONDS)
     finally:
         processes.stop_processes(
             lambda: processes.job_processes(nonce, process.pid, known.start_time if known else None), 0.0,
@@ -182,15 +182,15 @@ class _Tail:
     def _read(self) -> None:
         with contextlib.suppress(OSError, ValueError):
             while True:
-                block = os.read(self.stream.fileno(), KEPT_OUTPUT)
+                block = os.read(self.stream.fileno(), MAX_OUTPUT)
                 if not block:
                     return
                 self.kept += block
-                del self.kept[:-KEPT_OUTPUT]
+                del self.kept[:-MAX_OUTPUT]
 
     def text(self) -> str:
         """What was kept, once the writers are gone."""
-        self.thread.join(LAST_WORDS)
+        self.thread.join(ABORT_SECONDS)
         if not self.thread.is_alive():
             self.stream.close()
         return bytes(self.kept).decode("utf-8", "backslashreplace")

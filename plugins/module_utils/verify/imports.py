@@ -12,7 +12,7 @@ from ..core.errors import StackError
 from ..elf import process_map
 from . import import_checks, import_findings, import_record, import_runner
 from .import_rules import Rules
-from .library_rules import Paths, PathsElsewhere
+from .rule_globs import Paths, PathsElsewhere
 
 LISTED_SENTENCES = 5
 
@@ -68,14 +68,14 @@ def verify(params: Mapping[str, Any], rules: Rules, scratch: str) -> Report:
         static = import_record.read_static(params["static"], bool(environment.get("LD_LIBRARY_PATH")))
     plan = import_runner.Plan(params["python"], rules.modules, expressions, environment, params["timeout"])
     outcome = import_runner.run(plan, scratch)
-    run = import_findings.understand(outcome, rules.modules, plan.timeout, by_hand(plan, given))
+    run = import_findings.interpret(outcome, rules.modules, plan.timeout, manual_command(plan, given))
     know = process_map.identify_unseen if container else process_map.identify
-    mapped = [import_checks.Brought(step, library) for step, library in process_map.libraries(run.maps, know)]
+    mapped = [import_checks.MappedLibrary(step, library) for step, library in process_map.libraries(run.maps, know)]
     recorded = static.of(mapped) if static else ()
     paths = PathsElsewhere() if container else Paths()
-    verdict = import_checks.judge(mapped, rules, recorded, _identities(recorded), paths)
+    verdict = import_checks.check_mapped(mapped, rules, recorded, _identities(recorded), paths)
     wrong = import_findings.wrong_values(run, rules.expect)
-    release = import_record.release_of(params["record"]) if params.get("record") else "/"
+    release = import_record.find_release(params["record"]) if params.get("record") else "/"
     record = import_record.as_record(
         release, params["python"], run.version, rules.modules, mapped, run.values, verdict.allowed, scratch
     )
@@ -89,7 +89,7 @@ def verify(params: Mapping[str, Any], rules: Rules, scratch: str) -> Report:
     return Report(result, record, _failure(result, verdict.findings), run.absent)
 
 
-def by_hand(plan: import_runner.Plan, given: Mapping[str, Any]) -> str:
+def manual_command(plan: import_runner.Plan, given: Mapping[str, Any]) -> str:
     """A command that does the same imports in the same environment."""
     names = sorted({*given, "PATH", "LANG", "PYTHONDONTWRITEBYTECODE"} & set(plan.environment))
     words = ["env", "-i", "HOME=/nonexistent", *("%s=%s" % (name, plan.environment[name]) for name in names)]

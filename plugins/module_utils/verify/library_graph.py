@@ -11,8 +11,9 @@ from typing import Iterable, Iterator, NamedTuple
 from ..elf.image import ElfError
 from ..elf.reader import read_elf
 from ..elf.resolution import Edge, Resolution
-from .library_rules import Paths, Requirement, Rules
-from .library_scan import Object
+from .library_rules import Requirement, Rules
+from .rule_globs import Paths
+from .scan_result import Object
 
 WITH, WITHOUT, BOTH = "with LD_LIBRARY_PATH", "without LD_LIBRARY_PATH", "with and without LD_LIBRARY_PATH"
 
@@ -27,7 +28,7 @@ class Found(NamedTuple):
     rule: str
 
 
-class Sight:
+class Dependency:
     """One object's need of one library, found in one place or nowhere, and for whom it was looked for."""
 
     def __init__(self, edge: Edge, root: bytes) -> None:
@@ -42,13 +43,13 @@ class Sight:
             self.edge = self.edge._replace(rule=edge.rule, searched=edge.searched)
 
 
-def _gives_up(edge: Edge, problem: str) -> bool:
+def _is_given_up(edge: Edge, problem: str) -> bool:
     """Whether a library is there, and is what the loader gives up on: it is not missing then."""
     last = edge.searched[-1] if edge.path is None and edge.searched else None
     return last is not None and problem == "%s: %s" % (os.fsdecode(last.directory), last.skipped)
 
 
-class Gathered:
+class DependencyGraph:
     """What objects need, in one or two environments.
 
     Args:
@@ -60,7 +61,7 @@ class Gathered:
         self.rules = rules
         self.paths = Paths()
         self.labels: list[str] = []
-        self.sights: dict[tuple[bytes, bytes, bytes | None], Sight] = {}
+        self.dependencies: dict[tuple[bytes, bytes, bytes | None], Dependency] = {}
         self.versions: dict[tuple[bytes, bytes, bytes, bytes], set[str]] = {}
         self.needed: dict[bytes, dict[str, dict[bytes, Found]]] = {}
         self.problems: dict[tuple[bytes, str], set[str]] = {}
@@ -69,7 +70,7 @@ class Gathered:
         self._facts: dict[bytes, tuple[bytes | None, tuple[bytes, ...]]] = {}
         self._graphs: dict[str, dict[bytes, list[Edge]]] = {}
 
-    def take(self, label: str, item: Object, resolution: Resolution) -> None:
+    def add(self, label: str, item: Object, resolution: Resolution) -> None:
         """Gather what one object resolves to in one environment."""
         if label not in self.labels:
             self.labels.append(label)
@@ -81,13 +82,13 @@ class Gathered:
             path = edge.path and self.paths.plain(edge.path)
             if needer == item.path:
                 own[edge.name] = Found(path, edge.rule)
-            if _gives_up(edge, resolution.problem):
+            if _is_given_up(edge, resolution.problem):
                 continue
             key = (needer, edge.name, path)
-            sight = self.sights.get(key)
-            if sight is None:
-                sight = self.sights[key] = Sight(edge._replace(needer=needer, path=path), item.path)
-            sight.add(edge, label)
+            dependency = self.dependencies.get(key)
+            if dependency is None:
+                dependency = self.dependencies[key] = Dependency(edge._replace(needer=needer, path=path), item.path)
+            dependency.add(edge, label)
         self.needed.setdefault(item.path, {})[label] = own
         for problem in resolution.version_problems:
             if not problem.weak:
@@ -105,7 +106,7 @@ class Gathered:
             self._canonical[path] = found
         return found
 
-    def lacking(self, rule: Requirement, item: Object) -> list[str]:
+    def labels_lacking(self, rule: Requirement, item: Object) -> list[str]:
         """The environments in which nothing that an object needs, directly or through it, is what a rule asks for."""
         return [
             label for label in self.labels
@@ -130,9 +131,9 @@ class Gathered:
     def _edges(self, label: str) -> dict[bytes, list[Edge]]:
         if label not in self._graphs:
             graph = self._graphs[label] = {}
-            for sight in self.sights.values():
-                if label in sight.roots:
-                    graph.setdefault(sight.edge.needer, []).append(sight.edge)
+            for dependency in self.dependencies.values():
+                if label in dependency.roots:
+                    graph.setdefault(dependency.edge.needer, []).append(dependency.edge)
         return self._graphs[label]
 
     def names(self, edge: Edge) -> set[str]:

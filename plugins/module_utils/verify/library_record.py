@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import json
 import os
-from typing import Any, Sequence
+from typing import Any, Mapping, Sequence
 
 from ..core.errors import StackError
-from ..core.files import read_json
+from ..core.files import read_json, write_json
 from .libraries import Outcome
 from .library_findings import text
 from .library_graph import WITH, WITHOUT, Found
@@ -28,7 +28,7 @@ NAME = os.path.join(".torchstack", "verification.json")
 """Where a release has its record."""
 
 
-def top_of(record: str, paths: Sequence[str]) -> bytes:
+def find_top(record: str, paths: Sequence[str]) -> bytes:
     """What a record's paths are relative to: the release that it lies in, else what was verified first."""
     directory = os.path.dirname(os.path.abspath(record))
     if os.path.basename(directory) == os.path.dirname(NAME):
@@ -113,3 +113,19 @@ def rules_for(prefix: str, given: Any) -> Any:
             raise StackError("The record has an unknown format.", "rules", "Verify with the version that wrote it.")
         given = given["rules"]
     return relocate(given, PREFIX, os.path.abspath(prefix))
+
+
+def write_record(path: str, record: Mapping[str, Any]) -> None:
+    """Replace a record.
+
+    Raises:
+        StackError: it cannot be written; an older one is still there then.
+    """
+    try:
+        write_json(path, record)
+    except OSError as error:
+        raise StackError(
+            "Cannot write the record %s: %s." % (path, error.strerror), "record",
+            "Thaw the release if it is frozen, and see that its directory exists and has room; then verify again.",
+            path,
+        ) from error

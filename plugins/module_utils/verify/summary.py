@@ -7,11 +7,8 @@ from __future__ import annotations
 import os
 from typing import Any, Mapping
 
-from .library_rules import (
-    PREFIX,
-    path_glob,
-    soname_glob,
-)
+from .library_rules import PREFIX
+from .rule_globs import path_glob, soname_glob
 
 SECOND_HAND = ("already loaded", "preloaded")
 """Rules that say only that another object brought the library."""

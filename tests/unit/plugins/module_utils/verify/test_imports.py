@@ -118,13 +118,13 @@ DEATHS = {
 }
 
 
-@pytest.mark.parametrize("source, fate", DEATHS.values(), ids=DEATHS.keys())
-def test_an_import_that_ends_the_process_is_a_finding_that_names_it(packages, check, source, fate):
+@pytest.mark.parametrize("source, ending", DEATHS.values(), ids=DEATHS.keys())
+def test_an_import_that_ends_the_process_is_a_finding_that_names_it(packages, check, source, ending):
     given = packages(before="import decimal", deadly=source, after="")
     report = check(given, expect=[{"value": "before.__name__", "equals": "before"}])
     [finding] = report.result["import_errors"]
     assert (finding["module"], finding["not_tried"]) == ("deadly", ["after"])
-    assert fate in finding["error"] and "import before; import deadly; import after" in finding["remedy"]
+    assert ending in finding["error"] and "import before; import deadly; import after" in finding["remedy"]
     assert report.result["wrong_values"] == []
     assert any(entry["brought_by"] == import_findings.START for entry in report.result["mapped"])
 

@@ -189,7 +189,7 @@ def test_a_record_tells_where_it_differs_without_the_library_path(tree, tmp_path
         "needed_without": {"liba.so": {"path": "liba.so", "rule": "RUNPATH"}},
     }
     assert record["rules"]["environment"] == {"LD_LIBRARY_PATH": "{prefix}/other"}
-    assert library_record.top_of(str(tmp_path / ".torchstack" / "verification.json"), [top]) == os.fsencode(
+    assert library_record.find_top(str(tmp_path / ".torchstack" / "verification.json"), [top]) == os.fsencode(
         str(tmp_path)
     )
 

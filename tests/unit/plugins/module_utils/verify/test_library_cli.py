@@ -9,7 +9,7 @@ import io
 
 import pytest
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core import cli
-from ansible_collections.hpcml.torchstack.plugins.module_utils.verify import library_table
+from ansible_collections.hpcml.torchstack.plugins.module_utils.verify import library_cli
 from ansible_collections.hpcml.torchstack.plugins.module_utils.verify.library_findings import (
     KINDS,
     Finding,
@@ -100,7 +100,7 @@ def test_the_table_shows_findings_providers_and_what_was_left_out():
             ],
         },
     )
-    assert library_table.render(result, collections.Counter({"statically linked": 2})) == [
+    assert library_cli.render_table(result, collections.Counter({"statically linked": 2})) == [
         "Libraries that are not found: 3",
         "  Wrong 1.",
         "      searched RUNPATH: /r",
@@ -118,7 +118,7 @@ def test_the_table_shows_findings_providers_and_what_was_left_out():
         "1 object of 9 files, 3 findings, 0.2 s",
     ]
 
-    lines = library_table.render(result, collections.Counter(), "/r")
+    lines = library_cli.render_table(result, collections.Counter(), "/r")
     assert "Relative paths are below /r." in lines
     assert "libshort.so         libshort.so  RUNPATH                          12" in lines
 
