@@ -108,12 +108,12 @@ def make_document(params: dict) -> dict:
             "%s is no release: it has no %s." % (params["prefix"], RECORDS), "read what is installed",
             "Correct prefix.", params["prefix"],
         )
-    return sbom_file.make(params["prefix"], params["resolved"])
+    return sbom_file.make_sbom(params["prefix"], params["resolved"])
 
 
 def update_document(params: dict, check_mode: bool) -> dict:
     """Make the document, write it where it differs, and return what the module returns."""
-    path = params["path"] or sbom_file.place(params["prefix"])
+    path = params["path"] or sbom_file.sbom_path(params["prefix"])
     try:
         document = make_document(params)
     except StackError:
@@ -121,7 +121,7 @@ def update_document(params: dict, check_mode: bool) -> dict:
         if check_mode and params["planned_after"]:
             return {"changed": True, "path": path, "planned_after": params["planned_after"]}
         raise
-    content, before = sbom_file.as_bytes(document), sbom_file.current(path)
+    content, before = sbom_file.as_bytes(document), sbom_file.read_current(path)
     result = {
         "changed": before != content, "path": path, "packages": len(document["packages"]),
         "namespace": document["documentNamespace"],
@@ -129,7 +129,7 @@ def update_document(params: dict, check_mode: bool) -> dict:
     }
     if result["changed"]:
         result["diff"] = {
-            "before": sbom_file.listed(before), "after": sbom_file.listed(content),
+            "before": sbom_file.list_packages(before), "after": sbom_file.list_packages(content),
             "before_header": path, "after_header": path,
         }
         if not check_mode:

@@ -80,7 +80,8 @@ def roll(place: Place, journal: Journal, forward: bool, touched_paths: set[bytes
     """Bring every file to its state after (``forward``) or before the change, then the record, and close the journal.
 
     Args:
-        touched_paths: forward, it gets the path of each file right before that is touched; back, only these are looked at.
+        touched_paths: forward, it gets the path of each file right before that is touched; back, only these are
+            looked at.
 
     Raises:
         _Strange: a file is neither what it was before nor what it should become; no file is touched then.

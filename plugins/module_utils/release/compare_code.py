@@ -23,7 +23,7 @@ BLOCK = 4096
 _DISTANCE = struct.Struct("<i")
 _CONSTANT = re.compile(rb"[^\0]+")
 
-Bare = Callable[[bytes], bytes]
+Mask = Callable[[bytes], bytes]
 """Takes the places out of a content."""
 
 
@@ -35,13 +35,13 @@ def machine(content: bytes) -> int:
 class _Image:
     """What lies where in an object."""
 
-    def __init__(self, found: Sequence[Section], bare: Bare) -> None:
+    def __init__(self, found: Sequence[Section], masked: Mask) -> None:
         self.sections = sorted((one for one in found if one.flags & LOADED and one.size), key=lambda one: one.address)
         self.begins = [one.address for one in self.sections]
-        self.bare = bare
+        self.masked = masked
         self.constants: dict[int, list[tuple[int, int]]] = {}
 
-    def thing(self, address: int) -> tuple[object, ...]:
+    def target_at(self, address: int) -> tuple[object, ...]:
         """What is at an address, in words that do not depend on the layout; empty where nothing is."""
         index = bisect.bisect_right(self.begins, address) - 1
         if index < 0:
@@ -67,18 +67,18 @@ class _Image:
         if number and spans[number - 1][1] > offset:
             number -= 1
         begin, end = spans[number] if number < len(spans) else (section.size, section.size)
-        return number, self.bare(section.content[begin:end]), offset - begin
+        return number, self.masked(section.content[begin:end]), offset - begin
 
 
-def same_code(first: Sequence[Section], second: Sequence[Section], bare: tuple[Bare, Bare]) -> bool:
+def same_code(first: Sequence[Section], second: Sequence[Section], masked: tuple[Mask, Mask]) -> bool:
     """Whether code does the same in both objects.
 
     Args:
         first: the sections of the one.
         second: those of the other, as many and with the same names.
-        bare: what takes the places out of the content of each.
+        masked: what takes the places out of the content of each.
     """
-    images = _Image(first, bare[0]), _Image(second, bare[1])
+    images = _Image(first, masked[0]), _Image(second, masked[1])
     return all(
         one.size == two.size and _same(one, two, images)
         for one, two in zip(first, second) if one.flags & CODE and one.kind != NOBITS
@@ -112,7 +112,7 @@ def _leads_to_the_same(one: Section, two: Section, start: int, images: tuple[_Im
     if start + WIDTH > len(one.content):
         return False
     things = [
-        image.thing(section.address + start + WIDTH + _DISTANCE.unpack_from(section.content, start)[0])
+        image.target_at(section.address + start + WIDTH + _DISTANCE.unpack_from(section.content, start)[0])
         for section, image in zip((one, two), images)
     ]
     return bool(things[0]) and things[0] == things[1]

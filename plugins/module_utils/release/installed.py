@@ -14,7 +14,6 @@ from ..core.lenient_json import mapping, mappings, text, texts
 from ..core.redaction import without_credentials
 from . import (
     installed_components,
-    installed_conda,
     installed_libraries,
     installed_python,
 )
@@ -54,8 +53,8 @@ def installed(prefix: str, release_yml: Mapping[str, Any]) -> dict[str, Any]:
     resolved = mapping(release_yml)
     places = Places.of(prefix, resolved)
     build = read_build(prefix)
-    conda = installed_conda.packages(prefix)
-    python = installed_python.distributions(prefix, resolved, installed_conda.owners(conda))
+    conda = installed_python.conda_packages(prefix)
+    python = installed_python.distributions(prefix, resolved, installed_python.conda_owners(conda))
     components = installed_components.components(places, resolved, build, python)
     return {
         "release": {key: text(value) for key, value in (

@@ -23,7 +23,7 @@ from .installed_records import (
     RECORDS,
     Places,
     step_environment,
-    unreadable,
+    unreadable_error,
 )
 
 PLUMBING = (*RESERVED, "HOROVOD_CMAKE", "CMAKE_GENERATOR", "GIT_TERMINAL_PROMPT")
@@ -198,4 +198,4 @@ def _patches(prefix: str, series: str, digest: str) -> Iterator[dict[str, str]]:
             try:
                 yield {"file": os.path.basename(path), "sha256": sha256_of(path)}
             except OSError as error:
-                raise unreadable(path, error) from error
+                raise unreadable_error(path, error) from error

@@ -42,11 +42,11 @@ class Places(NamedTuple):
     def generic(self, words: str) -> str:
         """A text without the places that depend on where the release lies."""
         for path, name in self.names:
-            words = _replaced(words, path, name)
+            words = _replace_path(words, path, name)
         return words
 
 
-def _replaced(words: str, path: str, name: str) -> str:
+def _replace_path(words: str, path: str, name: str) -> str:
     """Replace a path where it ends as a path does, so that /soft/a stays apart from /soft/ab."""
     parts = words.split(path)
     found = parts[0]
@@ -81,10 +81,10 @@ def read_record(path: str) -> Any:
     except FileNotFoundError:
         return None
     except (OSError, ValueError, RecursionError) as error:
-        raise unreadable(path, error) from error
+        raise unreadable_error(path, error) from error
 
 
-def unreadable(path: str, error: Exception) -> StackError:
+def unreadable_error(path: str, error: Exception) -> StackError:
     """The error for a file of a release that cannot be read."""
     why = error.strerror if isinstance(error, OSError) else error
     return StackError(

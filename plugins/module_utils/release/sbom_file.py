@@ -19,12 +19,12 @@ from .installed_records import RECORDS, read_record
 NAME = "sbom.spdx.json"
 
 
-def place(prefix: str) -> str:
+def sbom_path(prefix: str) -> str:
     """Where a release has its bill of materials."""
     return os.path.join(prefix, RECORDS, NAME)
 
 
-def made_at(prefix: str) -> str:
+def find_build_time(prefix: str) -> str:
     """When the last step of a release's build was finished; empty where none was recorded.
 
     Raises:
@@ -35,13 +35,13 @@ def made_at(prefix: str) -> str:
     return max((said for said in times if moment(said) is not None), default="")
 
 
-def make(prefix: str, resolved: Mapping[str, Any]) -> dict[str, Any]:
+def make_sbom(prefix: str, resolved: Mapping[str, Any]) -> dict[str, Any]:
     """The bill of materials that a release should have.
 
     Raises:
         StackError: a file of the release cannot be read.
     """
-    return spdx.document(installed(prefix, resolved), made_at(prefix))
+    return spdx.document(installed(prefix, resolved), find_build_time(prefix))
 
 
 def as_bytes(document: Mapping[str, Any]) -> bytes:
@@ -49,7 +49,7 @@ def as_bytes(document: Mapping[str, Any]) -> bytes:
     return (json.dumps(document, indent=2, sort_keys=True) + "\n").encode("utf-8")
 
 
-def current(path: str) -> bytes | None:
+def read_current(path: str) -> bytes | None:
     """What is there; None where nothing is.
 
     Raises:
@@ -80,7 +80,7 @@ def write(path: str, content: bytes) -> None:
         raise _refused(path, error) from error
 
 
-def listed(content: bytes | None) -> str:
+def list_packages(content: bytes | None) -> str:
     """A document's packages, one in a line, for a difference that an operator reads."""
     try:
         packages = json.loads(content or b"{}").get("packages", [])

@@ -14,14 +14,14 @@ import uuid
 from typing import Any, Mapping
 
 from ..definition.packages import canonical
-from . import sbom_names
+from . import package_urls
 from .licences import licence
 
 VERSION = "SPDX-2.3"
 TOOL = "Tool: hpcml.torchstack"
 DOCUMENT = "SPDXRef-DOCUMENT"
 RELEASE = "SPDXRef-Release"
-NONE = sbom_names.NONE
+NONE = package_urls.NONE
 BEGINNING = "1970-01-01T00:00:00Z"
 """The time of a document about a release of which no step was recorded."""
 
@@ -41,7 +41,7 @@ class _Document:
 
     def package(self, words: tuple[str, ...], name: str, version: str, **more: Any) -> str:
         """Add a package, and return its identifier; what is empty is left out."""
-        stem = own = sbom_names.identifier(*words)
+        stem = own = package_urls.identifier(*words)
         number = 1
         while own in self.taken:
             number += 1
@@ -121,7 +121,7 @@ def _conda(made: _Document, installed: Mapping[str, Any]) -> dict[str, str]:
     for one in installed["conda"]:
         found[one["name"]] = made.package(
             ("Conda", one["name"]), one["name"], one["version"], licence=one["licence"], sha256=one["sha256"],
-            downloadLocation=sbom_names.location(one["url"]), purl=sbom_names.conda(one),
+            downloadLocation=package_urls.location(one["url"]), purl=package_urls.conda(one),
             sourceInfo="conda package, build %s of %s" % (one["build"], one["channel"] or "an unnamed channel"),
         )
         made.relate(RELEASE, "CONTAINS", found[one["name"]])
@@ -138,8 +138,8 @@ def _components(made: _Document, installed: Mapping[str, Any]) -> dict[str, str]
             continue
         found[one["key"]] = own = made.package(
             ("Component", one["key"]), one["name"], one["version"], sha256=one.get("sha256", ""),
-            downloadLocation=sbom_names.location(one.get("url", ""), one.get("commit", "")),
-            purl=sbom_names.source(one) if one["kind"] in ("git", "archive") else "",
+            downloadLocation=package_urls.location(one.get("url", ""), one.get("commit", "")),
+            purl=package_urls.source(one) if one["kind"] in ("git", "archive") else "",
             packageFileName=one["name"] if one["key"] == "image" else "",
             primaryPackagePurpose={"image": "CONTAINER", "site": "LIBRARY"}.get(one["kind"], "SOURCE"),
             sourceInfo=_origin(one), notes=_settings(one),
@@ -203,7 +203,7 @@ def _python(
         own = made.package(
             ("Python", name), one["name"], one["version"], licence=one["licence"],
             sha256=one.get("sha256") or of_wheels.get(name, ""),
-            purl=sbom_names.pypi(one["name"], one["version"]), primaryPackagePurpose="LIBRARY",
+            purl=package_urls.pypi(one["name"], one["version"]), primaryPackagePurpose="LIBRARY",
             sourceInfo="Python distribution, %s, in %s" % (
                 {"conda": "of a conda package", "built": "built for this release"}.get(one["source"], "of a wheel"),
                 one["place"]),

@@ -84,8 +84,9 @@ def all_releases(root: str, removed: bool = False) -> list[ReleaseState]:
     except (FileNotFoundError, NotADirectoryError):
         return []
     except OSError as error:
-        raise _unreadable(os.path.join(root, ".torchstack"), error) from error
-    found = [_look(root, name) for name in names if _NAME.fullmatch(name) and not _not_ours(root, name, removed)]
+        raise _unreadable_error(os.path.join(root, ".torchstack"), error) from error
+    ours = [name for name in names if _NAME.fullmatch(name) and not _explain_foreign(root, name, removed)]
+    found = [_read_state(root, name) for name in ours]
     return sorted(found, key=lambda state: (str((state.frozen or {}).get("frozen_at", "")), state.release))
 
 
@@ -105,17 +106,17 @@ def one_release(root: str, release: str, removed: bool = False) -> ReleaseState:
     if not _NAME.fullmatch(release):
         raise StackError(
             "%r is not the name of a release." % release, STEP, "Give the directory's name below %s." % root)
-    why = _not_ours(root, release, removed)
+    why = _explain_foreign(root, release, removed)
     if why:
         raise StackError(
             "%s is not a frozen release of this collection: %s." % (os.path.join(root, release), why), STEP,
             "Give one that is: %s." % (", ".join(state.release for state in all_releases(root)) or "there is none yet"),
             os.path.join(root, release),
         )
-    return _look(root, release)
+    return _read_state(root, release)
 
 
-def _not_ours(root: str, release: str, removed: bool) -> str:
+def _explain_foreign(root: str, release: str, removed: bool) -> str:
     prefix, afterwards = os.path.join(root, release), stage_directory(root, release)
     for path in (afterwards, prefix):
         if os.path.islink(path):
@@ -126,14 +127,14 @@ def _not_ours(root: str, release: str, removed: bool) -> str:
     resolved = os.path.join(prefix, ".torchstack", "release.yml")
     if os.path.isfile(resolved):
         return ""
-    if removed and (_record(os.path.join(afterwards, "retired.json")) or {}).get("state") in REMOVED:
+    if removed and (_read_record(os.path.join(afterwards, "retired.json")) or {}).get("state") in REMOVED:
         return ""
     return "there is no %s" % resolved
 
 
-def _look(root: str, release: str) -> ReleaseState:
+def _read_state(root: str, release: str) -> ReleaseState:
     afterwards = stage_directory(root, release)
-    module = _record(os.path.join(afterwards, RECORD)) or {}
+    module = _read_record(os.path.join(afterwards, RECORD)) or {}
     name, version = str(module.get("name", "")), str(module.get("version", ""))
     contents: dict[str, bytes | None] = {}
     defaults: dict[str, bool] = {}
@@ -147,14 +148,15 @@ def _look(root: str, release: str) -> ReleaseState:
     added = {syntax: added_to(contents[syntax]) for syntax in SYNTAXES}
     loads = {syntax: contents[syntax] is not None and not added[syntax].gone for syntax in SYNTAXES}
     return ReleaseState(
-        root, release, os.path.join(root, release), _record(os.path.join(afterwards, "frozen.json")), name, version,
+        root, release, os.path.join(root, release), _read_record(os.path.join(afterwards, "frozen.json")),
+        name, version,
         {syntax: loads[syntax] and listed[syntax] for syntax in SYNTAXES},
         defaults,
         {syntax: loads[syntax] and not listed[syntax] for syntax in SYNTAXES},
         next((added[syntax].notice for syntax in SYNTAXES if loads[syntax] and added[syntax].notice), ""),
         {syntax: added[syntax].gone for syntax in SYNTAXES},
-        _record(os.path.join(afterwards, "retired.json")),
-        _record(os.path.join(afterwards, "thawed.json")),
+        _read_record(os.path.join(afterwards, "retired.json")),
+        _read_record(os.path.join(afterwards, "thawed.json")),
         max((str(entry.get("time", "")) for entry in publications(root, release)
              if entry.get("action") == "default" and entry.get("version") == version), default=""),
     )
@@ -190,7 +192,7 @@ def publications(root: str, release: str) -> list[dict[str, Any]]:
     try:
         return json_lines.entries(path)
     except OSError as error:
-        raise _unreadable(path, error) from error
+        raise _unreadable_error(path, error) from error
 
 
 def all_publications(root: str) -> list[dict[str, Any]]:
@@ -216,19 +218,19 @@ def number_of(entry: Mapping[str, Any]) -> int:
     return number if isinstance(number, int) else 0
 
 
-def _record(path: str) -> dict[str, Any] | None:
+def _read_record(path: str) -> dict[str, Any] | None:
     try:
         record = read_json(path)
     except NotADirectoryError:
         return None
     except (OSError, ValueError) as error:
-        raise _unreadable(path, error) from error
+        raise _unreadable_error(path, error) from error
     if record is not None and not isinstance(record, dict):
-        raise _unreadable(path, ValueError("it is not a record"))
+        raise _unreadable_error(path, ValueError("it is not a record"))
     return record
 
 
-def _unreadable(path: str, error: Exception) -> StackError:
+def _unreadable_error(path: str, error: Exception) -> StackError:
     return StackError(
         "%s cannot be read: %s." % (path, getattr(error, "strerror", None) or error), STEP,
         "Run as the account that owns the root; where the file is damaged, restore it.", path,

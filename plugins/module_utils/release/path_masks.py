@@ -15,13 +15,13 @@ _BUILT = re.compile(rb"^  prefix: ['\"]?(/[^\n'\"]+)/base['\"]?$", re.MULTILINE)
 """Where a release was built, in its own stored file; a release may have been moved or copied since."""
 
 
-class Places(NamedTuple):
+class PathMasks(NamedTuple):
     """Patterns for the places of one release, the innermost first."""
 
     patterns: tuple[tuple[bytes, Pattern[bytes], Pattern[bytes], bytes], ...]
     """the path, as a text has it, as a binary has it with what pads it, and what stands for it"""
 
-    def without(self, content: bytes) -> bytes:
+    def mask(self, content: bytes) -> bytes:
         """A content without its own places."""
         binary = b"\0" in content
         for path, plain, padded, name in self.patterns:
@@ -31,12 +31,12 @@ class Places(NamedTuple):
             content = plain.sub(name, content)
         return content
 
-    def has(self, content: bytes) -> bool:
+    def names_path(self, content: bytes) -> bool:
         """Whether a content names one of the places."""
         return any(path in content for path, _plain, _padded, _name in self.patterns)
 
 
-def of_release(prefix: str) -> Places:
+def masks_of_release(prefix: str) -> PathMasks:
     """The places of a release: where it is, and where it was built."""
     prefixes = [os.path.abspath(prefix), os.path.realpath(prefix)]
     try:
@@ -48,10 +48,10 @@ def of_release(prefix: str) -> Places:
     prefixes = list(dict.fromkeys(prefixes))
     known = [(path, PREFIX) for path in prefixes]
     known += [(path, ROOT) for path in dict.fromkeys(map(os.path.dirname, prefixes))]
-    return Places(tuple(_patterns(os.fsencode(path), name) for path, name in known if path != "/"))
+    return PathMasks(tuple(_mask_patterns(os.fsencode(path), name) for path, name in known if path != "/"))
 
 
-def _patterns(path: bytes, name: bytes) -> tuple[bytes, Pattern[bytes], Pattern[bytes], bytes]:
+def _mask_patterns(path: bytes, name: bytes) -> tuple[bytes, Pattern[bytes], Pattern[bytes], bytes]:
     whole = re.escape(path) + rb"(?![A-Za-z0-9_+-])"
     # What replaces a longer prefix in a binary is filled up with zeros to the length that was there.
     return path, re.compile(whole), re.compile(whole + rb"([^\0\n]{0,4096})\0+"), name
