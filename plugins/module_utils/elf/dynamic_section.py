@@ -21,6 +21,7 @@ _VER_FLG_WEAK = 2
 
 
 def read_dynamic(facts: ElfObject, layout: Layout, image: Image, address: int) -> ElfObject:
+    """Add what the dynamic section at an address says."""
     values: dict[int, int] = {}
     lists: dict[int, list[int]] = {tag: [] for tag in _LISTED}
     for tag, value in _entries(layout, image, address):
@@ -51,7 +52,7 @@ def read_dynamic(facts: ElfObject, layout: Layout, image: Image, address: int) -
 
 
 def _entries(layout: Layout, image: Image, address: int) -> Iterator[tuple[int, int]]:
-    """Tag and value up to DT_NULL, which ends the dynamic section for the loader, whatever its header says."""
+    """Yield tag and value up to DT_NULL, which ends the section for the loader, whatever its header says."""
     size = layout.entry.size
     data, position = b"", 0
     for _number in range(MAX_ENTRIES):
@@ -68,7 +69,7 @@ def _entries(layout: Layout, image: Image, address: int) -> Iterator[tuple[int, 
 
 
 def _version_needs(layout: Layout, image: Image, strings: Strings, address: int | None) -> Iterator[VersionNeed]:
-    """Wanted symbol versions: a chain of libraries with a chain of versions each; a step of 0 ends a chain.
+    """Yield wanted symbol versions: a chain of libraries, each with a chain of versions; 0 ends a chain.
 
     Chains can cross each other and, in theory, be as long as the file; the limit on steps ends them.
     """
@@ -88,7 +89,7 @@ def _version_needs(layout: Layout, image: Image, strings: Strings, address: int 
 
 
 def _version_definitions(layout: Layout, image: Image, strings: Strings, address: int | None) -> Iterator[bytes]:
-    """Defined symbol versions; the first name of a definition is its own, further ones are its parents."""
+    """Yield defined symbol versions; the first name is the version's own, further ones its parents."""
     step = 1
     while address is not None and step:
         version, first, step = layout.definition.unpack(

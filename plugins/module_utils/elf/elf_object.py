@@ -12,7 +12,7 @@ _DF_1_NODEFLIB, _DF_1_PIE = 0x800, 0x08000000
 
 
 class VersionNeed(NamedTuple):
-    """One symbol version that an object wants of one library (a DT_VERNEED record)."""
+    """Describe one symbol version that an object wants of one library (a DT_VERNEED record)."""
 
     library: bytes
     version: bytes
@@ -20,7 +20,7 @@ class VersionNeed(NamedTuple):
 
 
 class ElfObject(NamedTuple):
-    """The facts of one ELF file that decide how it is loaded; strings are bytes, as paths are.
+    """Describe the facts of one ELF file that decide how it is loaded; strings are bytes, as paths are.
 
     Attributes:
         bits: 32 or 64.
@@ -67,10 +67,10 @@ class ElfObject(NamedTuple):
 
     @property
     def nodeflib(self) -> bool:
-        """The object asks the loader to leave out the default directories (DF_1_NODEFLIB)."""
+        """Tell whether the loader is asked to leave out the default directories (DF_1_NODEFLIB)."""
         return bool(self.flags_1 & _DF_1_NODEFLIB)
 
     @property
     def pie(self) -> bool:
-        """A program that was linked like a shared object (DF_1_PIE); the loader refuses it as a library."""
+        """Tell whether it is a program linked like a shared object (DF_1_PIE), refused as a library."""
         return self.kind == ET_DYN and bool(self.flags_1 & _DF_1_PIE)

@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The glibc behind a program interpreter: what its loader searches, learnt from its files without running it.
+"""Describe the glibc behind a program interpreter, from its files and without running it.
 
 Default directories, the cache's path and the ``glibc-hwcaps`` names are constants in the loader's own bytes, so that
 the builds of all distributions, of Spack and of Nix tell their own; the version stands in the banner of libc.so.6. What
@@ -50,7 +50,7 @@ _DEFINITION = re.compile(rb"^GLIBC_(\d{1,3})\.(\d{1,3})(?:\.\d+)?$")
 
 
 class Machine(NamedTuple):
-    """What glibc fixes for one kind of machine.
+    """Describe what glibc fixes for one kind of machine.
 
     Attributes:
         uname: the kernel's name of it.
@@ -72,7 +72,7 @@ MACHINES = {
 
 
 class System(NamedTuple):
-    """The facts of one machine and one glibc that decide what its loader maps; all can be given, for invented ones.
+    """Describe what decides what a loader maps, of one machine and one glibc; it can be invented.
 
     Attributes:
         bits, machine, little_endian: of the objects that this loader takes.
@@ -103,7 +103,7 @@ class System(NamedTuple):
 
     @classmethod
     def this_machine(cls) -> System:
-        """The loader that this machine's programs name, on this processor and kernel.
+        """Describe the loader that this machine's programs name, on this processor and kernel.
 
         Raises:
             StackError: the rules of this machine or of its glibc are not held here.
@@ -120,7 +120,7 @@ class System(NamedTuple):
 
     @classmethod
     def of_interpreter(cls, interpreter: bytes) -> System:
-        """The loader in a file, as it would run on this processor and kernel.
+        """Describe the loader in a file, as it would run on this processor and kernel.
 
         Args:
             interpreter: its path, as programs name it.
@@ -143,7 +143,7 @@ class System(NamedTuple):
         return _describe_loader(interpreter, content, facts.machine, version, _read_processor())
 
     def cached(self, name: bytes) -> bytes | None:
-        """The path that the cache has for a name."""
+        """Return the path that the cache has for a name."""
         return self.cache.lookup(name, self.cache_rules)
 
 
@@ -151,7 +151,7 @@ def describe(
     machine: int, version: tuple[int, int], processor: Processor, kernel: tuple[int, int, int] = (0, 0, 0),
     hwcaps_names: tuple[bytes, ...] | None = None,
 ) -> System:
-    """A system as glibc's sources of that version have it, before a distribution's own directories.
+    """Describe a system as glibc's sources have it, before a distribution's own directories.
 
     Args:
         machine: e_machine, one of :data:`MACHINES`.
@@ -205,7 +205,7 @@ def _describe_loader(
 
 
 def _default_directories(content: bytes) -> tuple[bytes, ...]:
-    """The loader keeps its default directories one behind the other, each with a slash at its end."""
+    """Find the loader's default directories, which it keeps one behind the other, each with a slash."""
     for match in _DIRECTORIES.finditer(content):
         names = match.group().split(b"\0")
         for libraries, group in itertools.groupby(names, key=lambda name: b"lib" in name):
@@ -216,7 +216,7 @@ def _default_directories(content: bytes) -> tuple[bytes, ...]:
 
 
 def _library_directory(directories: tuple[bytes, ...]) -> bytes:
-    """$LIB is what the first default directory has below the root: ``lib64``, ``lib/x86_64-linux-gnu``."""
+    """Return $LIB, the first default directory below the root: ``lib64``, ``lib/x86_64-linux-gnu``."""
     first = directories[0].strip(b"/")
     if first.startswith(b"usr/"):
         first = first[4:]
@@ -224,7 +224,7 @@ def _library_directory(directories: tuple[bytes, ...]) -> bytes:
 
 
 def _find_version(interpreter: bytes, content: bytes) -> tuple[int, int] | None:
-    """From the banner of the libc.so.6 that belongs to the loader, its file name, or that library's versions."""
+    """Find the version: in libc.so.6's banner, the loader's file name, or that library's versions."""
     real = os.path.realpath(interpreter)
     for directory in (os.path.dirname(real) + b"/", *_default_directories(content)):
         with contextlib.suppress(OSError):

@@ -8,7 +8,7 @@ import struct
 
 
 class Layout:
-    """The structures of one class and byte order, so that nothing else distinguishes them."""
+    """Describe the structures of one class and byte order, so that nothing else distinguishes them."""
 
     def __init__(self, order: str, wide: bool) -> None:
         # type, machine, version, offset of the program headers, flags, their size, their number

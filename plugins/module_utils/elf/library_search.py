@@ -13,7 +13,7 @@ from .search_paths import MAX_PASSED, Candidate, Files, Hit, SearchPath, split_p
 
 
 class RpathChain:
-    """The RPATH of one object and, through ``parent``, those of the objects that brought it."""
+    """Hold the RPATH of one object and, through ``parent``, those of the objects that brought it."""
 
     def __init__(self, owner: bytes, path: SearchPath, parent: RpathChain | None) -> None:
         self.owner = owner
@@ -22,7 +22,7 @@ class RpathChain:
 
 
 class SearchResult(NamedTuple):
-    """The end of all searches for one name."""
+    """Describe the end of all searches for one name."""
 
     path: bytes | None
     candidate: Candidate
@@ -31,7 +31,7 @@ class SearchResult(NamedTuple):
 
 
 class ObjectSearch:
-    """Where one object looks for what it needs, all rules in order; shared by the processes that map it alike.
+    """Search what one object needs by all rules in order; shared by processes that map it alike.
 
     Args:
         files: the file system of a loader.
@@ -62,7 +62,7 @@ class ObjectSearch:
         return self._files.search_path(directories) if directories else None
 
     def find(self, name: bytes) -> SearchResult:
-        """The file that the loader takes for a name that no mapped object has; the answer is remembered."""
+        """Find the file that the loader takes for a name that no mapped object has; it is remembered."""
         found = self._found.get(name)
         if found is None:
             found = self._found[name] = self._find(name)
@@ -103,7 +103,7 @@ class ObjectSearch:
         return self._end(DEFAULT, path.search(name), searched)
 
     def _end(self, rule: str, hit: Hit, searched: list[Searched]) -> SearchResult:
-        """What a hit ends in: a rule where the search is over."""
+        """Turn a hit into a result: it has a rule where the search is over."""
         room = max(0, MAX_PASSED - len(searched))
         searched += [self._files.shared_record(rule, directory, skipped) for directory, skipped in hit.passed[:room]]
         if hit.path is not None:

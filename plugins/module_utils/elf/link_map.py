@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""A process as the dynamic loader fills it: the objects mapped so far, by their names, and where each one searches."""
+"""Fill a process as the dynamic loader does: the objects mapped so far, by their names."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from .search_paths import (
 
 
 class Mapped:
-    """One object in a process.
+    """Describe one object in a process.
 
     Attributes:
         path: as the loader names it, and prints it.
@@ -47,7 +47,7 @@ class Mapped:
 
 
 class LinkMap:
-    """The objects that a loader has mapped so far.
+    """Hold the objects that a loader has mapped so far.
 
     Args:
         files: the file system of a loader.
@@ -71,7 +71,7 @@ class LinkMap:
         self._before: set[int] = set()
 
     def continued(self) -> LinkMap:
-        """A process in which the same is mapped, and more can be; what is there counts as preloaded."""
+        """Copy the process, to map more; what is there counts as preloaded."""
         other = LinkMap.__new__(LinkMap)
         other.__dict__.update(self.__dict__)
         other.missing = set(self.missing)
@@ -81,24 +81,24 @@ class LinkMap:
         return other
 
     def map_main(self, path: bytes, elf: ElfObject) -> Mapped:
-        """The main program; it has no name, and is not found by device and inode."""
+        """Map the main program; it has no name, and is not found by device and inode."""
         main = Mapped(path, b"", elf, None, self._searches(path, elf, None))
         self.base = main.searches.rpaths
         self._enter(main, (b"",))
         return main
 
     def map_interpreter(self, path: bytes, name: bytes, elf: ElfObject) -> None:
-        """The loader itself, which is there from the start."""
+        """Map the loader itself, which is there from the start."""
         mapped = Mapped(path, name, elf, None, self._searches(path, elf, None))
         mapped.edges = ()
         self._enter(mapped, (name, path))
 
     def named(self, name: bytes) -> Mapped | None:
-        """The object that has a name, as the loader looks for it when it compares symbol versions."""
+        """Return the object of a name, as the loader looks for it to compare symbol versions."""
         return self._names.get(name)
 
     def open(self, path: bytes, elf: ElfObject, identity: tuple[int, int] | None) -> Mapped:
-        """An object that the program opens by its path, with all that it needs."""
+        """Open an object by its path, with all that it needs."""
         mapped = self._match(path) or (self._identities.get(identity) if identity else None)
         if mapped is None:
             mapped = Mapped(path, path, elf, identity, self._searches(path, elf, self.base))
@@ -107,7 +107,10 @@ class LinkMap:
         return mapped
 
     def open_plugin(self, caller: Mapped, name: bytes) -> tuple[Edge, Mapped | None]:
-        """A library that an object opens by name, searched for as from that object; a failure is not the end."""
+        """Open a library by name, searched for as from the object that opens it.
+
+        A failure is not the end.
+        """
         edge, mapped = self._edge(caller, expand(name, caller.searches.origin, self._files.system), self.base)
         if mapped is not None:
             self.complete(mapped)
@@ -115,7 +118,7 @@ class LinkMap:
         return edge, mapped
 
     def complete(self, root: Mapped) -> list[Mapped]:
-        """Map all that an object needs, breadth first; the order is the loader's order of search for symbols."""
+        """Map all that an object needs, breadth first, which is the loader's order for symbols."""
         order: list[Mapped] = []
         waiting = collections.deque([root])
         seen = {id(root)}
@@ -179,7 +182,7 @@ class LinkMap:
         return Edge(needer.path, name, mapped.path, PRELOADED if id(mapped) in self._before else LOADED, searched)
 
     def _refusal(self, elf: ElfObject | None) -> str:
-        """Why the loader does not map an object as a library, in its words."""
+        """Tell why the loader does not map an object as a library, in its words."""
         if elf is None or elf.kind == ET_EXEC:
             return "cannot dynamically load executable"
         if not elf.dynamic:
@@ -189,7 +192,7 @@ class LinkMap:
         return ""
 
     def _match(self, name: bytes) -> Mapped | None:
-        """The first mapped object with a name; a soname that was asked for becomes one of its names."""
+        """Find the first mapped object with a name; a soname that was asked for becomes one of its names."""
         found = self._names.get(name)
         if found is None:
             found = self._sonames.get(name)

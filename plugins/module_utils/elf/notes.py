@@ -23,7 +23,7 @@ _X86_MACHINES = (3, 62)
 
 
 def read_notes(facts: ElfObject, layout: Layout, image: Image, segments: list[Segment]) -> ElfObject:
-    """What GNU notes say about the machine; the loader passes over notes that make no sense, and so does this."""
+    """Add what GNU notes say about the machine; like the loader, pass over notes that make no sense."""
     for segment in segments:
         length = min(segment.file_size, MAX_NOTE_SIZE, max(0, image.size - segment.offset))
         data = image.file(segment.offset, length, "notes") if length else b""

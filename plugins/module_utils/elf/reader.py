@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What an ELF file says about itself: bytes in, facts out. Nothing is executed, mapped or followed.
+"""Read what an ELF file says about itself. Nothing is executed, mapped or followed.
 
 The file is read the way the dynamic loader sees it: the program headers lead to the dynamic section, addresses become
 file offsets through the loadable segments, and strings end at their NUL. Section headers are not needed, and like the
@@ -53,7 +53,7 @@ Identity = Tuple[int, int, int, int]
 
 
 def read_elf(path: bytes | str) -> ElfObject | None:
-    """The facts of one file.
+    """Read the facts of one file.
 
     A file that is not ELF costs one read of 64 bytes. What is not a regular file is not opened (opening some devices
     has effects), and if it takes the place of one in between, opening it does not wait.
@@ -80,7 +80,7 @@ def read_elf(path: bytes | str) -> ElfObject | None:
 
 
 def read_open_elf(descriptor: int, size: int) -> ElfObject | None:
-    """The facts of a regular file that is open.
+    """Read the facts of a regular file that is open.
 
     Args:
         descriptor: it; its position neither counts nor changes.
@@ -114,12 +114,12 @@ def parse_elf(read: Callable[[int, int], bytes], size: int) -> ElfObject | None:
 
 
 def file_identity(status: os.stat_result) -> Identity:
-    """What tells a file from others, and from what it was before somebody wrote it."""
+    """Return what tells a file from others, and from what it was before somebody wrote it."""
     return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 
 
 def _start(read: Callable[[int, int], bytes], size: int) -> bytes:
-    """The first bytes, as many as an ELF header has; a file that becomes shorter meanwhile ends earlier."""
+    """Read the first bytes, as many as an ELF header has; fewer of a file that becomes shorter."""
     length = min(size, HEADER_SIZE)
     start = read(length, 0)
     while start and len(start) < length:
@@ -195,7 +195,7 @@ def _read_segments(facts: ElfObject, layout: Layout, image: Image, segments: Ite
 
 
 def _read_interpreter(image: Image, segment: Segment) -> bytes:
-    """The path of the program's loader; the rules are the kernel's (fs/binfmt_elf.c)."""
+    """Read the path of the program's loader; the rules are the kernel's (fs/binfmt_elf.c)."""
     if segment.file_size > MAX_INTERPRETER:
         raise ElfError("the interpreter at %d has %d bytes" % (segment.offset, segment.file_size))
     path, end, _rest = image.file(segment.offset, segment.file_size, "the interpreter").partition(b"\0")

@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What glibc's dynamic loader would map for an object, from which file and by which rule, without running anything.
+"""Resolve what glibc's dynamic loader would map for an object, without running anything.
 
 The rules are those of ld.so(8) as glibc's sources have them (``elf/dl-load.c``, ``dl-deps.c``, ``dl-version.c``):
 
@@ -39,7 +39,7 @@ from .symbol_versions import VersionChecks
 
 
 class Loader:
-    """Resolves objects for one environment; what it read of files and directories is kept for the next object.
+    """Resolve objects for one environment; what was read is kept for the next object.
 
     Args:
         system: the loader of this machine's programs; programs that name another one are resolved by that one's rules.
@@ -59,7 +59,7 @@ class Loader:
         program: bytes | None = None,
         plugins: Sequence[Plugin] = (),
     ) -> Resolution:
-        """What the loader maps for an object.
+        """Resolve what the loader maps for an object.
 
         Args:
             path: the object. A program has its $ORIGIN where this path lies, as for ldd; the kernel would follow
@@ -86,12 +86,12 @@ class Loader:
         return resolution._replace(problem=resolution.problem or warning)
 
     def unknown(self, elf: ElfObject) -> str:
-        """Why it is not known what the loader does that a program names; "" where it is known."""
+        """Tell why the loader that a program names is not known; empty where it is known."""
         engine, warning = self._engine(elf)
         return "" if engine else warning
 
     def _engine(self, elf: ElfObject) -> tuple[_Engine | None, str]:
-        """The loader that a program names, and what is wrong with it; none where its rules are not known."""
+        """Return the loader that a program names, and what is wrong with it; none if its rules are unknown."""
         name = elf.interpreter
         if name is None or name == self._main.system.interpreter:
             return self._main, ""
@@ -117,7 +117,7 @@ class Loader:
 
 
 class _Engine:
-    """One loader with all that it has read."""
+    """Resolve by the rules of one loader, with all that it has read."""
 
     def __init__(self, files: Files, environment: bytes, warning: str = "") -> None:
         self.system = system = files.system
@@ -146,7 +146,7 @@ class _Engine:
         program: bytes | None,
         plugins: Sequence[Plugin],
     ) -> Resolution:
-        """What is mapped for one object that could be read."""
+        """Resolve one object that could be read."""
         if _is_program(elf) or (program is None and not preloaded):
             process = self._process(path, elf.interpreter)
             root = process.map_main(path, elf)
@@ -177,7 +177,7 @@ class _Engine:
         return process
 
     def _prepare_process(self, program: bytes | None, preloaded: tuple[bytes, ...], path: bytes) -> LinkMap:
-        """The process in which an object is opened: the program, what it needs, and what was opened before."""
+        """Prepare the process that opens an object: the program, its libraries, and what was opened before."""
         key = (program, preloaded)
         if program is None and b"$" in self._environment:
             key = (path, preloaded)  # $ORIGIN there is the program's; unknown, the object's own directory stands in
@@ -226,7 +226,10 @@ class _Engine:
                 process.problem = ""
 
     def _find_newer_level(self, order: list[Mapped]) -> str:
-        """Objects built for a later level of x86-64 than this processor has; glibc refuses them since 2.33."""
+        """Find an object built for a later level of x86-64 than this processor's.
+
+        glibc refuses them since 2.33.
+        """
         if self.system.isa is None or self.system.glibc < (2, 33):
             return ""
         for mapped in order:

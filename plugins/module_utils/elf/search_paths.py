@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Where the dynamic loader looks for a name, and what it makes of the file that it finds there.
+"""Search the directories of the dynamic loader, and check what is found as the loader does.
 
 A search path is looked up often and the file system seldom: each directory is listed once, each file read once. The
 sources of the rules are ``open_path``, ``open_verify`` and ``fillin_rpath`` in glibc's ``elf/dl-load.c``.
@@ -31,7 +31,7 @@ _TOKEN = re.compile(rb"\$(?:(ORIGIN|PLATFORM|LIB)(?![A-Za-z0-9_])|\{(ORIGIN|PLAT
 
 
 class Candidate(NamedTuple):
-    """What the loader makes of one path.
+    """Describe what the loader makes of one path.
 
     Attributes:
         elf: the object, when it can be taken.
@@ -49,7 +49,7 @@ class Candidate(NamedTuple):
 
 
 class Hit(NamedTuple):
-    """The end of a search: a path with its candidate, or neither, and the directories passed on the way."""
+    """Describe the end of a search: a path with its candidate, or neither, and the directories passed."""
 
     path: bytes | None
     candidate: Candidate
@@ -60,7 +60,7 @@ _NO_CANDIDATE = Candidate()
 
 
 class Files:
-    """The file system as one loader sees it; everything is looked at once.
+    """See the file system as one loader does; everything is looked at once.
 
     Args:
         system: the loader.
@@ -78,26 +78,26 @@ class Files:
         self._records: dict[Searched, Searched] = {}
 
     def candidate(self, path: bytes) -> Candidate:
-        """What the loader makes of a path."""
+        """Return what the loader makes of a path."""
         found = self._candidates.get(path)
         if found is None:
             found = self._candidates[path] = self._examine(path)
         return found
 
     def search_path(self, directories: tuple[bytes, ...]) -> SearchPath:
-        """The one search path over these directories, each "" or with a slash at its end."""
+        """Return the one search path over these directories, each "" or with a slash at its end."""
         found = self._paths.get(directories)
         if found is None:
             found = self._paths[directories] = SearchPath(self, directories)
         return found
 
     def shared_record(self, rule: str, directory: bytes, skipped: str) -> Searched:
-        """The one record of a directory that was searched, which thousands of edges share."""
+        """Return the one record of a directory that was searched, which thousands of edges share."""
         key = Searched(rule, directory, skipped)
         return self._records.setdefault(key, key)
 
     def searched_directories(self, directory: bytes) -> tuple[tuple[bytes, frozenset[bytes] | None], ...]:
-        """The existing sub-directories in which a loader looks, in order, each with its names (None: not listable)."""
+        """List the sub-directories in which a loader looks, in order, with their names (None: not listable)."""
         found = self._searched_directories.get(directory)
         if found is None:
             names = self._list(directory)
@@ -112,7 +112,7 @@ class Files:
         return found
 
     def _list(self, directory: bytes) -> frozenset[bytes] | None:
-        """Names in a directory; none where it does not exist, None where it cannot be listed.
+        """List the names in a directory; none where it does not exist, None where it cannot be listed.
 
         The loader lists nothing: what an entry of a directory is that cannot be listed, opening the entry tells.
         """
@@ -167,7 +167,7 @@ class Files:
         return self._check(elf, identity)
 
     def _check(self, elf: ElfObject, identity: tuple[int, int]) -> Candidate:
-        """The loader's checks, in its order."""
+        """Make the loader's checks, in its order."""
         system = self.system
         if elf.bits != system.bits:
             return Candidate(identity=identity, skipped="wrong class")
@@ -188,7 +188,7 @@ class Files:
 
 
 class SearchPath:
-    """A list of directories in which names are looked up; each answer is remembered.
+    """Look names up in a list of directories; each answer is remembered.
 
     Args:
         files: the file system.
@@ -208,7 +208,7 @@ class SearchPath:
         self._hits: dict[bytes, Hit] = {}
 
     def search(self, name: bytes) -> Hit:
-        """The first file of a name that the loader does not pass over."""
+        """Find the first file of a name that the loader does not pass over."""
         hit = self._hits.get(name)
         if hit is None:
             hit = self._hits[name] = self._search(name)
@@ -238,7 +238,7 @@ class SearchPath:
 
 
 def expand(text: bytes, origin: bytes, system: System) -> bytes:
-    """A path with $ORIGIN, $LIB and $PLATFORM replaced, in both spellings."""
+    """Replace $ORIGIN, $LIB and $PLATFORM in a path, in both spellings."""
     if b"$" not in text:
         return text
     values = {b"ORIGIN": origin, b"LIB": system.lib, b"PLATFORM": system.platform}
@@ -246,7 +246,7 @@ def expand(text: bytes, origin: bytes, system: System) -> bytes:
 
 
 def split_path(text: bytes, separators: bytes, origin: bytes, system: System) -> tuple[bytes, ...]:
-    """The directories of an RPATH or of LD_LIBRARY_PATH, in order, each once, "" for the current directory."""
+    """Split an RPATH or LD_LIBRARY_PATH into directories, each once, "" for the current directory."""
     if not text:
         return ()
     directories = []

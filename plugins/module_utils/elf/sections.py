@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The sections of an ELF object in memory, for comparing two of them; the loader does not need sections, see elf.py.
+"""Read the sections of an ELF object in memory, to compare two objects; the loader needs none.
 
 ELF-64 and ELF-32, as in the System V ABI, chapter 4 (https://refspecs.linuxfoundation.org/elf/gabi4+/).
 """
@@ -21,7 +21,7 @@ MAX_SECTIONS = 100000
 
 
 class Section(NamedTuple):
-    """One section."""
+    """Describe one section."""
 
     name: bytes
     kind: int
@@ -33,7 +33,7 @@ class Section(NamedTuple):
 
 
 class Symbol(NamedTuple):
-    """What an object offers or wants by a name."""
+    """Describe what an object offers or wants by a name."""
 
     name: bytes
     info: int
@@ -42,7 +42,7 @@ class Symbol(NamedTuple):
 
 
 def sections(content: bytes) -> list[Section]:
-    """The sections of an object in their order.
+    """Read the sections of an object in their order.
 
     Raises:
         ValueError: it is no ELF object, has no sections, or they are not as they should be.
@@ -83,7 +83,7 @@ def _text(table: bytes, offset: int) -> bytes:
 
 
 def dynamic_symbols(content: bytes, found: list[Section]) -> list[Symbol]:
-    """What an object offers and wants at run time, sorted.
+    """Read what an object offers and wants at run time, sorted.
 
     Args:
         content: the object.

@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Symbol versions that objects want of each other, compared as the dynamic loader does before it relocates.
+"""Compare the symbol versions that objects want of each other, as the dynamic loader does.
 
 The source of the rules is glibc's ``elf/dl-version.c``: a wanted version that the library does not define is an error
 unless it is weak; a library that defines no versions at all only makes the loader warn.
@@ -17,7 +17,7 @@ from .resolution import VersionProblem
 
 
 class VersionCheck(NamedTuple):
-    """What the comparison of objects found; ``problem`` where the loader itself would stop."""
+    """Describe what the comparison of objects found; ``problem`` where the loader itself would stop."""
 
     missing: tuple[VersionProblem, ...] = ()
     unversioned: tuple[VersionProblem, ...] = ()
@@ -25,7 +25,7 @@ class VersionCheck(NamedTuple):
 
 
 class VersionChecks:
-    """Comparisons of two objects, each made once."""
+    """Compare objects two by two, each pair once."""
 
     def __init__(self) -> None:
         self._wanted: dict[bytes, dict[bytes, list[VersionNeed]]] = {}
@@ -33,7 +33,7 @@ class VersionChecks:
         self._checks: dict[tuple[bytes, bytes, bytes], VersionCheck] = {}
 
     def check(self, process: LinkMap, objects: list[Mapped]) -> VersionCheck:
-        """The symbol versions that objects of a process want."""
+        """Check the symbol versions that objects of a process want."""
         missing: list[VersionProblem] = []
         unversioned: list[VersionProblem] = []
         problem = ""

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 
 class Hunk(NamedTuple):
-    """One hunk, its two sides as exact lines (with their newline, or without where the file has none).
+    """Describe one hunk, its two sides as exact lines (with their newline, where the file has one).
 
     ``first`` is the 1-based line of the old file where ``old`` begins; for an empty ``old`` the line before which
     ``new`` is inserted. ``prefix`` and ``suffix`` count the context lines before the first and after the last change.
@@ -26,7 +26,7 @@ class Hunk(NamedTuple):
 
 
 class FilePatch(NamedTuple):
-    """What a patch does to one file.
+    """Describe what a patch does to one file.
 
     ``kind`` is modify, create, delete, rename or copy. ``old`` and ``new`` are paths below the tree. A plain diff that
     names two different files keeps both, and :func:`reconcile_names` picks one. ``old_mode`` and ``new_mode`` say
@@ -47,7 +47,7 @@ class FilePatch(NamedTuple):
 
 
 class Patch(NamedTuple):
-    """One patch file: its base name, the sha256 of its bytes, and what it does."""
+    """Describe one patch file: its base name, the sha256 of its bytes, and what it does."""
 
     name: bytes
     sha256: str
@@ -55,12 +55,12 @@ class Patch(NamedTuple):
 
 
 def split_lines(content: bytes) -> list[bytes]:
-    """Lines with their newline; only a newline ends a line, and the last line may lack it."""
+    """Split a content into lines; only a newline ends a line, and the last line may lack it."""
     return io.BytesIO(content).readlines()
 
 
 def blob_id(content: bytes, digits: int = 40) -> str:
-    """Git's object id of a file's content; sha256 for ids of more than 40 digits (git's newer object format)."""
+    """Compute git's object id of a content; sha256 for more than 40 digits (git's newer format)."""
     algorithm = hashlib.sha256() if digits > 40 else hashlib.sha1()
     algorithm.update(b"blob %d\0" % len(content))
     algorithm.update(content)

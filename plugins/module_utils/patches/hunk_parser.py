@@ -28,6 +28,11 @@ class HunkParser:
         self.at = 0
 
     def refuse(self, problem: str, line: int, remedy: str = "") -> NoReturn:
+        """Refuse the patch at a line.
+
+        Raises:
+            StackError: always.
+        """
         raise StackError(
             "%s, line %d: %s." % (display(self.name), line, problem),
             "parse series",
@@ -37,11 +42,12 @@ class HunkParser:
         )
 
     def peek(self, ahead: int = 0) -> bytes:
+        """Return a line at or after the cursor; empty behind the last."""
         index = self.at + ahead
         return self.lines[index] if index < len(self.lines) else b""
 
     def text(self) -> bytes:
-        """The line at the cursor without its newline; a carriage return there means a converted patch file."""
+        """Return the line at the cursor; a carriage return at its end means a converted patch file."""
         line = self.peek().rstrip(b"\n")
         if line.endswith(b"\r"):
             self.refuse(
@@ -52,12 +58,14 @@ class HunkParser:
         return line
 
     def hunks(self) -> tuple[Hunk, ...]:
+        """Read all hunks that follow."""
         found: list[Hunk] = []
         while self.peek().startswith(b"@@ "):
             found.append(self.hunk())
         return tuple(found)
 
     def hunk(self) -> Hunk:
+        """Read one hunk."""
         number = self.at + 1
         match = HUNK_HEADER.match(self.peek())
         if not match:
@@ -99,7 +107,7 @@ class HunkParser:
         return Hunk(number, first + (not old_count), tuple(old), tuple(new), prefix, suffix)
 
     def no_newline(self, mark: bytes, old: list[bytes], new: list[bytes], number: int) -> None:
-        """The note that the line before it ends without a newline."""
+        """Read the note that the line before it ends without a newline."""
         for side, marks in ((old, b" -"), (new, b" +")):
             if mark in marks:
                 if not side[-1].endswith(b"\n"):
@@ -108,7 +116,7 @@ class HunkParser:
         self.at += 1
 
     def check_hunk_end(self, number: int, counts_met: bool) -> None:
-        """A line that looks like one more line of the hunk means that the counts are wrong."""
+        """Refuse a line that looks like one more line of the hunk: the counts are wrong."""
         line = self.peek()
         signature = line.rstrip(b" \r\n") == b"--"
         header = line.startswith(b"--- ") and self.peek(1).startswith(b"+++ ")

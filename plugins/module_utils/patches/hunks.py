@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Apply the hunks of one file in memory: exact context only, at the place where GNU patch would put them.
+"""Apply the hunks of one file in memory, with exact context, where GNU patch would put them.
 
 The order in which places are tried, and the hunks that are tied to the begin or end of a file, are those of GNU patch
 2.7 with ``--fuzz=0``; the differential tests hold both side by side. On top of it a hunk may lie at most ``max_offset``
@@ -26,7 +26,7 @@ _MAX_TRIED = 64
 
 
 class Mismatch(Exception):
-    """A hunk, or a whole file, for which the tree is not what the patch expects.
+    """Report a hunk, or a whole file, for which the tree is not what the patch expects.
 
     Attributes:
         reason: a clause for a sentence, without names.
@@ -44,7 +44,7 @@ class Mismatch(Exception):
 
 
 class FileLines:
-    """A file as a sequence of lines with their newlines; only a newline ends a line, and the last one may lack it.
+    """Give a file as a sequence of lines; only a newline ends a line, and the last one may lack it.
 
     Only where each line ends is kept: the lines as objects take several times the space of a large file.
     """
@@ -63,12 +63,12 @@ class FileLines:
         return self.content[self._start(index):self._ends[index]]
 
     def piece(self, first: int, last: int) -> memoryview:
-        """The lines from ``first`` up to, and without, ``last``, as one piece that is not copied."""
+        """Return the lines from ``first`` up to, and without, ``last``, as one piece that is not copied."""
         last = max(min(last, len(self)), first)
         return memoryview(self.content)[self._start(first):self._start(last)] if first < last else memoryview(b"")
 
     def every(self, line: bytes) -> Iterator[int]:
-        """The index of each line that is this one."""
+        """Yield the index of each line that is this one."""
         at = self.content.find(line)
         while at >= 0:
             index = bisect.bisect_right(self._ends, at)
@@ -78,7 +78,7 @@ class FileLines:
 
 
 class Applied(NamedTuple):
-    """The new content of a file, and for each hunk how many lines away from its header it was applied."""
+    """Hold the new content of a file, and how far from its header each hunk was applied, in lines."""
 
     content: bytes
     offsets: tuple[int, ...]
@@ -134,7 +134,7 @@ def apply_hunks(
 
 
 def _extend(result: list[_Piece], piece: _Piece, number: int, hunk: Hunk) -> None:
-    """Append lines of which at most the last lacks its newline; so does then the whole, or it is refused."""
+    """Append lines of which at most the last lacks its newline; nothing may follow such a line."""
     if not piece:
         return
     if result and result[-1][-1:] != b"\n":
@@ -143,7 +143,7 @@ def _extend(result: list[_Piece], piece: _Piece, number: int, hunk: Hunk) -> Non
 
 
 def reverse_hunks(hunks: Sequence[Hunk]) -> tuple[Hunk, ...]:
-    """The hunks that undo these, placed by the lines that these really add and remove, not by their headers."""
+    """Reverse hunks, placed by the lines that they really add and remove, not by their headers."""
     reversed_hunks = []
     grown = 0
     for hunk in hunks:
@@ -153,7 +153,7 @@ def reverse_hunks(hunks: Sequence[Hunk]) -> tuple[Hunk, ...]:
 
 
 def _matches(lines: FileLines, hunk: Hunk, where: int) -> bool:
-    """Whether the old side stands at 1-based line ``where``."""
+    """Tell whether the old side stands at 1-based line ``where``."""
     count = len(hunk.old)
     if where < 1 or not count:
         return where >= 1
@@ -164,7 +164,7 @@ def _matches(lines: FileLines, hunk: Hunk, where: int) -> bool:
 
 
 def _locate(lines: FileLines, hunk: Hunk, shift: int, consumed: int) -> int | None:
-    """The 1-based line where GNU patch applies the hunk, or None.
+    """Find the 1-based line where GNU patch applies the hunk, or None.
 
     Args:
         shift: offset at which the hunk before was applied.
@@ -184,14 +184,14 @@ def _locate(lines: FileLines, hunk: Hunk, shift: int, consumed: int) -> int | No
 
 
 def _find_everywhere(lines: FileLines, hunk: Hunk) -> set[int]:
-    """Every 1-based line at which the old side stands, found by its longest line."""
+    """Find every 1-based line at which the old side stands, by its longest line."""
     index = max(range(len(hunk.old)), key=lambda number: len(hunk.old[number]))
     places = (at - index + 1 for at in lines.every(hunk.old[index]))
     return {where for where in places if _matches(lines, hunk, where)}
 
 
 def _candidate_lines(total: int, hunk: Hunk, shift: int, consumed: int) -> Iterator[int]:
-    """The lines at which the hunk may be tried, in order: the expected one, then alternately after and before it.
+    """Yield the lines at which the hunk may be tried: the expected one, then in turn after and before.
 
     Less context before the change than after it means that the hunk began at the file's first line, and less after it
     that it ended at the last: such a hunk fits only there.

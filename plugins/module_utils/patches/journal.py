@@ -30,7 +30,7 @@ from .source_files import (
 
 
 class Change(NamedTuple):
-    """One file below the tree, before and after; None where it is not there."""
+    """Describe one file below the tree, before and after; None where it is not there."""
 
     path: bytes
     before: TreeFile | None
@@ -38,7 +38,7 @@ class Change(NamedTuple):
 
 
 class Journal(NamedTuple):
-    """An intended change of a tree: all that is needed to finish it, or to undo it.
+    """Describe an intended change of a tree: all that is needed to finish it, or to undo it.
 
     ``make`` are the directories that come with it, parents first, ``drop`` those that go, children first, each with
     permission bits. ``request`` names the wish that it came from. ``record`` and ``previous`` are the tree's record
@@ -55,7 +55,7 @@ class Journal(NamedTuple):
 
 
 def has_open_journal(src: str, state_dir: str) -> bool:
-    """Whether a change of the tree was begun and not finished: it must not be built from.
+    """Tell whether a change of the tree was begun and not finished: it must not be built from.
 
     Args:
         src: the tree, as given to ``patch_series``.
@@ -65,7 +65,7 @@ def has_open_journal(src: str, state_dir: str) -> bool:
 
 
 def read_journal(place: Place) -> Journal | None:
-    """The open journal of the tree, or None."""
+    """Read the open journal of the tree, or None."""
     try:
         with open(place.journal, "rb") as stream:
             found = require_format(json.loads(stream.readline().decode("ascii")), place.journal)
@@ -94,7 +94,7 @@ def _content(stream: BinaryIO, side: list[int] | None) -> TreeFile | None:
 
 
 def write_journal(place: Place, journal: Journal) -> None:
-    """Put the journal on disk: from here on the change can be finished or undone, whatever happens."""
+    """Put the journal on disk: from here on the change can be finished or undone."""
     header: dict[str, object] = dict(journal._asdict(), format=FORMAT)
     header["changes"] = [
         {

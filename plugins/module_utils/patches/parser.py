@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Patch files as data: unified diffs, plain or in git's dialect. Bytes in, named tuples out; nothing is applied here.
+"""Parse patch files: unified diffs, plain or in git's dialect. Nothing is applied here.
 
 What is understood follows the GNU diffutils manual ("Detailed Description of Unified Format") and git's
 diff-generate-patch documentation (extended headers, quoted names). Everything that a build must not guess about is
@@ -46,7 +46,7 @@ def parse_patch(content: bytes, name: bytes, strip: int = 1) -> Patch:
 
 
 class _Header:
-    """Git's extended header lines of one file while they are collected."""
+    """Collect git's extended header lines of one file."""
 
     def __init__(self, names: bytes) -> None:
         self.names = names
@@ -67,6 +67,7 @@ class _Parser(HunkParser):
         self.sha256 = hashlib.sha256(content).hexdigest()
 
     def parse(self) -> Patch:
+        """Parse the whole file."""
         files: list[FilePatch] = []
         while self.at < len(self.lines):
             section = self.section()
@@ -97,17 +98,19 @@ class _Parser(HunkParser):
         return None
 
     def refuse_binary(self, line: bytes, number: int) -> None:
+        """Refuse a binary difference."""
         if line.startswith(b"GIT binary patch") or _BINARY.match(line):
             self.refuse("a binary difference", number, "Ship that file another way.")
 
     def pristine_header(self, line: bytes, number: int) -> None:
+        """Read a header line of our own, which names a pristine blob."""
         words = line[len(PRISTINE_HEADER):].strip().split(None, 1)
         if len(words) != 2 or not re.match(rb"^(?:[0-9a-f]{7,40}|[0-9a-f]{64})$", words[0]):
             self.refuse("expected '%s <git blob id> <path>'" % PRISTINE_HEADER.decode("ascii"), number)
         self.pristine.append((words[0].decode("ascii"), self.path(words[1], 0, number), number))
 
     def named(self, files: list[FilePatch]) -> list[FilePatch]:
-        """The files with the ids of the header lines of our own joined in."""
+        """Add the ids of our own header lines to the files."""
         for identifier, path, number in self.pristine:
             touched = [index for index, section in enumerate(files) if path in (section.old, section.new)]
             if not touched:
@@ -120,6 +123,7 @@ class _Parser(HunkParser):
         return files
 
     def plain_section(self) -> FilePatch:
+        """Read the diff of one file in the plain dialect."""
         number = self.at + 1
         (old, old_epoch), (new, new_epoch) = self.header_names()
         hunks = self.hunks()
@@ -140,6 +144,7 @@ class _Parser(HunkParser):
         return FilePatch(number, "modify", self.target(old, number), self.target(new, number), hunks)
 
     def git_section(self) -> FilePatch:
+        """Read the diff of one file in git's dialect."""
         number = self.at + 1
         header = self.git_header()
         names: list[bytes] = []
@@ -210,11 +215,11 @@ class _Parser(HunkParser):
 
     @staticmethod
     def identifier(digits: bytes) -> str | None:
-        """A blob id, or None for an abbreviation too short to tell files apart."""
+        """Decode a blob id; None for an abbreviation too short to tell files apart."""
         return digits.decode("ascii") if len(digits) >= 7 else None
 
     def mode(self, digits: bytes, number: int) -> bool:
-        """Whether a git file mode is that of an executable file; links and submodules are refused."""
+        """Tell whether a git file mode is that of an executable file; links and submodules are refused."""
         kind, value = int(digits, 8) & 0o170000, int(digits, 8)
         if kind == 0o120000:
             self.refuse("changes a symbolic link", number, "Make the link in a build step.")
@@ -225,7 +230,7 @@ class _Parser(HunkParser):
         return bool(value & 0o111)
 
     def header_names(self) -> tuple[tuple[bytes | None, bool | None], tuple[bytes | None, bool | None]]:
-        """The two names of ``---`` and ``+++`` with what their times say (see ``patch_names.header_name``)."""
+        """Read the names of ``---`` and ``+++`` with what their times say (:func:`parse_header_name`)."""
         found = []
         for _side in range(2):
             found.append(self.checked(self.at + 1, parse_header_name, self.text()[4:]))
@@ -233,11 +238,11 @@ class _Parser(HunkParser):
         return found[0], found[1]
 
     def target(self, name: bytes | None, number: int) -> bytes:
-        """The path below the tree that a name of ``---``, ``+++`` or ``diff --git`` leads to."""
+        """Return the path below the tree of a name of ``---``, ``+++`` or ``diff --git``."""
         return self.checked(number, strip_path, name or b"", self.strip)
 
     def path(self, text: bytes, strip: int, number: int) -> bytes:
-        """The path below the tree that a name in an extended header leads to, quoted or not."""
+        """Return the path below the tree of a name in an extended header, quoted or not."""
         name = self.checked(number, unquote, text)[0] if text.startswith(b'"') else text
         return self.checked(number, strip_path, name, strip)
 

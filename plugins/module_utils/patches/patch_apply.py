@@ -16,7 +16,7 @@ Reader = Callable[[bytes], Optional[TreeFile]]
 
 
 class Fault(NamedTuple):
-    """Something that does not fit: patch and file by name, hunk number or 0 for the file as a whole."""
+    """Describe what does not fit: patch and file by name, hunk number or 0 for the file as a whole."""
 
     patch: bytes
     path: bytes
@@ -27,7 +27,7 @@ class Fault(NamedTuple):
 
 
 class Note(NamedTuple):
-    """Why a file is unverified: the patch's header names no blob, or another one than is there."""
+    """Describe why a file is unverified: the patch names no blob, or another one than is there."""
 
     patch: bytes
     path: bytes
@@ -36,7 +36,7 @@ class Note(NamedTuple):
     side: str
 
     def as_result(self) -> dict[str, str | None]:
-        """The note as a module returns it."""
+        """Return the note as a module returns it."""
         return {
             "patch": display(self.patch), "file": display(self.path), "side": self.side, "named": self.named,
             "actual": self.actual,
@@ -44,7 +44,10 @@ class Note(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What became of one patch: faults (empty when it fits), notes, and per file the offsets of its hunks."""
+    """Hold what became of one patch: faults, notes, and per file the offsets of its hunks.
+
+    There are no faults where it fits.
+    """
 
     faults: list[Fault]
     notes: list[Note]
@@ -52,7 +55,7 @@ class Outcome(NamedTuple):
 
 
 class LineCache:
-    """Files as lines. Only the last ones are kept, of at most ``limit`` bytes: they keep the contents too."""
+    """Keep the last files as lines, of at most ``limit`` bytes: the lines keep the contents too."""
 
     def __init__(self, limit: int = 8 << 20) -> None:
         self._known: collections.OrderedDict[int, FileLines] = collections.OrderedDict()
@@ -60,6 +63,7 @@ class LineCache:
         self._size = 0
 
     def of(self, content: bytes) -> FileLines:
+        """Return a content as lines."""
         known = self._known.get(id(content))
         if known is not None:
             self._known.move_to_end(id(content))
@@ -75,7 +79,7 @@ class LineCache:
 
 
 class MemoryTree:
-    """A tree in memory: what was read stays, what is set covers it."""
+    """Hold a tree in memory: what was read stays, what is set covers it."""
 
     def __init__(self, read: Reader, lines: LineCache | None = None) -> None:
         self._read = read
@@ -84,14 +88,17 @@ class MemoryTree:
         self._lines = lines or LineCache()
 
     def get(self, path: bytes) -> TreeFile | None:
+        """Return a file; None where there is none."""
         if path not in self._files:
             self._files[path] = self._found[path] = self._read(path)
         return self._files[path]
 
     def lines(self, file: TreeFile) -> FileLines:
+        """Return the lines of a file."""
         return self._lines.of(file.content)
 
     def set(self, path: bytes, file: TreeFile | None) -> None:
+        """Put a file in the place of another one, or take it away."""
         found = self._found.get(path)
         # A file that is as it was found needs no second copy: it may be large.
         self._files[path] = found if found == file else file
@@ -149,7 +156,7 @@ def _apply_section(
     section: FilePatch, source: TreeFile | None, free: bool, files: MemoryTree, max_offset: int,
     pins: Sequence[int] | None,
 ) -> tuple[TreeFile | None, tuple[int, ...]]:
-    """One file's outcome: the new file (None when it goes), and the offsets used."""
+    """Apply one file's part; returns the new file (None when it goes), and the offsets used."""
     if section.kind in ("create", "rename", "copy") and not free:
         raise Mismatch("the file is there already")
     if section.kind == "create":
@@ -174,7 +181,7 @@ def _apply_section(
 
 
 def _inverse(section: FilePatch) -> FilePatch:
-    """What undoes this section; a copy is undone by dropping it."""
+    """Invert a section; a copy is undone by dropping it."""
     kinds = {"create": "delete", "delete": "create", "copy": "drop"}
     return section._replace(
         kind=kinds.get(section.kind, section.kind), old=section.new,
@@ -184,7 +191,7 @@ def _inverse(section: FilePatch) -> FilePatch:
 
 
 def _find_unverified(patch: bytes, section: FilePatch, source: TreeFile | None, result: TreeFile | None) -> list[Note]:
-    """What the header does not name, or names differently from what is there. Nothing to name without hunks."""
+    """Find what the header does not name, or names differently; nothing to name without hunks."""
     found = []
     if section.hunks and section.kind != "create" and source is not None:
         actual = blob_id(source.content, len(section.old_id or ""))

@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""A directory of patches as one unit: read it, and apply or undo its patches in memory."""
+"""Read a directory of patches as one unit."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PACKED = (b".gz", b".bz2", b".xz", b".zst")
 
 
 class Series(NamedTuple):
-    """The patches in order, the digest over their names and contents, and the names that were passed over."""
+    """Hold patches in order, the digest over their names and contents, and the names passed over."""
 
     patches: tuple[Patch, ...]
     digest: str
@@ -30,18 +30,20 @@ class Series(NamedTuple):
 
     @property
     def touched(self) -> set[bytes]:
-        """Every path that any patch names."""
+        """Return every path that any patch names."""
         return {path for patch in self.patches for section in patch.files for path in (section.old, section.new)}
 
     @property
     def mode_paths(self) -> set[bytes]:
-        """The paths whose execute bit the series changes, so that it tells levels apart."""
+        """Return the paths whose execute bit the series changes, so that it tells levels apart."""
         changed = [section for patch in self.patches for section in patch.files if section.mode_change]
         return {path for section in changed for path in (section.old, section.new)}
 
 
 def load_series(directory: str, strip: int = 1) -> Series:
-    """Read and parse every ``*.patch`` and ``*.diff`` of a directory, links followed, in byte order of their names.
+    """Read and parse every ``*.patch`` and ``*.diff`` of a directory, in byte order of their names.
+
+    Links are followed.
 
     Raises:
         StackError: the directory or a patch cannot be read, or a patch is malformed or refused.
@@ -88,7 +90,7 @@ def _read_patch(path: bytes) -> bytes:
 
 
 def reconcile_series(series: Series, read: Reader) -> Series:
-    """The series with every plain diff's file name decided by what the tree and other patches provide."""
+    """Decide every plain diff's file name by what the tree and other patches provide."""
     created = {section.new for patch in series.patches for section in patch.files if section.kind != "modify"}
 
     def exists(path: bytes) -> bool:

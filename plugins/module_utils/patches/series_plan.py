@@ -15,14 +15,14 @@ from .source_files import directories_of, directories_to_drop, missing_directori
 
 
 def desired(series: Series, params: dict[str, Any]) -> dict[str, object]:
-    """What a run is for: an interrupted one is completed by a run for the same, and undone by any other."""
+    """Describe what a run is for: an interrupted one is completed by a run for the same only."""
     return {"series_digest": series.digest, "state": params["state"], "strip": params["strip"]}
 
 
 def plan(
     place: Place, series: Series, trial: Trial, params: dict[str, Any], record: dict[str, Any] | None
 ) -> Journal:
-    """The change that brings the tree from where it is to where it is wanted."""
+    """Plan the change that brings the tree from where it is to where it is wanted."""
     present = params["state"] == "present"
     wanted = trial.final if present else trial.pristine
     changes = tuple(
@@ -45,7 +45,7 @@ def plan(
 def make_record(
     series: Series, trial: Trial, applied: int, directories: Sequence[bytes], relative: bytes
 ) -> dict[str, Any]:
-    """What the next run needs to know: the series, and each file's digest after each patch."""
+    """Make the record for the next run: the series, and each file's digest after each patch."""
     files = {}
     for path in sorted(series.touched):
         pristine = trial.pristine[path]

@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""How far a tree has come in a patch series, told from its contents and from the record of the last run.
+"""Detect how far a tree has come in a patch series, from its contents and the last run's record.
 
 Levels count patches: level 0 is the pristine tree, level k the tree after the first k patches. For an assumed level the
 tree is taken back to level 0 in memory and the whole series is applied to that; the assumption holds when every hunk
@@ -29,7 +29,7 @@ EXTRACT_AGAIN = "Extract the source again, then run this again."
 
 
 class Trial:
-    """The outcome of assuming a level.
+    """Hold the outcome of assuming a level.
 
     ``faults`` is empty when the assumption holds. ``found``, ``pristine`` and ``final`` are the touched files as they
     are, at level 0 and at the last level. ``digests`` has one map of path to digest per level, ``offsets`` per patch
@@ -48,7 +48,7 @@ class Trial:
 
 
 def file_digest(file: TreeFile | None, with_mode: bool) -> str | None:
-    """The sha256 of a file, with ``+x`` for an executable one where that tells levels apart; None for no file."""
+    """Digest a file, with ``+x`` for an executable one where that tells levels apart; None for none."""
     if file is None:
         return None
     return hashlib.sha256(file.content).hexdigest() + ("+x" if with_mode and file.executable else "")
@@ -106,7 +106,7 @@ def run_trial(
 def _find_detours(
     patch: Patch, trial: Trial, files: MemoryTree, mode_paths: set[bytes], broken: set[bytes]
 ) -> list[Fault]:
-    """Files for which undoing and applying again does not lead back to what is there."""
+    """Find files for which undoing and applying again does not lead back to what is there."""
     reason = "undoing the patches and applying them again does not lead back to this file"
     return [
         Fault(patch.name, path, 0, 0, reason, True)
@@ -117,7 +117,7 @@ def _find_detours(
 
 
 def find_possible_levels(series: Series, read: Reader, max_offset: int) -> list[int]:
-    """The levels at which the last patch could be undone and the next one applied: the only ones worth a trial."""
+    """Find levels at which the last patch could be undone and the next applied: only these are tried."""
     total = len(series.patches)
     # These contents are the reader's, so that keeping them costs nothing.
     lines = LineCache(64 << 20)
@@ -136,7 +136,7 @@ def find_possible_levels(series: Series, read: Reader, max_offset: int) -> list[
 def detect(
     series: Series, read: Reader, record: dict[str, Any] | None, max_offset: int, allow_unverified: bool = False
 ) -> Trial:
-    """How far the tree is.
+    """Detect how far the tree is.
 
     The record decides where it fits both the series and the tree; otherwise the contents do, and of several levels
     that fit those are preferred at which every header names the right blobs.
@@ -172,7 +172,7 @@ def _detect_by_content(series: Series, read: Reader, max_offset: int) -> Trial:
 
 
 def _detect_by_record(series: Series, read: Reader, record: dict[str, Any], max_offset: int) -> Trial | None:
-    """The trial at the level that the record tells, or None where the record says nothing about this tree."""
+    """Try the level that the record tells; None where the record says nothing about this tree."""
     entries = {as_path(path): entry for path, entry in record["files"].items()}
     current = {path: file_digest(read(path), entry["with_mode"]) for path, entry in entries.items()}
     recorded = record["patches"]
@@ -206,12 +206,12 @@ def _detect_by_record(series: Series, read: Reader, record: dict[str, Any], max_
 
 
 def foreign_state(total: int) -> dict[str, object]:
-    """``state_before`` of a tree that is not at any level."""
+    """Return ``state_before`` of a tree that is not at any level."""
     return {"kind": "foreign", "applied": None, "of": total}
 
 
 def _describe_change(recorded: Sequence[dict[str, str]], now: Sequence[dict[str, str]]) -> str:
-    """In a few words, what happened to the series since it was recorded."""
+    """Describe shortly what happened to the series since it was recorded."""
     old, new = ({entry["name"]: entry["sha256"] for entry in entries} for entries in (recorded, now))
     words = [(name, "changed" if name in new else "gone") for name in sorted(old) if new.get(name) != old[name]]
     words += [(name, "new") for name in sorted(new) if name not in old]
@@ -220,7 +220,7 @@ def _describe_change(recorded: Sequence[dict[str, str]], now: Sequence[dict[str,
 
 
 def _stray_error(entries: dict[bytes, dict[str, Any]], current: dict[bytes, str | None], total: int) -> StackError:
-    """The tree was patched by this series and changed afterwards: say which file."""
+    """Make the error for a tree that this series patched and that was changed afterwards."""
     strange = sorted(path for path, entry in entries.items() if current[path] not in entry["levels"])
     if strange:
         path, problem = strange[0], "is neither as it was before the patches nor as they left it"
@@ -240,7 +240,7 @@ def _stray_error(entries: dict[bytes, dict[str, Any]], current: dict[bytes, str 
 
 
 def _foreign_error(trials: Sequence[Trial]) -> StackError:
-    """Name the first fault of the assumption that the fewest files contradict."""
+    """Make the error that names the first fault of the assumption with the fewest broken files."""
     broken = {trial.level: {fault.path for fault in trial.faults} for trial in trials}
     best = min(trials, key=lambda trial: (len(broken[trial.level]), trial.level))
     fault = best.faults[0]

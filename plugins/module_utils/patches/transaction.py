@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Change many files of a tree as one: after an interruption the next run completes the change or takes it back.
+"""Change many files of a tree as one: the next run completes or undoes what was interrupted.
 
 The order is: the journal with every file's content before and after, flushed to disk; everything new, the record too,
 written beside its place; then, when nothing can fail for lack of space any more, the names: each file and the record
@@ -23,13 +23,13 @@ from .source_files import TreeFile, flush, named_errors, open_directory, read_tr
 
 
 class _UnexpectedContent(Exception):
-    """A file of the tree is neither as before the change nor as after it; the argument is its path."""
+    """Report a file that is neither as before the change nor as after it; its path is the argument."""
 
 
 def recover(
     place: Place, request: dict[str, object], check: bool
 ) -> tuple[dict[str, object] | None, dict[bytes, TreeFile | None], dict[str, Any] | None]:
-    """Close an open journal: complete it for the same wish, undo it for another one.
+    """Close an open journal: complete it for the same desired state, undo it for another one.
 
     Args:
         request: the wish of this run.
@@ -77,7 +77,7 @@ def recover(
 
 
 def roll(place: Place, journal: Journal, forward: bool, touched_paths: set[bytes] | None = None) -> None:
-    """Bring every file to its state after (``forward``) or before the change, then the record, and close the journal.
+    """Bring every file to its state after or before the change, then the record, and close the journal.
 
     Args:
         touched_paths: forward, it gets the path of each file right before that is touched; back, only these are
@@ -113,7 +113,10 @@ def roll(place: Place, journal: Journal, forward: bool, touched_paths: set[bytes
 
 
 def _make_directories(place: Place, make: Sequence[tuple[bytes, int]]) -> set[bytes]:
-    """Make the directories that are not there, save where a file still has the name; returns where they are."""
+    """Make the directories that are missing; returns those that got an entry.
+
+    Where a file still has the name, none is made.
+    """
     touched = set()
     for path, mode in make:
         parent, name = os.path.split(path)
@@ -192,7 +195,7 @@ def commit(place: Place, journal: Journal) -> None:
 
 
 def _write_error(place: Place, error: Exception) -> StackError:
-    """Why a change failed, as a sentence of the step that writes."""
+    """Make the error of the step that writes."""
     if isinstance(error, OSError):
         where = error.filename if isinstance(error.filename, (bytes, str)) else place.src
         return StackError(
@@ -210,7 +213,7 @@ def _write_error(place: Place, error: Exception) -> StackError:
 
 
 def _error_text(error: OSError) -> str:
-    """The error of the system with the path where it is known."""
+    """Return the error of the system with the path where it is known."""
     where = error.filename
     return "%s%s" % (display(os.fsencode(where)) + ": " if isinstance(where, (bytes, str)) else "", error.strerror)
 
@@ -218,7 +221,7 @@ def _error_text(error: OSError) -> str:
 def _pending(
     place: Place, journal: Journal, forward: bool, only: set[bytes] | None = None
 ) -> Sequence[tuple[int, bytes, TreeFile | None]]:
-    """The files, or of them those in ``only``, that still have to be brought to the wanted side."""
+    """List the files, or of them those in ``only``, that have to be brought to the wanted side."""
     pending = []
     for index, change in enumerate(journal.changes):
         if only is not None and change.path not in only:
@@ -235,7 +238,7 @@ def _pending(
 
 
 def _temporary(journal: Journal, index: int, path: bytes) -> tuple[bytes, bytes]:
-    """Where a file is written before it gets its name: the nearest directory that is there all the time."""
+    """Return where a file is written before it gets its name: the nearest lasting directory."""
     passing = {folder for folder, _mode in journal.make + journal.drop}
     folder = os.path.dirname(path)
     while folder in passing:
@@ -244,7 +247,7 @@ def _temporary(journal: Journal, index: int, path: bytes) -> tuple[bytes, bytes]
 
 
 def _remove_temporaries(place: Place, journal: Journal) -> None:
-    """What a killed or failed run left beside the files; the names follow from the journal, so nothing else is hit."""
+    """Remove what a killed or failed run left beside the files; the journal gives the names."""
     with contextlib.suppress(FileNotFoundError):
         os.unlink(os.path.join(place.state_dir, place.staged))
     for index, change in enumerate(journal.changes):

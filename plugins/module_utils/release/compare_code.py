@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The code of two ELF objects that are laid out otherwise: whether it is the same but for where it refers to. Pure.
+"""Compare the code of two ELF objects of different layout, but for where it refers to. Pure.
 
 Of x86-64. A path of another length moves what comes after it, and code refers to that by its distance (the 32 bits of
 a displacement, Intel SDM vol. 2, 2.2.1.6). So where code differs, that must be a distance, and lead to the same thing.
@@ -28,12 +28,12 @@ Mask = Callable[[bytes], bytes]
 
 
 def machine(content: bytes) -> int:
-    """What an object is for; 0 for what is not little-endian."""
+    """Return what an object is for; 0 for what is not little-endian."""
     return int.from_bytes(content[18:20], "little") if content[5:6] == b"\1" else 0
 
 
 class _Image:
-    """What lies where in an object."""
+    """Find what lies where in an object."""
 
     def __init__(self, found: Sequence[Section], masked: Mask) -> None:
         self.sections = sorted((one for one in found if one.flags & LOADED and one.size), key=lambda one: one.address)
@@ -42,7 +42,7 @@ class _Image:
         self.constants: dict[int, list[tuple[int, int]]] = {}
 
     def target_at(self, address: int) -> tuple[object, ...]:
-        """What is at an address, in words that do not depend on the layout; empty where nothing is."""
+        """Describe what is at an address, independent of the layout; empty where nothing is."""
         index = bisect.bisect_right(self.begins, address) - 1
         if index < 0:
             return ()
@@ -56,7 +56,9 @@ class _Image:
         return (section.name, *self._constant(section, offset))
 
     def _constant(self, section: Section, offset: int) -> tuple[object, ...]:
-        """Which constant is at an offset: its number, as padding and lengths differ, its text, and where in it.
+        """Describe the constant at an offset: its number, its text, and where in it.
+
+        The number, as padding and lengths differ.
 
         What lies between zeros counts as one; the first bytes of a number may be zeros.
         """
@@ -71,7 +73,7 @@ class _Image:
 
 
 def same_code(first: Sequence[Section], second: Sequence[Section], masked: tuple[Mask, Mask]) -> bool:
-    """Whether code does the same in both objects.
+    """Tell whether code does the same in both objects.
 
     Args:
         first: the sections of the one.
@@ -99,7 +101,7 @@ def _same(one: Section, two: Section, images: tuple[_Image, _Image]) -> bool:
 
 
 def _next_difference(first: bytes, second: bytes, position: int) -> int:
-    """Where two contents differ next; -1 where they do not."""
+    """Find where two contents differ next; -1 where they do not."""
     while position < len(first):
         blocks = first[position:position + BLOCK], second[position:position + BLOCK]
         if blocks[0] != blocks[1]:

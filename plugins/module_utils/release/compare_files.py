@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Two contents of one file of a release that was made twice: in which way they differ. Pure."""
+"""Classify how two contents of one file of a release that was made twice differ. Pure."""
 
 from __future__ import annotations
 
@@ -50,26 +50,26 @@ _TREE = re.compile(r"(\.torchstack/patches/.*)-[0-9a-f]{10}(\.\w+)\Z")
 
 
 class Classified(NamedTuple):
-    """A class, and what is the matter where that is not plain."""
+    """Hold a class, and what is the matter where that is not plain."""
 
     kind: str
     detail: str = ""
 
 
 class Sides(NamedTuple):
-    """The places of the two releases."""
+    """Hold the path masks of the two releases."""
 
     first: PathMasks
     second: PathMasks
 
 
 def common_name(path: str) -> str:
-    """What a file is called in every release: records of patch series are named after their tree's place."""
+    """Return what a file is called in every release: series' records are named after their tree's place."""
     return _TREE.sub(r"\1-*\2", path)
 
 
 def classify(path: str, first: bytes, second: bytes, sides: Sides) -> Classified:
-    """How two contents differ.
+    """Classify how two contents differ.
 
     Args:
         path: of the file, relative to its release.
@@ -103,7 +103,7 @@ def _compare_json(path: str, first: bytes, second: bytes, masked: tuple[bytes, b
 
 
 def _without_volatile(value: Any, path: str) -> Any:
-    """What of a record is not about one build."""
+    """Remove from a record what is about one build."""
     if "/conda-meta/" in path and isinstance(value, Mapping):
         return {key: value.get(key) for key in OF_CONDA}
     if isinstance(value, Mapping):
@@ -112,7 +112,7 @@ def _without_volatile(value: Any, path: str) -> Any:
 
 
 def _compare_installed(path: str, first: bytes, second: bytes, masked: tuple[bytes, bytes], sides: Sides) -> Classified:
-    """An installer's list of files with their digests; the files are compared themselves."""
+    """Compare installers' lists of files with their digests; the files are compared themselves."""
     names = [{line.partition(b",")[0] for line in content.splitlines()} for content in masked]
     if names[0] == names[1]:
         return Classified(RECORDS)
@@ -121,7 +121,7 @@ def _compare_installed(path: str, first: bytes, second: bytes, masked: tuple[byt
 
 
 def _compare_history(path: str, first: bytes, second: bytes, masked: tuple[bytes, bytes], sides: Sides) -> Classified:
-    """Conda's journal: the packages are compared by their records."""
+    """Compare conda's journal: the packages are compared by their records."""
     return Classified(RECORDS)
 
 
@@ -158,7 +158,7 @@ def _compare_elf(path: str, first: bytes, second: bytes, masked: tuple[bytes, by
 
 
 def _interface(content: bytes, found: list[elf_sections.Section], places: PathMasks) -> tuple[Any, ...]:
-    """What another layout leaves alone: how much code there is, variables, and what is offered and wanted."""
+    """Return what another layout leaves alone: amount of code, variables, and symbols."""
     code = [(one.name, one.size) for one in found if one.flags & elf_sections.CODE]
     texts = [
         sorted(places.mask(text) for text in one.content.split(b"\0")) for one in found if one.name == b".dynstr"]
@@ -204,7 +204,7 @@ def _zip_members(content: bytes) -> Members:
 
 
 def _ar_members(content: bytes) -> Members:
-    """Members of a static library: headers of 60 bytes with times, owners and modes (ar(5)); names may be repeated."""
+    """List members of a static library: headers of 60 bytes (ar(5)); names may be repeated."""
     found: Members = {}
     position = 8
     while position + 60 <= len(content):
@@ -232,7 +232,7 @@ def _tar_content(archive: tarfile.TarFile, entry: tarfile.TarInfo) -> bytes:
 
 
 def _inflate(content: bytes) -> bytes:
-    """The content of a file that gzip has packed; its header has a time."""
+    """Unpack the content of a file that gzip has packed; its header has a time."""
     unpacker = zlib.decompressobj(31)
     plain = unpacker.decompress(content, MAX_UNPACKED)
     if unpacker.unconsumed_tail:

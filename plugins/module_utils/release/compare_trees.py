@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Two releases on disk, path by path; nothing is written, and nothing in them is executed."""
+"""Compare two releases on disk, path by path; nothing is written or executed."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _BYTECODE = re.compile(r"(?P<directory>.*?/?)__pycache__/(?P<name>.+)\.[a-z]+-[0
 
 
 class Difference(NamedTuple):
-    """A path that is not the same on both sides."""
+    """Describe a path that is not the same on both sides."""
 
     path: str
     kind: str
@@ -43,13 +43,13 @@ class Difference(NamedTuple):
 
 
 class Comparison(NamedTuple):
-    """What came out."""
+    """Hold the outcome of a comparison."""
 
     counts: dict[str, int]
     differences: list[Difference]
 
     def as_result(self, limit: int) -> dict[str, Any]:
-        """Plain data, with at most ``limit`` differences of each class."""
+        """Return plain data, with at most ``limit`` differences of each class."""
         listed: dict[str, list[dict[str, str]]] = collections.defaultdict(list)
         for one in self.differences:
             if len(listed[one.kind]) < limit:
@@ -86,7 +86,7 @@ def compare(first: str, second: str, progress: Callable[[str, int, int], None] |
 
 
 class _Tree:
-    """A release's paths by what they are called in every release."""
+    """Map a release's paths by what they are called in every release."""
 
     def __init__(self, top: str) -> None:
         self.top = os.path.abspath(top)
@@ -108,7 +108,7 @@ class _Tree:
                 self._list(path)
 
     def full(self, name: str) -> str:
-        """Where a path lies."""
+        """Return where a path lies."""
         return os.path.join(self.top, self.paths[name])
 
 
@@ -169,7 +169,7 @@ def _same_bytes(paths: tuple[str, str], states: list[os.stat_result]) -> bool:
 
 
 def _check_source(name: str, classified: Classified, others: dict[str, Classified]) -> Classified:
-    """Bytecode differs rightly where its source is the same but for its place; else that has to be said."""
+    """Check differing bytecode by its source, which has to be the same but for its place."""
     match = _BYTECODE.match(name) if classified.kind == BYTECODE else None
     if match is None:
         return classified

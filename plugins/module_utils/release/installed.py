@@ -1,7 +1,8 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What is installed in a release, as its files and the records of its build say; a bill of materials, a notice and a
-comparison speak of the same.
+"""List what is installed in a release, as its files and the records of its build say.
+
+A bill of materials, a notice and a comparison speak of the same.
 
 There are no times in it, and no paths that depend on where the release lies: the same release elsewhere says the same.
 """
@@ -21,7 +22,7 @@ from .installed_records import Places, read_build
 
 
 def installed(prefix: str, release_yml: Mapping[str, Any]) -> dict[str, Any]:
-    """What is installed in a release.
+    """List what is installed in a release.
 
     Args:
         prefix: the release's directory.

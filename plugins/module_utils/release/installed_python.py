@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""List the Python distributions and conda packages of a release, from the metadata that installers leave beside them.
+"""List the Python distributions and conda packages of a release, from installers' metadata.
 
 https://packaging.python.org/en/latest/specifications/core-metadata/ and .../recording-installed-packages/
 """
@@ -30,7 +30,7 @@ MEANINGLESS = ("", "UNKNOWN")
 
 
 def distributions(prefix: str, resolved: Mapping[str, Any], owners: Mapping[str, str]) -> list[dict[str, Any]]:
-    """The distributions, sorted by name.
+    """List the distributions, sorted by name.
 
     Args:
         prefix: the release's directory.
@@ -46,7 +46,7 @@ def distributions(prefix: str, resolved: Mapping[str, Any], owners: Mapping[str,
 
 
 def built_names(definition: Mapping[str, Any]) -> set[str]:
-    """Canonical names of the distributions that a release file asks to be built from source."""
+    """Return canonical names of the distributions that a release file asks to be built from source."""
     names = {name for name in ("mpi4py", "horovod") if name in definition}
     if "source" in mapping(definition.get("pytorch")):
         names.add("torch")
@@ -55,7 +55,7 @@ def built_names(definition: Mapping[str, Any]) -> set[str]:
 
 
 def _places(prefix: str, resolved: Mapping[str, Any]) -> Iterator[str]:
-    """The directories of metadata, relative to the release."""
+    """Find the directories of metadata, relative to the release."""
     container = mapping(resolved.get("base")).get("kind") == "container"
     seen = set()
     for pattern in PLACES + (CONTAINER_PLACES if container else ()):
@@ -105,7 +105,7 @@ def _metadata(path: str) -> Any:
 
 
 def _licence(metadata: Any) -> str:
-    """The licence in as few words as the metadata has: the expression, the field, else what the classifiers say."""
+    """Return the licence in as few words as there are: expression, field, else the classifiers."""
     expression = text(metadata.get("License-Expression")).strip()
     if expression:
         return expression
@@ -119,7 +119,7 @@ def _licence(metadata: Any) -> str:
 
 
 def conda_packages(prefix: str) -> list[dict[str, Any]]:
-    """The packages of the base, sorted by name; none where it is no conda prefix.
+    """List the packages of the base, sorted by name; none where it is no conda prefix.
 
     Args:
         prefix: the release's directory.
@@ -147,7 +147,7 @@ def _conda_package(record: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def conda_owners(found: Iterable[Mapping[str, Any]]) -> dict[str, str]:
-    """The name of the conda package that brought a Python distribution, by the distribution's directory."""
+    """Map a distribution's directory to the name of the conda package that brought it."""
     return {
         os.path.dirname(path): one["name"]
         for one in found for path in one["files"]

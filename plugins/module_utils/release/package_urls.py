@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Names of packages in a bill of materials: SPDX identifiers, download locations, and package URLs. Pure.
+"""Name packages in a bill of materials: SPDX identifiers, locations, and package URLs. Pure.
 
 SPDX 2.3, sections 7.2 and 7.7; https://github.com/package-url/purl-spec for the types conda, github, generic and pypi.
 """
@@ -23,12 +23,12 @@ _GITHUB = re.compile(r"https://github\.com/([^/]+)/([^/]+?)(?:\.git)?/?\Z", re.I
 
 
 def identifier(*words: str) -> str:
-    """An SPDX identifier of words; different words may give the same one."""
+    """Make an SPDX identifier of words; different words may give the same one."""
     return "SPDXRef-" + "-".join(re.sub(r"[^A-Za-z0-9.]+", "-", word).strip("-") for word in words if word)
 
 
 def location(url: str, commit: str = "") -> str:
-    """Where something was downloaded from; an address of this machine says nothing elsewhere.
+    """Return where something was downloaded from; an address of this machine says nothing elsewhere.
 
     Args:
         url: an address without credentials.
@@ -40,12 +40,12 @@ def location(url: str, commit: str = "") -> str:
 
 
 def pypi(name: str, version: str) -> str:
-    """The package URL of a Python distribution."""
+    """Make the package URL of a Python distribution."""
     return "pkg:pypi/%s@%s" % (canonical(name), _quoted(version))
 
 
 def conda(package: Mapping[str, Any]) -> str:
-    """The package URL of a conda package."""
+    """Make the package URL of a conda package."""
     channel = str(package["channel"]).rstrip("/").rpartition("/")[2]
     qualifiers = [("build", package["build"]), ("channel", channel), ("subdir", package["subdir"])]
     said = "&".join("%s=%s" % (key, _quoted(value)) for key, value in qualifiers if value)
@@ -53,7 +53,7 @@ def conda(package: Mapping[str, Any]) -> str:
 
 
 def source(component: Mapping[str, Any]) -> str:
-    """The package URL of a source; empty where nothing identifies it."""
+    """Make the package URL of a source; empty where nothing identifies it."""
     url, commit = component.get("url", ""), component.get("commit", "")
     github = _GITHUB.match(url)
     if github and commit:

@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Where a release lies, taken out of the files that say so, so that two of them can be compared."""
+"""Mask where a release lies in its files, so that two releases can be compared."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ _BUILT = re.compile(rb"^  prefix: ['\"]?(/[^\n'\"]+)/base['\"]?$", re.MULTILINE)
 
 
 class PathMasks(NamedTuple):
-    """Patterns for the places of one release, the innermost first."""
+    """Hold patterns for the places of one release, the innermost first."""
 
     patterns: tuple[tuple[bytes, Pattern[bytes], Pattern[bytes], bytes], ...]
     """the path, as a text has it, as a binary has it with what pads it, and what stands for it"""
 
     def mask(self, content: bytes) -> bytes:
-        """A content without its own places."""
+        """Replace the release's own places in a content."""
         binary = b"\0" in content
         for path, plain, padded, name in self.patterns:
             if path not in content:
@@ -32,12 +32,12 @@ class PathMasks(NamedTuple):
         return content
 
     def names_path(self, content: bytes) -> bool:
-        """Whether a content names one of the places."""
+        """Tell whether a content names one of the places."""
         return any(path in content for path, _plain, _padded, _name in self.patterns)
 
 
 def masks_of_release(prefix: str) -> PathMasks:
-    """The places of a release: where it is, and where it was built."""
+    """Make the masks of a release: where it is, and where it was built."""
     prefixes = [os.path.abspath(prefix), os.path.realpath(prefix)]
     try:
         with open(os.path.join(prefix, ".torchstack", "release.yml"), "rb") as stream:

@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""A release's records on disk: what was asked for, and whether it is frozen."""
+"""Read and write a release's records: what was asked for, and whether it is frozen."""
 
 from __future__ import annotations
 
@@ -41,49 +41,49 @@ LATER_SUMMARIES: dict[str, Callable[[Any], dict]] = {
 
 
 class ReleaseFiles(NamedTuple):
-    """Where the records of one release lie."""
+    """Name where the records of one release lie."""
 
     root: str
     release: str
 
     @property
     def prefix(self) -> str:
-        """The release itself."""
+        """Return the directory of the release."""
         return os.path.join(self.root, self.release)
 
     @property
     def resolved(self) -> str:
-        """The resolved release file, frozen with the release."""
+        """Return the resolved release file, frozen with the release."""
         return os.path.join(self.prefix, ".torchstack", "release.yml")
 
     @property
     def afterwards(self) -> str:
-        """The directory of what happens to the release after its build."""
+        """Return the directory of what happens to the release after its build."""
         return os.path.join(self.root, ".torchstack", self.release)
 
     @property
     def frozen(self) -> str:
-        """Written last when the release was frozen; outside of the tree that it speaks of."""
+        """Return the record written last when the release is frozen, outside of its tree."""
         return os.path.join(self.afterwards, "frozen.json")
 
     @property
     def freezing(self) -> str:
-        """Written first when the release is frozen, and removed when that is recorded."""
+        """Return the record written first when the release is frozen, removed once that is recorded."""
         return os.path.join(self.afterwards, "freezing.json")
 
     @property
     def thawed(self) -> str:
-        """There while named paths of the frozen release may be changed."""
+        """Return the record that is there while named paths of the frozen release may be changed."""
         return os.path.join(self.afterwards, "thawed.json")
 
     @property
     def retired(self) -> str:
-        """There once users were told that the release goes, and for good when it is gone."""
+        """Return the record of the retirement, there once users were told and for good afterwards."""
         return os.path.join(self.afterwards, "retired.json")
 
 
 def read(files: ReleaseFiles) -> dict:
-    """What is recorded of the release.
+    """Read what is recorded of the release.
 
     Returns:
         ``content`` (text of the resolved release file, or None), ``frozen`` (the record of the freeze, or None),
@@ -109,7 +109,7 @@ def read(files: ReleaseFiles) -> dict:
 
 
 def subject_of(frozen: Mapping[str, Any] | None) -> str:
-    """What an acceptance of a frozen release belongs to: the digest of what was asked for.
+    """Return what an acceptance of a frozen release belongs to: the digest of what was asked for.
 
     After a thaw that changed files, these count too: it is another subject, and what was accepted before says nothing
     of it. Empty where the release is not frozen.
@@ -141,7 +141,7 @@ def _unreadable_error(path: str, error: Exception) -> StackError:
 
 
 def collect(files: ReleaseFiles) -> dict:
-    """Every record that roles and steps left behind, for a summary.
+    """Collect every record that roles and steps left behind, for a summary.
 
     Returns:
         ``steps`` (name to the step's stamp), ``build`` and ``afterwards`` (record name without its ending to the
@@ -189,13 +189,13 @@ def _name(path: str) -> str:
 
 
 def planned_directories(files: ReleaseFiles) -> list[str]:
-    """The directories of an open release that are not there yet, outermost first."""
+    """List the directories of an open release that are not there yet, outermost first."""
     wanted = [os.path.join(files.prefix, name) if name else files.prefix for name in DIRECTORIES]
     return [path for path in [*wanted, files.afterwards] if not os.path.isdir(path)]
 
 
 def open_release(files: ReleaseFiles, content: str, missing: list[str]) -> None:
-    """Make the directories, write the resolved release file, and forget a freeze that was interrupted.
+    """Make the directories, write the resolved release file, and remove an interrupted freeze.
 
     Args:
         files: where.

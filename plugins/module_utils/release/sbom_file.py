@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The bill of materials of a release on disk."""
+"""Make the bill of materials of a release, and keep it on disk."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ NAME = "sbom.spdx.json"
 
 
 def sbom_path(prefix: str) -> str:
-    """Where a release has its bill of materials."""
+    """Tell where a release has its bill of materials."""
     return os.path.join(prefix, RECORDS, NAME)
 
 
 def find_build_time(prefix: str) -> str:
-    """When the last step of a release's build was finished; empty where none was recorded.
+    """Find when the last step of a release's build was finished; empty where none was recorded.
 
     Raises:
         StackError: a step's record cannot be read.
@@ -36,7 +36,7 @@ def find_build_time(prefix: str) -> str:
 
 
 def make_sbom(prefix: str, resolved: Mapping[str, Any]) -> dict[str, Any]:
-    """The bill of materials that a release should have.
+    """Make the bill of materials that a release should have.
 
     Raises:
         StackError: a file of the release cannot be read.
@@ -45,12 +45,12 @@ def make_sbom(prefix: str, resolved: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def as_bytes(document: Mapping[str, Any]) -> bytes:
-    """The document as it is written."""
+    """Encode the document as it is written."""
     return (json.dumps(document, indent=2, sort_keys=True) + "\n").encode("utf-8")
 
 
 def read_current(path: str) -> bytes | None:
-    """What is there; None where nothing is.
+    """Read the document that is there; None where nothing is.
 
     Raises:
         StackError: it cannot be read.
@@ -65,7 +65,7 @@ def read_current(path: str) -> bytes | None:
 
 
 def write(path: str, content: bytes) -> None:
-    """Replace it.
+    """Replace the document.
 
     Raises:
         StackError: the file system refuses.
@@ -81,7 +81,7 @@ def write(path: str, content: bytes) -> None:
 
 
 def list_packages(content: bytes | None) -> str:
-    """A document's packages, one in a line, for a difference that an operator reads."""
+    """List a document's packages, one in a line, for a difference that an operator reads."""
     try:
         packages = json.loads(content or b"{}").get("packages", [])
         lines = [" ".join(filter(None, (one["SPDXID"][8:], one.get("versionInfo")))) for one in packages]

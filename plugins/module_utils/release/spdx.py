@@ -1,6 +1,8 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The bill of materials of a release as an SPDX 2.3 document (https://spdx.github.io/spdx-spec/v2.3/). Pure.
+"""Write the bill of materials of a release as an SPDX 2.3 document. Pure.
+
+https://spdx.github.io/spdx-spec/v2.3/
 
 The same release gives the same bytes: the document's time is that of the last build step, and its namespace follows
 from its content.
@@ -30,7 +32,7 @@ OF_THE_SITE = ("site",)
 
 
 class _Document:
-    """A document while it is made."""
+    """Collect a document while it is made."""
 
     def __init__(self, created: str) -> None:
         self.created = created
@@ -73,7 +75,7 @@ class _Document:
         self.relations.append((first, how, second))
 
     def finished(self, name: str) -> dict[str, Any]:
-        """The whole document, with the namespace that follows from it."""
+        """Return the whole document, with the namespace that follows from it."""
         found: dict[str, Any] = {
             "spdxVersion": VERSION, "dataLicense": "CC0-1.0", "SPDXID": DOCUMENT, "name": name,
             "creationInfo": {"created": self.created, "creators": [TOOL]},
@@ -92,7 +94,7 @@ class _Document:
 
 
 def document(installed: Mapping[str, Any], created: str = "") -> dict[str, Any]:
-    """The bill of materials.
+    """Make the bill of materials.
 
     Args:
         installed: what :func:`installed.installed` says.
@@ -129,7 +131,7 @@ def _conda(made: _Document, installed: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _components(made: _Document, installed: Mapping[str, Any]) -> dict[str, str]:
-    """Add the sources, the image and what the site brings; a wheel is a Python distribution, and named there."""
+    """Add the sources, the image and what the site brings; a wheel is a Python distribution."""
     found = {}
     distributions = {canonical(one["name"]) for one in installed["python"]}
     # What is in an image refers to it.
@@ -161,7 +163,7 @@ def _components(made: _Document, installed: Mapping[str, Any]) -> dict[str, str]
 
 
 def _distribution(component: Mapping[str, Any]) -> str:
-    """The canonical name of the distribution that a component becomes."""
+    """Return the canonical name of the distribution that a component becomes."""
     return "torch" if component["key"] == "pytorch" else canonical(component["name"])
 
 

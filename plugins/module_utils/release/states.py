@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The frozen releases of a root, and what users see of each: everything that happens after the build begins here."""
+"""Find the frozen releases of a root, and what users see of each."""
 
 from __future__ import annotations
 
@@ -34,7 +34,10 @@ _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._+-]*")
 
 
 class ReleaseState(NamedTuple):
-    """One frozen release. Of ``visible``, ``hidden`` and ``gone`` at most one is true for each syntax."""
+    """Describe one frozen release.
+
+    Of ``visible``, ``hidden`` and ``gone`` at most one is true for each syntax.
+    """
 
     root: str
     release: str
@@ -61,16 +64,16 @@ class ReleaseState(NamedTuple):
 
     @property
     def is_default(self) -> bool:
-        """Whether it is the default of any module system."""
+        """Tell whether it is the default of any module system."""
         return any(self.default.values())
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain data for a module's result."""
+        """Return plain data for a module's result."""
         return dict(self._asdict(), is_default=self.is_default)
 
 
 def all_releases(root: str, removed: bool = False) -> list[ReleaseState]:
-    """The frozen releases below a root, in the order in which they were frozen.
+    """Find the frozen releases below a root, in the order in which they were frozen.
 
     Args:
         root: the directory that holds the releases and the module tree.
@@ -91,7 +94,7 @@ def all_releases(root: str, removed: bool = False) -> list[ReleaseState]:
 
 
 def one_release(root: str, release: str, removed: bool = False) -> ReleaseState:
-    """One frozen release.
+    """Find one frozen release.
 
     Args:
         root: the directory that holds the releases and the module tree.
@@ -163,7 +166,7 @@ def _read_state(root: str, release: str) -> ReleaseState:
 
 
 def default_of(root: str, syntax: str, name: str) -> str:
-    """The version that ``module load NAME`` means by our own file; empty where there is none.
+    """Return the version that ``module load NAME`` means by our own file; empty where there is none.
 
     Raises:
         StackError: the file cannot be read.
@@ -173,7 +176,7 @@ def default_of(root: str, syntax: str, name: str) -> str:
 
 
 def hidden_of(root: str, syntax: str, name: str) -> list[str]:
-    """The versions that our own file keeps out of ``module avail``.
+    """Return the versions that our own file keeps out of ``module avail``.
 
     Raises:
         StackError: the file cannot be read.
@@ -183,7 +186,7 @@ def hidden_of(root: str, syntax: str, name: str) -> list[str]:
 
 
 def publications(root: str, release: str) -> list[dict[str, Any]]:
-    """The journal of what users saw of one release, oldest first.
+    """Read the journal of what users saw of one release, oldest first.
 
     Raises:
         StackError: it cannot be read.
@@ -196,7 +199,7 @@ def publications(root: str, release: str) -> list[dict[str, Any]]:
 
 
 def all_publications(root: str) -> list[dict[str, Any]]:
-    """The journals of all releases of a root, removed ones too, as one: in the order in which it happened.
+    """Read the journals of all releases of a root, removed ones too, in the order of what happened.
 
     Each entry has ``release`` too.
 
@@ -213,7 +216,7 @@ def all_publications(root: str) -> list[dict[str, Any]]:
 
 
 def number_of(entry: Mapping[str, Any]) -> int:
-    """The number of a journal's entry, which grows over all releases of a root; 0 for those of before the numbers."""
+    """Return the number of a journal's entry, which grows over a root; 0 for entries without."""
     number = entry.get("seq")
     return number if isinstance(number, int) else 0
 

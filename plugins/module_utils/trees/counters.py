@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What a pass over a tree has seen and done: counts, the first of many, and the error they amount to."""
+"""Count what a pass over a tree has seen and done, and make the error that it ends with."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ from ..core.text import readable, shortly
 
 
 class ModeChange(NamedTuple):
-    """An entry whose mode is not the policy's: path relative to the tree, permission bits before and after."""
+    """Describe an entry whose mode is not the policy's.
+
+    The path is relative to the tree; permission bits before and after.
+    """
 
     path: str
     before: int
@@ -19,7 +22,7 @@ class ModeChange(NamedTuple):
 
 
 class BoundedList:
-    """The first few of many, and how many there were."""
+    """Keep the first few of many, and how many there were."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
@@ -35,13 +38,13 @@ class BoundedList:
             self.full = len(self.first) == self.limit
 
     def merge(self, other: BoundedList) -> None:
-        """Add what another one has."""
+        """Add what another list has."""
         self.total += other.total
         self.first = sorted(self.first + other.first)[:self.limit]
 
 
 class Counters:
-    """What one thread, or the whole walk, has seen and done."""
+    """Count what one thread, or the whole walk, has seen and done."""
 
     COUNTS = (
         "files", "directories", "symlinks", "hardlinked", "changed_files", "changed_directories", "vanished",
@@ -62,7 +65,7 @@ class Counters:
         self.unseen = BoundedList(limit)
 
     def merge(self, other: Counters) -> None:
-        """Add what another one has."""
+        """Add what another thread or process has counted."""
         for name in self.COUNTS:
             setattr(self, name, getattr(self, name) + getattr(other, name))
         for name in self.LISTS:
@@ -70,7 +73,7 @@ class Counters:
 
 
 def as_result(counters: Counters) -> dict[str, object]:
-    """Counters as plain data, modes as four octal digits."""
+    """Return counters as plain data, modes as four octal digits."""
     result: dict[str, object] = {name: getattr(counters, name) for name in Counters.COUNTS}
     result.update(
         hardlinked_outside=counters.hardlinked_outside, seconds=counters.seconds,
@@ -86,7 +89,7 @@ def as_result(counters: Counters) -> dict[str, object]:
 
 
 def permission_error(counters: Counters, path: str) -> StackError | None:
-    """The error that a pass ends with, where entries could not be changed; everything else has been changed."""
+    """Make the error of a pass that could not change some entries; all others have been changed."""
     reasons = (
         (counters.foreign, "belong to another account", "Run this as their owner, or have them handed over (chown)."),
         (

@@ -25,7 +25,7 @@ def default_capacity() -> int:
 
 
 def retry_interrupted(call: Callable[..., Any], *arguments: object, **options: object) -> Any:
-    """Make a call that Python does not make again by itself when a signal interrupts it: stat, chmod, listings."""
+    """Repeat a call that a signal has interrupted, where Python does not: stat, chmod, listings."""
     while True:
         try:
             return call(*arguments, **options)
@@ -34,7 +34,7 @@ def retry_interrupted(call: Callable[..., Any], *arguments: object, **options: o
 
 
 class Directory:
-    """A directory of the tree: its place, and how many of its sub-directories still need it open."""
+    """Hold the place of a directory, and how many items of work still need it open."""
 
     __slots__ = ("depth", "identity", "name", "parent", "waiting")
 
@@ -46,7 +46,7 @@ class Directory:
         self.waiting = 0
 
     def path(self, name: str = "") -> str:
-        """The path of an entry of this directory, or its own, relative to the tree; ``.`` is the tree."""
+        """Return the path of an entry, or of the directory, relative to the tree; ``.`` is the tree."""
         parts = [name] if name else []
         at: Directory | None = self
         while at is not None and at.parent is not None:
@@ -55,7 +55,7 @@ class Directory:
         return "/".join(reversed(parts)) or "."
 
     def trail(self) -> list[tuple[str, tuple[int, int] | None]]:
-        """Names and identities from below the tree down to this directory, for another process to find it by."""
+        """List names and identities down to this directory, for another process to find it by."""
         steps = []
         at: Directory | None = self
         while at is not None and at.parent is not None:
@@ -65,7 +65,7 @@ class Directory:
 
 
 class Handles:
-    """Open descriptors of directories, no more than ``capacity`` beside those in use.
+    """Keep descriptors of directories open, no more than ``capacity`` beside those in use.
 
     The tree's own descriptor belongs to the caller and stays open.
     """
@@ -79,7 +79,7 @@ class Handles:
 
     @contextlib.contextmanager
     def use(self, directory: Directory) -> Iterator[int]:
-        """The descriptor of a directory that has been read, opened again where it had to be closed.
+        """Give the descriptor of a directory that has been read, opened again where it was closed.
 
         Raises:
             OSError: it is not there any more; ESTALE where something else has its name now.
@@ -102,7 +102,7 @@ class Handles:
                 self._trim()
 
     def keep(self, directory: Directory, descriptor: int) -> None:
-        """Hand over the descriptor of a directory that is about to be read."""
+        """Take over the descriptor of a directory that is about to be read."""
         directory.waiting = 1
         if directory is not self.top:
             with self.lock:
@@ -110,12 +110,12 @@ class Handles:
                 self._trim()
 
     def expect(self, directory: Directory) -> None:
-        """Say that one more item of work will need this directory."""
+        """Count one more item of work that will need this directory."""
         with self.lock:
             directory.waiting += 1
 
     def release(self, directory: Directory) -> None:
-        """Say that one of them is finished; after the last one the directory is closed.
+        """Count one of them as finished; after the last one the directory is closed.
 
         Not while another thread is on its way through it to a directory below; then it stays until room is needed.
         """
@@ -140,7 +140,10 @@ class Handles:
                 os.close(self.open.pop(directory)[0])
 
     def _reopen(self, directory: Directory) -> list[int]:
-        """Open a directory again from the nearest one above that is open, keeping those in between for their turn."""
+        """Open a directory again from the nearest one above that is open.
+
+        Those in between are kept for their turn.
+        """
         above: list[Directory] = []
         at = directory
         with self.lock:

@@ -1,6 +1,8 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What a tree holds, recorded and compared: type, mode, size, digest and link target of every path.
+"""Record what a tree holds, and compare it with its record.
+
+Recorded are type, mode, size, digest and link target of every path.
 
 Paths are relative to the tree, and neither times nor owners are part of what is recorded, so that a tree that was moved
 or copied still matches. Names of one file (hard links) are entries of their own, each with the content's digest: a copy
@@ -27,7 +29,7 @@ from .manifest_walk import Walk
 
 
 class Request(NamedTuple):
-    """What is asked for."""
+    """Describe what is asked for."""
 
     path: str
     """The tree."""
@@ -48,7 +50,7 @@ class Request(NamedTuple):
 
 
 class Place(NamedTuple):
-    """Where tree and record are."""
+    """Describe where tree and record are."""
 
     root: str
     relative: str
@@ -168,7 +170,7 @@ def compare(request: Request) -> dict[str, object]:
 
 
 def difference_error(path: str, record: str, result: dict) -> StackError:
-    """The error for a tree that does not match its record."""
+    """Make the error for a tree that does not match its record."""
     totals = result["totals"]
     words = ", ".join("%d %s" % (totals[kind], kind) for kind in (*KINDS, UNSTABLE, UNREADABLE) if totals[kind])
     names = [*result["added"], *result["removed"], *(entry["path"] for entry in result["differing"])]
@@ -181,7 +183,7 @@ def difference_error(path: str, record: str, result: dict) -> StackError:
 
 
 def _read_earlier(path: str) -> tuple[Record | None, str]:
-    """The record there is, and what is wrong with it where it cannot be used."""
+    """Return the record there is, and what is wrong with it where it cannot be used."""
     try:
         return Record(path), ""
     except FileNotFoundError:
@@ -194,7 +196,7 @@ def _read_earlier(path: str) -> tuple[Record | None, str]:
 
 @contextlib.contextmanager
 def _temporary_lines(apply: bool) -> Iterator[IO[bytes] | None]:
-    """A temporary file for the lines of a record that is to be written."""
+    """Make a temporary file for the lines of a record that is to be written."""
     if not apply:
         yield None
         return

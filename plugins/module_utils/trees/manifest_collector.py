@@ -35,7 +35,7 @@ _CHANGED_ERRORS = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ESTALE, errno
 
 
 class Found(NamedTuple):
-    """One name of which something is to be said."""
+    """Describe one name that is reported, with what is known of it."""
 
     path: bytes
     line: bytes = b""
@@ -48,12 +48,12 @@ class Found(NamedTuple):
 
     @property
     def entry(self) -> Entry | None:
-        """What the line says."""
+        """Return the entry that the line stands for."""
         return decode_entry(self.line) if self.line else None
 
 
 class EntryCollector:
-    """What was found, in order, in as few pieces as possible.
+    """Collect what was found, in order, in as few pieces as possible.
 
     Args:
         owner: user id of the tree's owner.
@@ -84,7 +84,7 @@ class EntryCollector:
             self._touched.append(path)
 
     def unread_files(self, files: list[tuple[bytes, int, int]]) -> None:
-        """Add files that were not read and of which nothing is to be said: path, permission bits and size."""
+        """Add files that were not read and have nothing to report: path, permission bits and size."""
         self._lines += [encode_unread_file(*file) for file in files]
         self._total += sum([file[2] for file in files])
 
@@ -116,7 +116,7 @@ class EntryCollector:
                 self._others += 1
 
     def put(self, item: object) -> None:
-        """Add something that stands for itself."""
+        """Add something that cannot be joined with others."""
         self._close()
         self._items.append(item)
 
@@ -133,12 +133,12 @@ class EntryCollector:
             self._begin()
 
     def finish(self) -> list[Any]:
-        """All pieces: :class:`Run`, :class:`Found`, and what else was put in."""
+        """Return all pieces: :class:`Run`, :class:`Found`, and what else was put in."""
         self._close()
         return self._items
 
 
 def describe_error(path: bytes, error: OSError) -> Found:
-    """What an error says of an entry."""
+    """Describe an entry by the error that it gave."""
     trouble = UNSTABLE if error.errno in _CHANGED_ERRORS else UNREADABLE
     return Found(path, trouble=trouble, reason=error.strerror or str(error))

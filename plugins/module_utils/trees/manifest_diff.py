@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""How a tree differs from its record, both read side by side in order, so that neither is ever in memory."""
+"""Find how a tree differs from its record, both read side by side, so that neither is in memory."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ KINDS = ("added", "removed", "type", "mode", "size", "content", "target")
 
 
 class TreeDiff:
-    """What differs between a record and a tree, and what could not be told."""
+    """Hold what differs between a record and a tree, and what could not be compared."""
 
     def __init__(self, limit: int) -> None:
         self.totals = dict.fromkeys(KINDS, 0)
@@ -31,11 +31,11 @@ class TreeDiff:
 
     @property
     def any(self) -> bool:
-        """Whether record and tree differ, or part of the tree could not be compared."""
+        """Tell whether record and tree differ, or part of the tree could not be compared."""
         return any(self.totals.values()) or bool(self.unstable.total or self.unreadable.total)
 
     def note(self, found: Found) -> None:
-        """List what is to be said of a name whatever the record says."""
+        """List what is reported of a name whatever the record says."""
         if found.trouble:
             listing = self.unstable if found.trouble == UNSTABLE else self.unreadable
             listing.add(lambda: "%s (%s)" % (readable_path(found.path), found.reason))
@@ -72,7 +72,7 @@ class TreeDiff:
         self.added.total += len(lines[room:])
 
     def _is_unknown(self, path: bytes) -> bool:
-        """Whether a path that was not found could still be there: it, or what holds it, could not be looked at."""
+        """Tell whether a path that was not found could be there: it, or what holds it, was not readable."""
         while path and self.unknown:
             if path in self.unknown:
                 return True
@@ -80,7 +80,7 @@ class TreeDiff:
         return False
 
     def as_result(self) -> dict[str, object]:
-        """The lists and their totals as plain data."""
+        """Return the lists and their totals as plain data."""
         lists = ("added", "removed", "differing", "unstable", "unreadable", "foreign")
         result: dict[str, object] = {name: getattr(self, name).first for name in lists}
         listed = {name: getattr(self, name).total for name in ("unstable", "unreadable", "foreign")}
@@ -93,12 +93,12 @@ def _difference(path: bytes, kind: str, old: str, new: str) -> dict[str, str]:
 
 
 def readable_path(path: bytes) -> str:
-    """A path for a reader."""
+    """Show a path to a reader."""
     return readable(os.fsdecode(path))
 
 
 def differences(before: Entry, after: Entry) -> Iterator[tuple[str, str, str]]:
-    """How two entries of one path differ: kind, and what it was and is.
+    """Yield how two entries of one path differ: kind, and what it was and is.
 
     Another type is the whole difference; another size implies another content. Digests are compared where both have
     one.
@@ -117,7 +117,7 @@ def differences(before: Entry, after: Entry) -> Iterator[tuple[str, str, str]]:
 
 
 class _LineReader:
-    """Lines that are read one by one, or many at once where they are known already.
+    """Read lines one by one, or many at once where they are known already.
 
     Args:
         pieces: some of them at a time, each with a line feed.
@@ -136,16 +136,16 @@ class _LineReader:
             self._text, self._at = self._text[self._at:] + piece, 0
 
     def first(self) -> bytes:
-        """The next line, without its end; empty after the last."""
+        """Return the next line, without its end; empty after the last."""
         self._have(1)
         return self._text[self._at:self._text.index(b"\n", self._at)] if self._at < len(self._text) else b""
 
     def skip(self, line: bytes) -> None:
-        """Go on behind the next line."""
+        """Skip the next line."""
         self._at += len(line) + 1
 
     def skip_all(self, lines: bytes) -> bool:
-        """Go on behind these lines, if they are the next ones."""
+        """Skip these lines, if they are the next ones."""
         self._have(len(lines))
         same = self._text.startswith(lines, self._at)
         if same:
@@ -154,7 +154,7 @@ class _LineReader:
 
 
 class Comparison:
-    """A record that is read in step with a tree. Equal lines are equal entries, which most are.
+    """Compare a record with a tree that is read in step. Equal lines are equal entries, which most are.
 
     Args:
         earlier: the record; None where there is none, and everything is added.
@@ -209,7 +209,7 @@ class Comparison:
         self._advance()
 
     def finish(self) -> TreeDiff:
-        """All that differs; what is left of the record was not found."""
+        """Return all that differs; what is left of the record was not found."""
         while self._line:
             self.drift.differ(self._before or decode_entry(self._line), None)
             self._advance()
@@ -217,7 +217,7 @@ class Comparison:
 
 
 def _recorded_lines(earlier: Record | None, ignore: Exclusion | None, content: bool) -> Iterator[bytes]:
-    """The lines of a record, but for those that are to be ignored."""
+    """Yield the lines of a record, but for those that are to be ignored."""
     if earlier is None:
         return
     hidden: bytes | None = None

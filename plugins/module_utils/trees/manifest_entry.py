@@ -19,7 +19,7 @@ _DIGEST = re.compile(rb', "sha256": "[0-9a-f]{64}"')
 
 
 class Entry(NamedTuple):
-    """What a record says of one name. What the type does not have is None."""
+    """Describe what a record says of one name. What the type does not have is None."""
 
     path: bytes
     """Relative to the tree, ``.`` for the tree."""
@@ -36,7 +36,7 @@ class Entry(NamedTuple):
 
 
 class Run(NamedTuple):
-    """Entries that follow each other."""
+    """Hold entries that follow each other."""
 
     lines: bytes
     """As the record writes them, each with a line feed."""
@@ -53,22 +53,22 @@ class Run(NamedTuple):
 
 
 def as_text(name: bytes) -> str:
-    """A name as a record writes it, the same in every locale."""
+    """Decode a name as a record writes it, the same in every locale."""
     return name.decode("utf-8", "surrogateescape")
 
 
 def as_bytes(text: str) -> bytes:
-    """The name that a record's text stands for."""
+    """Encode the name that a record's text stands for."""
     return text.encode("utf-8", "surrogateescape")
 
 
 def order(path: bytes) -> bytes:
-    """What entries are sorted by: the bytes of the path, the tree itself first."""
+    """Return what entries are sorted by: the bytes of the path, the tree itself first."""
     return b"" if path == TOP else path
 
 
 def encode_entry(entry: Entry) -> bytes:
-    """The line of an entry, without its end."""
+    """Encode an entry as a line, without its end."""
     line = '{"path": %s, "type": %s' % (_quoted(as_text(entry.path)), _quoted(entry.kind))
     if entry.mode is not None:
         line += ', "mode": "%04o"' % entry.mode
@@ -82,33 +82,36 @@ def encode_entry(entry: Entry) -> bytes:
 
 
 def encode_file(path: bytes, mode: int, size: int, sha256: str) -> str:
-    """What :func:`encode_entry` makes of a file that was read, in less time and as text."""
+    """Encode a file that was read as :func:`encode_entry` does, in less time and as text."""
     return '{"path": %s, "type": "file", "mode": "%04o", "size": %d, "sha256": "%s"}' % (
         _quoted(path.decode("utf-8", "surrogateescape")), mode, size, sha256
     )
 
 
 def encode_unread_file(path: bytes, mode: int, size: int) -> str:
-    """What :func:`encode_entry` makes of a file that was not read, likewise."""
+    """Encode a file that was not read, likewise."""
     return '{"path": %s, "type": "file", "mode": "%04o", "size": %d}' % (
         _quoted(path.decode("utf-8", "surrogateescape")), mode, size
     )
 
 
 def without_content(lines: bytes) -> bytes:
-    """What lines of a record would be had no file been read; in a JSON text a quote never follows a blank."""
+    """Remove the digests from lines of a record.
+
+    In a JSON text a quote never follows a blank.
+    """
     return _DIGEST.sub(b"", lines)
 
 
 def single_run(entry: Entry, line: bytes) -> Run:
-    """A run of one entry."""
+    """Make a run of one entry."""
     files, directories, symlinks = (int(kind == entry.kind) for kind in (FILE, DIRECTORY, SYMLINK))
     others = 1 - files - directories - symlinks
     return Run(line + b"\n", files, directories, symlinks, others, entry.size or 0)
 
 
 def decode_entry(line: bytes) -> Entry:
-    """The entry of a line.
+    """Decode the entry of a line.
 
     Raises:
         ValueError: the line is none.

@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What a record of a tree leaves out."""
+"""Tell what a manifest leaves out."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .manifest_entry import as_bytes
 
 
 class Exclusion:
-    """Which paths are left out: what globs match, the record itself, and what a killed run left of one.
+    """Match paths that are left out: by globs, the record itself, and what a killed run left of it.
 
     Args:
         globs: lists of globs, relative to the tree.
@@ -26,13 +26,13 @@ class Exclusion:
         self._places = {as_bytes(os.path.join(os.path.dirname(path), "")) for path in self.own}
 
     def __call__(self, path: str) -> bool:
-        """Whether a path, as a record writes it, is left out, with all below it."""
+        """Tell whether a path, as a record writes it, is left out, with all below it."""
         if path in self.own or any(pattern.fullmatch(path) for pattern in self._temporary):
             return True
         return bool(self.pattern and self.pattern.fullmatch(path))
 
     def within(self, prefix: bytes) -> bool:
-        """Whether anything right below a directory may be left out.
+        """Tell whether anything right below a directory may be left out.
 
         Args:
             prefix: its path with a slash, empty for the tree.
@@ -41,6 +41,6 @@ class Exclusion:
 
 
 def temporary_pattern(record: str) -> re.Pattern[str]:
-    """The temporary files that :func:`write_atomic` makes for a record, and that a killed run leaves."""
+    """Match the temporary files that :func:`write_atomic` makes, and that a killed run leaves."""
     directory, name = os.path.split(record)
     return re.compile(re.escape(os.path.join(directory, ".%s." % name[:200])) + "[a-z0-9_]{8}", re.S)

@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The record of a tree as a file: one JSON document with a header and one entry per line, sorted by path.
+"""Read and write a manifest: one JSON document with a header and one entry per line, sorted by path.
 
 The format is for whoever has nothing of this collection at hand: any JSON reader takes the document, line tools take
 the entries. Names are bytes to a file system; in the record they are text as UTF-8 has it, and a byte that is not UTF-8
@@ -37,7 +37,7 @@ _INTERRUPTIONS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 
 
 class Header(NamedTuple):
-    """What a record says of itself and of the tree as a whole."""
+    """Describe what a record says of itself and of the tree as a whole."""
 
     content: bool
     """Whether files have digests."""
@@ -54,7 +54,7 @@ class Header(NamedTuple):
 
 
 class Draft:
-    """A record in the making: counts and digest.
+    """Collect a record that is being made: counts, digest, and its lines.
 
     Args:
         content: whether files have digests.
@@ -82,11 +82,11 @@ class Draft:
             self._lines.write(run.lines.replace(b"\n", b",\n"))
 
     def header(self) -> Header:
-        """The header for what has been added."""
+        """Return the header for what has been added."""
         return Header(self.content, self.exclude, self.own, self.counts, self.total, self._digest.hexdigest())
 
     def document(self) -> bytearray:
-        """The whole file; a draft that is kept has at least the entry of the tree."""
+        """Return the whole file; a draft that is kept has at least the entry of the tree."""
         if self._lines is None:
             raise ValueError("this draft was not kept")
         head = _encode_header(self.header())
@@ -111,7 +111,7 @@ def _encode_header(header: Header) -> bytes:
 
 
 class Record:
-    """A record on disk. Whether it is as it was written shows when its entries have been read.
+    """Read a record on disk. Whether it is as it was written shows when its entries have been read.
 
     Args:
         path: its file.
@@ -149,7 +149,7 @@ class Record:
             raise self.damage(error) from error
 
     def damage(self, error: Exception) -> StackError:
-        """The error for a record that cannot be used."""
+        """Make the error for a record that cannot be used."""
         return StackError(
             "%s is not a record as it was written: %s." % (self.path, error), "read the record",
             "Bring it back from a copy, or remove it and record the tree again.", self.path,
@@ -175,7 +175,7 @@ class Record:
             raise ValueError("its header is incomplete (%s)" % error) from error
 
     def pieces(self) -> Iterator[bytes]:
-        """The lines of the entries, in order, each with a line feed and some hundred at a time.
+        """Yield the lines of the entries, in order, each with a line feed and some hundred at a time.
 
         Raises:
             ValueError: the file ends before the entries do, or they do not have the digest that the header names.
@@ -251,7 +251,7 @@ def _held_signals() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _writable(directory: str) -> Iterator[int]:
-    """A directory that its owner may write to; yields the permission bits that it has before and after."""
+    """Make a directory writable to its owner; yields the permission bits that it has otherwise."""
     descriptor = os.open(directory, OPEN_DIRECTORY)
     try:
         found = os.fstat(descriptor)

@@ -24,7 +24,7 @@ Batch = List[Union[Found, Part]]
 
 
 class _Level(NamedTuple):
-    """A directory that is being listed."""
+    """Describe a directory that is being listed."""
 
     directory: Directory
     prefix: bytes
@@ -50,7 +50,7 @@ class DirectoryLister:
         """How many entries were left out."""
 
     def batches(self, top: Directory, descriptor: int, before: tuple[int, ...]) -> Iterator[Batch]:
-        """All entries in order, some at a time.
+        """Yield all entries in order, some at a time.
 
         A directory's own entry stands where its name sorts, what it holds where its name with a slash does: ``a``,
         ``a-b``, ``a/c``.
@@ -122,7 +122,7 @@ class DirectoryLister:
         stack.append(_Level(directory, prefix, iter(keys), others, before))
 
     def _keys(self, descriptor: int, prefix: bytes) -> tuple[list[bytes], frozenset[bytes], int]:
-        """What is in an open directory: keys and others of a level, and how many entries were left out."""
+        """Return what an open directory holds: keys and others of a level, and how many were left out."""
         keys: list[bytes] = []
         others: list[bytes] = []
         left_out = 0

@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Entries of an open directory are looked at, and its files read, without following a link.
+"""Read the entries of an open directory, and its files, without following a link.
 
 A file counts as read only if it is the same before and after: same file, same size, same times of content and inode.
 Only what the directory calls a regular file is opened; should something else have its name by then, a named pipe for
@@ -37,7 +37,7 @@ _OPEN_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CL
 
 
 class Part(NamedTuple):
-    """Entries of one directory that are to be looked at."""
+    """Describe entries of one directory that are to be read."""
 
     directory: Directory
     prefix: bytes
@@ -50,11 +50,11 @@ class Part(NamedTuple):
 
 
 class _ChangedError(Exception):
-    """An entry is not what it was a moment ago."""
+    """Report that an entry is not what it was a moment ago."""
 
 
 class EntryReader:
-    """Looks at entries; any number of threads may share one.
+    """Read entries; any number of threads may share one.
 
     Args:
         content: read the files for their digests; else their size has to do.
@@ -69,7 +69,7 @@ class EntryReader:
     def read_part(
         self, held: int, part: Part, collector: EntryCollector, defer: Callable[[Part, bytes], object] | None = None
     ) -> None:
-        """Gather what the entries of a part are.
+        """Collect what the entries of a part are.
 
         Args:
             held: the descriptor of its directory.
@@ -105,7 +105,7 @@ class EntryReader:
                 collector.put(describe_error(prefix[:-1] or TOP, error))
 
     def _stat_files(self, held: int, part: Part, collector: EntryCollector) -> None:
-        """Gather what the entries of a part are when no file is read; the quick way for most of them."""
+        """Collect the entries of a part when no file is read; the quick way for most of them."""
         prefix, owner, since = part.prefix, collector.owner, collector.since
         seen: list[tuple[bytes, int, int]] = []
         for name in part.names:
@@ -125,7 +125,7 @@ class EntryReader:
         collector.unread_files(seen)
 
     def _entry(self, held: int, name: bytes, path: bytes, collector: EntryCollector) -> None:
-        """What is no file, or whose content nobody asks for."""
+        """Collect what is no file, or whose content is not asked for."""
         try:
             seen = retry_interrupted(os.stat, name, dir_fd=held, follow_symlinks=False)
         except OSError as error:
@@ -148,7 +148,7 @@ class EntryReader:
         collector.entry(path, seen, target=target)
 
     def _failed(self, held: int, name: bytes, path: bytes, collector: EntryCollector, error: OSError) -> None:
-        """A file that could not be read: what there is to be seen of it from outside."""
+        """Collect a file that could not be read, with what its status says."""
         trouble = describe_error(path, error)
         if trouble.trouble == UNREADABLE:
             try:
@@ -160,7 +160,7 @@ class EntryReader:
         collector.put(trouble)
 
     def _read(self, held: int, name: bytes, view: memoryview, limit_size: int | None) -> tuple[os.stat_result, str]:
-        """The digest of a file that is the same before, meanwhile and after; empty from ``limit_size`` bytes on.
+        """Digest a file that is the same before, meanwhile and after; empty from ``limit_size`` bytes on.
 
         Raises:
             _ChangedError: it is not the same, or no file.
@@ -197,14 +197,14 @@ class EntryReader:
             os.close(descriptor)
 
     def _view(self) -> memoryview:
-        """This thread's buffer."""
+        """Return this thread's buffer."""
         if not hasattr(self._local, "view"):
             self._local.view = memoryview(bytearray(BLOCK))
         return self._local.view
 
 
 def open_quietly(name: bytes | str, flags: int, above: int) -> int:
-    """Open without leaving a trace in the access time, where the system lets this account do that (open(2))."""
+    """Open without changing the access time, where the system lets this account do that (open(2))."""
     try:
         return os.open(name, flags | os.O_NOATIME, dir_fd=above)
     except PermissionError:
@@ -212,5 +212,5 @@ def open_quietly(name: bytes | str, flags: int, above: int) -> int:
 
 
 def times(found: os.stat_result) -> tuple[int, ...]:
-    """What is another one when a file or a directory was changed or replaced."""
+    """Return what is different when a file or a directory was changed or replaced."""
     return found.st_dev, found.st_ino, found.st_mode, found.st_size, found.st_mtime_ns, found.st_ctime_ns

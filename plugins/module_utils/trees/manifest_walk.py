@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""A tree is read for its record: every entry, in order of its path's bytes, without following a link.
+"""Read a tree for its manifest: every entry, in order of its path's bytes, without following a link.
 
 The first thread lists directories; entries are looked at, and files read, by it or by others; what is found comes back
 in the order of the listing. So neither the file system's order nor the number of threads shows, and no more than some
@@ -8,7 +8,7 @@ ten thousand entries are in memory at a time.
 
 Other threads pay where each call waits for a server, and for large files, as reading and digesting them frees the
 interpreter; for small files on a quick file system they only pass the interpreter's lock around, and further processes
-help (see :mod:`manifest_help`). So, unless a number of threads is given, the first thread looks itself, next to these
+help (see :mod:`call_pool`). So, unless a number of threads is given, the first thread looks itself, next to these
 processes, for as long as that is quick; large files it leaves to whoever has nothing to do.
 """
 
@@ -68,7 +68,7 @@ _Pieces = List[Any]
 
 
 class Walk:
-    """One reading of a tree.
+    """Read a tree once.
 
     Args:
         content: read the files for their digests; else their size has to do.
@@ -130,7 +130,7 @@ class Walk:
             os.close(descriptor)
 
     def _in_order(self, batches: Iterator[Batch]) -> Iterator[Run | Found]:
-        """What the entries of the batches are, in their order, looked at by several threads or processes."""
+        """Yield the entries of the batches in their order, read by several threads or processes."""
         if self.workers == 1:
             for batch in batches:
                 yield from self._read_batch(batch)
@@ -185,7 +185,7 @@ class Walk:
         return call
 
     def _answer_call(self, question: list) -> list[tuple[bool, tuple]]:
-        """In another process: what the entries of a batch are, as plain data."""
+        """Read a batch in another process, and return its entries as plain data."""
         collector = EntryCollector(self._owner, self.since)
         for packed in question:
             if isinstance(packed[0], bytes):
@@ -195,7 +195,10 @@ class Walk:
         return [(isinstance(piece, Run), tuple(piece)) for piece in collector.finish()]
 
     def _follow_trail(self, trail: list) -> Directory:
-        """In another process: the directory that a trail leads to, with those on the way that the last one had, too."""
+        """Find, in another process, the directory that a trail leads to.
+
+        Those on the way that the last trail had, too, are kept.
+        """
         way = self._trail
         for level, (name, identity) in enumerate(trail, 1):
             if level < len(way) and (way[level].name, way[level].identity) == (name, identity):
@@ -212,7 +215,7 @@ class Walk:
         return self._submit([file]) or pool.submit(self._read_batch, [file])
 
     def _read_batch(self, batch: Batch, defer: Callable[[Part, bytes], Any] | None = None) -> _Pieces:
-        """What the entries of a batch are, or will turn out to be."""
+        """Read a batch; of what is left to others, what it will turn out to be."""
         collector = EntryCollector(self._owner, self.since)
         for part in batch:
             if isinstance(part, Found):
@@ -236,7 +239,7 @@ class Walk:
 
 
 def _resolve(pieces: _Pieces) -> Iterator[Run | Found]:
-    """What was found in a batch, once all of it is known."""
+    """Yield what was found in a batch, once all of it is known."""
     for piece in pieces:
         if isinstance(piece, Call):
             for is_run, fields in piece.result():
@@ -256,6 +259,9 @@ def _copy_killed_error(path: str) -> StackError:
 
 
 def _leave_signals() -> None:
-    """Leave signals to the main thread: a thread lives a little longer than it works, and would let through what the
-    main thread holds back while it writes the record."""
+    """Leave signals to the main thread.
+
+    A thread lives a little longer than it works, and would let through what the main thread holds back while it
+    writes the record.
+    """
     signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())

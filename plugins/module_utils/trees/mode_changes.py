@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Decide about the mode of each entry of a tree, and open directories whose modes are changed on the way."""
+"""Decide about the mode of each entry of a tree, and open directories, repaired on the way."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _SPECIAL = {stat.S_IFIFO: "fifo", stat.S_IFSOCK: "socket", stat.S_IFCHR: "device
 
 
 class Plan(NamedTuple):
-    """What an entry's ``st_mode`` asks for: bits before and after, and what is special about it."""
+    """Describe what an ``st_mode`` asks for: bits before and after, and what is special about it."""
 
     before: int
     after: int
@@ -32,7 +32,7 @@ class Plan(NamedTuple):
 
     @property
     def differs(self) -> bool:
-        """Whether there is anything to change."""
+        """Tell whether there is anything to change."""
         return self.before != self.after
 
 
@@ -56,7 +56,7 @@ class ModeChanges:
         self._lock = threading.Lock()
 
     def open_directory(self, directory: Directory, above: int, counters: Counters) -> int | None:
-        """Open a directory for reading, repaired where it has to be; None where it cannot be read in check mode."""
+        """Open a directory for reading, repaired where needed; None if it is unreadable in check mode."""
         try:
             descriptor = os.open(directory.name, OPEN_DIRECTORY, dir_fd=above)
         except OSError as error:
@@ -107,7 +107,7 @@ class ModeChanges:
         return descriptor
 
     def plan(self, mode: int) -> Plan:
-        """What a mode asks for; the same for every entry that has it."""
+        """Plan what becomes of a mode; the same for every entry that has it."""
         before = stat.S_IMODE(mode)
         if stat.S_ISDIR(mode):
             plan = Plan(before, self.policy.target(mode), "directory")
@@ -122,7 +122,7 @@ class ModeChanges:
         return plan
 
     def count_name(self, found: os.stat_result) -> bool:
-        """Whether another name of this file came before; counts the names that are still to come."""
+        """Tell whether another name of this file came before; counts the names still to come."""
         key = (found.st_dev, found.st_ino)
         with self._lock:
             left = self.links.get(key)
@@ -132,7 +132,7 @@ class ModeChanges:
     def may_change(
         self, directory: Directory, name: str, found: os.stat_result, plan: Plan, counters: Counters
     ) -> bool:
-        """Whether an entry that differs from the policy may be changed; lists it either way.
+        """Tell whether an entry that differs from the policy may be changed; lists it either way.
 
         The kernel takes setgid away at a chmod by an owner who is not in the group (chmod(2)): such an entry is not
         touched, since the bit could not be brought back.
@@ -147,7 +147,7 @@ class ModeChanges:
         return True
 
     def failed(self, path: str, error: OSError, counters: Counters) -> None:
-        """Count an entry that is gone, list one that refuses, give up where the file system as a whole does."""
+        """Count an entry that is gone, list one that refuses, give up where the file system fails."""
         if error.errno in _GONE:
             counters.vanished += 1
         elif error.errno in (errno.EPERM, errno.EACCES, errno.EOPNOTSUPP):
@@ -160,7 +160,10 @@ class ModeChanges:
 
 
 def explain_refusal(above: int, name: str, error: OSError) -> OSError:
-    """The same error, or ELOOP where a link has taken the name meanwhile; fchmodat2(2) says EOPNOTSUPP to that."""
+    """Return the same error, or ELOOP where a link has taken the name meanwhile.
+
+    fchmodat2(2) says EOPNOTSUPP to that.
+    """
     if error.errno == errno.EOPNOTSUPP:
         with contextlib.suppress(OSError):
             if stat.S_ISLNK(retry_interrupted(os.stat, name, dir_fd=above, follow_symlinks=False).st_mode):

@@ -27,7 +27,7 @@ _AT_SYMLINK_NOFOLLOW = 0x100
 
 
 def _chmod_direct() -> Callable[[int, str, int], None] | None:
-    """fchmodat2(2) where this kernel has it; its number is 452 on every architecture but alpha."""
+    """Call fchmodat2(2) where this kernel has it; its number is 452 on every architecture but alpha."""
     if platform.system() != "Linux" or platform.machine() == "alpha":
         return None
     try:
@@ -71,7 +71,7 @@ def _chmod_by_hand(directory: int, name: str, mode: int) -> None:
 
 
 def choose_chmod() -> Callable[[int, str, int], None]:
-    """The quickest way to change a mode that this machine has and that never follows a link."""
+    """Choose the quickest way to change a mode that this machine has and that never follows a link."""
     direct = _chmod_direct()
     if direct is not None:
         return direct

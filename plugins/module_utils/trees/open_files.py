@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Whether any process of this host has a file open or mapped, also one of another account: by asking for a write lease.
+"""Find out whether any process of this host has a file open or mapped, by asking for a write lease.
 
 fcntl(2): a write lease may be placed on a file only if no other process has it open; a mapping and a running program
 keep it open. Whoever owns the file may ask. The kernel then grants nothing that /proc would have to show. A lease is
@@ -42,7 +42,7 @@ def ignored_lease_breaks() -> Iterator[None]:
 
 
 def file_system_type(text: str, device: int) -> str:
-    """The type of the file system with this device number; empty where none is mounted that tells.
+    """Return the type of the file system with this device number; empty where none is mounted.
 
     Args:
         text: of /proc/self/mountinfo (proc(5)).
@@ -57,7 +57,7 @@ def file_system_type(text: str, device: int) -> str:
 
 
 def leases_are_local(path: str) -> bool:
-    """Whether a lease on a file system says who has a file open on this host.
+    """Tell whether a lease on a file system says who has a file open on this host.
 
     Args:
         path: something that lies on it; where there is nothing, nobody asks.
@@ -70,7 +70,7 @@ def leases_are_local(path: str) -> bool:
 
 
 def query_lease(directory: int | None, name: str) -> str:
-    """Whether a regular file is open anywhere on this host; call it inside of :func:`ignored_lease_breaks`.
+    """Tell whether a file is open on this host; call it inside of :func:`ignored_lease_breaks`.
 
     Args:
         directory: descriptor of the directory that holds it; None where ``name`` is a path.
@@ -100,7 +100,7 @@ def query_lease(directory: int | None, name: str) -> str:
 
 
 def still_held(paths: list[str], sleep: Callable[[float], None] = time.sleep) -> list[str]:
-    """Those of some files that stay held for a moment.
+    """Return those of some files that stay held for a moment.
 
     Args:
         paths: files that were held.

@@ -35,7 +35,7 @@ CHUNK = 256
 
 
 def _listed(descriptor: int) -> list[tuple[str, int]]:
-    """The names of an open directory, and what they are: directory, symbolic link, or anything else."""
+    """List the names of an open directory, and what they are: directory, link, or anything else."""
     with os.scandir(descriptor) as entries:
         return [
             (
@@ -48,7 +48,7 @@ def _listed(descriptor: int) -> list[tuple[str, int]]:
 
 
 class Pass(Workers):
-    """One pass over a tree.
+    """Bring a tree to a policy in one pass.
 
     Args:
         policy: what each mode becomes.
@@ -69,7 +69,7 @@ class Pass(Workers):
         self.capacity = handles or default_capacity()
 
     def over(self, root: str, relative: str) -> Counters:
-        """Walk the tree ``relative`` to the boundary ``root``, both from :func:`locate`.
+        """Walk the tree ``relative`` to the boundary ``root``, both from :func:`boundary.locate`.
 
         Raises:
             StackError: the tree cannot be opened, or its file system fails.
@@ -161,7 +161,7 @@ class Pass(Workers):
         self._add_workers(counters)
 
     def _read(self, directory: Directory, descriptor: int, counters: Counters) -> None:
-        """Turn the entries of an open directory into work, and do the part of it that no idle thread takes."""
+        """Turn the entries of an open directory into work; do what no idle thread takes."""
         prefix = ""
         if self.exclude is not None and directory.parent is not None:
             prefix = directory.path() + "/"

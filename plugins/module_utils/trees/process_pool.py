@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Work off one task with several processes: an item goes to whichever process has nothing left to do.
+"""Work off one task with several processes: an item goes to whichever has nothing left to do.
 
 Threads of one interpreter take turns with everything but system calls; where these are quick, only further processes
 make a walk quicker. The pool is the first process and forked copies of it. One socket carries items, a packet each, and
@@ -51,7 +51,7 @@ def may_fork() -> bool:
 
 
 def count_waits() -> int:
-    """Count how often this thread has waited for something; losing the processor to others does not count."""
+    """Count how often this thread has waited; losing the processor to others does not count."""
     return resource.getrusage(resource.RUSAGE_THREAD).ru_nvcsw
 
 
@@ -230,7 +230,7 @@ def _has_data(reading: int) -> bool:
 
 
 def _end_with(first: int) -> bool:
-    """Make this forked copy end with the process that it is a copy of; false where that has ended already.
+    """Make this copy end with the process that it is a copy of; false where that has ended already.
 
     Python starts no thread in a fork; whatever handlers the first process has are not this one's.
     """

@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Which processes of this host use a tree, as far as it lets itself be known, and what could not be seen.
+"""Find which processes of this host use a tree, and say what could not be seen.
 
 There are two ways to know, and each sees what the other does not. /proc names process, account and command, but shows
 an ordinary account nothing of others' processes. A write lease (:mod:`open_files`) tells of every process whether a
@@ -29,7 +29,7 @@ _DELETED = b" (deleted)"
 
 
 class Use(NamedTuple):
-    """One process that uses the tree, by the first thing that shows it."""
+    """Describe one process that uses the tree, by the first thing that shows it."""
 
     pid: int
     account: str
@@ -40,7 +40,7 @@ class Use(NamedTuple):
 
 
 class Findings(NamedTuple):
-    """What /proc shows of a tree."""
+    """Describe what /proc shows of a tree."""
 
     uses: list[Use]
     hidden: int
@@ -48,20 +48,20 @@ class Findings(NamedTuple):
 
 
 class Tree(NamedTuple):
-    """How files of a process are known to lie in the tree: by their path or, as containers see other ones, by inode."""
+    """Tell which files lie in the tree: by their path or, as containers see other ones, by inode."""
 
     paths: tuple[bytes, ...]
     inodes: frozenset
     """Device and inode of its regular files."""
 
     def has(self, name: bytes) -> bool:
-        """Whether a path as /proc writes it lies in the tree."""
+        """Tell whether a path as /proc writes it lies in the tree."""
         name = name[:-len(_DELETED)] if name.endswith(_DELETED) else name
         return any(name == path or name.startswith(path + b"/") for path in self.paths)
 
 
 def find_users(path: str, leases: bool = True, proc: str = "/proc", before: str = "") -> dict[str, Any]:
-    """Who uses a tree on this host.
+    """Find who uses a tree on this host.
 
     Args:
         path: the tree, absolute; one that does not exist has no files, but processes may still name it.
@@ -120,7 +120,10 @@ def _explain_unseen(answers: dict[str, int], hidden: int, hides_all: bool, lease
 
 
 def hides_processes(proc: str) -> bool:
-    """Whether processes of other accounts are not even listed: mount option ``hidepid`` (proc(5)), and not root."""
+    """Tell whether processes of others are not even listed: mount option ``hidepid`` (proc(5)).
+
+    Root sees them all.
+    """
     try:
         with open(os.path.join(proc, "self", "mountinfo"), encoding="utf-8", errors="replace") as stream:
             lines = stream.read().splitlines()
@@ -131,7 +134,7 @@ def hides_processes(proc: str) -> bool:
 
 
 def processes(tree: Tree, proc: str = "/proc") -> Findings:
-    """The processes that are seen to use a tree; this one and the threads of the kernel left out.
+    """Find the processes that are seen to use a tree; not this one, and no thread of the kernel.
 
     Args:
         tree: what is looked for.
@@ -157,7 +160,7 @@ def processes(tree: Tree, proc: str = "/proc") -> Findings:
 
 
 def _first_use(place: str, tree: Tree) -> tuple[tuple[str, bytes] | None, bool]:
-    """The first thing of a process that lies in the tree, and whether all of it could be seen."""
+    """Find the first thing of a process in the tree, and whether all of it could be seen."""
     checks: tuple[Callable[[str, Tree], tuple[str, bytes] | None], ...] = (_program, _maps, _directory, _files)
     seen = True
     for check in checks:

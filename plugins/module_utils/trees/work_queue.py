@@ -12,7 +12,7 @@ from .dir_handles import Directory
 
 
 class WorkQueue:
-    """What is still to do, last in first out, for any number of threads."""
+    """Hold what is still to do, last in first out, for any number of threads."""
 
     def __init__(self) -> None:
         self.items: collections.deque = collections.deque()
@@ -23,7 +23,7 @@ class WorkQueue:
 
     @property
     def has_idle_worker(self) -> bool:
-        """Whether a thread waits for work."""
+        """Tell whether a thread waits for work."""
         return self.idle > len(self.items)
 
     def put(self, item: object) -> None:
@@ -44,7 +44,7 @@ class WorkQueue:
             return self.items.pop() if self.items and self.failure is None else None
 
     def done(self) -> None:
-        """Say that an item from :meth:`get` is finished."""
+        """Count an item from :meth:`get` as finished."""
         with self.changed:
             self.unfinished -= 1
             if not self.unfinished:
@@ -58,7 +58,7 @@ class WorkQueue:
 
 
 class Chunk(NamedTuple):
-    """Files of one directory, for a thread to work off."""
+    """Describe files of one directory, for a thread to work off."""
 
     directory: Directory
     names: list[str]

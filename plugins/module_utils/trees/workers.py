@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Who does the work of a pass over a tree: a thread, many threads where calls wait for a server, or some processes."""
+"""Share the work of a pass: one thread, many where calls wait for a server, or some processes."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _FAILED_ELSEWHERE = StackError("Another process of the walk has failed.", "apply
 
 
 class Workers:
-    """Threads and processes that share out directories and files; what to do with these is a subclass's.
+    """Share directories and files between threads and processes; a subclass works them off.
 
     Args:
         workers: threads; 0 begins with one and adds threads where calls are slow, processes where they are quick.
@@ -100,7 +100,7 @@ class Workers:
                 self.pool.start(self._run_copy)
 
     def _run_copy(self) -> object:
-        """What another process does, and returns for the first one: counters, hard links, failure."""
+        """Work as another process; returns counters, hard links and failure for the first one."""
         self.handles.close()
         self.work, self.all_counters, self.threads, self.deferred = WorkQueue(), [], [], []
         try:
@@ -118,7 +118,7 @@ class Workers:
         return self.all_counters, self.deferred, reported if failure is not _FAILED_ELSEWHERE else None
 
     def _merge_results(self, counters: Counters) -> None:
-        """Add what the other processes have done, and do what they have put off: names of files with several names.
+        """Add what the other processes have done, and do the files of several names that they deferred.
 
         Such a file is counted once, so one process has to know them all.
         """
@@ -204,7 +204,7 @@ class Workers:
             self.work.fail(error)
 
     def _add_workers(self, counters: Counters) -> None:
-        """Start the other threads once what one thread has seen shows that calls wait for a server.
+        """Start the other threads once the calls of one thread turn out to wait for a server.
 
         Where they do not, and there is much to do, other processes join in.
         """
@@ -226,6 +226,6 @@ class Workers:
         self._hand_over()
 
     def _restart_timing(self, counters: Counters) -> None:
-        """What calls cost is told from here on."""
+        """Measure from here on what calls cost."""
         self.began, self.waited = time.perf_counter(), count_waits()
         self.counted = counters.files + counters.directories + counters.symlinks

@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What is wrong with the libraries that a process has: facts and rules in, findings out."""
+"""Check the libraries that a process has: facts and rules in, findings out. Pure."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ _EXTENSION_MODULE = re.compile(r"\.(cpython-[^/]*|abi3)\.so\Z", re.S)
 
 
 class MappedLibrary(NamedTuple):
-    """A mapped library and the step of the run that brought it."""
+    """Describe a mapped library and the step of the run that brought it."""
 
     step: str
     library: Library
 
     @property
     def name(self) -> str:
-        """Its soname, or the name of its file."""
+        """Return the soname, or the name of the file."""
         return os.fsdecode(self.library.name)
 
     def as_result(self) -> dict[str, Any]:
-        """It as plain data."""
+        """Return the library as plain data."""
         return {
             "path": text(self.library.path), "soname": text(self.library.soname), "brought_by": self.step,
             "deleted": self.library.deleted,
@@ -39,7 +39,7 @@ class MappedLibrary(NamedTuple):
 
 
 class Recorded(NamedTuple):
-    """What the static verification found for one needed name: the needing object, the name, the path.
+    """Describe what the static verification found for one needed name: object, name, path.
 
     ``opened``: the object opens it by that name, if at all, and not as it is mapped.
     """
@@ -51,7 +51,7 @@ class Recorded(NamedTuple):
 
 
 class Finding(NamedTuple):
-    """Something wrong: its kind, whom ``allow`` can excuse, one sentence, what to do, and plain data."""
+    """Describe what is wrong: its kind, whom ``allow`` can excuse, a sentence, a remedy, and plain data."""
 
     kind: str
     concerned: tuple[MappedLibrary, ...]
@@ -60,12 +60,12 @@ class Finding(NamedTuple):
     facts: dict[str, Any]
 
     def as_result(self) -> dict[str, Any]:
-        """It as plain data."""
+        """Return the finding as plain data."""
         return dict(self.facts, remedy=self.remedy)
 
 
 class Verdict(NamedTuple):
-    """The findings that stand, what was excused, and the excuses that nobody needed."""
+    """Hold the findings that stand, what was excused, and the excuses that nobody needed."""
 
     findings: tuple[Finding, ...]
     allowed: tuple[dict[str, str], ...]
@@ -73,7 +73,7 @@ class Verdict(NamedTuple):
 
 
 def text(name: bytes) -> str:
-    """A name as text that any output can hold."""
+    """Return a name as text that any output can hold."""
     return readable(os.fsdecode(name))
 
 
@@ -81,7 +81,7 @@ def check_mapped(
     mapped: Sequence[MappedLibrary], rules: Rules, recorded: Sequence[Recorded] = (),
     identities: Mapping[bytes, Identity] | None = None, paths: Paths | None = None,
 ) -> Verdict:
-    """Hold what is mapped against the rules.
+    """Check what is mapped by the rules.
 
     Args:
         mapped: every mapped library, each file once.
@@ -99,7 +99,7 @@ def check_mapped(
 
 
 def _misplaced(mapped: Sequence[MappedLibrary], rules: Rules, paths: Paths) -> list[Finding]:
-    """Libraries that come from elsewhere. Where several rules are about a library, each of them is an alternative."""
+    """Find libraries that come from elsewhere; several rules about one library are alternatives."""
     findings = []
     for entry in mapped:
         declared = [rule for rule in rules.providers if rule.sonames.fullmatch(entry.name)]
@@ -126,14 +126,14 @@ def _misplaced(mapped: Sequence[MappedLibrary], rules: Rules, paths: Paths) -> l
 
 
 def _names(entry: MappedLibrary) -> tuple[bytes, bytes]:
-    """The names that an object may have needed or opened a library by."""
+    """Return the names that an object may have needed or opened a library by."""
     return (entry.library.soname, os.path.basename(entry.library.path))
 
 
 def _differing_from_static(
     mapped: Sequence[MappedLibrary], recorded: Sequence[Recorded], identities: Mapping[bytes, Identity]
 ) -> list[Finding]:
-    """What the loader did differently than each object for itself would have it: the first soname wins."""
+    """Find where the loader did not do what each object alone would have it: the first soname wins."""
     present = {entry.library.identity for entry in mapped}
     needers: dict[tuple[bytes, bytes], list[bytes]] = {}
     for edge in recorded:
@@ -186,7 +186,7 @@ def _duplicates(mapped: Sequence[MappedLibrary], rules: Rules) -> list[Finding]:
 
 
 def _groups(mapped: Sequence[MappedLibrary], rule: Single) -> dict[str, list[MappedLibrary]]:
-    """Libraries of which one file may be mapped: under ``*`` those of one soname, else all that match.
+    """Group libraries of which one file may be mapped: under ``*`` by soname, else all that match.
 
     Extension modules are opened by path and never found by their names, so under ``*`` two may be called the same.
     """
@@ -216,7 +216,7 @@ def _forbidden(mapped: Sequence[MappedLibrary], rules: Rules, paths: Paths) -> l
 
 
 def _apply_allowances(findings: Sequence[Finding], rules: Rules, paths: Paths) -> Verdict:
-    """Take away the findings that ``allow`` excuses. A duplicate is excused when one file is left without them."""
+    """Remove the findings that ``allow`` excuses; a duplicate, when one file is left without them."""
     used = set()
     remaining = []
     allowed = []

@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What the events of a run mean: who brought which map, which imports failed and how, which values are wrong."""
+"""Interpret the events of a run: who brought which map, and which imports and values are wrong."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _REMEDIES = (
 
 
 class Run(NamedTuple):
-    """A run, understood.
+    """Hold a run, interpreted.
 
     ``maps`` are the steps and the process maps behind them, ``errors`` the imports that failed, ``values`` what the
     expressions gave, ``complaints`` why one gave nothing, ``absent`` the modules that are not there, ``version`` that
@@ -42,12 +42,12 @@ class Run(NamedTuple):
 
 
 def expression_step(expression: str) -> str:
-    """The name of the step that evaluates an expression."""
+    """Return the name of the step that evaluates an expression."""
     return "expect: " + expression
 
 
 def interpret(outcome: Outcome, modules: Sequence[str], timeout: float, manual_command: str) -> Run:
-    """Make sense of a run.
+    """Interpret a run.
 
     Args:
         outcome: what came of it.
@@ -97,7 +97,7 @@ def interpret(outcome: Outcome, modules: Sequence[str], timeout: float, manual_c
 
 
 def describe_end(status: int | None, timeout: float) -> str:
-    """How a process ended, in words."""
+    """Tell how a process ended, in words."""
     if status is None:
         return "it did not come to an end within %g seconds" % timeout
     if status >= 0:
@@ -109,7 +109,7 @@ def describe_end(status: int | None, timeout: float) -> str:
 
 
 def remedy_for(complaint: str, missing: str, manual_command: str) -> str:
-    """What to do about an import that failed.
+    """Say what to do about an import that failed.
 
     Args:
         complaint: class and text of the exception.
@@ -125,7 +125,7 @@ def remedy_for(complaint: str, missing: str, manual_command: str) -> str:
 
 
 def wrong_values(run: Run, expectations: Sequence[Expectation]) -> list[dict[str, Any]]:
-    """The expectations that were not met. One that could not be tried because the process died is not among them."""
+    """List the expectations that were not met, without those not tried because the process died."""
     wrong = []
     for rule in expectations:
         evaluated = rule.value in run.values
@@ -139,7 +139,7 @@ def wrong_values(run: Run, expectations: Sequence[Expectation]) -> list[dict[str
 
 
 def sentence_of_value(finding: Mapping[str, Any]) -> str:
-    """A wrong value in one sentence."""
+    """Write a wrong value as one sentence."""
     was = finding["error"] or "is " + as_text(finding["actual"])
     return "%s has to %s and %s%s." % (
         finding["value"], finding["expected"], "gives " if finding["error"] else "", was
@@ -147,7 +147,7 @@ def sentence_of_value(finding: Mapping[str, Any]) -> str:
 
 
 def sentence_of_error(finding: Mapping[str, Any]) -> str:
-    """A failed import in one sentence."""
+    """Write a failed import as one sentence."""
     where = finding["module"]
     if where == START:
         place = "Before anything was imported, "

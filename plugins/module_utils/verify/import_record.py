@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The record of a verification of imports, and the record of the static one that it is compared with.
+"""Make the record of a verification of imports, and read the static one to compare with.
 
 A record lies in the directory ``.torchstack`` of the release it is about; paths below the release are relative in it.
 """
@@ -23,7 +23,7 @@ _ESCAPED = re.compile(rb"\\x([0-9a-f]{2})")
 
 
 class StaticRecord(NamedTuple):
-    """What ldd_verify recorded: per object (its path as text), the path of each name that it needs and that was found.
+    """Hold what ldd_verify recorded: per object, the path of each name that it needs and found.
 
     ``release`` is the directory that the record is about, links resolved; ``opened`` the names that its rules say are
     opened by objects which do not need them.
@@ -35,7 +35,7 @@ class StaticRecord(NamedTuple):
     opened: frozenset[str] = frozenset()
 
     def of(self, mapped: Sequence[MappedLibrary]) -> tuple[Recorded, ...]:
-        """What it found for the objects that a process has mapped.
+        """Return what it found for the objects that a process has mapped.
 
         Raises:
             StackError: libraries of the release are mapped, and it knows none of them.
@@ -54,7 +54,7 @@ class StaticRecord(NamedTuple):
 
 
 def find_release(record: str) -> str:
-    """The directory that a record is about."""
+    """Return the directory that a record is about."""
     directory = os.path.dirname(os.path.abspath(record))
     return os.path.dirname(directory) if os.path.basename(directory) == DIRECTORY else directory
 
@@ -97,7 +97,7 @@ def read_static(path: str, with_library_path: bool) -> StaticRecord:
 
 
 def _real(name: str, release: str) -> bytes:
-    """The file that a path of a record leads to; bytes that are not UTF-8 are escaped in it."""
+    """Find the file that a path of a record leads to; bytes that are not UTF-8 are escaped in it."""
     path = os.fsencode(os.path.join(release, name))
     if not os.path.lexists(path):
         path = _ESCAPED.sub(lambda match: bytes([int(match.group(1), 16)]), path)
@@ -108,7 +108,7 @@ def as_record(
     release: str, python: str, version: str, modules: Sequence[str], mapped: Sequence[MappedLibrary],
     values: Mapping[str, Any], allowed: Sequence[Mapping[str, str]], scratch: str,
 ) -> dict[str, Any]:
-    """What is recorded: all that is the same whenever the same release is imported.
+    """Make the record: all that is the same whenever the same release is imported.
 
     Libraries without a name, or in the directory of the run itself, are called differently each time and are left out.
     """
@@ -136,7 +136,7 @@ def _relative(path: str, release: str) -> str:
 
 
 def read_record(path: str) -> Any:
-    """The record as it is; None where there is none, or none that can be understood."""
+    """Read the record; None where there is none, or none that can be understood."""
     try:
         return read_json(path)
     except (OSError, ValueError):
@@ -144,5 +144,5 @@ def read_record(path: str) -> Any:
 
 
 def render(record: Any) -> str:
-    """A record as it stands in its file."""
+    """Render a record as it stands in its file."""
     return "" if record is None else json.dumps(record, indent=2, sort_keys=True) + "\n"

@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What a release says about its imports: rules as an operator writes them, checked and ready to match."""
+"""Parse what a release says about its imports into rules that are ready to match."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ EACH = "*"
 
 
 class Provider(NamedTuple):
-    """Where a library has to come from, and whether it has to be there at all."""
+    """Describe where a library has to come from, and whether it has to be there at all."""
 
     name: str
     path: str
@@ -29,14 +29,14 @@ class Provider(NamedTuple):
 
 
 class Single(NamedTuple):
-    """Sonames of which one file may be mapped."""
+    """Describe sonames of which one file may be mapped."""
 
     name: str
     sonames: re.Pattern[str]
 
 
 class Allowance(NamedTuple):
-    """Libraries about which nothing is wrong, with the reason; ``path`` may be empty."""
+    """Describe libraries about which nothing is wrong, with the reason; ``path`` may be empty."""
 
     name: str
     path: str
@@ -46,7 +46,7 @@ class Allowance(NamedTuple):
 
 
 class Expectation(NamedTuple):
-    """An expression and what it has to be: equal to a value, or a text that a regular expression matches whole."""
+    """Describe an expression and what it has to be: a value, or a text that a pattern matches whole."""
 
     value: str
     equals: Any
@@ -54,19 +54,19 @@ class Expectation(NamedTuple):
     reason: str
 
     def is_met(self, actual: Any) -> bool:
-        """Whether a value is what was expected."""
+        """Tell whether a value is what was expected."""
         if self.matches is None:
             return values_equal(actual, self.equals)
         return self.matches.fullmatch(actual if isinstance(actual, str) else as_text(actual)) is not None
 
     @property
     def expected_text(self) -> str:
-        """What was expected, in words."""
+        """Return what was expected, in words."""
         return "match %s" % self.matches.pattern if self.matches else "be %s" % as_text(self.equals)
 
 
 class Rules(NamedTuple):
-    """All rules of a verification of imports."""
+    """Describe all rules of a verification of imports."""
 
     modules: tuple[str, ...]
     providers: tuple[Provider, ...]
@@ -77,7 +77,9 @@ class Rules(NamedTuple):
 
 
 def parse_rules(given: Mapping[str, Any]) -> Rules:
-    """Check the options of the module and make them ready; their shape is the argument specification's business.
+    """Check the options of the module and make them ready to match.
+
+    Their shape is the argument specification's business.
 
     Raises:
         StackError: one of them can never do what it is for.
@@ -114,7 +116,7 @@ def parse_rules(given: Mapping[str, Any]) -> Rules:
 
 
 def values_equal(one: Any, other: Any) -> bool:
-    """Whether two plain values are equal: 2 is 2.0, and neither 1 is true nor "2" is 2."""
+    """Tell whether two plain values are equal: 2 is 2.0, and neither 1 is true nor "2" is 2."""
     if isinstance(one, bool) or isinstance(other, bool):
         return one is other
     if isinstance(one, Mapping) and isinstance(other, Mapping):
@@ -125,7 +127,7 @@ def values_equal(one: Any, other: Any) -> bool:
 
 
 def as_text(value: Any) -> str:
-    """A plain value as JSON."""
+    """Render a plain value as JSON."""
     return json.dumps(value, ensure_ascii=False, sort_keys=True)
 
 

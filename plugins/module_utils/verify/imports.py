@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""From the options of import_verify to its result: one run, its libraries identified, and all of it judged."""
+"""Verify imports: one run, its libraries identified, and all of it checked."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LISTED_SENTENCES = 5
 
 
 class Report(NamedTuple):
-    """Everything about one verification.
+    """Hold everything about one verification.
 
     ``result`` is what the module returns, ``record`` what it records, ``error`` the failure if there is one, ``absent``
     the modules that are not there.
@@ -43,7 +43,7 @@ def require_interpreter(python: str) -> None:
 
 
 def verify(params: Mapping[str, Any], rules: Rules, scratch: str) -> Report:
-    """Import, look, judge.
+    """Run the imports, identify what is mapped, and check it.
 
     Args:
         params: the options of import_verify.
@@ -90,7 +90,7 @@ def verify(params: Mapping[str, Any], rules: Rules, scratch: str) -> Report:
 
 
 def manual_command(plan: import_runner.Plan, given: Mapping[str, Any]) -> str:
-    """A command that does the same imports in the same environment."""
+    """Write a command that does the same imports in the same environment."""
     names = sorted({*given, "PATH", "LANG", "PYTHONDONTWRITEBYTECODE"} & set(plan.environment))
     words = ["env", "-i", "HOME=/nonexistent", *("%s=%s" % (name, plan.environment[name]) for name in names)]
     words += [plan.python, "-X", "faulthandler", "-s", "-c", "; ".join("import " + name for name in plan.modules)]
@@ -108,7 +108,7 @@ def _identities(recorded: Sequence[import_checks.Recorded]) -> dict[bytes, proce
 
 
 def _failure(result: Mapping[str, Any], findings: Sequence[import_checks.Finding]) -> StackError | None:
-    """All that is wrong as one failure; None where nothing is."""
+    """Join all that is wrong to one failure; None where nothing is."""
     wrong = [
         *((import_findings.sentence_of_error(entry), entry["remedy"]) for entry in result["import_errors"]),
         *((import_findings.sentence_of_value(entry), entry["remedy"]) for entry in result["wrong_values"]),

@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Every object below some directories finds every library, from where it has to come; or a finding says why not.
+"""Verify that every object below some directories finds every library where it has to come from.
 
 Each object is resolved as its own root, with the LD_LIBRARY_PATH of the release and with none, and so is all that it
 brings with it.
@@ -33,7 +33,7 @@ Progress = Callable[[str, int, int], None]
 
 
 class Outcome(NamedTuple):
-    """What a verification has found.
+    """Hold what a verification has found.
 
     ``needed`` has, per object and environment, where each library that it needs itself is found.
     """
@@ -48,7 +48,7 @@ class Outcome(NamedTuple):
     seconds: float
 
     def as_result(self, limit: int) -> dict[str, Any]:
-        """Plain data; each list has at most ``limit`` entries and its total next to it."""
+        """Return plain data; each list has at most ``limit`` entries and its total next to it."""
         result: dict[str, Any] = {
             "objects": len(self.scan.objects), "files": self.scan.files, "unopened": self.scan.unopened,
             "excluded": self.scan.excluded, "unused": self.unused, "providers": self.providers, "seconds": self.seconds,

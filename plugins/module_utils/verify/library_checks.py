@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What was gathered about the objects of a release, judged by its rules."""
+"""Check what was gathered about the objects of a release by its rules."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ MAX_NAMED = 3
 
 
 class LibraryChecks:
-    """The findings about a scan and what was gathered from it."""
+    """Make the findings about a scan and what was gathered from it."""
 
     def __init__(self, found: Scan, graph: DependencyGraph, system: System) -> None:
         self.scan = found
@@ -60,7 +60,7 @@ class LibraryChecks:
             self.scan.failed(path, error)
 
     def check_places(self, entries: Sequence[bytes]) -> None:
-        """Check the directories that LD_LIBRARY_PATH and the objects name, whether or not anything is found there."""
+        """Check the directories that LD_LIBRARY_PATH and the objects name, also where nothing is found."""
         for entry in entries:
             if not entry.startswith(b"/") and not entry.startswith(b"$"):
                 shown = text(entry) or "an empty entry"
@@ -91,7 +91,7 @@ class LibraryChecks:
                 return
 
     def check_libraries(self) -> None:
-        """Judge what every object found, or did not find."""
+        """Check what every object found, or did not find."""
         excused: dict[tuple[str, str, str], set[str]] = {}
         used: set[int] = set()
         declared: set[int] = set()
@@ -138,7 +138,7 @@ class LibraryChecks:
         return BOTH if len(set(labels)) > 1 else next(iter(labels))
 
     def _roots(self, dependency: Dependency) -> tuple[tuple[str, Any], ...]:
-        """For whom a library is looked for, where that is not the object that needs it."""
+        """Tell for whom a library is looked for, where that is not the object that needs it."""
         if dependency.root == dependency.edge.needer:
             return ()
         return (("root", text(dependency.root)), ("roots", max(dependency.roots.values())))
@@ -169,7 +169,7 @@ class LibraryChecks:
         )
 
     def _place(self, place: Searched) -> str:
-        """A place that was searched, as an operator reads it."""
+        """Show a place that was searched to an operator."""
         if place.rule == CACHE and not place.directory:
             return "%s: no entry" % place.rule
         directory = text(self.paths.plain(place.directory)) if place.directory else "the current directory"
@@ -253,7 +253,7 @@ class LibraryChecks:
             ))
 
     def providers(self) -> dict[str, list[dict[str, Any]]]:
-        """Which files the libraries are, and who needs them."""
+        """List which files the libraries are, and who needs them."""
         table: dict[str, dict[bytes, tuple[set[str], set[str], set[bytes]]]] = {}
         for dependency in self.graph.dependencies.values():
             if dependency.edge.path is not None:

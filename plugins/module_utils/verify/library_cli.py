@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The command ``bin/verify``: the verification without Ansible, for any directory."""
+"""Run the command ``bin/verify``: the verification without Ansible, for any directory."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ HEAD = {
 
 
 def parser() -> argparse.ArgumentParser:
-    """The command line."""
+    """Define the command line."""
     command = argparse.ArgumentParser(
         prog="verify",
         description="Say where every ELF object below PREFIX finds the libraries that it needs. Executes none of them.",
@@ -51,7 +51,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def read_rules(path: str) -> Any:
-    """The content of a file with rules."""
+    """Read a file with rules."""
     try:
         with open(path, encoding="utf-8") as stream:
             return json.load(stream)
@@ -92,13 +92,13 @@ def run(arguments: argparse.Namespace, display: Display) -> tuple[int, list[str]
 
 
 def columns(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Rows as lines, each column as wide as its widest cell."""
+    """Align rows, each column as wide as its widest cell."""
     widths = [max(len(row[index]) for row in rows) for index in range(len(rows[0]))] if rows else []
     return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in rows]
 
 
 def searched(places: Sequence[str]) -> list[str]:
-    """The places that were searched, one line for each rule."""
+    """List the places that were searched, one line for each rule."""
     rules: dict[str, list[str]] = {}
     for place in places:
         rule, _colon, where = place.partition(": ")
@@ -107,7 +107,7 @@ def searched(places: Sequence[str]) -> list[str]:
 
 
 def render_table(result: dict[str, Any], not_checked: collections.Counter[str], top: str = "") -> list[str]:
-    """The lines of a verification's result.
+    """Render a verification's result as lines for a terminal.
 
     Args:
         result: as the module returns it.

@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Who needs which library and where it is found, gathered from the resolutions of many objects."""
+"""Gather who needs which library and where it is found, from the resolutions of many objects."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ LATE = ("already loaded", "preloaded")
 
 
 class Found(NamedTuple):
-    """Where an object finds a library that it needs; None for the path: nowhere."""
+    """Describe where an object finds a library that it needs; None for the path: nowhere."""
 
     path: bytes | None
     rule: str
 
 
 class Dependency:
-    """One object's need of one library, found in one place or nowhere, and for whom it was looked for."""
+    """Describe one object's need of one library, found in one place or nowhere, and for which roots."""
 
     def __init__(self, edge: Edge, root: bytes) -> None:
         self.edge = edge
@@ -37,20 +37,20 @@ class Dependency:
         self.roots: dict[str, int] = {}
 
     def add(self, edge: Edge, label: str) -> None:
-        """Count one more root; a rule that says how the file was found is kept rather than that it was there."""
+        """Count one more root; a rule that found the file is kept rather than one that it was there."""
         self.roots[label] = self.roots.get(label, 0) + 1
         if self.edge.rule in LATE and edge.rule not in LATE:
             self.edge = self.edge._replace(rule=edge.rule, searched=edge.searched)
 
 
 def _is_given_up(edge: Edge, problem: str) -> bool:
-    """Whether a library is there, and is what the loader gives up on: it is not missing then."""
+    """Tell whether a library is there, and is what the loader gives up on: it is not missing then."""
     last = edge.searched[-1] if edge.path is None and edge.searched else None
     return last is not None and problem == "%s: %s" % (os.fsdecode(last.directory), last.skipped)
 
 
 class DependencyGraph:
-    """What objects need, in one or two environments.
+    """Gather what objects need, in one or two environments.
 
     Args:
         rules: tells what has to be remembered.
@@ -96,7 +96,10 @@ class DependencyGraph:
                 self.versions.setdefault(version, set()).add(label)
 
     def canonical(self, path: bytes) -> bytes:
-        """The name of an object: of its links in the same directory, where $ORIGIN is the same, the verified file."""
+        """Return the name of an object; of links in one directory, the verified file.
+
+        There $ORIGIN is the same.
+        """
         found = self._canonical.get(path)
         if found is None:
             found = self.paths.plain(path)
@@ -107,14 +110,14 @@ class DependencyGraph:
         return found
 
     def labels_lacking(self, rule: Requirement, item: Object) -> list[str]:
-        """The environments in which nothing that an object needs, directly or through it, is what a rule asks for."""
+        """List the environments in which an object needs nothing, at any depth, that a rule asks for."""
         return [
             label for label in self.labels
             if not any(rule.sonames.fullmatch(name) for name in self._closure(item.path, label))
         ]
 
     def _closure(self, root: bytes, label: str) -> Iterator[str]:
-        """The names of everything that an object needs, directly or through what it needs."""
+        """Yield the names of everything that an object needs, directly or through what it needs."""
         edges = self._edges(label)
         pending, seen = [root], {root}
         while pending:
@@ -137,7 +140,7 @@ class DependencyGraph:
         return self._graphs[label]
 
     def names(self, edge: Edge) -> set[str]:
-        """What a needed library is called: by who needs it, and by itself."""
+        """Return what a needed library is called: by who needs it, and by itself."""
         names = {os.fsdecode(edge.name), os.fsdecode(os.path.basename(edge.name))}
         soname = self._read(edge.path)[0] if edge.path is not None else None
         if soname:
@@ -145,7 +148,7 @@ class DependencyGraph:
         return names
 
     def _read(self, path: bytes) -> tuple[bytes | None, tuple[bytes, ...]]:
-        """The soname of an object and the names that it needs."""
+        """Return the soname of an object and the names that it needs."""
         if path not in self._facts:
             facts = None
             with contextlib.suppress(OSError, ElfError):

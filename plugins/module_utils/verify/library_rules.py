@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What a release says about its libraries: rules as an operator writes them, checked and ready to match.
+"""Parse what a release says about its libraries into rules that are ready to match.
 
 Globs are those of :func:`globs.compile_globs`. A path glob is matched against a path as it is and with its links
 resolved, and the fixed beginning of the glob is taken both ways, too: a release that lies behind a link is the same.
@@ -20,7 +20,7 @@ PREFIX = "{prefix}"
 
 
 class Allowance(NamedTuple):
-    """A library that may be missing, for all objects or some."""
+    """Describe a library that may be missing, for all objects or some."""
 
     name: str
     object: str
@@ -30,7 +30,7 @@ class Allowance(NamedTuple):
 
 
 class Provider(NamedTuple):
-    """Where a library has to come from."""
+    """Describe where a library has to come from."""
 
     name: str
     path: str
@@ -40,7 +40,7 @@ class Provider(NamedTuple):
 
 
 class Requirement(NamedTuple):
-    """Objects that have to need a library, directly or through what they need."""
+    """Describe objects that have to need a library, directly or through what they need."""
 
     object: str
     needs: str
@@ -50,7 +50,7 @@ class Requirement(NamedTuple):
 
 
 class Embedded(NamedTuple):
-    """Bytes that only the provider of a library may hold."""
+    """Describe bytes that only the provider of a library may hold."""
 
     pattern: str
     provider: str
@@ -61,7 +61,7 @@ class Embedded(NamedTuple):
 
 
 class Forbidden(NamedTuple):
-    """A directory, or file, that nothing may come from."""
+    """Describe a directory, or file, that nothing may come from."""
 
     path: str
     reason: str
@@ -69,14 +69,14 @@ class Forbidden(NamedTuple):
 
 
 class Dlopen(NamedTuple):
-    """A library that another one opens by name."""
+    """Describe a library that another one opens by name."""
 
     caller: str
     name: str
 
 
 class Rules(NamedTuple):
-    """All rules of a verification."""
+    """Describe all rules of a verification."""
 
     library_path: str
     allow_missing: tuple[Allowance, ...]
@@ -113,7 +113,7 @@ _PLAIN = ("environment", "preloaded", "program", "exclude", "unopened")
 
 
 def literal_beginning(pattern: str) -> bytes:
-    """The bytes that every match of a regular expression begins with; empty where that is not plain to see."""
+    """Return the bytes that every match of a pattern begins with; empty where that is not plain."""
     literal, position = "", 0
     while position < len(pattern):
         character = pattern[position]
@@ -130,7 +130,7 @@ def literal_beginning(pattern: str) -> bytes:
 
 
 def parse_rules(given: Mapping[str, Any]) -> Rules:
-    """Check rules and make them ready; an option that is absent or None is empty, or has its default.
+    """Check rules and make them ready; an option that is absent or None has its default.
 
     Raises:
         StackError: one of them is not what it has to be.
@@ -176,7 +176,7 @@ def parse_rules(given: Mapping[str, Any]) -> Rules:
 
 
 def as_record(rules: Rules) -> dict[str, Any]:
-    """The rules as plain data, in the form that :func:`parse_rules` takes; what is empty is left out."""
+    """Return the rules as :func:`parse_rules` takes them; what is empty is left out."""
     record: dict[str, Any] = {
         kind: [{key: getattr(rule, key) for key in keys if getattr(rule, key)} for rule in getattr(rules, kind)]
         for kind, keys in KEYS.items()
@@ -192,7 +192,7 @@ def as_record(rules: Rules) -> dict[str, Any]:
 
 
 def relocate(value: Any, old: str, new: str) -> Any:
-    """The same data with a directory named differently, alone, at the beginning of a path or in a list of paths."""
+    """Rename a directory in data: alone, at the beginning of a path or in a list of paths."""
     if isinstance(value, str):
         return re.sub(r"(?<![^:])%s(?=[/:]|$)" % re.escape(old), lambda match: new, value)
     if isinstance(value, Mapping):
@@ -203,7 +203,7 @@ def relocate(value: Any, old: str, new: str) -> Any:
 
 
 def _entries(kind: str, given: Any) -> list[dict[str, str]]:
-    """The rules of one kind, each with all its keys."""
+    """Parse the rules of one kind, each with all its keys."""
     if not isinstance(given, (list, tuple)):
         raise _wrong("%s is not a list." % kind, "Write a list of entries with %s." % ", ".join(KEYS[kind]))
     entries = []
@@ -226,7 +226,7 @@ def _texts(given: Mapping[str, Any], key: str) -> list[str]:
 
 
 def _endings(given: Mapping[str, Any]) -> list[str]:
-    """The endings of names whose files are not opened; an empty list is one, too."""
+    """Parse the endings of names whose files are not opened; an empty list is one, too."""
     if given.get("unopened") is None:
         return list(UNOPENED)
     endings = _texts(given, "unopened")

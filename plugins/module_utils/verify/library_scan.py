@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The ELF objects below some directories: found by what is in a file, not by its name or its x bit.
+"""Find the ELF objects below directories by what is in a file, not by its name or its x bit.
 
 Only what is called like source code, byte code or text is not opened: no loader is given such a name, and most files of
 a Python installation are of that kind. On a shared file system each one would cost a question to the metadata server.
@@ -9,7 +9,7 @@ Links are not followed: a link to an object of the tree is another name of somet
 is found is ever executed or waited for.
 
 Most of the time goes into opening each file to see how it begins. Where there is more than one processor, forked copies
-of this process share the work: who has nothing left is given a directory that was not walked yet (see :mod:`pool`).
+of this process share the work: who has nothing left is given a directory that was not walked yet (see :mod:`process_pool`).
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def scan(
 
 
 class _Worker:
-    """What one process does of a scan."""
+    """Do one process's share of a scan."""
 
     def __init__(
         self, tops: Sequence[str], excluded: re.Pattern[str] | None, sorter: ElfSorter, seen: set[str] | None,
@@ -116,7 +116,7 @@ class _Worker:
         return self._finish_shared()
 
     def run_copy(self) -> Scan | StackError:
-        """What a copy of the first process does, and hands over."""
+        """Work as a copy of the first process, and return what it has found."""
         self.progress = None
         self.sorter.result = Scan()
         try:
@@ -157,7 +157,7 @@ class _Worker:
 
 
 def _overlap(tops: Sequence[str]) -> bool:
-    """Whether a file can be met below two of some paths."""
+    """Tell whether a file can be met below two of some paths."""
     below = [top.rstrip("/") + "/" for top in tops]
     return any(
         first.startswith(second) for number, first in enumerate(below) for other, second in enumerate(below)
@@ -168,7 +168,7 @@ def _overlap(tops: Sequence[str]) -> bool:
 def _scan_files(
     sorter: ElfSorter, walk: Walk, level: Level, seen: set[str] | None, progress: Callable[[int], None] | None
 ) -> None:
-    """Look at the files of one directory: for most of them this loop is all, and it is most of the time."""
+    """Look at the files of one directory; this loop is most of the time."""
     open_file, read, close_file = os.open, os.pread, os.close
     descriptor, result, unopened = level.descriptor, sorter.result, sorter.unopened
     before = result.files

@@ -16,7 +16,7 @@ _NEVER = re.compile(r"(?!)")
 
 
 class Paths:
-    """Matches path globs; remembers where links lead."""
+    """Match path globs; remember where links lead."""
 
     def __init__(self) -> None:
         self._names: dict[bytes, tuple[str, ...]] = {}
@@ -24,7 +24,7 @@ class Paths:
         self._directories: dict[bytes, bytes] = {}
 
     def real(self, path: bytes) -> bytes:
-        """An absolute path with its links resolved; directories, which hold many files each, are resolved once."""
+        """Return an absolute path with its links resolved; each directory is resolved once."""
         directory, _slash, name = path.rpartition(b"/")
         if not directory or name in (b"", b".", b"..") or os.path.islink(path):
             return os.path.realpath(path)
@@ -34,7 +34,7 @@ class Paths:
         return real.rstrip(b"/") + b"/" + name
 
     def plain(self, path: bytes) -> bytes:
-        """A path without ``..`` and double slashes, where that is the same file."""
+        """Return a path without ``..`` and double slashes, where that is the same file."""
         plain = self._plain.get(path)
         if plain is None:
             plain = os.path.normpath(path)
@@ -44,7 +44,7 @@ class Paths:
         return plain
 
     def names(self, path: bytes) -> tuple[str, ...]:
-        """A path, plain and with its links resolved, as globs see it."""
+        """Return a path, plain and with its links resolved, as globs see it."""
         names = self._names.get(path)
         if names is None:
             both = (self.plain(path), self.real(path))
@@ -52,25 +52,25 @@ class Paths:
         return names
 
     def match(self, glob: re.Pattern[str], path: bytes) -> bool:
-        """Whether a path, or where it leads, is what the glob means."""
+        """Tell whether a path, or where it leads, is what the glob means."""
         return any(glob.fullmatch(name) for name in self.names(path))
 
 
 class PathsElsewhere(Paths):
-    """Matches paths that are not of this machine, as inside of a container: links here say nothing of them."""
+    """Match paths that are not of this machine, as inside of a container: its links mean nothing."""
 
     def real(self, path: bytes) -> bytes:
-        """The path without ``..`` and double slashes."""
+        """Return the path without ``..`` and double slashes."""
         return os.path.normpath(path)
 
 
 def soname_glob(pattern: str) -> re.Pattern[str]:
-    """A glob over sonames."""
+    """Compile a glob over sonames."""
     return compile_globs([pattern]) or _NEVER
 
 
 def path_glob(pattern: str, below: bool = False, here: bool = True) -> re.Pattern[str]:
-    """A glob over absolute paths.
+    """Compile a glob over absolute paths.
 
     Args:
         pattern: begins with ``/`` or ``**``.
@@ -91,7 +91,7 @@ def path_glob(pattern: str, below: bool = False, here: bool = True) -> re.Patter
 def rule_path_glob(
     kind: str, pattern: str, below: bool = False, failed_step: str = "rules", here: bool = True
 ) -> re.Pattern[str]:
-    """A path glob (see :func:`path_glob`) out of a rule of some kind.
+    """Compile a path glob (see :func:`path_glob`) out of a rule of some kind.
 
     Raises:
         StackError: it can never match; ``failed_step`` is what that error names.

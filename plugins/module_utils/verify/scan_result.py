@@ -32,21 +32,21 @@ MAX_PATH = 4095
 
 
 class Object(NamedTuple):
-    """A dynamic ELF object below a verified directory."""
+    """Describe a dynamic ELF object below a verified directory."""
 
     path: bytes
     facts: ElfObject
 
 
 class Unchecked(NamedTuple):
-    """An ELF file that the loader of this machine does not load."""
+    """Describe an ELF file that the loader of this machine does not load."""
 
     path: bytes
     why: str
 
 
 class Unreadable(NamedTuple):
-    """Something that could not be looked at; ``code`` is the system's errno(3), 0 for a broken ELF file."""
+    """Describe what could not be looked at; ``code`` is the errno(3), 0 for a broken ELF file."""
 
     path: bytes
     reason: str
@@ -54,7 +54,7 @@ class Unreadable(NamedTuple):
 
 
 class Scan:
-    """What lies below some directories.
+    """Hold what lies below some directories.
 
     Attributes:
         files: how many regular files there are.
@@ -79,7 +79,7 @@ class Scan:
         self.unreadable: list[Unreadable] = []
 
     def failed(self, path: bytes, error: OSError) -> None:
-        """List what the system does not let us see; what others removed or replaced meanwhile is not there.
+        """List what the system does not let us see; what is gone or replaced meanwhile is not there.
 
         Raises:
             StackError: the failure is this process's own.
@@ -113,7 +113,7 @@ class Scan:
         self.unreadable.sort()
 
     def by_name(self) -> dict[bytes, list[bytes]]:
-        """The objects by soname and by file name, to say where a library lies that nothing leads to."""
+        """Map sonames and file names to objects, to say where a library lies that nothing leads to."""
         found: dict[bytes, list[bytes]] = {}
         for item in self.objects:
             for name in dict.fromkeys((item.facts.soname, os.path.basename(item.path))):
@@ -123,7 +123,7 @@ class Scan:
 
 
 class ElfSorter:
-    """Sorts ELF files into a scan's lists.
+    """Sort ELF files into a scan's lists.
 
     Args:
         result: the scan.
