@@ -2,7 +2,7 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
 # Apache-2.0 is compatible with version 3 of the GNU General Public License, under which Ansible itself is.
-"""Ansible module release_sbom; the work is in module_utils/sbom.py and installed.py."""
+"""Ansible module release_sbom; the work is in module_utils/release/sbom_file.py."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ MAX_SHARED_DEPTH = 100
 
 _NONE: frozenset[bytes] = frozenset()
 _Pieces = List[Any]
-"""What was found in a batch, or will be: :class:`Run`, :class:`Found`, and futures and tickets for more of them."""
+"""What was found in a batch, or will be: :class:`Run`, :class:`Found`, and futures and calls for more of them."""
 
 
 class Walk:

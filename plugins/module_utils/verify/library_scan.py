@@ -9,7 +9,8 @@ Links are not followed: a link to an object of the tree is another name of somet
 is found is ever executed or waited for.
 
 Most of the time goes into opening each file to see how it begins. Where there is more than one processor, forked copies
-of this process share the work: who has nothing left is given a directory that was not walked yet (see :mod:`process_pool`).
+of this process share the work: who has nothing left is given a directory that was not walked yet (see
+:mod:`process_pool`).
 """
 
 from __future__ import annotations
