@@ -3,6 +3,8 @@
 """ELF files are read as the loader sees them, and nothing that a file says can crash or stall the reader.
 
 The files are written by :func:`build`, byte by byte, so that each lie of a hostile file is a single changed field.
+
+Covers elf_object, image, layout, dynamic_section and notes, too.
 """
 
 from __future__ import annotations

@@ -1,6 +1,9 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The loader's rules on invented machines; objects are a few hundred bytes that are written here."""
+"""The loader's rules on invented machines; objects are a few hundred bytes that are written here.
+
+Covers search_paths, library_search, link_map, symbol_versions and resolution, too.
+"""
 
 from __future__ import annotations
 

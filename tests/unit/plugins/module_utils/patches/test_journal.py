@@ -1,6 +1,9 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The journal: before or after, whatever happens in between. Whole runs that are killed are in tests/modules."""
+"""The journal: before or after, whatever happens in between. Whole runs that are killed are in tests/modules.
+
+Covers transaction, series_record and source_files, too.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,9 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Patch files as data: what is understood, and what is refused with its line."""
+"""Patch files as data: what is understood, and what is refused with its line.
+
+Covers diff_model and hunk_parser, too.
+"""
 
 from __future__ import annotations
 

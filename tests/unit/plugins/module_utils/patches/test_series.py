@@ -1,6 +1,9 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""A series in memory: order, digests, renames and copies as git means them, and how far a tree is."""
+"""A series in memory: order, digests, renames and copies as git means them, and how far a tree is.
+
+Covers patch_apply, series_state and series_plan, too.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,9 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Where a release lies, taken out of what its files hold."""
+"""Where a release lies, taken out of what its files hold.
+
+The comparisons that use them (compare_*) are covered by tests/modules/test_release_compare.py.
+"""
 
 from __future__ import annotations
 

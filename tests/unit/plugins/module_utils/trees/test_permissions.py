@@ -1,6 +1,9 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""A pass over a tree: what it changes, what it reports, and what it survives."""
+"""A pass over a tree: what it changes, what it reports, and what it survives.
+
+Covers workers and mode_changes, too.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,9 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Mapped libraries held against rules: tables of facts and findings."""
+"""Mapped libraries held against rules: tables of facts and findings.
+
+Covers import_rules, too.
+"""
 
 from __future__ import annotations
 

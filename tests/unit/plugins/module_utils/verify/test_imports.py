@@ -1,6 +1,9 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Imports that go wrong in every way, run with this very interpreter."""
+"""Imports that go wrong in every way, run with this very interpreter.
+
+Covers import_runner, import_probe and import_findings, too.
+"""
 
 from __future__ import annotations
 

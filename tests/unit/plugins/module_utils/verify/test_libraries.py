@@ -1,6 +1,9 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""A verification of objects that were written byte by byte, for an invented machine."""
+"""A verification of objects that were written byte by byte, for an invented machine.
+
+Covers library_graph, library_checks and library_record, too.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,9 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What an operator reads of a verification: remedies, the message, the table, and progress."""
+"""What an operator reads of a verification: remedies, the message, the table, and progress.
+
+Covers library_findings, too.
+"""
 
 from __future__ import annotations
 

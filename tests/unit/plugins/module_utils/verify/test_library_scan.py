@@ -1,6 +1,9 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Trees that are deep, strange, or change while they are looked at."""
+"""Trees that are deep, strange, or change while they are looked at.
+
+Covers library_walk and scan_result, too.
+"""
 
 from __future__ import annotations
 
