@@ -141,12 +141,14 @@ class ProcessPool:
         """
         waiting = self.me * _FIELDS + _WAITING
         self._slots[waiting] = 1
-        while not self._is_finished():
-            select.select([self._outlet], [], [], POLL_INTERVAL)
+        while not self.given_up:
             try:
                 packet = self._outlet.recv(MAX_ITEM)
             except BlockingIOError:
+                if self._is_finished():
+                    break
                 self._check_copies()
+                select.select([self._outlet], [], [], POLL_INTERVAL)
                 continue
             self._slots[waiting] = 0
             self._slots[self.me * _FIELDS + _TAKEN] += 1

@@ -172,7 +172,7 @@ def test_a_proc_that_hides_others_is_known(tmp_path, options, hidden):
 def test_where_the_file_system_answers_for_its_server_no_file_is_held_and_that_is_said(tree, run, monkeypatch):
     run("import sys; s = open(sys.argv[1], 'rb'); %s" % SLEEPER, str(tree / "lib.so"))
     monkeypatch.setattr(open_files, "leases_are_local", lambda _path: False)
-    monkeypatch.setattr(processes_in_tree, "hides", lambda _proc: True)
+    monkeypatch.setattr(processes_in_tree, "hides_processes", lambda _proc: True)
     found = processes_in_tree.find_users(str(tree))
     assert found["held_count"] == 0 and found["process_count"] == 1
     (sentence,) = found["unseen"]
@@ -181,7 +181,7 @@ def test_where_the_file_system_answers_for_its_server_no_file_is_held_and_that_i
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root reads everything")
 def test_a_tree_that_may_not_be_read_is_not_one_that_nobody_uses(tree, monkeypatch):
-    monkeypatch.setattr(processes_in_tree, "hides", lambda _proc: True)
+    monkeypatch.setattr(processes_in_tree, "hides_processes", lambda _proc: True)
     tree.chmod(0)
     try:
         (sentence,) = processes_in_tree.find_users(str(tree))["unseen"]
