@@ -303,18 +303,15 @@ import shlex
 import time
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.hpcml.torchstack.plugins.module_utils.acceptance import batch_run as acceptance_batch
-from ansible_collections.hpcml.torchstack.plugins.module_utils.acceptance import local_run as acceptance_job
-from ansible_collections.hpcml.torchstack.plugins.module_utils.acceptance import login as acceptance_login
+from ansible_collections.hpcml.torchstack.plugins.module_utils.acceptance import batch_run, local_run, login
 from ansible_collections.hpcml.torchstack.plugins.module_utils.acceptance import records as acceptance_records
 from ansible_collections.hpcml.torchstack.plugins.module_utils.acceptance.records import Files, Run
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.run_module import run_module
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.zipapp import program_archive
-from ansible_collections.hpcml.torchstack.plugins.module_utils.health import collect as health_collect
+from ansible_collections.hpcml.torchstack.plugins.module_utils.health import collect, thresholds
 from ansible_collections.hpcml.torchstack.plugins.module_utils.health import records as health_records
-from ansible_collections.hpcml.torchstack.plugins.module_utils.health import thresholds as health_thresholds
-from ansible_collections.hpcml.torchstack.plugins.module_utils.ranks import module_options as rank_options
+from ansible_collections.hpcml.torchstack.plugins.module_utils.ranks import module_options
 
 FABRIC = {
     "kind": {"type": "str", "choices": ["infiniband", "cxi", "net"], "required": True},
@@ -327,7 +324,7 @@ EXPECTED = {
     "fabric": {"type": "list", "elements": "dict", "options": FABRIC},
 }
 SPEC = {
-    **rank_options.RELEASE, **rank_options.JOB,
+    **module_options.RELEASE, **module_options.JOB,
     "subject": {"type": "str", "default": ""},
     "state": {"type": "str", "choices": ["present", "judged"], "default": "present"},
     "recorded": {"type": "path"},
@@ -369,7 +366,7 @@ def question_of(params: dict) -> dict:
     if not words and nodes != 1:
         raise StackError("%d nodes are to be looked at, and there is no launcher." % nodes, "launcher",
                          "Set node_health_launcher, or the site's torchstack_ranks.")
-    own = acceptance_job.launcher_words(words, nodes, nodes, "node_health") if words else []
+    own = local_run.launcher_words(words, nodes, nodes, "node_health") if words else []
     patterns = [rule["match"] for rule in params["thresholds"].get("kernel_messages") or []]
     module = params["module"] if words else ""
     return dict(
@@ -390,7 +387,7 @@ def judge_recorded(params: dict, files: Files, check: bool) -> dict:
                     recorded=params["recorded"])
     nodes, troubles = health_records.read(health_records.read_directory(params["recorded"]), question)
     started = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-    user = acceptance_login.find_account("").name
+    user = login.find_account("").name
     record = health_records.compose(nodes, troubles, question, user, started, 0.0)
     if check:
         health_records.refuse(record, files)
@@ -404,15 +401,15 @@ def check_nodes(params: dict, check: bool) -> dict:
     Raises:
         StackError: the nodes are not fit, or could not be looked at.
     """
-    health_thresholds.check(params["thresholds"], params["expected"])
+    thresholds.check(params["thresholds"], params["expected"])
     files = Files.below(params["root"], params["release"], health_records.STEM)
     result = {"changed": False, "record": files.record, "log": files.log, "command": "", "reason": "it was recorded"}
     if params["recorded"]:
         return dict(result, **health_records.described(judge_recorded(params, files, check)))
     question, job, judged = question_of(params), params["job"], params["state"] == "judged"
-    limits = Run(acceptance_login.find_account(""), [], params["timeout"])
+    limits = Run(login.find_account(""), [], params["timeout"])
     if job:
-        acceptance_batch.check_job(job, limits.timeout, health_records.STEM)
+        batch_run.check_job(job, limits.timeout, health_records.STEM)
     last = files.last()
     accepted = health_records.accepted(params["root"], params["release"], params["subject"])
     reason = health_records.reason_to_look(last, question, params["again"], accepted)
@@ -420,16 +417,16 @@ def check_nodes(params: dict, check: bool) -> dict:
     result.update(reason=reason, command=" ".join(map(shlex.quote, words)))
     if not reason:
         return dict(result, **health_records.described(last), **({"needed": False} if job else {}))
-    program = program_archive(health_collect)
+    program = program_archive(collect)
     if job and not judged:
-        ask = acceptance_batch.planned if check else acceptance_batch.ask
+        ask = batch_run.planned if check else batch_run.ask
         return dict(result, passed=None, needed=True, **ask(files, question, limits, program, job))
     if check:
         return dict(result, passed=None)
     if not os.path.isdir(params["root"]):
         raise StackError("The root %s does not exist." % params["root"], "root", "Roll out a release there first.")
     if judged:
-        record = acceptance_batch.judge(files, question, limits, program, params["wait"], health_records.conclude)
+        record = batch_run.judge(files, question, limits, program, params["wait"], health_records.conclude)
     else:
         record = acceptance_records.perform(files, question, limits, program, health_records.conclude)
     return dict(result, **health_records.described(record))

@@ -164,12 +164,12 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.hpcml.torchstack.plugins.module_utils.acceptance import reframe_files, reframe_tests
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.run_module import run_module
-from ansible_collections.hpcml.torchstack.plugins.module_utils.ranks import module_options as rank_options
+from ansible_collections.hpcml.torchstack.plugins.module_utils.ranks import module_options
 from ansible_collections.hpcml.torchstack.plugins.module_utils.release.records import ReleaseFiles
 
 TEXTS = {"type": "list", "elements": "str", "default": []}
 SPEC = {
-    **rank_options.RELEASE,
+    **module_options.RELEASE,
     "prefix": {"type": "path"},
     "shared": {"type": "list", "elements": "str"},
     "module": {"type": "str", "default": ""},

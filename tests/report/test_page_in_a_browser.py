@@ -11,7 +11,7 @@ import os
 import pathlib
 
 import pytest
-from ansible_collections.hpcml.torchstack.plugins.module_utils.report import facts as report_facts
+from ansible_collections.hpcml.torchstack.plugins.module_utils.report import facts
 from ansible_collections.hpcml.torchstack.plugins.module_utils.report import page as report_page
 from ansible_collections.hpcml.torchstack.plugins.module_utils.report import plots as report_plots
 from ansible_collections.hpcml.torchstack.plugins.module_utils.report import records as report_records
@@ -89,7 +89,7 @@ def written_pages(tmp_path_factory):
 def rendered(root, resolved):
     """The page of the release below a root."""
     records = report_records.read(report_records.files_of(str(root), recorded.RELEASE))
-    return report_page.page(report_facts.facts(records, resolved), str(TEMPLATES))
+    return report_page.page(facts.facts(records, resolved), str(TEMPLATES))
 
 
 def show(page, name):

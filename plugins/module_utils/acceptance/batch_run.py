@@ -26,8 +26,8 @@ from ..core.errors import StackError
 from ..core.files import readable_by_all, write_json
 from ..core.processes import run_program
 from ..definition.launch_command import JOB_VARIABLES
-from ..steps import remote_query as questions
-from . import local_run as acceptance_job
+from ..steps import remote_query
+from . import local_run
 from .login import (
     fresh_words,
     kept_in_job,
@@ -123,11 +123,11 @@ def ask(files: Files, question: Mapping[str, Any], run: Run, program: bytes, job
     """
     place, digest = Place.of(files, run), _digest(question, run, program)
     with keeping_records(files), readable_by_all():
-        asked = questions.pending(place.request)
+        asked = remote_query.pending(place.request)
         if asked is None or asked["digest"] != digest or not os.path.isdir(place.asked(asked["nonce"])):
-            asked = questions.new(digest)
+            asked = remote_query.new(digest)
             os.makedirs(place.asked(asked["nonce"]))
-            acceptance_job.write_files(place.asked(asked["nonce"]), dict(question, **run._asdict()), program)
+            local_run.write_files(place.asked(asked["nonce"]), dict(question, **run._asdict()), program)
             write_json(place.request, asked)
     return step(place, asked, question, run, job)
 
@@ -156,10 +156,10 @@ def step(
     directory, output = place.asked(asked["nonce"]), place.output(asked["nonce"])
     keep = [*question["environment_keep"], *JOB_VARIABLES[job["launcher"]]]
     own = (job.get("options") or {}).get("python")
-    pythons = [*([own] if own else []), *acceptance_job.pythons(question["python"])]
+    pythons = [*([own] if own else []), *local_run.pythons(question["python"])]
     supervisor = [
-        *python_words(pythons), os.path.join(directory, acceptance_job.SUPERVISOR),
-        os.path.join(directory, acceptance_job.SCRIPT), str(run.timeout), "unattended",
+        *python_words(pythons), os.path.join(directory, local_run.SUPERVISOR),
+        os.path.join(directory, local_run.SCRIPT), str(run.timeout), "unattended",
     ]
     script = [
         "# A fresh login, which knows its job.",
@@ -208,13 +208,13 @@ def judge(
         StackError: it is not; or nobody has asked, or the answer cannot be seen.
     """
     place = Place.of(files, run)
-    with keeping_records(files), acceptance_job.locked(files.state):
-        asked = questions.pending(place.request)
+    with keeping_records(files), local_run.locked(files.state):
+        asked = remote_query.pending(place.request)
         if asked is None or asked["digest"] != _digest(question, run, program):
             raise StackError("No compute node was asked this.", "job", "Run the whole role: it asks first.")
         try:
-            with acceptance_job.shared_directory(files.state) as scratch:
-                output = _answer(place.output(asked["nonce"]), run, wait, os.path.join(scratch, acceptance_job.OUTPUT))
+            with local_run.shared_directory(files.state) as scratch:
+                output = _answer(place.output(asked["nonce"]), run, wait, os.path.join(scratch, local_run.OUTPUT))
             heard = hear(output)
             began, seconds = heard.event("began") or "", float(heard.event("seconds") or 0)
             record = conclude(files, question, run.account, output, began, seconds)
@@ -243,20 +243,20 @@ def _answer(path: str, run: Run, wait: float, copy: str) -> str:
             stream.seek(0, os.SEEK_END)
             stream.seek(max(0, stream.tell() - 1000))
             whole = ended in stream.read()
-        return acceptance_job.begun_output(copy, run.account) if found.returncode == 0 and whole else None
+        return local_run.begun_output(copy, run.account) if found.returncode == 0 and whole else None
 
     shared = "the home of " + run.account.name if run.account.other else "the root"
     try:
-        return questions.awaited(path, read, wait, "job", shared)
+        return remote_query.awaited(path, read, wait, "job", shared)
     except OSError as error:
         raise StackError(
             "%s cannot be started: %s." % (words[0] if words else "cat", error.strerror), "user",
-            acceptance_job.become_remedy(run.account),
+            local_run.become_remedy(run.account),
         ) from error
     except StackError:
         if os.path.getsize(copy) == 0:
             raise
-        return acceptance_job.begun_output(copy, run.account)
+        return local_run.begun_output(copy, run.account)
 
 
 def forget(place: Place) -> None:

@@ -11,7 +11,7 @@ import fnmatch
 import statistics
 from typing import Any, Iterable, Mapping, Sequence
 
-from ..ranks import thresholds as bandwidth_floors
+from ..ranks import thresholds
 from ..ranks.placement import expand
 from .output import who
 
@@ -164,8 +164,8 @@ def floor_problems(question: Mapping[str, Any], found: Mapping[str, Any]) -> tup
     idle = sorted({floor["backend"] for kind in asked for floor in asked[kind]} - here - required)
     gaps = ["The speed is recorded and not judged: there is no floor for it."] if here and not asked else []
     gaps += ["The floors of %s were not judged: it was not measured here." % backend for backend in idle]
-    gaps += bandwidth_floors.not_judged(found["measurements"], judged)
-    return bandwidth_floors.judge(found["measurements"], found["latency"], judged), gaps + found["left_out"]
+    gaps += thresholds.not_judged(found["measurements"], judged)
+    return thresholds.judge(found["measurements"], found["latency"], judged), gaps + found["left_out"]
 
 
 # --- the place -------------------------------------------------------------------------------------------------------

@@ -19,8 +19,8 @@ from typing import Any, BinaryIO, Iterator, Mapping, NamedTuple, Sequence
 from ..core import processes
 from ..core.errors import StackError
 from ..core.zipapp import program_archive
-from ..definition import launch_command as rank_launcher
-from . import supervisor as acceptance_supervisor
+from ..definition import launch_command
+from . import supervisor
 from .login import (
     Account,
     fresh_words,
@@ -60,7 +60,7 @@ def launcher_words(launcher: Sequence[str], ranks: int, nodes: int = 1, named: s
     """The launcher's words with the numbers of ranks and nodes filled in.
 
     Args:
-        launcher: words with placeholders (see :mod:`.rank_launcher`).
+        launcher: words with placeholders (see :mod:`.launch_command`).
         ranks: how many processes.
         nodes: on how many nodes.
         named: what the site's variables for them begin with, for the errors.
@@ -76,12 +76,12 @@ def launcher_words(launcher: Sequence[str], ranks: int, nodes: int = 1, named: s
             "%s_ranks is %d, which does not spread evenly over %s_nodes, %d." % (named, ranks, named, nodes),
             "launcher", "Ask for the same number of ranks on every node.",
         )
-    trouble = rank_launcher.problem(launcher)
+    trouble = launch_command.problem(launcher)
     if trouble:
         raise StackError(
             "%s_launcher %s." % (named, trouble), "launcher", "Correct it, or the site's torchstack_ranks."
         )
-    return rank_launcher.filled(launcher, nodes, ranks // nodes)
+    return launch_command.filled(launcher, nodes, ranks // nodes)
 
 
 @contextlib.contextmanager
@@ -142,7 +142,7 @@ def write_files(directory: str, question: Mapping[str, Any], program: bytes) -> 
     asked = {key: value for key, value in question.items() if key not in OWN}
     script = job_script(question, question["launcher"], directory, int(timeout - margin))
     files = {
-        PROGRAM: program, SUPERVISOR: program_archive(acceptance_supervisor), SCRIPT: script.encode("utf-8"),
+        PROGRAM: program, SUPERVISOR: program_archive(supervisor), SCRIPT: script.encode("utf-8"),
         QUESTION: json.dumps(dict(asked, patience=int(margin) + MARGIN)).encode("utf-8"),
     }
     for name, content in files.items():

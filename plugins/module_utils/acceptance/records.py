@@ -13,7 +13,7 @@ from typing import Any, Callable, Dict, Iterator, Mapping, NamedTuple, Sequence,
 from ..core.errors import StackError
 from ..core.files import read_json, write_json
 from ..core.redaction import redacted_data
-from . import local_run as acceptance_job
+from . import local_run
 from .login import Account
 
 
@@ -160,9 +160,9 @@ def perform(
     Raises:
         StackError: it is not, or could not be tried.
     """
-    with keeping_records(files), acceptance_job.locked(files.state):
+    with keeping_records(files), local_run.locked(files.state):
         started = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-        ended = acceptance_job.run_job(dict(question, **run._asdict()), program, files.state)
+        ended = local_run.run_job(dict(question, **run._asdict()), program, files.state)
         return conclude(files, question, run.account, ended.output, started, ended.seconds)
 
 

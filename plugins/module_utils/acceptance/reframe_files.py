@@ -10,8 +10,7 @@ from typing import Any, Mapping
 
 from ..core.files import readable_by_all, write_atomic
 from ..core.zipapp import program_archive
-from ..ranks import benchmark_cli
-from ..ranks import program as rank_program
+from ..ranks import benchmark_cli, program
 from . import (
     reframe_judge,
     reframe_tests,
@@ -31,7 +30,7 @@ def wanted(data: Mapping[str, Any], tests: str) -> dict[str, bytes]:
     return {
         "torchstack_%s.py" % data["name"]: tests.encode("utf-8"),
         "release.json": reframe_tests.text(data),
-        "ranks.pyz": program_archive(rank_program),
+        "ranks.pyz": program_archive(program),
         "judge.pyz": program_archive(reframe_judge),
         "collectives.pyz": program_archive(benchmark_cli),
     }

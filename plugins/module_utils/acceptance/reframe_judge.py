@@ -7,7 +7,7 @@ from __future__ import annotations
 import json
 import sys
 
-from . import checks as acceptance
+from . import checks
 from . import output as acceptance_output
 
 
@@ -20,7 +20,7 @@ def failures(question: dict, output: str, status: str) -> list[str]:
         status: exit status of the launcher.
     """
     ended = "\n%s exit\t%s\n" % (acceptance_output.EVENT, status)
-    verdict = acceptance.judge(question, acceptance_output.hear(output + ended))
+    verdict = checks.judge(question, acceptance_output.hear(output + ended))
     return ["%s: %s" % (failure.check, failure.message) for failure in verdict.failures]
 
 

@@ -9,9 +9,9 @@ import re
 from typing import Any, Mapping, Sequence
 
 from ..core.errors import StackError
-from ..definition import launch_command as rank_launcher
+from ..definition import launch_command
 from ..ranks import plan as bandwidth_plan
-from ..ranks import units as bandwidth
+from ..ranks import units
 
 BACKENDS = {"torch_gloo": "gloo", "torch_nccl": "nccl", "torch_mpi": "mpi", "mpi4py": "mpi"}
 """Which backend a check of the acceptance is about; Horovod is not measured by itself."""
@@ -38,7 +38,7 @@ def described(options: Mapping[str, Any]) -> dict[str, Any]:
         StackError: the launcher cannot start the ranks, or a measurement, floor or ceiling cannot be understood.
     """
     words, ranks, nodes = options["launcher"], options["ranks"], options["nodes"]
-    trouble = rank_launcher.problem(words)
+    trouble = launch_command.problem(words)
     if trouble:
         raise StackError(
             "'acceptance_launcher' %s." % trouble, STEP, "Correct it, or torchstack_ranks.launcher of the site.")
@@ -49,7 +49,7 @@ def described(options: Mapping[str, Any]) -> dict[str, Any]:
     measure, job = options["measure"], options["job"].get("options") or {}
     try:
         plan = bandwidth_plan.plan(measure)
-        sizes = sorted({bandwidth.parse_size(size) for size in options["sizes"]})
+        sizes = sorted({units.parse_size(size) for size in options["sizes"]})
     except ValueError as error:
         raise StackError(
             "What is to be measured cannot be understood: %s" % error, STEP,
@@ -97,7 +97,7 @@ def limits(floors: Mapping[str, Any]) -> list[dict[str, Any]]:
     found = []
     for kind, figure in (("bandwidth", "busbw"), ("latency", "microseconds")):
         for floor in floors.get(kind) or []:
-            name = variable_name(floor.get("operation", "latency"), bandwidth.parse_size(floor["bytes"]))
+            name = variable_name(floor.get("operation", "latency"), units.parse_size(floor["bytes"]))
             limit = {"name": name, "backend": floor["backend"], "kind": kind, "value": float(floor[figure])}
             found.append(dict(limit, **{key: int(floor[key]) for key in ("ranks", "nodes") if key in floor}))
     return found
@@ -105,7 +105,7 @@ def limits(floors: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 def variable_name(operation: str, size: int) -> str:
     """What ReFrame logs a value by, such as ``all_reduce_1GiB``."""
-    return "%s_%s" % (operation, bandwidth.show_size(size).replace(" ", ""))
+    return "%s_%s" % (operation, units.show_size(size).replace(" ", ""))
 
 
 def own_words(words: Sequence[str]) -> list[str]:

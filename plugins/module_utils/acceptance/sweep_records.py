@@ -9,9 +9,7 @@ from typing import Any, Mapping, Sequence
 
 from ..core.errors import StackError
 from ..core.files import write_atomic
-from ..ranks import pair_rounds as pairs
-from ..ranks import sweep_levels
-from ..ranks import sweep_repeat as sweep_again
+from ..ranks import pair_rounds, sweep_levels, sweep_repeat
 from . import sweep_diagnosis
 from .acceptance_failures import Failure
 from .acceptance_gaps import own_account_gaps
@@ -57,7 +55,8 @@ class Joined:
         self.hosts: list[str] = begun.get("hosts") or before
         self.per_node: int = begun.get("per_node") or known.get("per_node", 0)
         measured, self.repeated, late = (
-            pairs.carried(known.get(key, []), before, self.hosts) for key in ("measured", "repeated", "unanswered")
+            pair_rounds.carried(known.get(key, []), before, self.hosts)
+            for key in ("measured", "repeated", "unanswered")
         )
         self.resumed = bool(measured)
         values = {(one, other): value for one, other, value in measured}
@@ -81,8 +80,8 @@ class Joined:
         self.measured = [[*pair, value] for pair, value in sorted(values.items())]
         late_times.update({pair: late_times.get(pair, 0) + 1 for pair in begun_pairs})
         self.unanswered = [[*pair, times] for pair, times in sorted(late_times.items()) if pair not in values]
-        self.rounds = pairs.schedule(len(self.hosts)) if len(self.hosts) > 1 else []
-        left = pairs.missing(self.rounds, list(values))
+        self.rounds = pair_rounds.schedule(len(self.hosts)) if len(self.hosts) > 1 else []
+        left = pair_rounds.missing(self.rounds, list(values))
         self.done = len(self.rounds) - len(left)
 
     def failed_pairs(self) -> list[str]:
@@ -105,7 +104,7 @@ class Joined:
 
     def complete(self, seen: sweep_levels.Look | None) -> bool:
         """Whether nothing is left to measure."""
-        return bool(self.rounds) and self.done == len(self.rounds) and not sweep_again.again(seen, self.repeated)
+        return bool(self.rounds) and self.done == len(self.rounds) and not sweep_repeat.again(seen, self.repeated)
 
 
 def rule(thresholds: Mapping[str, Any]) -> sweep_levels.Rule:
@@ -128,9 +127,9 @@ def rule(thresholds: Mapping[str, Any]) -> sweep_levels.Rule:
         made = sweep_levels.Rule(**given)
     except (TypeError, ValueError):
         raise StackError("thresholds is %r; its values are numbers." % (thresholds,), "thresholds", remedy) from None
-    if not 0 < made.slow <= made.suspect < 1 or not 0 < made.nearly_all <= 1 or made.repeats < sweep_again.LEAST:
+    if not 0 < made.slow <= made.suspect < 1 or not 0 < made.nearly_all <= 1 or made.repeats < sweep_repeat.LEAST:
         raise StackError(
-            "thresholds are shares below 1, slow at most suspect, with at least %d repeats." % sweep_again.LEAST,
+            "thresholds are shares below 1, slow at most suspect, with at least %d repeats." % sweep_repeat.LEAST,
             "thresholds", remedy,
         )
     return made

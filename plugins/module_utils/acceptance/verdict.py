@@ -10,8 +10,7 @@ from typing import Any, Mapping
 
 from ..core.errors import StackError
 from ..core.files import write_atomic
-from . import acceptance_table
-from . import checks as acceptance
+from . import acceptance_table, checks
 from .acceptance_failures import failure_sentence
 from .acceptance_gaps import own_account_gaps
 from .login import Account
@@ -92,7 +91,7 @@ def conclude(
         OSError: as the system reports it.
     """
     heard = hear(output)
-    verdict = acceptance.judge(dict(question), heard)
+    verdict = checks.judge(dict(question), heard)
     record = _record(question, heard, verdict, account, started, seconds)
     write_atomic(files.log, readable(output).encode("utf-8"))
     files.add(record)
@@ -110,7 +109,7 @@ def conclude(
 def _record(
     question: Mapping[str, Any],
     heard: Heard,
-    verdict: acceptance.Verdict,
+    verdict: checks.Verdict,
     account: Account,
     started: str,
     seconds: float,

@@ -17,8 +17,7 @@ import time
 import zlib
 from typing import Any, Dict, Iterator, List, Mapping, Sequence
 
-from . import storage_probe as health_storage
-from . import sysfs as health_sysfs
+from . import storage_probe, sysfs
 from .run_programs import apart, end_all, read, run
 
 SCHEMA = 1
@@ -65,7 +64,7 @@ def machine() -> Dict[str, Any]:
     return {
         "kernel": here.release, "uid": os.geteuid(), "uptime": float(uptime[0]) if uptime else None,
         "boot_id": read("/proc/sys/kernel/random/boot_id"), "dmesg_restrict": read("/proc/sys/kernel/dmesg_restrict"),
-        "modules": health_sysfs.modules(),
+        "modules": sysfs.modules(),
     }
 
 
@@ -84,14 +83,14 @@ def collect(question: Mapping[str, Any], seconds: float) -> Dict[str, Any]:
     """
     begin = time.time()
     limit = float(question.get("command_seconds") or COMMAND_SECONDS)
-    files = int(question.get("files") or health_storage.FILES)
+    files = int(question.get("files") or storage_probe.FILES)
     looks = {
-        "machine": machine, "nvidia": lambda: nvidia(limit), "driver": health_sysfs.driver,
-        "pci": health_sysfs.devices, "fabric": health_sysfs.fabric,
-        "log": lambda: health_sysfs.log(limit, question.get("patterns") or ()),
+        "machine": machine, "nvidia": lambda: nvidia(limit), "driver": sysfs.driver,
+        "pci": sysfs.devices, "fabric": sysfs.fabric,
+        "log": lambda: sysfs.log(limit, question.get("patterns") or ()),
     }  # type: Dict[str, Any]
     for directory in question.get("directories") or ():
-        looks["storage " + directory] = lambda directory=directory: health_storage.churn(directory, files)
+        looks["storage " + directory] = lambda directory=directory: storage_probe.churn(directory, files)
     parts = apart(looks, seconds)
     return {
         # The name by which the batch system knows the node, where that tells it.

@@ -7,7 +7,7 @@ from __future__ import annotations
 import re
 from typing import Any, Mapping
 
-from . import nvidia_smi as health_nvidia
+from . import nvidia_smi
 from .nvidia_smi import number
 
 Facts = dict
@@ -78,7 +78,7 @@ def _nvidia(commands: Any, driver: Mapping[str, Any]) -> Facts:
     asked = answers.get("nvidia-smi -q -x")
     if asked is not None and (asked["status"] == "ok" or "</nvidia_smi_log>" in asked["output"]):
         try:
-            facts.update(health_nvidia.parse(asked["output"]))
+            facts.update(nvidia_smi.parse(asked["output"]))
             facts["count"] = len(facts["gpus"])
         except ValueError as error:
             facts["problems"].append([asked["command"], "garbage", str(error)])
@@ -91,11 +91,11 @@ def _nvidia(commands: Any, driver: Mapping[str, Any]) -> Facts:
             facts["problems"].append([answer["command"].partition("=")[0], answer["status"], said])
     facts.pop("attached", None)
     outputs = {name: answer["output"] for name, answer in answers.items() if answer["status"] == "ok"}
-    health_nvidia.join_nvlinks(
-        facts["gpus"], health_nvidia.nvlink_speeds(outputs.get("nvidia-smi nvlink -s", "")),
-        health_nvidia.nvlink_errors(outputs.get("nvidia-smi nvlink -e", "")),
+    nvidia_smi.join_nvlinks(
+        facts["gpus"], nvidia_smi.nvlink_speeds(outputs.get("nvidia-smi nvlink -s", "")),
+        nvidia_smi.nvlink_errors(outputs.get("nvidia-smi nvlink -e", "")),
     )
-    rows = health_nvidia.remapped_rows(outputs.get("nvidia-smi --query-remapped-rows", ""))
+    rows = nvidia_smi.remapped_rows(outputs.get("nvidia-smi --query-remapped-rows", ""))
     for gpu in facts["gpus"]:
         gpu["remapped"] = gpu["remapped"] or rows.get(gpu["address"])
     return facts
@@ -184,10 +184,10 @@ def _log(raw: Mapping[str, Any], uptime: float | None) -> Facts:
     for ago, text in lines:
         found, switch = _XID.search(text), _SWITCH.search(text)
         if found:
-            xids.append({"address": health_nvidia.address(found.group(1)), "xid": int(found.group(2)), "hours": ago,
+            xids.append({"address": nvidia_smi.address(found.group(1)), "xid": int(found.group(2)), "hours": ago,
                          "text": text, "switch": False, "fatal": False})
         elif switch:
-            xids.append({"address": health_nvidia.address(switch.group(1)), "xid": int(switch.group(2)), "hours": ago,
+            xids.append({"address": nvidia_smi.address(switch.group(1)), "xid": int(switch.group(2)), "hours": ago,
                          "text": text, "switch": True, "fatal": (switch.group(3) or "").lower() == "fatal"})
     return {
         "source": raw.get("source") or "", "tried": dict(raw.get("tried") or {}), "total": raw.get("total") or 0,

@@ -13,9 +13,8 @@ import socket
 import time
 from typing import Any, Callable, Mapping
 
-from . import bandwidth_values
+from . import bandwidth_values, units
 from . import plan as bandwidth_plan
-from . import units as bandwidth
 from .transport_mpi import MpiCarrier
 from .transport_torch import TorchCarrier
 
@@ -145,7 +144,7 @@ class Bench:
         """
         if operation == "send_recv" and self.carrier.size == 1:
             return "One rank alone has nobody to send to."
-        count = bandwidth.elements(operation, bandwidth.ALIGNED * self.carrier.size, self.carrier.size)
+        count = units.elements(operation, units.ALIGNED * self.carrier.size, self.carrier.size)
         try:
             self._checked(operation, count, 0)
             mine = ""
@@ -171,13 +170,13 @@ class Bench:
         tight = rooms.index(min(rooms))
         fitting, large, small, counted = [], [], [], []
         for size in bandwidth_plan.sizes(self.asked):
-            count = bandwidth.elements(operation, size, carrier.size)
+            count = units.elements(operation, size, carrier.size)
             plan = bandwidth_values.layout(operation, carrier.rank, carrier.size, count)
             if not count:
                 small.append(size)
             elif count > carrier.most:
                 counted.append(size)
-            elif (plan.source + plan.target) * bandwidth.ITEM > rooms[tight]:
+            elif (plan.source + plan.target) * units.ITEM > rooms[tight]:
                 large.append(size)
             else:
                 fitting.append(size)
@@ -208,7 +207,7 @@ class Bench:
     def _row(self, operation: str, size: int, budget: Budget) -> tuple[dict[str, Any], float]:
         """One size: checked, warmed up, timed, and checked again; and what one of it costs, in seconds."""
         carrier, asked = self.carrier, self.asked
-        count = bandwidth.elements(operation, size, carrier.size)
+        count = units.elements(operation, size, carrier.size)
         work, wrong, first = self._checked(operation, count, 1)
         allowed = budget.share()
         first = max(carrier.gather(first))
@@ -230,14 +229,14 @@ class Bench:
         work.release()
         told = carrier.gather([batch, times, wrong, budget.elapsed()])
         budget.spent, budget.left = max(other[3] for other in told), budget.left - 1
-        line = bandwidth.row(operation, size, count, [other[0] for other in told], [other[1] for other in told])
+        line = units.row(operation, size, count, [other[0] for other in told], [other[1] for other in told])
         line["verified"] = not any(other[2] for other in told)
         if not line["verified"]:
             bad = next(rank for rank, other in enumerate(told) if other[2])
             line["wrong"] = "rank %d on %s: %s" % (bad, self.hosts[bad], told[bad][2])
         if asked["stability"]:
-            slowest = bandwidth.slowest_of([other[1] for other in told])
-            line["iterations"] = [bandwidth.short(seconds * 1e6) for seconds in slowest]
+            slowest = units.slowest_of([other[1] for other in told])
+            line["iterations"] = [units.short(seconds * 1e6) for seconds in slowest]
         return line, cost
 
     # --- messages ---
@@ -270,7 +269,7 @@ class Bench:
         warmups = max(1, min(100, trips // 10))
         work, warm = None, 0.0
         if carrier.rank in (0, far):
-            part = bandwidth_values.Part(0, size // bandwidth.ITEM, far if carrier.rank == 0 else 0, 0)
+            part = bandwidth_values.Part(0, size // units.ITEM, far if carrier.rank == 0 else 0, 0)
             work = carrier.work(
                 "message", bandwidth_values.Layout(part.length, part.length, True, True, [part]), part.who
             )
@@ -292,7 +291,7 @@ class Bench:
             work.release()
         told = carrier.gather([times, wrong, budget.elapsed()])
         budget.spent, budget.left = max(other[2] for other in told), budget.left - 1
-        line = bandwidth.trip(size, told[0][0])
+        line = units.trip(size, told[0][0])
         wrong = told[0][1] or told[far][1]
         line["verified"] = not wrong
         if wrong:
@@ -303,6 +302,6 @@ class Bench:
 def _listed(sizes: list[int]) -> str:
     """Sizes in words."""
     if len(sizes) == 1:
-        return bandwidth.show_size(sizes[0])
-    first, last = (bandwidth.show_size(sizes[place]) for place in (0, -1))
+        return units.show_size(sizes[0])
+    first, last = (units.show_size(sizes[place]) for place in (0, -1))
     return "%d sizes from %s to %s" % (len(sizes), first, last)

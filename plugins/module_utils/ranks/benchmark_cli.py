@@ -19,12 +19,9 @@ import time
 import traceback
 from typing import Any, Mapping, Sequence
 
-from ..standalone import rank_environment as ranks
-from . import benchmark as rank_bandwidth
-from . import placement as rank_place
+from ..standalone import rank_environment
+from . import benchmark, placement, rendezvous, units
 from . import plan as bandwidth_plan
-from . import rendezvous as rank_meeting
-from . import units as bandwidth
 from .benchmark_output import (
     CANNOT,
     VERIFIED,
@@ -55,11 +52,11 @@ def parser() -> argparse.ArgumentParser:
     )
     default = bandwidth_plan.DEFAULTS
     command.add_argument(
-        "--backend", choices=bandwidth.BACKENDS, help="nccl where there is a GPU, gloo, or without PyTorch mpi",
+        "--backend", choices=units.BACKENDS, help="nccl where there is a GPU, gloo, or without PyTorch mpi",
     )
     command.add_argument(
         "--operations", default=",".join(default["operations"]), metavar="A,B",
-        help="all_reduce (default), " + ", ".join(name for name in bandwidth.FACTORS if name != "all_reduce"),
+        help="all_reduce (default), " + ", ".join(name for name in units.FACTORS if name != "all_reduce"),
     )
     command.add_argument("--smallest", default="32KiB", metavar="SIZE", help="first size (32KiB)")
     command.add_argument("--largest", default="16GiB", metavar="SIZE", help="last size, as memory allows (16GiB)")
@@ -103,7 +100,7 @@ def plan(given: argparse.Namespace) -> dict[str, Any]:
         raise ValueError(str(error).replace("measure.", "--", 1)) from None
 
 
-def meet(place: dict[str, Any], backend: str, patience: float) -> tuple[rank_meeting.Meeting, Any]:
+def meet(place: dict[str, Any], backend: str, patience: float) -> tuple[rendezvous.Meeting, Any]:
     """Find the other ranks; and the module torch, or None where it is not needed.
 
     Raises:
@@ -117,13 +114,13 @@ def meet(place: dict[str, Any], backend: str, patience: float) -> tuple[rank_mee
     through_torch = torch is not None and torch.distributed.is_available()
     if backend == "mpi":
         if through_torch and torch.distributed.is_mpi_available():
-            return rank_meeting.Meeting(place, modules, patience), torch
+            return rendezvous.Meeting(place, modules, patience), torch
         try:
             modules = {"mpi4py.MPI": importlib.import_module("mpi4py.MPI")}
         except ImportError as error:
             why = "mpi is measured through mpi4py unless PyTorch was built with MPI, and %s cannot import it: %s; %s"
             raise Refused(why % (sys.executable, error, LOAD)) from error
-        meeting = rank_meeting.Meeting(place, modules, patience)
+        meeting = rendezvous.Meeting(place, modules, patience)
         meeting.connect()
         return meeting, None
     if not through_torch:
@@ -133,7 +130,7 @@ def meet(place: dict[str, Any], backend: str, patience: float) -> tuple[rank_mee
             modules["mpi4py.MPI"] = sys.modules["mpi4py.MPI"]
         elif place["size"] > 1:
             os.environ.update(_hint())
-    meeting = rank_meeting.Meeting(place, modules, patience)
+    meeting = rendezvous.Meeting(place, modules, patience)
     meeting.connect()
     return meeting, torch
 
@@ -149,7 +146,7 @@ def _mpi_counts(place: Mapping[str, Any]) -> bool:
 
 def _hint() -> dict[str, str]:
     """MASTER_ADDR and MASTER_PORT, as far as the job tells them."""
-    found = ranks.rendezvous(os.environ, ranks.placement(os.environ), _first_line)
+    found = rank_environment.rendezvous(os.environ, rank_environment.placement(os.environ), _first_line)
     return {"MASTER_ADDR": found.address, "MASTER_PORT": str(found.port)} if found.address and found.port else {}
 
 
@@ -195,10 +192,10 @@ def measure(given: argparse.Namespace, asked: dict[str, Any], place: dict[str, A
     meeting, torch = meet(place, backend, given.patience)
     device: dict[str, Any] = {}
     if backend == "nccl":
-        device = rank_place.gpu_device(torch, place["local_rank"]) or {}
+        device = placement.gpu_device(torch, place["local_rank"]) or {}
         if not device:
             raise Refused("rank %d on %s has no GPU that PyTorch can use" % (place["rank"], place["host"]))
-        shared = rank_place.shared_gpus(meeting.exchange(dict(place, device=device)))
+        shared = placement.shared_gpus(meeting.exchange(dict(place, device=device)))
         if shared:
             if telling:
                 complain("ranks %s use the same GPU %s" % (" and ".join(map(str, shared[0][1])), shared[0][0]))
@@ -212,7 +209,7 @@ def measure(given: argparse.Namespace, asked: dict[str, Any], place: dict[str, A
     tell = telling.row if telling else None
     if torch is None:
         world = sys.modules["mpi4py.MPI"].COMM_WORLD
-        return rank_bandwidth.measure_in_group(None, backend, "cpu", *own, asked, world, tell)
+        return benchmark.measure_in_group(None, backend, "cpu", *own, asked, world, tell)
     distributed = torch.distributed
     if backend == "mpi":
         distributed.init_process_group(backend)
@@ -222,7 +219,7 @@ def measure(given: argparse.Namespace, asked: dict[str, Any], place: dict[str, A
             backend, store=store, rank=own[0], world_size=own[1], timeout=meeting.patience()
         )
     on = "cuda" if backend == "nccl" else "cpu"
-    return rank_bandwidth.measure_in_group(torch, backend, on, *own, asked, None, tell)
+    return benchmark.measure_in_group(torch, backend, on, *own, asked, None, tell)
 
 
 def _usual() -> str:
@@ -236,7 +233,7 @@ def main(arguments: Sequence[str]) -> int:
     given = parser().parse_args(arguments)
     try:
         asked = plan(given)
-        place = dict(rank_place.placement(os.environ), host=socket.gethostname())
+        place = dict(placement.placement(os.environ), host=socket.gethostname())
     except ValueError as error:
         complain(str(error))
         return CANNOT
@@ -256,13 +253,13 @@ def main(arguments: Sequence[str]) -> int:
         result = measure(given, asked, place, telling)
     except (Refused, ImportError, OSError) as error:
         complain(str(error))
-        rank_meeting.leave(CANNOT)
+        rendezvous.leave(CANNOT)
     except Exception as error:
         sys.stderr.write("rank %d on %s:\n%s" % (place["rank"], place["host"], traceback.format_exc()))
         sys.stderr.flush()
         if telling:
             telling.end("ended early: %s" % (str(error).strip().partition("\n")[0] or type(error).__name__))
-        rank_meeting.leave(WRONG)
+        rendezvous.leave(WRONG)
     if result is None:
         return CANNOT
     code = telling.end("", result) if telling else VERIFIED if Telling.good(result) else WRONG

@@ -21,11 +21,8 @@ import time
 import traceback
 from typing import Any, Iterator, Mapping, NamedTuple, Sequence
 
-from ..standalone import rank_environment as ranks
-from . import pair_rounds as pairs
-from . import placement as rank_place
-from . import sweep_levels
-from . import sweep_repeat as sweep_again
+from ..standalone import rank_environment
+from . import pair_rounds, placement, sweep_levels, sweep_repeat
 from .output import Output
 from .pair_links import (
     MpiLink,
@@ -105,7 +102,7 @@ class Sweep:
     def meet(self, modules: Mapping[str, Any]) -> Table:
         """All ranks at one table."""
         if self.report["source"] != "torchrun" and not set(MEETING).intersection(modules):
-            hint = ranks.rendezvous(os.environ, ranks.placement(os.environ), _first_line)
+            hint = rank_environment.rendezvous(os.environ, rank_environment.placement(os.environ), _first_line)
             if hint.address and hint.port:
                 self.way = hint.address
                 return Table(self.report["rank"], self.report["size"], hint.address, hint.port, self.limit)
@@ -128,7 +125,7 @@ class Sweep:
             return SocketLink(self.report["rank"], plan, self.limit)
         if backend == "mpi":
             return MpiLink(modules["mpi4py.MPI"], plan)
-        if backend == "nccl" and not rank_place.gpu_device(modules["torch"], self.report["local_rank"]):
+        if backend == "nccl" and not placement.gpu_device(modules["torch"], self.report["local_rank"]):
             raise Refused("PyTorch sees no GPU here")
         return TorchLink(modules["torch"], backend, plan, self.limit)
 
@@ -246,7 +243,7 @@ class Sweep:
     def work(self) -> None:
         """Everything, in order."""
         self.output.stage("start")
-        self.report.update(rank_place.placement(os.environ))
+        self.report.update(placement.placement(os.environ))
         modules = self.modules()
         table = self.meet(modules)
         link = self.link(modules)
@@ -281,11 +278,12 @@ class Leader:
     def __init__(self, sweep: Sweep) -> None:
         self.sweep, self.hosts = sweep, sweep.hosts
         self.rule = sweep_levels.Rule(**sweep.asked["rule"])
-        self.rounds = pairs.schedule(len(self.hosts))
+        self.rounds = pair_rounds.schedule(len(self.hosts))
         known = sweep.asked.get("known") or {}
         before = known.get("hosts", [])
         self.measured, self.repeated, self.late = (
-            pairs.carried(known.get(key, []), before, self.hosts) for key in ("measured", "repeated", "unanswered")
+            pair_rounds.carried(known.get(key, []), before, self.hosts)
+            for key in ("measured", "repeated", "unanswered")
         )
         self.number, self.begun, self.longest = 0, time.time(), 0.0
         self.last: tuple[str, Any] | None = None
@@ -300,9 +298,9 @@ class Leader:
         """
         late = [(one, other) for one, other, _times in self.late]
         apart = [[(one, other)] for one, other, times in self.late if times > 1]
-        once = pairs.packed((one, other) for one, other, times in self.late if times == 1)
+        once = pair_rounds.packed((one, other) for one, other, times in self.late if times == 1)
         done = [(one, other) for one, other, _value in self.measured]
-        left = pairs.missing(self.rounds, [*done, *late])
+        left = pair_rounds.missing(self.rounds, [*done, *late])
         for together in [*left, None, *once, *apart, None]:
             for order in [self.order("round", together)] if together else self.suspects():
                 if not self.time_left():
@@ -316,7 +314,7 @@ class Leader:
         seen = sweep_levels.look(len(self.hosts), self.measured, self.rule)
         for _phase in range(PHASES):
             before = len(self.repeated)
-            for together in sweep_again.again(seen, self.repeated):
+            for together in sweep_repeat.again(seen, self.repeated):
                 yield self.order("again", together)
             if len(self.repeated) == before:
                 return
@@ -365,7 +363,7 @@ class Leader:
     def show(self, order: Order, rows: Sequence[Sequence[Any]], seconds: float) -> None:
         """A line for whoever watches."""
         total = len(self.rounds)
-        left = pairs.missing(self.rounds, [(one, other) for one, other, _value in self.measured])
+        left = pair_rounds.missing(self.rounds, [(one, other) for one, other, _value in self.measured])
         text = "[%d/%d]%s %d pair%s in %.1f s" % (
             total - len(left), total, " again:" if order.kind == "again" else "", len(order.pairs),
             "" if len(order.pairs) == 1 else "s", seconds)

@@ -11,11 +11,11 @@ import re
 import uuid
 from typing import Any, Iterable, Mapping
 
-from ..standalone import rank_environment as ranks
+from ..standalone import rank_environment
 
 
 def placement(environment: Mapping[str, str]) -> dict[str, Any]:
-    """Turn a launcher's variables into rank, size, local rank and local size (see :mod:`.ranks`).
+    """Turn a launcher's variables into rank, size, local rank and local size (see :mod:`.rank_environment`).
 
     Args:
         environment: the variables of one rank.
@@ -27,7 +27,7 @@ def placement(environment: Mapping[str, str]) -> dict[str, Any]:
     Raises:
         ValueError: the variables are incomplete or contradict each other; the text is a sentence.
     """
-    return ranks.placement(environment)._asdict()
+    return rank_environment.placement(environment)._asdict()
 
 
 def ranges(numbers: Iterable[int]) -> str:

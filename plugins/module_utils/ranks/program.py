@@ -17,13 +17,7 @@ import time
 import traceback
 from typing import Any, Callable, Mapping
 
-from . import benchmark as rank_bandwidth
-from . import collective_checks as rank_collectives
-from . import expected_values as rank_values
-from . import libraries as rank_libraries
-from . import mpi_checks as rank_arrays
-from . import nccl_log as rank_nccl_log
-from . import placement as rank_place
+from . import benchmark, collective_checks, expected_values, libraries, mpi_checks, nccl_log, placement
 from .output import Output
 from .rank_errors import Refused, Unusable
 from .rendezvous import Meeting, leave
@@ -68,7 +62,7 @@ class Rank:
         self.gpu = False
         self.without_gpu = "no rank has a GPU"
         self.meeting: Meeting | None = None
-        self.nccl_log: rank_nccl_log.Log | None = None
+        self.nccl_log: nccl_log.Log | None = None
         self.report: dict[str, Any] = {
             "host": socket.gethostname(), "pid": os.getpid(), "uid": os.getuid(), "executable": sys.executable,
             "python": ".".join(map(str, sys.version_info[:3])), "prefix": os.path.realpath(question["prefix"]),
@@ -81,8 +75,8 @@ class Rank:
 
     def tell(self) -> None:
         """Print the report."""
-        self.report["libraries"] = rank_libraries.mapped()
-        self.report["versions"]["mpi"] = rank_libraries.mpi_version(self.report["libraries"])
+        self.report["libraries"] = libraries.mapped()
+        self.report["versions"]["mpi"] = libraries.mpi_version(self.report["libraries"])
         self.output.report()
 
     def check(self, name: str, work: Callable[[], str | None]) -> None:
@@ -118,7 +112,7 @@ class Rank:
 
     def place(self) -> None:
         """Find out which rank this is."""
-        self.report.update(rank_place.placement(os.environ))
+        self.report.update(placement.placement(os.environ))
 
     def load(self) -> None:
         """Import what the checks need; what only a check that may be left out needs, may be missing."""
@@ -129,8 +123,8 @@ class Rank:
         for name in self.names:
             wanted += NEEDS.get(name, ())
         if "torch_nccl" in self.names:
-            self.nccl_log = rank_nccl_log.Log(os.environ)
-        found = rank_libraries.imported(wanted, sorted(required))
+            self.nccl_log = nccl_log.Log(os.environ)
+        found = libraries.imported(wanted, sorted(required))
         self.modules.update(found.modules)
         self.report["files"].update(found.files)
         self.report["versions"].update(found.versions)
@@ -138,10 +132,10 @@ class Rank:
 
     def connect(self) -> None:
         """Choose a device, and meet the others."""
-        self.report["device"] = rank_place.cpu_device()
+        self.report["device"] = placement.cpu_device()
         torch = self.modules.get("torch")
         if torch and OF_GPUS & set(self.names):
-            self.report["device"].update(rank_place.gpu_device(torch, self.report["local_rank"]) or {})
+            self.report["device"].update(placement.gpu_device(torch, self.report["local_rank"]) or {})
         elif torch and torch.cuda.is_available():
             # A release for CPUs may have PyTorch's CUDA build, on a machine with one GPU for all ranks.
             self.report["device"]["gpus_unused"] = torch.cuda.device_count()
@@ -168,7 +162,7 @@ class Rank:
             self.without_gpu = "not every rank has a GPU"
             if self.report["device"]["kind"] != "gpu":
                 self.problems.append("it has no GPU, others have")
-        shared = rank_place.shared_gpus(everyone)
+        shared = placement.shared_gpus(everyone)
         if shared:
             self.without_gpu = "ranks share a GPU"
         for identity, users in shared:
@@ -178,12 +172,12 @@ class Rank:
 
     # --- the checks ---
 
-    def values(self, device: str) -> rank_collectives.Values:
+    def values(self, device: str) -> collective_checks.Values:
         """What judges tensors on a device."""
         report = self.report
-        return rank_collectives.Values(self.modules["torch"], report["rank"], report["size"], device, self.problems)
+        return collective_checks.Values(self.modules["torch"], report["rank"], report["size"], device, self.problems)
 
-    def keep(self, outcome: rank_collectives.Outcome) -> str:
+    def keep(self, outcome: collective_checks.Outcome) -> str:
         """Keep what a backend does not have; the check's note."""
         self.entry.setdefault("lacks", {}).update(outcome.lacks)
         return outcome.note
@@ -196,7 +190,7 @@ class Rank:
         self.output.stage("the measurement of " + backend)
         report = self.report
         torch = None if group is not None else self.modules["torch"]
-        found = rank_bandwidth.measure_in_group(
+        found = benchmark.measure_in_group(
             torch, backend, device, report["rank"], report["size"], plan, group=group
         )
         if report["rank"] == 0:
@@ -209,7 +203,7 @@ class Rank:
 
     def horovod(self) -> str:
         """Horovod, on cores and on GPUs; many sums at once, too, which it fuses."""
-        backend = rank_collectives.Horovod(self.modules["horovod.torch"])
+        backend = collective_checks.Horovod(self.modules["horovod.torch"])
         notes = []
         for device in ["cpu", "cuda"] if self.gpu else ["cpu"]:
             values = self.values(device)
@@ -232,7 +226,7 @@ class Rank:
         seen = [distributed.get_rank(), distributed.get_world_size()]
         if seen != [rank, size]:
             raise Refused("the %s backend sees rank %d of %d" % (backend, *seen))
-        group = rank_collectives.TorchGroup(self.modules["torch"], backend)
+        group = collective_checks.TorchGroup(self.modules["torch"], backend)
         note = self.keep(self.values(device).check(group, TYPES[backend]))
         self.measure(backend, device)
         # Only where all went well: with others still in a collective it may wait for them, and nothing would be told.
@@ -270,7 +264,7 @@ class Rank:
         if "mpi4py.MPI" not in self.modules:
             raise Unusable("there is no mpi4py")
         mpi = self.modules["mpi4py.MPI"]
-        arrays = rank_arrays.Arrays(mpi, self.report["rank"], self.report["size"], self.problems)
+        arrays = mpi_checks.Arrays(mpi, self.report["rank"], self.report["size"], self.problems)
         note = self.keep(arrays.check())
         torch = self.modules.get("torch")
         if "torch_mpi" not in self.names or torch is None or not torch.distributed.is_mpi_available():
@@ -281,7 +275,7 @@ class Rank:
         """Capture a CUDA graph and replay it on other values."""
         if not self.gpu:
             raise Unusable(self.without_gpu)
-        torch, count = self.modules["torch"], rank_values.COUNTS[1]
+        torch, count = self.modules["torch"], expected_values.COUNTS[1]
         given = torch.ones(count, device="cuda")
         side = torch.cuda.Stream()
         side.wait_stream(torch.cuda.current_stream())
@@ -291,7 +285,7 @@ class Rank:
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):
             result = given * 2 + 1
-        mine = rank_values.pattern(torch, count, self.report["rank"], self.report["size"], torch.float32, "cuda")
+        mine = expected_values.pattern(torch, count, self.report["rank"], self.report["size"], torch.float32, "cuda")
         given.copy_(mine)
         graph.replay()
         torch.cuda.synchronize()

@@ -7,9 +7,7 @@ from __future__ import annotations
 import time
 from typing import Any, Callable
 
-from . import bandwidth_values
-from . import memory as rank_memory
-from . import units as bandwidth
+from . import bandwidth_values, memory, units
 
 REPEATS = 256
 """Periods of a pattern that lie ready, 16 MiB."""
@@ -40,7 +38,7 @@ class MpiCarrier:
 
     def room(self) -> tuple[str, int]:
         """Where this rank's buffers are, and the bytes that are free there."""
-        return "cpu", rank_memory.available()
+        return "cpu", memory.available()
 
     def finish(self) -> None:
         """Nothing is left to wait for: all operations block."""
@@ -84,8 +82,8 @@ class MpiWork:
 
     def __init__(self, carrier: MpiCarrier, operation: str, plan: bandwidth_values.Layout, other: int | None) -> None:
         self.carrier, self.plan, self.other = carrier, plan, other
-        self.source = bytearray(plan.source * bandwidth.ITEM)
-        self.target = bytearray(plan.target * bandwidth.ITEM) if plan.target else self.source
+        self.source = bytearray(plan.source * units.ITEM)
+        self.target = bytearray(plan.target * units.ITEM) if plan.target else self.source
         self.step: Callable[[], None] = getattr(self, "_" + operation)()
 
     def release(self) -> None:
@@ -109,14 +107,14 @@ class MpiWork:
         """Where the result is first not what :meth:`fill` with this seed on all ranks leads to; empty if nowhere."""
         for part in self.plan.result:
             block = self._block(part, seed)
-            start = part.start * bandwidth.ITEM
-            for begin, end in _chunks(start, part.length * bandwidth.ITEM, len(block)):
+            start = part.start * units.ITEM
+            for begin, end in _chunks(start, part.length * units.ITEM, len(block)):
                 # Comparing bytes is one call of memcmp; comparing views goes number by number.
                 if bytes(memoryview(self.target)[begin:end]) != bytes(block[:end - begin]):
                     got, expected = memoryview(self.target)[begin:end].cast("f"), block[:end - begin].cast("f")
                     first = next(place for place in range(len(got)) if got[place] != expected[place])
                     return "index %d: got %g, expected %g" % (
-                        begin // bandwidth.ITEM + first, got[first], expected[first])
+                        begin // units.ITEM + first, got[first], expected[first])
         return ""
 
     def _block(self, part: bandwidth_values.Part, seed: int) -> memoryview:

@@ -11,8 +11,7 @@ from __future__ import annotations
 import time
 from typing import Any, Callable
 
-from . import bandwidth_values
-from . import memory as rank_memory
+from . import bandwidth_values, memory
 
 RUN_IN = 3
 """Operations on a GPU before the clock starts. Python launches the first ones after a pause three times slower than the
@@ -53,7 +52,7 @@ class TorchCarrier:
     def room(self) -> tuple[str, int]:
         """Where this rank's buffers are, and the bytes that are free there."""
         if self.device == "cpu":
-            return "cpu", rank_memory.available()
+            return "cpu", memory.available()
         index = self.torch.cuda.current_device()
         self.torch.cuda.empty_cache()
         identity = getattr(self.torch.cuda.get_device_properties(index), "uuid", "") or index

@@ -21,9 +21,7 @@ from ..core.lenient_json import (
     whole,
 )
 from ..release.records import subject_of
-from . import acceptance as report_acceptance
-from . import nodes as report_fleet
-from . import report_steps
+from . import acceptance, nodes, report_steps
 from .records import Records
 
 SCHEMA = 1
@@ -77,10 +75,10 @@ def facts(records: Records, resolved: Mapping[str, Any] | None) -> dict[str, Any
         "published": [kept(entry, "time", "action", "syntax", "version", "without_acceptance", "previous")
                       for entry in records.published],
         "compute": mappings(mapping(after.get("compute")).get("findings")),
-        "acceptance": report_acceptance.acceptance(after.get("acceptance")),
-        "acceptances": [report_acceptance.in_short(record) for record in records.acceptances],
-        "sweep": report_fleet.sweep(after.get("sweep")),
-        "health": report_fleet.health(after.get("node_health")),
+        "acceptance": acceptance.acceptance(after.get("acceptance")),
+        "acceptances": [acceptance.in_short(record) for record in records.acceptances],
+        "sweep": nodes.sweep(after.get("sweep")),
+        "health": nodes.health(after.get("node_health")),
         "missing": _missing(records, resolved),
     }
     found["not_checked"] = _not_checked(found)

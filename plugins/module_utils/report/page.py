@@ -6,9 +6,9 @@ from __future__ import annotations
 
 from typing import Any, Mapping
 
-from . import format as words
-from . import plots as report_plots
 from . import (
+    format,
+    plots,
     report_tables,
     report_tiles,
     report_timeline,
@@ -35,14 +35,14 @@ def page(facts: Mapping[str, Any], templates: str) -> str:
         lstrip_blocks=True, keep_trailing_newline=True,
     )
     environment.filters.update(
-        size=words.size, duration=words.duration, speed=words.speed, moment=words.moment, numbers=words.numbers,
-        counted=words.count, day=words.day, short=words.short, sentence=words.sentence,
+        size=format.size, duration=format.duration, speed=format.speed, moment=format.moment, numbers=format.numbers,
+        counted=format.count, day=format.day, short=format.short, sentence=format.sentence,
     )
     facts = plain(facts)
     return environment.get_template(PAGE).render(
         facts=facts,
         plots=_plots(facts, jinja2),
-        can_plot=report_plots.available(),
+        can_plot=plots.available(),
         timeline=report_timeline.timeline(facts["steps"]),
         libraries=report_tables.libraries(facts["libraries"]),
         bandwidth=report_tables.bandwidth(facts["acceptance"]),
@@ -65,12 +65,12 @@ def plain(value: Any) -> Any:
 
 def _plots(facts: Mapping[str, Any], jinja2: Any) -> dict[str, Any]:
     """The drawings by their names, as markup; none without matplotlib."""
-    if not report_plots.available():
+    if not plots.available():
         return {}
     found = {
-        group["name"]: report_plots.bandwidth(group["measurements"], group["floors"], "bandwidth-%d" % position)
+        group["name"]: plots.bandwidth(group["measurements"], group["floors"], "bandwidth-%d" % position)
         for position, group in enumerate(report_tables.bandwidth(facts["acceptance"]))
     }
     if facts["sweep"]:
-        found["sweep"] = report_plots.heat_map(facts["sweep"], "sweep")
-    return {name: jinja2.utils.markupsafe.Markup(report_plots.element(plot)) for name, plot in found.items() if plot}
+        found["sweep"] = plots.heat_map(facts["sweep"], "sweep")
+    return {name: jinja2.utils.markupsafe.Markup(plots.element(plot)) for name, plot in found.items() if plot}

@@ -16,7 +16,7 @@ import re
 import statistics
 from typing import Any, Iterator, Mapping, NamedTuple, Sequence
 
-from . import format as words
+from . import format
 
 OPERATIONS = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "send_recv", "all_to_all")
 """In the order of their colours; an operation looks the same in every plot."""
@@ -86,7 +86,7 @@ def bandwidth(measurements: Sequence[Mapping[str, Any]], floors: Sequence[Mappin
     if not drawn:
         return None
     best = "; ".join(
-        "%s up to %s GB/s" % (entry["operation"], words.speed(max(row["busbw"] for row in entry["rows"])))
+        "%s up to %s GB/s" % (entry["operation"], format.speed(max(row["busbw"] for row in entry["rows"])))
         for entry in drawn
     )
     label = "Bus bandwidth over size: %s. The numbers are in the table below." % best
@@ -116,7 +116,7 @@ def _bandwidth(drawn: Sequence[Mapping[str, Any]], floors: Sequence[Mapping[str,
                 solid_capstyle="butt", label="_floor",
             )
             axes.annotate(
-                "floor %s" % words.short(floor["limit"]), (floor["bytes"], floor["limit"]), (0, -4),
+                "floor %s" % format.short(floor["limit"]), (floor["bytes"], floor["limit"]), (0, -4),
                 ha="center", va="top", textcoords="offset points", color=ALARM, fontsize=8.5,
             )
     _logarithmic(axes, drawn, floors)
@@ -152,11 +152,11 @@ def _logarithmic(axes: Any, drawn: Sequence[Mapping[str, Any]], floors: Sequence
     axes.set_yscale("log")
     axes.xaxis.set_major_locator(FixedLocator([2 ** power for power in range(math.ceil(first), int(last) + 1, every)]))
     axes.xaxis.set_minor_locator(NullLocator())
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _position: words.size(value)))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _position: format.size(value)))
     decades = math.log10(max(speeds) / min(speeds))
     axes.yaxis.set_major_locator(LogLocator(base=10, subs=(1.0,) if decades > 2.5 else (1.0, 2.0, 5.0)))
     axes.yaxis.set_minor_locator(NullLocator())
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _position: words.short(value)))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _position: format.short(value)))
     axes.set_ylim(min(speeds) / 1.5, max(speeds) * 1.5)
 
 
@@ -174,8 +174,8 @@ def heat_map(sweep: Mapping[str, Any], name: str) -> Plot | None:
     if not speeds:
         return None
     label = "Heat map of %s between %s: median %s, slowest %s, fastest %s GB/s. Tables below have the slowest." % (
-        words.count(len(speeds), "pair"), words.count(len(sweep["hosts"]), "node"),
-        *(words.speed(one(speeds)) for one in (statistics.median, min, max)),
+        format.count(len(speeds), "pair"), format.count(len(sweep["hosts"]), "node"),
+        *(format.speed(one(speeds)) for one in (statistics.median, min, max)),
     )
     with _style_of_the_page():
         return Plot(_svg(_heat_map(sweep, speeds), name), label)
@@ -208,7 +208,7 @@ def _heat_map(sweep: Mapping[str, Any], speeds: Sequence[float]) -> Any:
             for column in range(len(hosts)):
                 if not math.isnan(cells[row, column]):
                     dark = (cells[row, column] - low) / ((high - low) or 1) < 0.55
-                    axes.text(column, row, words.speed(cells[row, column]), ha="center", va="center", fontsize=8.5,
+                    axes.text(column, row, format.speed(cells[row, column]), ha="center", va="center", fontsize=8.5,
                               color="#ffffff" if dark else "#000000")
     _mark_links(axes, sweep)
     _scale(figure, palette, low, high, side + 0.95)
@@ -264,7 +264,7 @@ def _scale(figure: Any, palette: Any, low: float, high: float, height: float) ->
         extent=(low, high, 0, 1),
     )
     strip.set_yticks([])
-    strip.set_xticks([low, (low + high) / 2, high], [words.speed(value) for value in (low, (low + high) / 2, high)])
+    strip.set_xticks([low, (low + high) / 2, high], [format.speed(value) for value in (low, (low + high) / 2, high)])
     strip.tick_params(labelsize=8.5, length=3)
     strip.set_xlabel("bus bandwidth, GB/s", fontsize=8.5, labelpad=2)
 

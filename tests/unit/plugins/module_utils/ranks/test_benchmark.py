@@ -9,11 +9,13 @@ import threading
 import types
 
 import pytest
-from ansible_collections.hpcml.torchstack.plugins.module_utils.ranks import bandwidth_values
-from ansible_collections.hpcml.torchstack.plugins.module_utils.ranks import benchmark as rank_bandwidth
+from ansible_collections.hpcml.torchstack.plugins.module_utils.ranks import (
+    bandwidth_values,
+    benchmark,
+    transport_torch,
+    units,
+)
 from ansible_collections.hpcml.torchstack.plugins.module_utils.ranks import plan as bandwidth_plan
-from ansible_collections.hpcml.torchstack.plugins.module_utils.ranks import transport_torch as rank_bandwidth_torch
-from ansible_collections.hpcml.torchstack.plugins.module_utils.ranks import units as bandwidth
 
 
 class World:
@@ -39,7 +41,7 @@ class World:
 
         def work(rank):
             try:
-                results[rank] = rank_bandwidth.Bench(Carrier(self, rank), asked, None).run()
+                results[rank] = benchmark.Bench(Carrier(self, rank), asked, None).run()
             except Exception as error:
                 results[rank] = error
                 self.barrier.abort()
@@ -136,7 +138,7 @@ class Work:
 
 
 SMALL = {"smallest": "1 KiB", "largest": "4 KiB", "warmups": 1, "trials": 3}
-ALL = sorted(bandwidth.FACTORS)
+ALL = sorted(units.FACTORS)
 
 
 @pytest.mark.parametrize("ranks", [2, 3])
@@ -148,14 +150,14 @@ def test_s30_every_operation_is_measured_at_every_size_and_its_values_are_right(
         assert [(line["bytes"], line["trials"], line["verified"]) for line in group["rows"]] == [
             (1024, 3, True), (2048, 3, True), (4096, 3, True)
         ]
-        count = bandwidth.elements(group["operation"], 4096, ranks)
-        factor = bandwidth.FACTORS[group["operation"]](ranks)
+        count = units.elements(group["operation"], 4096, ranks)
+        factor = units.FACTORS[group["operation"]](ranks)
         assert group["rows"][-1]["busbw"] == pytest.approx(count * 4 / 1e-3 / 1e9 * factor, rel=1e-4)
 
 
 @pytest.mark.parametrize("operation", ALL)
 def test_s30_one_wrong_number_on_one_rank_at_one_size_is_named(operation):
-    count = bandwidth.elements(operation, 2048, 3)
+    count = units.elements(operation, 2048, 3)
     liar = bandwidth_values.layout(operation, 2, 3, count).source
     rows = World(3, liar=(2, liar)).result(dict(SMALL, operations=[operation]))["measurements"][0]["rows"]
     assert [line["verified"] for line in rows] == [True, False, True]
@@ -188,8 +190,8 @@ def test_s30_a_budget_makes_fewer_trials_and_leaves_out_large_sizes_and_that_is_
         clocks.now = getattr(clocks, "now", 0.0) + 1.0
         return clocks.now
 
-    monkeypatch.setattr(rank_bandwidth.time, "perf_counter", clock)
-    monkeypatch.setattr(rank_bandwidth.time, "monotonic", clock)
+    monkeypatch.setattr(benchmark.time, "perf_counter", clock)
+    monkeypatch.setattr(benchmark.time, "monotonic", clock)
     result = World(2).result(dict(SMALL, warmups=5, trials=20, seconds=20, latency={"bytes": [8], "iterations": 9000}))
     group = result["measurements"][0]
     assert 1 <= len(group["rows"]) < 3
@@ -264,9 +266,9 @@ def some_torch(done, **functions):
 
 def test_s30_on_a_gpu_the_clock_starts_when_the_ranks_are_at_work():
     done = []
-    carrier = rank_bandwidth_torch.TorchCarrier(some_torch(done), "nccl", "cuda", 0, 2, None)
+    carrier = transport_torch.TorchCarrier(some_torch(done), "nccl", "cuda", 0, 2, None)
     batch, times = carrier.timed(lambda: done.append("trial"), 5, False)
-    assert done == ["waited", "all_reduce", "waited", *["trial"] * (rank_bandwidth_torch.RUN_IN + 5), "waited"]
+    assert done == ["waited", "all_reduce", "waited", *["trial"] * (transport_torch.RUN_IN + 5), "waited"]
     assert batch == pytest.approx(5e-3) and times == pytest.approx([1e-3] * 5)
 
 
@@ -279,7 +281,7 @@ def test_s30_memory_that_does_not_suffice_later_is_no_reason_to_do_something_els
             raise RuntimeError("out of memory")
 
     torch = some_torch(done, all_gather_single=single, all_gather=lambda *_all, **_group: done.append("other"))
-    carrier = rank_bandwidth_torch.TorchCarrier(torch, "gloo", "cpu", 0, 2, None)
+    carrier = transport_torch.TorchCarrier(torch, "gloo", "cpu", 0, 2, None)
     plan = bandwidth_values.layout("all_gather", 0, 2, 8)
     carrier.work("all_gather", plan).step()
     with pytest.raises(RuntimeError, match="out of memory"):
@@ -290,7 +292,7 @@ def test_s30_memory_that_does_not_suffice_later_is_no_reason_to_do_something_els
 def test_s30_what_this_pytorch_does_not_have_is_done_in_its_older_way_each_time():
     done = []
     torch = some_torch(done, all_gather=lambda *_all, **_group: done.append("other"))
-    carrier = rank_bandwidth_torch.TorchCarrier(torch, "gloo", "cpu", 0, 2, None)
+    carrier = transport_torch.TorchCarrier(torch, "gloo", "cpu", 0, 2, None)
     plan = bandwidth_values.layout("all_gather", 0, 2, 8)
     for _number in range(2):
         carrier.work("all_gather", plan).step()

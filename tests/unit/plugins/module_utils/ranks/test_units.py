@@ -5,10 +5,8 @@
 from __future__ import annotations
 
 import pytest
-from ansible_collections.hpcml.torchstack.plugins.module_utils.ranks import bandwidth_values
+from ansible_collections.hpcml.torchstack.plugins.module_utils.ranks import bandwidth_values, thresholds, units
 from ansible_collections.hpcml.torchstack.plugins.module_utils.ranks import plan as bandwidth_plan
-from ansible_collections.hpcml.torchstack.plugins.module_utils.ranks import thresholds as bandwidth_floors
-from ansible_collections.hpcml.torchstack.plugins.module_utils.ranks import units as bandwidth
 
 RANKS = (2, 3, 4, 7, 8)
 
@@ -39,26 +37,26 @@ def message(median=2.0, size=8, **more):
     ("32 KiB", 32768), ("32kib", 32768), ("0.5 MiB", 512 << 10), ("8", 8), ("8 bytes", 8), (" 16 GiB ", 16 << 30),
 ])
 def test_s30_a_size_is_written_as_people_write_it(text, count):
-    assert bandwidth.parse_size(text) == count
+    assert units.parse_size(text) == count
 
 
 @pytest.mark.parametrize("text", ["", "much", "-1", "1 GB", "1 MB", "0", "1.3", "0.1 KiB", None, True, 1.5, [8]])
 def test_s30_what_is_not_a_size_is_refused_with_the_reason(text):
     with pytest.raises(ValueError, match=r"is not a (size|whole number)"):
-        bandwidth.parse_size(text)
+        units.parse_size(text)
 
 
 def test_s30_gigabytes_are_refused_because_nobody_knows_how_many_bytes_they_are():
     with pytest.raises(ValueError, match="mean different things"):
-        bandwidth.parse_size("1 GB")
+        units.parse_size("1 GB")
 
 
 @pytest.mark.parametrize(("count", "text"), [
     (8, "8 bytes"), (32768, "32 KiB"), (1 << 30, "1 GiB"), (16 << 30, "16 GiB"), (1000, "1000 bytes"),
 ])
 def test_s30_a_size_is_shown_exactly_and_read_again(count, text):
-    assert bandwidth.show_size(count) == text
-    assert bandwidth.parse_size(text) == count
+    assert units.show_size(count) == text
+    assert units.parse_size(text) == count
 
 
 def test_s30_sizes_double_from_32_kib_to_16_gib():
@@ -126,12 +124,12 @@ def test_s30_what_cannot_be_measured_is_said_in_one_sentence(measure, words):
 
 def test_s30_a_size_that_does_not_divide_by_the_ranks_loses_less_than_16_bytes_for_each():
     for ranks in RANKS:
-        for operation in bandwidth.FACTORS:
-            count = bandwidth.elements(operation, 1 << 20, ranks)
+        for operation in units.FACTORS:
+            count = units.elements(operation, 1 << 20, ranks)
             assert 0 <= (1 << 20) - 4 * count < 16 * ranks
-            if operation in bandwidth.IN_PARTS:
+            if operation in units.IN_PARTS:
                 assert count % ranks == 0 and count // ranks * 4 % 16 == 0
-    assert bandwidth.elements("all_gather", 32 << 10, 4096) == 0
+    assert units.elements("all_gather", 32 << 10, 4096) == 0
 
 
 # --- the definitions -------------------------------------------------------------------------------------------------
@@ -154,21 +152,21 @@ def ring_transfers(operation, ranks):
 
 
 @pytest.mark.parametrize("ranks", RANKS)
-@pytest.mark.parametrize("operation", sorted(bandwidth.FACTORS))
+@pytest.mark.parametrize("operation", sorted(units.FACTORS))
 def test_s30_the_bus_bandwidth_counts_what_a_rank_has_to_send(operation, ranks):
-    assert bandwidth.FACTORS[operation](ranks) == pytest.approx(ring_transfers(operation, ranks))
+    assert units.FACTORS[operation](ranks) == pytest.approx(ring_transfers(operation, ranks))
 
 
 def test_s30_bandwidths_are_those_of_nccl_tests():
     # all_reduce_perf on two H200 took 3262 microseconds for 1 GiB and said 329 GB/s; on 8 ranks the factor is 7/4.
-    line = bandwidth.row("all_reduce", 1 << 30, 1 << 28, [0.03262] * 2, [[0.003262] * 10] * 2)
+    line = units.row("all_reduce", 1 << 30, 1 << 28, [0.03262] * 2, [[0.003262] * 10] * 2)
     assert line["busbw"] == line["algbw"] == pytest.approx(329.2, rel=1e-3)
-    line = bandwidth.row("all_reduce", 1 << 30, 1 << 28, [0.03262] * 8, [[0.003262] * 10] * 8)
+    line = units.row("all_reduce", 1 << 30, 1 << 28, [0.03262] * 8, [[0.003262] * 10] * 8)
     assert line["busbw"] == pytest.approx(1.75 * 329.2, rel=1e-3)
 
 
 def test_s30_a_row_has_the_mean_over_the_ranks_and_the_spread_of_the_slowest():
-    line = bandwidth.row("broadcast", 4000, 1000, [10e-6, 30e-6], [[4e-6, 6e-6], [5e-6, 25e-6]])
+    line = units.row("broadcast", 4000, 1000, [10e-6, 30e-6], [[4e-6, 6e-6], [5e-6, 25e-6]])
     assert line["algbw"] == pytest.approx(4000 / 10e-6 / 1e9)
     assert line["microseconds"] == {"min": 5.0, "median": 15.0, "mean": 15.0, "max": 25.0}
     assert line["spread"] == pytest.approx(20 / 15, rel=1e-4)
@@ -176,10 +174,10 @@ def test_s30_a_row_has_the_mean_over_the_ranks_and_the_spread_of_the_slowest():
 
 
 def test_s44_the_latency_is_half_of_a_round_trip():
-    line = bandwidth.trip(8, [time * 1e-6 for time in range(2, 202)])
+    line = units.trip(8, [time * 1e-6 for time in range(2, 202)])
     assert line["microseconds"] == {"min": 1.0, "median": 50.75, "p99": 99.5, "max": 100.5}
     assert line["iterations"] == 200
-    assert bandwidth.trip(1 << 20, [1e-3])["bandwidth"] == pytest.approx(2.0972)
+    assert units.trip(1 << 20, [1e-3])["bandwidth"] == pytest.approx(2.0972)
 
 
 # --- values ----------------------------------------------------------------------------------------------------------
@@ -206,7 +204,7 @@ def contribution(who, size, offset, length):
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 3, 5])
-@pytest.mark.parametrize("operation", sorted(bandwidth.FACTORS))
+@pytest.mark.parametrize("operation", sorted(units.FACTORS))
 def test_s30_what_is_expected_is_what_the_operation_gives(operation, ranks):
     count = 60 * ranks
     plans = [bandwidth_values.layout(operation, rank, ranks, count) for rank in range(ranks)]
@@ -248,8 +246,8 @@ CEILING = {"backend": "mpi", "bytes": 8, "microseconds": 3, "source": "measured 
 
 
 def test_s30_a_bandwidth_below_its_floor_is_a_finding_with_figures_and_source():
-    assert bandwidth_floors.judge([group(36.0)], [], {"bandwidth": [FLOOR]}) == []
-    assert bandwidth_floors.judge([group(30.1)], [], {"bandwidth": [FLOOR]}) == [
+    assert thresholds.judge([group(36.0)], [], {"bandwidth": [FLOOR]}) == []
+    assert thresholds.judge([group(30.1)], [], {"bandwidth": [FLOOR]}) == [
         "all_reduce over nccl (torch) reached 30.1 GB/s of bus bandwidth at 1 GiB over 8 ranks on 2 nodes; the floor "
         "is 36 GB/s (the site's notes)."
     ]
@@ -257,32 +255,32 @@ def test_s30_a_bandwidth_below_its_floor_is_a_finding_with_figures_and_source():
 
 def test_s30_a_floor_of_what_was_not_measured_is_a_finding_with_the_reason():
     said = "all_reduce over nccl at 1 GiB was not measured, and there is a floor of 36 GB/s for it (the site's notes)"
-    assert bandwidth_floors.judge([], [], {"bandwidth": [FLOOR]}) == [said + "."]
+    assert thresholds.judge([], [], {"bandwidth": [FLOOR]}) == [said + "."]
     lacking = group(size=1 << 20, left_out="1 GiB left out: rank 3 on nid002 has 0.9 GiB of memory for its buffers.")
-    assert bandwidth_floors.judge([lacking], [], {"bandwidth": [FLOOR]}) == [said + "; " + lacking["left_out"]]
+    assert thresholds.judge([lacking], [], {"bandwidth": [FLOOR]}) == [said + "; " + lacking["left_out"]]
 
 
 def test_s30_wrong_values_are_a_finding_without_any_floor():
     wrong = group(99.0, verified=False, wrong="rank 1 on nid002: index 7: got 3, expected 4")
-    assert bandwidth_floors.judge([wrong], [], {}) == [
+    assert thresholds.judge([wrong], [], {}) == [
         "all_reduce over nccl (torch) of 1 GiB gave wrong values: rank 1 on nid002: index 7: got 3, expected 4."
     ]
 
 
 def test_s30_a_floor_of_other_numbers_of_nodes_does_not_judge_but_is_said():
     floors = {"bandwidth": [dict(FLOOR, ranks=16, nodes=4)], "latency": [dict(CEILING, nodes=2)]}
-    assert bandwidth_floors.judge([group(1.0)], [message()], floors) == []
-    assert bandwidth_floors.not_judged([group(1.0)], floors) == [
+    assert thresholds.judge([group(1.0)], [message()], floors) == []
+    assert thresholds.not_judged([group(1.0)], floors) == [
         "The floor of all_reduce over nccl at 1 GiB is of 16 ranks and 4 nodes, which this run was not."
     ]
     floors = {"bandwidth": [dict(FLOOR, ranks=8, nodes=2)]}
-    assert len(bandwidth_floors.judge([group(1.0)], [], floors)) == 1
-    assert bandwidth_floors.not_judged([group(1.0)], floors) == []
+    assert len(thresholds.judge([group(1.0)], [], floors)) == 1
+    assert thresholds.not_judged([group(1.0)], floors) == []
 
 
 def test_s44_a_message_that_takes_too_long_is_a_finding_with_both_hosts():
-    assert bandwidth_floors.judge([], [message(2.9)], {"latency": [CEILING]}) == []
-    assert bandwidth_floors.judge([], [message(4.0)], {"latency": [CEILING]}) == [
+    assert thresholds.judge([], [message(2.9)], {"latency": [CEILING]}) == []
+    assert thresholds.judge([], [message(4.0)], {"latency": [CEILING]}) == [
         "A message of 8 bytes over mpi (mpi4py) from nid001 to nid002 took 4 microseconds; at most 3 are allowed "
         "(measured in 2026)."
     ]
@@ -290,7 +288,7 @@ def test_s44_a_message_that_takes_too_long_is_a_finding_with_both_hosts():
 
 def test_s44_a_latency_that_was_not_measured_and_one_with_wrong_values_are_findings():
     wrong = message(size=64, verified=False, wrong="index 0: got 1, expected 2")
-    found = bandwidth_floors.judge([], [wrong], {"latency": [CEILING]})
+    found = thresholds.judge([], [wrong], {"latency": [CEILING]})
     assert found == [
         "The messages of 64 bytes over mpi carried wrong values: index 0: got 1, expected 2.",
         "The latency over mpi at 8 bytes was not measured, and at most 3 microseconds are allowed (measured in 2026).",

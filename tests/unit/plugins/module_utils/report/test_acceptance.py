@@ -5,10 +5,13 @@
 from __future__ import annotations
 
 import pytest
-from ansible_collections.hpcml.torchstack.plugins.module_utils.report import acceptance as report_acceptance
-from ansible_collections.hpcml.torchstack.plugins.module_utils.report import format as words
+from ansible_collections.hpcml.torchstack.plugins.module_utils.report import (
+    acceptance,
+    format,
+    report_tables,
+    report_timeline,
+)
 from ansible_collections.hpcml.torchstack.plugins.module_utils.report import nodes as report_fleet
-from ansible_collections.hpcml.torchstack.plugins.module_utils.report import report_tables, report_timeline
 
 GIB = 1 << 30
 
@@ -21,7 +24,7 @@ def measured(busbw=84.5, size=GIB, **more):
 def floor(measurements, **more):
     asked = dict({"backend": "nccl", "operation": "all_reduce", "bytes": "1 GiB", "busbw": 72.0, "source": "s"}, **more)
     record = {"measurements": measurements, "question": {"measure": {"floors": {"bandwidth": [asked]}}}}
-    return report_acceptance.acceptance(record)["floors"][0]
+    return acceptance.acceptance(record)["floors"][0]
 
 
 def test_a_floor_is_held_missed_or_not_measured():
@@ -46,7 +49,7 @@ def test_a_ceiling_of_latency_is_held_when_the_median_is_below_it():
         "latency": [{"backend": "mpi", "bytes": 8, "microseconds": times}],
         "question": {"measure": {"floors": {"latency": [{"backend": "mpi", "bytes": 8, "microseconds": 2.5}]}}},
     }
-    assert report_acceptance.acceptance(record)["floors"][0]["held"] is True
+    assert acceptance.acceptance(record)["floors"][0]["held"] is True
 
 
 @pytest.mark.parametrize(("numa", "near", "far"), [
@@ -55,14 +58,14 @@ def test_a_ceiling_of_latency_is_held_when_the_median_is_below_it():
 ])
 def test_a_rank_is_far_from_its_gpu_when_its_cores_are_on_other_numa_nodes(numa, near, far):
     facts = {"kind": "gpu", "numa": numa, "gpu_numa": near}
-    record = report_acceptance.acceptance({"ranks": [{"rank": 0, "host": "n", "device_facts": facts}]})
+    record = acceptance.acceptance({"ranks": [{"rank": 0, "host": "n", "device_facts": facts}]})
     assert record["ranks"][0]["far"] is far
 
 
 def test_ranks_whose_nccl_says_the_same_are_one_line():
     networks = ["AWS Libfabric"] * 3 + ["Socket"] + ["AWS Libfabric"] * 2
     rows = [{"rank": rank, "network": network, "channels": {"NET/x": 2}} for rank, network in enumerate(networks)]
-    found = report_acceptance.acceptance({"transports": rows})["transports"]
+    found = acceptance.acceptance({"transports": rows})["transports"]
     assert [(entry["network"], entry["ranks"], entry["channels"]) for entry in found] == [
         ("AWS Libfabric", [0, 1, 2, 4, 5], {"NET/x": 10}), ("Socket", [3], {"NET/x": 2})]
 
@@ -152,15 +155,15 @@ def test_the_libraries_that_matter_come_first_with_whose_they_are():
 
 
 @pytest.mark.parametrize(("said", "meant"), [
-    (words.size(1 << 15), "32 KiB"), (words.size(3 << 29), "1.5 GiB"), (words.size(8), "8 bytes"),
-    (words.size(None), words.DASH), (words.duration(0.04), "0.0 s"), (words.duration(59.6), "1 min 0 s"),
-    (words.duration(151.2), "2 min 31 s"), (words.duration(7214), "2 h 0 min"), (words.speed(346.2), "346"),
-    (words.speed(23), "23.0"), (words.speed(2.306), "2.31"), (words.speed(0.0564), "0.0564"),
-    (words.speed(99.96), "100"), (words.short(72.0), "72"), (words.short(100), "100"),
-    (words.count(1, "rank"), "1 rank"), (words.count(0, "rank"), "0 ranks"),
-    (words.numbers([5, 1, 2, 3]), "1\u20133, 5"),
-    (words.sentence("x"), "x."), (words.sentence("x."), "x."), (words.sentence(""), ""),
-    (words.moment("2026-11-20T12:00:05Z"), "2026-11-20 12:00:05 UTC"), (words.day(None), words.DASH),
+    (format.size(1 << 15), "32 KiB"), (format.size(3 << 29), "1.5 GiB"), (format.size(8), "8 bytes"),
+    (format.size(None), format.DASH), (format.duration(0.04), "0.0 s"), (format.duration(59.6), "1 min 0 s"),
+    (format.duration(151.2), "2 min 31 s"), (format.duration(7214), "2 h 0 min"), (format.speed(346.2), "346"),
+    (format.speed(23), "23.0"), (format.speed(2.306), "2.31"), (format.speed(0.0564), "0.0564"),
+    (format.speed(99.96), "100"), (format.short(72.0), "72"), (format.short(100), "100"),
+    (format.count(1, "rank"), "1 rank"), (format.count(0, "rank"), "0 ranks"),
+    (format.numbers([5, 1, 2, 3]), "1\u20133, 5"),
+    (format.sentence("x"), "x."), (format.sentence("x."), "x."), (format.sentence(""), ""),
+    (format.moment("2026-11-20T12:00:05Z"), "2026-11-20 12:00:05 UTC"), (format.day(None), format.DASH),
 ])
 def test_numbers_are_said_as_people_say_them(said, meant):
     assert said == meant
