@@ -12,7 +12,7 @@ import statistics
 from typing import Any, Iterable, Mapping, Sequence
 
 from ..ranks import thresholds
-from ..ranks.placement import expand
+from ..ranks.placement import parse_ranges
 from .output import who
 
 CHECKS_OF = {"gloo": ("torch_gloo",), "nccl": ("torch_nccl",), "mpi": ("torch_mpi", "mpi4py")}
@@ -164,8 +164,8 @@ def floor_problems(question: Mapping[str, Any], found: Mapping[str, Any]) -> tup
     idle = sorted({floor["backend"] for kind in asked for floor in asked[kind]} - here - required)
     gaps = ["The speed is recorded and not judged: there is no floor for it."] if here and not asked else []
     gaps += ["The floors of %s were not judged: it was not measured here." % backend for backend in idle]
-    gaps += thresholds.not_judged(found["measurements"], judged)
-    return thresholds.judge(found["measurements"], found["latency"], judged), gaps + found["left_out"]
+    gaps += thresholds.find_unchecked(found["measurements"], judged)
+    return thresholds.find_violations(found["measurements"], found["latency"], judged), gaps + found["left_out"]
 
 
 # --- the place -------------------------------------------------------------------------------------------------------
@@ -181,7 +181,7 @@ def remarks(rows: Iterable[Mapping[str, Any]]) -> list[str]:
     for row in rows:
         facts = row["device_facts"]
         near, own = facts.get("gpu_numa"), facts.get("numa", "")
-        if near is not None and own and near not in expand(own):
+        if near is not None and own and near not in parse_ranges(own):
             sentences.append("Rank %d on %s runs on cores of NUMA node %s, and its GPU %s is at NUMA node %d." % (
                 row["rank"], row["host"], own, facts.get("bus") or facts.get("index"), near))
     return sentences

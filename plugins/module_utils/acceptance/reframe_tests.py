@@ -10,8 +10,8 @@ from typing import Any, Mapping, Sequence
 
 from ..core.errors import StackError
 from ..definition import launch_command
-from ..ranks import plan as bandwidth_plan
 from ..ranks import units
+from ..ranks.plan import resolve_plan
 
 BACKENDS = {"torch_gloo": "gloo", "torch_nccl": "nccl", "torch_mpi": "mpi", "mpi4py": "mpi"}
 """Which backend a check of the acceptance is about; Horovod is not measured by itself."""
@@ -48,7 +48,7 @@ def described(options: Mapping[str, Any]) -> dict[str, Any]:
             "Make acceptance_ranks a multiple of acceptance_nodes.")
     measure, job = options["measure"], options["job"].get("options") or {}
     try:
-        plan = bandwidth_plan.plan(measure)
+        plan = resolve_plan(measure)
         sizes = sorted({units.parse_size(size) for size in options["sizes"]})
     except ValueError as error:
         raise StackError(
@@ -88,7 +88,7 @@ def limits(floors: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Floors and ceilings, each under the name that ReFrame logs the value by.
 
     Args:
-        floors: of ``measure``, in which :func:`.bandwidth_plan.problem` found nothing.
+        floors: of ``measure``, in which :func:`.plan.problem` found nothing.
 
     Returns:
         ``name``, ``backend``, ``kind`` (``bandwidth`` or ``latency``), ``value``, and where the floor is of such runs
@@ -105,7 +105,7 @@ def limits(floors: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 def variable_name(operation: str, size: int) -> str:
     """What ReFrame logs a value by, such as ``all_reduce_1GiB``."""
-    return "%s_%s" % (operation, units.show_size(size).replace(" ", ""))
+    return "%s_%s" % (operation, units.format_size(size).replace(" ", ""))
 
 
 def own_words(words: Sequence[str]) -> list[str]:

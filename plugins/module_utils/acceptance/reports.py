@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import Any, Iterable, Sequence
 
-from ..ranks.placement import shared_gpus
+from ..ranks.placement import find_shared_gpus
 from .acceptance_failures import ELSEWHERE, Failure
 from .output import EM, LMOD, Heard, who
 
@@ -23,7 +23,7 @@ def duplicate_devices(ranks: Iterable[dict[str, Any]]) -> list[tuple[str, list[i
     Args:
         ranks: rows with ``rank``, ``host`` and ``device_facts``.
     """
-    return shared_gpus(dict(row, device=row["device_facts"]) for row in ranks)
+    return find_shared_gpus(dict(row, device=row["device_facts"]) for row in ranks)
 
 
 def library_failures(reports: Sequence[dict[str, Any]]) -> list[Failure]:

@@ -3,7 +3,7 @@
 """What every backend of a release has to get right: sums, broadcasts, gathers, scattered sums, and sends to one rank.
 
 A backend is given as an object with these methods, of which each takes and returns PyTorch's tensors; one that it does
-not have raises :class:`.rank_errors.Unusable`, which is said and never passed over:
+not have raises :class:`.errors.CheckUnavailable`, which is said and never passed over:
 
     reduce(tensor, kind)              the ``sum`` or ``average`` of all ranks' tensors
     broadcast(tensor, root)           the tensor of rank ``root``
@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple, Sequence
 
+from .errors import CheckUnavailable
 from .expected_values import (
     COUNTS,
     TOLERANCE,
@@ -31,7 +32,6 @@ from .expected_values import (
     told_apart,
     total,
 )
-from .rank_errors import Unusable
 
 OPERATIONS = ("all_reduce", "average", "broadcast", "all_gather", "reduce_scatter", "send_recv")
 """In the order in which they are checked."""
@@ -52,7 +52,7 @@ def shifts(size: int) -> list[int]:
     return sorted({1, size // 2} - {0}) if size > 1 else []
 
 
-class Values:
+class TensorChecks:
     """The checks of one backend on one device.
 
     Args:
@@ -82,14 +82,14 @@ class Values:
                     for count in COUNTS if operation in SUMS or name == types[0] else COUNTS[:2]:
                         getattr(self, operation)(backend, name, count)
                 done.append(operation)
-            except Unusable as reason:
+            except CheckUnavailable as reason:
                 # An average is a sum and a division, which not every backend has as one.
                 if operation != "average":
                     lacks[operation] = str(reason)
         note = "%s of %s on %s" % (", ".join(done) or "nothing", ", ".join(types), self.device)
         return Outcome("; ".join([note, *("no %s: %s" % item for item in lacks.items())]), lacks)
 
-    def judge(self, what: str, got: Any, expected: Any, tolerance: float = 0.0) -> None:
+    def compare(self, what: str, got: Any, expected: Any, tolerance: float = 0.0) -> None:
         """Add a sentence to the problems if values are wrong."""
         wrong = difference(got, expected, tolerance)
         if wrong:
@@ -118,13 +118,13 @@ class Values:
     def all_reduce(self, backend: Any, name: str, count: int) -> None:
         """The sum of all ranks' tensors."""
         got = backend.reduce(self._mine(name, count), "sum")
-        self.judge(self._what("sum", count, name), got, self._sums(name, count))
+        self.compare(self._what("sum", count, name), got, self._sums(name, count))
 
     def average(self, backend: Any, name: str, count: int) -> None:
         """Their average, of types that have one."""
         if name in TOLERANCE:
             got = backend.reduce(self._mine(name, count), "average")
-            self.judge(self._what("average", count, name), got, self._sums(name, count) / self.size, TOLERANCE[name])
+            self.compare(self._what("average", count, name), got, self._sums(name, count) / self.size, TOLERANCE[name])
 
     def broadcast(self, backend: Any, name: str, count: int) -> None:
         """From the last rank; all others start with what it never has."""
@@ -132,30 +132,31 @@ class Values:
         expected = self._signed(name, count, root)
         given = expected.clone() if self.rank == root else self.torch.full_like(expected, -1)
         what = self._what("broadcast", count, name, " from rank %d" % root)
-        self.judge(what, backend.broadcast(given, root), expected)
+        self.compare(what, backend.broadcast(given, root), expected)
 
     def all_gather(self, backend: Any, name: str, count: int) -> None:
         """All ranks' tensors, of which each is so long that together they have the count."""
         part = share(count, self.size)
         owners = self._positions(self.size).repeat_interleave(part)
         expected = signature(self._positions(part).repeat(self.size), owners, told_apart(name))
-        self.judge(self._what("all_gather", part, name), backend.gather(self._signed(name, part, self.rank)), expected)
+        got = backend.gather(self._signed(name, part, self.rank))
+        self.compare(self._what("all_gather", part, name), got, expected)
 
     def reduce_scatter(self, backend: Any, name: str, count: int) -> None:
         """This rank's part of the sum."""
         part = share(count, self.size)
         got = backend.scatter(self._mine(name, part * self.size))
-        self.judge(self._what("reduce_scatter", part, name), got, self._sums(name, part, self.rank * part))
+        self.compare(self._what("reduce_scatter", part, name), got, self._sums(name, part, self.rank * part))
 
     def send_recv(self, backend: Any, name: str, count: int) -> None:
         """Round the ring, and to the farthest rank in it."""
         if self.size == 1:
-            raise Unusable("there is one rank")
+            raise CheckUnavailable("there is one rank")
         for shift in shifts(self.size):
             target, source = (self.rank + shift) % self.size, (self.rank - shift) % self.size
             got = backend.exchange(self._signed(name, count, self.rank), target, source)
             what = self._what("receive", count, name, " from rank %d" % source)
-            self.judge(what, got, self._signed(name, count, source))
+            self.compare(what, got, self._signed(name, count, source))
 
 
 class TorchGroup:
@@ -172,7 +173,7 @@ class TorchGroup:
     def reduce(self, tensor: Any, kind: str) -> Any:
         """See the top of this file."""
         if kind == "average" and (self.backend != "nccl" or not hasattr(self.distributed.ReduceOp, "AVG")):
-            raise Unusable("%s of this PyTorch has none" % self.backend)
+            raise CheckUnavailable("%s of this PyTorch has none" % self.backend)
         operation = self.distributed.ReduceOp.SUM if kind == "sum" else self.distributed.ReduceOp.AVG
         self.distributed.all_reduce(tensor, op=operation)
         return tensor
@@ -197,7 +198,7 @@ class TorchGroup:
         except RuntimeError as error:
             # Said before anything is sent, and so by all ranks alike.
             if "not support" in str(error) or "not implemented" in str(error).lower():
-                raise Unusable("%s of this PyTorch has none" % self.backend) from error
+                raise CheckUnavailable("%s of this PyTorch has none" % self.backend) from error
             raise
         return got
 
@@ -243,14 +244,14 @@ class Horovod:
     def scatter(self, tensor: Any) -> Any:
         """See the top of this file."""
         if not hasattr(self.horovod, "reducescatter"):
-            raise Unusable("this Horovod has none")
+            raise CheckUnavailable("this Horovod has none")
         return self.horovod.reducescatter(tensor, op=self.horovod.Sum)
 
     def exchange(self, tensor: Any, target: int, source: int) -> Any:
         """See the top of this file."""
-        raise Unusable("Horovod has none")
+        raise CheckUnavailable("Horovod has none")
 
-    def fused(self, values: Values) -> None:
+    def check_fused(self, values: TensorChecks) -> None:
         """Sums of many tensors at once, which Horovod puts together into one message.
 
         Args:
@@ -267,4 +268,4 @@ class Horovod:
         for count, handle in zip(counts, handles):
             what = "sum of %d float32 on %s among %d at once" % (count, values.device, len(counts))
             expected = total(torch, count, values.size, values.device)
-            values.judge(what, self.horovod.synchronize(handle), expected)
+            values.compare(what, self.horovod.synchronize(handle), expected)

@@ -1,13 +1,18 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The values that ranks hand around: whole numbers such that a rank missing, doubled, swapped or shifted shows.
+"""Compute the values that ranks exchange in checks and benchmarks, and the results that must come out.
 
-Everything works alike on a Python number and on a tensor of positions.
+All are whole numbers such that a contribution that is missing, doubled, swapped or shifted shows in the result.
+Functions of positions take Python numbers and tensors alike. Buffers of a benchmark repeat after :data:`PERIOD`
+elements, a prime: they are made by copying memory and checked by comparing memory, also of 16 GiB, and a shift by a
+power of two shows. All their sums are whole numbers that a float32 holds exactly.
 """
 
 from __future__ import annotations
 
-from typing import Any
+import array
+import functools
+from typing import Any, NamedTuple
 
 COUNTS = (1, 4099, 1048583)
 """Elements of the tensors: one, and two primes, so that no number of ranks divides them evenly."""
@@ -91,3 +96,88 @@ def difference(got: Any, expected: Any, tolerance: float = 0.0) -> str | None:
     return "index %d: got %s, expected %s (%d of %d values are wrong)" % (
         first, got[first].item(), expected[first].item(), len(indices), got.numel()
     )
+
+
+# --- buffers of a benchmark ------------------------------------------------------------------------------------------
+
+PERIOD = 16381
+
+TOTAL = -1
+"""Instead of a rank: the sum of what all have given."""
+
+
+class Part(NamedTuple):
+    """A stretch of a result."""
+
+    start: int
+    length: int
+    rank: int
+    """The rank whose contribution it is, or :data:`TOTAL`."""
+    offset: int
+    """Where in that contribution it begins."""
+
+
+class Layout(NamedTuple):
+    """The buffers of a rank in one operation."""
+
+    source: int
+    """Elements that go in."""
+    target: int
+    """Elements that come out; 0: in the place of what went in."""
+    contributes: bool
+    """Whether this rank gives anything."""
+    repeatable: bool
+    """Whether the same comes out when it is done again on what it has left."""
+    result: list[Part]
+
+
+def layout(operation: str, rank: int, size: int, count: int) -> Layout:
+    """What a rank has and gets.
+
+    Args:
+        operation: one of :data:`.units.FACTORS`; a broadcast is from rank 0.
+        rank: which one this is.
+        size: how many there are.
+        count: elements, from :func:`.units.element_count`.
+    """
+    part = count // size
+    if operation == "all_reduce":
+        return Layout(count, 0, True, False, [Part(0, count, TOTAL, 0)])
+    if operation == "broadcast":
+        return Layout(count, 0, rank == 0, True, [Part(0, count, 0, 0)])
+    if operation == "all_gather":
+        return Layout(part, count, True, True, [Part(other * part, part, other, 0) for other in range(size)])
+    if operation == "reduce_scatter":
+        return Layout(count, part, True, True, [Part(0, part, TOTAL, rank * part)])
+    if operation == "all_to_all":
+        found = [Part(other * part, part, other, rank * part) for other in range(size)]
+        return Layout(count, count, True, True, found)
+    return Layout(count, count, True, True, [Part(0, count, (rank - 1) % size, 0)])
+
+
+@functools.lru_cache(maxsize=1)
+def _by_position() -> array.array:
+    """What depends on the position alone."""
+    return array.array("f", [q % 5 + 1 for q in range(PERIOD)])
+
+
+@functools.lru_cache(maxsize=8)
+def period(rank: int, size: int) -> array.array:
+    """The elements that a contribution repeats, as float32.
+
+    Position and rank tell them apart: a small number by position, and more at each ``size``-th, so that one
+    contribution that is missing, doubled or in another's place shows in a sum.
+
+    Args:
+        rank: whose contribution, or :data:`TOTAL`.
+        size: how many ranks there are.
+
+    Returns:
+        What other callers get as well: not to be changed.
+    """
+    if rank == TOTAL:
+        return array.array("f", [(q % 5 + 1) * size + 3 * (q % size % 64 + 1) for q in range(PERIOD)])
+    found = _by_position()[:]
+    for q in range(rank, PERIOD, size):
+        found[q] += 3 * (rank % 64 + 1)
+    return found

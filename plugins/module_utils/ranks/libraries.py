@@ -18,7 +18,7 @@ LIBRARY = re.compile(r"(libmpi[a-z0-9_]*|libtorch[a-z_]*|libnccl[a-z_-]*|librccl
 """Libraries of which all ranks must map the same file."""
 
 
-class Imported(NamedTuple):
+class ImportedModules(NamedTuple):
     """The Python modules by name, their files, what their packages say of their versions, and seconds of the import."""
 
     modules: dict[str, ModuleType]
@@ -27,7 +27,7 @@ class Imported(NamedTuple):
     seconds: dict[str, float]
 
 
-def imported(names: Iterable[str], required: Sequence[str]) -> Imported:
+def imported(names: Iterable[str], required: Sequence[str]) -> ImportedModules:
     """Import modules, one after the other: the seconds of one are without what an earlier one has imported.
 
     Args:
@@ -37,7 +37,7 @@ def imported(names: Iterable[str], required: Sequence[str]) -> Imported:
     Raises:
         ImportError: one of these is not.
     """
-    found = Imported({}, {}, {}, {})
+    found = ImportedModules({}, {}, {}, {})
     for name in dict.fromkeys(names):
         started = time.monotonic()
         try:

@@ -20,7 +20,7 @@ TYPES = (("d", "float64"), ("f", "float32"), ("i", "int32"), ("q", "int64"))
 """Codes of the module array, of which mpi4py knows MPI's types, and their names."""
 
 
-class Arrays:
+class MpiChecks:
     """MPI's operations on one communicator.
 
     Args:
@@ -44,7 +44,7 @@ class Arrays:
         lacks = {} if self.size > 1 else {"send_recv": "there is one rank"}
         return Outcome("%s of %s" % (", ".join(done), ", ".join(name for _code, name in TYPES)), lacks)
 
-    def _judge(self, what: str, got: Any, expected: Iterable[int]) -> None:
+    def _compare(self, what: str, got: Any, expected: Iterable[int]) -> None:
         right = list(expected)
         wrong = [i for i, value in enumerate(right) if got[i] != value]
         if wrong:
@@ -56,29 +56,29 @@ class Arrays:
         mine = array.array(code, [contribution(i, self.rank, self.size) for i in range(count)])
         got = _empty(code, count)
         self.world.Allreduce(mine, got, op=self.mpi.SUM)
-        self._judge("sum of %d %s" % (count, name), got, (contributions(i, self.size) for i in range(count)))
+        self._compare("sum of %d %s" % (count, name), got, (contributions(i, self.size) for i in range(count)))
         part = share(count, self.size)
         mine = array.array(code, [contribution(i, self.rank, self.size) for i in range(part * self.size)])
         got, first = _empty(code, part), self.rank * part
         self.world.Reduce_scatter_block(mine, got, op=self.mpi.SUM)
         expected = (contributions(i, self.size) for i in range(first, first + part))
-        self._judge("reduce_scatter of %d %s" % (part, name), got, expected)
+        self._compare("reduce_scatter of %d %s" % (part, name), got, expected)
 
     def _moves(self, code: str, name: str, count: int) -> None:
         root = self.size - 1
         got = _signed(code, count, root) if self.rank == root else _empty(code, count)
         self.world.Bcast(got, root=root)
-        self._judge("broadcast of %d %s from rank %d" % (count, name, root), got, _signed(code, count, root))
+        self._compare("broadcast of %d %s from rank %d" % (count, name, root), got, _signed(code, count, root))
         part = share(count, self.size)
         got = _empty(code, part * self.size)
         self.world.Allgather(_signed(code, part, self.rank), got)
         expected = [signature(i, rank) for rank in range(self.size) for i in range(part)]
-        self._judge("all_gather of %d %s" % (part, name), got, expected)
+        self._compare("all_gather of %d %s" % (part, name), got, expected)
         for shift in shifts(self.size):
             target, source = (self.rank + shift) % self.size, (self.rank - shift) % self.size
             got = _empty(code, count)
             self.world.Sendrecv(_signed(code, count, self.rank), target, recvbuf=got, source=source)
-            self._judge("receive of %d %s from rank %d" % (count, name, source), got, _signed(code, count, source))
+            self._compare("receive of %d %s from rank %d" % (count, name, source), got, _signed(code, count, source))
 
 
 def _signed(code: str, count: int, rank: int) -> Any:

@@ -72,12 +72,12 @@ def parse(text: str) -> dict[str, Any]:
     }
 
 
-def variables(environment: MutableMapping[str, str]) -> dict[str, str]:
+def nccl_variables(environment: MutableMapping[str, str]) -> dict[str, str]:
     """What the module and the user have set for NCCL, its plugin and libfabric."""
     return {name: value for name, value in sorted(environment.items()) if _KEPT.fullmatch(name)}
 
 
-class Log:
+class NcclLog:
     """NCCL's log of this process, from before its first communicator to its end.
 
     Args:
@@ -85,7 +85,7 @@ class Log:
     """
 
     def __init__(self, environment: MutableMapping[str, str]) -> None:
-        self.given = variables(environment)
+        self.given = nccl_variables(environment)
         descriptor, self.path = tempfile.mkstemp(prefix="torchstack.nccl.")
         os.close(descriptor)
         environment.update(SETTINGS, **{FILE: self.path})
@@ -98,12 +98,12 @@ class Log:
         except OSError:
             return ""
 
-    def notable(self) -> str:
+    def notable_lines(self) -> str:
         """What of it people want to see: warnings, and what is about networks and plugins."""
         lines = [line for line in self.read().splitlines() if _NOTABLE.search(line) and not _CHANNEL.search(line)]
         return "".join(line + "\n" for line in lines[:NOTABLE_LINES])
 
-    def heard(self) -> dict[str, Any]:
+    def summary(self) -> dict[str, Any]:
         """What the log says (see :func:`parse`), and ``variables``, as they were set for the rank."""
         return dict(parse(self.read()), variables=self.given)
 

@@ -15,7 +15,7 @@ import time
 from typing import Any, Mapping, NamedTuple, Sequence
 
 from .benchmark import measure_in_group
-from .rendezvous import listening, reachable
+from .socket_group import first_reachable, listen
 
 PATIENCE = 60.0
 """Seconds that the ranks of a pair wait for each other at most: then something is wrong with one of them."""
@@ -61,7 +61,7 @@ class TorchLink:
     Args:
         torch: the module.
         backend: ``gloo`` or ``nccl``.
-        plan: what to measure, see :func:`.bandwidth_plan.plan`.
+        plan: what to measure, see :func:`.plan.resolve_plan`.
         limit: seconds until the deadline.
     """
 
@@ -86,7 +86,7 @@ class TorchLink:
         if team.mine:
             port = team.offers[0]["port"]
             store = distributed.TCPStore(
-                reachable(team.offers[0]["addresses"], port), port, is_master=False, wait_for_workers=False,
+                first_reachable(team.offers[0]["addresses"], port), port, is_master=False, wait_for_workers=False,
                 timeout=self.patience,
             )
         distributed.init_process_group(
@@ -115,7 +115,7 @@ class MpiLink:
 
     Args:
         mpi: the module ``mpi4py.MPI``.
-        plan: what to measure, see :func:`.bandwidth_plan.plan`.
+        plan: what to measure, see :func:`.plan.resolve_plan`.
     """
 
     def __init__(self, mpi: Any, plan: Mapping[str, Any]) -> None:
@@ -167,7 +167,7 @@ class SocketLink:
 
     def __init__(self, rank: int, plan: Mapping[str, Any], limit: float) -> None:
         self.rank, self.plan, self.limit = rank, plan, min(limit, PATIENCE)
-        self.door = listening()
+        self.door = listen()
         self.door.settimeout(self.limit)
         self.wire: socket.socket | None = None
         self.team: Team | None = None
@@ -186,7 +186,7 @@ class SocketLink:
         called = ("%s/%d\n" % (team.name, min(team.mine, other))).encode("ascii")
         if team.mine > other:
             offer = team.offers[other]
-            place = reachable(offer["addresses"], offer["port"])
+            place = first_reachable(offer["addresses"], offer["port"])
             self.wire = socket.create_connection((place, offer["port"]), timeout=self.limit)
             self.wire.sendall(called)
         while self.wire is None:

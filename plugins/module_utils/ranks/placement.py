@@ -14,7 +14,7 @@ from typing import Any, Iterable, Mapping
 from ..standalone import rank_environment
 
 
-def placement(environment: Mapping[str, str]) -> dict[str, Any]:
+def read_placement(environment: Mapping[str, str]) -> dict[str, Any]:
     """Turn a launcher's variables into rank, size, local rank and local size (see :mod:`.rank_environment`).
 
     Args:
@@ -30,7 +30,7 @@ def placement(environment: Mapping[str, str]) -> dict[str, Any]:
     return rank_environment.placement(environment)._asdict()
 
 
-def ranges(numbers: Iterable[int]) -> str:
+def format_ranges(numbers: Iterable[int]) -> str:
     """``[0, 1, 2, 5]`` as ``0-2,5``."""
     groups: list[list[int]] = []
     for number in sorted(numbers):
@@ -41,7 +41,7 @@ def ranges(numbers: Iterable[int]) -> str:
     return ",".join("%d" % low if low == high else "%d-%d" % (low, high) for low, high in groups)
 
 
-def expand(text: str) -> set[int]:
+def parse_ranges(text: str) -> set[int]:
     """``0-2,5`` as a set of numbers."""
     numbers: set[int] = set()
     for part in text.strip().split(","):
@@ -51,7 +51,7 @@ def expand(text: str) -> set[int]:
     return numbers
 
 
-def cpu_device(nodes: str = "/sys/devices/system/node") -> dict[str, Any]:
+def describe_cpus(nodes: str = "/sys/devices/system/node") -> dict[str, Any]:
     """The CPU cores and memory nodes that this rank may run on."""
     allowed = os.sched_getaffinity(0)
     near = []
@@ -59,12 +59,12 @@ def cpu_device(nodes: str = "/sys/devices/system/node") -> dict[str, Any]:
         for name in os.listdir(nodes):
             if re.fullmatch(r"node\d+", name):
                 with open(os.path.join(nodes, name, "cpulist"), encoding="ascii") as stream:
-                    if allowed & expand(stream.read()):
+                    if allowed & parse_ranges(stream.read()):
                         near.append(int(name[4:]))
-    return {"kind": "cpu", "cpus": ranges(allowed), "numa": ranges(near)}
+    return {"kind": "cpu", "cpus": format_ranges(allowed), "numa": format_ranges(near)}
 
 
-def gpu_device(torch: Any, local_rank: int) -> dict[str, Any] | None:
+def select_gpu(torch: Any, local_rank: int) -> dict[str, Any] | None:
     """Choose this rank's GPU and say which one it is; None where PyTorch sees none.
 
     Args:
@@ -92,12 +92,12 @@ def gpu_device(torch: Any, local_rank: int) -> dict[str, Any] | None:
                 if not bus and driver.cuDeviceGetPCIBusId(text, 64, handle) == 0:
                     bus = text.value.decode("ascii").lower().partition(".")[0]
     return {
-        "kind": "gpu", "index": card(index, os.environ), "visible": visible, "name": properties.name, "uuid": identity,
-        "bus": bus, "gpu_numa": memory_node(bus),
+        "kind": "gpu", "index": physical_index(index, os.environ), "visible": visible, "name": properties.name,
+        "uuid": identity, "bus": bus, "gpu_numa": numa_node(bus),
     }
 
 
-def memory_node(bus: str, devices: str = "/sys/bus/pci/devices") -> int | None:
+def numa_node(bus: str, devices: str = "/sys/bus/pci/devices") -> int | None:
     """The memory node that a GPU is at; None where the kernel does not tell, as in most virtual machines.
 
     Args:
@@ -111,7 +111,7 @@ def memory_node(bus: str, devices: str = "/sys/bus/pci/devices") -> int | None:
     return None
 
 
-def card(index: int, environment: Mapping[str, str]) -> int:
+def physical_index(index: int, environment: Mapping[str, str]) -> int:
     """The number that the machine has for a GPU: where a rank is shown a part of them, each part is counted from 0.
 
     HIP counts what ROCR_VISIBLE_DEVICES leaves ("GPU isolation techniques" of ROCm's documentation).
@@ -129,13 +129,13 @@ def card(index: int, environment: Mapping[str, str]) -> int:
     return index
 
 
-def identity(device: Mapping[str, Any], host: str) -> str:
+def gpu_identity(device: Mapping[str, Any], host: str) -> str:
     """What tells a GPU from all others: its UUID, where there is none host and bus address, else host and index."""
     place = device.get("bus") or "index %s" % device.get("index")
     return str(device.get("uuid") or "%s %s" % (host, place))
 
 
-def shared_gpus(places: Iterable[Mapping[str, Any]]) -> list[tuple[str, list[int]]]:
+def find_shared_gpus(places: Iterable[Mapping[str, Any]]) -> list[tuple[str, list[int]]]:
     """GPUs that more than one rank uses, with these ranks. Cores are not meant: ranks may share them.
 
     Args:
@@ -144,5 +144,5 @@ def shared_gpus(places: Iterable[Mapping[str, Any]]) -> list[tuple[str, list[int
     users: dict[str, list[int]] = {}
     for place in places:
         if place["device"].get("kind") == "gpu":
-            users.setdefault(identity(place["device"], place["host"]), []).append(place["rank"])
+            users.setdefault(gpu_identity(place["device"], place["host"]), []).append(place["rank"])
     return [(gpu, sorted(owners)) for gpu, owners in sorted(users.items()) if len(owners) > 1]

@@ -11,9 +11,9 @@ from typing import Any, Iterator, Mapping, Sequence
 from .units import (
     BACKENDS,
     FACTORS,
-    ITEM,
+    ITEM_BYTES,
+    format_size,
     parse_size,
-    show_size,
 )
 
 DEFAULTS: dict[str, Any] = {
@@ -26,7 +26,7 @@ ITERATIONS = 1000
 """Round trips that a latency is taken from."""
 
 
-def plan(measure: Mapping[str, Any]) -> dict[str, Any]:
+def resolve_plan(measure: Mapping[str, Any]) -> dict[str, Any]:
     """What to measure, with sizes in bytes, all defaults, and the sizes for which there are floors.
 
     Args:
@@ -100,7 +100,7 @@ def _problems(measure: object) -> Iterator[str]:
     yield from _wrong_floors(floors, measure.get("operations", DEFAULTS["operations"]))
     low, high = (parse_size(measure.get(key, DEFAULTS[key])) for key in ("smallest", "largest"))
     if low > high:
-        yield "measure.smallest, %s, is more than measure.largest, %s." % (show_size(low), show_size(high))
+        yield "measure.smallest, %s, is more than measure.largest, %s." % (format_size(low), format_size(high))
 
 
 def _wrong_floors(floors: Mapping[str, Any], operations: Sequence[str]) -> Iterator[str]:
@@ -131,8 +131,8 @@ def _wrong_floors(floors: Mapping[str, Any], operations: Sequence[str]) -> Itera
 def _wrong_size(name: str, given: object) -> Iterator[str]:
     try:
         count = parse_size(given)
-        if count % ITEM:
-            yield "%s is %r, which is not a multiple of %d bytes." % (name, given, ITEM)
+        if count % ITEM_BYTES:
+            yield "%s is %r, which is not a multiple of %d bytes." % (name, given, ITEM_BYTES)
     except ValueError as reason:
         yield "%s is %r, which %s." % (name, given, reason)
 
@@ -151,7 +151,7 @@ def _wrong_count(name: str, given: Any, least: int) -> Iterator[str]:
         yield "%s is %r, not a whole number from %d on." % (name, given, least)
 
 
-def sizes(asked: Mapping[str, Any]) -> list[int]:
+def plan_sizes(asked: Mapping[str, Any]) -> list[int]:
     """The sizes of a plan in bytes: doubling from the smallest, and those for which there are floors."""
     found, size = set(asked["also"]), asked["smallest"]
     while size <= asked["largest"]:

@@ -13,10 +13,10 @@ import re
 import statistics
 from typing import Any, Sequence
 
-ITEM = 4
+ITEM_BYTES = 4
 """Bytes of an element, which is a float32."""
 
-ALIGNED = 16
+ALIGNMENT = 16
 """Bytes by which the part of each rank is a multiple, as in nccl-tests, so that no kernel has to work unaligned."""
 
 BACKENDS = ("gloo", "mpi", "nccl")
@@ -32,7 +32,7 @@ FACTORS = {
 """Operations, and what turns their algorithm bandwidth into the bus bandwidth. ``send_recv`` is a ring: every rank
 sends to the next and receives from the one before."""
 
-IN_PARTS = ("all_gather", "reduce_scatter", "all_to_all")
+PARTITIONED = ("all_gather", "reduce_scatter", "all_to_all")
 """Operations whose size is that of all ranks' parts together: nccl-tests' convention."""
 
 _UNITS = {"": 0, "b": 0, "bytes": 0, "k": 1, "kib": 1, "m": 2, "mib": 2, "g": 3, "gib": 3, "t": 4, "tib": 4}
@@ -56,7 +56,7 @@ def parse_size(given: object) -> int:
     return int(count)
 
 
-def show_size(count: int) -> str:
+def format_size(count: int) -> str:
     """Bytes as people say them, exactly: ``32 KiB``, ``1 GiB``, ``1000 bytes``."""
     power = 0
     while power < 4 and count % 1024 == 0 and count:
@@ -64,7 +64,7 @@ def show_size(count: int) -> str:
     return "%d %s" % (count, ("bytes", "KiB", "MiB", "GiB", "TiB")[power])
 
 
-def elements(operation: str, size: int, ranks: int) -> int:
+def element_count(operation: str, size: int, ranks: int) -> int:
     """How many elements a size is: where each rank has a part, what divides evenly by the ranks; 0: too small.
 
     Args:
@@ -72,16 +72,16 @@ def elements(operation: str, size: int, ranks: int) -> int:
         size: bytes.
         ranks: how many.
     """
-    if operation not in IN_PARTS:
-        return size // ITEM
-    part = size // ranks // ALIGNED * ALIGNED
-    return part * ranks // ITEM
+    if operation not in PARTITIONED:
+        return size // ITEM_BYTES
+    part = size // ranks // ALIGNMENT * ALIGNMENT
+    return part * ranks // ITEM_BYTES
 
 
 # --- what the figures mean -------------------------------------------------------------------------------------------
 
 
-def row(
+def bandwidth_row(
     operation: str, size: int, count: int, batches: Sequence[float], iterations: Sequence[Sequence[float]]
 ) -> dict[str, Any]:
     """One line of the result.
@@ -89,7 +89,7 @@ def row(
     Args:
         operation: one of :data:`FACTORS`.
         size: bytes that were asked for.
-        count: elements that it was, see :func:`elements`.
+        count: elements that it was, see :func:`element_count`.
         batches: of each rank the seconds that all trials took, one behind the other; nccl-tests takes the mean over
             the ranks (its ``--average 1``), and so does this.
         iterations: of each rank the seconds of each trial.
@@ -100,21 +100,21 @@ def row(
     """
     trials = len(iterations[0])
     seconds = max(statistics.fmean(batches) / trials, 1e-9)
-    algorithm = count * ITEM / seconds / 1e9
-    slowest = slowest_of(iterations)
+    algorithm = count * ITEM_BYTES / seconds / 1e9
+    slowest = slowest_times(iterations)
     middle = statistics.median(slowest)
     return {
-        "bytes": size, "trials": trials, "algbw": short(algorithm),
-        "busbw": short(algorithm * FACTORS[operation](len(batches))),
+        "bytes": size, "trials": trials, "algbw": round_figure(algorithm),
+        "busbw": round_figure(algorithm * FACTORS[operation](len(batches))),
         "microseconds": {
-            "min": short(min(slowest) * 1e6), "median": short(middle * 1e6),
-            "mean": short(statistics.fmean(slowest) * 1e6), "max": short(max(slowest) * 1e6),
+            "min": round_figure(min(slowest) * 1e6), "median": round_figure(middle * 1e6),
+            "mean": round_figure(statistics.fmean(slowest) * 1e6), "max": round_figure(max(slowest) * 1e6),
         },
-        "spread": short((max(slowest) - min(slowest)) / max(middle, 1e-9)),
+        "spread": round_figure((max(slowest) - min(slowest)) / max(middle, 1e-9)),
     }
 
 
-def slowest_of(iterations: Sequence[Sequence[float]]) -> list[float]:
+def slowest_times(iterations: Sequence[Sequence[float]]) -> list[float]:
     """Of each trial the time of the rank that took longest.
 
     Args:
@@ -123,7 +123,7 @@ def slowest_of(iterations: Sequence[Sequence[float]]) -> list[float]:
     return [max(times) for times in zip(*iterations)]
 
 
-def trip(size: int, seconds: Sequence[float]) -> dict[str, Any]:
+def latency_row(size: int, seconds: Sequence[float]) -> dict[str, Any]:
     """The latency of one size, as osu_latency has it: half of a round trip.
 
     Args:
@@ -137,10 +137,10 @@ def trip(size: int, seconds: Sequence[float]) -> dict[str, Any]:
     ways = sorted(time / 2 for time in seconds)
     middle = statistics.median(ways)
     return {
-        "bytes": size, "iterations": len(ways), "bandwidth": short(size / max(middle, 1e-9) / 1e9),
+        "bytes": size, "iterations": len(ways), "bandwidth": round_figure(size / max(middle, 1e-9) / 1e9),
         "microseconds": {
-            "min": short(ways[0] * 1e6), "median": short(middle * 1e6),
-            "p99": short(ways[-(-99 * len(ways) // 100) - 1] * 1e6), "max": short(ways[-1] * 1e6),
+            "min": round_figure(ways[0] * 1e6), "median": round_figure(middle * 1e6),
+            "p99": round_figure(ways[-(-99 * len(ways) // 100) - 1] * 1e6), "max": round_figure(ways[-1] * 1e6),
         },
     }
 
@@ -150,6 +150,6 @@ def counted(number: int, thing: str) -> str:
     return "%d %s%s" % (number, thing, "s" * (number != 1))
 
 
-def short(number: float) -> float:
+def round_figure(number: float) -> float:
     """Five digits, which is more than such a figure has."""
     return float("%.5g" % number)

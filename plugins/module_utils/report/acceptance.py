@@ -18,7 +18,7 @@ from ..core.lenient_json import (
     texts,
     whole,
 )
-from ..ranks.placement import expand
+from ..ranks.placement import parse_ranges
 from ..ranks.units import parse_size
 
 
@@ -107,7 +107,7 @@ def _rank(row: Mapping[str, Any]) -> dict[str, Any]:
 def _members(ranges: str) -> set[int]:
     """The numbers of ``0-3,8``; none where it is no such text."""
     try:
-        return set(expand(ranges))
+        return set(parse_ranges(ranges))
     except ValueError:
         return set()
 

@@ -71,7 +71,7 @@ def checked(world):
 
     def run(rank):
         world.own.rank = rank
-        outcomes[rank] = mpi_checks.Arrays(Mpi(world), rank, world.size, problems[rank]).check()
+        outcomes[rank] = mpi_checks.MpiChecks(Mpi(world), rank, world.size, problems[rank]).check()
 
     threads = [threading.Thread(target=run, args=(rank,)) for rank in range(world.size)]
     for thread in threads:

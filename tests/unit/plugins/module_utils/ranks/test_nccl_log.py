@@ -50,17 +50,17 @@ def test_communicators_on_two_networks_are_both_known():
 
 def test_nccl_is_made_to_write_and_what_the_rank_was_given_is_kept():
     environment = {"NCCL_DEBUG": "WARN", "NCCL_NET": "AWS Libfabric", "FI_PROVIDER": "cxi", "HOME": "/h"}
-    log = nccl_log.Log(environment)
+    log = nccl_log.NcclLog(environment)
     try:
         assert (environment["NCCL_DEBUG"], environment["NCCL_DEBUG_FILE"]) == ("INFO", log.path)
         with open(log.path, "w", encoding="utf-8") as stream:
             stream.write((LOGS / "slingshot-1.6.0.log").read_text(encoding="utf-8"))
-        heard = log.heard()
-        assert heard["network"] == "AWS Libfabric"
-        assert heard["variables"] == {"FI_PROVIDER": "cxi", "NCCL_DEBUG": "WARN", "NCCL_NET": "AWS Libfabric"}
-        shown = log.notable()
+        summary = log.summary()
+        assert summary["network"] == "AWS Libfabric"
+        assert summary["variables"] == {"FI_PROVIDER": "cxi", "NCCL_DEBUG": "WARN", "NCCL_NET": "AWS Libfabric"}
+        shown = log.notable_lines()
         assert "Selected Provider is cxi" in shown and "Channel" not in shown
     finally:
         log.remove()
-    assert not os.path.exists(log.path) and log.heard()["network"] == ""
+    assert not os.path.exists(log.path) and log.summary()["network"] == ""
     log.remove()

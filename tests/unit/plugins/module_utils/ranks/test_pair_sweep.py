@@ -7,7 +7,12 @@ import socket
 import time
 
 import pytest
-from ansible_collections.hpcml.torchstack.plugins.module_utils.ranks import pair_links, pair_sweep
+from ansible_collections.hpcml.torchstack.plugins.module_utils.ranks import (
+    pair_links,
+    pair_sweep,
+    socket_group,
+    sweep_leader,
+)
 from ansible_collections.hpcml.torchstack.plugins.module_utils.ranks.pair_links import SocketLink, Team
 
 PLAN = {"largest": 100_003, "warmups": 1, "trials": 2}
@@ -76,8 +81,8 @@ def test_nodes_are_in_the_order_of_their_numbers():
 
 
 def test_a_host_whose_name_leads_nowhere_is_reached_by_its_address():
-    assert pair_sweep._towards("127.0.0.1") == ["127.0.0.1"]
-    assert pair_sweep._towards("") == pair_sweep._towards("no.such.host.invalid") == []
+    assert socket_group.addresses_towards("127.0.0.1") == ["127.0.0.1"]
+    assert socket_group.addresses_towards("") == socket_group.addresses_towards("no.such.host.invalid") == []
 
 
 def eventually(condition, what, seconds=60.0):
@@ -110,11 +115,15 @@ def swept(hosts, known=None):
     return sweep
 
 
+def leader_of(sweep):
+    return sweep_leader.Leader(sweep.asked, sweep.hosts, sweep.members, sweep.output, sweep.deadline)
+
+
 def test_a_rank_that_measures_long_says_so_and_takes_it_back(monkeypatch):
     monkeypatch.setattr(pair_sweep, "SLOW_SECONDS", 0.0)
     sweep = swept(["n1", "n2"])
     sweep.report["host"] = "n1"
-    order = pair_sweep.Order("round", 1, [[0, 1]])
+    order = sweep_leader.Order("round", 1, [[0, 1]])
     with sweep.watched(order, Team("x", [0, 1], 0, [])):
         eventually(lambda: sweep.output.stages, "it is said")
     assert sweep.output.stages == ["round 1 with n2", "sweep"]
@@ -137,14 +146,14 @@ def test_s28_pairs_at_which_a_job_ended_come_last_and_at_last_alone():
     hosts = ["n%d" % number for number in range(1, 9)]
     late = [[2, 3, 1], [4, 5, 1], [6, 7, 2], [1, 7, 2]]
     known = {"hosts": hosts, "measured": [[0, 1, 9.0]], "repeated": [], "unanswered": late}
-    orders = measured(pair_sweep.Leader(swept(hosts, known)), lambda pair: [9.0, ""])
+    orders = measured(leader_of(swept(hosts, known)), lambda pair: [9.0, ""])
     assert [order.pairs for order in orders[-3:]] == [[[2, 3], [4, 5]], [[6, 7]], [[1, 7]]]
     pairs = [tuple(pair) for order in orders for pair in order.pairs]
     assert len(pairs) == len(set(pairs)) == 27 and (0, 1) not in pairs
 
 
 def test_s28_a_pair_that_always_fails_does_not_keep_suspects_from_a_second_look():
-    leader = pair_sweep.Leader(swept(["n%d" % number for number in range(1, 10)]))
+    leader = leader_of(swept(["n%d" % number for number in range(1, 10)]))
     orders = measured(leader, lambda pair: [None, "refused"] if pair == (0, 1) else [4.0 if 5 in pair else 9.0, ""])
     assert {order.kind for order in orders} == {"round", "again"}
     assert all(5 in row[:2] for row in leader.repeated if row[2] == 4.0)

@@ -15,9 +15,10 @@ import zipfile
 import pytest
 from ansible_collections.hpcml.torchstack.plugins.module_utils.acceptance import output as acceptance_output
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.zipapp import program_archive
+from ansible_collections.hpcml.torchstack.plugins.module_utils.ranks import benchmark, collective_checks
 from ansible_collections.hpcml.torchstack.plugins.module_utils.ranks import output as rank_output
 from ansible_collections.hpcml.torchstack.plugins.module_utils.ranks import program as rank_program
-from ansible_collections.hpcml.torchstack.plugins.module_utils.ranks.rank_errors import Refused, Unusable
+from ansible_collections.hpcml.torchstack.plugins.module_utils.ranks.errors import CheckUnavailable, RankError
 
 ALONE = {"PMI_RANK": "0", "PMI_SIZE": "1", "MPI_LOCALRANKID": "0", "MPI_LOCALNRANKS": "1"}
 QUESTION = {"prefix": "/r", "imports": [], "checks": [], "where_possible": [], "patience": 5}
@@ -83,21 +84,21 @@ CORES = {"kind": "cpu", "cpus": "0", "numa": "0"}
 ])
 def test_s07_gpus_are_used_only_where_every_rank_has_one_and_each_says_what_is_wrong_with_its_own(devices, used, said):
     one = rank(device=devices[0])
-    one.meeting = Meeting(*devices)
+    one.rendezvous = Meeting(*devices)
     one.meet()
     assert (one.gpu, one.problems) == (used, said)
 
 
 def test_a_rank_that_has_met_nobody_refuses_to_exchange():
-    with pytest.raises(Refused):
-        rank().met()
+    with pytest.raises(RankError):
+        rank().connected()
 
 
 def test_s40_without_a_gpu_a_graph_is_not_replayed_and_the_reason_is_said():
     one = rank()
     one.check("cuda_graph_replay", one.cuda_graph_replay)
     assert (one.entry["status"], one.entry["note"]) == ("skipped", "no rank has a GPU")
-    with pytest.raises(Unusable):
+    with pytest.raises(CheckUnavailable):
         one.torch_nccl()
 
 
@@ -114,7 +115,7 @@ def test_s40_a_stream_that_cannot_be_captured_fails_the_check_with_what_cuda_say
 
 def test_what_a_backend_lacks_is_kept_beside_its_note():
     one = rank()
-    one.check("horovod", lambda: one.keep(rank_program.rank_collectives.Outcome("n", {"send_recv": "it has none"})))
+    one.check("horovod", lambda: one.keep(collective_checks.Outcome("n", {"send_recv": "it has none"})))
     assert one.entry["note"] == "n" and one.entry["lacks"] == {"send_recv": "it has none"}
 
 
@@ -129,7 +130,7 @@ def test_a_backend_is_measured_where_the_question_asks_for_it(monkeypatch, measu
         seen.append(given)
         return {"measurements": [1], "latency": [2], "latency_left_out": "there is one rank"}
 
-    monkeypatch.setattr(rank_program.rank_bandwidth, "measure_in_group", measure_in_group)
+    monkeypatch.setattr(benchmark, "measure_in_group", measure_in_group)
     one = rank()
     one.question = dict(QUESTION, measure=measure)
     one.entry, one.modules["torch"] = {"name": "torch_gloo"}, "torch"
