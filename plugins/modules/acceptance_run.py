@@ -344,12 +344,13 @@ from ansible_collections.hpcml.torchstack.plugins.module_utils.acceptance import
     batch_run,
     local_run,
     login,
-    records,
+    planning,
     script,
     verdict,
 )
-from ansible_collections.hpcml.torchstack.plugins.module_utils.acceptance import checks as acceptance
-from ansible_collections.hpcml.torchstack.plugins.module_utils.acceptance.records import Files, Run
+from ansible_collections.hpcml.torchstack.plugins.module_utils.acceptance.checks import CHECKS
+from ansible_collections.hpcml.torchstack.plugins.module_utils.acceptance.records import Files
+from ansible_collections.hpcml.torchstack.plugins.module_utils.acceptance.run import Run
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.run_module import run_module
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.zipapp import program_archive
@@ -376,13 +377,13 @@ def plan(params: dict, files: Files, question: dict, check: bool) -> dict:
     result = {
         "changed": bool(reason), "reason": reason, "record": files.record, "log": files.log,
         "command": " ".join(map(shlex.quote, words)),
-        "diff": records.difference("acceptance", last, params["subject"], reason),
+        "diff": planning.plan_diff("acceptance", last, params["subject"], reason),
     }
-    missing = records.missing(question["prefix"], params["subject"])
+    missing = planning.find_obstacle(question["prefix"], params["subject"])
     if missing and not check:
         raise missing
     if not reason:
-        return dict(result, **verdict.described(last))
+        return dict(result, **verdict.describe_record(last))
     return dict(result, passed=None, **({"planned_after": "freeze"} if missing else {}))
 
 
@@ -394,7 +395,7 @@ def run(module: AnsibleModule) -> dict:
     """
     os.umask(0o022)
     params, check = module.params, module.check_mode
-    launcher = local_run.launcher_words(params["launcher"], params["ranks"], params["nodes"])
+    launcher = local_run.launcher_command(params["launcher"], params["ranks"], params["nodes"])
     trouble = bandwidth_plan.problem(params["measure"])
     if trouble:
         raise StackError("acceptance_" + trouble, "measure", "Correct it, for the site or in the release's file.")
@@ -414,20 +415,20 @@ def run(module: AnsibleModule) -> dict:
     if job and not judged:
         if not result["reason"]:
             return dict(result, needed=False)
-        ask = batch_run.planned if check else batch_run.ask
+        ask = batch_run.plan_job if check else batch_run.request_job
         return dict(result, changed=False, needed=True, **ask(files, question, limits, program, job))
     if check or not result["reason"]:
         return result
     if judged:
-        record = batch_run.judge(files, question, limits, program, params["wait"], verdict.conclude)
+        record = batch_run.conclude_job(files, question, limits, program, params["wait"], verdict.conclude)
     else:
-        record = records.perform(files, question, limits, program, verdict.conclude)
-    return dict(result, **verdict.described(record))
+        record = local_run.run_locally(files, question, limits, program, verdict.conclude)
+    return dict(result, **verdict.describe_record(record))
 
 
 def main() -> None:
     """Entry of the module."""
-    checks = list(acceptance.CHECKS)
+    checks = list(CHECKS)
     module = AnsibleModule(
         argument_spec={
             **module_options.RELEASE, **module_options.JOB, **module_options.LAUNCHED,

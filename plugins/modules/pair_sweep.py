@@ -285,11 +285,12 @@ from ansible_collections.hpcml.torchstack.plugins.module_utils.acceptance import
     batch_run,
     local_run,
     login,
-    records,
+    planning,
     script,
     sweep_records,
 )
-from ansible_collections.hpcml.torchstack.plugins.module_utils.acceptance.records import Files, Run
+from ansible_collections.hpcml.torchstack.plugins.module_utils.acceptance.records import Files
+from ansible_collections.hpcml.torchstack.plugins.module_utils.acceptance.run import Run
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.run_module import run_module
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.zipapp import program_archive
@@ -320,7 +321,7 @@ def sweep_request(params: dict) -> dict:
     return {
         "backend": params["backend"], "operation": "exchange" if params["backend"] == "tcp" else params["operation"],
         "bytes": size, "warmups": params["warmups"], "trials": params["trials"],
-        "rule": sweep_records.rule(given)._asdict(),
+        "rule": sweep_records.parse_rule(given)._asdict(),
     }
 
 
@@ -335,13 +336,13 @@ def plan(params: dict, files: Files, question: dict, last: dict | None, check: b
     result = {
         "changed": bool(reason), "reason": reason, "record": files.record, "log": files.log,
         "command": " ".join(map(shlex.quote, words)),
-        "diff": records.difference("pair sweep", last, params["subject"], reason),
+        "diff": planning.plan_diff("pair sweep", last, params["subject"], reason),
     }
-    missing = records.missing(question["prefix"], params["subject"])
+    missing = planning.find_obstacle(question["prefix"], params["subject"])
     if missing and not check:
         raise missing
     if not reason:
-        return dict(result, **sweep_records.outcome(last))
+        return dict(result, **sweep_records.describe_record(last))
     return dict(result, passed=None, **({"planned_after": "freeze"} if missing else {}))
 
 
@@ -351,7 +352,7 @@ def sweep(params: dict, check: bool) -> dict:
     Raises:
         StackError: something is slow, or it could not be measured.
     """
-    launcher = local_run.launcher_words(params["launcher"], params["ranks"], params["nodes"], "acceptance_sweep")
+    launcher = local_run.launcher_command(params["launcher"], params["ranks"], params["nodes"], "acceptance_sweep")
     limits = Run(login.find_account(params["user"]), params["become_command"], params["timeout"])
     question = dict(
         {key: params[key] for key in ASKED}, subject=params["subject"], launcher=launcher, user=limits.account.name,
@@ -362,20 +363,20 @@ def sweep(params: dict, check: bool) -> dict:
     if job:
         batch_run.check_job(job, limits.timeout, STEM)
     result = plan(params, files, question, last, check)
-    question["sweep"]["known"] = sweep_records.known(last, question)
+    question["sweep"]["known"] = sweep_records.resume_data(last, question)
     program = program_archive(pair_sweep)
     if job and params["state"] == "present":
         if not result["reason"]:
             return dict(result, needed=False)
-        ask = batch_run.planned if check else batch_run.ask
+        ask = batch_run.plan_job if check else batch_run.request_job
         return dict(result, changed=False, needed=True, **ask(files, question, limits, program, job))
     if check or not result["reason"]:
         return result
     if params["state"] == "judged":
-        record = batch_run.judge(files, question, limits, program, params["wait"], sweep_records.conclude)
+        record = batch_run.conclude_job(files, question, limits, program, params["wait"], sweep_records.conclude)
     else:
-        record = records.perform(files, question, limits, program, sweep_records.conclude)
-    return dict(result, **sweep_records.outcome(record))
+        record = local_run.run_locally(files, question, limits, program, sweep_records.conclude)
+    return dict(result, **sweep_records.describe_record(record))
 
 
 def run(module: AnsibleModule) -> dict:

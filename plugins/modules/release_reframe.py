@@ -201,13 +201,13 @@ def run(module: AnsibleModule) -> dict:
     params = module.params
     release = ReleaseFiles(params["root"], params["release"])
     directory = os.path.join(release.afterwards, reframe_files.DIRECTORY)
-    data = reframe_tests.described(dict(params, prefix=params["prefix"] or release.prefix))
-    files = reframe_files.wanted(data, params["tests"])
+    data = reframe_tests.describe_release(dict(params, prefix=params["prefix"] or release.prefix))
+    files = reframe_files.make_files(data, params["tests"])
     try:
-        names = reframe_files.differing(directory, files)
-        before = reframe_files.content_of(os.path.join(directory, "release.json")) or b""
+        names = reframe_files.list_differing(directory, files)
+        before = reframe_files.read_file(os.path.join(directory, "release.json")) or b""
         if names and not module.check_mode:
-            reframe_files.write(directory, files, names)
+            reframe_files.write_files(directory, files, names)
     except OSError as error:
         raise StackError(
             "The ReFrame tests in %s could not be written: %s." % (directory, error.strerror), reframe_tests.STEP,

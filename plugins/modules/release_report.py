@@ -121,7 +121,7 @@ def run(module: AnsibleModule) -> dict:
     """Renew the facts of the report."""
     os.umask(0o022)
     params = module.params
-    return document.renew(params["root"], params["release"], params["resolved"], module.check_mode)
+    return document.update_document(params["root"], params["release"], params["resolved"], module.check_mode)
 
 
 def main() -> None:

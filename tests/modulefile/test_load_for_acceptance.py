@@ -50,7 +50,7 @@ def load(root, system, tmp_path):
             ["/bin/bash", "--noprofile", "--norc", str(script)], env={"HOME": root, "PATH": "/usr/bin:/bin"},
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False,
         )
-        heard = output.hear(done.stdout)
+        heard = output.parse_output(done.stdout)
         assert done.returncode == 0, done.stdout
         return heard.event("modulefile")
 

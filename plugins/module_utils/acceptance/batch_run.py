@@ -27,19 +27,26 @@ from ..core.files import readable_by_all, write_json
 from ..core.processes import run_program
 from ..definition.launch_command import JOB_VARIABLES
 from ..steps import remote_query
-from . import local_run
 from .login import (
-    fresh_words,
-    kept_in_job,
+    job_variable_lines,
+    login_command,
     login_environment,
-    python_words,
+    python_command,
 )
-from .output import EVENT, hear
-from .records import (
+from .output import EVENT, parse_output
+from .records import Files, writing_records
+from .run import (
+    OUTPUT,
+    SCRIPT,
+    SUPERVISOR,
     Conclude,
-    Files,
     Run,
-    keeping_records,
+    become_remedy,
+    locked,
+    python_candidates,
+    read_output,
+    shared_directory,
+    write_files,
 )
 
 SPARE_SECONDS = 60
@@ -50,14 +57,14 @@ PROGRESS = "\\[ *[0-9]\\{1,9\\}/[0-9]\\{1,9\\}\\].*"
 """A line that says how far the ranks are, as ``[12/63] round 12``, for grep(1); :mod:`.progress` reads it, too."""
 
 
-class Place(NamedTuple):
+class JobFiles(NamedTuple):
     """Where the files of a job lie: what is asked, and the step that asks it."""
 
     directory: str
     state_dir: str
 
     @classmethod
-    def of(cls, files: Files, run: Run) -> Place:
+    def of(cls, files: Files, run: Run) -> JobFiles:
         """Those of one kind of question to one release, for one account."""
         directory = os.path.join(files.state, files.stem)
         if not run.account.other:
@@ -105,7 +112,9 @@ def check_job(job: Mapping[str, Any], timeout: int, stem: str = "acceptance") ->
         )
 
 
-def ask(files: Files, question: Mapping[str, Any], run: Run, program: bytes, job: Mapping[str, Any]) -> dict[str, Any]:
+def request_job(
+    files: Files, question: Mapping[str, Any], run: Run, program: bytes, job: Mapping[str, Any]
+) -> dict[str, Any]:
     """Write what the job takes, or find that the same was asked before and not judged yet.
 
     Args:
@@ -121,23 +130,23 @@ def ask(files: Files, question: Mapping[str, Any], run: Run, program: bytes, job
     Raises:
         StackError: the records cannot be written.
     """
-    place, digest = Place.of(files, run), _digest(question, run, program)
-    with keeping_records(files), readable_by_all():
+    place, digest = JobFiles.of(files, run), _digest(question, run, program)
+    with writing_records(files), readable_by_all():
         asked = remote_query.pending(place.request)
         if asked is None or asked["digest"] != digest or not os.path.isdir(place.asked(asked["nonce"])):
             asked = remote_query.new(digest)
             os.makedirs(place.asked(asked["nonce"]))
-            local_run.write_files(place.asked(asked["nonce"]), dict(question, **run._asdict()), program)
+            write_files(place.asked(asked["nonce"]), dict(question, **run._asdict()), program)
             write_json(place.request, asked)
-    return step(place, asked, question, run, job)
+    return make_step(place, asked, question, run, job)
 
 
-def planned(
+def plan_job(
     files: Files, question: Mapping[str, Any], run: Run, program: bytes, job: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """What :func:`ask` would return, but for the nonce; nothing is written."""
+    """What :func:`request_job` would return, but for the nonce; nothing is written."""
     asked = {"nonce": "planned", "digest": _digest(question, run, program)}
-    return step(Place.of(files, run), asked, question, run, job)
+    return make_step(JobFiles.of(files, run), asked, question, run, job)
 
 
 def _digest(question: Mapping[str, Any], run: Run, program: bytes) -> str:
@@ -145,8 +154,8 @@ def _digest(question: Mapping[str, Any], run: Run, program: bytes) -> str:
     return digest_of(dict(question, program=known, run=[*run.account, *run.become, run.timeout]))
 
 
-def step(
-    place: Place, asked: Mapping[str, Any], question: Mapping[str, Any], run: Run, job: Mapping[str, Any]
+def make_step(
+    place: JobFiles, asked: Mapping[str, Any], question: Mapping[str, Any], run: Run, job: Mapping[str, Any]
 ) -> dict[str, Any]:
     """The step that runs the ranks on compute nodes, as options of build_step.
 
@@ -156,19 +165,19 @@ def step(
     directory, output = place.asked(asked["nonce"]), place.output(asked["nonce"])
     keep = [*question["environment_keep"], *JOB_VARIABLES[job["launcher"]]]
     own = (job.get("options") or {}).get("python")
-    pythons = [*([own] if own else []), *local_run.pythons(question["python"])]
+    candidates = [*([own] if own else []), *python_candidates(question["python"])]
     supervisor = [
-        *python_words(pythons), os.path.join(directory, local_run.SUPERVISOR),
-        os.path.join(directory, local_run.SCRIPT), str(run.timeout), "unattended",
+        *python_command(candidates), os.path.join(directory, SUPERVISOR),
+        os.path.join(directory, SCRIPT), str(run.timeout), "unattended",
     ]
     script = [
         "# A fresh login, which knows its job.",
-        *kept_in_job(keep),
+        *job_variable_lines(keep),
         "rm -f %s*" % shlex.quote(place.output("")),
         "echo %s" % shlex.quote("What the ranks print is in " + output),
         ": > %s" % shlex.quote(output),
         "%s ${kept[@]+\"${kept[@]}\"} %s >> %s 2>&1 < /dev/null &" % (
-            _words(fresh_words(run.account, [], login_environment(run.account, [], {}))),
+            _words(login_command(run.account, [], login_environment(run.account, [], {}))),
             _words(supervisor), shlex.quote(output),
         ),
         "ranks=$!",
@@ -188,7 +197,7 @@ def _words(words: Sequence[str]) -> str:
     return " ".join(map(shlex.quote, words))
 
 
-def judge(
+def conclude_job(
     files: Files, question: Mapping[str, Any], run: Run, program: bytes, wait: float, conclude: Conclude
 ) -> dict[str, Any]:
     """Judge what the job has answered, and write the record.
@@ -207,22 +216,22 @@ def judge(
     Raises:
         StackError: it is not; or nobody has asked, or the answer cannot be seen.
     """
-    place = Place.of(files, run)
-    with keeping_records(files), local_run.locked(files.state):
+    place = JobFiles.of(files, run)
+    with writing_records(files), locked(files.state):
         asked = remote_query.pending(place.request)
         if asked is None or asked["digest"] != _digest(question, run, program):
             raise StackError("No compute node was asked this.", "job", "Run the whole role: it asks first.")
         try:
-            with local_run.shared_directory(files.state) as scratch:
-                output = _answer(place.output(asked["nonce"]), run, wait, os.path.join(scratch, local_run.OUTPUT))
-            heard = hear(output)
+            with shared_directory(files.state) as scratch:
+                output = _answer(place.output(asked["nonce"]), run, wait, os.path.join(scratch, OUTPUT))
+            heard = parse_output(output)
             began, seconds = heard.event("began") or "", float(heard.event("seconds") or 0)
             record = conclude(files, question, run.account, output, began, seconds)
         except StackError:
             # The job has ended, and its answer would be the same for ever: the next question is another job.
-            forget(place)
+            forget_request(place)
             raise
-        forget(place)
+        forget_request(place)
         return record
 
 
@@ -243,7 +252,7 @@ def _answer(path: str, run: Run, wait: float, copy: str) -> str:
             stream.seek(0, os.SEEK_END)
             stream.seek(max(0, stream.tell() - 1000))
             whole = ended in stream.read()
-        return local_run.begun_output(copy, run.account) if found.returncode == 0 and whole else None
+        return read_output(copy, run.account) if found.returncode == 0 and whole else None
 
     shared = "the home of " + run.account.name if run.account.other else "the root"
     try:
@@ -251,15 +260,15 @@ def _answer(path: str, run: Run, wait: float, copy: str) -> str:
     except OSError as error:
         raise StackError(
             "%s cannot be started: %s." % (words[0] if words else "cat", error.strerror), "user",
-            local_run.become_remedy(run.account),
+            become_remedy(run.account),
         ) from error
     except StackError:
         if os.path.getsize(copy) == 0:
             raise
-        return local_run.begun_output(copy, run.account)
+        return read_output(copy, run.account)
 
 
-def forget(place: Place) -> None:
+def forget_request(place: JobFiles) -> None:
     """Remove what was asked; no job takes it any more, as a step has one job at a time."""
     with contextlib.suppress(FileNotFoundError):
         os.unlink(place.request)

@@ -7,12 +7,9 @@ from __future__ import annotations
 import re
 from typing import Any, Iterable, NamedTuple, Sequence
 
-from . import evidence as acceptance_evidence
-from . import reports as acceptance_reports
-from .acceptance_failures import Failure
-from .acceptance_gaps import gaps_of
-from .acceptance_table import row_of
-from .output import Heard
+from . import evidence, reports
+from .failures import Failure
+from .output import JobOutput
 
 CHECKS = (
     "imports",
@@ -37,7 +34,7 @@ class Verdict(NamedTuple):
     evidence: dict[str, Any]
 
 
-def judge(question: dict[str, Any], heard: Heard) -> Verdict:
+def check_reports(question: dict[str, Any], heard: JobOutput) -> Verdict:
     """Whether the release is accepted.
 
     Args:
@@ -50,30 +47,30 @@ def judge(question: dict[str, Any], heard: Heard) -> Verdict:
         the seconds of the slowest rank; sentences about what this acceptance cannot have noticed; and what else the
         record keeps: ``measurements``, ``latency``, ``transports``, ``import_seconds``, ``remarks``.
     """
-    rows = [row_of(report) for report in heard.reports if "rank" in report]
-    failures = acceptance_reports.job_failures(heard, question["module_system"])
-    failures += acceptance_reports.rank_failures(heard.reports, question["checks"])
+    rows = [rank_record(report) for report in heard.reports if "rank" in report]
+    failures = reports.job_failures(heard, question["module_system"])
+    failures += reports.rank_failures(heard.reports, question["checks"])
     # A rank that has said why it left explains why the others waited for it until the end.
     failures.sort(key=lambda failure: failure.check == "timeout")
     if not failures:
-        failures += acceptance_reports.missing_ranks(heard, question["ranks"])
+        failures += reports.missing_ranks(heard, question["ranks"])
     if not failures:
-        failures += acceptance_reports.missing_nodes(rows, question.get("nodes", 1))
+        failures += reports.missing_nodes(rows, question.get("nodes", 1))
     failures += [
         Failure("devices", "ranks %s use the same GPU %s" % (" and ".join(map(str, owners)), identity))
-        for identity, owners in acceptance_reports.duplicate_devices(rows)
+        for identity, owners in reports.find_shared_devices(rows)
     ]
-    failures += acceptance_reports.outside(heard.reports, question["imports"], question.get("shared"))
-    failures += acceptance_reports.library_failures(heard.reports)
+    failures += reports.foreign_imports(heard.reports, question["imports"], question.get("shared"))
+    failures += reports.library_failures(heard.reports)
     rule, ceiling = question.get("transport") or {}, question.get("import_ceiling") or 0
-    found = acceptance_evidence.measured(heard.reports)
-    ways = acceptance_evidence.transports(heard.reports)
-    slow = acceptance_evidence.import_seconds(heard.reports)
-    too_slow, gaps = acceptance_evidence.floor_problems(question, found)
-    measured, floors = found["measurements"] or found["latency"], acceptance_evidence.floors(question)
+    found = evidence.read_measurements(heard.reports)
+    ways = evidence.list_transports(heard.reports)
+    slow = evidence.import_seconds(heard.reports)
+    too_slow, gaps = evidence.bandwidth_problems(question, found)
+    measured, floors = found["measurements"] or found["latency"], evidence.requested_floors(question)
     judged = {
-        "transport": acceptance_evidence.transport_problems(rule, ways) if rule and ways else None,
-        "import_time": acceptance_evidence.import_problems(ceiling, slow, len(rows)) if ceiling and slow else None,
+        "transport": evidence.transport_problems(rule, ways) if rule and ways else None,
+        "import_time": evidence.import_problems(ceiling, slow, len(rows)) if ceiling and slow else None,
         # Of ranks that came to no end nothing is expected: what stopped them is said already.
         "bandwidth": too_slow if (measured and (floors or too_slow)) or (not failures and too_slow) else None,
     }
@@ -83,20 +80,20 @@ def judge(question: dict[str, Any], heard: Heard) -> Verdict:
         failures.append(Failure("job", "all ranks reported success, and the launcher ended with %s" % (
             "exit status %s" % status if status is not None else "no exit status"
         )))
-    checks = _summaries(heard.reports)
+    checks = _summarise(heard.reports)
     ran = [entry for entry in checks if entry["status"] != "skipped"]
     ran += [
         {"name": name, "status": "failed" if problems else "passed", "seconds": 0.0, "note": "", "lacks": {}}
         for name, problems in judged.items() if problems is not None
     ]
-    gaps = gaps_of(heard, rows, checks) + acceptance_evidence.transport_gaps(rule, ways, len(rows)) + gaps
+    gaps = evidence.list_gaps(heard, rows, checks) + evidence.transport_gaps(rule, ways, len(rows)) + gaps
     if ceiling and "torch" not in slow:
         gaps.append("The time of the import of torch was not judged: no rank imported it.")
-    evidence = {
+    recorded = {
         "measurements": found["measurements"], "latency": found["latency"], "transports": ways,
-        "import_seconds": slow, "remarks": acceptance_evidence.remarks(rows),
+        "import_seconds": slow, "remarks": evidence.numa_remarks(rows),
     }
-    return Verdict(_unique(failures), rows, ran, gaps, evidence)
+    return Verdict(_unique(failures), rows, ran, gaps, recorded)
 
 
 def _unique(failures: Iterable[Failure]) -> list[Failure]:
@@ -107,11 +104,11 @@ def _unique(failures: Iterable[Failure]) -> list[Failure]:
     return list(dict.fromkeys(plain))
 
 
-def _summaries(reports: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+def _summarise(rank_reports: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """One entry for each check that began: failed where one rank failed, the seconds those of the slowest rank."""
     summaries = []
     for name in CHECKS:
-        found = [entry for report in reports for entry in report["checks"] if entry["name"] == name]
+        found = [entry for report in rank_reports for entry in report["checks"] if entry["name"] == name]
         states = {entry["status"] for entry in found}
         if states:
             status = next(state for state in ("failed", "skipped", "passed") if state in states)
@@ -122,3 +119,27 @@ def _summaries(reports: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
                 "name": name, "status": status, "seconds": seconds, "note": "; ".join(notes), "lacks": lacks,
             })
     return summaries
+
+
+def rank_record(report: dict[str, Any]) -> dict[str, Any]:
+    """What the record keeps of a rank.
+
+    Args:
+        report: of the rank, as it came.
+    """
+    keys = (
+        "rank", "local_rank", "size", "source", "host", "pid", "uid", "executable", "python", "versions", "files",
+        "libraries", "port",
+    )
+    facts = report.get("device") or {}
+    return dict({key: report[key] for key in keys if key in report}, device=device_text(facts), device_facts=facts)
+
+
+def device_text(device: dict[str, Any]) -> str:
+    """A device in the table."""
+    if not device:
+        return "?"
+    if device["kind"] != "gpu":
+        return "cpu"
+    identity = " ".join(part for part in (device.get("bus"), device.get("uuid")) if part)
+    return "gpu %s %s" % (device.get("index"), identity or device.get("name", ""))

@@ -13,7 +13,7 @@ from typing import Any, Iterable, Mapping, Sequence
 
 from ..ranks import thresholds
 from ..ranks.placement import parse_ranges
-from .output import who
+from .output import ENVIRONMENT, JobOutput, rank_name
 
 CHECKS_OF = {"gloo": ("torch_gloo",), "nccl": ("torch_nccl",), "mpi": ("torch_mpi", "mpi4py")}
 """The checks in which a backend is measured."""
@@ -24,7 +24,7 @@ Reports = Sequence[Mapping[str, Any]]
 # --- the network -----------------------------------------------------------------------------------------------------
 
 
-def transports(reports: Reports) -> list[dict[str, Any]]:
+def list_transports(reports: Reports) -> list[dict[str, Any]]:
     """By which way NCCL went on each rank that used it, as :func:`.rank_nccl_log.parse` has read it.
 
     The variables that a rank was given are there where they are not those of the first one.
@@ -49,7 +49,7 @@ def transport_problems(rule: Mapping[str, Any], rows: Iterable[Mapping[str, Any]
     Args:
         rule: ``networks``, ``providers`` (of libfabric) and ``forbidden``: patterns as in a shell, letter case does not
             count; what is empty or missing is not asked for.
-        rows: see :func:`transports`.
+        rows: see :func:`list_transports`.
     """
     found: dict[str, list[Mapping[str, Any]]] = {}
     for row in rows:
@@ -57,7 +57,7 @@ def transport_problems(rule: Mapping[str, Any], rows: Iterable[Mapping[str, Any]
         if text:
             found.setdefault(text, []).append(row)
     return [
-        "%s%s: %s" % (who(dict(those[0])), " and %d more" % (len(those) - 1) if len(those) > 1 else "", text)
+        "%s%s: %s" % (rank_name(dict(those[0])), " and %d more" % (len(those) - 1) if len(those) > 1 else "", text)
         for text, those in found.items()
     ]
 
@@ -90,7 +90,7 @@ def transport_gaps(rule: Mapping[str, Any], rows: Sequence[Any], size: int) -> l
 
     Args:
         rule: see :func:`transport_problems`.
-        rows: see :func:`transports`.
+        rows: see :func:`list_transports`.
         size: how many ranks reported.
     """
     asked = any(rule.get(key) for key in ("networks", "providers", "forbidden"))
@@ -132,32 +132,32 @@ def import_problems(ceiling: float, seconds: Mapping[str, Any], ranks: int) -> l
     if not ceiling or not slowest or slowest["seconds"] <= ceiling:
         return []
     return ["%s took %.1f s to import torch, %d ranks at once; at most %g s are allowed" % (
-        who(slowest), slowest["seconds"], ranks, ceiling)]
+        rank_name(slowest), slowest["seconds"], ranks, ceiling)]
 
 
 # --- the speed -------------------------------------------------------------------------------------------------------
 
 
-def measured(reports: Reports) -> dict[str, list[Any]]:
+def read_measurements(reports: Reports) -> dict[str, list[Any]]:
     """``measurements``, ``latency`` and ``left_out``, as rank 0 has kept them."""
     kept: Mapping[str, Any] = next((report.get("measured") or {} for report in reports if report.get("rank") == 0), {})
     return {key: list(kept.get(key, [])) for key in ("measurements", "latency", "left_out")}
 
 
-def floors(question: Mapping[str, Any]) -> dict[str, list[Any]]:
+def requested_floors(question: Mapping[str, Any]) -> dict[str, list[Any]]:
     """What the question says of how fast it has to be, ``bandwidth`` and ``latency``; empty where it says nothing."""
     asked = (question.get("measure") or {}).get("floors") or {}
     return {kind: list(lines) for kind, lines in asked.items() if lines}
 
 
-def floor_problems(question: Mapping[str, Any], found: Mapping[str, Any]) -> tuple[list[str], list[str]]:
+def bandwidth_problems(question: Mapping[str, Any], found: Mapping[str, Any]) -> tuple[list[str], list[str]]:
     """What is slower than it has to be, or was not measured; and floors that could not be judged here.
 
     Args:
         question: ``measure`` with its ``floors``, and ``checks``, those that have to run.
-        found: see :func:`measured`.
+        found: see :func:`read_measurements`.
     """
-    asked = floors(question)
+    asked = requested_floors(question)
     here = {row["backend"] for row in (*found["measurements"], *found["latency"])}
     required = {backend for backend, checks in CHECKS_OF.items() if set(checks) & set(question["checks"])}
     judged = {kind: [floor for floor in asked[kind] if floor["backend"] in here | required] for kind in asked}
@@ -171,7 +171,7 @@ def floor_problems(question: Mapping[str, Any], found: Mapping[str, Any]) -> tup
 # --- the place -------------------------------------------------------------------------------------------------------
 
 
-def remarks(rows: Iterable[Mapping[str, Any]]) -> list[str]:
+def numa_remarks(rows: Iterable[Mapping[str, Any]]) -> list[str]:
     """What is no failure and costs speed: ranks whose cores are on another memory node than their GPU.
 
     Args:
@@ -184,4 +184,60 @@ def remarks(rows: Iterable[Mapping[str, Any]]) -> list[str]:
         if near is not None and own and near not in parse_ranges(own):
             sentences.append("Rank %d on %s runs on cores of NUMA node %s, and its GPU %s is at NUMA node %d." % (
                 row["rank"], row["host"], own, facts.get("bus") or facts.get("index"), near))
+    return sentences
+
+
+# --- what was not checked --------------------------------------------------------------------------------------------
+
+
+def list_gaps(heard: JobOutput, rows: Sequence[dict[str, Any]], checks: Sequence[dict[str, Any]]) -> list[str]:
+    """What this acceptance cannot have noticed.
+
+    Args:
+        heard: what came out of the job.
+        rows: one for each rank, from :func:`.checks.rank_row`.
+        checks: one entry for each check that began, as :func:`.checks.judge` sums them up.
+    """
+    sentences = []
+    if heard.event("through") == ENVIRONMENT:
+        sentences.append("Not through the module: %s." % (heard.event("without_module") or "no reason was given"))
+    devices = [row["device_facts"] for row in rows if row["device_facts"]]
+    hosts = list(dict.fromkeys(row["host"] for row in rows))
+    place = "this host" if len(hosts) == 1 else "these hosts"
+    if any(device.get("gpus_unused") for device in devices):
+        sentences.append("The release is for CPUs: the GPUs of %s were not used." % place)
+    elif devices and all(device["kind"] == "cpu" for device in devices):
+        sentences.append("No GPU on %s: devices are CPU cores." % place)
+    if any(device["kind"] == "gpu" and not (device.get("uuid") or device.get("bus")) for device in devices):
+        sentences.append("The GPUs are known by their index only: two ranks on one GPU may have gone unnoticed.")
+    if len(hosts) == 1:
+        sentences.append("All ranks ran on %s: nothing went from node to node." % hosts[0])
+    sentences += [
+        "%s could not check %s: %s." % (entry["name"], operation, text)
+        for entry in checks for operation, text in sorted(entry["lacks"].items())
+    ]
+    sentences += [
+        "%s did not run: %s." % (entry["name"], entry["note"]) for entry in checks if entry["status"] == "skipped"
+    ]
+    return sentences
+
+
+def account_gaps(user: str, uid: int, other: str) -> list[str]:
+    """What the account hides under which the acceptance runs.
+
+    Args:
+        user: name of the rollout account.
+        uid: its number.
+        other: the ordinary user that runs the ranks; empty for the rollout account itself.
+    """
+    if other:
+        return []
+    sentences = [
+        "Not as an ordinary user: as the rollout account %s itself, which can read files that others cannot." % user
+    ]
+    if uid == 0:
+        sentences.append(
+            "As root, which passes every permission check: unreadable files, unwritable caches and the limits of "
+            "users stay hidden."
+        )
     return sentences

@@ -85,7 +85,7 @@ def login_environment(account: Account, keep: Sequence[str], current: Mapping[st
     return environment
 
 
-def fresh_words(account: Account, become: Sequence[str], environment: Mapping[str, str]) -> list[str]:
+def login_command(account: Account, become: Sequence[str], environment: Mapping[str, str]) -> list[str]:
     """What has to stand before a command so that the account runs it with this environment only.
 
     Args:
@@ -97,7 +97,7 @@ def fresh_words(account: Account, become: Sequence[str], environment: Mapping[st
     return [*words, "/usr/bin/env", "-i", *("%s=%s" % item for item in sorted(environment.items()))]
 
 
-def python_words(pythons: Sequence[str]) -> list[str]:
+def python_command(pythons: Sequence[str]) -> list[str]:
     """What has to stand before a Python program so that whoever runs it does so in the home, with an interpreter.
 
     Args:
@@ -107,7 +107,7 @@ def python_words(pythons: Sequence[str]) -> list[str]:
     return ["/bin/sh", "-c", _AS_USER % (" ".join(map(shlex.quote, places)), ", ".join(places)), "acceptance"]
 
 
-def kept_in_job(keep: Sequence[str]) -> list[str]:
+def job_variable_lines(keep: Sequence[str]) -> list[str]:
     """Lines of bash that put variables of a job into the array ``kept``, as words for env(1).
 
     Args:

@@ -23,7 +23,7 @@ _EVENT = re.compile(re.escape(EVENT) + r" ([a-z_]+)\t([^\n]*)")
 _FRAME = re.compile(r"@torchstack:([a-z]+):([0-9a-f]+):(\d+)/(\d+):([0-9a-f]{8}):([A-Za-z0-9+/=]+)@")
 
 
-class Heard(NamedTuple):
+class JobOutput(NamedTuple):
     """What came out of a job.
 
     ``reports`` are complete reports of ranks, ``stages`` the last stage of each process (by its key), ``events`` the
@@ -54,7 +54,7 @@ def _decode(pieces: dict[int, str], count: int) -> Any:
         return None
 
 
-def hear(output: str) -> Heard:
+def parse_output(output: str) -> JobOutput:
     """Find the messages in the mixed output of a launcher, the ranks and the supervisor.
 
     A launcher may put labels before lines, and may cut one rank's line with another's: a frame counts only with the
@@ -89,7 +89,7 @@ def hear(output: str) -> Heard:
         message = _decode(parts, count)
         if message is not None:
             messages.setdefault(kind, []).append(message)
-    return Heard(reports, stages, _EVENT.findall(output), len(decoded) - len(reports), messages)
+    return JobOutput(reports, stages, _EVENT.findall(output), len(decoded) - len(reports), messages)
 
 
 def readable(output: str) -> str:
@@ -97,7 +97,7 @@ def readable(output: str) -> str:
 
     def plain(match: re.Match[str]) -> str:
         stage = _decode({0: match.group(6)}, 1) if match.group(1) == "stage" else None
-        return "==== %s: %s" % (who(stage), stage["stage"]) if stage else ""
+        return "==== %s: %s" % (rank_name(stage), stage["stage"]) if stage else ""
 
     lines = []
     for line in output.splitlines():
@@ -113,7 +113,7 @@ def last_lines(output: str, count: int = 12) -> list[str]:
     return [line[:400] for line in lines if line and not line.startswith("====")][-count:]
 
 
-def who(report: dict[str, Any]) -> str:
+def rank_name(report: dict[str, Any]) -> str:
     """A rank in a sentence."""
     if "rank" in report:
         return "rank %d on %s" % (report["rank"], report["host"])

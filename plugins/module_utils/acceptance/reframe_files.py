@@ -20,39 +20,39 @@ DIRECTORY = "reframe"
 """Name of the directory beside the release's other records."""
 
 
-def wanted(data: Mapping[str, Any], tests: str) -> dict[str, bytes]:
+def make_files(data: Mapping[str, Any], tests: str) -> dict[str, bytes]:
     """The content of each file by its name.
 
     Args:
-        data: from :func:`.reframe_tests.described`.
+        data: from :func:`.reframe_tests.describe_release`.
         tests: text of the test file, which bears the release's name, as ReFrame knows test files by theirs.
     """
     return {
         "torchstack_%s.py" % data["name"]: tests.encode("utf-8"),
-        "release.json": reframe_tests.text(data),
+        "release.json": reframe_tests.render(data),
         "ranks.pyz": program_archive(program),
         "judge.pyz": program_archive(reframe_judge),
         "collectives.pyz": program_archive(benchmark_cli),
     }
 
 
-def differing(directory: str, files: Mapping[str, bytes]) -> list[str]:
+def list_differing(directory: str, files: Mapping[str, bytes]) -> list[str]:
     """Names of the files that are not there as they should be.
 
     Raises:
         OSError: one is there and cannot be read.
     """
-    return [name for name, content in sorted(files.items()) if content_of(os.path.join(directory, name)) != content]
+    return [name for name, content in sorted(files.items()) if read_file(os.path.join(directory, name)) != content]
 
 
-def content_of(path: str) -> bytes | None:
+def read_file(path: str) -> bytes | None:
     """The bytes of a file; None where there is none."""
     with contextlib.suppress(FileNotFoundError), open(path, "rb") as stream:
         return stream.read()
     return None
 
 
-def write(directory: str, files: Mapping[str, bytes], names: list[str]) -> None:
+def write_files(directory: str, files: Mapping[str, bytes], names: list[str]) -> None:
     """Replace some of the files.
 
     Args:

@@ -11,7 +11,7 @@ from . import checks
 from . import output as acceptance_output
 
 
-def failures(question: dict, output: str, status: str) -> list[str]:
+def list_failures(question: dict, output: str, status: str) -> list[str]:
     """What the release would not be accepted for, one sentence each.
 
     Args:
@@ -20,7 +20,7 @@ def failures(question: dict, output: str, status: str) -> list[str]:
         status: exit status of the launcher.
     """
     ended = "\n%s exit\t%s\n" % (acceptance_output.EVENT, status)
-    verdict = checks.judge(question, acceptance_output.hear(output + ended))
+    verdict = checks.check_reports(question, acceptance_output.parse_output(output + ended))
     return ["%s: %s" % (failure.check, failure.message) for failure in verdict.failures]
 
 
@@ -34,4 +34,4 @@ def main(words: list[str]) -> None:
         question = json.load(stream)
     with open(words[1], encoding="utf-8", errors="replace") as stream:
         output = stream.read()
-    json.dump(failures(question, output, words[2]), sys.stdout)
+    json.dump(list_failures(question, output, words[2]), sys.stdout)

@@ -24,7 +24,7 @@ STEP = "reframe"
 _SEPARATORS = re.compile(r"\W")
 
 
-def described(options: Mapping[str, Any]) -> dict[str, Any]:
+def describe_release(options: Mapping[str, Any]) -> dict[str, Any]:
     """Everything that the tests of one release need to know.
 
     Args:
@@ -60,16 +60,18 @@ def described(options: Mapping[str, Any]) -> dict[str, Any]:
         "name": _SEPARATORS.sub("_", options["release"]), "release": options["release"], "module": options["module"],
         "modulepaths": {tree: path for tree, path in options["modulepaths"].items() if path},
         "environment": {name: str(value) for name, value in options["environment"].items()},
-        "python": options["python"], "launcher": words, "launcher_options": own_words(words),
+        "python": options["python"], "launcher": words, "launcher_options": launcher_options(words),
         "nodes": nodes, "per_node": ranks // nodes, "cores": job.get("cores") or 0, "gpus": job.get("gpus") or 0,
         "timeout": options["timeout"], "tolerance": options["tolerance"],
-        "backends": backends(options["checks"], options["where_possible"], measure.get("backends") if measure else ()),
-        "measure": plan, "sizes": sizes, "limits": limits(measure.get("floors") or {}),
+        "backends": select_backends(
+            options["checks"], options["where_possible"], measure.get("backends") if measure else ()
+        ),
+        "measure": plan, "sizes": sizes, "limits": list_limits(measure.get("floors") or {}),
         "question": dict(question, **({} if options["shared"] is None else {"shared": options["shared"]})),
     }
 
 
-def backends(
+def select_backends(
     checks: Sequence[str], where_possible: Sequence[str], only: Sequence[str] | None = None
 ) -> dict[str, bool]:
     """The backends to measure, and whether it is a failure where one cannot run.
@@ -84,7 +86,7 @@ def backends(
     return {name: needed for name, needed in sorted(found.items()) if only is None or name in only}
 
 
-def limits(floors: Mapping[str, Any]) -> list[dict[str, Any]]:
+def list_limits(floors: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Floors and ceilings, each under the name that ReFrame logs the value by.
 
     Args:
@@ -108,7 +110,7 @@ def variable_name(operation: str, size: int) -> str:
     return "%s_%s" % (operation, units.format_size(size).replace(" ", ""))
 
 
-def own_words(words: Sequence[str]) -> list[str]:
+def launcher_options(words: Sequence[str]) -> list[str]:
     """The options of a launcher but those that say how many ranks to start, which ReFrame says itself.
 
     Args:
@@ -123,6 +125,6 @@ def own_words(words: Sequence[str]) -> list[str]:
     return kept
 
 
-def text(data: Mapping[str, Any]) -> bytes:
+def render(data: Mapping[str, Any]) -> bytes:
     """The data as the test file reads it, alike for alike data."""
     return (json.dumps(data, indent=2, sort_keys=True) + "\n").encode("utf-8")

@@ -7,14 +7,14 @@ from __future__ import annotations
 from typing import Any, Iterable, Sequence
 
 from ..ranks.placement import find_shared_gpus
-from .acceptance_failures import ELSEWHERE, Failure
-from .output import EM, LMOD, Heard, who
+from .failures import ELSEWHERE, Failure
+from .output import EM, LMOD, JobOutput, rank_name
 
 NAMED = 8
 """So many ranks are named one by one in a sentence."""
 
 
-def duplicate_devices(ranks: Iterable[dict[str, Any]]) -> list[tuple[str, list[int]]]:
+def find_shared_devices(ranks: Iterable[dict[str, Any]]) -> list[tuple[str, list[int]]]:
     """GPUs that more than one rank uses, with these ranks.
 
     A GPU is named by its UUID, where there is none by host and bus address, else by host and index. Cores are not
@@ -39,14 +39,14 @@ def library_failures(reports: Sequence[dict[str, Any]]) -> list[Failure]:
         for stem, found in sorted(report["libraries"].items()):
             if len(found) > 1:
                 paths = " and ".join(path for path, _size in found)
-                failures.append(Failure("libraries", "%s has %s from two files: %s" % (who(report), stem, paths)))
+                failures.append(Failure("libraries", "%s has %s from two files: %s" % (rank_name(report), stem, paths)))
     for stem in sorted({stem for report in reports for stem in report["libraries"]}):
         expected = reports[0]["libraries"].get(stem, [])
         for report in reports[1:]:
             found = report["libraries"].get(stem, [])
             if found != expected:
                 failures.append(Failure("libraries", "%s has %s from %s, %s from %s" % (
-                    who(reports[0]), stem, _files(expected), who(report), _files(found)
+                    rank_name(reports[0]), stem, _files(expected), rank_name(report), _files(found)
                 )))
                 break
     return failures
@@ -57,7 +57,7 @@ def _files(found: Sequence[Sequence[Any]]) -> str:
     return ", ".join("%s (%s bytes)" % (path, size) for path, size in found) or "nowhere"
 
 
-def outside(
+def foreign_imports(
     reports: Sequence[dict[str, Any]], imports: Sequence[str], shared: Sequence[str] | None = None
 ) -> list[Failure]:
     """Python modules of the release that a rank took from elsewhere.
@@ -78,7 +78,7 @@ def outside(
                 continue
             own = _below(path, [report["prefix"]]) if foreign is None else bool(path) and not _below(path, foreign)
             if not own:
-                message = "%s imports %s from %s, not from %s" % (who(report), name, path or "no file", where)
+                message = "%s imports %s from %s, not from %s" % (rank_name(report), name, path or "no file", where)
                 failures.append(Failure("imports", message))
     return failures
 
@@ -101,14 +101,14 @@ def rank_failures(reports: Sequence[dict[str, Any]], required: Sequence[str]) ->
     for report in sorted(reports, key=lambda report: report["stage"] == "end"):
         for entry in report["checks"]:
             if entry["status"] == "failed":
-                failures += [Failure(entry["name"], "%s: %s" % (who(report), text)) for text in entry["problems"]]
+                failures += [Failure(entry["name"], "%s: %s" % (rank_name(report), text)) for text in entry["problems"]]
             elif entry["status"] == "skipped" and entry["name"] in required:
-                message = "%s could not run it: %s" % (who(report), entry["note"])
+                message = "%s could not run it: %s" % (rank_name(report), entry["note"])
                 refused.append(Failure(entry["name"], message, ELSEWHERE))
     return failures or refused
 
 
-def missing_ranks(heard: Heard, asked: int) -> list[Failure]:
+def missing_ranks(heard: JobOutput, asked: int) -> list[Failure]:
     """Ranks that were asked for and did not report, or are not what was asked for.
 
     Args:
@@ -135,7 +135,7 @@ def missing_nodes(rows: Sequence[dict[str, Any]], asked: int) -> list[Failure]:
     """Ranks on other than the nodes that were asked for: what then passed says nothing about the network.
 
     Args:
-        rows: from :func:`.acceptance_table.row_of`.
+        rows: from :func:`.checks.rank_row`.
         asked: how many nodes there have to be; 1 for any number.
     """
     hosts = list(dict.fromkeys(row["host"] for row in rows))
@@ -145,7 +145,7 @@ def missing_nodes(rows: Sequence[dict[str, Any]], asked: int) -> list[Failure]:
         asked, len(hosts), ", ".join(hosts)))]
 
 
-def job_failures(heard: Heard, wanted_system: str) -> list[Failure]:
+def job_failures(heard: JobOutput, wanted_system: str) -> list[Failure]:
     """What stopped the job before or beside the ranks.
 
     Args:
@@ -177,12 +177,12 @@ def _where(stages: Iterable[dict[str, Any]], word: str) -> list[str]:
     """Where ranks were, each of a few by itself, of many by what they were in."""
     ordered = _in_order(stages)
     if len(ordered) <= NAMED:
-        return ["%s was %s %s" % (who(stage), word, stage["stage"]) for stage in ordered]
+        return ["%s was %s %s" % (rank_name(stage), word, stage["stage"]) for stage in ordered]
     groups: dict[str, list[dict[str, Any]]] = {}
     for stage in ordered:
         groups.setdefault(stage["stage"], []).append(stage)
     return [
-        "%s and %d more were %s %s" % (who(those[0]), len(those) - 1, word, name) if those[1:]
-        else "%s was %s %s" % (who(those[0]), word, name)
+        "%s and %d more were %s %s" % (rank_name(those[0]), len(those) - 1, word, name) if those[1:]
+        else "%s was %s %s" % (rank_name(those[0]), word, name)
         for name, those in groups.items()
     ]

@@ -10,38 +10,31 @@ from __future__ import annotations
 import fnmatch
 from typing import Any, Iterator, Mapping, NamedTuple, Sequence
 
-from .gpu import REPLACE, judge_gpu, subject_of
-from .health_results import (
-    Finding,
-    failure,
-    limited,
-    remark,
-    warning,
-)
-from .kernel_log import judge_log
-from .network import judge_fabric, judge_storage
-from .thresholds import exceeded
+from .gpu import REPLACE, check_gpu, gpu_subject
+from .kernel_log import check_log
+from .network import check_fabric, check_storage
+from .thresholds import Finding, exceeded_limit, failure, limit_finding, remark, warning
 
 Facts = Mapping[str, Any]
 
-ALL, ROWS = "nvidia-smi -q -x", "nvidia-smi --query-remapped-rows"
+QUERY_ALL, QUERY_ROWS = "nvidia-smi -q -x", "nvidia-smi --query-remapped-rows"
 """The program that tells nearly everything, and the one for drivers whose XML lacks the rows."""
 
-SAID = {
+STATUS_TEXT = {
     "missing": "is not there", "denied": "may not be run by this account", "hung": "did not end within its time",
     "failed": "failed", "endless": "printed without end", "garbage": "printed what cannot be read",
 }
 """How a program ended, for a sentence."""
 
 
-class Judged(NamedTuple):
+class NodeFindings(NamedTuple):
     """The findings about a node, and sentences about what this look cannot have seen."""
 
     findings: list[Finding]
     not_seen: list[str]
 
 
-def judge(facts: Facts, expected: Facts, thresholds: Facts) -> Judged:
+def check_node(facts: Facts, expected: Facts, thresholds: Facts) -> NodeFindings:
     """Judge one node by itself.
 
     Args:
@@ -49,15 +42,15 @@ def judge(facts: Facts, expected: Facts, thresholds: Facts) -> Judged:
         expected: what a node of this site has.
         thresholds: from where on facts are findings.
     """
-    log_findings, log_gaps = judge_log(facts["log"], facts["pci"], thresholds)
+    log_findings, log_gaps = check_log(facts["log"], facts["pci"], thresholds)
     findings = [
         *_parts(facts), *_driver(facts, expected), *_count(facts, expected),
-        *(finding for gpu in facts["gpus"] for finding in judge_gpu(gpu, expected, thresholds)),
+        *(finding for gpu in facts["gpus"] for finding in check_gpu(gpu, expected, thresholds)),
         *_alike(facts["gpus"]), *_buses(facts["pci"], thresholds), *log_findings,
-        *judge_fabric(facts["fabric"], expected.get("fabric") or [], thresholds),
-        *judge_storage(facts["storage"], thresholds),
+        *check_fabric(facts["fabric"], expected.get("fabric") or [], thresholds),
+        *check_storage(facts["storage"], thresholds),
     ]
-    return Judged(findings, [*_gaps(facts), *log_gaps])
+    return NodeFindings(findings, [*_gaps(facts), *log_gaps])
 
 
 def _parts(facts: Facts) -> Iterator[Finding]:
@@ -87,8 +80,8 @@ def _driver(facts: Facts, expected: Facts) -> Iterator[Finding]:
     if not _has_nvidia(facts, expected):
         return
     for command, status, said in nvidia["problems"]:
-        words = "%s %s%s." % (command, SAID.get(status, status), ": " + said.rstrip(".") if said else "")
-        if command != ALL:
+        words = "%s %s%s." % (command, STATUS_TEXT.get(status, status), ": " + said.rstrip(".") if said else "")
+        if command != QUERY_ALL:
             if _is_missed(command, facts, expected):
                 yield warning("nvidia_smi", command, words, status, remedy="Run it by hand on the node.")
         elif _may_be_without(facts, expected, said):
@@ -124,7 +117,7 @@ def _may_be_without(facts: Facts, expected: Facts, said: str) -> bool:
 
 def _is_missed(command: str, facts: Facts, expected: Facts) -> bool:
     """Whether anybody needs what a program has not told: drivers and GPUs that do not know it are many."""
-    if command.startswith(ROWS):
+    if command.startswith(QUERY_ROWS):
         return any(gpu["remapped"] is None and gpu["retired"] is None for gpu in facts["gpus"])
     return expected.get("nvlinks") is not None
 
@@ -177,7 +170,7 @@ def _alike(gpus: Sequence[Facts]) -> Iterator[Finding]:
                 said = "%d links of NVLink are up, and %d on another %s of this node." % (own, most, model)
                 # One without any is a card without a bridge, perhaps; one that has lost some is not.
                 severity = failure if gpu["nvlinks"] else warning
-                yield severity("nvlink", subject_of(gpu), said, own, most, "the node's other GPUs", REPLACE)
+                yield severity("nvlink", gpu_subject(gpu), said, own, most, "the node's other GPUs", REPLACE)
         for key, words in (("ecc", "ECC"), ("mig", "MIG mode")):
             values = {gpu[key] for gpu in same}
             if len(values) > 1:
@@ -202,10 +195,11 @@ def _buses(devices: Sequence[Facts], thresholds: Facts) -> Iterator[Finding]:
                     yield warning("pcie", subject, "It uses %g %s of %g%s." % (value, words, best, unit), value, best,
                                   "what the device can do (sysfs)", "Have the card seated anew, or look at its slot.")
         bad = sum(device["errors"][name] or 0 for name in ("nonfatal", "fatal"))
-        limit = exceeded(thresholds, "pcie_uncorrected", bad)
+        limit = exceeded_limit(thresholds, "pcie_uncorrected", bad)
         if limit:
-            yield limited(limit, "pcie", subject, "PCIe has reported %d errors that were not corrected." % bad, bad,
-                          "Have the card seated anew; where it comes back, have it replaced.")
+            said = "PCIe has reported %d errors that were not corrected." % bad
+            yield limit_finding(limit, "pcie", subject, said, bad,
+                                "Have the card seated anew; where it comes back, have it replaced.")
 
 
 def _gaps(facts: Facts) -> Iterator[str]:

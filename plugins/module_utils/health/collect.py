@@ -18,7 +18,7 @@ import zlib
 from typing import Any, Dict, Iterator, List, Mapping, Sequence
 
 from . import storage_probe, sysfs
-from .run_programs import apart, end_all, read, run
+from .run_programs import end_all, read_text, run, run_apart
 
 SCHEMA = 1
 
@@ -44,7 +44,7 @@ _CLOCKS = re.compile(r"[ \t]*<supported_clocks>.*?</supported_clocks>\n?", re.DO
 _NAMES = re.compile(r"<process_name>.*?</process_name>", re.DOTALL)
 
 
-def nvidia(seconds: float) -> List[Dict[str, Any]]:
+def query_nvidia(seconds: float) -> List[Dict[str, Any]]:
     """What nvidia-smi says; when it has hung once, it is not asked again."""
     answers = []  # type: List[Dict[str, Any]]
     for words in NVIDIA:
@@ -57,14 +57,15 @@ def nvidia(seconds: float) -> List[Dict[str, Any]]:
     return answers
 
 
-def machine() -> Dict[str, Any]:
+def describe_machine() -> Dict[str, Any]:
     """The node itself."""
     here = os.uname()
-    uptime = (read("/proc/uptime") or "").split()
+    uptime = (read_text("/proc/uptime") or "").split()
     return {
         "kernel": here.release, "uid": os.geteuid(), "uptime": float(uptime[0]) if uptime else None,
-        "boot_id": read("/proc/sys/kernel/random/boot_id"), "dmesg_restrict": read("/proc/sys/kernel/dmesg_restrict"),
-        "modules": sysfs.modules(),
+        "boot_id": read_text("/proc/sys/kernel/random/boot_id"),
+        "dmesg_restrict": read_text("/proc/sys/kernel/dmesg_restrict"),
+        "modules": sysfs.module_versions(),
     }
 
 
@@ -85,13 +86,13 @@ def collect(question: Mapping[str, Any], seconds: float) -> Dict[str, Any]:
     limit = float(question.get("command_seconds") or COMMAND_SECONDS)
     files = int(question.get("files") or storage_probe.FILES)
     looks = {
-        "machine": machine, "nvidia": lambda: nvidia(limit), "driver": sysfs.driver,
-        "pci": sysfs.devices, "fabric": sysfs.fabric,
-        "log": lambda: sysfs.log(limit, question.get("patterns") or ()),
+        "machine": describe_machine, "nvidia": lambda: query_nvidia(limit), "driver": sysfs.read_driver,
+        "pci": sysfs.read_devices, "fabric": sysfs.read_fabric,
+        "log": lambda: sysfs.read_log(limit, question.get("patterns") or ()),
     }  # type: Dict[str, Any]
     for directory in question.get("directories") or ():
-        looks["storage " + directory] = lambda directory=directory: storage_probe.churn(directory, files)
-    parts = apart(looks, seconds)
+        looks["storage " + directory] = lambda directory=directory: storage_probe.probe_directory(directory, files)
+    parts = run_apart(looks, seconds)
     return {
         # The name by which the batch system knows the node, where that tells it.
         "schema": SCHEMA, "host": os.environ.get("SLURMD_NODENAME") or os.uname().nodename,

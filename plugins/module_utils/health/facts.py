@@ -8,7 +8,7 @@ import re
 from typing import Any, Mapping
 
 from . import nvidia_smi
-from .nvidia_smi import number
+from .nvidia_smi import leading_number
 
 Facts = dict
 
@@ -23,7 +23,7 @@ _SWITCH = re.compile(r"SXid \((?:PCI:)?([0-9a-fA-F:.]+)\): (\d+), (Fatal|Non-fat
 _DRIVER = re.compile(r"Kernel Module(?:\s+for\s+\S+)?\s+(\d[\d.]+)")
 
 
-def of(collected: Any) -> Facts:
+def read_facts(collected: Any) -> Facts:
     """The facts of one node.
 
     Args:
@@ -92,10 +92,10 @@ def _nvidia(commands: Any, driver: Mapping[str, Any]) -> Facts:
     facts.pop("attached", None)
     outputs = {name: answer["output"] for name, answer in answers.items() if answer["status"] == "ok"}
     nvidia_smi.join_nvlinks(
-        facts["gpus"], nvidia_smi.nvlink_speeds(outputs.get("nvidia-smi nvlink -s", "")),
-        nvidia_smi.nvlink_errors(outputs.get("nvidia-smi nvlink -e", "")),
+        facts["gpus"], nvidia_smi.parse_nvlink_speeds(outputs.get("nvidia-smi nvlink -s", "")),
+        nvidia_smi.parse_nvlink_errors(outputs.get("nvidia-smi nvlink -e", "")),
     )
-    rows = nvidia_smi.remapped_rows(outputs.get("nvidia-smi --query-remapped-rows", ""))
+    rows = nvidia_smi.parse_remapped_rows(outputs.get("nvidia-smi --query-remapped-rows", ""))
     for gpu in facts["gpus"]:
         gpu["remapped"] = gpu["remapped"] or rows.get(gpu["address"])
     return facts
@@ -121,14 +121,14 @@ def _device(raw: Mapping[str, Any]) -> Facts:
         errors[name] = int(total.group(1)) if total else None
     return {
         "address": raw.get("address", ""), "kind": kind, "vendor": vendor, "device": raw.get("device") or "",
-        "driver": raw.get("driver") or "", "numa": number(raw.get("numa_node")), "errors": errors,
+        "driver": raw.get("driver") or "", "numa": leading_number(raw.get("numa_node")), "errors": errors,
         "width": _lanes(raw.get("current_link_width")), "width_max": _lanes(raw.get("max_link_width")), **speeds,
     }
 
 
 def _lanes(text: str | None) -> int | None:
     """A width; the kernel writes 0 and 255 where it does not know one."""
-    lanes = number(text)
+    lanes = leading_number(text)
     return lanes if lanes is not None and 0 < lanes <= 32 else None
 
 
@@ -138,7 +138,7 @@ def _fabric(raw: Mapping[str, Any]) -> dict[str, list[Facts]]:
         "infiniband": [
             {
                 "name": "%s/%s" % (port["device"], port["port"]), "state": _named(port.get("state")),
-                "physical": _named(port.get("phys_state")), "rate": number(port.get("rate")),
+                "physical": _named(port.get("phys_state")), "rate": leading_number(port.get("rate")),
                 "layer": port.get("link_layer") or "", "firmware": port.get("fw_ver") or "",
                 "board": port.get("board_id") or "", "counters": _counters(port.get("counters") or {}),
             }
@@ -155,8 +155,9 @@ def _fabric(raw: Mapping[str, Any]) -> dict[str, list[Facts]]:
         "net": [
             {
                 "name": interface["name"], "state": interface.get("operstate") or "",
-                "speed": number(interface.get("speed")), "mtu": number(interface.get("mtu")),
-                "driver": interface.get("driver") or "", "carrier_changes": number(interface.get("carrier_changes")),
+                "speed": leading_number(interface.get("speed")), "mtu": leading_number(interface.get("mtu")),
+                "driver": interface.get("driver") or "",
+                "carrier_changes": leading_number(interface.get("carrier_changes")),
                 "counters": _counters(interface.get("counters") or {}),
             }
             for interface in raw.get("net") or []
@@ -170,7 +171,7 @@ def _named(text: str | None) -> str:
 
 def _counters(raw: Mapping[str, Any]) -> dict[str, int]:
     """Counters that have a value; Slingshot writes `value@time`."""
-    values = {name: number((value or "").partition("@")[0]) for name, value in raw.items()}
+    values = {name: leading_number((value or "").partition("@")[0]) for name, value in raw.items()}
     return {name: value for name, value in values.items() if value is not None}
 
 
@@ -184,10 +185,10 @@ def _log(raw: Mapping[str, Any], uptime: float | None) -> Facts:
     for ago, text in lines:
         found, switch = _XID.search(text), _SWITCH.search(text)
         if found:
-            xids.append({"address": nvidia_smi.address(found.group(1)), "xid": int(found.group(2)), "hours": ago,
+            xids.append({"address": nvidia_smi.pci_address(found.group(1)), "xid": int(found.group(2)), "hours": ago,
                          "text": text, "switch": False, "fatal": False})
         elif switch:
-            xids.append({"address": nvidia_smi.address(switch.group(1)), "xid": int(switch.group(2)), "hours": ago,
+            xids.append({"address": nvidia_smi.pci_address(switch.group(1)), "xid": int(switch.group(2)), "hours": ago,
                          "text": text, "switch": True, "fatal": (switch.group(3) or "").lower() == "fatal"})
     return {
         "source": raw.get("source") or "", "tried": dict(raw.get("tried") or {}), "total": raw.get("total") or 0,

@@ -7,14 +7,8 @@ from __future__ import annotations
 import re
 from typing import Any, Iterator, Mapping, Sequence
 
-from .health_results import Finding
-from .nvidia_smi import address
-from .thresholds import (
-    FAILURE,
-    REMARK,
-    WARNING,
-    named,
-)
+from .nvidia_smi import pci_address
+from .thresholds import FAILURE, REMARK, WARNING, Finding, listed_limit
 
 Facts = Mapping[str, Any]
 
@@ -29,7 +23,7 @@ _XID_REMEDY = (
 _PLACE = re.compile(r"(?<![\w:])((?:[0-9a-fA-F]{4,8}:)?[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7])(?!\w)")
 
 
-def judge_log(log: Facts, devices: Sequence[Facts], thresholds: Facts) -> tuple[list[Finding], list[str]]:
+def check_log(log: Facts, devices: Sequence[Facts], thresholds: Facts) -> tuple[list[Finding], list[str]]:
     """The findings of the log, and sentences about what it cannot tell.
 
     Args:
@@ -74,7 +68,7 @@ def _xids(events: Sequence[Facts], thresholds: Facts) -> Iterator[Finding]:
         together.setdefault((event["switch"], event["address"], event["xid"]), []).append(event)
     for (switch, place, number), same in sorted(together.items()):
         name, last = "sxid" if switch else "xid", same[-1]
-        rule = named(thresholds, name, number)
+        rule = listed_limit(thresholds, name, number)
         if rule is None:
             continue
         severity = rule.severity
@@ -97,7 +91,7 @@ def _messages(lines: Sequence[Sequence[Any]], devices: Sequence[Facts], threshol
         for line in lines:
             if re.search(rule["match"], line[1]):
                 device = _PLACE.search(line[1])
-                together.setdefault(address(device.group(1)) if device else "", []).append(line)
+                together.setdefault(pci_address(device.group(1)) if device else "", []).append(line)
         for place, same in sorted(together.items()):
             hours, text = same[-1]
             severity = _aged(rule["severity"], hours, rule.get("hours"))

@@ -7,14 +7,7 @@ from __future__ import annotations
 import fnmatch
 from typing import Any, Iterator, Mapping, Sequence
 
-from .health_results import (
-    Finding,
-    failure,
-    limited,
-    remark,
-    warning,
-)
-from .thresholds import SEVERITIES, Limit, exceeded
+from .thresholds import SEVERITIES, Finding, Limit, exceeded_limit, failure, limit_finding, remark, warning
 
 Facts = Mapping[str, Any]
 
@@ -27,7 +20,7 @@ REFUSED = ("Read-only file system", "Permission denied")
 _SOURCE = "node_health_expected.fabric"
 
 
-def judge_fabric(fabric: Facts, expected: Sequence[Facts], thresholds: Facts) -> Iterator[Finding]:
+def check_fabric(fabric: Facts, expected: Sequence[Facts], thresholds: Facts) -> Iterator[Finding]:
     """Ports that are expected, and the counters of all.
 
     Args:
@@ -47,11 +40,11 @@ def judge_fabric(fabric: Facts, expected: Sequence[Facts], thresholds: Facts) ->
                              port["state"], UP[kind])
     for device in fabric["cxi"]:
         bad = device["counters"].get("hni_pcs_uncorrected_cw", 0)
-        limit = exceeded(thresholds, "cxi_uncorrected", bad)
+        limit = exceeded_limit(thresholds, "cxi_uncorrected", bad)
         if limit:
             said = "%d codewords could not be corrected since it was started." % bad
-            yield limited(limit, "fabric_counters", device["name"], said, bad,
-                          "Have the rate looked at (cxi_stat --rates).")
+            yield limit_finding(limit, "fabric_counters", device["name"], said, bad,
+                                "Have the rate looked at (cxi_stat --rates).")
 
 
 def _is_up(kind: str, port: Facts) -> bool:
@@ -106,7 +99,7 @@ def _counters(port: Facts, thresholds: Facts) -> Iterator[Finding]:
         for severity in SEVERITIES:
             limit = (rule.get(severity) or {}).get(name)
             if limit is not None and value > limit:
-                yield limited(
+                yield limit_finding(
                     Limit(severity, limit, rule["source"]), "fabric_counters", port["name"],
                     "%s has counted %d since it was cleared." % (name, value), value,
                     "Have the counter cleared; where it grows again, look at the cable and at the switch's port.",
@@ -114,7 +107,7 @@ def _counters(port: Facts, thresholds: Facts) -> Iterator[Finding]:
                 break
 
 
-def judge_storage(tried: Sequence[Facts], thresholds: Facts) -> Iterator[Finding]:
+def check_storage(tried: Sequence[Facts], thresholds: Facts) -> Iterator[Finding]:
     """How long file systems take for small files."""
     for place in tried:
         where = "%s (%s)" % (place["directory"], place["kind"] or "unknown file system")
@@ -129,8 +122,10 @@ def judge_storage(tried: Sequence[Facts], thresholds: Facts) -> Iterator[Finding
                           "node_health_directories.")
             continue
         for operation, times in place["operations"].items():
-            limit = exceeded(thresholds, "metadata_" + operation, times["median"])
+            limit = exceeded_limit(thresholds, "metadata_" + operation, times["median"])
             if limit:
-                yield limited(limit, "storage", where, "To %s a small file takes %.3g ms (median of %d; p99 %.3g)." % (
-                    operation, times["median"], place["files"], times["p99"]), times["median"],
+                said = "To %s a small file takes %.3g ms (median of %d; p99 %.3g)." % (
+                    operation, times["median"], place["files"], times["p99"])
+                yield limit_finding(
+                    limit, "storage", where, said, times["median"],
                     "Keep software and small files on a file system made for them; data sets as few large files.")

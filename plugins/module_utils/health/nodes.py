@@ -6,21 +6,15 @@ from __future__ import annotations
 
 from typing import Any, Iterator, Mapping, Sequence
 
-from .health_results import (
-    Finding,
-    failure,
-    limited,
-    warning,
-)
-from .thresholds import exceeded
+from .thresholds import Finding, exceeded_limit, failure, limit_finding, warning
 
 Facts = Mapping[str, Any]
 
-NAMES_SHOWN = 6
+MAX_NAMED = 6
 """Of nodes or GPUs in one sentence."""
 
 
-def judge_fleet(nodes: Sequence[Facts], asked: int, thresholds: Facts) -> list[Finding]:
+def compare_nodes(nodes: Sequence[Facts], asked: int, thresholds: Facts) -> list[Finding]:
     """Compare the nodes.
 
     Args:
@@ -36,11 +30,12 @@ def _answers(nodes: Sequence[Facts], asked: int) -> Iterator[Finding]:
     twice = sorted({host for host in hosts if hosts.count(host) > 1})
     if twice:
         yield failure("nodes", "nodes", "%s answered more than once: the launcher has not started one process on each "
-                      "node." % _some(twice), remedy="Correct node_health_launcher.")
+                      "node." % _list_names(twice), remedy="Correct node_health_launcher.")
     different = len(set(hosts))
     if different < asked:
         yield failure("nodes", "nodes", "%d of %d nodes have answered%s." % (
-            different, asked, ": " + _some(sorted(set(hosts))) if hosts else ""), different, asked, "node_health_nodes",
+            different, asked, ": " + _list_names(sorted(set(hosts))) if hosts else ""),
+            different, asked, "node_health_nodes",
             "Look at the end of the log: a node that does not answer is no node to accept a release on.")
 
 
@@ -78,13 +73,14 @@ def _versions(nodes: Sequence[Facts], thresholds: Facts) -> Iterator[Finding]:
 def _different(
     check: str, what: str, found: Mapping[str, Sequence[str]], name: str, thresholds: Facts
 ) -> Iterator[Finding]:
-    limit = exceeded(thresholds, name, len(found))
+    limit = exceeded_limit(thresholds, name, len(found))
     if limit:
         # The many first: the others are those to look at.
         ordered = sorted(found.items(), key=lambda item: (-len(item[1]), item[0]))
-        said = "; ".join("%s on %s" % (version, _some(who)) for version, who in ordered)
-        yield limited(limit, check, what, "There are %d versions of %s: %s." % (len(found), what, said), len(found),
-                      "Have the nodes brought to the same version, or take others.")
+        said = "; ".join("%s on %s" % (version, _list_names(who)) for version, who in ordered)
+        message = "There are %d versions of %s: %s." % (len(found), what, said)
+        yield limit_finding(limit, check, what, message, len(found),
+                            "Have the nodes brought to the same version, or take others.")
 
 
 def _counts(nodes: Sequence[Facts]) -> Iterator[Finding]:
@@ -93,11 +89,12 @@ def _counts(nodes: Sequence[Facts]) -> Iterator[Finding]:
     for node in nodes:
         counts.setdefault(len(node["gpus"]) or node["counts"]["amd"], []).append(node["host"])
     if len(counts) > 1:
-        said = "; ".join("%d on %s" % (count, _some(hosts)) for count, hosts in sorted(counts.items(), reverse=True))
+        ordered = sorted(counts.items(), reverse=True)
+        said = "; ".join("%d on %s" % (count, _list_names(hosts)) for count, hosts in ordered)
         yield warning("gpu_count", "gpus", "The nodes do not have the same number of GPUs: %s." % said,
                       remedy="Ask for nodes of one kind.")
 
 
-def _some(names: Sequence[str]) -> str:
-    more = len(names) - NAMES_SHOWN
-    return ", ".join(names[:NAMES_SHOWN]) + (" and %d more" % more if more > 0 else "")
+def _list_names(names: Sequence[str]) -> str:
+    more = len(names) - MAX_NAMED
+    return ", ".join(names[:MAX_NAMED]) + (" and %d more" % more if more > 0 else "")

@@ -16,7 +16,7 @@ import sys
 import time
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
-MOST_BYTES = 8 << 20
+MAX_OUTPUT_BYTES = 8 << 20
 """Of one program's output; `nvidia-smi -q -x` prints about 30 KiB for each GPU."""
 
 ASK_SECONDS = 0.3
@@ -40,10 +40,10 @@ class _Depth:
     """Where this process stands."""
 
     inner = False
-    """Whether it is one of those that :func:`apart` has started."""
+    """Whether it is one of those that :func:`run_apart` has started."""
 
 
-def find(name: str, path: Optional[str] = None) -> Tuple[str, str]:
+def find_program(name: str, path: Optional[str] = None) -> Tuple[str, str]:
     """A program by its name.
 
     Returns:
@@ -75,7 +75,7 @@ def run(words: Sequence[str], seconds: float, path: Optional[str] = None) -> Dic
     """
     begin = time.time()
     answer = {"command": " ".join(words), "status": "", "code": None, "output": "", "error": ""}  # type: Dict[str, Any]
-    program, answer["status"] = find(words[0], path)
+    program, answer["status"] = find_program(words[0], path)
     if program:
         try:
             # A library of this collection would do it better; this file travels without any.
@@ -110,7 +110,7 @@ def _followed(process: Any, until: float) -> Dict[str, Any]:
             size += len(piece)
             if not piece:
                 open_ends.discard(descriptor)
-        if size > MOST_BYTES:
+        if size > MAX_OUTPUT_BYTES:
             status = "endless"
         elif not ready and process.poll() is not None:
             break
@@ -158,7 +158,7 @@ def end_all(_number: int = 0, _frame: Any = None) -> None:
     os._exit(143)
 
 
-def apart(looks: Mapping[str, Callable[[], Any]], seconds: float) -> Dict[str, Dict[str, Any]]:
+def run_apart(looks: Mapping[str, Callable[[], Any]], seconds: float) -> Dict[str, Dict[str, Any]]:
     """Call functions at once, each in a process of its own, so that one that hangs keeps nobody waiting.
 
     Reading a file of the kernel can hang as well as a program can: a driver may hold a lock for ever.
@@ -210,7 +210,7 @@ def apart(looks: Mapping[str, Callable[[], Any]], seconds: float) -> Dict[str, D
 
 
 def _answer(look: Callable[[], Any], writing: int) -> None:
-    """The life of a child of :func:`apart`."""
+    """The life of a child of :func:`run_apart`."""
     code = 1
     try:
         _RUNNING.clear()
@@ -257,7 +257,7 @@ def _reaped(child: int, seconds: float) -> bool:
         time.sleep(0.01)
 
 
-def read(path: str, most: int = 1 << 20) -> Optional[str]:
+def read_text(path: str, most: int = 1 << 20) -> Optional[str]:
     """The text of a small file of the kernel without the space around it; None where it cannot be read."""
     try:
         with open(path, "rb") as stream:
@@ -266,7 +266,7 @@ def read(path: str, most: int = 1 << 20) -> Optional[str]:
         return None
 
 
-def listed(path: str) -> List[str]:
+def list_names(path: str) -> List[str]:
     """The names in a directory, sorted; empty where it cannot be read."""
     try:
         return sorted(os.listdir(path))

@@ -11,7 +11,7 @@ import tempfile
 import time
 from typing import Any, Callable, Dict, List
 
-from .run_programs import CLEANERS, listed
+from .run_programs import CLEANERS, list_names
 
 PREFIX = ".torchstack-health."
 """What the name of a look's own directory begins with."""
@@ -28,7 +28,7 @@ SIZE = 4096
 OPERATIONS = ("create", "stat", "rename", "read", "unlink")
 
 
-def churn(directory: str, files: int = FILES, seconds: float = 10.0) -> Dict[str, Any]:
+def probe_directory(directory: str, files: int = FILES, seconds: float = 10.0) -> Dict[str, Any]:
     """Create, look at, rename, read and remove small files, in a directory of its own that is removed again.
 
     What was just written is read from this node's cache; the time of `read` is that of opening a file, which a shared
@@ -43,11 +43,11 @@ def churn(directory: str, files: int = FILES, seconds: float = 10.0) -> Dict[str
         ``directory``, ``kind`` (of the file system), ``files``, ``operations`` (name -> ``median``, ``p99`` and
         ``max``, in milliseconds), ``problem`` (why it could not be tried; empty where it could).
     """
-    facts = {"directory": directory, "kind": kind(directory), "files": 0}  # type: Dict[str, Any]
+    facts = {"directory": directory, "kind": file_system_type(directory), "files": 0}  # type: Dict[str, Any]
     facts.update(operations={}, problem="")
     try:
-        _sweep(directory)
-        with tempfile.TemporaryDirectory(prefix=prefix(), dir=directory) as own:
+        _remove_old(directory)
+        with tempfile.TemporaryDirectory(prefix=directory_prefix(), dir=directory) as own:
             CLEANERS.append(lambda: shutil.rmtree(own, ignore_errors=True))
             facts.update(_timed(own, files, seconds))
     except OSError as error:
@@ -55,15 +55,15 @@ def churn(directory: str, files: int = FILES, seconds: float = 10.0) -> Dict[str
     return facts
 
 
-def prefix() -> str:
+def directory_prefix() -> str:
     """What the names of this node's own directories begin with: all nodes look at a shared file system at once."""
     return "%s%s." % (PREFIX, os.uname().nodename)
 
 
-def _sweep(directory: str) -> None:
+def _remove_old(directory: str) -> None:
     """Remove what killed looks of this account on this node have left."""
-    begin = prefix()
-    for name in listed(directory):
+    begin = directory_prefix()
+    for name in list_names(directory):
         if name.startswith(begin):
             path = os.path.join(directory, name)
             try:
@@ -98,7 +98,7 @@ def _timed(own: str, files: int, seconds: float) -> Dict[str, Any]:
         timed("read", _read, path + ".renamed")
     for path in names:
         timed("unlink", os.unlink, path + ".renamed")
-    return {"files": len(names), "operations": {name: summary(values) for name, values in took.items()}}
+    return {"files": len(names), "operations": {name: summarise(values) for name, values in took.items()}}
 
 
 def _create(path: str, content: bytes) -> None:
@@ -111,7 +111,7 @@ def _read(path: str) -> None:
         stream.read()
 
 
-def summary(values: List[float]) -> Dict[str, float]:
+def summarise(values: List[float]) -> Dict[str, float]:
     """``median``, ``p99`` and ``max`` of times."""
     ordered = sorted(values)
     middle = len(ordered) // 2
@@ -120,7 +120,7 @@ def summary(values: List[float]) -> Dict[str, float]:
     return {"median": round(median, 4), "p99": round(late, 4), "max": round(ordered[-1], 4)}
 
 
-def kind(directory: str, mounts: str = "/proc/self/mounts") -> str:
+def file_system_type(directory: str, mounts: str = "/proc/self/mounts") -> str:
     """The file system of a directory, as proc(5) names it; empty where that is not known."""
     path = os.path.realpath(directory)
     best, found = "", ""

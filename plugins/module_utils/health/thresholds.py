@@ -50,7 +50,7 @@ class Limit(NamedTuple):
     source: str
 
 
-def exceeded(thresholds: Mapping[str, Any], name: str, value: float | None) -> Limit | None:
+def exceeded_limit(thresholds: Mapping[str, Any], name: str, value: float | None) -> Limit | None:
     """Which severity a value has by the threshold of that name; None where it is no finding or nothing is known."""
     rule = thresholds.get(name)
     if rule is None or value is None:
@@ -62,7 +62,7 @@ def exceeded(thresholds: Mapping[str, Any], name: str, value: float | None) -> L
     return None
 
 
-def named(thresholds: Mapping[str, Any], name: str, value: Any) -> Limit | None:
+def listed_limit(thresholds: Mapping[str, Any], name: str, value: Any) -> Limit | None:
     """Which severity a thing has that the lists of a threshold name; a remark where they do not name it."""
     rule = thresholds.get(name)
     if rule is None:
@@ -73,7 +73,46 @@ def named(thresholds: Mapping[str, Any], name: str, value: Any) -> Limit | None:
     return Limit(REMARK, None, rule["source"])
 
 
-def check(thresholds: Any, expected: Any) -> None:
+class Finding(NamedTuple):
+    """One thing that is not as it should be, or that is to be known."""
+
+    severity: str
+    check: str
+    subject: str
+    message: str
+    value: Any = None
+    threshold: Any = None
+    source: str = ""
+    remedy: str = ""
+
+
+def failure(
+    check: str, subject: str, message: str, value: Any = None, threshold: Any = None, source: str = "", remedy: str = ""
+) -> Finding:
+    """Something that a release must not be accepted on."""
+    return Finding(FAILURE, check, subject, message, value, threshold, source, remedy)
+
+
+def warning(
+    check: str, subject: str, message: str, value: Any = None, threshold: Any = None, source: str = "", remedy: str = ""
+) -> Finding:
+    """Something that somebody should look at."""
+    return Finding(WARNING, check, subject, message, value, threshold, source, remedy)
+
+
+def remark(
+    check: str, subject: str, message: str, value: Any = None, threshold: Any = None, source: str = "", remedy: str = ""
+) -> Finding:
+    """Something to know."""
+    return Finding(REMARK, check, subject, message, value, threshold, source, remedy)
+
+
+def limit_finding(limit: Limit, check: str, subject: str, message: str, value: Any, remedy: str) -> Finding:
+    """Something that is a finding by a threshold."""
+    return Finding(limit.severity, check, subject, message, value, limit.threshold, limit.source, remedy)
+
+
+def check_settings(thresholds: Any, expected: Any) -> None:
     """Refuse thresholds and expectations that nobody could judge by.
 
     Raises:

@@ -9,7 +9,7 @@ from typing import Any, Mapping
 
 from . import benchmark, collective_checks, expected_values, mpi_checks, nccl_log
 from .errors import CheckUnavailable, RankError
-from .output import Output
+from .output import RankOutput
 from .rendezvous import Rendezvous
 
 NEEDS = {
@@ -52,7 +52,7 @@ class BackendChecks:
         self.without_gpu = "no rank has a GPU"
         self.rendezvous: Rendezvous | None = None
         self.nccl_log: nccl_log.NcclLog | None = None
-        self.output = Output(report)
+        self.output = RankOutput(report)
 
     def connected(self) -> Rendezvous:
         """How the ranks reach each other."""
@@ -60,14 +60,14 @@ class BackendChecks:
             raise RankError("the ranks have not met")
         return self.rendezvous
 
-    def values(self, device: str) -> collective_checks.TensorChecks:
+    def tensor_checks(self, device: str) -> collective_checks.TensorChecks:
         """What judges tensors on a device."""
         report = self.report
         return collective_checks.TensorChecks(
             self.modules["torch"], report["rank"], report["size"], device, self.problems
         )
 
-    def keep(self, outcome: collective_checks.Outcome) -> str:
+    def record_lacks(self, outcome: collective_checks.Outcome) -> str:
         """Keep what a backend does not have; the check's note."""
         self.entry.setdefault("lacks", {}).update(outcome.lacks)
         return outcome.note
@@ -96,12 +96,12 @@ class BackendChecks:
         backend = collective_checks.Horovod(self.modules["horovod.torch"])
         notes = []
         for device in ["cpu", "cuda"] if self.gpu else ["cpu"]:
-            values = self.values(device)
-            notes.append(self.keep(values.check(backend, TYPES["horovod"])))
+            values = self.tensor_checks(device)
+            notes.append(self.record_lacks(values.check(backend, TYPES["horovod"])))
             backend.check_fused(values)
         return "; ".join(notes)
 
-    def torch_group(self, backend: str, device: str) -> str:
+    def check_torch_group(self, backend: str, device: str) -> str:
         """One backend of torch.distributed: its values, then its speed, in one group, as MPI can make no other."""
         distributed = self.modules["torch"].distributed
         rank, size = self.report["rank"], self.report["size"]
@@ -117,7 +117,7 @@ class BackendChecks:
         if seen != [rank, size]:
             raise RankError("the %s backend sees rank %d of %d" % (backend, *seen))
         group = collective_checks.TorchGroup(self.modules["torch"], backend)
-        note = self.keep(self.values(device).check(group, TYPES[backend]))
+        note = self.record_lacks(self.tensor_checks(device).check(group, TYPES[backend]))
         self.measure(backend, device)
         # Only where all went well: with others still in a collective it may wait for them, and nothing would be told.
         distributed.destroy_process_group()
@@ -127,7 +127,7 @@ class BackendChecks:
         """torch.distributed over gloo."""
         if not self.modules["torch"].distributed.is_gloo_available():
             raise CheckUnavailable("this PyTorch was built without gloo")
-        return self.torch_group("gloo", "cpu")
+        return self.check_torch_group("gloo", "cpu")
 
     def torch_nccl(self) -> str:
         """torch.distributed over NCCL, and what NCCL says of its way."""
@@ -136,7 +136,7 @@ class BackendChecks:
         if not self.modules["torch"].distributed.is_nccl_available():
             raise CheckUnavailable("this PyTorch was built without NCCL")
         try:
-            return self.torch_group("nccl", "cuda")
+            return self.check_torch_group("nccl", "cuda")
         finally:
             if self.nccl_log:
                 self.report["transport"] = self.nccl_log.summary()
@@ -147,7 +147,7 @@ class BackendChecks:
         """torch.distributed over MPI."""
         if not self.modules["torch"].distributed.is_mpi_available():
             raise CheckUnavailable("this PyTorch was built without MPI")
-        return self.torch_group("mpi", "cpu")
+        return self.check_torch_group("mpi", "cpu")
 
     def mpi4py(self) -> str:
         """MPI itself, through mpi4py; measured where PyTorch cannot do that."""
@@ -155,7 +155,7 @@ class BackendChecks:
             raise CheckUnavailable("there is no mpi4py")
         mpi = self.modules["mpi4py.MPI"]
         arrays = mpi_checks.MpiChecks(mpi, self.report["rank"], self.report["size"], self.problems)
-        note = self.keep(arrays.check())
+        note = self.record_lacks(arrays.check())
         torch = self.modules.get("torch")
         if "torch_mpi" not in self.names or torch is None or not torch.distributed.is_mpi_available():
             self.measure("mpi", "cpu", mpi.COMM_WORLD)
@@ -175,8 +175,9 @@ class BackendChecks:
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):
             result = given * 2 + 1
-        mine = expected_values.pattern(torch, count, self.report["rank"], self.report["size"], torch.float32, "cuda")
+        place = self.report["rank"], self.report["size"]
+        mine = expected_values.contribution_tensor(torch, count, *place, torch.float32, "cuda")
         given.copy_(mine)
         graph.replay()
         torch.cuda.synchronize()
-        self.values("cuda").compare("replayed graph", result, mine.to(torch.float64) * 2 + 1)
+        self.tensor_checks("cuda").compare("replayed graph", result, mine.to(torch.float64) * 2 + 1)

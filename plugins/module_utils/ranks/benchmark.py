@@ -17,6 +17,7 @@ from . import expected_values, units
 from .ping_pong import RowCallback, measure_latency
 from .plan import plan_sizes, resolve_plan
 from .time_budget import TimeBudget, trials_within
+from .transport import Operation, Transport
 from .transport_mpi import MpiTransport
 from .transport_torch import TorchTransport
 
@@ -51,7 +52,7 @@ def measure_in_group(
         RuntimeError: an operation failed on a part of the ranks.
     """
     resolved = resolve_plan(plan)
-    transport: Any
+    transport: Transport
     if torch is None:
         transport = MpiTransport(group, rank, size)
     else:
@@ -62,7 +63,7 @@ def measure_in_group(
 class Benchmark:
     """All operations of a plan over one transport."""
 
-    def __init__(self, transport: Any, plan: Mapping[str, Any], on_row: RowCallback | None) -> None:
+    def __init__(self, transport: Transport, plan: Mapping[str, Any], on_row: RowCallback | None) -> None:
         self.transport, self.plan = transport, plan
         self.on_row = on_row or (lambda group, line: None)
         self.hosts: list[str] = transport.all_gather(socket.gethostname())
@@ -166,13 +167,13 @@ class Benchmark:
                 _describe_sizes(counted), transport.max_elements))
         return fitting, reasons
 
-    def _prepare_verified(self, operation: str, count: int, seed: int) -> tuple[Any, str, float]:
+    def _prepare_verified(self, operation: str, count: int, seed: int) -> tuple[Operation, str, float]:
         """Do it once on fresh values: the buffers, what is wrong, and the seconds that it took."""
         layout = expected_values.layout(operation, self.transport.rank, self.transport.size, count)
         prepared = self.transport.prepare(operation, layout)
         return (prepared, *self._verify_once(prepared, seed))
 
-    def _verify_once(self, prepared: Any, seed: int) -> tuple[str, float]:
+    def _verify_once(self, prepared: Operation, seed: int) -> tuple[str, float]:
         prepared.fill(seed)
         started = time.perf_counter()
         prepared.step()

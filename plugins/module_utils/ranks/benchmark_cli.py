@@ -181,7 +181,7 @@ def describe_environment(torch: Any, place: Mapping[str, Any], device: Mapping[s
     return found
 
 
-def measure(
+def run_benchmark(
     options: argparse.Namespace, plan: dict[str, Any], place: dict[str, Any], reporter: BenchmarkReporter | None
 ) -> Any:
     """Meet, measure, and part.
@@ -255,7 +255,7 @@ def main(arguments: Sequence[str]) -> int:
         reporter = BenchmarkReporter(options.json, {"schema": 1, "started": started, "plan": plan})
         reporter.watch_signals()
     try:
-        result = measure(options, plan, place, reporter)
+        result = run_benchmark(options, plan, place, reporter)
     except (RankError, ImportError, OSError) as error:
         print_error(str(error))
         abort(CANNOT)

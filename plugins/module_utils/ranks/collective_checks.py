@@ -21,16 +21,16 @@ from .expected_values import (
     COUNTS,
     TOLERANCE,
     contribution,
-    contributions,
-    difference,
-    exact,
-    lone,
-    lones,
-    pattern,
-    share,
+    contribution_sum,
+    contribution_tensor,
+    describe_difference,
+    distinct_ranks,
+    is_exact,
+    part_size,
     signature,
-    told_apart,
-    total,
+    sparse_contribution,
+    sparse_sum,
+    sum_tensor,
 )
 
 OPERATIONS = ("all_reduce", "average", "broadcast", "all_gather", "reduce_scatter", "send_recv")
@@ -47,7 +47,7 @@ class Outcome(NamedTuple):
     lacks: dict[str, str]
 
 
-def shifts(size: int) -> list[int]:
+def ring_shifts(size: int) -> list[int]:
     """How far ranks send: to the next one, and to the one that is farthest in a ring of them all."""
     return sorted({1, size // 2} - {0}) if size > 1 else []
 
@@ -91,72 +91,73 @@ class TensorChecks:
 
     def compare(self, what: str, got: Any, expected: Any, tolerance: float = 0.0) -> None:
         """Add a sentence to the problems if values are wrong."""
-        wrong = difference(got, expected, tolerance)
+        wrong = describe_difference(got, expected, tolerance)
         if wrong:
             self.problems.append("%s: %s" % (what, wrong))
 
-    def _what(self, operation: str, count: int, name: str, more: str = "") -> str:
+    def _describe(self, operation: str, count: int, name: str, more: str = "") -> str:
         return "%s of %d %s on %s%s" % (operation, count, name, self.device, more)
 
     def _positions(self, count: int, first: int = 0) -> Any:
         return self.torch.arange(first, first + count, device=self.device)
 
-    def _mine(self, name: str, count: int) -> Any:
+    def _addends(self, name: str, count: int) -> Any:
         """This rank's tensor for a sum, which stays whole in its type."""
-        part = contribution if exact(name, self.size) else lone
+        part = contribution if is_exact(name, self.size) else sparse_contribution
         return part(self._positions(count), self.rank, self.size).to(getattr(self.torch, name))
 
-    def _sums(self, name: str, count: int, first: int = 0) -> Any:
+    def _reductions(self, name: str, count: int, first: int = 0) -> Any:
         """The sum of all ranks' tensors, of so many positions from the first on."""
-        whole = contributions if exact(name, self.size) else lones
+        whole = contribution_sum if is_exact(name, self.size) else sparse_sum
         return whole(self._positions(count, first), self.size).to(self.torch.float64)
 
-    def _signed(self, name: str, count: int, rank: int) -> Any:
+    def _signature(self, name: str, count: int, rank: int) -> Any:
         """A rank's tensor that goes to others as it is."""
-        return signature(self._positions(count), rank, told_apart(name)).to(getattr(self.torch, name))
+        return signature(self._positions(count), rank, distinct_ranks(name)).to(getattr(self.torch, name))
 
     def all_reduce(self, backend: Any, name: str, count: int) -> None:
         """The sum of all ranks' tensors."""
-        got = backend.reduce(self._mine(name, count), "sum")
-        self.compare(self._what("sum", count, name), got, self._sums(name, count))
+        got = backend.reduce(self._addends(name, count), "sum")
+        self.compare(self._describe("sum", count, name), got, self._reductions(name, count))
 
     def average(self, backend: Any, name: str, count: int) -> None:
         """Their average, of types that have one."""
         if name in TOLERANCE:
-            got = backend.reduce(self._mine(name, count), "average")
-            self.compare(self._what("average", count, name), got, self._sums(name, count) / self.size, TOLERANCE[name])
+            got = backend.reduce(self._addends(name, count), "average")
+            expected = self._reductions(name, count) / self.size
+            self.compare(self._describe("average", count, name), got, expected, TOLERANCE[name])
 
     def broadcast(self, backend: Any, name: str, count: int) -> None:
         """From the last rank; all others start with what it never has."""
         root = self.size - 1
-        expected = self._signed(name, count, root)
+        expected = self._signature(name, count, root)
         given = expected.clone() if self.rank == root else self.torch.full_like(expected, -1)
-        what = self._what("broadcast", count, name, " from rank %d" % root)
+        what = self._describe("broadcast", count, name, " from rank %d" % root)
         self.compare(what, backend.broadcast(given, root), expected)
 
     def all_gather(self, backend: Any, name: str, count: int) -> None:
         """All ranks' tensors, of which each is so long that together they have the count."""
-        part = share(count, self.size)
+        part = part_size(count, self.size)
         owners = self._positions(self.size).repeat_interleave(part)
-        expected = signature(self._positions(part).repeat(self.size), owners, told_apart(name))
-        got = backend.gather(self._signed(name, part, self.rank))
-        self.compare(self._what("all_gather", part, name), got, expected)
+        expected = signature(self._positions(part).repeat(self.size), owners, distinct_ranks(name))
+        got = backend.gather(self._signature(name, part, self.rank))
+        self.compare(self._describe("all_gather", part, name), got, expected)
 
     def reduce_scatter(self, backend: Any, name: str, count: int) -> None:
         """This rank's part of the sum."""
-        part = share(count, self.size)
-        got = backend.scatter(self._mine(name, part * self.size))
-        self.compare(self._what("reduce_scatter", part, name), got, self._sums(name, part, self.rank * part))
+        part = part_size(count, self.size)
+        got = backend.scatter(self._addends(name, part * self.size))
+        self.compare(self._describe("reduce_scatter", part, name), got, self._reductions(name, part, self.rank * part))
 
     def send_recv(self, backend: Any, name: str, count: int) -> None:
         """Round the ring, and to the farthest rank in it."""
         if self.size == 1:
             raise CheckUnavailable("there is one rank")
-        for shift in shifts(self.size):
+        for shift in ring_shifts(self.size):
             target, source = (self.rank + shift) % self.size, (self.rank - shift) % self.size
-            got = backend.exchange(self._signed(name, count, self.rank), target, source)
-            what = self._what("receive", count, name, " from rank %d" % source)
-            self.compare(what, got, self._signed(name, count, source))
+            got = backend.exchange(self._signature(name, count, self.rank), target, source)
+            what = self._describe("receive", count, name, " from rank %d" % source)
+            self.compare(what, got, self._signature(name, count, source))
 
 
 class TorchGroup:
@@ -260,12 +261,12 @@ class Horovod:
         torch, counts = values.torch, range(100, 116)
         handles = [
             self.horovod.allreduce_async(
-                pattern(torch, count, values.rank, values.size, torch.float32, values.device),
+                contribution_tensor(torch, count, values.rank, values.size, torch.float32, values.device),
                 name="fused.%s.%d" % (values.device, count), op=self.horovod.Sum,
             )
             for count in counts
         ]
         for count, handle in zip(counts, handles):
             what = "sum of %d float32 on %s among %d at once" % (count, values.device, len(counts))
-            expected = total(torch, count, values.size, values.device)
+            expected = sum_tensor(torch, count, values.size, values.device)
             values.compare(what, self.horovod.synchronize(handle), expected)

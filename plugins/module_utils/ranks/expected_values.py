@@ -23,7 +23,7 @@ TOLERANCE = {"float16": 2.0**-8, "bfloat16": 2.0**-5, "float32": 1e-6, "float64"
 WHOLE = {"float16": 2048, "bfloat16": 256}
 """Whole numbers up to here are exact in the short types (IEEE 754 binary16: 11 bits; bfloat16: 8 bits)."""
 
-LONE = 64
+SPARSE_VALUES = 64
 """Different values of ranks that are alone at their positions."""
 
 
@@ -32,19 +32,19 @@ def contribution(position: Any, rank: int, size: int) -> Any:
     return position % 5 + 1 + 3 * (rank + 1) * (position % size == rank)
 
 
-def contributions(position: Any, size: int) -> Any:
+def contribution_sum(position: Any, size: int) -> Any:
     """The sum of what all ranks put at ``position``: one missing, doubled or shifted contribution shows in it."""
     return (position % 5 + 1) * size + 3 * (position % size + 1)
 
 
-def lone(position: Any, rank: int, size: int) -> Any:
+def sparse_contribution(position: Any, rank: int, size: int) -> Any:
     """What ``rank`` puts where many ranks' sums would be too large for a short type: nothing but at its positions."""
-    return (rank % LONE + 1) * (position % size == rank)
+    return (rank % SPARSE_VALUES + 1) * (position % size == rank)
 
 
-def lones(position: Any, size: int) -> Any:
-    """The sum of what all ranks put at ``position`` by :func:`lone`: one addend, however many ranks there are."""
-    return position % size % LONE + 1
+def sparse_sum(position: Any, size: int) -> Any:
+    """Sum of all ranks' :func:`sparse_contribution` at ``position``: one addend, for any number of ranks."""
+    return position % size % SPARSE_VALUES + 1
 
 
 def signature(position: Any, rank: Any, apart: int = 1 << 21) -> Any:
@@ -53,37 +53,37 @@ def signature(position: Any, rank: Any, apart: int = 1 << 21) -> Any:
     Args:
         position: in the tensor.
         rank: whose it is.
-        apart: how many ranks can be told apart (see :func:`told_apart`).
+        apart: how many ranks can be told apart (see :func:`distinct_ranks`).
     """
     return position % 7 + 1 + 7 * (rank % apart)
 
 
-def told_apart(name: str) -> int:
+def distinct_ranks(name: str) -> int:
     """How many ranks' signatures stay whole in this type."""
     return WHOLE.get(name, 1 << 24) // 8
 
 
-def exact(name: str, size: int) -> bool:
+def is_exact(name: str, size: int) -> bool:
     """Whether sums over ``size`` ranks stay whole in this type: the largest is 8 times the number of ranks."""
     return 8 * size <= WHOLE.get(name, 1 << 24)
 
 
-def share(count: int, size: int) -> int:
+def part_size(count: int, size: int) -> int:
     """Elements for each rank where all of them together shall have about ``count``; one at least."""
     return max(1, count // size)
 
 
-def pattern(torch: Any, count: int, rank: int, size: int, dtype: Any, device: str) -> Any:
+def contribution_tensor(torch: Any, count: int, rank: int, size: int, dtype: Any, device: str) -> Any:
     """A rank's tensor for a sum."""
     return contribution(torch.arange(count, device=device), rank, size).to(dtype)
 
 
-def total(torch: Any, count: int, size: int, device: str) -> Any:
+def sum_tensor(torch: Any, count: int, size: int, device: str) -> Any:
     """The sum of all ranks' tensors, in float64."""
-    return contributions(torch.arange(count, device=device), size).to(torch.float64)
+    return contribution_sum(torch.arange(count, device=device), size).to(torch.float64)
 
 
-def difference(got: Any, expected: Any, tolerance: float = 0.0) -> str | None:
+def describe_difference(got: Any, expected: Any, tolerance: float = 0.0) -> str | None:
     """Where ``got`` is first wrong, as the end of a sentence; None where it is right."""
     if got.numel() != expected.numel():
         return "got %d values, expected %d" % (got.numel(), expected.numel())

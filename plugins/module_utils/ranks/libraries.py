@@ -27,7 +27,7 @@ class ImportedModules(NamedTuple):
     seconds: dict[str, float]
 
 
-def imported(names: Iterable[str], required: Sequence[str]) -> ImportedModules:
+def import_modules(names: Iterable[str], required: Sequence[str]) -> ImportedModules:
     """Import modules, one after the other: the seconds of one are without what an earlier one has imported.
 
     Args:
@@ -59,7 +59,7 @@ def imported(names: Iterable[str], required: Sequence[str]) -> ImportedModules:
     return found
 
 
-def mapped(maps: str = "/proc/self/maps") -> dict[str, list[list[Any]]]:
+def mapped_libraries(maps: str = "/proc/self/maps") -> dict[str, list[list[Any]]]:
     """The library files that this process has mapped: stem of the name -> list of [path, size in bytes]."""
     paths = set()
     with open(maps, encoding="utf-8", errors="surrogateescape") as stream:
@@ -83,7 +83,7 @@ def mpi_version(libraries: Mapping[str, Sequence[Sequence[Any]]]) -> str:
     """What the mapped MPI library calls itself, its first line; empty where there is none or it does not tell.
 
     Args:
-        libraries: see :func:`mapped`.
+        libraries: see :func:`mapped_libraries`.
     """
     for path, _size in libraries.get("libmpi", []):
         with contextlib.suppress(OSError, AttributeError):

@@ -17,7 +17,7 @@ from typing import Any, Mapping, NamedTuple, Sequence
 from .benchmark import measure_in_group
 from .socket_group import first_reachable, listen
 
-PATIENCE = 60.0
+PEER_TIMEOUT = 60.0
 """Seconds that the ranks of a pair wait for each other at most: then something is wrong with one of them."""
 
 CHUNK = 1 << 20
@@ -34,13 +34,13 @@ class Team(NamedTuple):
     """Of this team alone, in the whole job."""
     members: Sequence[int]
     """Ranks, those of the lower node first; as many of each node."""
-    mine: int
+    position: int
     """This rank's place among them."""
     offers: Sequence[Mapping[str, Any]]
     """What each of them has offered, with the ``addresses`` of its host."""
 
 
-def _one_row(found: Mapping[str, Any]) -> float:
+def _single_bandwidth(found: Mapping[str, Any]) -> float:
     """The bus bandwidth of a benchmark with one operation and one size, in GB/s.
 
     Raises:
@@ -67,7 +67,7 @@ class TorchLink:
 
     def __init__(self, torch: Any, backend: str, plan: Mapping[str, Any], limit: float) -> None:
         self.torch, self.backend, self.plan = torch, backend, plan
-        self.patience = datetime.timedelta(seconds=min(limit, PATIENCE))
+        self.patience = datetime.timedelta(seconds=min(limit, PEER_TIMEOUT))
         self.own: Any = None
         self.team: Team | None = None
 
@@ -83,14 +83,14 @@ class TorchLink:
     def join(self, team: Team) -> None:
         """Make the pair's process group."""
         distributed, store = self.torch.distributed, self.own
-        if team.mine:
+        if team.position:
             port = team.offers[0]["port"]
             store = distributed.TCPStore(
                 first_reachable(team.offers[0]["addresses"], port), port, is_master=False, wait_for_workers=False,
                 timeout=self.patience,
             )
         distributed.init_process_group(
-            self.backend, store=distributed.PrefixStore(team.name, store), rank=team.mine,
+            self.backend, store=distributed.PrefixStore(team.name, store), rank=team.position,
             world_size=len(team.members), timeout=self.patience,
         )
         self.team = team
@@ -101,9 +101,11 @@ class TorchLink:
             raise RuntimeError("there is no process group")
         device = "cuda" if self.backend == "nccl" else "cpu"
         ranks = len(self.team.members)
-        return _one_row(measure_in_group(self.torch, self.backend, device, self.team.mine, ranks, self.plan))
+        return _single_bandwidth(
+            measure_in_group(self.torch, self.backend, device, self.team.position, ranks, self.plan)
+        )
 
-    def leave(self) -> None:
+    def close(self) -> None:
         """Give the process group up."""
         self.team = None
         if self.torch.distributed.is_initialized():
@@ -142,11 +144,11 @@ class MpiLink:
         if self.team is None:
             raise RuntimeError("there is no communicator")
         ranks = len(self.team.members)
-        return _one_row(
-            measure_in_group(None, "mpi", "cpu", self.team.mine, ranks, self.plan, group=self.communicator)
+        return _single_bandwidth(
+            measure_in_group(None, "mpi", "cpu", self.team.position, ranks, self.plan, group=self.communicator)
         )
 
-    def leave(self) -> None:
+    def close(self) -> None:
         """Give the communicator up."""
         self.team = None
         if self.communicator is not None:
@@ -166,86 +168,86 @@ class SocketLink:
     """
 
     def __init__(self, rank: int, plan: Mapping[str, Any], limit: float) -> None:
-        self.rank, self.plan, self.limit = rank, plan, min(limit, PATIENCE)
-        self.door = listen()
-        self.door.settimeout(self.limit)
-        self.wire: socket.socket | None = None
+        self.rank, self.plan, self.limit = rank, plan, min(limit, PEER_TIMEOUT)
+        self.server = listen()
+        self.server.settimeout(self.limit)
+        self.connection: socket.socket | None = None
         self.team: Team | None = None
 
     def offer(self, leader: bool) -> dict[str, Any]:
         """A port."""
-        return {"port": self.door.getsockname()[1]}
+        return {"port": self.server.getsockname()[1]}
 
     def _counterpart(self, team: Team) -> int:
         """The place of this rank's counterpart in the team."""
-        return (team.mine + len(team.members) // 2) % len(team.members)
+        return (team.position + len(team.members) // 2) % len(team.members)
 
     def join(self, team: Team) -> None:
         """Connect; the rank of the lower node is called."""
         other = self._counterpart(team)
-        called = ("%s/%d\n" % (team.name, min(team.mine, other))).encode("ascii")
-        if team.mine > other:
+        called = ("%s/%d\n" % (team.name, min(team.position, other))).encode("ascii")
+        if team.position > other:
             offer = team.offers[other]
             place = first_reachable(offer["addresses"], offer["port"])
-            self.wire = socket.create_connection((place, offer["port"]), timeout=self.limit)
-            self.wire.sendall(called)
-        while self.wire is None:
-            wire, _address = self.door.accept()
+            self.connection = socket.create_connection((place, offer["port"]), timeout=self.limit)
+            self.connection.sendall(called)
+        while self.connection is None:
+            wire, _address = self.server.accept()
             wire.settimeout(self.limit)
             # Whoever only tries the port says nothing, or something else.
             with contextlib.suppress(OSError):
-                if _received(wire, len(called)) == called:
-                    self.wire = wire
+                if _receive(wire, len(called)) == called:
+                    self.connection = wire
         self.team = team
 
     def measure(self) -> float:
         """What goes each way between the two, in GB/s, for this rank and its counterpart alone."""
-        if self.wire is None or self.team is None:
+        if self.connection is None or self.team is None:
             raise RuntimeError("there is no connection")
         size = self.plan["largest"]
-        mine, theirs = (_pattern(self.team.members[place], size) for place in (
-            self.team.mine, self._counterpart(self.team)))
+        sent, theirs = (_test_bytes(self.team.members[place], size) for place in (
+            self.team.position, self._counterpart(self.team)))
         for _number in range(max(1, self.plan["warmups"])):
-            got = self._exchange(mine)
+            got = self._exchange(sent)
         # The counterpart does not know, and goes on.
         wrong = got != theirs
         started = time.perf_counter()
         for _number in range(self.plan["trials"]):
-            got = self._exchange(mine)
+            got = self._exchange(sent)
         seconds = time.perf_counter() - started
         if wrong or got != theirs:
             raise RuntimeError("wrong values: rank %d got others than were sent" % self.rank)
         return size * self.plan["trials"] / max(seconds, 1e-9) / 1e9
 
-    def _exchange(self, mine: bytes) -> bytes:
-        wire = self.wire
+    def _exchange(self, sent: bytes) -> bytes:
+        wire = self.connection
         if wire is None:
             raise RuntimeError("there is no connection")
         failures = []
 
         def send() -> None:
             try:
-                wire.sendall(mine)
+                wire.sendall(sent)
             except OSError as error:
                 failures.append(error)
 
         sender = threading.Thread(target=send, daemon=True)
         sender.start()
-        got = _received(wire, len(mine))
+        got = _receive(wire, len(sent))
         sender.join()
         if failures:
             raise failures[0]
         return got
 
-    def leave(self) -> None:
+    def close(self) -> None:
         """Close the connection."""
         self.team = None
-        if self.wire is not None:
-            self.wire.close()
-            self.wire = None
+        if self.connection is not None:
+            self.connection.close()
+            self.connection = None
 
 
-def _received(wire: socket.socket, count: int) -> bytes:
+def _receive(wire: socket.socket, count: int) -> bytes:
     """So many bytes.
 
     Raises:
@@ -261,7 +263,7 @@ def _received(wire: socket.socket, count: int) -> bytes:
     return bytes(buffer)
 
 
-def _pattern(rank: int, size: int) -> bytes:
+def _test_bytes(rank: int, size: int) -> bytes:
     """Bytes that tell this rank from others, and each place from those around it."""
     once = bytes((place * 7 + place // 251 + rank * 13) % 256 for place in range(PERIOD))
     return (once * (size // PERIOD + 1))[:size]

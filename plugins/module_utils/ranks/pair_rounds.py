@@ -46,7 +46,7 @@ def schedule(count: int) -> Rounds:
     return rounds
 
 
-def missing(rounds: Iterable[Sequence[Pair]], measured: Collection[Pair]) -> Rounds:
+def missing_rounds(rounds: Iterable[Sequence[Pair]], measured: Collection[Pair]) -> Rounds:
     """The rounds that are not complete yet, each with the pairs that it lacks.
 
     Args:
@@ -58,7 +58,7 @@ def missing(rounds: Iterable[Sequence[Pair]], measured: Collection[Pair]) -> Rou
     return [pairs for pairs in left if pairs]
 
 
-def carried(rows: Iterable[Sequence[Any]], before: Sequence[str], now: Sequence[str]) -> list[list[Any]]:
+def translate_rows(rows: Iterable[Sequence[Any]], before: Sequence[str], now: Sequence[str]) -> list[list[Any]]:
     """Rows about pairs of some hosts as rows about the same pairs among other hosts, as far as both are there.
 
     Args:
@@ -75,7 +75,7 @@ def carried(rows: Iterable[Sequence[Any]], before: Sequence[str], now: Sequence[
     return found
 
 
-def packed(wanted: Iterable[Pair]) -> Rounds:
+def pack_rounds(wanted: Iterable[Pair]) -> Rounds:
     """Pairs in rounds of disjoint ones, each pair as early as both its nodes are free; few rounds, not the fewest.
 
     Args:

@@ -24,7 +24,7 @@ from typing import Any, Iterator, Mapping
 from ..standalone import rank_environment
 from . import placement
 from .errors import RankError
-from .output import Output
+from .output import RankOutput
 from .pair_links import (
     MpiLink,
     SocketLink,
@@ -33,13 +33,13 @@ from .pair_links import (
 )
 from .rendezvous import Rendezvous, abort
 from .socket_group import SocketGroup, addresses, addresses_towards
-from .start import start
+from .start import run_program
 from .sweep_leader import Leader, Order
 
-NEEDS = {"gloo": ("torch",), "nccl": ("torch",), "mpi": ("mpi4py.MPI",), "tcp": ()}
+REQUIRED_MODULES = {"gloo": ("torch",), "nccl": ("torch",), "mpi": ("mpi4py.MPI",), "tcp": ()}
 """The Python modules that a backend needs."""
 
-MEETING = ("mpi4py.MPI", "horovod.torch")
+RENDEZVOUS_MODULES = ("mpi4py.MPI", "horovod.torch")
 """What the ranks can meet by, the better one first."""
 
 SLOW_SECONDS = 30.0
@@ -59,8 +59,8 @@ class Sweep:
         self.asked: Mapping[str, Any] = question["sweep"]
         self.limit = max(2.0, deadline - time.time())
         self.report: dict[str, Any] = {"host": socket.gethostname(), "pid": os.getpid(), "stage": "", "checks": []}
-        self.output = Output(self.report)
-        self.way = ""
+        self.output = RankOutput(self.report)
+        self.hint_address = ""
         self.hosts: list[str] = []
         self.members: list[list[int]] = []
         self.offers: list[dict[str, Any]] = []
@@ -74,25 +74,25 @@ class Sweep:
             Refused: the backend's are missing.
         """
         found: dict[str, Any] = {}
-        for name in NEEDS.get(self.asked["backend"], ()):
+        for name in REQUIRED_MODULES.get(self.asked["backend"], ()):
             try:
                 found[name] = importlib.import_module(name)
             except ImportError as error:
                 raise RankError("%s needs %s: %s" % (self.asked["backend"], name, error)) from error
         said = self.report["source"] == "torchrun" or (os.environ.get("MASTER_ADDR") and os.environ.get("MASTER_PORT"))
-        for name in MEETING:
+        for name in RENDEZVOUS_MODULES:
             # Plain sockets are there to need no library, whose start may fail where launcher and MPI do not fit.
-            if not said and not set(MEETING).intersection(found) and self.asked["backend"] != "tcp":
+            if not said and not set(RENDEZVOUS_MODULES).intersection(found) and self.asked["backend"] != "tcp":
                 with contextlib.suppress(ImportError):
                     found[name] = importlib.import_module(name)
         return found
 
     def meet(self, modules: Mapping[str, Any]) -> SocketGroup:
         """All ranks at one table."""
-        if self.report["source"] != "torchrun" and not set(MEETING).intersection(modules):
+        if self.report["source"] != "torchrun" and not set(RENDEZVOUS_MODULES).intersection(modules):
             hint = rank_environment.rendezvous(os.environ, rank_environment.placement(os.environ), _first_line)
             if hint.address and hint.port:
-                self.way = hint.address
+                self.hint_address = hint.address
                 return SocketGroup(self.report["rank"], self.report["size"], hint.address, hint.port, self.limit)
         meeting = Rendezvous(self.report, modules, self.limit)
         meeting.connect()
@@ -117,25 +117,25 @@ class Sweep:
             raise RankError("PyTorch sees no GPU here")
         return TorchLink(modules["torch"], backend, plan, self.limit)
 
-    def know(self, table: SocketGroup, link: Any) -> None:
+    def exchange_hosts(self, table: SocketGroup, link: Any) -> None:
         """Find out who is where: nodes in the order of their names, each with its ranks.
 
         Raises:
             Refused: nodes have different numbers of ranks.
         """
         leader = self.report["local_rank"] == 0
-        own = [*addresses(self.report["host"]), *addresses_towards(self.way)] if leader else []
-        told = table.gather([self.report["host"], self.report["local_rank"], own, link.offer(leader)])
+        own = [*addresses(self.report["host"]), *addresses_towards(self.hint_address)] if leader else []
+        gathered = table.gather([self.report["host"], self.report["local_rank"], own, link.offer(leader)])
         known: dict[str, Any] = {}
-        if told is not None:
-            ways = {host: own for host, _local, own, _offer in told if own}
-            hosts = sorted({host for host, _local, _own, _offer in told}, key=_natural)
+        if gathered is not None:
+            ways = {host: own for host, _local, own, _offer in gathered if own}
+            hosts = sorted({host for host, _local, _own, _offer in gathered}, key=natural_key)
             members: list[list[int]] = [[] for _host in hosts]
-            for rank in sorted(range(len(told)), key=lambda rank: (told[rank][1], rank)):
-                members[hosts.index(told[rank][0])].append(rank)
+            for rank in sorted(range(len(gathered)), key=lambda rank: (gathered[rank][1], rank)):
+                members[hosts.index(gathered[rank][0])].append(rank)
             known = {
                 "hosts": hosts, "members": members, "ways": [ways.get(host, [host]) for host in hosts],
-                "offers": [offer for _host, _local, _own, offer in told],
+                "offers": [offer for _host, _local, _own, offer in gathered],
             }
         known = table.broadcast(known)
         self.hosts, self.members = known["hosts"], known["members"]
@@ -162,65 +162,65 @@ class Sweep:
             if given is None:
                 break
             order = Order(*given)
-            told = self.take_part(table, link, order)
-            if leader and told is not None:
-                leader.keep(order, told)
+            gathered = self.run_round(table, link, order)
+            if leader and gathered is not None:
+                leader.record(order, gathered)
         if leader and leader.last:
-            self.output.say(*leader.last)
+            self.output.send(*leader.last)
 
-    def take_part(self, table: SocketGroup, link: Any, order: Order) -> list[Any] | None:
+    def run_round(self, table: SocketGroup, link: Any, order: Order) -> list[Any] | None:
         """This rank's part of a round; at rank 0 each rank's [GB/s or None, what went wrong]."""
-        team = self.team(order)
+        team = self.make_team(order)
         value, trouble = None, ""
         if team:
-            trouble = self.tried(lambda: link.join(team))
+            trouble = self.error_of(lambda: link.join(team))
         # A round begins when all are ready, and without the pairs of which one is not.
         found = table.gather(trouble)
         failed = table.broadcast(found and [rank for rank, text in enumerate(found) if text])
         ready = team is not None and not set(failed).intersection(team.members)
         if team and ready:
-            with self.watched(order, team):
+            with self.report_when_slow(order, team):
                 measured: list[float] = []
-                trouble = self.tried(lambda: measured.append(link.measure()))
+                trouble = self.error_of(lambda: measured.append(link.measure()))
                 value = measured[0] if measured else None
         if team:
-            left = self.tried(link.leave)
+            left = self.error_of(link.close)
             trouble = trouble or left
         return table.gather([value, trouble])
 
-    def team(self, order: Order) -> Team | None:
+    def make_team(self, order: Order) -> Team | None:
         """The ranks that this one measures with; None where it has a free round."""
         for low, high in order.pairs:
             members = self.members[low] + self.members[high]
             if self.report["rank"] in members:
-                mine = members.index(self.report["rank"])
+                position = members.index(self.report["rank"])
                 name = "%s-%d-%d-%d" % (order.kind, order.number, low, high)
-                return Team(name, members, mine, [self.offers[rank] for rank in members])
+                return Team(name, members, position, [self.offers[rank] for rank in members])
         return None
 
     @contextlib.contextmanager
-    def watched(self, order: Order, team: Team) -> Iterator[None]:
+    def report_when_slow(self, order: Order, team: Team) -> Iterator[None]:
         """Say with whom this rank measures, should that take long."""
         others = {self.hosts[node] for pair in order.pairs for node in pair if self.members[node][0] in team.members}
         text = "%s %d with %s" % (order.kind, order.number, ", ".join(others.difference([self.report["host"]])))
-        told = threading.Event()
+        reported = threading.Event()
 
-        def tell() -> None:
-            told.set()
+        def report() -> None:
+            reported.set()
             self.output.stage(text)
 
-        timer = threading.Timer(SLOW_SECONDS, tell)
+        timer = threading.Timer(SLOW_SECONDS, report)
         timer.daemon = True
         timer.start()
         try:
             yield
         finally:
             timer.cancel()
-            if told.is_set():
+            if reported.is_set():
                 self.output.stage("sweep")
 
     @staticmethod
-    def tried(work: Any) -> str:
+    def error_of(work: Any) -> str:
         """What went wrong, as a sentence; empty if nothing did. The others of the round go on in any case."""
         try:
             work()
@@ -237,7 +237,7 @@ class Sweep:
         modules = self.modules()
         table = self.meet(modules)
         link = self.link(modules)
-        self.know(table, link)
+        self.exchange_hosts(table, link)
         self.report["stage"] = "sweep"
         self.rounds(table, link)
         table.barrier()
@@ -267,11 +267,11 @@ def _first_line(path: str) -> str:
         return stream.readline()
 
 
-def _natural(name: str) -> list[Any]:
+def natural_key(name: str) -> list[Any]:
     """For sorting: n2 before n10."""
     return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", name)]
 
 
 def main(arguments: list[str]) -> int:
     """What the program of the ranks calls; see :func:`.rank_start.start`."""
-    return start(arguments, Sweep)
+    return run_program(arguments, Sweep)

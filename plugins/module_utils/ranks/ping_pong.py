@@ -9,13 +9,14 @@ from typing import Any, Callable, Mapping, Sequence
 
 from . import expected_values, units
 from .time_budget import TimeBudget, trials_within
+from .transport import Transport
 
 RowCallback = Callable[[Mapping[str, Any], Mapping[str, Any]], None]
 """Takes the set that a row belongs to, and the row, as soon as it is measured."""
 
 
 def measure_latency(
-    transport: Any, plan: Mapping[str, Any], hosts: Sequence[str], on_row: RowCallback
+    transport: Transport, plan: Mapping[str, Any], hosts: Sequence[str], on_row: RowCallback
 ) -> tuple[list[dict[str, Any]], str]:
     """Measure messages between rank 0 and the last rank of another node, over all sizes of a plan.
 
@@ -45,7 +46,7 @@ def measure_latency(
     return rows, ""
 
 
-def _measure_size(transport: Any, trips: int, size: int, far: int, budget: TimeBudget) -> dict[str, Any]:
+def _measure_size(transport: Transport, trips: int, size: int, far: int, budget: TimeBudget) -> dict[str, Any]:
     """Measure messages of one size between two ranks, while the others wait."""
     # Fewer round trips are enough for long messages, whose time is that of their bytes.
     trips = trips if size <= 1 << 16 else max(10, trips // (10 if size <= 1 << 22 else 100))

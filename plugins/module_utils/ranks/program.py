@@ -21,7 +21,7 @@ from . import libraries, nccl_log, placement
 from .backend_checks import NEEDS, OF_GPUS, BackendChecks
 from .errors import CheckUnavailable, RankError
 from .rendezvous import Rendezvous, abort
-from .start import start
+from .start import run_program
 
 
 class Rank(BackendChecks):
@@ -42,9 +42,9 @@ class Rank(BackendChecks):
         })
         self.limit = max(2.0, deadline - time.time())
 
-    def tell(self) -> None:
+    def send_report(self) -> None:
         """Print the report."""
-        self.report["libraries"] = libraries.mapped()
+        self.report["libraries"] = libraries.mapped_libraries()
         self.report["versions"]["mpi"] = libraries.mpi_version(self.report["libraries"])
         self.output.report()
 
@@ -79,11 +79,11 @@ class Rank(BackendChecks):
 
     # --- coming up ---
 
-    def place(self) -> None:
+    def find_placement(self) -> None:
         """Find out which rank this is."""
         self.report.update(placement.read_placement(os.environ))
 
-    def load(self) -> None:
+    def import_modules(self) -> None:
         """Import what the checks need; what only a check that may be left out needs, may be missing."""
         required = set(self.question["imports"])
         for name in self.question["checks"]:
@@ -93,7 +93,7 @@ class Rank(BackendChecks):
             wanted += NEEDS.get(name, ())
         if "torch_nccl" in self.names:
             self.nccl_log = nccl_log.NcclLog(os.environ)
-        found = libraries.imported(wanted, sorted(required))
+        found = libraries.import_modules(wanted, sorted(required))
         self.modules.update(found.modules)
         self.report["files"].update(found.files)
         self.report["versions"].update(found.versions)
@@ -114,7 +114,7 @@ class Rank(BackendChecks):
         finally:
             self.report["sizes"] = self.rendezvous.sizes
 
-    def meet(self) -> None:
+    def check_devices(self) -> None:
         """Tell each other where one is; GPUs are used only where every rank has one of its own.
 
         A rank reports what is wrong with itself only, for of thousands each would say the same.
@@ -137,10 +137,10 @@ class Rank(BackendChecks):
 
     def work(self) -> None:
         """Everything, in order."""
-        self.check("placement", self.place)
-        self.check("imports", self.load)
+        self.check("placement", self.find_placement)
+        self.check("imports", self.import_modules)
         self.check("start", self.connect)
-        self.check("devices", self.meet)
+        self.check("devices", self.check_devices)
         for name in self.names:
             if name in NEEDS:
                 self.check(name, getattr(self, name))
@@ -160,7 +160,7 @@ class Rank(BackendChecks):
             traceback.print_exc()
         if self.nccl_log:
             self.nccl_log.remove()
-        self.tell()
+        self.send_report()
         if self.report["stage"] != "end":
             abort(1)
         self.connected().exchange(None)
@@ -171,4 +171,4 @@ class Rank(BackendChecks):
 
 def main(arguments: list[str]) -> int:
     """What the program of the ranks calls; see :func:`.rank_start.start`."""
-    return start(arguments, Rank)
+    return run_program(arguments, Rank)

@@ -20,7 +20,7 @@ class Program(Protocol):
         """Do it."""
 
 
-def start(arguments: list[str], program: Callable[[dict[str, Any], float], Program]) -> int:
+def run_program(arguments: list[str], program: Callable[[dict[str, Any], float], Program]) -> int:
     """Read the question, arm the dumps for a hang, and work.
 
     Args:

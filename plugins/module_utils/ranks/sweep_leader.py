@@ -9,12 +9,12 @@ import time
 from typing import Any, Iterator, Mapping, NamedTuple, Sequence
 
 from . import pair_rounds, sweep_levels, sweep_repeat
-from .output import Output
+from .output import RankOutput
 
-PHASES = 8
+MAX_PHASES = 8
 """How often is asked what is still to be measured again: a few times, unless a suspect's pairs fail."""
 
-MARGIN = 1.5
+TIME_MARGIN = 1.5
 """Times what a round has taken at most: time that has to be left for another one."""
 
 
@@ -38,7 +38,7 @@ class Leader:
     """
 
     def __init__(
-        self, asked: Mapping[str, Any], hosts: Sequence[str], members: Sequence[Sequence[int]], output: Output,
+        self, asked: Mapping[str, Any], hosts: Sequence[str], members: Sequence[Sequence[int]], output: RankOutput,
         deadline: float,
     ) -> None:
         self.asked, self.hosts, self.members = asked, hosts, members
@@ -48,13 +48,13 @@ class Leader:
         known = asked.get("known") or {}
         before = known.get("hosts", [])
         self.measured, self.repeated, self.late = (
-            pair_rounds.carried(known.get(key, []), before, self.hosts)
+            pair_rounds.translate_rows(known.get(key, []), before, self.hosts)
             for key in ("measured", "repeated", "unanswered")
         )
-        self.number, self.begun, self.longest = 0, time.time(), 0.0
+        self.number, self.begun, self.longest_round = 0, time.time(), 0.0
         self.last: tuple[str, Any] | None = None
         for _copy in range(2):
-            output.say("sweep", {"hosts": self.hosts, "per_node": len(members[0])})
+            output.send("sweep", {"hosts": self.hosts, "per_node": len(members[0])})
 
     def orders(self) -> Iterator[Order]:
         """Round by round, as long as there is something to measure and time for it.
@@ -64,23 +64,23 @@ class Leader:
         """
         late = [(one, other) for one, other, _times in self.late]
         apart = [[(one, other)] for one, other, times in self.late if times > 1]
-        once = pair_rounds.packed((one, other) for one, other, times in self.late if times == 1)
+        once = pair_rounds.pack_rounds((one, other) for one, other, times in self.late if times == 1)
         done = [(one, other) for one, other, _value in self.measured]
-        left = pair_rounds.missing(self.rounds, [*done, *late])
+        left = pair_rounds.missing_rounds(self.rounds, [*done, *late])
         for together in [*left, None, *once, *apart, None]:
             for order in [self.order("round", together)] if together else self.suspects():
-                if not self.time_left():
+                if not self.has_time():
                     return
                 self.begun = time.time()
-                self.output.say("begun", order._asdict())
+                self.output.send("begun", order._asdict())
                 yield order
 
     def suspects(self) -> Iterator[Order]:
         """What is slow so far, measured again until it is known."""
-        seen = sweep_levels.look(len(self.hosts), self.measured, self.rule)
-        for _phase in range(PHASES):
+        seen = sweep_levels.analyse(len(self.hosts), self.measured, self.rule)
+        for _phase in range(MAX_PHASES):
             before = len(self.repeated)
-            for together in sweep_repeat.again(seen, self.repeated):
+            for together in sweep_repeat.next_rounds(seen, self.repeated):
                 yield self.order("again", together)
             if len(self.repeated) == before:
                 return
@@ -90,11 +90,11 @@ class Leader:
         self.number += 1
         return Order(kind, self.number, [list(pair) for pair in together])
 
-    def time_left(self) -> bool:
+    def has_time(self) -> bool:
         """Whether another round is likely to end in time; the first one is tried in any case."""
-        return time.time() + MARGIN * self.longest < self.deadline
+        return time.time() + TIME_MARGIN * self.longest_round < self.deadline
 
-    def keep(self, order: Order, told: Sequence[Any]) -> None:
+    def record(self, order: Order, gathered: Sequence[Any]) -> None:
         """Keep and print what a round has given."""
         seconds = time.time() - self.begun
         rows, troubles = [], []
@@ -102,9 +102,10 @@ class Leader:
             members = [*self.members[low], *self.members[high]]
             # Who has waited in vain knows least.
             wrong = sorted(
-                ((rank, told[rank][1]) for rank in members if told[rank][1]), key=lambda one: "timed out" in one[1]
+                ((rank, gathered[rank][1]) for rank in members if gathered[rank][1]),
+                key=lambda one: "timed out" in one[1],
             )
-            values = [told[rank][0] for rank in members]
+            values = [gathered[rank][0] for rank in members]
             if wrong:
                 troubles.append([low, high, "rank %d: %s" % wrong[0]])
             elif None not in values:
@@ -112,29 +113,29 @@ class Leader:
                 together = values[:len(values) // 2] if self.asked["backend"] == "tcp" else values[:1]
                 rows.append([low, high, float("%.4g" % sum(together))])
         if not troubles:
-            self.longest = max(self.longest, seconds)
+            self.longest_round = max(self.longest_round, seconds)
         (self.measured if order.kind == "round" else self.repeated).extend(rows)
-        self.tell(order.kind, {
+        self.send(order.kind, {
             "number": order.number, "pairs": rows, "troubles": troubles, "seconds": round(seconds, 2),
         })
-        self.show(order, rows, seconds)
+        self.print_progress(order, rows, seconds)
 
-    def tell(self, kind: str, data: Any) -> None:
+    def send(self, kind: str, data: Any) -> None:
         """Print a message, and the one before once more: one that was broken on the way counts by its second copy."""
         if self.last:
-            self.output.say(*self.last)
+            self.output.send(*self.last)
         self.last = (kind, data)
-        self.output.say(kind, data)
+        self.output.send(kind, data)
 
-    def show(self, order: Order, rows: Sequence[Sequence[Any]], seconds: float) -> None:
+    def print_progress(self, order: Order, rows: Sequence[Sequence[Any]], seconds: float) -> None:
         """A line for whoever watches."""
         total = len(self.rounds)
-        left = pair_rounds.missing(self.rounds, [(one, other) for one, other, _value in self.measured])
+        left = pair_rounds.missing_rounds(self.rounds, [(one, other) for one, other, _value in self.measured])
         text = "[%d/%d]%s %d pair%s in %.1f s" % (
             total - len(left), total, " again:" if order.kind == "again" else "", len(order.pairs),
             "" if len(order.pairs) == 1 else "s", seconds)
         if rows:
             low, high, least = min(rows, key=lambda row: row[2])
-            usual = sweep_levels.middle(row[2] for row in rows)
+            usual = sweep_levels.upper_median(row[2] for row in rows)
             text += ", %.3g GB/s, least %s and %s %.3g" % (usual, self.hosts[low], self.hosts[high], least)
         os.write(1, (text + "\n").encode("ascii", "replace"))

@@ -23,8 +23,8 @@ class MpiTransport:
     """
 
     backend, provider, device = "mpi", "mpi4py", "cpu"
-    most = (1 << 31) - 1
-    """What MPI before version 4 can count."""
+    max_elements = (1 << 31) - 1
+    """The largest count of MPI before version 4."""
 
     def __init__(self, communicator: Any, rank: int, size: int) -> None:
         from mpi4py import MPI
@@ -38,7 +38,7 @@ class MpiTransport:
 
     def free_memory(self) -> tuple[str, int]:
         """Where this rank's buffers are, and the bytes that are free there."""
-        return "cpu", memory.available()
+        return "cpu", memory.available_memory()
 
     def synchronize(self) -> None:
         """Nothing is left to wait for: all operations block."""

@@ -52,7 +52,7 @@ class TorchTransport:
     def free_memory(self) -> tuple[str, int]:
         """Where this rank's buffers are, and the bytes that are free there."""
         if self.device == "cpu":
-            return "cpu", memory.available()
+            return "cpu", memory.available_memory()
         index = self.torch.cuda.current_device()
         self.torch.cuda.empty_cache()
         identity = getattr(self.torch.cuda.get_device_properties(index), "uuid", "") or index

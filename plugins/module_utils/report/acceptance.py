@@ -22,7 +22,7 @@ from ..ranks.placement import parse_ranges
 from ..ranks.units import parse_size
 
 
-def acceptance(record: object) -> dict[str, Any] | None:
+def describe_acceptance(record: object) -> dict[str, Any] | None:
     """An acceptance; None where there is no record.
 
     Args:
@@ -66,7 +66,7 @@ def acceptance(record: object) -> dict[str, Any] | None:
     }
 
 
-def in_short(record: Mapping[str, Any]) -> dict[str, Any]:
+def summarise(record: Mapping[str, Any]) -> dict[str, Any]:
     """One acceptance of a release's history."""
     ranks = mappings(record.get("ranks"))
     return {

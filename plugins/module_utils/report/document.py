@@ -16,7 +16,7 @@ from . import facts as report_facts
 from . import records as report_records
 
 
-def renew(root: str, release: str, resolved: Mapping[str, Any], check_mode: bool) -> dict[str, Any]:
+def update_document(root: str, release: str, resolved: Mapping[str, Any], check_mode: bool) -> dict[str, Any]:
     """Make sure that the document says what the records say.
 
     Args:
@@ -31,11 +31,11 @@ def renew(root: str, release: str, resolved: Mapping[str, Any], check_mode: bool
     Raises:
         StackError: there is no such release, or the document cannot be written.
     """
-    files = report_records.files_of(root, release)
+    files = report_records.release_files(root, release)
     path = os.path.join(files.afterwards, report_records.REPORT)
     # A report is sent round: records from before their writers masked credentials must not spoil it.
-    records = report_records.read(files, text(mapping(resolved).get("tools")))
-    facts = cast(Dict[str, Any], redacted_data(report_facts.facts(records, resolved)))
+    records = report_records.read_records(files, text(mapping(resolved).get("tools")))
+    facts = cast(Dict[str, Any], redacted_data(report_facts.compile_facts(records, resolved)))
     result = {"changed": True, "facts": facts, "path": path}
     if not os.path.isdir(files.afterwards):
         if check_mode:

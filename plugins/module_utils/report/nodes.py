@@ -30,7 +30,7 @@ KEYS = ("severity", "check", "subject", "message", "value", "threshold", "source
 """What a finding has; findings that agree in all of it are one, of several nodes."""
 
 
-def sweep(record: object) -> dict[str, Any] | None:
+def describe_sweep(record: object) -> dict[str, Any] | None:
     """A pair sweep; None where there is no record.
 
     Args:
@@ -74,7 +74,7 @@ def sweep(record: object) -> dict[str, Any] | None:
 
 
 def _pairs(measured: Sequence[Any], count: int) -> list[list[float | None]]:
-    """The speeds in rows, see :func:`sweep`; of a pair that is there twice, the later one."""
+    """The speeds in rows, see :func:`describe_sweep`; of a pair that is there twice, the later one."""
     pairs: list[list[float | None]] = [[None] * later for later in range(1, count)]
     for entry in measured:
         found = [number(value) for value in sequence(entry)]
@@ -116,7 +116,7 @@ def _medians(hosts: Sequence[str], pairs: Sequence[Sequence[float | None]]) -> l
     ]
 
 
-def health(record: object) -> dict[str, Any] | None:
+def describe_health(record: object) -> dict[str, Any] | None:
     """The health of the nodes; None where there is no record.
 
     Args:

@@ -65,7 +65,7 @@ class Records(NamedTuple):
     unreadable: dict[str, str]
 
 
-def files_of(root: str, release: str) -> ReleaseFiles:
+def release_files(root: str, release: str) -> ReleaseFiles:
     """The places of a release's records.
 
     Raises:
@@ -80,7 +80,7 @@ def files_of(root: str, release: str) -> ReleaseFiles:
     return ReleaseFiles(root, release)
 
 
-def read(files: ReleaseFiles, tools: str = "") -> Records:
+def read_records(files: ReleaseFiles, tools: str = "") -> Records:
     """Read every record of a release; none has to be there.
 
     Args:

@@ -13,7 +13,8 @@ import zipfile
 
 import pytest
 from ansible_collections.hpcml.torchstack.plugins.module_utils.acceptance import batch_run, login, verdict
-from ansible_collections.hpcml.torchstack.plugins.module_utils.acceptance.records import Files, Run
+from ansible_collections.hpcml.torchstack.plugins.module_utils.acceptance.records import Files
+from ansible_collections.hpcml.torchstack.plugins.module_utils.acceptance.run import Run
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
 
 JOB = {"launcher": "slurm", "options": {"python": sys.executable, "walltime": "00:15:00"}}
@@ -57,54 +58,54 @@ def perform(asked, **variables):
 
 
 def test_the_same_question_is_asked_until_it_is_judged(files, question):
-    first = batch_run.ask(files, question, RUN, PROGRAM, JOB)
-    assert batch_run.ask(files, question, RUN, PROGRAM, JOB) == first
-    moved = batch_run.ask(files, question, RUN, PROGRAM, dict(JOB, options={"python": "/usr/bin/python3"}))
+    first = batch_run.request_job(files, question, RUN, PROGRAM, JOB)
+    assert batch_run.request_job(files, question, RUN, PROGRAM, JOB) == first
+    moved = batch_run.request_job(files, question, RUN, PROGRAM, dict(JOB, options={"python": "/usr/bin/python3"}))
     assert moved["inputs"] == first["inputs"], "another queue or interpreter is not another question"
-    other = batch_run.ask(files, dict(question, ranks=2), RUN, PROGRAM, JOB)
+    other = batch_run.request_job(files, dict(question, ranks=2), RUN, PROGRAM, JOB)
     assert other["inputs"]["nonce"] != first["inputs"]["nonce"]
 
 
 def test_a_plan_writes_nothing(files, question):
-    planned = batch_run.planned(files, question, RUN, PROGRAM, JOB)
+    planned = batch_run.plan_job(files, question, RUN, PROGRAM, JOB)
     assert planned["inputs"]["nonce"] == "planned" and not os.path.exists(files.state)
 
 
 def test_the_answer_of_the_job_is_judged_once_and_recorded(files, question):
-    asked = batch_run.ask(files, question, RUN, PROGRAM, JOB)
+    asked = batch_run.request_job(files, question, RUN, PROGRAM, JOB)
     perform(asked, SLURM_JOB_ID="7")
     # No rank has reported: the verdict is the one of ranks that never came.
     with pytest.raises(StackError) as caught:
-        batch_run.judge(files, question, RUN, PROGRAM, 0, CONCLUDE)
+        batch_run.conclude_job(files, question, RUN, PROGRAM, 0, CONCLUDE)
     assert caught.value.failed_step == "ranks"
     record = files.last()
     assert record["passed"] is False and record["started"] and record["seconds"] >= 0
     with open(files.log, encoding="utf-8") as stream:
         assert "rank ['%s" % asked["state_dir"] in stream.read()
     with pytest.raises(StackError, match="No compute node was asked this"):
-        batch_run.judge(files, question, RUN, PROGRAM, 0, CONCLUDE)
-    assert batch_run.ask(files, question, RUN, PROGRAM, JOB)["inputs"] != asked["inputs"]
+        batch_run.conclude_job(files, question, RUN, PROGRAM, 0, CONCLUDE)
+    assert batch_run.request_job(files, question, RUN, PROGRAM, JOB)["inputs"] != asked["inputs"]
 
 
 def test_the_ranks_of_a_job_know_their_job_and_nothing_else_of_the_rollout(files, question):
-    perform(batch_run.ask(files, question, RUN, PROGRAM, JOB), SLURM_JOB_ID="7", PBS_JOBID="8")
+    perform(batch_run.request_job(files, question, RUN, PROGRAM, JOB), SLURM_JOB_ID="7", PBS_JOBID="8")
     with pytest.raises(StackError):
-        batch_run.judge(files, question, RUN, PROGRAM, 0, CONCLUDE)
+        batch_run.conclude_job(files, question, RUN, PROGRAM, 0, CONCLUDE)
     with open(files.log, encoding="utf-8") as stream:
         shown = stream.read()
     assert "'SLURM_JOB_ID'" in shown and "SECRET" not in shown and "PBS_JOBID" not in shown
 
 
 def test_an_answer_that_does_not_come_is_a_file_system_that_is_not_shared(files, question):
-    asked = batch_run.ask(files, question, RUN, PROGRAM, JOB)
+    asked = batch_run.request_job(files, question, RUN, PROGRAM, JOB)
     with pytest.raises(StackError, match="what it wrote is not seen here after 0 seconds"):
-        batch_run.judge(files, question, RUN, PROGRAM, 0, CONCLUDE)
+        batch_run.conclude_job(files, question, RUN, PROGRAM, 0, CONCLUDE)
     assert files.last() is None, "nobody knows how it went"
-    assert batch_run.ask(files, question, RUN, PROGRAM, JOB)["inputs"] != asked["inputs"]
+    assert batch_run.request_job(files, question, RUN, PROGRAM, JOB)["inputs"] != asked["inputs"]
 
 
 def test_a_supervisor_that_was_killed_leaves_a_verdict(files, question):
-    asked = batch_run.ask(files, question, RUN, PROGRAM, JOB)
+    asked = batch_run.request_job(files, question, RUN, PROGRAM, JOB)
     perform(asked)
     output = os.path.join(asked["state_dir"], "output." + asked["inputs"]["nonce"])
     with open(output, "r+", encoding="utf-8") as stream:
@@ -113,16 +114,16 @@ def test_a_supervisor_that_was_killed_leaves_a_verdict(files, question):
         stream.truncate()
         stream.writelines(lines)
     with pytest.raises(StackError):
-        batch_run.judge(files, question, RUN, PROGRAM, 0, CONCLUDE)
+        batch_run.conclude_job(files, question, RUN, PROGRAM, 0, CONCLUDE)
     assert files.last()["passed"] is False
 
 
 def test_the_step_of_another_account_is_in_its_home_and_its_own(files, question):
-    asked = batch_run.ask(files, question, OTHER, PROGRAM, JOB)
+    asked = batch_run.request_job(files, question, OTHER, PROGRAM, JOB)
     assert asked["state_dir"].startswith("/home/tester/.torchstack/acceptance/r1-")
     assert "HOME=/home/tester" in asked["script"] and "sudo" not in asked["script"]
     elsewhere = Files.below("/elsewhere", "r1")
-    planned = batch_run.planned(elsewhere, question, OTHER, PROGRAM, JOB)
+    planned = batch_run.plan_job(elsewhere, question, OTHER, PROGRAM, JOB)
     assert planned["state_dir"] != asked["state_dir"]
 
 
@@ -139,7 +140,7 @@ def test_a_job_that_cannot_hold_the_acceptance_is_refused(job, said):
 
 def test_the_step_shows_how_far_the_ranks_are_and_nothing_else_of_what_they_print(files, question):
     main = "for n in (1, 2, 63): print('0: [%2d/63] round %d' % (n, n), flush=True)\nprint('secret')\n"
-    asked = batch_run.ask(files, question, RUN, program(main), JOB)
+    asked = batch_run.request_job(files, question, RUN, program(main), JOB)
     shown = perform(asked).splitlines()
     assert shown[0].startswith("What the ranks print is in ")
     assert shown[1:] == ["[ 1/63] round 1", "[ 2/63] round 2", "[63/63] round 63"]
@@ -148,7 +149,7 @@ def test_the_step_shows_how_far_the_ranks_are_and_nothing_else_of_what_they_prin
 def test_another_question_of_the_same_release_has_files_and_a_step_of_its_own(files, question):
     sweep = Files.below(os.path.dirname(os.path.dirname(files.state)), "r1", "sweep")
     assert (sweep.state, sweep.stem) == (files.state, "sweep") and sweep.record.endswith("/r1/sweep.json")
-    asked = [batch_run.ask(kind, question, RUN, PROGRAM, JOB) for kind in (files, sweep)]
+    asked = [batch_run.request_job(kind, question, RUN, PROGRAM, JOB) for kind in (files, sweep)]
     assert [os.path.basename(one["state_dir"]) for one in asked] == ["acceptance", "sweep"]
     for one in asked:
         perform(one)
@@ -158,14 +159,14 @@ def test_another_question_of_the_same_release_has_files_and_a_step_of_its_own(fi
         seen.append(given)
         return {"passed": True}
 
-    assert batch_run.judge(sweep, question, RUN, PROGRAM, 0, conclude) == {"passed": True}
+    assert batch_run.conclude_job(sweep, question, RUN, PROGRAM, 0, conclude) == {"passed": True}
     assert seen[0][:3] == (sweep, question, RUN.account) and "rank ['" in seen[0][3]
     with pytest.raises(StackError, match="1 ranks were asked for, 0 reported"):
-        batch_run.judge(files, question, RUN, PROGRAM, 0, CONCLUDE)
+        batch_run.conclude_job(files, question, RUN, PROGRAM, 0, CONCLUDE)
 
 
 def test_the_ranks_are_asked_all_of_the_question_but_what_is_for_whoever_starts_them(files, question):
-    asked = batch_run.ask(files, dict(question, rounds=[[0, 1]]), RUN, PROGRAM, JOB)
+    asked = batch_run.request_job(files, dict(question, rounds=[[0, 1]]), RUN, PROGRAM, JOB)
     directory = os.path.join(files.state, "acceptance", "asked." + asked["inputs"]["nonce"])
     with open(os.path.join(directory, "question.json"), encoding="utf-8") as stream:
         given = json.load(stream)

@@ -8,8 +8,8 @@ import json
 import re
 
 import pytest
-from ansible_collections.hpcml.torchstack.plugins.module_utils.acceptance import acceptance_gaps, acceptance_table
 from ansible_collections.hpcml.torchstack.plugins.module_utils.acceptance import checks as acceptance
+from ansible_collections.hpcml.torchstack.plugins.module_utils.acceptance import evidence, verdict
 from ansible_collections.hpcml.torchstack.plugins.module_utils.acceptance import output as acceptance_output
 from ansible_collections.hpcml.torchstack.plugins.module_utils.acceptance import reports as acceptance_reports
 from ansible_collections.hpcml.torchstack.plugins.module_utils.ranks import output as rank_output
@@ -50,7 +50,8 @@ def printed(reports, before="", after="", events=(("through", "lmod"), ("exit", 
 
 
 def judged(reports, question=None, **kwargs):
-    return acceptance.judge(dict(QUESTION, **(question or {})), acceptance_output.hear(printed(reports, **kwargs)))
+    heard = acceptance_output.parse_output(printed(reports, **kwargs))
+    return acceptance.check_reports(dict(QUESTION, **(question or {})), heard)
 
 
 def gpu(index, uuid, bus="0000:07:00"):
@@ -68,7 +69,7 @@ def test_reports_are_found_in_the_mixed_output_of_a_launcher():
         for key, one in (("a0", reports[0]), ("b1", reports[1])) for frame in rank_output.frames("report", key, one)
     ]
     mixed = "".join("[n1:%d] %s" % (number, line) for number, line in enumerate(reversed(lines)))
-    heard = acceptance_output.hear("Loading torchstack\n" + mixed + "no newline at the end of this" + lines[0])
+    heard = acceptance_output.parse_output("Loading torchstack\n" + mixed + "no newline at the end of this" + lines[0])
     assert heard.reports == reports
     assert heard.broken == 0
 
@@ -77,14 +78,14 @@ def test_a_report_that_was_cut_on_the_way_counts_by_its_second_copy():
     first, second = (list(rank_output.frames("report", "c0", report(0))) for _copy in range(2))
     cut = first[0].decode("ascii").replace(":", ":x", 5)
     output = cut + b"".join(first[1:]).decode("ascii")
-    assert acceptance_output.hear(output).reports == []
-    assert acceptance_output.hear(output + b"".join(second).decode("ascii")).reports == [report(0)]
+    assert acceptance_output.parse_output(output).reports == []
+    assert acceptance_output.parse_output(output + b"".join(second).decode("ascii")).reports == [report(0)]
 
 
 def test_a_report_with_a_wrong_checksum_is_not_believed():
     text = b"".join(rank_output.frames("report", "c0", report(0))).decode("ascii")
     spoilt = re.sub(r":([A-Za-z0-9+/=])([A-Za-z0-9+/=]+)@", r":\2\1@", text, count=1)
-    heard = acceptance_output.hear(spoilt)
+    heard = acceptance_output.parse_output(spoilt)
     assert heard.reports == []
     assert heard.broken == 1
 
@@ -168,21 +169,21 @@ def test_s07_duplicates_are_found_even_if_the_ranks_did_not_notice():
         {"rank": rank, "host": "n%d" % (rank // 4), "device_facts": gpu(rank % 4, "", "0000:%02x:00" % (rank % 4))}
         for rank in range(8)
     ]
-    assert acceptance_reports.duplicate_devices(ranks) == []
+    assert acceptance_reports.find_shared_devices(ranks) == []
     ranks[4]["host"] = "n0"
-    assert acceptance_reports.duplicate_devices(ranks) == [("n0 0000:00:00", [0, 4])]
+    assert acceptance_reports.find_shared_devices(ranks) == [("n0 0000:00:00", [0, 4])]
 
 
 def test_s07_the_same_index_on_two_hosts_or_behind_a_mask_is_not_a_duplicate():
     own = [{"rank": rank, "host": "n1", "device_facts": gpu(0, "u-%d" % rank)} for rank in (0, 1)]
-    assert acceptance_reports.duplicate_devices(own) == []
+    assert acceptance_reports.find_shared_devices(own) == []
     hosts = ("n1", "n2", "n1")
     unknown = [{"rank": rank, "host": host, "device_facts": gpu(0, "", bus="")} for rank, host in enumerate(hosts)]
-    assert acceptance_reports.duplicate_devices(unknown) == [("n1 index 0", [0, 2])]
+    assert acceptance_reports.find_shared_devices(unknown) == [("n1 index 0", [0, 2])]
 
 
 def test_ranks_may_share_cores():
-    assert acceptance_reports.duplicate_devices(judged([report(0), report(1)]).ranks) == []
+    assert acceptance_reports.find_shared_devices(judged([report(0), report(1)]).ranks) == []
 
 
 def test_fewer_ranks_than_asked_are_refused_and_the_silent_ones_named():
@@ -366,23 +367,23 @@ def test_a_gpu_known_by_its_index_only_is_said():
 
 
 def test_the_rollout_account_says_what_it_hides_and_root_more():
-    assert acceptance_gaps.own_account_gaps("build", 1001, "tester") == []
-    assert len(acceptance_gaps.own_account_gaps("build", 1001, "")) == 1
-    assert "rollout account build itself" in acceptance_gaps.own_account_gaps("build", 1001, "")[0]
-    assert "permission check" in acceptance_gaps.own_account_gaps("root", 0, "")[1]
+    assert evidence.account_gaps("build", 1001, "tester") == []
+    assert len(evidence.account_gaps("build", 1001, "")) == 1
+    assert "rollout account build itself" in evidence.account_gaps("build", 1001, "")[0]
+    assert "permission check" in evidence.account_gaps("root", 0, "")[1]
 
 
 def test_the_table_is_aligned_and_has_host_and_device_of_each_rank():
     rows = judged([report(0), report(1, host="node-with-a-name", device=gpu(3, "u-2"))]).ranks
-    assert acceptance_table.table(rows).splitlines() == [
+    assert verdict.format_rank_table(rows).splitlines() == [
         "rank  local  host              pid  device                cores  numa",
         "0     0      n1                100  cpu                   0-1    0",
         "1     1      node-with-a-name  101  gpu 3 0000:07:00 u-2  0-7    3",
     ]
-    assert acceptance_table.table([]) == ""
+    assert verdict.format_rank_table([]) == ""
 
 
 def test_the_table_has_the_memory_node_of_the_gpus_where_the_kernel_tells_it():
     rows = judged([report(0, device=dict(gpu(0, "u-1"), gpu_numa=3)), report(1, device=gpu(1, "u-2"))]).ranks
-    lines = acceptance_table.table(rows).splitlines()
+    lines = verdict.format_rank_table(rows).splitlines()
     assert [line.split()[-1] for line in lines] == ["at", "3", "?"]

@@ -15,12 +15,12 @@ def test_what_starts_ranks_in_a_container_is_no_interpreter_for_the_supervisor()
 
 
 def test_the_launcher_s_words_get_the_number_of_ranks():
-    assert local_run.launcher_words(["srun", "--ntasks={ranks}", "-N2"], 8) == ["srun", "--ntasks=8", "-N2"]
+    assert local_run.launcher_command(["srun", "--ntasks={ranks}", "-N2"], 8) == ["srun", "--ntasks=8", "-N2"]
 
 
 def test_the_launcher_gets_the_nodes_and_the_ranks_of_each():
     words = ["mpiexec", "-n", "{ranks}", "--ppn", "{per_node}", "--hosts={nodes}"]
-    assert local_run.launcher_words(words, 8, 2) == ["mpiexec", "-n", "8", "--ppn", "4", "--hosts=2"]
+    assert local_run.launcher_command(words, 8, 2) == ["mpiexec", "-n", "8", "--ppn", "4", "--hosts=2"]
 
 
 @pytest.mark.parametrize(("words", "ranks", "nodes"), [
@@ -28,4 +28,4 @@ def test_the_launcher_gets_the_nodes_and_the_ranks_of_each():
 ])
 def test_a_launcher_that_is_not_understood_is_refused(words, ranks, nodes):
     with pytest.raises(StackError):
-        local_run.launcher_words(words, ranks, nodes)
+        local_run.launcher_command(words, ranks, nodes)

@@ -9,7 +9,7 @@ import os
 import pathlib
 
 import pytest
-from ansible_collections.hpcml.torchstack.plugins.module_utils.acceptance import records, verdict
+from ansible_collections.hpcml.torchstack.plugins.module_utils.acceptance import records, status, verdict
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
 
 ASKED = {"subject": "sha256:1", "ranks": 2, "checks": ["imports"]}
@@ -85,6 +85,6 @@ def test_what_the_last_acceptance_says_of_a_release(tmp_path, record, subject, s
     os.makedirs(files.state)
     if record is not None:
         files.add(record)
-    standing = records.standing(str(tmp_path), "r1", subject)
+    standing = status.acceptance_state(str(tmp_path), "r1", subject)
     assert standing.state == state
     assert said in standing.sentence and files.record in standing.sentence

@@ -59,7 +59,7 @@ def collected(generation="h200-580", replace=(), links=(), errors=(), log=(), ho
 
 
 def judge(node, expected=None, thresholds=None):
-    return checks.judge(facts.of(node), expected or {}, thresholds or THRESHOLDS)
+    return checks.check_node(facts.read_facts(node), expected or {}, thresholds or THRESHOLDS)
 
 
 def found(node, expected=None):
@@ -88,7 +88,7 @@ def test_s29_the_log_of_a_healthy_h200_has_no_finding():
 
 
 def test_the_usual_thresholds_are_well_formed_and_all_there():
-    health_thresholds.check(THRESHOLDS, {})
+    health_thresholds.check_settings(THRESHOLDS, {})
     known = {*health_thresholds.NUMBERS, *health_thresholds.LISTS, *health_thresholds.OTHERS}
     assert set(THRESHOLDS) == known
 
@@ -415,7 +415,7 @@ def test_s31_a_file_system_that_is_slow_with_small_files_is_a_warning():
 
 def fleet(*nodes, asked=0):
     return [(entry.severity, entry.check, entry.message)
-            for entry in health_fleet.judge_fleet([facts.of(node) for node in nodes], asked, THRESHOLDS)]
+            for entry in health_fleet.compare_nodes([facts.read_facts(node) for node in nodes], asked, THRESHOLDS)]
 
 
 def test_s29_nodes_that_are_alike_have_no_finding():
@@ -456,14 +456,14 @@ def test_nodes_that_did_not_answer_or_answered_twice():
 ])
 def test_bad_data_is_refused_with_one_sentence(thresholds, expected, said):
     with pytest.raises(StackError) as caught:
-        health_thresholds.check(thresholds, expected)
+        health_thresholds.check_settings(thresholds, expected)
     assert said in caught.value.message
 
 
 def test_what_has_no_threshold_is_not_judged():
     sick = collected(replace=[("<remapped_row_pending>No", "<remapped_row_pending>Yes")],
                      log=[(359000.0, XID % 79)])
-    assert checks.judge(facts.of(sick), {}, {}).findings == []
+    assert checks.check_node(facts.read_facts(sick), {}, {}).findings == []
 
 
 # --- the record ------------------------------------------------------------------------------------------------------
@@ -472,8 +472,8 @@ QUESTION = {"expected": {"gpus": 2}, "thresholds": THRESHOLDS, "subject": "s1", 
 
 
 def record(*raw):
-    nodes, troubles = records.read(raw, QUESTION)
-    return records.compose(nodes, troubles, QUESTION, "builder", "2026-11-22T03:00:00Z", 2.0)
+    nodes, troubles = records.check_answers(raw, QUESTION)
+    return records.make_record(nodes, troubles, QUESTION, "builder", "2026-11-22T03:00:00Z", 2.0)
 
 
 def test_the_record_names_nodes_findings_and_gaps():
@@ -510,7 +510,7 @@ def test_a_look_holds_for_a_release_that_is_accepted_since(change, again, accept
     last = json.loads(json.dumps(record(collected(host="n1"), collected(host="n2"))))
     assert last["passed"]
     asked = dict(copy.deepcopy(QUESTION), **change)
-    assert records.reason_to_look(last, asked, again, accepted) == reason
-    assert records.reason_to_look(None, asked, again, accepted) == "the nodes were not looked at yet"
+    assert records.reason_to_run(last, asked, again, accepted) == reason
+    assert records.reason_to_run(None, asked, again, accepted) == "the nodes were not looked at yet"
     failed = dict(last, passed=False)
-    assert records.reason_to_look(failed, asked, False, accepted) == "the last look found failures"
+    assert records.reason_to_run(failed, asked, False, accepted) == "the last look found failures"

@@ -31,8 +31,8 @@ def test_s29_healthy_gpus_of_every_generation_say_the_same_of_themselves(generat
     found = nvidia_smi.parse(text(generation, "q.xml"))
     assert found["driver"].startswith(generation[-3:]) and found["attached"] == len(found["gpus"]) == count
     nvidia_smi.join_nvlinks(
-        found["gpus"], nvidia_smi.nvlink_speeds(text(generation, "nvlink-s.txt")),
-        nvidia_smi.nvlink_errors(text(generation, "nvlink-e.txt")),
+        found["gpus"], nvidia_smi.parse_nvlink_speeds(text(generation, "nvlink-s.txt")),
+        nvidia_smi.parse_nvlink_errors(text(generation, "nvlink-e.txt")),
     )
     for gpu in found["gpus"]:
         assert gpu["name"] == model and gpu["vbios"] and gpu["persistence"] is True and gpu["ecc"] is True
@@ -45,7 +45,7 @@ def test_s29_healthy_gpus_of_every_generation_say_the_same_of_themselves(generat
         assert gpu["throttled"] == [] and gpu["recovery_action"] == "" and gpu["broken"] == ""
         assert [link["speed"] for link in gpu["nvlinks"]] == [speed] * links
         assert all(link["errors"] == {"Replay": 0, "Recovery": 0, "CRC": 0} for link in gpu["nvlinks"])
-    rows = nvidia_smi.remapped_rows(text(generation, "remapped-rows.csv"))
+    rows = nvidia_smi.parse_remapped_rows(text(generation, "remapped-rows.csv"))
     assert set(rows) == {gpu["address"] for gpu in found["gpus"]}
     assert all(row["pending"] is (False if remaps else None) for row in rows.values())
 
@@ -81,7 +81,7 @@ def test_reasons_for_low_clocks_have_one_name_and_idleness_is_none(generation, w
 def test_a_gpu_at_work_tells_of_its_limits_and_of_who_uses_it():
     (gpu,) = nvidia_smi.parse(text("h200-580", "q-busy.xml"))["gpus"]
     assert gpu["throttled"] == ["sw_power_cap"] and gpu["processes"] == 1 and gpu["temperature"] == 56
-    assert gpu["fabric_state"] == "" and nvidia_smi.nvlink_speeds("") == {}
+    assert gpu["fabric_state"] == "" and nvidia_smi.parse_nvlink_speeds("") == {}
 
 
 @pytest.mark.parametrize("output", [
@@ -114,14 +114,15 @@ def test_a_lost_gpu_is_broken_and_its_counts_are_unknown():
 def test_only_a_speed_is_a_link_that_is_up():
     said = "GPU 0: A (UUID: GPU-a)\n\t Link 0: <inactive>\n\t Link 1: 25 GB/s\n\t Link 2: a word to come\n"
     said += "GPU 1: B\n\t Link 0: 50 GB/s\n"
-    assert nvidia_smi.nvlink_speeds(said) == {"GPU-a": {0: None, 1: 25.0, 2: None}, "1": {0: 50.0}}
-    assert nvidia_smi.nvlink_speeds("NVML: Unable to retrieve NVLink information as all links are inActive\n") == {}
+    assert nvidia_smi.parse_nvlink_speeds(said) == {"GPU-a": {0: None, 1: 25.0, 2: None}, "1": {0: 50.0}}
+    inactive = "NVML: Unable to retrieve NVLink information as all links are inActive\n"
+    assert nvidia_smi.parse_nvlink_speeds(inactive) == {}
 
 
 def test_counters_of_other_generations_keep_their_names():
     said = "GPU 0: A (UUID: GPU-a)\n\t Link 0: Symbol Errors: 7\n\t Link 0: Tx discards: 1\n"
     said += "\t Link 0: CRC Errors: N/A\n"
-    assert nvidia_smi.nvlink_errors(said) == {"GPU-a": {0: {"Symbol": 7, "Tx discards": 1}}}
+    assert nvidia_smi.parse_nvlink_errors(said) == {"GPU-a": {0: {"Symbol": 7, "Tx discards": 1}}}
 
 
 @pytest.mark.parametrize("said, place", [
@@ -129,4 +130,4 @@ def test_counters_of_other_generations_keep_their_names():
     ("c1:00.0", "0000:c1:00.0"), ("somewhere", "somewhere"),
 ])
 def test_a_place_on_the_bus_is_written_in_one_way(said, place):
-    assert nvidia_smi.address(said) == place
+    assert nvidia_smi.pci_address(said) == place

@@ -166,7 +166,7 @@ def test_s30_one_wrong_number_on_one_rank_at_one_size_is_named(operation):
 
 def test_s30_sizes_that_one_rank_has_no_memory_for_are_left_out_everywhere_and_that_is_said():
     # Three ranks of one host share what there is, and half of it is kept for the libraries.
-    result = World(3, free_bytes={1: 3 * 2 * 2048}).result(SMALL)
+    result = World(3, rooms={1: 3 * 2 * 2048}).result(SMALL)
     group = result["measurements"][0]
     assert [line["bytes"] for line in group["rows"]] == [1024, 2048]
     assert group["left_out"].startswith("4 KiB left out: rank 1 on ")

@@ -17,7 +17,7 @@ def test_s21_the_sum_is_only_right_if_every_rank_contributed_once(size):
             sum(expected_values.contribution(position + shift, rank, size) for rank in ranks) for position in positions
         ]
 
-    right = [expected_values.contributions(position, size) for position in positions]
+    right = [expected_values.contribution_sum(position, size) for position in positions]
     everyone = list(range(size))
     assert summed(everyone) == right
     for rank in everyone:
@@ -33,7 +33,7 @@ def test_s21_even_one_element_shows_a_missing_rank():
         for missing in range(size):
             ranks = [rank for rank in range(size) if rank != missing]
             partial = sum(expected_values.contribution(0, rank, size) for rank in ranks)
-            assert partial != expected_values.contributions(0, size)
+            assert partial != expected_values.contribution_sum(0, size)
 
 
 @pytest.mark.parametrize(("name", "size", "fits"), [
@@ -41,8 +41,8 @@ def test_s21_even_one_element_shows_a_missing_rank():
     ("float32", 9000, True),
 ])
 def test_dense_sums_in_short_types_are_only_taken_where_they_stay_whole(name, size, fits):
-    assert expected_values.exact(name, size) is fits
-    largest = max(expected_values.contributions(position, size) for position in range(5 * size))
+    assert expected_values.is_exact(name, size) is fits
+    largest = max(expected_values.contribution_sum(position, size) for position in range(5 * size))
     assert largest <= 8 * size
 
 
@@ -50,18 +50,18 @@ def test_dense_sums_in_short_types_are_only_taken_where_they_stay_whole(name, si
 def test_s21_with_thousands_of_ranks_a_short_type_is_summed_one_addend_at_a_place(size):
     positions = range(4099)
     ranks = sorted({0, 1, 63, 64, size - 1} & set(range(size)))
-    right = [expected_values.lones(position, size) for position in positions]
+    right = [expected_values.sparse_sum(position, size) for position in positions]
     assert min(right) >= 1 and max(right) <= 64 <= expected_values.WHOLE["bfloat16"]
     for position in [*range(70), 4098]:
-        assert sum(expected_values.lone(position, rank, size) for rank in range(size)) == right[position]
+        assert sum(expected_values.sparse_contribution(position, rank, size) for rank in range(size)) == right[position]
     for rank in ranks:
-        own = [expected_values.lone(position, rank, size) for position in positions]
+        own = [expected_values.sparse_contribution(position, rank, size) for position in positions]
         assert any(own), "one that is missing or doubled shows"
 
 
 @pytest.mark.parametrize(("name", "apart"), [("bfloat16", 32), ("float16", 256), ("float32", 1 << 21)])
 def test_s21_signatures_stay_whole_in_every_type_and_neighbours_are_told_apart(name, apart):
-    assert expected_values.told_apart(name) == apart
+    assert expected_values.distinct_ranks(name) == apart
     ranks = range(min(2 * apart, 600))
     values = [{expected_values.signature(position, rank, apart) for position in range(7)} for rank in ranks]
     assert max(map(max, values)) <= expected_values.WHOLE.get(name, 1 << 24)

@@ -120,4 +120,4 @@ def test_s21_what_another_rank_has_sent_than_the_one_that_should_is_refused():
 
 
 def test_ranks_send_to_the_next_one_and_to_the_farthest():
-    assert [collective_checks.shifts(size) for size in (1, 2, 3, 4, 8)] == [[], [1], [1], [1, 2], [1, 4]]
+    assert [collective_checks.ring_shifts(size) for size in (1, 2, 3, 4, 8)] == [[], [1], [1], [1, 2], [1, 4]]

@@ -25,8 +25,8 @@ def links():
     offers = [dict(link.offer(True), addresses=["127.0.0.1"]) for link in made]
     yield made, offers
     for link in made:
-        link.leave()
-        link.door.close()
+        link.close()
+        link.server.close()
 
 
 def together(links, offers):
@@ -45,15 +45,15 @@ def test_each_rank_measures_with_its_counterpart_and_again_with_the_next_one(lin
     for _round in range(2):
         assert all(value > 0 for value in together(made, offers))
         for link in made:
-            link.leave()
+            link.close()
 
 
 def test_s28_wrong_values_are_an_error_and_no_bandwidth(links, monkeypatch):
     made, offers = links
     right = pair_links.SocketLink._exchange
 
-    def broken(link, mine):
-        return right(link, mine[:-1] + b"\0" if link.rank == 1 else mine)
+    def broken(link, position):
+        return right(link, position[:-1] + b"\0" if link.rank == 1 else position)
 
     monkeypatch.setattr(pair_links.SocketLink, "_exchange", broken)
     values = together(made, offers)
@@ -70,14 +70,14 @@ def test_whoever_only_tries_the_port_is_no_rank(links):
 
 
 def test_patterns_tell_ranks_apart_and_a_shift_shows():
-    one, other = (pair_links._pattern(rank, 200_000) for rank in (1, 2))
+    one, other = (pair_links._test_bytes(rank, 200_000) for rank in (1, 2))
     assert len(one) == 200_000 and one != other
     assert one[1:] != one[:-1] and one[256:] != one[:-256] and one[65521:131042] == one[:65521]
 
 
 def test_nodes_are_in_the_order_of_their_numbers():
     names = ["n10", "n2", "n1", "gpu3-2", "gpu3-10", "login"]
-    assert sorted(names, key=pair_sweep._natural) == ["gpu3-2", "gpu3-10", "login", "n1", "n2", "n10"]
+    assert sorted(names, key=pair_sweep.natural_key) == ["gpu3-2", "gpu3-10", "login", "n1", "n2", "n10"]
 
 
 def test_a_host_whose_name_leads_nowhere_is_reached_by_its_address():
@@ -102,7 +102,7 @@ class Said:
     def stage(self, name):
         self.stages.append(name)
 
-    def say(self, kind, data):
+    def send(self, kind, data):
         self.messages.append((kind, data))
 
 
@@ -124,7 +124,7 @@ def test_a_rank_that_measures_long_says_so_and_takes_it_back(monkeypatch):
     sweep = swept(["n1", "n2"])
     sweep.report["host"] = "n1"
     order = sweep_leader.Order("round", 1, [[0, 1]])
-    with sweep.watched(order, Team("x", [0, 1], 0, [])):
+    with sweep.report_when_slow(order, Team("x", [0, 1], 0, [])):
         eventually(lambda: sweep.output.stages, "it is said")
     assert sweep.output.stages == ["round 1 with n2", "sweep"]
 
@@ -134,11 +134,11 @@ def measured(leader, value):
     orders = []
     for order in leader.orders():
         orders.append(order)
-        told = [[None, ""] for _host in leader.hosts]
+        gathered = [[None, ""] for _host in leader.hosts]
         for pair in order.pairs:
             for rank in pair:
-                told[rank] = value(tuple(pair))
-        leader.keep(order, told)
+                gathered[rank] = value(tuple(pair))
+        leader.record(order, gathered)
     return orders
 
 

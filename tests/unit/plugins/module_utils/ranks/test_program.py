@@ -47,7 +47,7 @@ def test_the_archive_has_all_that_it_imports_and_reports_without_pytorch(tmp_pat
         [sys.executable, "-I", "-S", str(program), str(question), str(time.time() + 60)], capture_output=True,
         text=True, check=False, env={**ALONE, "TMPDIR": str(tmp_path)},
     )
-    heard = acceptance_output.hear(done.stdout)
+    heard = acceptance_output.parse_output(done.stdout)
     assert done.returncode == 0 and len(heard.reports) == 1, done.stderr
     assert sorted(path.name for path in tmp_path.iterdir()) == ["question.json", "ranks.pyz"], "NCCL's log is removed"
     assert [(entry["name"], entry["status"]) for entry in heard.reports[0]["checks"]] == [
@@ -85,7 +85,7 @@ CORES = {"kind": "cpu", "cpus": "0", "numa": "0"}
 def test_s07_gpus_are_used_only_where_every_rank_has_one_and_each_says_what_is_wrong_with_its_own(devices, used, said):
     one = rank(device=devices[0])
     one.rendezvous = Meeting(*devices)
-    one.meet()
+    one.check_devices()
     assert (one.gpu, one.problems) == (used, said)
 
 
@@ -115,7 +115,7 @@ def test_s40_a_stream_that_cannot_be_captured_fails_the_check_with_what_cuda_say
 
 def test_what_a_backend_lacks_is_kept_beside_its_note():
     one = rank()
-    one.check("horovod", lambda: one.keep(collective_checks.Outcome("n", {"send_recv": "it has none"})))
+    one.check("horovod", lambda: one.record_lacks(collective_checks.Outcome("n", {"send_recv": "it has none"})))
     assert one.entry["note"] == "n" and one.entry["lacks"] == {"send_recv": "it has none"}
 
 
@@ -141,13 +141,13 @@ def test_a_backend_is_measured_where_the_question_asks_for_it(monkeypatch, measu
 
 
 def test_messages_of_other_kinds_are_heard_in_order_and_a_broken_one_is_not(capfd):
-    output = rank_output.Output({"host": "n1", "pid": 7, "rank": 0})
+    output = rank_output.RankOutput({"host": "n1", "pid": 7, "rank": 0})
     for number in range(3):
-        output.say("round", {"number": number, "pad": "x%d" % number * 400})
+        output.send("round", {"number": number, "pad": "x%d" % number * 400})
     text = capfd.readouterr().out
-    heard = acceptance_output.hear("0: " + text.replace("\n", "\n0: "))
+    heard = acceptance_output.parse_output("0: " + text.replace("\n", "\n0: "))
     assert [message["number"] for message in heard.messages["round"]] == [0, 1, 2]
     assert acceptance_output.readable(text).strip() == ""
     first = text.splitlines()[0]
-    heard = acceptance_output.hear(text.replace(first, first.replace("@torchstack:", "@torchstick:")))
+    heard = acceptance_output.parse_output(text.replace(first, first.replace("@torchstack:", "@torchstick:")))
     assert [message["number"] for message in heard.messages["round"]] == [1, 2] and heard.reports == []

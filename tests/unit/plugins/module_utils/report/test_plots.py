@@ -25,17 +25,17 @@ def swept(count, missing=()):
     pairs = [[one, other, 20.0 + one] for one in range(count) for other in range(one + 1, count)]
     hosts = ["n%03d.cluster.example" % number for number in range(count)]
     measured_pairs = [pair for pair in pairs if tuple(pair[:2]) not in missing]
-    return nodes.sweep({"hosts": hosts, "measured": measured_pairs, "slow_nodes": [{"host": hosts[-1]}],
+    return nodes.describe_sweep({"hosts": hosts, "measured": measured_pairs, "slow_nodes": [{"host": hosts[-1]}],
                                "slow_links": [{"hosts": hosts[:2]}]})
 
 
 @pytest.fixture(name="drawn", params=["bandwidth", "sweep"])
 def a_drawing(request):
     if request.param == "sweep":
-        return lambda: plots.heat_map(swept(5), "name")
+        return lambda: plots.plot_heat_map(swept(5), "name")
     floors = [{"bytes": 2 ** 25, "limit": 30.0}]
     entries = [measured(operation) for operation in ("all_reduce", "send_recv", "of another kind")]
-    return lambda: plots.bandwidth(entries, floors, "name")
+    return lambda: plots.plot_bandwidth(entries, floors, "name")
 
 
 def test_a_drawing_is_one_element_that_names_its_parts_after_itself(drawn):
@@ -64,20 +64,20 @@ def test_the_same_numbers_give_the_same_drawing_whatever_the_user_prefers(drawn)
 
 
 def test_without_numbers_there_is_no_drawing():
-    assert plots.bandwidth([{"operation": "all_reduce", "rows": []}], [], "name") is None
-    assert plots.heat_map(nodes.sweep({"hosts": ["a", "b"]}), "name") is None
+    assert plots.plot_bandwidth([{"operation": "all_reduce", "rows": []}], [], "name") is None
+    assert plots.plot_heat_map(nodes.describe_sweep({"hosts": ["a", "b"]}), "name") is None
 
 
 @pytest.mark.parametrize("speeds", [(36.0,), (36.0, 36.0), (0.001, 0.5, 400.0)])
 def test_few_and_many_speeds_can_be_drawn(speeds):
-    assert plots.bandwidth([measured(speeds=speeds)], [], "name").svg.count("<svg") == 1
+    assert plots.plot_bandwidth([measured(speeds=speeds)], [], "name").svg.count("<svg") == 1
 
 
 @pytest.mark.parametrize(("count", "names"), [(2, 2), (24, 24), (25, 2), (200, 2)])
 def test_names_of_nodes_are_short_and_only_as_many_as_there_is_room_for(count, names):
-    text = plots.heat_map(swept(count), "name").svg
+    text = plots.plot_heat_map(swept(count), "name").svg
     assert len(set(re.findall(r">(n\d{3})<", text))) == names and "cluster" not in text
 
 
 def test_pairs_that_were_not_measured_are_left_empty():
-    assert "median" in plots.heat_map(swept(4, missing=[(0, 1), (2, 3)]), "name").label
+    assert "median" in plots.plot_heat_map(swept(4, missing=[(0, 1), (2, 3)]), "name").label

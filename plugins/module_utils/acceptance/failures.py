@@ -47,7 +47,7 @@ class Failure(NamedTuple):
         return self.advice or REMEDIES.get(self.check, VALUES)
 
 
-def failure_sentence(release: str, failures: Sequence[Failure], record: str, log: str) -> tuple[str, str]:
+def describe_failures(release: str, failures: Sequence[Failure], record: str, log: str) -> tuple[str, str]:
     """What the play says when an acceptance fails: one sentence what is wrong, one what to do.
 
     Args:

@@ -6,8 +6,8 @@ from __future__ import annotations
 
 from typing import Any, Mapping, NamedTuple
 
-from .facts import BAD, GOOD, UNKNOWN, WARNED
-from .format import count, size, speed
+from .formatting import count, size, speed
+from .verdict import BAD, GOOD, UNKNOWN, WARNED
 
 Facts = Mapping[str, Any]
 
@@ -22,7 +22,7 @@ class Tile(NamedTuple):
     note: str
 
 
-def tiles(facts: Facts) -> list[Tile]:
+def make_tiles(facts: Facts) -> list[Tile]:
     """The tiles of a page; one for bandwidth, health and sweep only where there is a record.
 
     Args:

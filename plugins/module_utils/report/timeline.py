@@ -21,11 +21,11 @@ class Stretch(NamedTuple):
     shown: float
 
 
-def timeline(steps: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def make_timeline(steps: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Where each step lies, long pauses cut out.
 
     Args:
-        steps: as :func:`.report_steps.steps` gives them.
+        steps: as :func:`.facts.describe_steps` gives them.
 
     Returns:
         ``rows`` (``step``, ``left`` and ``width`` in parts of a hundred; null where its time is not known), ``pauses``
