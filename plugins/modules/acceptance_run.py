@@ -355,8 +355,8 @@ from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors impor
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.run_module import run_module
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.zipapp import program_archive
 from ansible_collections.hpcml.torchstack.plugins.module_utils.ranks import module_options
-from ansible_collections.hpcml.torchstack.plugins.module_utils.ranks import plan as bandwidth_plan
 from ansible_collections.hpcml.torchstack.plugins.module_utils.ranks import program as rank_program
+from ansible_collections.hpcml.torchstack.plugins.module_utils.ranks.plan import problem
 
 ASKED = (
     "module", "module_system", "module_init", "modulepaths", "environment", "environment_keep", "ranks", "python",
@@ -396,7 +396,7 @@ def run(module: AnsibleModule) -> dict:
     os.umask(0o022)
     params, check = module.params, module.check_mode
     launcher = local_run.launcher_command(params["launcher"], params["ranks"], params["nodes"])
-    trouble = bandwidth_plan.problem(params["measure"])
+    trouble = problem(params["measure"])
     if trouble:
         raise StackError("acceptance_" + trouble, "measure", "Correct it, for the site or in the release's file.")
     given = dict(params, transport={key: words for key, words in params["transport"].items() if words})

@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Ranks that run as a job of their own, as those of an acceptance: what is asked of compute nodes, and the answer.
+"""Run ranks as a job of their own: make the step that runs them, and judge its answer.
 
 A launcher such as ``mpiexec`` of PALS starts ranks only within a job, and login nodes are no place for them. The job is
 a step of build_step; what it runs is the same supervisor and the same script as on the machine itself.
@@ -58,14 +58,14 @@ PROGRESS = "\\[ *[0-9]\\{1,9\\}/[0-9]\\{1,9\\}\\].*"
 
 
 class JobFiles(NamedTuple):
-    """Where the files of a job lie: what is asked, and the step that asks it."""
+    """Locate the files of a job: its question, and the step that asks it."""
 
     directory: str
     state_dir: str
 
     @classmethod
     def of(cls, files: Files, run: Run) -> JobFiles:
-        """Those of one kind of question to one release, for one account."""
+        """Locate the files of one kind of question to one release, for one account."""
         directory = os.path.join(files.state, files.stem)
         if not run.account.other:
             return cls(directory, directory)
@@ -75,15 +75,15 @@ class JobFiles(NamedTuple):
 
     @property
     def request(self) -> str:
-        """What was asked last, until its answer is judged."""
+        """Return the path of the last request, which stays until its answer is judged."""
         return os.path.join(self.directory, "request.json")
 
     def asked(self, nonce: str) -> str:
-        """The directory with all that the job takes."""
+        """Return the directory with all that the job takes."""
         return os.path.join(self.directory, "asked." + nonce)
 
     def output(self, nonce: str) -> str:
-        """What the job prints."""
+        """Return the path of what the job prints."""
         return os.path.join(self.state_dir, "output." + nonce)
 
 
@@ -115,7 +115,7 @@ def check_job(job: Mapping[str, Any], timeout: int, stem: str = "acceptance") ->
 def request_job(
     files: Files, question: Mapping[str, Any], run: Run, program: bytes, job: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Write what the job takes, or find that the same was asked before and not judged yet.
+    """Write what the job takes, or find that the same was requested before and not judged yet.
 
     Args:
         files: where the records are.
@@ -144,7 +144,7 @@ def request_job(
 def plan_job(
     files: Files, question: Mapping[str, Any], run: Run, program: bytes, job: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """What :func:`request_job` would return, but for the nonce; nothing is written."""
+    """Make what :func:`request_job` would return, but for the nonce; write nothing."""
     asked = {"nonce": "planned", "digest": _digest(question, run, program)}
     return make_step(JobFiles.of(files, run), asked, question, run, job)
 
@@ -157,7 +157,7 @@ def _digest(question: Mapping[str, Any], run: Run, program: bytes) -> str:
 def make_step(
     place: JobFiles, asked: Mapping[str, Any], question: Mapping[str, Any], run: Run, job: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """The step that runs the ranks on compute nodes, as options of build_step.
+    """Make the step that runs the ranks on compute nodes, as options of build_step.
 
     The script ends well however the ranks do, for its record is the verdict; a step that has failed is one that
     the batch system has not let come to its end.
@@ -200,7 +200,7 @@ def _words(words: Sequence[str]) -> str:
 def conclude_job(
     files: Files, question: Mapping[str, Any], run: Run, program: bytes, wait: float, conclude: Conclude
 ) -> dict[str, Any]:
-    """Judge what the job has answered, and write the record.
+    """Judge the answer of the job, and write the record.
 
     Args:
         files: where the records are.
@@ -236,7 +236,7 @@ def conclude_job(
 
 
 def _answer(path: str, run: Run, wait: float, copy: str) -> str:
-    """The output of the job, by way of a copy, as it may lie in somebody else's home.
+    """Read the output of the job, by way of a copy, as it may be in another account's home.
 
     Raises:
         StackError: it cannot be seen, or there is no sign of the supervisor in it.
@@ -269,7 +269,7 @@ def _answer(path: str, run: Run, wait: float, copy: str) -> str:
 
 
 def forget_request(place: JobFiles) -> None:
-    """Remove what was asked; no job takes it any more, as a step has one job at a time."""
+    """Remove the request; no job takes it any more, as a step has one job at a time."""
     with contextlib.suppress(FileNotFoundError):
         os.unlink(place.request)
     for directory in glob.glob(glob.escape(place.asked("")) + "*"):

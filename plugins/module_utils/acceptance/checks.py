@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What the ranks of an acceptance reported, judged: data in, a verdict out; nothing is run here."""
+"""Judge what the ranks of an acceptance have reported. Pure."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ CHECKS = (
 
 
 class Verdict(NamedTuple):
-    """What the reports amount to."""
+    """Hold the failures, and what the record keeps."""
 
     failures: list[Failure]
     ranks: list[dict[str, Any]]
@@ -35,7 +35,7 @@ class Verdict(NamedTuple):
 
 
 def check_reports(question: dict[str, Any], heard: JobOutput) -> Verdict:
-    """Whether the release is accepted.
+    """Decide whether the release is accepted.
 
     Args:
         question: ``ranks``, ``checks``, ``where_possible``, ``imports``, ``module_system``; ``shared`` where the ranks
@@ -97,7 +97,7 @@ def check_reports(question: dict[str, Any], heard: JobOutput) -> Verdict:
 
 
 def _unique(failures: Iterable[Failure]) -> list[Failure]:
-    """Without repetitions: each rank that shares a GPU says so, and so does the job as a whole."""
+    """Remove repetitions: each rank that shares a GPU says so, and so does the job as a whole."""
     plain = [
         failure._replace(message=re.sub(r"^rank \d+ on \S+: (?=ranks )", "", failure.message)) for failure in failures
     ]
@@ -105,7 +105,7 @@ def _unique(failures: Iterable[Failure]) -> list[Failure]:
 
 
 def _summarise(rank_reports: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """One entry for each check that began: failed where one rank failed, the seconds those of the slowest rank."""
+    """Summarise each check that began: failed where one rank failed, with the seconds of the slowest."""
     summaries = []
     for name in CHECKS:
         found = [entry for report in rank_reports for entry in report["checks"] if entry["name"] == name]
@@ -122,7 +122,7 @@ def _summarise(rank_reports: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def rank_record(report: dict[str, Any]) -> dict[str, Any]:
-    """What the record keeps of a rank.
+    """Select what the record keeps of a rank.
 
     Args:
         report: of the rank, as it came.
@@ -136,7 +136,7 @@ def rank_record(report: dict[str, Any]) -> dict[str, Any]:
 
 
 def device_text(device: dict[str, Any]) -> str:
-    """A device in the table."""
+    """Format a device for the table."""
     if not device:
         return "?"
     if device["kind"] != "gpu":

@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What the ranks of an acceptance found out beside right values: their network, their speed, where they sit.
+"""Judge network, import time, bandwidth and NUMA nodes of the ranks, and list what was not checked.
 
 Pure functions of the ranks' reports; what is wrong comes as sentences.
 """
@@ -25,7 +25,7 @@ Reports = Sequence[Mapping[str, Any]]
 
 
 def list_transports(reports: Reports) -> list[dict[str, Any]]:
-    """By which way NCCL went on each rank that used it, as :func:`.rank_nccl_log.parse` has read it.
+    """List how NCCL went on each rank that used it, as :func:`.nccl_log.parse` has read it.
 
     The variables that a rank was given are there where they are not those of the first one.
     """
@@ -42,7 +42,7 @@ def list_transports(reports: Reports) -> list[dict[str, Any]]:
 
 
 def transport_problems(rule: Mapping[str, Any], rows: Iterable[Mapping[str, Any]]) -> list[str]:
-    """Ranks whose NCCL goes by another network than the site asks for; ranks with the same trouble in one sentence.
+    """Find ranks whose NCCL uses another network than the site asks for, grouped by the sentence.
 
     Also where no byte left the node: the network that NCCL has chosen is the one that it would use on two of them.
 
@@ -86,7 +86,7 @@ def _matches(name: str, patterns: Iterable[str]) -> bool:
 
 
 def transport_gaps(rule: Mapping[str, Any], rows: Sequence[Any], size: int) -> list[str]:
-    """What cannot be said about NCCL's network.
+    """List what cannot be said about NCCL's network.
 
     Args:
         rule: see :func:`transport_problems`.
@@ -105,7 +105,7 @@ def transport_gaps(rule: Mapping[str, Any], rows: Sequence[Any], size: int) -> l
 
 
 def import_seconds(reports: Reports) -> dict[str, Any]:
-    """How long the ranks, all at once, took to import each Python module: the median, and the slowest rank."""
+    """Compute the median and the slowest rank of the import of each Python module."""
     taken: dict[str, list[tuple[float, Mapping[str, Any]]]] = {}
     for report in reports:
         for name, seconds in report.get("import_seconds", {}).items():
@@ -121,7 +121,7 @@ def import_seconds(reports: Reports) -> dict[str, Any]:
 
 
 def import_problems(ceiling: float, seconds: Mapping[str, Any], ranks: int) -> list[str]:
-    """Whether the slowest rank's ``import torch`` was too slow.
+    """Describe the slowest rank's ``import torch`` if it took too long.
 
     Args:
         ceiling: in seconds; 0 for none.
@@ -139,19 +139,19 @@ def import_problems(ceiling: float, seconds: Mapping[str, Any], ranks: int) -> l
 
 
 def read_measurements(reports: Reports) -> dict[str, list[Any]]:
-    """``measurements``, ``latency`` and ``left_out``, as rank 0 has kept them."""
+    """Read ``measurements``, ``latency`` and ``left_out``, as rank 0 has kept them."""
     kept: Mapping[str, Any] = next((report.get("measured") or {} for report in reports if report.get("rank") == 0), {})
     return {key: list(kept.get(key, [])) for key in ("measurements", "latency", "left_out")}
 
 
 def requested_floors(question: Mapping[str, Any]) -> dict[str, list[Any]]:
-    """What the question says of how fast it has to be, ``bandwidth`` and ``latency``; empty where it says nothing."""
+    """Select the floors of the question, ``bandwidth`` and ``latency``; empty without any."""
     asked = (question.get("measure") or {}).get("floors") or {}
     return {kind: list(lines) for kind, lines in asked.items() if lines}
 
 
 def bandwidth_problems(question: Mapping[str, Any], found: Mapping[str, Any]) -> tuple[list[str], list[str]]:
-    """What is slower than it has to be, or was not measured; and floors that could not be judged here.
+    """Find what is below its floor or was not measured; also floors that could not be judged.
 
     Args:
         question: ``measure`` with its ``floors``, and ``checks``, those that have to run.
@@ -172,7 +172,7 @@ def bandwidth_problems(question: Mapping[str, Any], found: Mapping[str, Any]) ->
 
 
 def numa_remarks(rows: Iterable[Mapping[str, Any]]) -> list[str]:
-    """What is no failure and costs speed: ranks whose cores are on another memory node than their GPU.
+    """Find ranks whose cores are on another memory node than their GPU: no failure, but slower.
 
     Args:
         rows: ``rank``, ``host`` and ``device_facts`` of each rank.
@@ -191,7 +191,7 @@ def numa_remarks(rows: Iterable[Mapping[str, Any]]) -> list[str]:
 
 
 def list_gaps(heard: JobOutput, rows: Sequence[dict[str, Any]], checks: Sequence[dict[str, Any]]) -> list[str]:
-    """What this acceptance cannot have noticed.
+    """List what this acceptance cannot have noticed.
 
     Args:
         heard: what came out of the job.
@@ -223,7 +223,7 @@ def list_gaps(heard: JobOutput, rows: Sequence[dict[str, Any]], checks: Sequence
 
 
 def account_gaps(user: str, uid: int, other: str) -> list[str]:
-    """What the account hides under which the acceptance runs.
+    """List what the account hides under which the acceptance runs.
 
     Args:
         user: name of the rollout account.

@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""How the ranks of a release are asked: the files that it takes, the run on this machine, and what it printed."""
+"""Run the ranks of a release from this machine, and write the record."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ LOST_SECONDS = 60.0
 """Seconds after the time limit at which a supervisor that has not reported the end counts as lost."""
 
 class RunResult(NamedTuple):
-    """How a run went: its output, and its length in seconds."""
+    """Hold the output of a run, and its length in seconds."""
 
     output: str
     seconds: float
 
 
 def launcher_command(launcher: Sequence[str], ranks: int, nodes: int = 1, named: str = "acceptance") -> list[str]:
-    """The launcher's words with the numbers of ranks and nodes filled in.
+    """Fill the numbers of ranks and nodes into the launcher's words.
 
     Args:
         launcher: words with placeholders (see :mod:`.launch_command`).
@@ -78,7 +78,7 @@ def run_job(question: Mapping[str, Any], program: bytes, state: str) -> RunResul
 
     Args:
         question: everything that the script and the ranks have to know: ``account``, ``become``, ``launcher`` (words),
-            ``timeout``, ``environment_keep``, and what :func:`.acceptance_script.job_script` and the rank program read;
+            ``timeout``, ``environment_keep``, and what :func:`.script.job_script` and the rank program read;
             the ranks get all of it as JSON but for :data:`OWN`, with ``patience``, the seconds after their deadline at
             which they are killed.
         program: the archive that every rank runs, as :func:`.zipapp.program_archive` makes it.
@@ -105,7 +105,7 @@ def run_job(question: Mapping[str, Any], program: bytes, state: str) -> RunResul
 
 
 def _follow(command: Sequence[str], account: Account, timeout: float, output: BinaryIO) -> None:
-    """Start the supervisor and wait for it; its standard input stays open exactly as long as this waits."""
+    """Start the supervisor and wait for it; its standard input is open as long as this waits."""
     try:
         process = processes.start_program(
             list(command), stdin=subprocess.PIPE, stdout=output, stderr=subprocess.STDOUT, start_new_session=True,
@@ -131,14 +131,14 @@ def _follow(command: Sequence[str], account: Account, timeout: float, output: Bi
 def run_locally(
     files: Files, question: Mapping[str, Any], run: Run, program: bytes, conclude: Conclude
 ) -> dict[str, Any]:
-    """Run the ranks from this machine and write the record.
+    """Run the ranks from this machine, judge what they print, and write the record.
 
     Args:
         files: where the records are.
         question: what is asked; goes into the record.
         run: how to run it.
         program: the archive that every rank runs.
-        conclude: judges what they print, and writes the record, as :func:`.acceptance_verdict.conclude` does.
+        conclude: judges what they print, and writes the record, as :func:`.verdict.conclude` does.
 
     Returns:
         The record, where all is well.

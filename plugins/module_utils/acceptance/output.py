@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What an acceptance's job printed: the reports of the ranks, found in the mixed output of everybody."""
+"""Find the reports of the ranks in the mixed output of a job."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _FRAME = re.compile(r"@torchstack:([a-z]+):([0-9a-f]+):(\d+)/(\d+):([0-9a-f]{8})
 
 
 class JobOutput(NamedTuple):
-    """What came out of a job.
+    """Hold the messages of a job's output.
 
     ``reports`` are complete reports of ranks, ``stages`` the last stage of each process (by its key), ``events`` the
     lines of the supervisor as (name, text) in order, ``broken`` how many processes' reports came incomplete,
@@ -38,13 +38,13 @@ class JobOutput(NamedTuple):
     messages: dict[str, list[Any]]
 
     def event(self, name: str) -> str | None:
-        """The text of the last event of this name."""
+        """Return the text of the last event of this name."""
         texts = [text for event, text in self.events if event == name]
         return texts[-1] if texts else None
 
 
 def _decode(pieces: dict[int, str], count: int) -> Any:
-    """The message that the pieces make up; None where one is missing or they make none."""
+    """Decode the message that the pieces make up; None where one is missing or they make none."""
     if sorted(pieces) != list(range(count)):
         return None
     try:
@@ -93,7 +93,7 @@ def parse_output(output: str) -> JobOutput:
 
 
 def readable(output: str) -> str:
-    """The output for people: stages and events as short lines, reports left out, credentials masked."""
+    """Format the output for people: stages and events as short lines, no reports, credentials masked."""
 
     def plain(match: re.Match[str]) -> str:
         stage = _decode({0: match.group(6)}, 1) if match.group(1) == "stage" else None
@@ -108,13 +108,13 @@ def readable(output: str) -> str:
 
 
 def last_lines(output: str, count: int = 12) -> list[str]:
-    """The end of the job's own output, without what the ranks and the supervisor report."""
+    """Return the end of the job's own output, without messages of ranks and supervisor."""
     lines = [line.rstrip() for line in readable(output).splitlines()]
     return [line[:400] for line in lines if line and not line.startswith("====")][-count:]
 
 
 def rank_name(report: dict[str, Any]) -> str:
-    """A rank in a sentence."""
+    """Name a rank for a sentence."""
     if "rank" in report:
         return "rank %d on %s" % (report["rank"], report["host"])
     return "process %d on %s" % (report["pid"], report["host"])

@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Plan what is asked of a release's ranks: what keeps it from being possible, and the difference to show."""
+"""Plan an acceptance or a sweep: check its preconditions, and describe the difference for Ansible."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..core.errors import StackError
 
 
 def find_obstacle(prefix: str, subject: str) -> StackError | None:
-    """What keeps an acceptance from being possible, as the error to raise."""
+    """Find what keeps an acceptance from being possible; return the error to raise."""
     if not os.path.isdir(prefix):
         return StackError(
             "The release %s does not exist." % prefix, "prefix", "Build and freeze it first, or correct prefix.", prefix
@@ -25,7 +25,7 @@ def find_obstacle(prefix: str, subject: str) -> StackError | None:
 
 
 def plan_diff(what: str, last: Mapping[str, Any] | None, subject: str, reason: str) -> dict[str, str]:
-    """The plan as Ansible shows a difference.
+    """Describe the plan as Ansible shows a difference.
 
     Args:
         what: is asked of the ranks.

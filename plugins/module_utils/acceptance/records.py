@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The records of what a release's ranks were asked: where they are, and one run with its record."""
+"""Read and write the records of what a release's ranks were asked."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ..core.redaction import redacted_data
 
 
 class Files(NamedTuple):
-    """The files about what was asked of a release's ranks, outside the frozen release."""
+    """Locate the records of a release, outside the frozen release."""
 
     state: str
     record: str
@@ -24,7 +24,7 @@ class Files(NamedTuple):
 
     @classmethod
     def below(cls, root: str, release: str, stem: str = "acceptance") -> Files:
-        """The files of ``release`` below ``root``.
+        """Locate the records of ``release`` below ``root``.
 
         Args:
             root: the directory of the site's releases.
@@ -45,11 +45,11 @@ class Files(NamedTuple):
 
     @property
     def stem(self) -> str:
-        """What the names of the files begin with, and the name of the step that asks the ranks in a job."""
+        """Return the beginning of the files' names, which is also the name of the step."""
         return os.path.splitext(os.path.basename(self.record))[0]
 
     def last(self) -> dict[str, Any] | None:
-        """The last record; None where there is none.
+        """Read the last record; None where there is none.
 
         Raises:
             StackError: the file is there and is not a record.
@@ -84,7 +84,7 @@ class Files(NamedTuple):
 
 @contextlib.contextmanager
 def writing_records(files: Files) -> Iterator[None]:
-    """For as long as something is written beside the records, whose directory is made.
+    """Create the directory of the records, and translate errors while something is written there.
 
     Raises:
         StackError: that was not possible.

@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The directory of a release's ReFrame tests: which files belong there, and which differ."""
+"""Write the directory of a release's ReFrame tests, where its files differ."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ DIRECTORY = "reframe"
 
 
 def make_files(data: Mapping[str, Any], tests: str) -> dict[str, bytes]:
-    """The content of each file by its name.
+    """Make the content of each file, by its name.
 
     Args:
         data: from :func:`.reframe_tests.describe_release`.
@@ -37,7 +37,7 @@ def make_files(data: Mapping[str, Any], tests: str) -> dict[str, bytes]:
 
 
 def list_differing(directory: str, files: Mapping[str, bytes]) -> list[str]:
-    """Names of the files that are not there as they should be.
+    """List the names of files that are missing or differ.
 
     Raises:
         OSError: one is there and cannot be read.
@@ -46,7 +46,7 @@ def list_differing(directory: str, files: Mapping[str, bytes]) -> list[str]:
 
 
 def read_file(path: str) -> bytes | None:
-    """The bytes of a file; None where there is none."""
+    """Read the bytes of a file; None where there is none."""
     with contextlib.suppress(FileNotFoundError), open(path, "rb") as stream:
         return stream.read()
     return None

@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Judges what the ranks of an acceptance have printed, as a program of its own: ``judge.pyz QUESTION OUTPUT 0``."""
+"""Judge the output of an acceptance's ranks as a program: ``judge.pyz QUESTION OUTPUT STATUS``."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ import json
 import sys
 
 from . import checks
-from . import output as acceptance_output
+from .output import EVENT, parse_output
 
 
 def list_failures(question: dict, output: str, status: str) -> list[str]:
-    """What the release would not be accepted for, one sentence each.
+    """List why the release would not be accepted, one sentence each.
 
     Args:
         question: what the ranks were asked.
         output: what they have printed.
         status: exit status of the launcher.
     """
-    ended = "\n%s exit\t%s\n" % (acceptance_output.EVENT, status)
-    verdict = checks.check_reports(question, acceptance_output.parse_output(output + ended))
+    ended = "\n%s exit\t%s\n" % (EVENT, status)
+    verdict = checks.check_reports(question, parse_output(output + ended))
     return ["%s: %s" % (failure.check, failure.message) for failure in verdict.failures]
 
 

@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What ReFrame tests of a release have to know: data beside a test file that is the same for every release. Pure."""
+"""Describe a release for its ReFrame tests: data beside a test file that is the same for all. Pure."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _SEPARATORS = re.compile(r"\W")
 
 
 def describe_release(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Everything that the tests of one release need to know.
+    """Collect all that the tests of one release need to know.
 
     Args:
         options: those of the module release_reframe.
@@ -74,7 +74,7 @@ def describe_release(options: Mapping[str, Any]) -> dict[str, Any]:
 def select_backends(
     checks: Sequence[str], where_possible: Sequence[str], only: Sequence[str] | None = None
 ) -> dict[str, bool]:
-    """The backends to measure, and whether it is a failure where one cannot run.
+    """Select the backends to measure, and whether it is a failure where one cannot run.
 
     Args:
         checks: checks that have to run.
@@ -87,7 +87,7 @@ def select_backends(
 
 
 def list_limits(floors: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Floors and ceilings, each under the name that ReFrame logs the value by.
+    """List floors and ceilings, each under the name that ReFrame logs the value by.
 
     Args:
         floors: of ``measure``, in which :func:`.plan.problem` found nothing.
@@ -106,12 +106,12 @@ def list_limits(floors: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def variable_name(operation: str, size: int) -> str:
-    """What ReFrame logs a value by, such as ``all_reduce_1GiB``."""
+    """Make the name that ReFrame logs a value by, such as ``all_reduce_1GiB``."""
     return "%s_%s" % (operation, units.format_size(size).replace(" ", ""))
 
 
 def launcher_options(words: Sequence[str]) -> list[str]:
-    """The options of a launcher but those that say how many ranks to start, which ReFrame says itself.
+    """Select a launcher's options but those for the number of ranks, which ReFrame adds itself.
 
     Args:
         words: the launcher's, with placeholders.
@@ -126,5 +126,5 @@ def launcher_options(words: Sequence[str]) -> list[str]:
 
 
 def render(data: Mapping[str, Any]) -> bytes:
-    """The data as the test file reads it, alike for alike data."""
+    """Render the data for the test file; equal data give equal bytes."""
     return (json.dumps(data, indent=2, sort_keys=True) + "\n").encode("utf-8")

@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What is wrong by the reports of an acceptance's ranks and by what its job said. Pure."""
+"""Find failures in the reports of an acceptance's ranks, and in what its job said. Pure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ NAMED = 8
 
 
 def find_shared_devices(ranks: Iterable[dict[str, Any]]) -> list[tuple[str, list[int]]]:
-    """GPUs that more than one rank uses, with these ranks.
+    """Find GPUs that more than one rank uses, with these ranks.
 
     A GPU is named by its UUID, where there is none by host and bus address, else by host and index. Cores are not
     devices in this sense: ranks may share them.
@@ -27,7 +27,7 @@ def find_shared_devices(ranks: Iterable[dict[str, Any]]) -> list[tuple[str, list
 
 
 def library_failures(reports: Sequence[dict[str, Any]]) -> list[Failure]:
-    """Libraries that one rank has from two files, or two ranks have from different ones.
+    """Find libraries that a rank has from two files, or that differ between ranks.
 
     Files are compared by path and size, so that node images which differ behind one path are noticed, too.
 
@@ -53,14 +53,14 @@ def library_failures(reports: Sequence[dict[str, Any]]) -> list[Failure]:
 
 
 def _files(found: Sequence[Sequence[Any]]) -> str:
-    """Library files in a sentence."""
+    """Format library files for a sentence."""
     return ", ".join("%s (%s bytes)" % (path, size) for path, size in found) or "nowhere"
 
 
 def foreign_imports(
     reports: Sequence[dict[str, Any]], imports: Sequence[str], shared: Sequence[str] | None = None
 ) -> list[Failure]:
-    """Python modules of the release that a rank took from elsewhere.
+    """Find Python modules of the release that a rank has imported from elsewhere.
 
     Args:
         reports: reports of ranks with ``files`` and ``prefix``, both as real paths, and ``home``.
@@ -88,7 +88,7 @@ def _below(path: str, directories: Sequence[str]) -> bool:
 
 
 def rank_failures(reports: Sequence[dict[str, Any]], required: Sequence[str]) -> list[Failure]:
-    """What the ranks themselves found wrong, exceptions (after which a rank leaves) before wrong values.
+    """Collect what the ranks found wrong; exceptions, after which a rank leaves, before wrong values.
 
     A check that had to run and could not counts where nothing else failed that may be the reason.
 
@@ -109,7 +109,7 @@ def rank_failures(reports: Sequence[dict[str, Any]], required: Sequence[str]) ->
 
 
 def missing_ranks(heard: JobOutput, asked: int) -> list[Failure]:
-    """Ranks that were asked for and did not report, or are not what was asked for.
+    """Find ranks that did not report, or are not those that were asked for.
 
     Args:
         heard: what came out of the job.
@@ -132,7 +132,7 @@ def missing_ranks(heard: JobOutput, asked: int) -> list[Failure]:
 
 
 def missing_nodes(rows: Sequence[dict[str, Any]], asked: int) -> list[Failure]:
-    """Ranks on other than the nodes that were asked for: what then passed says nothing about the network.
+    """Find ranks on other than the requested nodes, which say nothing about the network.
 
     Args:
         rows: from :func:`.checks.rank_row`.
@@ -146,7 +146,7 @@ def missing_nodes(rows: Sequence[dict[str, Any]], asked: int) -> list[Failure]:
 
 
 def job_failures(heard: JobOutput, wanted_system: str) -> list[Failure]:
-    """What stopped the job before or beside the ranks.
+    """Find what stopped the job before or beside the ranks.
 
     Args:
         heard: what came out of the job.
@@ -174,7 +174,7 @@ def _in_order(stages: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _where(stages: Iterable[dict[str, Any]], word: str) -> list[str]:
-    """Where ranks were, each of a few by itself, of many by what they were in."""
+    """Describe where ranks were: a few one by one, many by their stage."""
     ordered = _in_order(stages)
     if len(ordered) <= NAMED:
         return ["%s was %s %s" % (rank_name(stage), word, stage["stage"]) for stage in ordered]

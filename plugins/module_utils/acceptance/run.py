@@ -39,7 +39,7 @@ OUTPUT_LIMIT = 64 << 20
 
 
 class Run(NamedTuple):
-    """How an acceptance is run: the account of the ranks, the words to become it, and the seconds for it all."""
+    """Describe how ranks are run: their account, the words to become it, and the time limit."""
 
     account: Account
     become: Sequence[str]
@@ -53,7 +53,7 @@ their begin in UTC, and the seconds that they took. Returns the record, or raise
 
 @contextlib.contextmanager
 def locked(state: str) -> Iterator[None]:
-    """One question to the ranks of a release at a time.
+    """Lock the ranks of a release, for one question at a time.
 
     Args:
         state: the directory of the records.
@@ -80,7 +80,7 @@ def locked(state: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def shared_directory(state: str) -> Iterator[str]:
-    """A directory beside the records, on the file system that all nodes see, which every account can read.
+    """Make a directory beside the records, which all nodes see and every account can read.
 
     Args:
         state: the directory of the records.
@@ -119,7 +119,7 @@ def write_files(directory: str, question: Mapping[str, Any], program: bytes) -> 
 
 
 def python_candidates(python: str) -> list[str]:
-    """Interpreters for the supervisor: this one, that of the ranks, that of the system.
+    """List interpreters for the supervisor: this one, that of the ranks, that of the system.
 
     What starts ranks in a container is called otherwise than an interpreter, and would start the supervisor there, too.
     """
@@ -128,7 +128,7 @@ def python_candidates(python: str) -> list[str]:
 
 
 def read_output(path: str, account: Account) -> str:
-    """The output of a run that has ended.
+    """Read the output of a run that has ended.
 
     Raises:
         StackError: there is no sign of the supervisor in it.
@@ -148,7 +148,7 @@ def read_output(path: str, account: Account) -> str:
 
 
 def become_remedy(account: Account) -> str:
-    """What to do when the account cannot be used."""
+    """Say what to do when the account cannot be used."""
     if not account.other:
         return "Look at the mode of the directories above the release's root."
     return (

@@ -10,14 +10,14 @@ from .records import Files
 
 
 class AcceptanceState(NamedTuple):
-    """What the last acceptance says: ``passed``, ``failed``, ``missing`` or ``other subject``, and a sentence."""
+    """Hold a state (``passed``, ``failed``, ``missing``, ``other subject``) and a sentence."""
 
     state: str
     sentence: str
 
 
 def acceptance_state(root: str, release: str, subject: str) -> AcceptanceState:
-    """Whether a release may be called accepted.
+    """Decide whether a release may be called accepted.
 
     Args:
         root: the directory of the site's releases.

@@ -1,9 +1,9 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Which nodes and which links are slow, from what every pair of nodes has reached. Pure.
+"""Name slow nodes and slow links, from what every pair of nodes has reached. Pure.
 
 Nobody is named by one measurement: the verdict needs the first (see :mod:`.sweep_levels`) and what was measured again
-(see :mod:`.sweep_again`).
+(see :mod:`.sweep_repeat`).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ MAX_NAMED = 6
 
 
 class Diagnosis(NamedTuple):
-    """The verdict, in the shapes of the record."""
+    """Hold the verdict, in the shapes of the record."""
 
     slow_nodes: list[dict[str, Any]]
     slow_links: list[dict[str, Any]]
@@ -74,7 +74,7 @@ def diagnose(hosts: Sequence[str], seen: Analysis | None, repeated: Values) -> D
 
 
 def _diagnose_small(hosts: Sequence[str], seen: Analysis, repeated: Values) -> Diagnosis:
-    """Name slow nodes and slow links of a small fleet, of which all pairs have been measured again."""
+    """Name slow nodes and links of a small cluster, of which all pairs were measured again."""
     rule, verdict = seen.rule, Diagnosis([], [], [], _gaps(seen.nodes, seen.known))
     if repeat_all_pairs(seen, repeated):
         verdict.undecided.append("Something is slow; not all pairs have been measured again yet.")
@@ -134,7 +134,7 @@ def _diagnose_node(verdict: Diagnosis, hosts: Sequence[str], node: int, known: L
 
 
 def _diagnose_link(verdict: Diagnosis, hosts: Sequence[str], pair: Pair, known: Levels, repeats: Repeats) -> None:
-    """Name a link; a pair that is as fast as others when it is measured again is forgotten."""
+    """Name a link; a pair that is as fast as others when measured again is dropped."""
     ratio = known.ratios[pair]
     names = [hosts[node] for node in pair]
     first = "%s and %s reach %s of what is usual with each other" % (names[0], names[1], _format_share(ratio))
@@ -159,7 +159,7 @@ def _diagnose_link(verdict: Diagnosis, hosts: Sequence[str], pair: Pair, known: 
 
 
 def _gaps(count: int, known: Levels) -> list[str]:
-    """What this diagnosis cannot have noticed."""
+    """List what this diagnosis cannot have noticed."""
     sentences = []
     if len(known.ratios) < count * (count - 1) // 2:
         sentences.append("%d of %d pairs have not been measured." % (
@@ -178,7 +178,7 @@ def _gaps(count: int, known: Levels) -> list[str]:
 
 
 def _list_names(hosts: Sequence[str], nodes: Sequence[int]) -> str:
-    """Nodes in a sentence."""
+    """List nodes for a sentence."""
     told = ", ".join(hosts[node] for node in nodes[:MAX_NAMED])
     return told if len(nodes) <= MAX_NAMED else "%s and %d more" % (told, len(nodes) - MAX_NAMED)
 

@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The record of a pair sweep: what the ranks have printed, joined with what is known from before, and judged."""
+"""Write the record of a pair sweep, and decide whether the last one still answers."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ REMEDIES = {
 
 
 def parse_rule(thresholds: Mapping[str, Any]) -> sweep_levels.Rule:
-    """What counts as slow, from what a site says.
+    """Parse what counts as slow, as a site writes it.
 
     Raises:
         StackError: it cannot be used.
@@ -67,7 +67,7 @@ def parse_rule(thresholds: Mapping[str, Any]) -> sweep_levels.Rule:
 
 
 def reason_to_run(last: Mapping[str, Any] | None, question: Mapping[str, Any], again: bool) -> str:
-    """Why a sweep has to run, as a sentence's end; empty where the record answers the question.
+    """Explain why a sweep has to run, as a sentence's end; empty where the record answers the question.
 
     Args:
         last: the last record, or None.
@@ -90,7 +90,7 @@ def reason_to_run(last: Mapping[str, Any] | None, question: Mapping[str, Any], a
 
 
 def resume_data(last: Mapping[str, Any] | None, question: Mapping[str, Any]) -> dict[str, Any]:
-    """What of the last sweep need not be measured again: all of one that has ended early and asked the same."""
+    """Select what of the last sweep is not measured again, if that ended early and asked the same."""
     if last is None or last.get("complete") or not last.get("hosts"):
         return {}
     if last.get("subject") != question["subject"] or last.get("question") != recorded_question(question):
@@ -99,7 +99,7 @@ def resume_data(last: Mapping[str, Any] | None, question: Mapping[str, Any]) -> 
 
 
 def _failures(question: Mapping[str, Any], heard: JobOutput, joined: SweepResults, complete: bool) -> list[Failure]:
-    """What is wrong, but for slow nodes and links; what explains most first."""
+    """List what is wrong beside slow nodes and links; what explains most first."""
     found = []
     for name, text in heard.events:
         if name == "problem":
@@ -199,13 +199,13 @@ def conclude(
 
 
 def recorded_question(question: Mapping[str, Any]) -> dict[str, Any]:
-    """A question as the record keeps it: without the subject, and without what was known before."""
+    """Select what the record keeps of a question: not the subject, nor what was known before."""
     asked = {key: value for key, value in question["sweep"].items() if key != "known"}
     return {key: asked if key == "sweep" else value for key, value in question.items() if key != "subject"}
 
 
 def _sweep_error(files: Files, record: Mapping[str, Any], failures: Sequence[Failure], last: list[str]) -> StackError:
-    """What the play says of a sweep that has not passed."""
+    """Make the error of a sweep that has not passed."""
     first = failures[0]
     named = [failure for failure in failures if failure.check in ("slow_nodes", "slow_links")]
     more = " (and %d more in the record)" % (len(failures) - 1) if len(failures) > 1 else ""
@@ -220,7 +220,7 @@ def _sweep_error(files: Files, record: Mapping[str, Any], failures: Sequence[Fai
 
 
 def describe_record(record: Mapping[str, Any] | None) -> dict[str, Any]:
-    """What a result says about a record."""
+    """Describe a record for a module's result."""
     if record is None:
         return {}
     keys = ("passed", "hosts", "rounds", "rounds_done", "slow_nodes", "slow_links", "undecided", "not_checked")

@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Join what the ranks of a pair sweep have printed with what an earlier sweep that ended early has left."""
+"""Join what a pair sweep has measured with what an earlier sweep that ended early has left."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MAX_TOLD = 3
 
 
 class SweepResults:
-    """What is known of all pairs: from before, as far as it was of the same nodes, and from this output.
+    """Join what is known of all pairs: from an earlier sweep of the same nodes, and from this output.
 
     Args:
         known: ``hosts``, ``measured``, ``repeated`` and ``unanswered`` of an earlier sweep that has ended early, or
@@ -58,7 +58,7 @@ class SweepResults:
         self.done = len(self.rounds) - len(left)
 
     def failed_pairs(self) -> list[str]:
-        """A sentence for each node of which no pair could be measured, and for the first other pairs."""
+        """Describe nodes of which no pair could be measured, and the first other failed pairs."""
         measured = {node for one, other, _value in self.measured for node in (one, other)}
         sentences, told = [], set()
         for node, host in enumerate(self.hosts):
@@ -76,5 +76,5 @@ class SweepResults:
         return "%s and %s: %s" % (self.hosts[pair[0]], self.hosts[pair[1]], self.troubles[pair])
 
     def complete(self, seen: sweep_levels.Analysis | None) -> bool:
-        """Whether nothing is left to measure."""
+        """Tell whether nothing is left to measure."""
         return bool(self.rounds) and self.done == len(self.rounds) and not sweep_repeat.next_rounds(seen, self.repeated)

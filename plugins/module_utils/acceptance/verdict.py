@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The record of an acceptance: what is written when it has ended, what it says, and whether it still answers."""
+"""Write the record of an acceptance, describe it, and decide whether it still answers."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from .records import Files
 
 
 def modulefile_digests(through: str, path: str) -> dict[str, str]:
-    """sha256 of a modulefile by its kind, ``lmod`` or ``tcl``; empty without one, or if it cannot be read.
+    """Compute the sha256 of a modulefile by its kind, ``lmod`` or ``tcl``; empty if it cannot be read.
 
     Args:
         through: the module system that loaded it.
@@ -42,7 +42,7 @@ def modulefile_digests(through: str, path: str) -> dict[str, str]:
 
 
 def reason_to_run(last: dict[str, Any] | None, question: dict[str, Any], again: bool) -> str:
-    """Why an acceptance has to run, as a sentence's end; empty where a record answers the question.
+    """Explain why an acceptance has to run, as a sentence's end; empty where a record answers.
 
     Args:
         last: the last record, or None.
@@ -115,7 +115,7 @@ def _record(
     started: str,
     seconds: float,
 ) -> dict[str, Any]:
-    """The record of one run."""
+    """Make the record of one run."""
     asked = {key: value for key, value in question.items() if key != "subject"}
     through, modulefile = heard.event("through") or "", heard.event("modulefile") or ""
     gaps = account_gaps(account.name, account.uid, account.name if account.other else "")
@@ -146,7 +146,7 @@ def _record(
 
 
 def describe_record(record: Mapping[str, Any] | None) -> dict[str, Any]:
-    """What a result says about a record."""
+    """Describe a record for a module's result."""
     if record is None:
         return {}
     hosts = {row["host"] for row in record["ranks"]}
@@ -168,7 +168,7 @@ def describe_record(record: Mapping[str, Any] | None) -> dict[str, Any]:
 
 
 def format_rank_table(rows: Sequence[dict[str, Any]]) -> str:
-    """Rank, host and device of each rank as aligned plain text; empty without ranks.
+    """Format rank, host and device of each rank as aligned text; empty without ranks.
 
     The memory nodes are those of the cores, and where the kernel tells it the one that the GPU is at.
     """

@@ -1,8 +1,8 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What the facts of one node mean: findings, each with its threshold, source and remedy, and what was not seen. Pure.
+"""Check the facts of one node, and list what was not seen. Pure.
 
-Facts come from health_facts.py, thresholds and expectations are data (see health_thresholds.py).
+Facts come from facts.py; thresholds and expectations are data (see thresholds.py).
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ STATUS_TEXT = {
 
 
 class NodeFindings(NamedTuple):
-    """The findings about a node, and sentences about what this look cannot have seen."""
+    """Hold the findings about a node, and sentences about what was not seen."""
 
     findings: list[Finding]
     not_seen: list[str]
 
 
 def check_node(facts: Facts, expected: Facts, thresholds: Facts) -> NodeFindings:
-    """Judge one node by itself.
+    """Check one node by itself.
 
     Args:
-        facts: from ``health_facts.of``.
+        facts: from ``facts.read_facts``.
         expected: what a node of this site has.
         thresholds: from where on facts are findings.
     """
@@ -54,7 +54,7 @@ def check_node(facts: Facts, expected: Facts, thresholds: Facts) -> NodeFindings
 
 
 def _parts(facts: Facts) -> Iterator[Finding]:
-    """Looks that brought nothing at all."""
+    """Report parts that could not be collected at all."""
     for name, problem in facts["problems"].items():
         if name.startswith("storage "):
             continue
@@ -68,14 +68,14 @@ def _parts(facts: Facts) -> Iterator[Finding]:
 
 
 def _has_nvidia(facts: Facts, expected: Facts) -> bool:
-    """Whether there should be something that nvidia-smi can tell of."""
+    """Tell whether there should be something that nvidia-smi can report."""
     counts = facts["counts"]
     wanted = (expected.get("gpus") or 0) > 0 and not counts["amd"]
     return bool(counts["pci"] or counts["driver"] or counts["nvidia_smi"] or facts["nvidia"]["kernel_driver"] or wanted)
 
 
 def _driver(facts: Facts, expected: Facts) -> Iterator[Finding]:
-    """Whether the driver answers, and which one it is."""
+    """Check whether the driver answers, and which one it is."""
     nvidia = facts["nvidia"]
     if not _has_nvidia(facts, expected):
         return
@@ -105,7 +105,7 @@ def _driver(facts: Facts, expected: Facts) -> Iterator[Finding]:
 
 
 def _may_be_without(facts: Facts, expected: Facts, said: str) -> bool:
-    """Whether nvidia-smi may have nothing to tell, because no GPU is expected and none is for us.
+    """Tell whether nvidia-smi may report nothing, because no GPU is expected and none is for this job.
 
     Batch systems hide the GPUs that a job has not asked for; and a card without NVIDIA's driver computes nothing.
     """
@@ -116,14 +116,14 @@ def _may_be_without(facts: Facts, expected: Facts, said: str) -> bool:
 
 
 def _is_missed(command: str, facts: Facts, expected: Facts) -> bool:
-    """Whether anybody needs what a program has not told: drivers and GPUs that do not know it are many."""
+    """Tell whether a program's missing answer matters: many drivers and GPUs do not know it."""
     if command.startswith(QUERY_ROWS):
         return any(gpu["remapped"] is None and gpu["retired"] is None for gpu in facts["gpus"])
     return expected.get("nvlinks") is not None
 
 
 def _count(facts: Facts, expected: Facts) -> Iterator[Finding]:
-    """How many GPUs there are, on the bus, for the driver and for this job."""
+    """Check the number of GPUs: on the bus, for the driver and for this job."""
     counts, wanted = facts["counts"], expected.get("gpus")
     if counts["amd"] and not counts["pci"]:
         seen, by = counts["amd"], "on the PCI bus"
@@ -159,7 +159,7 @@ def _count(facts: Facts, expected: Facts) -> Iterator[Finding]:
 
 
 def _alike(gpus: Sequence[Facts]) -> Iterator[Finding]:
-    """GPUs of one model that differ where they should not."""
+    """Compare GPUs of one model that should not differ."""
     for model in sorted({gpu["name"] for gpu in gpus}):
         same = [gpu for gpu in gpus if gpu["name"] == model]
         active = {gpu["index"]: sum(link["speed"] is not None for link in gpu["nvlinks"]) for gpu in same}
@@ -182,7 +182,7 @@ def _alike(gpus: Sequence[Facts]) -> Iterator[Finding]:
 
 
 def _buses(devices: Sequence[Facts], thresholds: Facts) -> Iterator[Finding]:
-    """Links of devices that nvidia-smi does not tell of, and errors that the kernel counts of all."""
+    """Check links of devices that nvidia-smi does not report, and PCIe errors of all."""
     for device in devices:
         if device["kind"] not in ("gpu", "fabric"):
             continue
@@ -203,7 +203,7 @@ def _buses(devices: Sequence[Facts], thresholds: Facts) -> Iterator[Finding]:
 
 
 def _gaps(facts: Facts) -> Iterator[str]:
-    """What this look cannot have seen of the GPUs."""
+    """List what was not seen of the GPUs."""
     if facts["counts"]["amd"]:
         yield ("GPUs of AMD were counted, and their PCIe links and the kernel's log looked at; rocm-smi was not asked, "
                "as nobody has recorded its answers for this collection.")

@@ -1,9 +1,9 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The program that looks at a compute node: facts about GPUs, links, fabric, kernel log and file systems, no judgement.
+"""Collect facts of a compute node: GPUs, links, fabric, kernel log, file systems; judge nothing.
 
 Runs on compute nodes with the system's own Python, 3.6 or later, without this collection around it; as any account, and
-says what that one was not allowed to see. What the facts mean is in health_judgement.py.
+says what that one was not allowed to see. What the facts mean is in checks.py.
 """
 
 import argparse
@@ -45,7 +45,7 @@ _NAMES = re.compile(r"<process_name>.*?</process_name>", re.DOTALL)
 
 
 def query_nvidia(seconds: float) -> List[Dict[str, Any]]:
-    """What nvidia-smi says; when it has hung once, it is not asked again."""
+    """Query nvidia-smi; when it has hung once, it is not run again."""
     answers = []  # type: List[Dict[str, Any]]
     for words in NVIDIA:
         if answers and answers[-1]["status"] in ("hung", "missing", "denied"):
@@ -58,7 +58,7 @@ def query_nvidia(seconds: float) -> List[Dict[str, Any]]:
 
 
 def describe_machine() -> Dict[str, Any]:
-    """The node itself."""
+    """Describe the node itself."""
     here = os.uname()
     uptime = (read_text("/proc/uptime") or "").split()
     return {
@@ -70,7 +70,7 @@ def describe_machine() -> Dict[str, Any]:
 
 
 def collect(question: Mapping[str, Any], seconds: float) -> Dict[str, Any]:
-    """Everything.
+    """Collect all facts.
 
     Args:
         question: ``directories`` of file systems to try, ``command_seconds`` for one program, ``files`` in each
@@ -102,7 +102,7 @@ def collect(question: Mapping[str, Any], seconds: float) -> Dict[str, Any]:
 
 
 def frames(kind: str, key: str, data: Any) -> Iterator[str]:
-    """Lines that carry data through the mixed output of a launcher; acceptance_output.py finds them in it.
+    """Encode data as lines for the mixed output of a launcher; acceptance/output.py finds them in it.
 
     Args:
         kind: of the message, lower-case letters.
@@ -117,7 +117,7 @@ def frames(kind: str, key: str, data: Any) -> Iterator[str]:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """``[QUESTION [DEADLINE]] [--directory DIR]... [--output FILE]``.
+    """Run the program: ``[QUESTION [DEADLINE]] [--directory DIR]... [--output FILE]``.
 
     With a question, the facts are printed as frames for a launcher's output; without, as JSON for people.
     """

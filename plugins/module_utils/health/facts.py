@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What the program of health_collect.py has brought from a node, as facts that can be judged and kept. Pure."""
+"""Parse what health/collect.py has brought from a node into facts that can be checked and kept. Pure."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ _DRIVER = re.compile(r"Kernel Module(?:\s+for\s+\S+)?\s+(\d[\d.]+)")
 
 
 def read_facts(collected: Any) -> Facts:
-    """The facts of one node.
+    """Parse the facts of one node.
 
     Args:
-        collected: what ``health_collect.collect`` gives.
+        collected: what ``collect.collect`` gives.
 
     Returns:
         ``host``, ``collected``, ``seconds``, ``machine``, ``gpus``, ``nvidia`` (versions and ``problems``),
@@ -70,7 +70,7 @@ def read_facts(collected: Any) -> Facts:
 
 
 def _nvidia(commands: Any, driver: Mapping[str, Any]) -> Facts:
-    """What nvidia-smi said: ``gpus``, ``count``, versions, and ``problems`` ([command, status, what was said])."""
+    """Parse what nvidia-smi said: ``gpus``, ``count``, versions, ``problems`` ([command, status, text])."""
     facts: Facts = {"driver": "", "cuda": "", "gpus": [], "count": None, "problems": [], "inforom": ""}
     kernel = _DRIVER.search(driver.get("version") or "")
     facts["kernel_driver"] = kernel.group(1) if kernel else ""
@@ -107,7 +107,7 @@ def _last(text: str) -> str:
 
 
 def _device(raw: Mapping[str, Any]) -> Facts:
-    """One device on the bus: what it is, and its link (lanes, GT/s) as it is and as it could be."""
+    """Parse a device on the bus: what it is, and its link (lanes, GT/s) as it is and as it could be."""
     text, vendor = raw.get("class") or "", raw.get("vendor") or ""
     kind = "gpu" if text.startswith(("0x03", "0x12", "0x0b40")) and vendor in (NVIDIA, AMD) else (
         "fabric" if vendor in FABRIC_VENDORS else "network" if text.startswith("0x02") else "other")
@@ -127,13 +127,13 @@ def _device(raw: Mapping[str, Any]) -> Facts:
 
 
 def _lanes(text: str | None) -> int | None:
-    """A width; the kernel writes 0 and 255 where it does not know one."""
+    """Parse a width; the kernel writes 0 and 255 where it does not know one."""
     lanes = leading_number(text)
     return lanes if lanes is not None and 0 < lanes <= 32 else None
 
 
 def _fabric(raw: Mapping[str, Any]) -> dict[str, list[Facts]]:
-    """Adapters with numbers as numbers. A port's state is said as `4: ACTIVE`, its rate as `200 Gb/sec (4X HDR)`."""
+    """Parse adapters. A port's state is `4: ACTIVE`, its rate `200 Gb/sec (4X HDR)`."""
     return {
         "infiniband": [
             {
@@ -170,13 +170,13 @@ def _named(text: str | None) -> str:
 
 
 def _counters(raw: Mapping[str, Any]) -> dict[str, int]:
-    """Counters that have a value; Slingshot writes `value@time`."""
+    """Select counters that have a value; Slingshot writes `value@time`."""
     values = {name: leading_number((value or "").partition("@")[0]) for name, value in raw.items()}
     return {name: value for name, value in values.items() if value is not None}
 
 
 def _log(raw: Mapping[str, Any], uptime: float | None) -> Facts:
-    """The kernel's log: its ``lines`` as [hours ago, text] (None where that is unknown), and the ``xids`` in it."""
+    """Parse the kernel's log: ``lines`` as [hours ago, text] (None if unknown), and ``xids`` in it."""
     lines: list[tuple[float | None, str]] = [
         (None if uptime is None else max(0.0, round((uptime - seconds) / 3600, 3)), str(text))
         for seconds, text in raw.get("lines") or []

@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What the facts of one GPU of NVIDIA mean: its memory, its links, its clocks and how it is set up. Pure."""
+"""Check one GPU of NVIDIA: its memory, its links, its clocks and its modes. Pure."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ REPLACE = "Drain the node and have the GPU looked at by the vendor."
 
 
 def gpu_subject(gpu: Facts) -> str:
-    """A GPU in a sentence."""
+    """Name a GPU for a sentence."""
     return "gpu %d (%s)" % (gpu["index"], gpu["address"])
 
 
 def check_gpu(gpu: Facts, expected: Facts, thresholds: Facts) -> Iterator[Finding]:
-    """The findings about one GPU.
+    """Check one GPU.
 
     Args:
-        gpu: its facts, from ``health_nvidia.parse``.
+        gpu: its facts, from ``nvidia_smi.parse``.
         expected: what a node of this site has.
         thresholds: from where on facts are findings.
     """
@@ -56,7 +56,7 @@ def check_gpu(gpu: Facts, expected: Facts, thresholds: Facts) -> Iterator[Findin
 
 
 def _memory(gpu: Facts, subject: str, thresholds: Facts) -> Iterator[Finding]:
-    """Errors of its memory."""
+    """Check errors of its memory."""
     for period, counts in gpu["errors"].items():
         for name, value in counts.items():
             memory, kind = name.split("_")
@@ -79,7 +79,7 @@ def _memory(gpu: Facts, subject: str, thresholds: Facts) -> Iterator[Finding]:
 
 
 def _rows(gpu: Facts, subject: str, thresholds: Facts) -> Iterator[Finding]:
-    """Rows that were remapped, on Ampere and later; pages that were retired, before."""
+    """Check remapped rows, on Ampere and later, and retired pages, before."""
     rows, pages = gpu["remapped"], gpu["retired"]
     if rows:
         for key, message, remedy in (
@@ -105,7 +105,7 @@ def _rows(gpu: Facts, subject: str, thresholds: Facts) -> Iterator[Finding]:
 
 
 def _links(gpu: Facts, subject: str, expected: Facts, thresholds: Facts) -> Iterator[Finding]:
-    """Its NVLinks: how many are up, how fast, and their errors."""
+    """Check its NVLinks: how many are up, how fast, and their errors."""
     up = [link for link in gpu["nvlinks"] if link["speed"] is not None]
     wanted = expected.get("nvlinks")
     if wanted is not None and len(up) < wanted:
@@ -141,7 +141,7 @@ def _links(gpu: Facts, subject: str, expected: Facts, thresholds: Facts) -> Iter
 
 
 def _pcie(gpu: Facts, subject: str, expected: Facts, thresholds: Facts) -> Iterator[Finding]:
-    """Its link to the host. An idle GPU lowers the generation by itself, so that only the possible one is judged."""
+    """Check its link to the host; an idle GPU lowers the generation, so only the possible one is judged."""
     link = gpu["pcie"]
     wanted, width = expected.get("pcie_width"), link["width"]
     if width is not None and wanted is not None and width < wanted:
@@ -162,7 +162,7 @@ def _pcie(gpu: Facts, subject: str, expected: Facts, thresholds: Facts) -> Itera
 
 
 def _modes(gpu: Facts, subject: str, expected: Facts) -> Iterator[Finding]:
-    """How it is set up: to be known, unless no rank could use it."""
+    """Check how it is set up: a remark, unless no rank could use it."""
     if gpu["compute_mode"] == "Prohibited":
         yield failure("compute_mode", subject, "No program may compute on it (compute mode Prohibited).", "Prohibited",
                       remedy="Set the compute mode to Default.")

@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What the kernel's log of a node means: Xid of NVIDIA's driver, and messages that the thresholds name. Pure."""
+"""Check a node's kernel log for Xid of NVIDIA's driver, and messages that the thresholds name. Pure."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _PLACE = re.compile(r"(?<![\w:])((?:[0-9a-fA-F]{4,8}:)?[0-9a-fA-F]{2}:[0-9a-fA-F
 
 
 def check_log(log: Facts, devices: Sequence[Facts], thresholds: Facts) -> tuple[list[Finding], list[str]]:
-    """The findings of the log, and sentences about what it cannot tell.
+    """Check the log; also return sentences about what it cannot tell.
 
     Args:
         log: ``source``, ``tried``, ``lines``, ``xids``, ``since``, ``left_out``.
@@ -50,7 +50,7 @@ def _gaps(log: Facts) -> Iterator[str]:
 
 
 def _aged(severity: str, hours: float | None, limit: float | None) -> str:
-    """A failure that is too long ago is a warning."""
+    """Lower a failure that is too long ago to a warning."""
     old = hours is not None and limit is not None and hours > limit
     return WARNING if old and severity == FAILURE else severity
 
@@ -62,7 +62,7 @@ def _ago(hours: float | None) -> str:
 
 
 def _xids(events: Sequence[Facts], thresholds: Facts) -> Iterator[Finding]:
-    """Each number of each GPU once, with the latest message; of a switch likewise."""
+    """Report each number of each GPU or switch once, with the latest message."""
     together: dict[tuple[bool, str, int], list[Facts]] = {}
     for event in events:
         together.setdefault((event["switch"], event["address"], event["xid"]), []).append(event)
@@ -84,7 +84,7 @@ def _xids(events: Sequence[Facts], thresholds: Facts) -> Iterator[Finding]:
 
 
 def _messages(lines: Sequence[Sequence[Any]], devices: Sequence[Facts], thresholds: Facts) -> Iterator[Finding]:
-    """Of each rule and device one finding, with the latest message. What is about another device is a remark."""
+    """Report each rule and device once, with the latest message; of other devices as a remark."""
     known = {device["address"]: device["kind"] in ("gpu", "fabric") for device in devices}
     for rule in thresholds.get("kernel_messages") or ():
         together: dict[str, list[Sequence[Any]]] = {}

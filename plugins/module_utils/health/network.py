@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What the facts about network adapters and file systems of a node mean. Pure."""
+"""Check network adapters and file systems of a node. Pure."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _SOURCE = "node_health_expected.fabric"
 
 
 def check_fabric(fabric: Facts, expected: Sequence[Facts], thresholds: Facts) -> Iterator[Finding]:
-    """Ports that are expected, and the counters of all.
+    """Check the ports that are expected, and the counters of all.
 
     Args:
         fabric: ``infiniband``, ``cxi`` and ``net``.
@@ -85,7 +85,7 @@ def _expected(fabric: Facts, entry: Facts) -> Iterator[Finding]:
 
 
 def _gigabits(kind: str, port: Facts, digits: str) -> float | None:
-    """Gb/s of a port; an interface says Mb/s, and -1 where it does not know."""
+    """Compute Gb/s of a port; an interface says Mb/s, and -1 where it does not know."""
     if not digits:
         return None
     if kind == "net":
@@ -108,7 +108,7 @@ def _counters(port: Facts, thresholds: Facts) -> Iterator[Finding]:
 
 
 def check_storage(tried: Sequence[Facts], thresholds: Facts) -> Iterator[Finding]:
-    """How long file systems take for small files."""
+    """Check how long file systems take for small files."""
     for place in tried:
         where = "%s (%s)" % (place["directory"], place["kind"] or "unknown file system")
         if place["problem"] in REFUSED:

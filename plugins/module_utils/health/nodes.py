@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What differs between nodes that should be alike, and which have not answered. Pure."""
+"""Compare nodes that should be alike, and find those that have not answered. Pure."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def compare_nodes(nodes: Sequence[Facts], asked: int, thresholds: Facts) -> list
     """Compare the nodes.
 
     Args:
-        nodes: facts of each, from ``health_facts.of``.
+        nodes: facts of each, from ``facts.read_facts``.
         asked: how many nodes there should be; 0 where nobody said.
         thresholds: ``driver_versions``, ``vbios_versions``, ``firmware_versions``, ``kernel_versions``.
     """
@@ -40,7 +40,7 @@ def _answers(nodes: Sequence[Facts], asked: int) -> Iterator[Finding]:
 
 
 def _versions(nodes: Sequence[Facts], thresholds: Facts) -> Iterator[Finding]:
-    """Versions that have to be the same, each by who has it."""
+    """Compare versions that have to be the same, and name the nodes of each."""
     drivers: dict[str, list[str]] = {}
     kernels: dict[str, list[str]] = {}
     vbios: dict[str, dict[str, list[str]]] = {}
@@ -84,7 +84,7 @@ def _different(
 
 
 def _counts(nodes: Sequence[Facts]) -> Iterator[Finding]:
-    """Numbers of GPUs."""
+    """Compare the numbers of GPUs."""
     counts: dict[int, list[str]] = {}
     for node in nodes:
         counts.setdefault(len(node["gpus"]) or node["counts"]["amd"], []).append(node["host"])

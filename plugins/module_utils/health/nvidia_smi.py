@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What nvidia-smi prints, as facts; of drivers from 450 on. Pure.
+"""Parse what nvidia-smi prints, of drivers from 450 on. Pure.
 
 Names have changed on the way, and each is looked for under all that it had: ``clocks_throttle_reasons`` became
 ``clocks_event_reasons`` (535), ``sram_uncorrectable`` was split by kind (550), GPUs before Turing count errors by bits
@@ -31,7 +31,7 @@ _NVLINK_LINE = re.compile(r"\s+Link (\d+): (.*?)\s*$")
 
 
 def pci_address(text: str) -> str:
-    """A place on the PCI bus as sysfs writes it: ``0000:c1:00.0``; as it is where it is none.
+    """Format a PCI address as sysfs does, ``0000:c1:00.0``; other text stays as it is.
 
     nvidia-smi writes eight digits of the domain, and the kernel's log no function.
     """
@@ -43,25 +43,25 @@ def pci_address(text: str) -> str:
 
 
 def leading_number(text: str | None) -> int | None:
-    """The number at the beginning of a text, such as that of ``16x``, ``36 C`` or ``3 bank(s)``; None without one."""
+    """Parse the number that begins a text, such as ``16x``, ``36 C`` or ``3 bank(s)``; None without one."""
     found = re.match(r"-?\d+", (text or "").strip())
     return int(found.group()) if found else None
 
 
 def parse_flag(text: str | None) -> bool | None:
-    """``Yes`` and ``No``, and what else nvidia-smi says for them; None where it does not know."""
+    """Parse ``Yes``, ``No`` and what else nvidia-smi says for them; None where it does not know."""
     return {"yes": True, "no": False, "enabled": True, "disabled": False, "active": True, "not active": False,
             "1": True, "0": False}.get((text or "").strip().lower())
 
 
 def known_text(text: str | None) -> str:
-    """A text, empty where it says that there is nothing to say."""
+    """Return a text, empty where it says that there is nothing to say."""
     found = (text or "").strip()
     return "" if found in UNKNOWN else found
 
 
 def parse(text: str) -> dict[str, Any]:
-    """The output of ``nvidia-smi -q -x``.
+    """Parse the output of ``nvidia-smi -q -x``.
 
     Returns:
         ``driver``, ``cuda``, ``attached`` (how many GPUs there are by its own word; None where it does not say), and
@@ -92,7 +92,7 @@ def _beginning(text: str) -> str:
 
 
 def _gpu(index: int, gpu: ElementTree.Element) -> Facts:
-    """One GPU."""
+    """Parse one GPU."""
 
     def text(path: str) -> str:
         return known_text(gpu.findtext(path))
@@ -122,7 +122,7 @@ def _gpu(index: int, gpu: ElementTree.Element) -> Facts:
 
 
 def _errors(period: ElementTree.Element | None) -> dict[str, int | None]:
-    """Counts of one period: errors in SRAM (caches, registers) and in DRAM, corrected and uncorrected."""
+    """Parse counts of one period: errors in SRAM (caches, registers) and DRAM, corrected and not."""
     if period is None:
         period = ElementTree.Element("none")
     bits = {name: period.find(name) for name in ("single_bit", "double_bit")}
@@ -149,7 +149,7 @@ def _total(counts: Iterable[int | None]) -> int | None:
 
 
 def _retired(pages: ElementTree.Element | None) -> Facts | None:
-    """Pages that were retired; None on GPUs that remap rows instead (Ampere and later)."""
+    """Parse retired pages; None on GPUs that remap rows instead (Ampere and later)."""
     if pages is None:
         return None
     single = leading_number(pages.findtext("multiple_single_bit_retirement/retired_count"))
@@ -163,7 +163,7 @@ def _retired(pages: ElementTree.Element | None) -> Facts | None:
 
 
 def _remapped(rows: ElementTree.Element | None) -> Facts | None:
-    """Rows that were remapped; None on GPUs that cannot do that."""
+    """Parse remapped rows; None on GPUs that cannot do that."""
     if rows is None or rows.find("remapped_row_corr") is None:
         return None
     return {
@@ -175,7 +175,7 @@ def _remapped(rows: ElementTree.Element | None) -> Facts | None:
 
 
 def _pcie(pci: ElementTree.Element | None) -> dict[str, int | None]:
-    """The link to the host. The current generation is lower on an idle GPU, and says nothing by itself."""
+    """Parse the link to the host; the current generation is lower on an idle GPU."""
     paths = {
         "width": "pci_gpu_link_info/link_widths/current_link_width",
         "width_max": "pci_gpu_link_info/link_widths/max_link_width",
@@ -186,7 +186,7 @@ def _pcie(pci: ElementTree.Element | None) -> dict[str, int | None]:
 
 
 def _throttled(gpu: ElementTree.Element) -> list[str]:
-    """Names of the reasons for lower clocks that are active, without the prefix that has changed; idleness is none."""
+    """List active reasons for lower clocks, without the prefix that has changed; idleness is none."""
     found = []
     for old in ("event", "throttle"):
         reasons = gpu.find("clocks_%s_reasons" % old)
@@ -198,7 +198,7 @@ def _throttled(gpu: ElementTree.Element) -> list[str]:
 
 
 def _recovery(gpu: ElementTree.Element) -> str:
-    """What the driver wants done to the GPU; of drivers before 565 that is ``Reset``, where they say that much."""
+    """Parse what the driver wants done; before 565 that is ``Reset``, where it says that much."""
     if parse_flag(gpu.findtext("gpu_reset_status/reset_required")):
         return "Reset"
     if parse_flag(gpu.findtext("gpu_reset_status/drain_and_reset_recommended")):
@@ -210,7 +210,7 @@ def _recovery(gpu: ElementTree.Element) -> str:
 
 
 def _lines_by_gpu(text: str) -> Iterable[tuple[str, int, str]]:
-    """UUID of the GPU (its number where it has none), number of the link and what is said of it."""
+    """Split into UUID of the GPU (its number without one), number of the link and the text of it."""
     gpu = ""
     for line in text.splitlines():
         header = _NVLINK_GPU.match(line)
@@ -222,7 +222,7 @@ def _lines_by_gpu(text: str) -> Iterable[tuple[str, int, str]]:
 
 
 def parse_nvlink_speeds(text: str) -> dict[str, dict[int, float | None]]:
-    """The output of ``nvidia-smi nvlink -s``: GPU -> link -> GB/s in one direction, None where it is inactive.
+    """Parse ``nvidia-smi nvlink -s``: GPU -> link -> GB/s in one direction, None where inactive.
 
     Only a speed counts as a link that is up.
     """
@@ -234,7 +234,7 @@ def parse_nvlink_speeds(text: str) -> dict[str, dict[int, float | None]]:
 
 
 def parse_nvlink_errors(text: str) -> dict[str, dict[int, dict[str, int]]]:
-    """The output of ``nvidia-smi nvlink -e``: GPU -> link -> name -> count, as ``Replay``; of any generation."""
+    """Parse ``nvidia-smi nvlink -e``: GPU -> link -> name -> count, as ``Replay``; of any generation."""
     links: dict[str, dict[int, dict[str, int]]] = {}
     for gpu, link, said in _lines_by_gpu(text):
         name, _colon, value = said.rpartition(":")
@@ -248,7 +248,7 @@ def join_nvlinks(
     gpus: Sequence[Facts], speeds: Mapping[str, Mapping[int, float | None]],
     errors: Mapping[str, Mapping[int, Mapping[str, int]]],
 ) -> None:
-    """Put the links into the GPUs' facts, as ``nvlinks``: ``link``, ``speed``, ``errors``."""
+    """Add the links to the GPUs' facts, as ``nvlinks``: ``link``, ``speed``, ``errors``."""
     for gpu in gpus:
         for key in (gpu["uuid"], str(gpu["index"])):
             if key in speeds or key in errors:
@@ -261,7 +261,7 @@ def join_nvlinks(
 
 
 def parse_remapped_rows(text: str) -> dict[str, Facts]:
-    """Lines of ``--query-remapped-rows``: address -> the facts that ``remapped`` of a GPU has."""
+    """Parse lines of ``--query-remapped-rows``: address -> the facts of a GPU's ``remapped``."""
     rows = {}
     for line in text.splitlines():
         fields = [field.strip() for field in line.split(",")]

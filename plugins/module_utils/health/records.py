@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The record of a look at a release's nodes: what is written in the end, what it says, and whether it still answers."""
+"""Write the record of the nodes' health, and decide whether the last one still answers."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from ..acceptance.records import (
 from ..acceptance.status import acceptance_state
 from ..core.errors import StackError
 from ..core.files import write_atomic
-from . import facts as health_facts
 from .checks import check_node
+from .facts import read_facts
 from .nodes import compare_nodes
 from .summary import MAX_SENTENCES, describe_record, format_finding, list_findings, list_hosts
 from .thresholds import FAILURE, Finding, failure, warning
@@ -33,7 +33,7 @@ STEM = "node_health"
 
 
 class Node(NamedTuple):
-    """One node that has answered."""
+    """Hold a node that has answered, with its findings."""
 
     facts: dict[str, Any]
     findings: list[Finding]
@@ -43,7 +43,7 @@ class Node(NamedTuple):
 def reason_to_run(
     last: Mapping[str, Any] | None, question: Mapping[str, Any], again: bool, accepted: bool
 ) -> str:
-    """Why the nodes have to be looked at, as a sentence's end; empty where the record answers.
+    """Explain why the nodes have to be checked, as a sentence's end; empty where the record answers.
 
     A node may fall ill on any day. A look therefore only holds for a release that was accepted after it, which is not
     accepted again.
@@ -69,7 +69,7 @@ def reason_to_run(
 
 
 def is_accepted(root: str, release: str, subject: str) -> bool:
-    """Whether that state of the release has passed its acceptance.
+    """Tell whether that state of the release has passed its acceptance.
 
     Raises:
         StackError: a record cannot be read.
@@ -80,7 +80,7 @@ def is_accepted(root: str, release: str, subject: str) -> bool:
 def conclude(
     files: Files, question: Mapping[str, Any], account: Account, output: str, started: str, seconds: float
 ) -> dict[str, Any]:
-    """Judge a look that has ended, and write its record.
+    """Judge a check that has ended, and write its record.
 
     Args:
         files: where the records are.
@@ -108,7 +108,7 @@ def conclude(
 
 
 def write_record(files: Files, record: dict[str, Any], lines: Sequence[str] = ()) -> dict[str, Any]:
-    """Write a record.
+    """Write a record, and raise its failures.
 
     Args:
         files: where.
@@ -147,7 +147,7 @@ def raise_failures(record: Mapping[str, Any], files: Files, lines: Sequence[str]
 
 
 def check_answers(collected: Iterable[Any], question: Mapping[str, Any]) -> tuple[list[Node], list[Finding]]:
-    """The nodes that have answered, judged, and findings about answers that cannot be read.
+    """Check the nodes that have answered; also return findings about unreadable answers.
 
     Args:
         collected: what the program printed on each node.
@@ -156,7 +156,7 @@ def check_answers(collected: Iterable[Any], question: Mapping[str, Any]) -> tupl
     nodes, troubles = [], []
     for raw in collected:
         try:
-            facts = health_facts.read_facts(raw)
+            facts = read_facts(raw)
             judged = check_node(facts, question["expected"], question["thresholds"])
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             host = raw.get("host", "") if isinstance(raw, dict) else ""
@@ -171,7 +171,7 @@ def check_answers(collected: Iterable[Any], question: Mapping[str, Any]) -> tupl
 
 
 def read_answers(path: str) -> list[Any]:
-    """What the program has left in a directory, one file for each node.
+    """Read what the program has left in a directory, one file for each node.
 
     Raises:
         StackError: there is none, or one cannot be read.
@@ -195,7 +195,7 @@ def read_answers(path: str) -> list[Any]:
 
 
 def _job(heard: JobOutput, incomplete: bool) -> list[Finding]:
-    """What went wrong with the job itself."""
+    """Find what went wrong with the job itself."""
     found = [
         failure("job", "job", "%s." % text.partition(" ")[2].rstrip("."), remedy="Correct the site's data for it.")
         for name, text in heard.events if name == "problem"
@@ -214,7 +214,7 @@ def make_record(
     nodes: Sequence[Node], troubles: Sequence[Finding], question: Mapping[str, Any], user: str, started: str,
     seconds: float,
 ) -> dict[str, Any]:
-    """The record of one look.
+    """Make the record of one check.
 
     Args:
         nodes: those that have answered.
@@ -243,7 +243,7 @@ def make_record(
 
 
 def shorten_facts(facts: Mapping[str, Any]) -> dict[str, Any]:
-    """The facts as the record keeps them: without the kernel's log and each link of each GPU."""
+    """Shorten facts for the record: without the kernel's log and each link of each GPU."""
     log = {key: facts["log"][key] for key in ("source", "tried", "total", "left_out", "since")}
     gpus = []
     for gpu in facts["gpus"]:

@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Programs and looks of the health collector, each with an end: whatever hangs on a sick node must not hang the look.
+"""Run programs and functions of the health collector with time limits: a sick node must not hang it.
 
 Runs on compute nodes with the system's own Python, 3.6 or later, without this collection around it.
 """
@@ -37,14 +37,14 @@ CLEANERS = []  # type: List[Callable[[], None]]
 
 
 class _Depth:
-    """Where this process stands."""
+    """Hold whether this process is a child of :func:`run_apart`."""
 
     inner = False
     """Whether it is one of those that :func:`run_apart` has started."""
 
 
 def find_program(name: str, path: Optional[str] = None) -> Tuple[str, str]:
-    """A program by its name.
+    """Find a program by its name.
 
     Returns:
         Its path and ``""``, or ``""`` and what it is instead: ``missing``, or ``denied`` where a file is there that
@@ -159,7 +159,7 @@ def end_all(_number: int = 0, _frame: Any = None) -> None:
 
 
 def run_apart(looks: Mapping[str, Callable[[], Any]], seconds: float) -> Dict[str, Dict[str, Any]]:
-    """Call functions at once, each in a process of its own, so that one that hangs keeps nobody waiting.
+    """Call functions at once, each in its own process, so that one that hangs delays no other.
 
     Reading a file of the kernel can hang as well as a program can: a driver may hold a lock for ever.
 
@@ -210,7 +210,7 @@ def run_apart(looks: Mapping[str, Callable[[], Any]], seconds: float) -> Dict[st
 
 
 def _answer(look: Callable[[], Any], writing: int) -> None:
-    """The life of a child of :func:`run_apart`."""
+    """Call the function in a child of :func:`run_apart`, and send its result."""
     code = 1
     try:
         _RUNNING.clear()
@@ -242,7 +242,7 @@ def _heard(text: bytes) -> Dict[str, Any]:
 
 
 def _reaped(child: int, seconds: float) -> bool:
-    """Whether that child has ended; it is waited for so long."""
+    """Wait for the end of a child; return whether it has ended."""
     until = time.time() + seconds
     while True:
         try:
@@ -258,7 +258,7 @@ def _reaped(child: int, seconds: float) -> bool:
 
 
 def read_text(path: str, most: int = 1 << 20) -> Optional[str]:
-    """The text of a small file of the kernel without the space around it; None where it cannot be read."""
+    """Read a small file of the kernel, without the space around its text; None where it cannot be read."""
     try:
         with open(path, "rb") as stream:
             return stream.read(most).decode("utf-8", "replace").strip()
@@ -267,7 +267,7 @@ def read_text(path: str, most: int = 1 << 20) -> Optional[str]:
 
 
 def list_names(path: str) -> List[str]:
-    """The names in a directory, sorted; empty where it cannot be read."""
+    """List the names in a directory, sorted; empty where it cannot be read."""
     try:
         return sorted(os.listdir(path))
     except OSError:

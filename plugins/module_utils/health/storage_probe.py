@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""How long a file system takes for small files: what an import of many modules, or a data set of small files, meets.
+"""Measure how long a file system takes for small files, as imports and small data sets use it.
 
 Runs on compute nodes with the system's own Python, 3.6 or later, without this collection around it.
 """
@@ -29,7 +29,7 @@ OPERATIONS = ("create", "stat", "rename", "read", "unlink")
 
 
 def probe_directory(directory: str, files: int = FILES, seconds: float = 10.0) -> Dict[str, Any]:
-    """Create, look at, rename, read and remove small files, in a directory of its own that is removed again.
+    """Create, stat, rename, read and remove small files, in a directory that is removed again.
 
     What was just written is read from this node's cache; the time of `read` is that of opening a file, which a shared
     file system has to grant.
@@ -56,12 +56,12 @@ def probe_directory(directory: str, files: int = FILES, seconds: float = 10.0) -
 
 
 def directory_prefix() -> str:
-    """What the names of this node's own directories begin with: all nodes look at a shared file system at once."""
+    """Make the prefix of this node's directories: all nodes probe a shared file system at once."""
     return "%s%s." % (PREFIX, os.uname().nodename)
 
 
 def _remove_old(directory: str) -> None:
-    """Remove what killed looks of this account on this node have left."""
+    """Remove what killed probes of this account on this node have left."""
     begin = directory_prefix()
     for name in list_names(directory):
         if name.startswith(begin):
@@ -112,7 +112,7 @@ def _read(path: str) -> None:
 
 
 def summarise(values: List[float]) -> Dict[str, float]:
-    """``median``, ``p99`` and ``max`` of times."""
+    """Compute ``median``, ``p99`` and ``max`` of times."""
     ordered = sorted(values)
     middle = len(ordered) // 2
     median = ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) / 2
@@ -121,7 +121,7 @@ def summarise(values: List[float]) -> Dict[str, float]:
 
 
 def file_system_type(directory: str, mounts: str = "/proc/self/mounts") -> str:
-    """The file system of a directory, as proc(5) names it; empty where that is not known."""
+    """Find the file system of a directory, as proc(5) names it; empty where that is not known."""
     path = os.path.realpath(directory)
     best, found = "", ""
     try:

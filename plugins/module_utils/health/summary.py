@@ -13,14 +13,14 @@ MAX_SENTENCES = 6
 
 
 def list_findings(record: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """All findings of a record, the worst first, each with its ``host``, which is empty for those across nodes."""
+    """List all findings of a record, the worst first, with ``host``, empty for those across nodes."""
     found = [dict(finding, host="") for finding in record["findings"]]
     found += [dict(finding, host=node["host"]) for node in record["nodes"] for finding in node["findings"]]
     return sorted(found, key=lambda finding: SEVERITIES.index(finding["severity"]))
 
 
 def format_finding(finding: Mapping[str, Any]) -> str:
-    """A finding in one sentence, with its node and its threshold."""
+    """Format a finding as one sentence, with its node and its threshold."""
     place = " ".join(filter(None, (finding["host"], finding["subject"])))
     because = ""
     if finding["source"]:
@@ -30,7 +30,7 @@ def format_finding(finding: Mapping[str, Any]) -> str:
 
 
 def list_gaps(record: Mapping[str, Any]) -> list[str]:
-    """What a look cannot have noticed: of nodes, in short, and of all together."""
+    """List what a check cannot have noticed: of nodes, in short, and of all together."""
     hosts: dict[str, list[str]] = {}
     for node in record["nodes"]:
         for gap in node["not_seen"]:
@@ -44,14 +44,14 @@ def list_hosts(hosts: Sequence[str], many: str) -> str:
 
 
 def list_warnings(findings: Sequence[Mapping[str, Any]]) -> list[str]:
-    """The warnings among findings, as :func:`list_findings` gives them, in sentences; the first ones of them."""
+    """List the first warnings as sentences, of findings as :func:`list_findings` gives them."""
     found = [format_finding(finding) for finding in findings if finding["severity"] == WARNING]
     more = len(found) - MAX_SENTENCES
     return found[:MAX_SENTENCES] + (["There are %d more warnings about these nodes." % more] if more > 0 else [])
 
 
 def describe_record(record: Mapping[str, Any] | None) -> dict[str, Any]:
-    """What a result says about a record."""
+    """Describe a record for a module's result."""
     if record is None:
         return {}
     findings = list_findings(record)
@@ -70,7 +70,7 @@ def describe_record(record: Mapping[str, Any] | None) -> dict[str, Any]:
 
 
 def format_table(record: Mapping[str, Any]) -> str:
-    """The nodes as aligned text."""
+    """Format the nodes as aligned text."""
     rows = [("node", "gpus", "model", "driver", "nvlinks", "log", *SEVERITIES)]
     for node in record["nodes"]:
         facts = node["facts"]

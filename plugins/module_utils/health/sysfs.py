@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What the kernel of a node says of its devices and of what went wrong: PCI, network adapters, its log. Facts only.
+"""Read what the kernel of a node says of PCI devices, network adapters and errors. Facts only.
 
 Runs on compute nodes with the system's own Python, 3.6 or later, without this collection around it. Files are those of
 the kernel's ABI documentation (sysfs-bus-pci, sysfs-class-infiniband, sysfs-class-net), of dev-kmsg, and for Slingshot
@@ -49,7 +49,7 @@ MAX_LOG_LINES = 2000
 
 
 def read_devices(top: str = "/sys/bus/pci/devices") -> List[Dict[str, Any]]:
-    """The devices on the PCI bus that a release may meet."""
+    """Read the devices on the PCI bus that a release may use."""
     found = []
     for address in list_names(top):
         path = os.path.join(top, address)
@@ -68,7 +68,7 @@ def _target(link: str) -> str:
 
 
 def read_driver(top: str = "/proc/driver/nvidia") -> Dict[str, Any]:
-    """NVIDIA's driver: ``version`` (its text, None without driver), and ``gpus`` (address -> its text)."""
+    """Read NVIDIA's driver: ``version`` (its text, None without driver), ``gpus`` (address -> its text)."""
     gpus = os.path.join(top, "gpus")
     return {
         "version": read_text(os.path.join(top, "version")),
@@ -79,13 +79,13 @@ def read_driver(top: str = "/proc/driver/nvidia") -> Dict[str, Any]:
 def module_versions(
     top: str = "/sys/module", names: Any = ("nvidia", "amdgpu", "mlx5_core", "cxi_core")
 ) -> Dict[str, Any]:
-    """Versions of drivers that are loaded, None where one does not say."""
+    """Read the versions of loaded drivers, None where one does not say."""
     loaded = [name for name in names if os.path.isdir(os.path.join(top, name))]
     return {name: read_text(os.path.join(top, name, "version")) for name in loaded}
 
 
 def read_fabric(top: str = "/sys/class") -> Dict[str, Any]:
-    """Network adapters: ``infiniband`` (ports), ``cxi`` (Slingshot), ``net`` (interfaces with a device behind them)."""
+    """Read network adapters: ``infiniband`` (ports), ``cxi`` (Slingshot), ``net`` (with a device)."""
     return {
         "infiniband": _infiniband(os.path.join(top, "infiniband")),
         "cxi": _cxi(os.path.join(top, "cxi")),
@@ -138,7 +138,7 @@ def _net(top: str) -> List[Dict[str, Any]]:
 
 
 def read_log(seconds: float, patterns: Any = (), kmsg: str = "/dev/kmsg", path: Optional[str] = None) -> Dict[str, Any]:
-    """The kernel's log since the boot: from /dev/kmsg, else as dmesg or journalctl tell it.
+    """Read the kernel's log since the boot, from /dev/kmsg, else by dmesg or journalctl.
 
     Args:
         seconds: for each program.
@@ -174,7 +174,7 @@ def read_log(seconds: float, patterns: Any = (), kmsg: str = "/dev/kmsg", path: 
 
 
 def _kmsg(path: str, tried: Dict[str, str]) -> Optional[List[List[Any]]]:
-    """The records of the device: priority, number, microseconds and flags before a semicolon, then the text."""
+    """Read records of the device: priority, number, microseconds and flags before a semicolon, then text."""
     lines = []  # type: List[List[Any]]
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
@@ -207,7 +207,7 @@ def _kmsg(path: str, tried: Dict[str, str]) -> Optional[List[List[Any]]]:
 
 
 def parse_log(text: str) -> List[List[Any]]:
-    """Lines of dmesg(1) or of journalctl's ``short-monotonic``, as [seconds since the boot, text]."""
+    """Parse dmesg(1) or journalctl's ``short-monotonic``, as [seconds since the boot, text]."""
     lines = []  # type: List[List[Any]]
     for line in text.splitlines():
         found = re.match(r"\[\s*(\d+\.\d+)\](?:\[[^\]]*\])?\s?(?:\S+ kernel: )?(.*)", line)

@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""From where on a node's facts are a finding: the notation of thresholds and expectations, which are data. Pure.
+"""Define findings, and compare facts with thresholds and expectations, which are data. Pure.
 
 The figures, each with its source, are in the role's ``node_health_thresholds``.
 """
@@ -43,7 +43,7 @@ FABRIC: dict[str, Any] = {"kind": str, "devices": int, "name": str, "rate": int,
 
 
 class Limit(NamedTuple):
-    """A finding's severity and the threshold that makes it one."""
+    """Hold a finding's severity and the threshold that makes it one."""
 
     severity: str
     threshold: Any
@@ -51,7 +51,7 @@ class Limit(NamedTuple):
 
 
 def exceeded_limit(thresholds: Mapping[str, Any], name: str, value: float | None) -> Limit | None:
-    """Which severity a value has by the threshold of that name; None where it is no finding or nothing is known."""
+    """Find the severity of a value by the threshold of that name; None where it is no finding."""
     rule = thresholds.get(name)
     if rule is None or value is None:
         return None
@@ -63,7 +63,7 @@ def exceeded_limit(thresholds: Mapping[str, Any], name: str, value: float | None
 
 
 def listed_limit(thresholds: Mapping[str, Any], name: str, value: Any) -> Limit | None:
-    """Which severity a thing has that the lists of a threshold name; a remark where they do not name it."""
+    """Find the severity by the lists of a threshold; a remark where they do not name the value."""
     rule = thresholds.get(name)
     if rule is None:
         return None
@@ -74,7 +74,7 @@ def listed_limit(thresholds: Mapping[str, Any], name: str, value: Any) -> Limit 
 
 
 class Finding(NamedTuple):
-    """One thing that is not as it should be, or that is to be known."""
+    """Hold one thing that is not as it should be, or that is to be known."""
 
     severity: str
     check: str
@@ -89,31 +89,31 @@ class Finding(NamedTuple):
 def failure(
     check: str, subject: str, message: str, value: Any = None, threshold: Any = None, source: str = "", remedy: str = ""
 ) -> Finding:
-    """Something that a release must not be accepted on."""
+    """Make a finding with which a release must not be accepted."""
     return Finding(FAILURE, check, subject, message, value, threshold, source, remedy)
 
 
 def warning(
     check: str, subject: str, message: str, value: Any = None, threshold: Any = None, source: str = "", remedy: str = ""
 ) -> Finding:
-    """Something that somebody should look at."""
+    """Make a finding that somebody should look at."""
     return Finding(WARNING, check, subject, message, value, threshold, source, remedy)
 
 
 def remark(
     check: str, subject: str, message: str, value: Any = None, threshold: Any = None, source: str = "", remedy: str = ""
 ) -> Finding:
-    """Something to know."""
+    """Make a finding that is only to be known."""
     return Finding(REMARK, check, subject, message, value, threshold, source, remedy)
 
 
 def limit_finding(limit: Limit, check: str, subject: str, message: str, value: Any, remedy: str) -> Finding:
-    """Something that is a finding by a threshold."""
+    """Make a finding by a threshold."""
     return Finding(limit.severity, check, subject, message, value, limit.threshold, limit.source, remedy)
 
 
 def check_settings(thresholds: Any, expected: Any) -> None:
-    """Refuse thresholds and expectations that nobody could judge by.
+    """Refuse thresholds and expectations that cannot be used.
 
     Raises:
         StackError: the first thing that is wrong.

@@ -35,7 +35,9 @@ TYPES = {
 
 
 class BackendChecks:
-    """Run one check each, named as in the question; a check returns its note and adds to ``problems``.
+    """Check one backend with each method, named as in the question.
+
+    A method returns the check's note and adds to ``problems``.
 
     Args:
         question: what is asked (see the options of the module acceptance_run).
@@ -55,25 +57,25 @@ class BackendChecks:
         self.output = RankOutput(report)
 
     def connected(self) -> Rendezvous:
-        """How the ranks reach each other."""
+        """Return the rendezvous of the ranks."""
         if self.rendezvous is None:
             raise RankError("the ranks have not met")
         return self.rendezvous
 
     def tensor_checks(self, device: str) -> collective_checks.TensorChecks:
-        """What judges tensors on a device."""
+        """Return the checks of tensors on a device."""
         report = self.report
         return collective_checks.TensorChecks(
             self.modules["torch"], report["rank"], report["size"], device, self.problems
         )
 
     def record_lacks(self, outcome: collective_checks.Outcome) -> str:
-        """Keep what a backend does not have; the check's note."""
+        """Record what a backend does not have, and return the check's note."""
         self.entry.setdefault("lacks", {}).update(outcome.lacks)
         return outcome.note
 
     def measure(self, backend: str, device: str, group: Any = None) -> None:
-        """Measure in the group that is there, where the question asks for it; rank 0 keeps the figures."""
+        """Measure in an existing group where the question asks for it; rank 0 keeps the figures."""
         plan = self.question.get("measure") or {}
         if not plan or backend not in (plan.get("backends") or [backend]):
             return
@@ -92,7 +94,7 @@ class BackendChecks:
                 )
 
     def horovod(self) -> str:
-        """Horovod, on cores and on GPUs; many sums at once, too, which it fuses."""
+        """Check Horovod on CPUs and GPUs, also with many sums at once, which it fuses."""
         backend = collective_checks.Horovod(self.modules["horovod.torch"])
         notes = []
         for device in ["cpu", "cuda"] if self.gpu else ["cpu"]:
@@ -102,7 +104,7 @@ class BackendChecks:
         return "; ".join(notes)
 
     def check_torch_group(self, backend: str, device: str) -> str:
-        """One backend of torch.distributed: its values, then its speed, in one group, as MPI can make no other."""
+        """Check and measure one backend of torch.distributed, in one group: MPI can make no other."""
         distributed = self.modules["torch"].distributed
         rank, size = self.report["rank"], self.report["size"]
         if backend == "mpi":
@@ -124,13 +126,13 @@ class BackendChecks:
         return note
 
     def torch_gloo(self) -> str:
-        """torch.distributed over gloo."""
+        """Check torch.distributed over gloo."""
         if not self.modules["torch"].distributed.is_gloo_available():
             raise CheckUnavailable("this PyTorch was built without gloo")
         return self.check_torch_group("gloo", "cpu")
 
     def torch_nccl(self) -> str:
-        """torch.distributed over NCCL, and what NCCL says of its way."""
+        """Check torch.distributed over NCCL, and record what NCCL logs about its network."""
         if not self.gpu:
             raise CheckUnavailable(self.without_gpu)
         if not self.modules["torch"].distributed.is_nccl_available():
@@ -144,13 +146,13 @@ class BackendChecks:
                     os.write(2, self.nccl_log.notable_lines().encode("utf-8", "replace"))
 
     def torch_mpi(self) -> str:
-        """torch.distributed over MPI."""
+        """Check torch.distributed over MPI."""
         if not self.modules["torch"].distributed.is_mpi_available():
             raise CheckUnavailable("this PyTorch was built without MPI")
         return self.check_torch_group("mpi", "cpu")
 
     def mpi4py(self) -> str:
-        """MPI itself, through mpi4py; measured where PyTorch cannot do that."""
+        """Check MPI through mpi4py; measure it where PyTorch cannot."""
         if "mpi4py.MPI" not in self.modules:
             raise CheckUnavailable("there is no mpi4py")
         mpi = self.modules["mpi4py.MPI"]

@@ -1,9 +1,9 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The benchmark as a rank runs it: collective operations and messages timed over many sizes, and their values checked.
+"""Time collective operations and messages over many sizes on each rank, and verify their values.
 
 Every decision (which sizes fit, how many trials) is made from what all ranks have told each other, so that all make the
-same one. What talks is a transport, :mod:`.rank_bandwidth_torch` or :mod:`.rank_bandwidth_mpi`. Python 3.8 or later.
+same one. A transport connects them, :mod:`.transport_torch` or :mod:`.transport_mpi`. Python 3.8 or later.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def measure_in_group(
     torch: Any, backend: str, device: str, rank: int, size: int, plan: Mapping[str, Any], group: Any = None,
     on_row: RowCallback | None = None,
 ) -> dict[str, Any]:
-    """Measure over a process group that is there; all its ranks call this.
+    """Run the benchmark in an existing process group; all its ranks call this.
 
     Args:
         torch: the module; None for MPI through mpi4py.
@@ -42,9 +42,9 @@ def measure_in_group(
 
     Returns:
         The same on every rank: ``hosts`` of the ranks; ``measurements`` is a list of sets {``backend``, ``provider``,
-        ``operation``, ``ranks``, ``nodes``, ``device``, ``dtype``, ``rows``: [see :func:`.bandwidth.row`, and
+        ``operation``, ``ranks``, ``nodes``, ``device``, ``dtype``, ``rows``: [see :func:`.units.bandwidth_row`, and
         ``verified``, ``wrong`` where it is not], ``left_out``: sentences}; ``latency`` is a list of rows, see
-        :func:`.bandwidth.trip`, and ``backend``, ``provider``, ``hosts``, ``ranks``, ``verified``;
+        :func:`.units.latency_row`, and ``backend``, ``provider``, ``hosts``, ``ranks``, ``verified``;
         ``latency_left_out`` says why there is none.
 
     Raises:
@@ -61,7 +61,7 @@ def measure_in_group(
 
 
 class Benchmark:
-    """All operations of a plan over one transport."""
+    """Run all operations of a plan over one transport."""
 
     def __init__(self, transport: Transport, plan: Mapping[str, Any], on_row: RowCallback | None) -> None:
         self.transport, self.plan = transport, plan
@@ -69,7 +69,7 @@ class Benchmark:
         self.hosts: list[str] = transport.all_gather(socket.gethostname())
 
     def run(self) -> dict[str, Any]:
-        """Everything, in order."""
+        """Run all operations of the plan, then the messages."""
         result: dict[str, Any] = {
             "hosts": list(dict.fromkeys(self.hosts)), "measurements": [], "latency": [], "latency_left_out": "",
         }
@@ -81,7 +81,7 @@ class Benchmark:
         return result
 
     def measure_operation(self, operation: str) -> dict[str, Any]:
-        """One operation over all sizes."""
+        """Measure one operation over all sizes."""
         transport, ranks = self.transport, self.transport.size
         group: dict[str, Any] = {
             "backend": transport.backend, "provider": transport.provider, "operation": operation, "ranks": ranks,
@@ -112,7 +112,7 @@ class Benchmark:
         return group
 
     def _unavailable(self, operation: str) -> str:
-        """Why the transport cannot do this at all, found out with a few elements; empty where it can.
+        """Explain why the transport cannot do an operation, tried with a few elements; empty where it can.
 
         Raises:
             RuntimeError: it can on a part of the ranks.
@@ -136,7 +136,7 @@ class Benchmark:
         return ""
 
     def _sizes_that_fit(self, operation: str) -> tuple[list[int], list[str]]:
-        """The sizes that all ranks have memory for, and what is left out and why."""
+        """Select the sizes that all ranks have memory for; the second list says what is left out and why."""
         transport = self.transport
         gathered = transport.all_gather([self.hosts[transport.rank], *transport.free_memory()])
         users = collections.Counter((host, place) for host, place, _room in gathered)
@@ -168,7 +168,7 @@ class Benchmark:
         return fitting, reasons
 
     def _prepare_verified(self, operation: str, count: int, seed: int) -> tuple[Operation, str, float]:
-        """Do it once on fresh values: the buffers, what is wrong, and the seconds that it took."""
+        """Allocate an operation and do it once; return it, what is wrong, and its seconds."""
         layout = expected_values.layout(operation, self.transport.rank, self.transport.size, count)
         prepared = self.transport.prepare(operation, layout)
         return (prepared, *self._verify_once(prepared, seed))
@@ -182,7 +182,7 @@ class Benchmark:
         return prepared.mismatch(seed), seconds
 
     def _measure_size(self, operation: str, size: int, budget: TimeBudget) -> tuple[dict[str, Any], float]:
-        """One size: checked, warmed up, timed, and checked again; and what one of it costs, in seconds."""
+        """Warm up, time and verify one size; return its row, and the seconds of one operation."""
         transport, plan = self.transport, self.plan
         count = units.element_count(operation, size, transport.size)
         prepared, wrong, first = self._prepare_verified(operation, count, 1)
@@ -220,7 +220,7 @@ class Benchmark:
 
 
 def _describe_sizes(sizes: list[int]) -> str:
-    """Sizes in words."""
+    """Format sizes for a sentence."""
     if len(sizes) == 1:
         return units.format_size(sizes[0])
     first, last = (units.format_size(sizes[place]) for place in (0, -1))

@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The benchmark without Ansible: each rank that a launcher starts runs this, and rank 0 tells.
+"""Run the benchmark without Ansible: a launcher starts this on every rank, and rank 0 prints.
 
 Lines are printed as soon as a size is measured, so that whoever interrupts it has all that was measured before.
 Python 3.8 or later; needs nothing but the standard library and what it measures.
@@ -44,7 +44,7 @@ LOAD = "load the module of a release first, or start its Python"
 
 
 def make_parser() -> argparse.ArgumentParser:
-    """The command line."""
+    """Build the parser of the command line."""
     command = argparse.ArgumentParser(
         prog="collectives", allow_abbrev=False,
         description="Measure collective operations between the ranks that a launcher started, and check their values.",
@@ -83,7 +83,7 @@ def make_parser() -> argparse.ArgumentParser:
 
 
 def parse_plan(options: argparse.Namespace) -> dict[str, Any]:
-    """The plan that the command line asks for.
+    """Parse the command line's options as a plan.
 
     Raises:
         ValueError: a sentence about what cannot be used.
@@ -102,7 +102,7 @@ def parse_plan(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def connect(place: dict[str, Any], backend: str, patience: float) -> tuple[Rendezvous, Any]:
-    """Find the other ranks; and the module torch, or None where it is not needed.
+    """Connect to the other ranks; also return the module torch, or None where it is not needed.
 
     Raises:
         Refused: there is no way to find them.
@@ -137,7 +137,7 @@ def connect(place: dict[str, Any], backend: str, patience: float) -> tuple[Rende
 
 
 def _mpi_agrees(place: Mapping[str, Any]) -> bool:
-    """Whether mpi4py is there and knows of the launcher's ranks; srun without PMI makes each rank believe it is one."""
+    """Tell whether mpi4py is there and counts the launcher's ranks; srun without PMI starts single ranks."""
     try:
         world = importlib.import_module("mpi4py.MPI").COMM_WORLD
     except (ImportError, RuntimeError):
@@ -146,7 +146,7 @@ def _mpi_agrees(place: Mapping[str, Any]) -> bool:
 
 
 def _rendezvous_variables() -> dict[str, str]:
-    """MASTER_ADDR and MASTER_PORT, as far as the job tells them."""
+    """Compute MASTER_ADDR and MASTER_PORT, as far as the job's variables tell them."""
     found = rank_environment.rendezvous(os.environ, rank_environment.placement(os.environ), _first_line)
     return {"MASTER_ADDR": found.address, "MASTER_PORT": str(found.port)} if found.address and found.port else {}
 
@@ -158,7 +158,7 @@ def _first_line(path: str) -> str:
 
 
 def describe_environment(torch: Any, place: Mapping[str, Any], device: Mapping[str, Any]) -> dict[str, str]:
-    """What the figures depend on, as far as this rank knows."""
+    """Collect the versions and variables that the figures depend on."""
     found = {
         "launcher": place["source"], "ranks": str(place["size"]), "host": socket.gethostname(),
         "python": platform.python_version(), "kernel": platform.release(),
@@ -184,10 +184,10 @@ def describe_environment(torch: Any, place: Mapping[str, Any], device: Mapping[s
 def run_benchmark(
     options: argparse.Namespace, plan: dict[str, Any], place: dict[str, Any], reporter: BenchmarkReporter | None
 ) -> Any:
-    """Meet, measure, and part.
+    """Connect the ranks, measure, and return the result.
 
     Returns:
-        The result of :func:`.rank_bandwidth.measure_in_group`; None where all ranks know that they cannot begin, and
+        The result of :func:`.benchmark.measure_in_group`; None where all ranks know that they cannot begin, and
         rank 0 has said why.
 
     Raises:

@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What the benchmark without Ansible prints and writes as it goes on, so that nothing is lost that was measured."""
+"""Print and write the benchmark's results as soon as they are measured; an interrupt loses nothing."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ UNFINISHED = "it did not come to its end"
 
 
 class BenchmarkReporter:
-    """What rank 0 prints and writes, whatever becomes of the rest."""
+    """Print and write the results at rank 0, also where the run ends early."""
 
     def __init__(self, path: str | None, header: Mapping[str, Any]) -> None:
         self.path, self.header = path, header
@@ -48,11 +48,11 @@ class BenchmarkReporter:
                 self.write(self.partial_result(UNFINISHED), UNFINISHED)
 
     def end(self, why: str, result: Mapping[str, Any] | None = None) -> int:
-        """Print what there is to say at the end, and write the file.
+        """Print the summary, and write the file.
 
         Args:
             why: what kept it from measuring everything; empty: nothing.
-            result: of :func:`.rank_bandwidth.measure_in_group`; without it, what there is.
+            result: of :func:`.benchmark.measure_in_group`; without it, what there is.
 
         Returns:
             The exit code.
@@ -72,16 +72,16 @@ class BenchmarkReporter:
 
     @staticmethod
     def is_verified(result: Mapping[str, Any]) -> bool:
-        """Whether anything was measured, and all values were right."""
+        """Tell whether anything was measured, and all values were right."""
         rows = [line for group in result["measurements"] for line in group["rows"]] + list(result["latency"])
         return bool(rows) and all(line["verified"] for line in rows)
 
     def partial_result(self, why: str) -> dict[str, Any]:
-        """A result of what was measured before something kept it from the rest."""
+        """Build a result of what was measured before the run ended early."""
         return {"measurements": self.groups, "latency": self.latency, "latency_left_out": why}
 
     def write(self, result: Mapping[str, Any], why: str) -> bool:
-        """Write the file, if one is wanted; whether that was possible."""
+        """Write the file, if one is wanted; return whether that was possible."""
         if not self.path:
             return True
         record = dict(self.header, **result, verified=self.is_verified(result), ended_early=why)
@@ -94,7 +94,7 @@ class BenchmarkReporter:
         return True
 
     def watch_signals(self) -> None:
-        """Have a thread wait for an interrupt, because no handler runs while a library waits for other ranks.
+        """Wait for an interrupt in a thread: no handler runs while a library waits for other ranks.
 
         To be called before any library starts threads, so that none of them takes the signal.
         """
@@ -110,13 +110,13 @@ class BenchmarkReporter:
 
 
 def print_lines(lines: Sequence[str]) -> None:
-    """Print whole lines at once; whoever listens may have gone."""
+    """Print whole lines at once; ignore a closed standard output."""
     with contextlib.suppress(OSError):
         os.write(1, "".join(line + "\n" for line in lines).encode("utf-8", "backslashreplace"))
 
 
 def print_error(why: str) -> None:
-    """Say on standard error why it cannot begin."""
+    """Print on standard error why the benchmark cannot begin."""
     sys.stderr.write("collectives: %s.\n" % why.rstrip("."))
     sys.stderr.flush()
 
@@ -127,10 +127,10 @@ _ROW = "%12s %9s %7s %11s %11s %11s %11s %7s %9s %9s  %s"
 
 
 def format_heading(group: Mapping[str, Any]) -> list[str]:
-    """The lines above an operation's rows.
+    """Format the lines above an operation's rows.
 
     Args:
-        group: a set of :func:`.rank_bandwidth.measure_in_group`.
+        group: a set of :func:`.benchmark.measure_in_group`.
     """
     return [
         "", "%s over %s (%s), %s on %s, %s, %s; microseconds, GB/s" % (
@@ -141,7 +141,7 @@ def format_heading(group: Mapping[str, Any]) -> list[str]:
 
 
 def format_row(line: Mapping[str, Any]) -> list[str]:
-    """The line of a size, and those of its trials where they are kept."""
+    """Format the line of a size, and those of its trials where they are kept."""
     times = line["microseconds"]
     shown = [_ROW % (
         line["bytes"], format_size(line["bytes"]), line["trials"], *(_format_time(times[key]) for key in _TIMES),
@@ -153,7 +153,7 @@ def format_row(line: Mapping[str, Any]) -> list[str]:
 
 
 def format_latency_heading(line: Mapping[str, Any]) -> list[str]:
-    """The lines above the rows of messages, from the first of them."""
+    """Format the lines above the rows of messages, from the first of these."""
     return [
         "", "messages over %s (%s), one way between rank %d on %s and rank %d on %s, %s; microseconds, GB/s" % (
             line["backend"], line["provider"], line["ranks"][0], line["hosts"][0], line["ranks"][1], line["hosts"][1],
@@ -163,7 +163,7 @@ def format_latency_heading(line: Mapping[str, Any]) -> list[str]:
 
 
 def format_latency_row(line: Mapping[str, Any]) -> str:
-    """The line of a message's size."""
+    """Format the line of a message's size."""
     times = line["microseconds"]
     return _ROW % (
         line["bytes"], format_size(line["bytes"]), line["iterations"],

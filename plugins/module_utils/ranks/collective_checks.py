@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What every backend of a release has to get right: sums, broadcasts, gathers, scattered sums, and sends to one rank.
+"""Check sums, broadcasts, gathers, scattered sums and sends of every backend of a release.
 
 A backend is given as an object with these methods, of which each takes and returns PyTorch's tensors; one that it does
 not have raises :class:`.errors.CheckUnavailable`, which is said and never passed over:
@@ -41,19 +41,19 @@ SUMS = ("all_reduce", "average")
 
 
 class Outcome(NamedTuple):
-    """What was checked: a sentence's part, and what the backend does not have, with the reason."""
+    """Hold a check's note, and the operations that the backend does not have, each with the reason."""
 
     note: str
     lacks: dict[str, str]
 
 
 def ring_shifts(size: int) -> list[int]:
-    """How far ranks send: to the next one, and to the one that is farthest in a ring of them all."""
+    """Compute the distances of sends: to the next rank, and to the farthest one in the ring."""
     return sorted({1, size // 2} - {0}) if size > 1 else []
 
 
 class TensorChecks:
-    """The checks of one backend on one device.
+    """Check one backend on one device.
 
     Args:
         torch: PyTorch.
@@ -90,7 +90,7 @@ class TensorChecks:
         return Outcome("; ".join([note, *("no %s: %s" % item for item in lacks.items())]), lacks)
 
     def compare(self, what: str, got: Any, expected: Any, tolerance: float = 0.0) -> None:
-        """Add a sentence to the problems if values are wrong."""
+        """Compare a tensor with the expected one, and add a sentence to the problems if it is wrong."""
         wrong = describe_difference(got, expected, tolerance)
         if wrong:
             self.problems.append("%s: %s" % (what, wrong))
@@ -102,33 +102,33 @@ class TensorChecks:
         return self.torch.arange(first, first + count, device=self.device)
 
     def _addends(self, name: str, count: int) -> Any:
-        """This rank's tensor for a sum, which stays whole in its type."""
+        """Return this rank's tensor for a sum, whose sum is exact in its type."""
         part = contribution if is_exact(name, self.size) else sparse_contribution
         return part(self._positions(count), self.rank, self.size).to(getattr(self.torch, name))
 
     def _reductions(self, name: str, count: int, first: int = 0) -> Any:
-        """The sum of all ranks' tensors, of so many positions from the first on."""
+        """Return the sum of all ranks' tensors at ``count`` positions from ``first`` on."""
         whole = contribution_sum if is_exact(name, self.size) else sparse_sum
         return whole(self._positions(count, first), self.size).to(self.torch.float64)
 
     def _signature(self, name: str, count: int, rank: int) -> Any:
-        """A rank's tensor that goes to others as it is."""
+        """Return a rank's tensor for operations that move data unchanged."""
         return signature(self._positions(count), rank, distinct_ranks(name)).to(getattr(self.torch, name))
 
     def all_reduce(self, backend: Any, name: str, count: int) -> None:
-        """The sum of all ranks' tensors."""
+        """Check the sum of all ranks' tensors."""
         got = backend.reduce(self._addends(name, count), "sum")
         self.compare(self._describe("sum", count, name), got, self._reductions(name, count))
 
     def average(self, backend: Any, name: str, count: int) -> None:
-        """Their average, of types that have one."""
+        """Check the average of all ranks' tensors, for types that have one."""
         if name in TOLERANCE:
             got = backend.reduce(self._addends(name, count), "average")
             expected = self._reductions(name, count) / self.size
             self.compare(self._describe("average", count, name), got, expected, TOLERANCE[name])
 
     def broadcast(self, backend: Any, name: str, count: int) -> None:
-        """From the last rank; all others start with what it never has."""
+        """Check a broadcast from the last rank; the others start with values that it never has."""
         root = self.size - 1
         expected = self._signature(name, count, root)
         given = expected.clone() if self.rank == root else self.torch.full_like(expected, -1)
@@ -136,7 +136,7 @@ class TensorChecks:
         self.compare(what, backend.broadcast(given, root), expected)
 
     def all_gather(self, backend: Any, name: str, count: int) -> None:
-        """All ranks' tensors, of which each is so long that together they have the count."""
+        """Check the gathering of all ranks' tensors, which together have ``count`` elements."""
         part = part_size(count, self.size)
         owners = self._positions(self.size).repeat_interleave(part)
         expected = signature(self._positions(part).repeat(self.size), owners, distinct_ranks(name))
@@ -144,13 +144,13 @@ class TensorChecks:
         self.compare(self._describe("all_gather", part, name), got, expected)
 
     def reduce_scatter(self, backend: Any, name: str, count: int) -> None:
-        """This rank's part of the sum."""
+        """Check this rank's part of the sum."""
         part = part_size(count, self.size)
         got = backend.scatter(self._addends(name, part * self.size))
         self.compare(self._describe("reduce_scatter", part, name), got, self._reductions(name, part, self.rank * part))
 
     def send_recv(self, backend: Any, name: str, count: int) -> None:
-        """Round the ring, and to the farthest rank in it."""
+        """Check sends to the next rank in the ring, and to the farthest one."""
         if self.size == 1:
             raise CheckUnavailable("there is one rank")
         for shift in ring_shifts(self.size):
@@ -161,7 +161,7 @@ class TensorChecks:
 
 
 class TorchGroup:
-    """The process group of torch.distributed that has been made last.
+    """Adapt the default process group of torch.distributed.
 
     Args:
         torch: PyTorch.
@@ -172,7 +172,7 @@ class TorchGroup:
         self.torch, self.distributed, self.backend = torch, torch.distributed, backend
 
     def reduce(self, tensor: Any, kind: str) -> Any:
-        """See the top of this file."""
+        """Reduce a tensor over all ranks."""
         if kind == "average" and (self.backend != "nccl" or not hasattr(self.distributed.ReduceOp, "AVG")):
             raise CheckUnavailable("%s of this PyTorch has none" % self.backend)
         operation = self.distributed.ReduceOp.SUM if kind == "sum" else self.distributed.ReduceOp.AVG
@@ -180,18 +180,18 @@ class TorchGroup:
         return tensor
 
     def broadcast(self, tensor: Any, root: int) -> Any:
-        """See the top of this file."""
+        """Broadcast a tensor."""
         self.distributed.broadcast(tensor, src=root)
         return tensor
 
     def gather(self, tensor: Any) -> Any:
-        """See the top of this file."""
+        """Gather the tensors of all ranks."""
         parts = [self.torch.full_like(tensor, -1) for _rank in range(self.distributed.get_world_size())]
         self.distributed.all_gather(parts, tensor)
         return self.torch.cat(parts)
 
     def scatter(self, tensor: Any) -> Any:
-        """See the top of this file."""
+        """Reduce a tensor and scatter the sum."""
         parts = list(tensor.chunk(self.distributed.get_world_size()))
         got = self.torch.full_like(parts[0], -1)
         try:
@@ -204,7 +204,7 @@ class TorchGroup:
         return got
 
     def exchange(self, tensor: Any, target: int, source: int) -> Any:
-        """See the top of this file."""
+        """Send a tensor to one rank, and receive one from another."""
         got = self.torch.full_like(tensor, -1)
         distributed = self.distributed
         if self.backend == "nccl":
@@ -221,7 +221,7 @@ class TorchGroup:
 
 
 class Horovod:
-    """Horovod, which must have begun.
+    """Adapt Horovod, which is initialised already.
 
     Args:
         horovod: the Python module ``horovod.torch``.
@@ -231,29 +231,29 @@ class Horovod:
         self.horovod = horovod
 
     def reduce(self, tensor: Any, kind: str) -> Any:
-        """See the top of this file."""
+        """Reduce a tensor over all ranks."""
         return self.horovod.allreduce(tensor, op=self.horovod.Sum if kind == "sum" else self.horovod.Average)
 
     def broadcast(self, tensor: Any, root: int) -> Any:
-        """See the top of this file."""
+        """Broadcast a tensor."""
         return self.horovod.broadcast(tensor, root)
 
     def gather(self, tensor: Any) -> Any:
-        """See the top of this file."""
+        """Gather the tensors of all ranks."""
         return self.horovod.allgather(tensor)
 
     def scatter(self, tensor: Any) -> Any:
-        """See the top of this file."""
+        """Reduce a tensor and scatter the sum."""
         if not hasattr(self.horovod, "reducescatter"):
             raise CheckUnavailable("this Horovod has none")
         return self.horovod.reducescatter(tensor, op=self.horovod.Sum)
 
     def exchange(self, tensor: Any, target: int, source: int) -> Any:
-        """See the top of this file."""
+        """Refuse: Horovod has no send."""
         raise CheckUnavailable("Horovod has none")
 
     def check_fused(self, values: TensorChecks) -> None:
-        """Sums of many tensors at once, which Horovod puts together into one message.
+        """Check sums of many tensors at once, which Horovod fuses into one message.
 
         Args:
             values: where they are judged.

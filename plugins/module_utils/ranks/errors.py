@@ -6,8 +6,8 @@ from __future__ import annotations
 
 
 class CheckUnavailable(Exception):
-    """Raised where a check, or a part of one, cannot run; the text is the reason."""
+    """Say that a check, or a part of one, cannot run; the text is the reason."""
 
 
 class RankError(Exception):
-    """Raised where the ranks of a job do not fit together; the text is the reason."""
+    """Say that the ranks of a job do not fit together; the text is the reason."""

@@ -28,27 +28,27 @@ SPARSE_VALUES = 64
 
 
 def contribution(position: Any, rank: int, size: int) -> Any:
-    """What ``rank`` puts at ``position``: a small number that depends on the position, more at every ``size``-th."""
+    """Compute what ``rank`` adds at ``position``: a small number, larger at every ``size``-th position."""
     return position % 5 + 1 + 3 * (rank + 1) * (position % size == rank)
 
 
 def contribution_sum(position: Any, size: int) -> Any:
-    """The sum of what all ranks put at ``position``: one missing, doubled or shifted contribution shows in it."""
+    """Compute the sum of all ranks' contributions at ``position``; one missing, doubled or shifted shows."""
     return (position % 5 + 1) * size + 3 * (position % size + 1)
 
 
 def sparse_contribution(position: Any, rank: int, size: int) -> Any:
-    """What ``rank`` puts where many ranks' sums would be too large for a short type: nothing but at its positions."""
+    """Compute what ``rank`` adds where dense sums are too large for a short type: 0 but at its positions."""
     return (rank % SPARSE_VALUES + 1) * (position % size == rank)
 
 
 def sparse_sum(position: Any, size: int) -> Any:
-    """Sum of all ranks' :func:`sparse_contribution` at ``position``: one addend, for any number of ranks."""
+    """Compute the sum of all :func:`sparse_contribution` at ``position``: one addend, for any size."""
     return position % size % SPARSE_VALUES + 1
 
 
 def signature(position: Any, rank: Any, apart: int = 1 << 21) -> Any:
-    """What ``rank`` sends as it is, without sums: no two ranks have the same anywhere, so that each value names one.
+    """Compute what ``rank`` sends unchanged: no two ranks have the same value at any position.
 
     Args:
         position: in the tensor.
@@ -59,32 +59,32 @@ def signature(position: Any, rank: Any, apart: int = 1 << 21) -> Any:
 
 
 def distinct_ranks(name: str) -> int:
-    """How many ranks' signatures stay whole in this type."""
+    """Compute how many ranks have signatures that are exact in this type."""
     return WHOLE.get(name, 1 << 24) // 8
 
 
 def is_exact(name: str, size: int) -> bool:
-    """Whether sums over ``size`` ranks stay whole in this type: the largest is 8 times the number of ranks."""
+    """Tell whether sums over ``size`` ranks are exact in this type: the largest is 8 times ``size``."""
     return 8 * size <= WHOLE.get(name, 1 << 24)
 
 
 def part_size(count: int, size: int) -> int:
-    """Elements for each rank where all of them together shall have about ``count``; one at least."""
+    """Compute the elements of each rank where all together shall have about ``count``; at least one."""
     return max(1, count // size)
 
 
 def contribution_tensor(torch: Any, count: int, rank: int, size: int, dtype: Any, device: str) -> Any:
-    """A rank's tensor for a sum."""
+    """Make a rank's tensor for a sum."""
     return contribution(torch.arange(count, device=device), rank, size).to(dtype)
 
 
 def sum_tensor(torch: Any, count: int, size: int, device: str) -> Any:
-    """The sum of all ranks' tensors, in float64."""
+    """Make the sum of all ranks' tensors, in float64."""
     return contribution_sum(torch.arange(count, device=device), size).to(torch.float64)
 
 
 def describe_difference(got: Any, expected: Any, tolerance: float = 0.0) -> str | None:
-    """Where ``got`` is first wrong, as the end of a sentence; None where it is right."""
+    """Describe where ``got`` is first wrong, as the end of a sentence; None where it is right."""
     if got.numel() != expected.numel():
         return "got %d values, expected %d" % (got.numel(), expected.numel())
     got, expected = got.double(), expected.double()
@@ -107,7 +107,7 @@ TOTAL = -1
 
 
 class Part(NamedTuple):
-    """A stretch of a result."""
+    """Describe a stretch of a result."""
 
     start: int
     length: int
@@ -118,7 +118,7 @@ class Part(NamedTuple):
 
 
 class Layout(NamedTuple):
-    """The buffers of a rank in one operation."""
+    """Describe the buffers of a rank in one operation."""
 
     source: int
     """Elements that go in."""
@@ -132,7 +132,7 @@ class Layout(NamedTuple):
 
 
 def layout(operation: str, rank: int, size: int, count: int) -> Layout:
-    """What a rank has and gets.
+    """Compute the buffers of a rank, and what its result consists of.
 
     Args:
         operation: one of :data:`.units.FACTORS`; a broadcast is from rank 0.
@@ -157,13 +157,13 @@ def layout(operation: str, rank: int, size: int, count: int) -> Layout:
 
 @functools.lru_cache(maxsize=1)
 def _by_position() -> array.array:
-    """What depends on the position alone."""
+    """Compute the part of a contribution that depends on the position alone."""
     return array.array("f", [q % 5 + 1 for q in range(PERIOD)])
 
 
 @functools.lru_cache(maxsize=8)
 def period(rank: int, size: int) -> array.array:
-    """The elements that a contribution repeats, as float32.
+    """Compute the elements that a contribution repeats, as float32.
 
     Position and rank tell them apart: a small number by position, and more at each ``size``-th, so that one
     contribution that is missing, doubled or in another's place shows in a sum.

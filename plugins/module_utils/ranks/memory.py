@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""How much memory this process may still take on its host, by what is free and by the limits of its control groups."""
+"""Compute the memory that a process may still use: free memory, and the limits of its control groups."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ UNLIMITED = 1 << 62
 
 
 def available_memory(proc: str = "/proc", groups: str = "/sys/fs/cgroup") -> int:
-    """Bytes that this host and every control group above this process leave.
+    """Return the bytes that this host and every control group above this process leave.
 
     Args:
         proc: where the kernel tells about processes.
@@ -37,7 +37,7 @@ def _free_memory(meminfo: str) -> int:
 
 
 def _group_limits(top: str, path: str, limit: str, usage: str) -> list[int]:
-    """What each group from ``path`` up to ``top`` leaves; what only caches files is given back when it is needed."""
+    """List what each group from ``path`` up to ``top`` leaves; file caches count as free."""
     found = []
     directory = os.path.normpath(top + "/" + path)
     while directory.startswith(top):

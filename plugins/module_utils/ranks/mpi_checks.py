@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The checks of MPI itself, through mpi4py and the standard library's arrays: a release may have it without PyTorch."""
+"""Check MPI itself, through mpi4py and arrays of the standard library: PyTorch need not be there."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TYPES = (("d", "float64"), ("f", "float32"), ("i", "int32"), ("q", "int64"))
 
 
 class MpiChecks:
-    """MPI's operations on one communicator.
+    """Check MPI's operations on one communicator.
 
     Args:
         mpi: the Python module ``mpi4py.MPI``.

@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What NCCL or RCCL says about itself: by which network it goes, through which plugin, and each of its channels.
+"""Read the network, the plugin and the channels of NCCL or RCCL from its log.
 
 A release whose plugin cannot be loaded works, slowly: NCCL says so in its log only, and uses sockets.
 """
@@ -36,7 +36,7 @@ _BUILT_IN = ("IB", "Socket")
 
 
 def parse(text: str) -> dict[str, Any]:
-    """Read the log of one process.
+    """Parse the log of one process.
 
     Args:
         text: of any version from 2.4 on, of NCCL or RCCL.
@@ -73,12 +73,12 @@ def parse(text: str) -> dict[str, Any]:
 
 
 def nccl_variables(environment: MutableMapping[str, str]) -> dict[str, str]:
-    """What the module and the user have set for NCCL, its plugin and libfabric."""
+    """Select the variables that configure NCCL, its plugin and libfabric."""
     return {name: value for name, value in sorted(environment.items()) if _KEPT.fullmatch(name)}
 
 
 class NcclLog:
-    """NCCL's log of this process, from before its first communicator to its end.
+    """Capture NCCL's log of this process, from before its first communicator on.
 
     Args:
         environment: the variables of this process; NCCL reads them when it is first used.
@@ -91,7 +91,7 @@ class NcclLog:
         environment.update(SETTINGS, **{FILE: self.path})
 
     def read(self) -> str:
-        """What NCCL has written so far."""
+        """Read what NCCL has written so far."""
         try:
             with open(self.path, encoding="utf-8", errors="replace") as stream:
                 return stream.read()
@@ -99,12 +99,12 @@ class NcclLog:
             return ""
 
     def notable_lines(self) -> str:
-        """What of it people want to see: warnings, and what is about networks and plugins."""
+        """Select warnings, and lines about networks and plugins, to be printed."""
         lines = [line for line in self.read().splitlines() if _NOTABLE.search(line) and not _CHANNEL.search(line)]
         return "".join(line + "\n" for line in lines[:NOTABLE_LINES])
 
     def summary(self) -> dict[str, Any]:
-        """What the log says (see :func:`parse`), and ``variables``, as they were set for the rank."""
+        """Summarise the log as :func:`parse` does, with ``variables`` as they were set for the rank."""
         return dict(parse(self.read()), variables=self.given)
 
     def remove(self) -> None:

@@ -1,8 +1,8 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""How a rank tells something to whoever started the job: in frames on its standard output.
+"""Print messages of a rank in frames on its standard output, which every launcher forwards.
 
-That is the one channel that every launcher carries from every node; :mod:`.acceptance_output` finds them again.
+acceptance/output.py finds them again.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def encode_frames(kind: str, key: str, data: Any) -> Iterator[bytes]:
 
 
 class RankOutput:
-    """What one rank tells.
+    """Print the messages of one rank.
 
     Args:
         report: what it has found out so far, with ``host`` and ``pid``; it grows until :meth:`report` prints it.
@@ -50,7 +50,7 @@ class RankOutput:
         self.messages = 0
 
     def send(self, kind: str, data: Any) -> None:
-        """Print a message; each frame in one write, so that they stay whole where the launcher does its part."""
+        """Print a message; each frame in one write, so that they stay whole where the launcher keeps lines."""
         key = self.key
         if kind not in ("stage", "report"):
             self.messages += 1
@@ -59,7 +59,7 @@ class RankOutput:
             os.write(1, frame)
 
     def stage(self, name: str) -> None:
-        """Say what comes next: of a rank that hangs, this is what remains."""
+        """Print what comes next: of a rank that hangs, this is what remains."""
         self.facts["stage"] = name
         keys = ("host", "pid", "rank", "stage")
         self.send("stage", {key: self.facts[key] for key in keys if key in self.facts})

@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""How the ranks of two nodes measure what goes between them: through torch.distributed, MPI, or plain sockets.
+"""Measure the bandwidth between the ranks of two nodes, by torch.distributed, MPI or sockets.
 
 Each class has ``offer`` (what others need to reach this rank, made once), ``join``, ``measure`` and ``leave``.
 """
@@ -28,7 +28,7 @@ PERIOD = 65521
 
 
 class Team(NamedTuple):
-    """The ranks of a pair of nodes."""
+    """Describe the ranks of a pair of nodes."""
 
     name: str
     """Of this team alone, in the whole job."""
@@ -41,7 +41,7 @@ class Team(NamedTuple):
 
 
 def _single_bandwidth(found: Mapping[str, Any]) -> float:
-    """The bus bandwidth of a benchmark with one operation and one size, in GB/s.
+    """Return the bus bandwidth of a benchmark with one operation and one size, in GB/s.
 
     Raises:
         RuntimeError: it was not measured, or the values are wrong.
@@ -56,7 +56,7 @@ def _single_bandwidth(found: Mapping[str, Any]) -> float:
 
 
 class TorchLink:
-    """A process group of torch.distributed for each pair, which meets at a store of the lower node.
+    """Measure in a process group of torch.distributed for each pair; its store is on the lower node.
 
     Args:
         torch: the module.
@@ -72,7 +72,7 @@ class TorchLink:
         self.team: Team | None = None
 
     def offer(self, leader: bool) -> dict[str, Any]:
-        """A port; only the first rank of a node has a store."""
+        """Open a store at the first rank of a node, and return its port."""
         if not leader:
             return {}
         self.own = self.torch.distributed.TCPStore(
@@ -81,7 +81,7 @@ class TorchLink:
         return {"port": self.own.port}
 
     def join(self, team: Team) -> None:
-        """Make the pair's process group."""
+        """Create the pair's process group."""
         distributed, store = self.torch.distributed, self.own
         if team.position:
             port = team.offers[0]["port"]
@@ -96,7 +96,7 @@ class TorchLink:
         self.team = team
 
     def measure(self) -> float:
-        """The pair's bus bandwidth in GB/s, the same on all its ranks."""
+        """Measure the pair's bus bandwidth in GB/s, the same on all its ranks."""
         if self.team is None:
             raise RuntimeError("there is no process group")
         device = "cuda" if self.backend == "nccl" else "cpu"
@@ -106,14 +106,14 @@ class TorchLink:
         )
 
     def close(self) -> None:
-        """Give the process group up."""
+        """Destroy the process group."""
         self.team = None
         if self.torch.distributed.is_initialized():
             self.torch.distributed.destroy_process_group()
 
 
 class MpiLink:
-    """A communicator of MPI for each pair, made by its ranks alone, through mpi4py.
+    """Measure in a communicator of MPI for each pair, through mpi4py; its ranks alone create it.
 
     Args:
         mpi: the module ``mpi4py.MPI``.
@@ -126,11 +126,11 @@ class MpiLink:
         self.communicator: Any = None
 
     def offer(self, leader: bool) -> dict[str, Any]:
-        """Nothing: all ranks know each other."""
+        """Return nothing: all ranks know each other."""
         return {}
 
     def join(self, team: Team) -> None:
-        """Make the pair's communicator."""
+        """Create the pair's communicator."""
         world = self.mpi.COMM_WORLD
         everyone = world.Get_group()
         group = everyone.Incl(list(team.members))
@@ -140,7 +140,7 @@ class MpiLink:
         self.team = team
 
     def measure(self) -> float:
-        """The pair's bus bandwidth in GB/s, the same on all its ranks."""
+        """Measure the pair's bus bandwidth in GB/s, the same on all its ranks."""
         if self.team is None:
             raise RuntimeError("there is no communicator")
         ranks = len(self.team.members)
@@ -149,7 +149,7 @@ class MpiLink:
         )
 
     def close(self) -> None:
-        """Give the communicator up."""
+        """Free the communicator."""
         self.team = None
         if self.communicator is not None:
             self.communicator.Free()
@@ -157,7 +157,7 @@ class MpiLink:
 
 
 class SocketLink:
-    """A TCP connection of each rank with its counterpart on the other node; needs nothing but Python.
+    """Measure TCP connections, one of each rank with its counterpart; needs nothing but Python.
 
     Both send at once, for networks are used both ways at once, too.
 
@@ -175,15 +175,15 @@ class SocketLink:
         self.team: Team | None = None
 
     def offer(self, leader: bool) -> dict[str, Any]:
-        """A port."""
+        """Return the port of this rank."""
         return {"port": self.server.getsockname()[1]}
 
     def _counterpart(self, team: Team) -> int:
-        """The place of this rank's counterpart in the team."""
+        """Return the position of this rank's counterpart in the team."""
         return (team.position + len(team.members) // 2) % len(team.members)
 
     def join(self, team: Team) -> None:
-        """Connect; the rank of the lower node is called."""
+        """Connect to the counterpart; the rank of the lower node accepts."""
         other = self._counterpart(team)
         called = ("%s/%d\n" % (team.name, min(team.position, other))).encode("ascii")
         if team.position > other:
@@ -201,7 +201,7 @@ class SocketLink:
         self.team = team
 
     def measure(self) -> float:
-        """What goes each way between the two, in GB/s, for this rank and its counterpart alone."""
+        """Measure the bandwidth each way to the counterpart, in GB/s, of this rank alone."""
         if self.connection is None or self.team is None:
             raise RuntimeError("there is no connection")
         size = self.plan["largest"]
@@ -248,7 +248,7 @@ class SocketLink:
 
 
 def _receive(wire: socket.socket, count: int) -> bytes:
-    """So many bytes.
+    """Receive ``count`` bytes.
 
     Raises:
         ConnectionError: the other end has left.
@@ -264,6 +264,6 @@ def _receive(wire: socket.socket, count: int) -> bytes:
 
 
 def _test_bytes(rank: int, size: int) -> bytes:
-    """Bytes that tell this rank from others, and each place from those around it."""
+    """Make bytes that tell this rank from others, and each place from those around it."""
     once = bytes((place * 7 + place // 251 + rank * 13) % 256 for place in range(PERIOD))
     return (once * (size // PERIOD + 1))[:size]

@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What one rank of a pair sweep does: ``ranks.pyz QUESTION.json DEADLINE``, started on every node by a launcher.
+"""Run one rank of a pair sweep: ``ranks.pyz QUESTION.json DEADLINE``, started by a launcher.
 
 Rank 0 says who measures with whom, round by round; the pairs of a round work at once. All ranks hang on rank 0 by one
 connection each: a round costs it a few small messages to and from every rank, and one of the round's pairs to each. Of
@@ -47,7 +47,7 @@ SLOW_SECONDS = 30.0
 
 
 class Sweep:
-    """This rank.
+    """Run this rank of the sweep.
 
     Args:
         question: what is asked (see the options of the module pair_sweep).
@@ -68,7 +68,7 @@ class Sweep:
     # --- coming up ---
 
     def modules(self) -> dict[str, Any]:
-        """The Python modules that the backend needs, and one by which the ranks meet where nobody says a place.
+        """Import the modules of the backend, and one for the rendezvous where no address is given.
 
         Raises:
             Refused: the backend's are missing.
@@ -88,7 +88,7 @@ class Sweep:
         return found
 
     def meet(self, modules: Mapping[str, Any]) -> SocketGroup:
-        """All ranks at one table."""
+        """Connect all ranks in one group."""
         if self.report["source"] != "torchrun" and not set(RENDEZVOUS_MODULES).intersection(modules):
             hint = rank_environment.rendezvous(os.environ, rank_environment.placement(os.environ), _first_line)
             if hint.address and hint.port:
@@ -99,7 +99,7 @@ class Sweep:
         return meeting.table()
 
     def link(self, modules: Mapping[str, Any]) -> Any:
-        """What measures with another node.
+        """Create what measures with another node.
 
         Raises:
             Refused: there is no GPU for NCCL.
@@ -118,7 +118,7 @@ class Sweep:
         return TorchLink(modules["torch"], backend, plan, self.limit)
 
     def exchange_hosts(self, table: SocketGroup, link: Any) -> None:
-        """Find out who is where: nodes in the order of their names, each with its ranks.
+        """Exchange hosts, ranks and offers; nodes are in the order of their names.
 
         Raises:
             Refused: nodes have different numbers of ranks.
@@ -152,7 +152,7 @@ class Sweep:
     # --- rounds ---
 
     def rounds(self, table: SocketGroup, link: Any) -> None:
-        """Do what rank 0 says until it has nothing more to say."""
+        """Run the rounds that rank 0 orders until there is none."""
         leader = None
         if self.report["rank"] == 0:
             leader = Leader(self.asked, self.hosts, self.members, self.output, self.deadline)
@@ -169,7 +169,7 @@ class Sweep:
             self.output.send(*leader.last)
 
     def run_round(self, table: SocketGroup, link: Any, order: Order) -> list[Any] | None:
-        """This rank's part of a round; at rank 0 each rank's [GB/s or None, what went wrong]."""
+        """Run this rank's part of a round; at rank 0 return each rank's [GB/s or None, what went wrong]."""
         team = self.make_team(order)
         value, trouble = None, ""
         if team:
@@ -189,7 +189,7 @@ class Sweep:
         return table.gather([value, trouble])
 
     def make_team(self, order: Order) -> Team | None:
-        """The ranks that this one measures with; None where it has a free round."""
+        """Find the ranks that this one measures with; None where it has a free round."""
         for low, high in order.pairs:
             members = self.members[low] + self.members[high]
             if self.report["rank"] in members:
@@ -200,7 +200,7 @@ class Sweep:
 
     @contextlib.contextmanager
     def report_when_slow(self, order: Order, team: Team) -> Iterator[None]:
-        """Say with whom this rank measures, should that take long."""
+        """Print with whom this rank measures if that takes long."""
         others = {self.hosts[node] for pair in order.pairs for node in pair if self.members[node][0] in team.members}
         text = "%s %d with %s" % (order.kind, order.number, ", ".join(others.difference([self.report["host"]])))
         reported = threading.Event()
@@ -221,7 +221,7 @@ class Sweep:
 
     @staticmethod
     def error_of(work: Any) -> str:
-        """What went wrong, as a sentence; empty if nothing did. The others of the round go on in any case."""
+        """Call a function and describe its error, empty without one: the others of the round go on."""
         try:
             work()
             return ""
@@ -231,7 +231,7 @@ class Sweep:
     # --- all of it ---
 
     def work(self) -> None:
-        """Everything, in order."""
+        """Do all parts of the sweep in order."""
         self.output.stage("start")
         self.report.update(placement.read_placement(os.environ))
         modules = self.modules()
@@ -244,7 +244,7 @@ class Sweep:
         self.report["stage"] = "end"
 
     def run(self) -> int:
-        """Work, and leave.
+        """Run the sweep, and print an error as a report.
 
         Returns:
             The exit status.
@@ -268,10 +268,10 @@ def _first_line(path: str) -> str:
 
 
 def natural_key(name: str) -> list[Any]:
-    """For sorting: n2 before n10."""
+    """Make a key for sorting n2 before n10."""
     return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", name)]
 
 
 def main(arguments: list[str]) -> int:
-    """What the program of the ranks calls; see :func:`.rank_start.start`."""
+    """Run the program of the ranks; see :func:`.start.run_program`."""
     return run_program(arguments, Sweep)

@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Measure the latency of messages between two ranks, as osu_latency does: ping and pong over several sizes."""
+"""Measure the latency of messages between two ranks, as osu_latency does, over several sizes."""
 
 from __future__ import annotations
 

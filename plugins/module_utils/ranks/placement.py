@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Where a rank is: which one of how many, on which cores and memory nodes, with which GPU."""
+"""Find a rank's number, its cores and memory nodes, and its GPU."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ..standalone import rank_environment
 
 
 def read_placement(environment: Mapping[str, str]) -> dict[str, Any]:
-    """Turn a launcher's variables into rank, size, local rank and local size (see :mod:`.rank_environment`).
+    """Read rank, size, local rank and local size from a launcher's variables.
 
     Args:
         environment: the variables of one rank.
@@ -31,7 +31,7 @@ def read_placement(environment: Mapping[str, str]) -> dict[str, Any]:
 
 
 def format_ranges(numbers: Iterable[int]) -> str:
-    """``[0, 1, 2, 5]`` as ``0-2,5``."""
+    """Format ``[0, 1, 2, 5]`` as ``0-2,5``."""
     groups: list[list[int]] = []
     for number in sorted(numbers):
         if groups and number == groups[-1][1] + 1:
@@ -42,7 +42,7 @@ def format_ranges(numbers: Iterable[int]) -> str:
 
 
 def parse_ranges(text: str) -> set[int]:
-    """``0-2,5`` as a set of numbers."""
+    """Parse ``0-2,5`` as a set of numbers."""
     numbers: set[int] = set()
     for part in text.strip().split(","):
         low, _dash, high = part.partition("-")
@@ -52,7 +52,7 @@ def parse_ranges(text: str) -> set[int]:
 
 
 def describe_cpus(nodes: str = "/sys/devices/system/node") -> dict[str, Any]:
-    """The CPU cores and memory nodes that this rank may run on."""
+    """Describe the CPU cores and memory nodes that this rank may run on."""
     allowed = os.sched_getaffinity(0)
     near = []
     with contextlib.suppress(OSError):
@@ -65,7 +65,7 @@ def describe_cpus(nodes: str = "/sys/devices/system/node") -> dict[str, Any]:
 
 
 def select_gpu(torch: Any, local_rank: int) -> dict[str, Any] | None:
-    """Choose this rank's GPU and say which one it is; None where PyTorch sees none.
+    """Select this rank's GPU and describe it; None where PyTorch sees none.
 
     Args:
         torch: PyTorch.
@@ -98,7 +98,7 @@ def select_gpu(torch: Any, local_rank: int) -> dict[str, Any] | None:
 
 
 def numa_node(bus: str, devices: str = "/sys/bus/pci/devices") -> int | None:
-    """The memory node that a GPU is at; None where the kernel does not tell, as in most virtual machines.
+    """Read the memory node of a GPU; None where the kernel does not tell, as in most virtual machines.
 
     Args:
         bus: its PCI address, without the function.
@@ -112,7 +112,7 @@ def numa_node(bus: str, devices: str = "/sys/bus/pci/devices") -> int | None:
 
 
 def physical_index(index: int, environment: Mapping[str, str]) -> int:
-    """The number that the machine has for a GPU: where a rank is shown a part of them, each part is counted from 0.
+    """Compute the machine's number of a GPU: a process that sees some of them counts these from 0.
 
     HIP counts what ROCR_VISIBLE_DEVICES leaves ("GPU isolation techniques" of ROCm's documentation).
 
@@ -130,13 +130,13 @@ def physical_index(index: int, environment: Mapping[str, str]) -> int:
 
 
 def gpu_identity(device: Mapping[str, Any], host: str) -> str:
-    """What tells a GPU from all others: its UUID, where there is none host and bus address, else host and index."""
+    """Identify a GPU by its UUID, else by host and bus address, else by host and index."""
     place = device.get("bus") or "index %s" % device.get("index")
     return str(device.get("uuid") or "%s %s" % (host, place))
 
 
 def find_shared_gpus(places: Iterable[Mapping[str, Any]]) -> list[tuple[str, list[int]]]:
-    """GPUs that more than one rank uses, with these ranks. Cores are not meant: ranks may share them.
+    """Find GPUs that more than one rank uses, with these ranks; cores may be shared.
 
     Args:
         places: ``rank``, ``host`` and ``device`` of each rank.

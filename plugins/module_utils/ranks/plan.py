@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What is to be measured of how fast ranks talk, as a site or an operator writes it. Pure."""
+"""Check and complete the plan of a measurement, as a site or an operator writes it. Pure."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ITERATIONS = 1000
 
 
 def resolve_plan(measure: Mapping[str, Any]) -> dict[str, Any]:
-    """What to measure, with sizes in bytes, all defaults, and the sizes for which there are floors.
+    """Complete a plan: sizes in bytes, all defaults, and the sizes for which there are floors.
 
     Args:
         measure: as a site writes it; a plan is left as it is.
@@ -56,7 +56,7 @@ def resolve_plan(measure: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def problem(measure: object) -> str:
-    """The first thing in ``measure`` that cannot be used, as a sentence; empty where all can."""
+    """Describe the first thing in ``measure`` that cannot be used; empty where all can."""
     return next(_problems(measure), "")
 
 
@@ -152,7 +152,7 @@ def _wrong_count(name: str, given: Any, least: int) -> Iterator[str]:
 
 
 def plan_sizes(asked: Mapping[str, Any]) -> list[int]:
-    """The sizes of a plan in bytes: doubling from the smallest, and those for which there are floors."""
+    """List the sizes of a plan in bytes: doubling from the smallest, and those with floors."""
     found, size = set(asked["also"]), asked["smallest"]
     while size <= asked["largest"]:
         found.add(size)

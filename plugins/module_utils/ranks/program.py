@@ -1,8 +1,8 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What one rank of the acceptance does: ``ranks.pyz QUESTION.json DEADLINE``, started by the site's launcher.
+"""Run one rank of the acceptance: ``ranks.pyz QUESTION.json DEADLINE``, started by a launcher.
 
-The deadline is in seconds since the epoch. The answer goes to standard output (see :mod:`.rank_output`). Needs nothing
+The deadline is in seconds since the epoch. The answer goes to standard output (see :mod:`.output`). Needs nothing
 but the standard library and what it checks.
 
 Exit status: 0 when all checks of this rank passed or could not run, 1 otherwise.
@@ -25,7 +25,7 @@ from .start import run_program
 
 
 class Rank(BackendChecks):
-    """This rank: who it is, what it has imported, and what it found out.
+    """Run the checks of this rank and report their results.
 
     Args:
         question: what is asked (see the options of the module acceptance_run).
@@ -49,7 +49,7 @@ class Rank(BackendChecks):
         self.output.report()
 
     def check(self, name: str, work: Callable[[], str | None]) -> None:
-        """Do one check and keep its result.
+        """Run one check and keep its result.
 
         A check adds what is wrong to its ``problems`` and goes on, because the other ranks go on as well and would
         wait for this one.
@@ -80,11 +80,11 @@ class Rank(BackendChecks):
     # --- coming up ---
 
     def find_placement(self) -> None:
-        """Find out which rank this is."""
+        """Find this rank's number."""
         self.report.update(placement.read_placement(os.environ))
 
     def import_modules(self) -> None:
-        """Import what the checks need; what only a check that may be left out needs, may be missing."""
+        """Import what the checks need; modules of optional checks may be missing."""
         required = set(self.question["imports"])
         for name in self.question["checks"]:
             required.update(NEEDS.get(name, ()))
@@ -100,7 +100,7 @@ class Rank(BackendChecks):
         self.report["import_seconds"] = found.seconds
 
     def connect(self) -> None:
-        """Choose a device, and meet the others."""
+        """Select a device, and connect to the other ranks."""
         self.report["device"] = placement.describe_cpus()
         torch = self.modules.get("torch")
         if torch and OF_GPUS & set(self.names):
@@ -115,7 +115,7 @@ class Rank(BackendChecks):
             self.report["sizes"] = self.rendezvous.sizes
 
     def check_devices(self) -> None:
-        """Tell each other where one is; GPUs are used only where every rank has one of its own.
+        """Exchange devices; GPUs are used only where every rank has one of its own.
 
         A rank reports what is wrong with itself only, for of thousands each would say the same.
         """
@@ -136,7 +136,7 @@ class Rank(BackendChecks):
     # --- all of it ---
 
     def work(self) -> None:
-        """Everything, in order."""
+        """Run all checks in order."""
         self.check("placement", self.find_placement)
         self.check("imports", self.import_modules)
         self.check("start", self.connect)
@@ -147,7 +147,7 @@ class Rank(BackendChecks):
         self.output.stage("end")
 
     def run(self) -> int:
-        """Work, report, and leave.
+        """Run all checks, report, and leave.
 
         Returns:
             The exit status.
@@ -170,5 +170,5 @@ class Rank(BackendChecks):
 
 
 def main(arguments: list[str]) -> int:
-    """What the program of the ranks calls; see :func:`.rank_start.start`."""
+    """Run the program of the ranks; see :func:`.start.run_program`."""
     return run_program(arguments, Rank)

@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""How the ranks of a job find each other before any backend is tried, and hand small things around."""
+"""Connect the ranks of a job before any backend is checked, and exchange small data between them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .socket_group import SocketGroup, addresses, first_reachable
 
 
 class Rendezvous:
-    """What the ranks hand small things around by: whatever the launcher and the release offer.
+    """Exchange data between the ranks by whatever the launcher and the release offer.
 
     Args:
         place: ``rank``, ``size``, ``source`` and ``host`` of this rank.
@@ -37,11 +37,11 @@ class Rendezvous:
         self._exchange: Callable[[Any], Sequence[Any]] | None = None
 
     def timeout(self) -> datetime.timedelta:
-        """How long to wait for the others, as a duration."""
+        """Return how long to wait for the others."""
         return datetime.timedelta(seconds=self.limit)
 
     def connect(self) -> None:
-        """Start the parallel libraries and find a way to hand small things around.
+        """Start the parallel libraries and find a way to exchange data.
 
         Raises:
             Refused: there is none, or a library counts other ranks than the launcher.
@@ -81,17 +81,17 @@ class Rendezvous:
             )
 
     def exchange(self, thing: Any) -> list[Any]:
-        """What every rank has given, in their order."""
+        """Gather what every rank gives, in their order."""
         if self._exchange is None:
             raise RankError("the ranks have not met")
         return list(self._exchange(thing))
 
     def table(self) -> SocketGroup:
-        """Sockets between the ranks, which need no library any more."""
+        """Connect the ranks by sockets, which need no library any more."""
         return SocketGroup.from_exchange(self.exchange, self.rank, self.size, self.limit)
 
     def _exchange_by_store(self, thing: Any) -> list[Any]:
-        """What every rank has given, by way of torchrun's own store, in which rank 0 puts it together."""
+        """Gather by torchrun's own store, in which rank 0 puts the parts together."""
         self.rounds += 1
         keys = ["acceptance/%d/%d" % (self.rounds, rank) for rank in range(self.size)]
         whole = "acceptance/%d" % self.rounds
@@ -102,7 +102,7 @@ class Rendezvous:
         return json.loads(self.store.get(whole).decode("utf-8"))
 
     def open_store(self) -> Any:
-        """A rendezvous store of this job alone: rank 0 takes a free port and hands it out."""
+        """Open a store of this job alone: rank 0 takes a free port and announces it."""
         if self.store is not None:
             return self.store
         distributed, offer = self.modules["torch"].distributed, None

@@ -25,7 +25,7 @@ SPARE_FILES = 64
 
 
 def listen(port: int = 0, connections: int = 128) -> socket.socket:
-    """A socket on all addresses of this host, of both families where it has them.
+    """Open a socket on all addresses of this host, of both families where it has them.
 
     Args:
         port: on which; a free one by default.
@@ -37,7 +37,7 @@ def listen(port: int = 0, connections: int = 128) -> socket.socket:
 
 
 class SocketGroup:
-    """Where all ranks meet, at rank 0's address and a port: a star of connections, one for each other rank.
+    """Connect all ranks to rank 0, at its address and a port: a star of connections.
 
     What it costs at rank 0: one descriptor for each other rank, and the time to read and write as many lines.
 
@@ -81,7 +81,7 @@ class SocketGroup:
 
     @classmethod
     def from_exchange(cls, exchange: Callable[[Any], Sequence[Any]], rank: int, size: int, limit: float) -> SocketGroup:
-        """A table that needs nothing more of what the ranks have met by, such as MPI.
+        """Create a group of ranks that can exchange data already, as by MPI, without using that later.
 
         Args:
             exchange: gives what every rank has given.
@@ -114,7 +114,7 @@ class SocketGroup:
         return stream
 
     def all_gather(self, value: Any) -> list[Any]:
-        """What every rank has given, in their order.
+        """Gather what every rank gives, in their order.
 
         Raises:
             ConnectionError: another rank has left.
@@ -122,7 +122,7 @@ class SocketGroup:
         return self.broadcast(self.gather(value))
 
     def gather(self, value: Any) -> list[Any] | None:
-        """At rank 0 what every rank has given, in their order; None elsewhere.
+        """Gather at rank 0 what every rank gives, in their order; return None elsewhere.
 
         Raises:
             ConnectionError: another rank has left.
@@ -133,7 +133,7 @@ class SocketGroup:
         return [value, *(self._receive(peer) for peer in range(1, self.size))]
 
     def broadcast(self, value: Any) -> Any:
-        """What rank 0 has given.
+        """Broadcast what rank 0 gives.
 
         Raises:
             ConnectionError: another rank has left.
@@ -172,7 +172,7 @@ def _line(value: Any) -> bytes:
 
 
 def _raise_open_file_limit(wanted: int) -> None:
-    """Allow this process so many open files, as far as its limit can be raised."""
+    """Raise this process' limit of open files to ``wanted``, as far as it can be."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != resource.RLIM_INFINITY and soft < wanted:
         most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
@@ -181,7 +181,7 @@ def _raise_open_file_limit(wanted: int) -> None:
 
 
 def addresses(host: str) -> list[str]:
-    """Names and addresses under which others may reach this host, the likeliest first."""
+    """List names and addresses under which others may reach this host, the likeliest first."""
     found = [host]
     for name in (host, socket.getfqdn()):
         with contextlib.suppress(OSError):
@@ -190,7 +190,7 @@ def addresses(host: str) -> list[str]:
 
 
 def addresses_towards(address: str) -> list[str]:
-    """This host's own address on the way to another one, where its name may lead nowhere."""
+    """List this host's own address on the way to another one, where its name may not resolve."""
     if not address:
         return []
     with contextlib.suppress(OSError):
@@ -203,7 +203,7 @@ def addresses_towards(address: str) -> list[str]:
 
 
 def first_reachable(candidates: Sequence[str], port: int) -> str:
-    """The first address at which somebody listens.
+    """Return the first address at which a connection is accepted.
 
     Raises:
         ConnectionError: none of them.

@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""How the program of a rank begins: with its question, its deadline, and what ends it when it hangs."""
+"""Start the program of a rank with its question, its deadline, and what ends it when it hangs."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from typing import Any, Callable, Iterator, Protocol
 
 
 class Program(Protocol):
-    """What a rank does: its seconds until the deadline, and its work, which returns an exit status."""
+    """Describe a rank's work: its seconds until the deadline, and ``run``."""
 
     limit: float
 
     def run(self) -> int:
-        """Do it."""
+        """Do the work, and return an exit status."""
 
 
 def run_program(arguments: list[str], program: Callable[[dict[str, Any], float], Program]) -> int:
-    """Read the question, arm the dumps for a hang, and work.
+    """Read the question, arm the stack dumps for a hang, and run the program.
 
     Args:
         arguments: the file of the question, and the deadline in seconds since the epoch.
@@ -39,7 +39,7 @@ def run_program(arguments: list[str], program: Callable[[dict[str, Any], float],
 
 @contextlib.contextmanager
 def _armed(limit: float, patience: float) -> Iterator[None]:
-    """Have a rank that hangs print its stacks when asked or too late, and end it for good after that.
+    """Dump the stacks of a rank that hangs, on request or at its deadline, and kill it after that.
 
     Args:
         limit: seconds from now to its deadline.

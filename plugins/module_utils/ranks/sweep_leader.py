@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Decide at rank 0 of a pair sweep which pairs measure next, and print what each round has given."""
+"""Order the rounds of a pair sweep at rank 0, and print what each has given."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TIME_MARGIN = 1.5
 
 
 class Order(NamedTuple):
-    """A round: ``round`` or ``again``, its number, and who measures with whom."""
+    """Describe a round: ``round`` or ``again``, its number, and its pairs."""
 
     kind: str
     number: int
@@ -27,7 +27,7 @@ class Order(NamedTuple):
 
 
 class Leader:
-    """Keep at rank 0 what has been measured, and decide which pairs come next.
+    """Record at rank 0 what has been measured, and decide which pairs come next.
 
     Args:
         asked: ``sweep`` of the question.
@@ -57,7 +57,7 @@ class Leader:
             output.send("sweep", {"hosts": self.hosts, "per_node": len(members[0])})
 
     def orders(self) -> Iterator[Order]:
-        """Round by round, as long as there is something to measure and time for it.
+        """Yield rounds as long as there is something to measure and time for it.
 
         The round in which an earlier job ended comes last, so that a pair that hangs keeps no other from being
         measured; if it has ended a job again, its pairs come one by one, so that it is known.
@@ -76,7 +76,7 @@ class Leader:
                 yield order
 
     def suspects(self) -> Iterator[Order]:
-        """What is slow so far, measured again until it is known."""
+        """Yield rounds that measure slow pairs again, until these are decided."""
         seen = sweep_levels.analyse(len(self.hosts), self.measured, self.rule)
         for _phase in range(MAX_PHASES):
             before = len(self.repeated)
@@ -86,16 +86,16 @@ class Leader:
                 return
 
     def order(self, kind: str, together: Sequence[Sequence[int]]) -> Order:
-        """The next round."""
+        """Make the next round."""
         self.number += 1
         return Order(kind, self.number, [list(pair) for pair in together])
 
     def has_time(self) -> bool:
-        """Whether another round is likely to end in time; the first one is tried in any case."""
+        """Tell whether another round is likely to end in time; the first one is always tried."""
         return time.time() + TIME_MARGIN * self.longest_round < self.deadline
 
     def record(self, order: Order, gathered: Sequence[Any]) -> None:
-        """Keep and print what a round has given."""
+        """Record and print the results of a round."""
         seconds = time.time() - self.begun
         rows, troubles = [], []
         for low, high in order.pairs:
@@ -121,14 +121,14 @@ class Leader:
         self.print_progress(order, rows, seconds)
 
     def send(self, kind: str, data: Any) -> None:
-        """Print a message, and the one before once more: one that was broken on the way counts by its second copy."""
+        """Print a message, and the one before again: a broken frame counts by its second copy."""
         if self.last:
             self.output.send(*self.last)
         self.last = (kind, data)
         self.output.send(kind, data)
 
     def print_progress(self, order: Order, rows: Sequence[Sequence[Any]], seconds: float) -> None:
-        """A line for whoever watches."""
+        """Print a line about the progress."""
         total = len(self.rounds)
         left = pair_rounds.missing_rounds(self.rounds, [(one, other) for one, other, _value in self.measured])
         text = "[%d/%d]%s %d pair%s in %.1f s" % (

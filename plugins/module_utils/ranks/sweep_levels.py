@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What is usual among nodes of which every pair was measured, and who does not reach it. Pure.
+"""Compute the usual bandwidth of nodes and pairs, and find those that are slower. Pure.
 
 A node is as fast as it is with most of its partners, and a pair should be as fast as the slower of its nodes: medians,
 which a few slow nodes and links do not move. A slow node is slow with nearly all partners. A slow link is a slow pair
@@ -36,7 +36,7 @@ ERROR_OF_MEDIAN = 1.2533
 
 
 class Rule(NamedTuple):
-    """What counts as slow, all as shares of what is usual.
+    """Define what counts as slow, as shares of what is usual.
 
     The defaults find what lost a quarter, in noise of 5 %: 0.75 is three standard deviations below ``suspect``, and
     five below ``slow`` for a median of five; 1 is as far from both on the other side.
@@ -52,37 +52,41 @@ class Rule(NamedTuple):
     """How often a suspect is measured again at least; more often where the noise is greater than 5 %."""
 
     def repeats_needed(self, noise: float) -> int:
-        """How often a suspect has to be measured again in this noise, so that what is slow can be told."""
+        """Compute how often a suspect is measured again, so that this noise does not decide."""
         errors = CONFIDENCE * ERROR_OF_MEDIAN * noise / (1 - self.slow)
         return max(self.repeats, min(MAX_REPEATS, math.ceil(errors * errors)))
 
     def limit(self, noise: float, count: int) -> float:
-        """Below which share the median of ``count`` measurements is slow beyond chance."""
+        """Compute the share below which the median of ``count`` measurements is slow beyond chance."""
         return min(self.slow, 1 - CONFIDENCE * ERROR_OF_MEDIAN * noise / math.sqrt(count))
 
 
 class Levels(NamedTuple):
-    """What is usual: GB/s of a pair of good nodes, each node's share of that (None where it is not known), the ratio of
-    each measured pair to what its nodes let expect, and the noise of these as a relative standard deviation."""
+    """Hold the usual bandwidth, and how nodes and pairs compare with it."""
 
     usual: float
+    """GB/s of a pair of good nodes."""
     shares: list[float | None]
+    """Of each node, its share of that; None where it is not known."""
     ratios: dict[Pair, float]
+    """Of each measured pair, its ratio to what its nodes let expect."""
     noise: float
+    """Relative standard deviation of the ratios."""
 
 
 class Suspects(NamedTuple):
-    """What is to be measured again: nodes, and links, the slowest first; ``partly`` are nodes that are slow with many
-    partners, but not with nearly all; ``others`` counts slow pairs beyond those that can be measured again."""
+    """Hold the nodes and links that are to be measured again, the slowest first."""
 
     nodes: list[int]
     links: list[Pair]
     partly: list[int]
+    """Nodes that are slow with many partners, but not with nearly all."""
     others: int
+    """Slow pairs beyond those that can be measured again."""
 
 
 class Analysis(NamedTuple):
-    """What the first measurements say: see :func:`analyse`."""
+    """Hold the result of :func:`analyse`."""
 
     nodes: int
     """How many there are."""
@@ -95,13 +99,13 @@ class Analysis(NamedTuple):
 
 
 def upper_median(numbers: Iterable[float]) -> float:
-    """The median; of an even number of them the higher one, because what disturbs a network makes it slower."""
+    """Compute the median, the higher one of an even number: disturbances only make a network slower."""
     ordered = sorted(numbers)
     return ordered[len(ordered) // 2]
 
 
 def compute_levels(count: int, measured: Values) -> Levels:
-    """What is usual.
+    """Compute the usual bandwidth, each node's share of it, and the noise.
 
     Args:
         count: number of nodes.
@@ -122,7 +126,9 @@ def compute_levels(count: int, measured: Values) -> Levels:
 
 
 def pair_shares(known: Levels, of: int | None = None) -> list[float]:
-    """The shares of what is usual that all pairs reach, or those of one node; a ratio is one of what is expected.
+    """Compute the shares of what is usual that all pairs reach, or those of one node.
+
+    A ratio is one of what is expected.
 
     Args:
         known: from :func:`compute_levels`.
@@ -136,7 +142,7 @@ def pair_shares(known: Levels, of: int | None = None) -> list[float]:
 
 
 def slow_partners(node: int, known: Levels, rule: Rule) -> tuple[int, int]:
-    """With how many partners a node is slow, and how many it has been measured with.
+    """Count the partners with which a node is slow, and those it has been measured with.
 
     Args:
         node: which.
@@ -148,7 +154,7 @@ def slow_partners(node: int, known: Levels, rule: Rule) -> tuple[int, int]:
 
 
 def find_suspects(count: int, known: Levels, rule: Rule) -> Suspects:
-    """What is slow enough to be measured again.
+    """Find what is slow enough to be measured again.
 
     Args:
         count: number of nodes.
@@ -175,7 +181,7 @@ def find_suspects(count: int, known: Levels, rule: Rule) -> Suspects:
 
 
 def _good(count: int, known: Levels, found: Suspects) -> list[int]:
-    """Nodes that can be partners of suspects: those that nothing is known against, where there are any."""
+    """Select partners for suspects: nodes without any suspicion, where there are enough."""
     bad = set(found.nodes).union(found.partly)
     ends = {node for pair in found.links for node in pair}
     nodes = [node for node in range(count) if node not in bad and known.shares[node] is not None]
@@ -185,7 +191,7 @@ def _good(count: int, known: Levels, found: Suspects) -> list[int]:
 
 
 def analyse(count: int, measured: Values, rule: Rule) -> Analysis | None:
-    """What is usual and what is suspect; None where there is nothing to compare.
+    """Analyse the first measurements; None where there is nothing to compare.
 
     Args:
         count: number of nodes.

@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Which pairs of nodes are measured again, before anybody is named, and what that has shown. Pure.
+"""Choose which slow pairs are measured again before any is named, and evaluate these repeats. Pure.
 
 What looks slow is measured again, a node against good partners, and a link together with both its ends against good
 partners. Of a small fleet, where every value counts among few, all pairs are measured again as soon as one looks slow.
@@ -35,7 +35,7 @@ SMALL_CLUSTER = 8
 
 
 def next_rounds(seen: Analysis | None, repeated: Values = ()) -> Rounds:
-    """What is to be measured next of what looks slow, in rounds of disjoint pairs; nothing when all is known.
+    """Choose what of the suspects is measured next, in rounds of disjoint pairs; empty when decided.
 
     First every suspect a few times, by which most of those go that were slow by chance; then the others until each has
     been measured as often as the noise asks for. Beside them some pairs of good nodes are measured, to compare with.
@@ -62,7 +62,7 @@ def next_rounds(seen: Analysis | None, repeated: Values = ()) -> Rounds:
 
 
 def repeat_all_pairs(seen: Analysis, repeated: Values) -> Rounds:
-    """All pairs of a small fleet, as often as a suspect is measured again, if one pair looks slow.
+    """Repeat all pairs of a small cluster, as often as a suspect's, if one pair looks slow.
 
     Args:
         seen: from :func:`.sweep_levels.analyse`, of fewer than :data:`SMALL_CLUSTER` nodes.
@@ -82,7 +82,7 @@ def repeat_all_pairs(seen: Analysis, repeated: Values) -> Rounds:
 
 
 def _missing_pairs(seen: Analysis, repeats: Repeats, turns: int) -> list[Pair]:
-    """The pairs that are missing, turn by turn one of each suspect, so that an early end leaves something of each.
+    """List the missing pairs, turn by turn one of each suspect, so that an early end leaves some of each.
 
     Args:
         seen: the suspects, and partners for them.
@@ -121,7 +121,7 @@ def _missing_pairs(seen: Analysis, repeats: Repeats, turns: int) -> list[Pair]:
 
 
 class Repeats:
-    """What was measured again, as shares of what the first measurements let expect, corrected by the good pairs."""
+    """Hold repeated measurements as shares of what the first ones let expect, corrected by good pairs."""
 
     def __init__(self, seen: Analysis, repeated: Values) -> None:
         known, found = seen.known, seen.found
@@ -153,9 +153,9 @@ class Repeats:
             values[:] = [value / drift for value in values]
 
     def is_cleared(self, pair: Pair) -> bool:
-        """Whether a link was slow by chance: measured again, it was as fast as others twice."""
+        """Tell whether a link was slow by chance: measured again, it was as fast as others twice."""
         return sum(ratio >= self.rule.suspect for ratio in self.ratios.get(pair, [])) >= FIRST_REPEATS
 
     def limit(self, count: int) -> float:
-        """Below which share ``count`` measurements are slow beyond chance."""
+        """Compute the share below which ``count`` measurements are slow beyond chance."""
         return self.rule.limit(self.noise, count)

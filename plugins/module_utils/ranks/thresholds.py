@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Whether ranks talk as fast as they have to, and with right values. Pure."""
+"""Compare a benchmark's results with floors and ceilings, and find wrong values. Pure."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .units import (
 def find_violations(
     measurements: Sequence[Mapping[str, Any]], latency: Sequence[Mapping[str, Any]], floors: Mapping[str, Any]
 ) -> list[str]:
-    """What is wrong with what was measured, one sentence each: wrong values, what a floor asks for and is not there.
+    """Describe wrong values, and floors that are not met or not measured, one sentence each.
 
     Args:
         measurements: sets of rows.
@@ -41,7 +41,7 @@ def find_violations(
 
 
 def find_unchecked(measurements: Sequence[Mapping[str, Any]], floors: Mapping[str, Any]) -> list[str]:
-    """The floors that are of other numbers of ranks or nodes, and say nothing about this run; one sentence each."""
+    """Describe the floors that are for other numbers of ranks or nodes, one sentence each."""
     found = []
     for kind in ("bandwidth", "latency"):
         every = list(floors.get(kind) or [])
@@ -57,7 +57,7 @@ def find_unchecked(measurements: Sequence[Mapping[str, Any]], floors: Mapping[st
 def _applicable(
     measurements: Sequence[Mapping[str, Any]], floors: Sequence[Mapping[str, Any]] | None
 ) -> list[Mapping[str, Any]]:
-    """The floors for as many ranks and nodes as there were."""
+    """Select the floors for as many ranks and nodes as there were."""
     shape = measurements[0] if measurements else {}
     return [
         floor for floor in floors or []

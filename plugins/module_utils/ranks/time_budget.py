@@ -11,7 +11,7 @@ TRIALS_SHARE = 0.5
 
 
 class TimeBudget:
-    """The time that an operation may take, by the clock of the slowest rank."""
+    """Track the time of an operation, by the clock of the slowest rank."""
 
     def __init__(self, seconds: float, sizes: int) -> None:
         self.seconds, self.left = seconds, sizes
@@ -19,15 +19,15 @@ class TimeBudget:
         self.spent = 0.0
 
     def elapsed(self) -> float:
-        """By this rank's clock; :attr:`spent` is what all have agreed on."""
+        """Return the seconds by this rank's clock; :attr:`spent` is what all have agreed on."""
         return time.monotonic() - self.started
 
     def share(self) -> float:
-        """Seconds for the next size; without a limit, for ever."""
+        """Compute the seconds for the next size; infinite without a limit."""
         return max(0.0, self.seconds - self.spent) / max(1, self.left) if self.seconds else float("inf")
 
     def allows(self, seconds: float) -> bool:
-        """Whether there is so much left."""
+        """Tell whether so many seconds are left."""
         return not self.seconds or self.spent + seconds <= self.seconds
 
 

@@ -10,7 +10,7 @@ from .expected_values import Layout
 
 
 class Operation(Protocol):
-    """One operation with its buffers, done by :attr:`step` as often as it is called."""
+    """Run one operation with its buffers, once for each call of :attr:`step`."""
 
     plan: Layout
     step: Callable[[], Any]
@@ -26,7 +26,7 @@ class Operation(Protocol):
 
 
 class Transport(Protocol):
-    """A group of ranks, connected by a library."""
+    """Connect a group of ranks by a library."""
 
     backend: str
     provider: str

@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What carries the benchmark's numbers where no torch.distributed does: MPI through mpi4py, with plain memory."""
+"""Run the benchmark's operations by MPI through mpi4py, in plain memory."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MAX_PERIODS = 256
 
 
 class MpiTransport:
-    """A communicator.
+    """Use a communicator of MPI.
 
     Args:
         communicator: mpi4py's; None for all ranks.
@@ -33,24 +33,24 @@ class MpiTransport:
         self.rank, self.size = rank, size
 
     def all_gather(self, thing: Any) -> list[Any]:
-        """What every rank has given, in their order."""
+        """Gather what every rank gives, in their order."""
         return self.communicator.allgather(thing)
 
     def free_memory(self) -> tuple[str, int]:
-        """Where this rank's buffers are, and the bytes that are free there."""
+        """Name the memory of this rank's buffers, and count the bytes that are free there."""
         return "cpu", memory.available_memory()
 
     def synchronize(self) -> None:
-        """Nothing is left to wait for: all operations block."""
+        """Do nothing: all operations block."""
 
     def prepare(self, operation: str, plan: expected_values.Layout, peer: int | None = None) -> MpiOperation:
-        """The buffers of an operation."""
+        """Allocate the buffers of an operation."""
         return MpiOperation(self, operation, plan, peer)
 
     def time_trials(
         self, step: Callable[[], None], trials: int, blocking: bool, alone: bool = False
     ) -> tuple[float, list[float]]:
-        """The seconds of all trials, and of each.
+        """Measure the seconds of all trials together, and of each.
 
         Args:
             step: what to do.
@@ -71,11 +71,11 @@ class MpiTransport:
 
 
 class MpiOperation:
-    """The buffers of one operation.
+    """Run one operation with its buffers.
 
     Args:
         carrier: over what.
-        operation: one of :data:`.bandwidth.FACTORS`, or ``message``: to one other rank and back.
+        operation: one of :data:`.units.FACTORS`, or ``message``: to one other rank and back.
         plan: the buffers.
         other: the other rank of a message.
     """
@@ -87,13 +87,13 @@ class MpiOperation:
         self.step: Callable[[], None] = getattr(self, "_" + operation)()
 
     def release(self) -> None:
-        """Give the memory back."""
+        """Free the buffers."""
         del self.source, self.target, self.step
 
     # --- values ---
 
     def fill(self, seed: int) -> None:
-        """Put this rank's numbers in, shifted by ``seed``, and what nobody has where numbers will come."""
+        """Fill the buffers with this rank's values, shifted by ``seed``; results with other values."""
         if self.plan.target or not self.plan.contributes:
             for begin, end in _chunks(0, len(self.target)):
                 memoryview(self.target)[begin:end] = bytes(end - begin)
@@ -104,7 +104,7 @@ class MpiOperation:
                 memoryview(self.source)[begin:end] = block[:end - begin]
 
     def mismatch(self, seed: int) -> str:
-        """Where the result is first not what :meth:`fill` with this seed on all ranks leads to; empty if nowhere."""
+        """Describe the first wrong value after :meth:`fill` with this seed on all ranks; empty if none."""
         for part in self.plan.result:
             block = self._block(part, seed)
             start = part.start * units.ITEM_BYTES
@@ -118,7 +118,7 @@ class MpiOperation:
         return ""
 
     def _block(self, part: expected_values.Part, seed: int) -> memoryview:
-        """Whole periods of a contribution, or what is needed of it."""
+        """Make whole periods of a contribution, or what is needed of it."""
         once = expected_values.period(part.rank, self.transport.size)
         shift = (part.offset + seed) % expected_values.PERIOD
         once = once[shift:] + once[:shift]
@@ -171,5 +171,5 @@ class MpiOperation:
 
 
 def _chunks(start: int, length: int, step: int = 1 << 24) -> list[tuple[int, int]]:
-    """Where stretches of at most ``step`` bytes begin and end."""
+    """List begin and end of chunks of at most ``step`` bytes."""
     return [(start + done, start + min(done + step, length)) for done in range(0, length, step)]

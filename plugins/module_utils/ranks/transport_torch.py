@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What carries the benchmark's numbers where torch.distributed does: gloo and MPI on CPUs, NCCL (or RCCL) on GPUs.
+"""Run the benchmark's operations by torch.distributed: gloo and MPI on CPUs, NCCL or RCCL on GPUs.
 
 On a GPU the operations of a batch are launched one behind the other, with an event between them: the first and the last
 give the time that nccl-tests gives, which launches in the same way (its ``--blocking 0``).
@@ -22,7 +22,7 @@ MAX_PERIODS = 1024
 
 
 class TorchTransport:
-    """A process group.
+    """Use a process group of torch.distributed.
 
     Args:
         torch: the module.
@@ -44,13 +44,13 @@ class TorchTransport:
         """Of each operation, which of PyTorch's functions the backend has, known since it was first done."""
 
     def all_gather(self, thing: Any) -> list[Any]:
-        """What every rank has given, in their order."""
+        """Gather what every rank gives, in their order."""
         gathered: list[Any] = [None] * self.size
         self.distributed.all_gather_object(gathered, thing, group=self.group)
         return gathered
 
     def free_memory(self) -> tuple[str, int]:
-        """Where this rank's buffers are, and the bytes that are free there."""
+        """Name the memory of this rank's buffers, and count the bytes that are free there."""
         if self.device == "cpu":
             return "cpu", memory.available_memory()
         index = self.torch.cuda.current_device()
@@ -59,12 +59,12 @@ class TorchTransport:
         return str(identity), self.torch.cuda.mem_get_info()[0]
 
     def synchronize(self) -> None:
-        """Wait until all that was launched is done."""
+        """Wait until all operations that were launched are done."""
         if self.device == "cuda":
             self.torch.cuda.synchronize()
 
     def prepare(self, operation: str, plan: expected_values.Layout, peer: int | None = None) -> TorchOperation:
-        """The buffers of an operation."""
+        """Allocate the buffers of an operation."""
         return TorchOperation(self, operation, plan, peer)
 
     def barrier(self) -> None:
@@ -75,7 +75,7 @@ class TorchTransport:
     def time_trials(
         self, step: Callable[[], None], trials: int, blocking: bool, alone: bool = False
     ) -> tuple[float, list[float]]:
-        """The seconds of all trials, and of each.
+        """Measure the seconds of all trials together, and of each.
 
         Args:
             step: what to do.
@@ -114,16 +114,16 @@ class TorchTransport:
         return time.perf_counter() - started
 
     def global_rank(self, rank: int) -> int:
-        """The rank as the functions that send and receive want it: among all ranks, not in the group."""
+        """Return the rank among all ranks, not in the group, as send and receive want it."""
         return rank if self.group is None else self.distributed.get_global_rank(self.group, rank)
 
 
 class TorchOperation:
-    """The buffers of one operation.
+    """Run one operation with its buffers.
 
     Args:
         carrier: over what.
-        operation: one of :data:`.bandwidth.FACTORS`, or ``message``: to one other rank and back.
+        operation: one of :data:`.units.FACTORS`, or ``message``: to one other rank and back.
         plan: the buffers.
         other: the other rank of a message.
     """
@@ -141,7 +141,7 @@ class TorchOperation:
         self.step: Callable[[], None] = getattr(self, "_" + operation)()
 
     def release(self) -> None:
-        """Give the memory back, to the device as well."""
+        """Free the buffers, on the device as well."""
         del self.source, self.target, self.step
         if self.transport.device == "cuda":
             self.transport.torch.cuda.empty_cache()
@@ -149,7 +149,7 @@ class TorchOperation:
     # --- values ---
 
     def fill(self, seed: int) -> None:
-        """Put this rank's numbers in, shifted by ``seed``, and what nobody has where numbers will come."""
+        """Fill the buffers with this rank's values, shifted by ``seed``; results with other values."""
         if self.plan.target or not self.plan.contributes:
             self.target.fill_(-1)
         if self.plan.contributes:
@@ -157,7 +157,7 @@ class TorchOperation:
         self.transport.synchronize()
 
     def mismatch(self, seed: int) -> str:
-        """Where the result is first not what :meth:`fill` with this seed on all ranks leads to; empty if nowhere."""
+        """Describe the first wrong value after :meth:`fill` with this seed on all ranks; empty if none."""
         for part in self.plan.result:
             found = self._compare(self.target, part, seed, False)
             if found:
@@ -178,7 +178,7 @@ class TorchOperation:
         return ""
 
     def _block(self, part: expected_values.Part, seed: int) -> Any:
-        """Whole periods of a contribution, or what is needed of it."""
+        """Make whole periods of a contribution, or what is needed of it."""
         torch, length = self.transport.torch, expected_values.PERIOD
         once = torch.frombuffer(expected_values.period(part.rank, self.transport.size), dtype=torch.float32)
         once = once.roll(-((part.offset + seed) % length)).to(self.transport.device)
@@ -255,7 +255,7 @@ class TorchOperation:
         return ping if transport.rank == 0 else pong
 
     def _first_supported(self, operation: str, *ways: Callable[[], Any]) -> Callable[[], None]:
-        """The first way that the backend has; it says so before it sends anything, on every rank alike.
+        """Find the first variant that the backend has; a missing one fails before it sends, on all ranks.
 
         Only the first time: whatever goes wrong later, such as memory that does not suffice, is no reason for one rank
         to do something else than the others.

@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""How fast ranks talk: sizes, and what the figures mean. Pure.
+"""Parse and format sizes, and compute bandwidths and latencies. Pure.
 
 Bandwidths are in GB/s, 10^9 bytes a second; times in microseconds; sizes in bytes. The two bandwidths are those of
 nccl-tests (its doc/PERFORMANCE.md): the algorithm bandwidth is size over time; the bus bandwidth is that times a factor
@@ -40,7 +40,7 @@ _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]*)\Z", re.IGNORECASE)
 
 
 def parse_size(given: object) -> int:
-    """Bytes, from a number or from ``1 GiB``, ``1GiB``, ``1G``, ``1073741824``.
+    """Parse bytes from a number or from ``1 GiB``, ``1GiB``, ``1G``, ``1073741824``.
 
     Raises:
         ValueError: the end of a sentence about it.
@@ -57,7 +57,7 @@ def parse_size(given: object) -> int:
 
 
 def format_size(count: int) -> str:
-    """Bytes as people say them, exactly: ``32 KiB``, ``1 GiB``, ``1000 bytes``."""
+    """Format bytes exactly: ``32 KiB``, ``1 GiB``, ``1000 bytes``."""
     power = 0
     while power < 4 and count % 1024 == 0 and count:
         count, power = count // 1024, power + 1
@@ -65,7 +65,7 @@ def format_size(count: int) -> str:
 
 
 def element_count(operation: str, size: int, ranks: int) -> int:
-    """How many elements a size is: where each rank has a part, what divides evenly by the ranks; 0: too small.
+    """Compute the elements of a size; where each rank has a part, a multiple of the ranks; 0: too small.
 
     Args:
         operation: one of :data:`FACTORS`.
@@ -84,7 +84,7 @@ def element_count(operation: str, size: int, ranks: int) -> int:
 def bandwidth_row(
     operation: str, size: int, count: int, batches: Sequence[float], iterations: Sequence[Sequence[float]]
 ) -> dict[str, Any]:
-    """One line of the result.
+    """Compute the result's row of one size.
 
     Args:
         operation: one of :data:`FACTORS`.
@@ -115,7 +115,7 @@ def bandwidth_row(
 
 
 def slowest_times(iterations: Sequence[Sequence[float]]) -> list[float]:
-    """Of each trial the time of the rank that took longest.
+    """Select of each trial the time of the slowest rank.
 
     Args:
         iterations: of each rank the seconds of each trial.
@@ -124,7 +124,7 @@ def slowest_times(iterations: Sequence[Sequence[float]]) -> list[float]:
 
 
 def latency_row(size: int, seconds: Sequence[float]) -> dict[str, Any]:
-    """The latency of one size, as osu_latency has it: half of a round trip.
+    """Compute the latency of one size, as osu_latency does: half of a round trip.
 
     Args:
         size: bytes that went each way.
@@ -146,10 +146,10 @@ def latency_row(size: int, seconds: Sequence[float]) -> dict[str, Any]:
 
 
 def counted(number: int, thing: str) -> str:
-    """``1 node``, ``2 nodes``."""
+    """Format ``1 node``, ``2 nodes``."""
     return "%d %s%s" % (number, thing, "s" * (number != 1))
 
 
 def round_figure(number: float) -> float:
-    """Five digits, which is more than such a figure has."""
+    """Round to five digits, which is more than such a figure has."""
     return float("%.5g" % number)

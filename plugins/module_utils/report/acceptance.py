@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What the acceptances of a release have shown and measured, for a report. Pure.
+"""Describe the acceptances of a release and their measurements for a report. Pure.
 
 Bandwidths are in GB/s of 10^9 bytes, latencies in microseconds, sizes in bytes.
 """
@@ -23,7 +23,7 @@ from ..ranks.units import parse_size
 
 
 def describe_acceptance(record: object) -> dict[str, Any] | None:
-    """An acceptance; None where there is no record.
+    """Describe an acceptance; None where there is no record.
 
     Args:
         record: ``acceptance.json``, of any schema.
@@ -67,7 +67,7 @@ def describe_acceptance(record: object) -> dict[str, Any] | None:
 
 
 def summarise(record: Mapping[str, Any]) -> dict[str, Any]:
-    """One acceptance of a release's history."""
+    """Summarise one acceptance of a release's history."""
     ranks = mappings(record.get("ranks"))
     return {
         "started": text(record.get("started")),
@@ -105,7 +105,7 @@ def _rank(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _members(ranges: str) -> set[int]:
-    """The numbers of ``0-3,8``; none where it is no such text."""
+    """Parse ``0-3,8``; empty where it is no such text."""
     try:
         return set(parse_ranges(ranges))
     except ValueError:
@@ -122,7 +122,7 @@ def _measurement(entry: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _row(row: Mapping[str, Any]) -> dict[str, Any]:
-    """One size; empty where it says neither how large nor how fast."""
+    """Describe one size; empty where it says neither how large nor how fast."""
     size, bus = whole(row.get("bytes")), number(row.get("busbw"))
     if not size or size < 0 or bus is None:
         return {}
@@ -185,12 +185,12 @@ def _size(value: object) -> int | None:
 
 
 def _meant(floor: Mapping[str, Any], entry: Mapping[str, Any]) -> bool:
-    """Whether a floor is of runs of this shape."""
+    """Tell whether a floor is for runs of this shape."""
     return all(floor.get(key) in (None, entry[key]) for key in ("ranks", "nodes"))
 
 
 def _transports(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """What NCCL says it uses, with the ranks that say the same."""
+    """Group ranks by what NCCL says it uses."""
     found: dict[tuple[str, ...], dict[str, Any]] = {}
     for row in rows:
         said = tuple(text(row.get(key)) for key in ("network", "plugin", "provider", "version"))

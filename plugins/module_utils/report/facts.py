@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The facts of a report: what the records of a release say, in one document for programs and for the page. Pure.
+"""Compile the facts of a report from the records of a release, for programs and for the page. Pure.
 
 The same records give the same facts, whenever and wherever: there is no time of the report itself in them.
 """
@@ -47,7 +47,7 @@ ABSENT_IN_BUILD = (
 
 
 def compile_facts(records: Records, resolved: Mapping[str, Any] | None) -> dict[str, Any]:
-    """The report of a release.
+    """Compile the report of a release.
 
     Args:
         records: what was found on disk.
@@ -117,7 +117,7 @@ def _release(records: Records, resolved: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _texts(record: object, *keys: str) -> dict[str, str] | None:
-    """These texts of a record; None where there is none."""
+    """Select texts of a record; None where there is none."""
     return {key: text(record.get(key)) for key in keys} if isinstance(record, Mapping) else None
 
 
@@ -176,7 +176,7 @@ def _modulefile(record: object) -> dict[str, Any] | None:
 
 
 def _missing(records: Records, resolved: Mapping[str, Any]) -> list[dict[str, str]]:
-    """Records that are not there or cannot be read, and what is not known without them."""
+    """List records that are missing or unreadable, and what is not known without them."""
     there = {os.path.splitext(os.path.basename(path))[0] for path in records.unreadable}
     found = [] if resolved else [
         {"record": "release.yml", "message": "The release was never opened: it is not known what was asked for."}
@@ -196,7 +196,7 @@ def _missing(records: Records, resolved: Mapping[str, Any]) -> list[dict[str, st
 
 
 def _not_checked(found: Mapping[str, Any]) -> list[dict[str, str]]:
-    """Sentences about what nobody can have noticed, with whose they are."""
+    """List sentences about what was not checked, with their source."""
     parts = [
         ("modulefile", mapping(found["modulefile"]).get("not_checked")),
         ("acceptance", mapping(found["acceptance"]).get("not_checked")),
@@ -221,7 +221,7 @@ def _some(names: list[str]) -> str:
 
 
 def describe_steps(found: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """The steps, in the order in which they began.
+    """Describe the steps, in the order in which they began.
 
     Args:
         found: name -> records of the step: ``job``, ``exit``, ``stamp``, ``submission``, and of one that failed

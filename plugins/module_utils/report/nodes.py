@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What was found of a fleet of nodes, pair by pair and one by one, for a report. Pure.
+"""Describe the pair sweep and the health of nodes for a report. Pure.
 
 Bandwidths are in GB/s of 10^9 bytes, sizes in bytes.
 """
@@ -31,7 +31,7 @@ KEYS = ("severity", "check", "subject", "message", "value", "threshold", "source
 
 
 def describe_sweep(record: object) -> dict[str, Any] | None:
-    """A pair sweep; None where there is no record.
+    """Describe a pair sweep; None where there is no record.
 
     Args:
         record: ``sweep.json``.
@@ -74,7 +74,7 @@ def describe_sweep(record: object) -> dict[str, Any] | None:
 
 
 def _pairs(measured: Sequence[Any], count: int) -> list[list[float | None]]:
-    """The speeds in rows, see :func:`describe_sweep`; of a pair that is there twice, the later one."""
+    """Arrange the speeds in rows as in :func:`describe_sweep`; a repeated pair has its later one."""
     pairs: list[list[float | None]] = [[None] * later for later in range(1, count)]
     for entry in measured:
         found = [number(value) for value in sequence(entry)]
@@ -94,7 +94,7 @@ def _of(ratio: float | None) -> str:
 
 
 def _count(value: object) -> int | None:
-    """A number of rounds, whether the record counts or lists them."""
+    """Read a number of rounds, whether the record counts or lists them."""
     return len(value) if isinstance(value, (list, tuple)) else whole(value)
 
 
@@ -117,7 +117,7 @@ def _medians(hosts: Sequence[str], pairs: Sequence[Sequence[float | None]]) -> l
 
 
 def describe_health(record: object) -> dict[str, Any] | None:
-    """The health of the nodes; None where there is no record.
+    """Describe the health of the nodes; None where there is no record.
 
     Args:
         record: ``node_health.json``.
@@ -170,7 +170,7 @@ def _node(node: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _storage(nodes: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """How long operations on small files take, in milliseconds, by directory: the median node and the slowest."""
+    """Compute the milliseconds of small-file operations by directory: the median node and the slowest."""
     times: dict[tuple[str, str, str], list[tuple[float, str]]] = {}
     for node in nodes:
         for place in mappings(mapping(node.get("facts")).get("storage")):

@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The page of a report: the facts in the words and the order in which people ask. Runs on the control node."""
+"""Render the page of a report from its facts. Runs on the control node."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ KEY_LIBRARIES = re.compile(
 
 
 def render_page(facts: Mapping[str, Any], templates: str) -> str:
-    """The page as the text of one HTML document that needs nothing else.
+    """Render the page as one HTML document that needs nothing else.
 
     Args:
         facts: as the module ``release_report`` returns them.
@@ -41,8 +41,9 @@ def render_page(facts: Mapping[str, Any], templates: str) -> str:
         lstrip_blocks=True, keep_trailing_newline=True,
     )
     environment.filters.update(
-        size=formatting.size, duration=formatting.duration, speed=formatting.speed,
-        moment=formatting.moment, numbers=formatting.numbers, counted=formatting.count, day=formatting.day, short=formatting.short, sentence=formatting.sentence,
+        size=formatting.size, duration=formatting.duration, speed=formatting.speed, moment=formatting.moment,
+        numbers=formatting.numbers, counted=formatting.count, day=formatting.day, short=formatting.short,
+        sentence=formatting.sentence,
     )
     facts = to_plain(facts)
     return environment.get_template(PAGE).render(
@@ -59,7 +60,7 @@ def render_page(facts: Mapping[str, Any], templates: str) -> str:
 
 
 def to_plain(value: Any) -> Any:
-    """A copy in plain types, without what Ansible keeps beside values."""
+    """Copy a value in plain types, without what Ansible keeps beside values."""
     if isinstance(value, Mapping):
         return {str(key): to_plain(entry) for key, entry in value.items()}
     if isinstance(value, (list, tuple)):
@@ -70,7 +71,7 @@ def to_plain(value: Any) -> Any:
 
 
 def _plots(facts: Mapping[str, Any], jinja2: Any) -> dict[str, Any]:
-    """The drawings by their names, as markup; none without matplotlib."""
+    """Draw the plots by their names, as markup; none without matplotlib."""
     if not svg.can_plot():
         return {}
     found = {
@@ -86,7 +87,7 @@ def _plots(facts: Mapping[str, Any], jinja2: Any) -> dict[str, Any]:
 
 
 def library_table(found: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    """The providers, those that matter most apart, each with the word for where it lies."""
+    """Arrange the providers of libraries, the important ones apart, each with where it lies."""
     if found is None:
         return None
     rows = [dict(provider, place=_place(provider["path"])) for provider in found["providers"]]
@@ -108,7 +109,7 @@ def _place(path: str) -> str:
 
 
 def bandwidth_tables(accepted: Mapping[str, Any] | None) -> list[dict[str, Any]]:
-    """What was measured, by backend: measurements, floors, and a table of sizes and operations."""
+    """Group measurements by backend: measurements, floors, and a table of sizes and operations."""
     groups: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
     for entry in (accepted or {}).get("measurements", []):
         groups.setdefault((entry["backend"], entry["provider"]), []).append(entry)
@@ -131,7 +132,7 @@ def bandwidth_tables(accepted: Mapping[str, Any] | None) -> list[dict[str, Any]]
 
 
 def sweep_table(sweep: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    """Of a sweep what goes into tables: the slowest pairs, the nodes by their medians, and how far it came."""
+    """Select a sweep's slowest pairs and nodes, and how far it came."""
     if sweep is None:
         return None
     hosts = sweep["hosts"]

@@ -36,7 +36,7 @@ COLOUR_MAP = "cividis"
 def plot_bandwidth(
     measurements: Sequence[Mapping[str, Any]], floors: Sequence[Mapping[str, Any]], name: str
 ) -> Plot | None:
-    """Bus bandwidth over size of one backend, both axes logarithmic, with bands from the slowest to the fastest trial.
+    """Plot bus bandwidth over size of one backend, on logarithmic axes, with bands of slowest to fastest.
 
     Args:
         measurements: those of one backend.
@@ -98,7 +98,7 @@ def _style(operation: str) -> dict[str, Any]:
 
 
 def _at(row: Mapping[str, Any], which: str) -> float:
-    """The bus bandwidth of the fastest (``min``) or slowest (``max``) trial."""
+    """Compute the bus bandwidth of the fastest (``min``) or slowest (``max``) trial."""
     times = row["microseconds"]
     typical = times.get("mean") or times.get("median")
     return row["busbw"] * typical / times[which] if typical and times.get(which) else row["busbw"]
@@ -125,10 +125,10 @@ def _logarithmic(axes: Any, drawn: Sequence[Mapping[str, Any]], floors: Sequence
 
 
 def plot_heat_map(sweep: Mapping[str, Any], name: str) -> Plot | None:
-    """The speed of every pair of nodes.
+    """Plot the speed of every pair of nodes.
 
     Args:
-        sweep: as :func:`.report_measurements.sweep` gives it.
+        sweep: as :func:`.nodes.describe_sweep` gives it.
         name: unique in the page.
 
     Returns:
@@ -180,14 +180,14 @@ def _heat_map(sweep: Mapping[str, Any], speeds: Sequence[float]) -> Any:
 
 
 def _short_names(hosts: Sequence[str]) -> list[str]:
-    """The names without the domain that all of them have, and not longer than there is room for."""
+    """Shorten names: without the domain that all have, and to the room that there is."""
     plain = [host.partition(".")[0] for host in hosts]
     names = plain if len(set(plain)) == len(hosts) else list(hosts)
     return [name if len(name) <= MAX_NAME_LENGTH else "…" + name[1 - MAX_NAME_LENGTH:] for name in names]
 
 
 def _name_nodes(axes: Any, sweep: Mapping[str, Any], names: Sequence[str]) -> None:
-    """Names at the left only: what is right of them is below each other too, in the same order."""
+    """Label the rows only: the columns are in the same order."""
     hosts = sweep["hosts"]
     slow = {entry["host"] for entry in sweep["slow_nodes"]}
     chosen = list(range(len(hosts)))
@@ -219,7 +219,7 @@ def _mark_links(axes: Any, sweep: Mapping[str, Any]) -> None:
 
 
 def _scale(figure: Any, palette: Any, low: float, high: float, height: float) -> None:
-    """The colours and what they stand for, at the foot of a figure of so many inches."""
+    """Draw the colour scale at the foot of a figure of ``height`` inches."""
     import numpy
 
     strip = figure.add_axes((0.30, 0.48 / height, 0.53, 0.12 / height))

@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The records that a report is made of, as they lie on disk; what cannot be read is named, and nothing is invented."""
+"""Read the records that a report is made of; name those that cannot be read."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ SUMMARIES: dict[str, Callable[[Any], dict]] = {"verification": summarise_librari
 
 
 class Records(NamedTuple):
-    """All that is known of a release; a record that is not there is not in its mapping."""
+    """Hold all that is known of a release; a record that is not there is not in its mapping."""
 
     release: str
     steps: dict[str, dict[str, Any]]
@@ -66,7 +66,7 @@ class Records(NamedTuple):
 
 
 def release_files(root: str, release: str) -> ReleaseFiles:
-    """The places of a release's records.
+    """Locate a release's records.
 
     Raises:
         StackError: the root is no absolute path, or the name of the release leads out of it.
@@ -115,7 +115,7 @@ def read_records(files: ReleaseFiles, tools: str = "") -> Records:
 
 
 def _steps(reader: _Reader, directory: str) -> dict[str, dict[str, Any]]:
-    """The records of all steps that lie in a directory, by their names."""
+    """Read the records of all steps in a directory, by their names."""
     return {
         os.path.basename(path): _explained(path, reader.all_of(path, STEP, suffixes=("", ".json")))
         for path in sorted(glob.glob(os.path.join(glob.escape(directory), "*"))) if os.path.isdir(path)
@@ -123,7 +123,7 @@ def _steps(reader: _Reader, directory: str) -> dict[str, dict[str, Any]]:
 
 
 def _explained(directory: str, records: dict[str, Any]) -> dict[str, Any]:
-    """The records of a step; of one that failed also what its log says, as ``failure``."""
+    """Add to the records of a failed step what its log says, as ``failure``."""
     job, end = mapping(records.get("job")), mapping(records.get("exit"))
     if end.get("reason") in (None, "done"):
         return records
@@ -138,7 +138,7 @@ def _explained(directory: str, records: dict[str, Any]) -> dict[str, Any]:
 
 
 class _Reader:
-    """Reads records, and remembers which could not be read."""
+    """Read records, and remember which could not be read."""
 
     def __init__(self, files: ReleaseFiles) -> None:
         self.root = files.root
@@ -172,7 +172,7 @@ class _Reader:
             return None
 
     def lines(self, path: str) -> list[dict[str, Any]]:
-        """The records of a journal; a line that a crash has cut is left out."""
+        """Read the records of a journal; a line that a crash has cut is left out."""
         found = []
         try:
             with open(path, encoding="utf-8", errors="replace") as stream:
@@ -191,13 +191,13 @@ class _Reader:
 
 
 def _module(afterwards: dict[str, Any]) -> tuple[str, str]:
-    """Name and version of the release's module; texts that no file has where there is none."""
+    """Return name and version of the release's module; texts that no file has where there is none."""
     record = afterwards.get("modulefile", {})
     return str(record.get("name") or "."), str(record.get("version") or ".")
 
 
 def _seen(root: str, syntax: str, name: str, version: str) -> tuple[str, str]:
-    """What users see of a modulefile in one syntax, and what loading it says."""
+    """Read what users see of a modulefile in one syntax, and what loading it says."""
     with contextlib.suppress(OSError, StackError):
         content = read_bytes(os.path.join(root, relative_path(syntax, name, version)))
         if content is not None:
@@ -214,7 +214,7 @@ def _default(root: str, syntax: str, name: str) -> str:
 
 
 def _patches(directory: str) -> dict[str, list[dict[str, str]]]:
-    """Component -> its patches in order: digest of the series, file, and the line that says what the patch does."""
+    """List the patches of each component in order: digest of the series, file, and title."""
     found: dict[str, list[dict[str, str]]] = {}
     for path in sorted(glob.glob(os.path.join(glob.escape(directory), "*", "*", "*.patch"))):
         series, name = os.path.split(path)
@@ -226,7 +226,7 @@ def _patches(directory: str) -> dict[str, list[dict[str, str]]]:
 
 
 def _title(path: str) -> str:
-    """The first line of a patch, where people say what it is for."""
+    """Read the title of a patch."""
     with contextlib.suppress(OSError), open(path, encoding="utf-8", errors="replace") as stream:
         line = stream.readline().strip()
         if not line.startswith(("diff ", "--- ", "Index: ", "From ")):

@@ -30,14 +30,14 @@ RC: Any = {
 
 
 class Plot(NamedTuple):
-    """A drawing: the SVG element, and the words for those who do not see it."""
+    """Hold a drawing: the SVG element, and its text alternative."""
 
     svg: str
     label: str
 
 
 def can_plot() -> bool:
-    """Whether plots can be drawn on this machine."""
+    """Tell whether plots can be drawn on this machine."""
     try:
         import matplotlib.figure  # noqa: F401 -- an optional requirement
     except ImportError:
@@ -46,7 +46,7 @@ def can_plot() -> bool:
 
 
 def make_figure(width: float, height: float) -> tuple[Any, Any]:
-    """A figure of so many inches with one pair of axes, without background."""
+    """Make a figure of so many inches with one pair of axes, without background."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(width, height))
@@ -55,7 +55,7 @@ def make_figure(width: float, height: float) -> tuple[Any, Any]:
 
 @contextlib.contextmanager
 def page_style() -> Iterator[None]:
-    """Draw as the page wants it, whatever the user's own settings are."""
+    """Set the page's style for drawing, whatever the user's own settings are."""
     import matplotlib
 
     with matplotlib.rc_context():
@@ -65,7 +65,7 @@ def page_style() -> Iterator[None]:
 
 
 def to_svg(figure: Any, name: str) -> str:
-    """The figure as an element of a page, its ids its own."""
+    """Convert the figure to an element of a page, with ids of its own."""
     stream = io.StringIO()
     unsaid = {key: None for key in ("Creator", "Date", "Format", "Type")}
     figure.savefig(stream, format="svg", transparent=True, metadata=unsaid)
@@ -86,12 +86,12 @@ def to_svg(figure: Any, name: str) -> str:
 
 
 def _size_of_font(match: re.Match[str]) -> str:
-    """What is left of ``font: bold 10px 'Family'``."""
+    """Keep size and weight of ``font: bold 10px 'Family'``."""
     words_of_it = match.group(1).split()
     size = next(word for word in words_of_it if word.endswith("px"))
     return "font-size: %s%s" % (size, "; font-weight: bold" if words_of_it[0] in ("bold", "700") else "")
 
 
 def to_element(plot: Plot) -> str:
-    """The drawing with its words, for the page."""
+    """Add the text alternative to the drawing, for the page."""
     return re.sub(r"<svg ", '<svg role="img" aria-label="%s" ' % html.escape(plot.label, quote=True), plot.svg, count=1)

@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""A report in a glance: what there is, how it stands, a few words, and where the page says more. Pure."""
+"""Make the tiles at the top of a report's page: a name, a state, a note. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Facts = Mapping[str, Any]
 
 
 class Tile(NamedTuple):
-    """One of them; ``section`` is the id of a part of the page."""
+    """Hold a tile; ``section`` is the id of a part of the page."""
 
     name: str
     value: str
@@ -23,7 +23,7 @@ class Tile(NamedTuple):
 
 
 def make_tiles(facts: Facts) -> list[Tile]:
-    """The tiles of a page; one for bandwidth, health and sweep only where there is a record.
+    """Make the tiles of a page; for bandwidth, health and sweep only where there is a record.
 
     Args:
         facts: of the report.

@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Where the steps of a rollout lie in time, for a page as wide as it may be. Pure."""
+"""Compute the positions of a rollout's steps in time, for a page of any width. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PAUSE = 0.04
 
 
 class Stretch(NamedTuple):
-    """A time without a pause, in seconds since 1970, and where it begins on the page, in seconds."""
+    """Hold a time without a pause, in seconds since 1970, and where it begins on the page, in seconds."""
 
     begun: float
     ended: float
@@ -22,7 +22,7 @@ class Stretch(NamedTuple):
 
 
 def make_timeline(steps: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Where each step lies, long pauses cut out.
+    """Compute where each step lies, with long pauses cut out.
 
     Args:
         steps: as :func:`.facts.describe_steps` gives them.
@@ -65,7 +65,7 @@ def _span(step: Mapping[str, Any]) -> tuple[float, float] | None:
 
 
 def _stretches(spans: Sequence[tuple[float, float]]) -> tuple[list[Stretch], list[tuple[float, float]]]:
-    """The times in which something ran, and the pauses that were cut: where on the page, and how long they were."""
+    """Find the times in which something ran, and the pauses that were cut: position and length."""
     runs: list[list[float]] = []
     for begun, ended in sorted(spans):
         if runs and begun <= runs[-1][1]:

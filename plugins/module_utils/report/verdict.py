@@ -12,7 +12,7 @@ GOOD, BAD, WARNED, UNKNOWN = "good", "bad", "warning", "unknown"
 
 
 def decide_verdict(found: Mapping[str, Any]) -> dict[str, Any]:
-    """How the release stands: a word, how good that is, and the sentences that say why."""
+    """Decide how the release stands: a word, its tone, and the problems."""
     release, accepted = found["release"], found["acceptance"]
     health, sweep = mapping(found["health"]), mapping(found["sweep"])
     problems = []
@@ -45,7 +45,7 @@ def decide_verdict(found: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _failed_step(step: Mapping[str, Any]) -> dict[str, Any]:
-    """The problem of a step that failed, with the lines of its log that say why."""
+    """Describe the problem of a step that failed, with the lines of its log that say why."""
     lines = [line for error in step.get("errors", []) for line in error["lines"]]
     return {
         "of": "step " + step["name"], "message": step["outcome"], "remedy": step.get("remedy", ""),
@@ -54,7 +54,7 @@ def _failed_step(step: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _standing(name: str, found: Mapping[str, Any], subject: str) -> list[dict[str, str]]:
-    """Why a record does not speak for this release: it did not pass without saying why, or is of another state."""
+    """Explain why a record does not count: failed without a reason, or of another state of the release."""
     problems = []
     if found and not found["passed"] and not found["problems"]:
         problems.append({"of": name, "message": "It did not pass, and its record does not say why.", "remedy": ""})

@@ -14,7 +14,7 @@ WITHOUT_GPUS = "of PyTorch's wheel; nothing else here is built for GPUs"
 
 
 def list_versions(records: Records, resolved: Mapping[str, Any]) -> list[dict[str, str]]:
-    """Name, version and origin of each part, as the records of the build have them, else as the release file asked."""
+    """List name, version and origin of each part, from the build's records, else the release file."""
     build, asked = records.build, mapping(resolved.get("definition"))
     reported = mapping(mapping(build.get("imports")).get("reported"))
     base, mpi, python = (mapping(resolved.get(key)) for key in ("base", "mpi", "python"))
@@ -49,12 +49,12 @@ def list_versions(records: Records, resolved: Mapping[str, Any]) -> list[dict[st
 
 
 def _taken(torch: Mapping[str, Any]) -> str:
-    """What PyTorch takes on the disk with what only it needs; empty where that was not measured."""
+    """Format the disk space of PyTorch with what only it needs; empty where that was not measured."""
     taken = torch.get("bytes")
     return "%.1f GB with what it needs" % (taken / 1e9) if isinstance(taken, int) and taken else ""
 
 
 def _mpi(reported: Mapping[str, Any]) -> str:
-    """What the MPI calls itself, as far as that is on the first line."""
+    """Shorten the version text of the MPI library to its first line."""
     said = next((text(value) for key, value in reported.items() if "Get_library_version" in key), "")
     return " ".join(said.partition("\n")[0].replace("MPI VERSION", "").replace("Version", "").replace(":", "").split())

@@ -43,7 +43,7 @@ def printed(reports, before="", after="", events=(("through", "lmod"), ("exit", 
     """What a job prints whose ranks have these reports."""
     frames = [
         frame.decode("ascii")
-        for number, one in enumerate(reports) for frame in rank_output.frames("report", "%012x" % number, one)
+        for number, one in enumerate(reports) for frame in rank_output.encode_frames("report", "%012x" % number, one)
     ]
     ends = ["%s %s\t%s\n" % (acceptance_output.EVENT, *event) for event in events]
     return "".join([before, *frames, after, *ends])
@@ -66,7 +66,8 @@ def test_reports_are_found_in_the_mixed_output_of_a_launcher():
     reports = [report(0), report(1)]
     lines = [
         frame.decode("ascii")
-        for key, one in (("a0", reports[0]), ("b1", reports[1])) for frame in rank_output.frames("report", key, one)
+        for key, one in (("a0", reports[0]), ("b1", reports[1]))
+        for frame in rank_output.encode_frames("report", key, one)
     ]
     mixed = "".join("[n1:%d] %s" % (number, line) for number, line in enumerate(reversed(lines)))
     heard = acceptance_output.parse_output("Loading torchstack\n" + mixed + "no newline at the end of this" + lines[0])
@@ -75,7 +76,7 @@ def test_reports_are_found_in_the_mixed_output_of_a_launcher():
 
 
 def test_a_report_that_was_cut_on_the_way_counts_by_its_second_copy():
-    first, second = (list(rank_output.frames("report", "c0", report(0))) for _copy in range(2))
+    first, second = (list(rank_output.encode_frames("report", "c0", report(0))) for _copy in range(2))
     cut = first[0].decode("ascii").replace(":", ":x", 5)
     output = cut + b"".join(first[1:]).decode("ascii")
     assert acceptance_output.parse_output(output).reports == []
@@ -83,7 +84,7 @@ def test_a_report_that_was_cut_on_the_way_counts_by_its_second_copy():
 
 
 def test_a_report_with_a_wrong_checksum_is_not_believed():
-    text = b"".join(rank_output.frames("report", "c0", report(0))).decode("ascii")
+    text = b"".join(rank_output.encode_frames("report", "c0", report(0))).decode("ascii")
     spoilt = re.sub(r":([A-Za-z0-9+/=])([A-Za-z0-9+/=]+)@", r":\2\1@", text, count=1)
     heard = acceptance_output.parse_output(spoilt)
     assert heard.reports == []
@@ -92,7 +93,7 @@ def test_a_report_with_a_wrong_checksum_is_not_believed():
 
 def test_the_log_for_people_has_stages_and_the_job_s_own_words_but_no_frames():
     told = {"rank": 1, "host": "n1", "pid": 7, "stage": "imports"}
-    stage = b"".join(rank_output.frames("stage", "a0", told)).decode("ascii")
+    stage = b"".join(rank_output.encode_frames("stage", "a0", told)).decode("ascii")
     text = acceptance_output.readable(printed([report(0)], before="hello\n\n" + stage, after="srun: error: oops\n"))
     assert text == "hello\n\n==== rank 1 on n1: imports\nsrun: error: oops\n==== through: lmod\n==== exit: 0\n"
     assert acceptance_output.last_lines(printed([report(0)], after="srun: error: oops\n")) == ["srun: error: oops"]
@@ -188,7 +189,7 @@ def test_ranks_may_share_cores():
 
 def test_fewer_ranks_than_asked_are_refused_and_the_silent_ones_named():
     stage = {"rank": 1, "host": "n2", "pid": 7, "stage": "start"}
-    before = b"".join(rank_output.frames("stage", "d1", stage)).decode("ascii")
+    before = b"".join(rank_output.encode_frames("stage", "d1", stage)).decode("ascii")
     failure = judged([report(0)], before=before).failures[0]
     assert failure.check == "ranks"
     assert failure.message == "2 ranks were asked for, 1 reported; rank 1 on n2 was last in start"
@@ -293,7 +294,7 @@ def test_a_rank_that_said_why_it_left_comes_before_the_timeout_of_those_that_wai
 def test_s32_a_hang_names_where_each_rank_was():
     stages = "".join(
         frame.decode("ascii") for rank, stage in ((1, "start"), (0, "torch_gloo"))
-        for frame in rank_output.frames(
+        for frame in rank_output.encode_frames(
             "stage", "e%d" % rank, {"rank": rank, "host": "n1", "pid": rank, "stage": stage}
         )
     )
@@ -308,7 +309,7 @@ def test_s32_of_thousands_of_ranks_that_hang_the_sentence_names_one_for_each_pla
     told = [{"rank": rank, "host": "n1", "pid": rank, "stage": "horovod"} for rank in range(2240)]
     told[7]["stage"] = "start"
     stages = b"".join(
-        frame for one in told for frame in rank_output.frames("stage", "e%d" % one["rank"], one)
+        frame for one in told for frame in rank_output.encode_frames("stage", "e%d" % one["rank"], one)
     ).decode("ascii")
     failure = judged([], before=stages, events=(("timeout", "60"), ("exit", "124"))).failures[0]
     assert failure.message == (

@@ -174,7 +174,7 @@ def test_a_release_is_refused_for_its_network_its_import_and_its_speed_and_the_r
             checks=[entry], import_seconds={"torch": 9.0}, measured=MEASURED if report["rank"] == 0 else {},
         ))
     frames = [
-        frame for report in reports for frame in rank_output.frames("report", "%012x" % report["rank"], report)
+        frame for report in reports for frame in rank_output.encode_frames("report", "%012x" % report["rank"], report)
     ]
     output = b"".join(frames).decode("ascii") + "%s exit\t0\n" % acceptance_output.EVENT
     question = {

@@ -5,13 +5,13 @@
 from __future__ import annotations
 
 import pytest
-from ansible_collections.hpcml.torchstack.plugins.module_utils.acceptance import local_run
+from ansible_collections.hpcml.torchstack.plugins.module_utils.acceptance import local_run, run
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
 
 
 def test_what_starts_ranks_in_a_container_is_no_interpreter_for_the_supervisor():
-    assert local_run.pythons("/r/1/base/bin/python3")[1:] == ["/r/1/base/bin/python3", "/usr/bin/python3"]
-    assert local_run.pythons("/r/1/base/runscripts/conda-python-distributed")[1:] == ["/usr/bin/python3"]
+    assert run.python_candidates("/r/1/base/bin/python3")[1:] == ["/r/1/base/bin/python3", "/usr/bin/python3"]
+    assert run.python_candidates("/r/1/base/runscripts/conda-python-distributed")[1:] == ["/usr/bin/python3"]
 
 
 def test_the_launcher_s_words_get_the_number_of_ranks():

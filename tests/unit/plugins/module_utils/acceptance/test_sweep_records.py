@@ -15,7 +15,7 @@ from ansible_collections.hpcml.torchstack.plugins.module_utils.acceptance.sweep_
     resume_data,
 )
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
-from ansible_collections.hpcml.torchstack.plugins.module_utils.ranks.output import frames
+from ansible_collections.hpcml.torchstack.plugins.module_utils.ranks.output import encode_frames
 from ansible_collections.hpcml.torchstack.plugins.module_utils.ranks.pair_rounds import schedule
 
 HOSTS = ["n1", "n2", "n3", "n4"]
@@ -42,7 +42,7 @@ def said(*messages):
     """What rank 0 prints: every message twice."""
     lines = []
     for number, (kind, data) in enumerate(messages * 2):
-        lines += [frame.decode("ascii") for frame in frames(kind, "ab%06x" % number, data)]
+        lines += [frame.decode("ascii") for frame in encode_frames(kind, "ab%06x" % number, data)]
     return "@torchstack-job started\tx\n" + "".join(lines)
 
 
@@ -139,7 +139,7 @@ def test_s28_a_round_that_gave_no_answer_is_remembered_until_it_has_one(files):
 
 def test_a_hang_says_with_whom(files):
     stage = {"host": "n3", "pid": 5, "rank": 2, "stage": "round 2 with n4"}
-    output = said(*rounds(1)) + "".join(frame.decode("ascii") for frame in frames("stage", "cd", stage))
+    output = said(*rounds(1)) + "".join(frame.decode("ascii") for frame in encode_frames("stage", "cd", stage))
     with pytest.raises(StackError) as failed:
         concluded(files, output + "@torchstack-job timeout\t60\n")
     assert failed.value.failed_step == "timeout"
@@ -152,7 +152,7 @@ def test_a_rank_that_could_not_begin_is_named_before_those_that_lost_it(files):
         {"host": "n2", "pid": 2, "rank": 1, "error": "PyTorch sees no GPU here"},
     ]
     lines = [frame.decode("ascii") for number, report in enumerate(reports) for frame in
-             frames("report", "e%d" % number, report)]
+             encode_frames("report", "e%d" % number, report)]
     with pytest.raises(StackError) as failed:
         concluded(files, "".join(lines))
     assert failed.value.failed_step == "ranks" and "rank 1 on n2: PyTorch sees no GPU here" in str(failed.value)

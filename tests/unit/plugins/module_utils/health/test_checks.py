@@ -10,7 +10,14 @@ import pathlib
 
 import pytest
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
-from ansible_collections.hpcml.torchstack.plugins.module_utils.health import checks, facts, records, sysfs
+from ansible_collections.hpcml.torchstack.plugins.module_utils.health import (
+    checks,
+    facts,
+    nvidia_smi,
+    records,
+    summary,
+    sysfs,
+)
 from ansible_collections.hpcml.torchstack.plugins.module_utils.health import nodes as health_fleet
 from ansible_collections.hpcml.torchstack.plugins.module_utils.health import thresholds as health_thresholds
 
@@ -45,7 +52,7 @@ def collected(generation="h200-580", replace=(), links=(), errors=(), log=(), ho
         {"address": gpu["address"], "class": "0x030200", "vendor": "0x10de", "driver": "nvidia",
          "current_link_width": "16", "max_link_width": "16", "current_link_speed": "2.5 GT/s PCIe",
          "max_link_speed": "32.0 GT/s PCIe"}
-        for gpu in facts.health_nvidia.parse(xml)["gpus"]
+        for gpu in nvidia_smi.parse(xml)["gpus"]
     ]
     parts = {
         "machine": {"kernel": "5.14.0", "uptime": 360000.0}, "nvidia": nvidia, "pci": pci,
@@ -480,16 +487,16 @@ def test_the_record_names_nodes_findings_and_gaps():
     sick = collected(host="n2", replace=[("<remapped_row_failure>No", "<remapped_row_failure>Yes")])
     kept = json.loads(json.dumps(record(sick, collected(host="n1"))))
     assert not kept["passed"] and [node["host"] for node in kept["nodes"]] == ["n1", "n2"]
-    described = records.described(kept)
+    described = summary.describe_record(kept)
     assert described["summary"] == "Not healthy: 2 nodes looked at in 2.0 s; 1 failures, 0 warnings, 0 remarks."
-    assert records.sentence(described["findings"][0]) == (
+    assert summary.format_finding(described["findings"][0]) == (
         "n2 gpu 0 (0000:00:06.0): A row could not be remapped (threshold 0: NHC, azure_gpu_ecc; debug chapter: 0).")
     assert described["table"].splitlines()[2].split() == [
         "n2", "2", "NVIDIA", "H200", "580.159.04", "18", "seen", "1", "0", "0"]
     assert described["not_checked"] == ["Another job, that of the acceptance too, may get other nodes than n1, n2."]
     hidden = json.loads(json.dumps(kept))
     hidden["nodes"][0]["not_seen"] = hidden["nodes"][1]["not_seen"] = ["The log was not seen."]
-    assert records.gaps(hidden)[0] == "On n1, n2: The log was not seen."
+    assert summary.list_gaps(hidden)[0] == "On n1, n2: The log was not seen."
     # No line of the log and no single link: the record of many nodes stays small.
     assert len(json.dumps(kept["nodes"][0])) < 6000 and "lines" not in kept["nodes"][0]["facts"]["log"]
 

@@ -103,7 +103,7 @@ def test_a_program_that_leaves_a_child_with_its_output_is_not_waited_for(tmp_pat
 
 
 def test_a_program_that_prints_without_end_is_ended(tmp_path, monkeypatch):
-    monkeypatch.setattr(run_programs, "MOST_BYTES", 100000)
+    monkeypatch.setattr(run_programs, "MAX_OUTPUT_BYTES", 100000)
     path = program(tmp_path, "while :; do echo xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx; done\n")
     ran = run_programs.run(["nvidia-smi"], 60.0, path)
     assert ran["status"] == "endless"
@@ -176,7 +176,7 @@ def test_s31_what_a_killed_look_has_left_is_removed_by_a_later_one_of_the_same_n
         kept.add(name)
     kept.remove(own + "old")
     # What others remove at the same moment is no trouble of the file system.
-    monkeypatch.setattr(storage_probe, "listed", lambda path: [own + "gone", *sorted(os.listdir(path))])
+    monkeypatch.setattr(storage_probe, "list_names", lambda path: [own + "gone", *sorted(os.listdir(path))])
     assert storage_probe.probe_directory(str(tmp_path), 3)["problem"] == ""
     assert {path.name for path in tmp_path.iterdir()} == kept
 

@@ -85,9 +85,9 @@ def test_a_sweep_has_each_pair_at_one_place_and_the_median_of_each_node():
 
 def test_a_finding_of_many_nodes_is_one_finding_and_failures_come_first():
     warning = {"severity": "warning", "check": "ecc", "message": "m", "value": 12, "threshold": [10, 20]}
-    nodes = [{"host": host, "findings": [warning]} for host in ("a", "b")]
-    nodes[1]["findings"] = [{"severity": "failure", "check": "xid", "message": "x", "remedy": "r"}, warning]
-    found = nodes.describe_health({"nodes": nodes})
+    rows = [{"host": host, "findings": [warning]} for host in ("a", "b")]
+    rows[1]["findings"] = [{"severity": "failure", "check": "xid", "message": "x", "remedy": "r"}, warning]
+    found = nodes.describe_health({"nodes": rows})
     assert [(row["severity"], row["hosts"], row["threshold"]) for row in found["findings"]] == [
         ("failure", ["b"], ""), ("warning", ["a", "b"], "10, 20")]
     assert found["problems"] == [{"message": "b: x", "remedy": "r"}]

@@ -8,7 +8,7 @@ import re
 from xml.etree import ElementTree
 
 import pytest
-from ansible_collections.hpcml.torchstack.plugins.module_utils.report import nodes, plots
+from ansible_collections.hpcml.torchstack.plugins.module_utils.report import nodes, plots, svg
 
 pytest.importorskip("matplotlib")
 
@@ -39,7 +39,7 @@ def a_drawing(request):
 
 
 def test_a_drawing_is_one_element_that_names_its_parts_after_itself(drawn):
-    root = ElementTree.fromstring(plots.element(drawn()))
+    root = ElementTree.fromstring(svg.to_element(drawn()))
     assert root.tag == "{http://www.w3.org/2000/svg}svg"
     assert root.get("role") == "img" and "GB/s" in root.get("aria-label")
     names = [one.get("id") for one in root.iter() if one.get("id")]
@@ -51,7 +51,7 @@ def test_a_drawing_is_one_element_that_names_its_parts_after_itself(drawn):
 def test_a_drawing_takes_its_colours_from_the_page_and_nothing_from_elsewhere(drawn):
     text = drawn().svg
     assert "var(--muted)" in text and "<style" not in text and "font-family" not in text
-    assert not [colour for colour in plots.VARIABLES if colour in text]
+    assert not [colour for colour in svg.VARIABLES if colour in text]
     assert set(re.findall(r'href="(\w+:)', text)) <= {"data:"}
 
 
