@@ -50,7 +50,7 @@ from .run import (
 )
 
 SPARE_SECONDS = 60
-"""What a job needs beside its ranks: to begin, and to end what hangs."""
+"""Seconds that a job needs beside its ranks: to begin, and to end what hangs."""
 
 
 PROGRESS = "\\[ *[0-9]\\{1,9\\}/[0-9]\\{1,9\\}\\].*"
@@ -228,7 +228,7 @@ def conclude_job(
             began, seconds = heard.event("began") or "", float(heard.event("seconds") or 0)
             record = conclude(files, question, run.account, output, began, seconds)
         except StackError:
-            # The job has ended, and its answer would be the same for ever: the next question is another job.
+            # The job has ended with this answer; the next request is another job.
             forget_request(place)
             raise
         forget_request(place)

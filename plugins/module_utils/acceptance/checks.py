@@ -50,7 +50,7 @@ def check_reports(question: dict[str, Any], heard: JobOutput) -> Verdict:
     rows = [rank_record(report) for report in heard.reports if "rank" in report]
     failures = reports.job_failures(heard, question["module_system"])
     failures += reports.rank_failures(heard.reports, question["checks"])
-    # A rank that has said why it left explains why the others waited for it until the end.
+    # A rank that has given a reason for leaving explains why the others timed out.
     failures.sort(key=lambda failure: failure.check == "timeout")
     if not failures:
         failures += reports.missing_ranks(heard, question["ranks"])
@@ -71,7 +71,7 @@ def check_reports(question: dict[str, Any], heard: JobOutput) -> Verdict:
     judged = {
         "transport": evidence.transport_problems(rule, ways) if rule and ways else None,
         "import_time": evidence.import_problems(ceiling, slow, len(rows)) if ceiling and slow else None,
-        # Of ranks that came to no end nothing is expected: what stopped them is said already.
+        # Nothing more is expected of ranks that failed: the cause is reported already.
         "bandwidth": too_slow if (measured and (floors or too_slow)) or (not failures and too_slow) else None,
     }
     failures += [Failure(name, text) for name, problems in judged.items() for text in problems or []]

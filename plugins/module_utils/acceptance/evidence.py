@@ -32,7 +32,7 @@ def list_transports(reports: Reports) -> list[dict[str, Any]]:
     rows = []
     for report in reports:
         if report.get("transport") and "rank" in report:
-            # Old versions write theirs elsewhere, and on one rank only.
+            # Old versions of NCCL print their version elsewhere, and on one rank only.
             version = report["transport"]["version"] or report.get("versions", {}).get("nccl", "")
             rows.append(dict(report["transport"], rank=report["rank"], host=report["host"], version=version))
     for row in rows[1:]:

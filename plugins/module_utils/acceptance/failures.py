@@ -27,7 +27,7 @@ REMEDIES = {
     "bandwidth": "Look at the health of the nodes and find slow ones by the pair sweep; correct the floor in "
                  "acceptance_measure if it is wrong.",
 }
-"""What to do next, by what failed; for a check that is not here, :data:`VALUES`."""
+"""Remedies by the check that failed; for others see :data:`VALUES`."""
 
 ELSEWHERE = "Run the acceptance where it can run (acceptance_launcher), or move it to acceptance_where_possible."
 

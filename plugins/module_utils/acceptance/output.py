@@ -14,10 +14,10 @@ from typing import Any, NamedTuple
 from ..core.redaction import without_credentials
 
 EVENT = "@torchstack-job"
-"""What the supervisor and its script begin their own lines with; the event's name, a tab and a text follow."""
+"""Beginning of the supervisor's and the script's lines; the event's name, a tab and a text follow."""
 
 LMOD, EM, NONE, ENVIRONMENT = "lmod", "environment-modules", "none", "environment"
-"""What a site may ask for as its module system; the event ``through`` names one of the first two, or the last."""
+"""Module systems that a site may ask for; the event ``through`` names one of the first two, or the last."""
 
 _EVENT = re.compile(re.escape(EVENT) + r" ([a-z_]+)\t([^\n]*)")
 _FRAME = re.compile(r"@torchstack:([a-z]+):([0-9a-f]+):(\d+)/(\d+):([0-9a-f]{8}):([A-Za-z0-9+/=]+)@")

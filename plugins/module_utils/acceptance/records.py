@@ -72,7 +72,7 @@ class Files(NamedTuple):
         with open(self.history, "ab+") as stream:
             torn = False
             if stream.seek(0, os.SEEK_END):
-                # A line that a crash has cut must not swallow this one.
+                # A line that a crash has cut must not be joined with this one.
                 stream.seek(-1, os.SEEK_END)
                 torn = stream.read(1) != b"\n"
             stream.write((("\n" if torn else "") + line + "\n").encode("utf-8"))

@@ -17,7 +17,7 @@ BACKENDS = {"torch_gloo": "gloo", "torch_nccl": "nccl", "torch_mpi": "mpi", "mpi
 """Which backend a check of the acceptance is about; Horovod is not measured by itself."""
 
 QUESTION = ("checks", "where_possible", "imports", "prefix", "transport", "import_ceiling")
-"""What the ranks of an acceptance are asked as well, in the same words."""
+"""Keys that the question of an acceptance has as well."""
 
 STEP = "reframe"
 
@@ -54,7 +54,7 @@ def describe_release(options: Mapping[str, Any]) -> dict[str, Any]:
         raise StackError(
             "What is to be measured cannot be understood: %s" % error, STEP,
             "Correct acceptance_measure or acceptance_reframe_sizes.") from error
-    # The module is ReFrame's to load, and the measurements are tests of their own.
+    # ReFrame loads the module, and the measurements are tests of their own.
     question = dict({name: options[name] for name in QUESTION}, module_system="auto", measure={})
     return {
         "name": _SEPARATORS.sub("_", options["release"]), "release": options["release"], "module": options["module"],

@@ -11,7 +11,7 @@ from .failures import ELSEWHERE, Failure
 from .output import EM, LMOD, JobOutput, rank_name
 
 NAMED = 8
-"""So many ranks are named one by one in a sentence."""
+"""Largest number of ranks that are named one by one in a sentence."""
 
 
 def find_shared_devices(ranks: Iterable[dict[str, Any]]) -> list[tuple[str, list[int]]]:

@@ -32,7 +32,7 @@ SUPERVISOR, SCRIPT = "supervisor.zip", "job.sh"
 """Names of the program that owns a run, and of what it runs."""
 
 OWN = ("account", "become", "timeout")
-"""What of a question is for whoever starts the ranks, not for them."""
+"""Keys of a question that are for starting the ranks, and not passed to them."""
 
 OUTPUT_LIMIT = 64 << 20
 """Bytes of the output that are read back; the reports come at the end."""
@@ -63,7 +63,7 @@ def locked(state: str) -> Iterator[None]:
     """
     descriptor = os.open(state, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        # A file system without locks: two of them would get in each other's way, not spoil the records.
+        # On a file system without locks two runs would disturb each other, but not damage the records.
         with contextlib.suppress(OSError):
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -147,7 +147,7 @@ def _diagnose_link(verdict: Diagnosis, hosts: Sequence[str], pair: Pair, known: 
         return
     now = upper_median(values)
     ends = [repeats.partners.get(node, []) for node in pair]
-    # Of the ends the better value counts: they have to be able to do it.
+    # The best value of each end counts: it shows what the end is capable of.
     good = [bool(values) and max(values) >= repeats.rule.suspect for values in ends]
     if now < repeats.limit(len(values)) and all(good):
         evidence = "%s; measured again %d times, %s; with others, %s and %s." % (

@@ -35,7 +35,7 @@ REMEDIES = {
     "timeout": RESUME + " If no round was finished, look into the log, or raise acceptance_sweep_timeout.",
     "nodes": "Have acceptance_sweep_launcher spread the ranks with {nodes} and {per_node}, in a job of as many nodes.",
 }
-"""What to do next; for others see :data:`.failures.REMEDIES`."""
+"""Remedies by the check that failed; for others see :data:`.failures.REMEDIES`."""
 
 
 def parse_rule(thresholds: Mapping[str, Any]) -> sweep_levels.Rule:

@@ -138,7 +138,7 @@ def _count(facts: Facts, expected: Facts) -> Iterator[Finding]:
     subject, source = "gpus", "node_health_expected.gpus"
     if seen < wanted:
         if counts["nvidia_smi"] is None and not counts["amd"]:
-            # Why is said by _driver, where nvidia-smi was asked at all.
+            # _driver reports why, where nvidia-smi was run at all.
             note = "" if counts["pci"] else ", and none is on the PCI bus"
             said = "No GPU can be seen where %d are expected%s." % (wanted, note)
             yield failure("gpu_count", subject, said, 0, wanted, source,
@@ -168,7 +168,7 @@ def _alike(gpus: Sequence[Facts]) -> Iterator[Finding]:
             if active[gpu["index"]] < most:
                 own = active[gpu["index"]]
                 said = "%d links of NVLink are up, and %d on another %s of this node." % (own, most, model)
-                # One without any is a card without a bridge, perhaps; one that has lost some is not.
+                # A card without any link may lack a bridge; one with fewer links has lost some.
                 severity = failure if gpu["nvlinks"] else warning
                 yield severity("nvlink", gpu_subject(gpu), said, own, most, "the node's other GPUs", REPLACE)
         for key, words in (("ecc", "ECC"), ("mig", "MIG mode")):

@@ -51,7 +51,7 @@ def query_nvidia(seconds: float) -> List[Dict[str, Any]]:
         if answers and answers[-1]["status"] in ("hung", "missing", "denied"):
             break
         asked = run(words, seconds)
-        # Two thirds of the text, and of no use here; and other people's programs are nobody's business.
+        # The clocks are two thirds of the text and not used; process names of other users are private.
         asked["output"] = _NAMES.sub("<process_name/>", _CLOCKS.sub("", asked["output"]))
         answers.append(asked)
     return answers
@@ -85,14 +85,14 @@ def collect(question: Mapping[str, Any], seconds: float) -> Dict[str, Any]:
     begin = time.time()
     limit = float(question.get("command_seconds") or COMMAND_SECONDS)
     files = int(question.get("files") or storage_probe.FILES)
-    looks = {
+    tasks = {
         "machine": describe_machine, "nvidia": lambda: query_nvidia(limit), "driver": sysfs.read_driver,
         "pci": sysfs.read_devices, "fabric": sysfs.read_fabric,
         "log": lambda: sysfs.read_log(limit, question.get("patterns") or ()),
     }  # type: Dict[str, Any]
     for directory in question.get("directories") or ():
-        looks["storage " + directory] = lambda directory=directory: storage_probe.probe_directory(directory, files)
-    parts = run_apart(looks, seconds)
+        tasks["storage " + directory] = lambda directory=directory: storage_probe.probe_directory(directory, files)
+    parts = run_apart(tasks, seconds)
     return {
         # The name by which the batch system knows the node, where that tells it.
         "schema": SCHEMA, "host": os.environ.get("SLURMD_NODENAME") or os.uname().nodename,

@@ -125,7 +125,7 @@ def _links(gpu: Facts, subject: str, expected: Facts, thresholds: Facts) -> Iter
         worst = max(counted, key=lambda link: counted[link])
         known = name.lower() in ("replay", "recovery", "crc")
         limit = exceeded_limit(thresholds, "nvlink_" + (name.lower() if known else "other"), counted[worst])
-        # Links that were trained anew well are counted too, by NVLink 5.
+        # NVLink 5 also counts links that were retrained successfully.
         if limit and "successful" not in name:
             said = "Link %d of NVLink has counted %d (%s), all of its links %d." % (
                 worst, counted[worst], name, sum(counted.values()))

@@ -12,10 +12,10 @@ from .thresholds import SEVERITIES, Finding, Limit, exceeded_limit, failure, lim
 Facts = Mapping[str, Any]
 
 UP = {"infiniband": "ACTIVE", "cxi": "up", "net": "up"}
-"""What the kernel says of a port that works; that of Slingshot as HPE's cxi_stat shows it (unverified on a machine)."""
+"""State of a port that works, by kind; that of Slingshot as HPE's cxi_stat shows it (unverified on a machine)."""
 
 REFUSED = ("Read-only file system", "Permission denied")
-"""What says nothing about a file system's health: many sites mount their software read-only on compute nodes."""
+"""Errors that say nothing about a file system's health: software is often mounted read-only on compute nodes."""
 
 _SOURCE = "node_health_expected.fabric"
 

@@ -11,7 +11,7 @@ from .thresholds import Finding, exceeded_limit, failure, limit_finding, warning
 Facts = Mapping[str, Any]
 
 MAX_NAMED = 6
-"""Of nodes or GPUs in one sentence."""
+"""Largest number of nodes or GPUs that are named in one sentence."""
 
 
 def compare_nodes(nodes: Sequence[Facts], asked: int, thresholds: Facts) -> list[Finding]:
@@ -75,7 +75,7 @@ def _different(
 ) -> Iterator[Finding]:
     limit = exceeded_limit(thresholds, name, len(found))
     if limit:
-        # The many first: the others are those to look at.
+        # The most frequent version first: the others are suspect.
         ordered = sorted(found.items(), key=lambda item: (-len(item[1]), item[0]))
         said = "; ".join("%s on %s" % (version, _list_names(who)) for version, who in ordered)
         message = "There are %d versions of %s: %s." % (len(found), what, said)

@@ -17,10 +17,10 @@ Facts = dict
 
 UNKNOWN = ("", "N/A", "[N/A]", "Not Supported", "[Not Supported]", "None", "Unknown", "Insufficient Permissions",
            "Requested functionality has been deprecated")
-"""What stands where there is nothing to say."""
+"""Texts in place of a value that is not known or does not apply."""
 
 BROKEN = ("ERR!", "GPU is lost", "GPU requires reset", "Unknown Error")
-"""What stands where the driver could not ask the GPU (nvidia-smi(1), "Unit Attributes" and return codes 15)."""
+"""Texts in place of a value that the driver could not read (nvidia-smi(1), "Unit Attributes", return code 15)."""
 
 IDLE = "gpu_idle"
 """The one reason for low clocks that is none to worry about, beside what somebody has set."""

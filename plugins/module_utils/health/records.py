@@ -29,7 +29,7 @@ from .summary import MAX_SENTENCES, describe_record, format_finding, list_findin
 from .thresholds import FAILURE, Finding, failure, warning
 
 STEM = "node_health"
-"""What the names of the records begin with, and the name of the step."""
+"""Beginning of the names of the records, and name of the step."""
 
 
 class Node(NamedTuple):
@@ -45,7 +45,7 @@ def reason_to_run(
 ) -> str:
     """Explain why the nodes have to be checked, as a sentence's end; empty where the record answers.
 
-    A node may fall ill on any day. A look therefore only holds for a release that was accepted after it, which is not
+    A node may fail on any day. A check therefore only holds for a release that was accepted after it, which is not
     accepted again.
 
     Args:
@@ -85,7 +85,7 @@ def conclude(
     Args:
         files: where the records are.
         question: what was asked: ``nodes``, ``expected``, ``thresholds``, ``subject`` and others.
-        account: who looked.
+        account: that of the check.
         output: what the nodes printed.
         started: its begin in UTC.
         seconds: its length.
@@ -218,9 +218,9 @@ def make_record(
 
     Args:
         nodes: those that have answered.
-        troubles: findings about the look itself.
+        troubles: findings about the check itself.
         question: what was asked.
-        user: the account that looked.
+        user: the account that has run the check.
         started: its begin in UTC.
         seconds: its length.
     """

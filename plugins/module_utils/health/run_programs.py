@@ -17,7 +17,7 @@ import time
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
 MAX_OUTPUT_BYTES = 8 << 20
-"""Of one program's output; `nvidia-smi -q -x` prints about 30 KiB for each GPU."""
+"""Limit of one program's output; `nvidia-smi -q -x` prints about 30 KiB for each GPU."""
 
 ASK_SECONDS = 0.3
 """Between the two signals to what shall end, for it to end what it has started itself."""
@@ -26,14 +26,14 @@ KILL_SECONDS = 3.0
 """For the end of what was killed. What still lives then waits in the kernel, and is left behind."""
 
 PATHS = ("/usr/local/bin", "/usr/bin", "/bin", "/usr/local/sbin", "/usr/sbin", "/sbin", "/opt/cray/bin")
-"""Where programs are looked for after PATH, which a batch job may have without the directories of administrators."""
+"""Directories that are searched after PATH, in which a batch job may lack those of administrators."""
 
 _RUNNING = set()  # type: set
 """Process groups that this process has started and not seen the end of."""
 
 
 CLEANERS = []  # type: List[Callable[[], None]]
-"""What a look that is ended before its time has to do yet."""
+"""Clean-up of a task that is ended before its time."""
 
 
 class _Depth:
@@ -78,7 +78,7 @@ def run(words: Sequence[str], seconds: float, path: Optional[str] = None) -> Dic
     program, answer["status"] = find_program(words[0], path)
     if program:
         try:
-            # A library of this collection would do it better; this file travels without any.
+            # core/processes.py is not used here: this file travels without the collection.
             process = subprocess.Popen(  # pylint: disable=ansible-bad-function # see above
                 [program, *words[1:]], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                 env=dict(os.environ, LC_ALL="C", LANG="C"), start_new_session=True, close_fds=True,
@@ -151,35 +151,35 @@ def end_all(_number: int = 0, _frame: Any = None) -> None:
         for group in list(_RUNNING):
             _kill(group, number)
         if number == signal.SIGTERM and _RUNNING:
-            # Ours have this very handler, and one beneath them.
+            # Children have this handler, too, and may have a child themselves.
             time.sleep(ASK_SECONDS if _Depth.inner else 3 * ASK_SECONDS)
     for clean in CLEANERS:
         clean()
     os._exit(143)
 
 
-def run_apart(looks: Mapping[str, Callable[[], Any]], seconds: float) -> Dict[str, Dict[str, Any]]:
+def run_apart(tasks: Mapping[str, Callable[[], Any]], seconds: float) -> Dict[str, Dict[str, Any]]:
     """Call functions at once, each in its own process, so that one that hangs delays no other.
 
     Reading a file of the kernel can hang as well as a program can: a driver may hold a lock for ever.
 
     Args:
-        looks: name -> function, whose result can be JSON.
+        tasks: name -> function, whose result can be JSON.
         seconds: time for all of them.
 
     Returns:
         name -> ``result`` (None where there is none), ``problem`` (why there is none), and ``seconds``.
     """
     begin = time.time()
-    answers = {name: {"result": None, "problem": "", "seconds": 0.0} for name in looks}  # type: Dict[str, Any]
+    answers = {name: {"result": None, "problem": "", "seconds": 0.0} for name in tasks}  # type: Dict[str, Any]
     waiting = {}  # type: Dict[int, Tuple[str, int, List[bytes]]]
     sys.stdout.flush()
-    for name, look in looks.items():
+    for name, task in tasks.items():
         reading, writing = os.pipe()
         child = os.fork()
         if child == 0:
             os.close(reading)
-            _answer(look, writing)
+            _answer(task, writing)
         os.close(writing)
         _RUNNING.add(child)
         waiting[reading] = (name, child, [])
@@ -193,7 +193,7 @@ def run_apart(looks: Mapping[str, Callable[[], Any]], seconds: float) -> Dict[st
                 os.close(descriptor)
                 del waiting[descriptor]
                 _reaped(child, KILL_SECONDS)
-    # Asked first: they end what they have started themselves, and remove what they have made. All of them at once, as
+    # SIGTERM first: they end what they have started, and remove what they have made. All of them at once, as
     # one that hangs in the kernel takes its time.
     left = [child for _name, child, _pieces in waiting.values()]
     for number in (signal.SIGTERM, signal.SIGKILL):
@@ -209,7 +209,7 @@ def run_apart(looks: Mapping[str, Callable[[], Any]], seconds: float) -> Dict[st
     return answers
 
 
-def _answer(look: Callable[[], Any], writing: int) -> None:
+def _answer(task: Callable[[], Any], writing: int) -> None:
     """Call the function in a child of :func:`run_apart`, and send its result."""
     code = 1
     try:
@@ -223,7 +223,7 @@ def _answer(look: Callable[[], Any], writing: int) -> None:
         for number in (0, 1, 2):
             os.dup2(nothing, number)
         try:
-            said = {"result": look()}  # type: Dict[str, Any]
+            said = {"result": task()}  # type: Dict[str, Any]
         except Exception as error:
             said = {"problem": "%s: %s" % (type(error).__name__, error)}
         with os.fdopen(writing, "wb") as stream:

@@ -14,10 +14,10 @@ from typing import Any, Callable, Dict, List
 from .run_programs import CLEANERS, list_names
 
 PREFIX = ".torchstack-health."
-"""What the name of a look's own directory begins with."""
+"""Beginning of the name of a probe's own directory."""
 
 OLD_SECONDS = 3600.0
-"""A directory of a look that is older than this was left by one that was killed."""
+"""A probe's directory that is older than this was left by one that was killed."""
 
 FILES = 100
 """Enough for a median; a p99 of a hundred is the slowest but one."""
@@ -37,7 +37,7 @@ def probe_directory(directory: str, files: int = FILES, seconds: float = 10.0) -
     Args:
         directory: where.
         files: how many.
-        seconds: for creating them; on a slow file system there are fewer files, rather than a longer look.
+        seconds: for creating them; on a slow file system there are fewer files, rather than a longer probe.
 
     Returns:
         ``directory``, ``kind`` (of the file system), ``files``, ``operations`` (name -> ``median``, ``p99`` and
@@ -134,7 +134,7 @@ def file_system_type(directory: str, mounts: str = "/proc/self/mounts") -> str:
         if len(fields) > 2:
             point = fields[1].replace("\\040", " ")
             inside = path == point or path.startswith(point.rstrip("/") + "/")
-            # Of two on the same directory the later one is seen.
+            # Of two mounts on the same directory the later one is visible.
             if inside and len(point) >= len(best):
                 best, found = point, fields[2]
     return found

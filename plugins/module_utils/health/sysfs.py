@@ -39,13 +39,13 @@ LOG_WORDS = re.compile(
     r"|oom-kill|Lustre|LNet|GPFS|nfs: server|mlx[45]|cxi|hsn\d|ib\d|[Ll]ink (?:is )?[Dd]own|lost carrier"
     r"|blocked for more than|soft lockup|hard LOCKUP|I/O error|throttled|fallen off"
 )
-"""What is kept of the log: of the hardware, of drivers and file systems. It travels to the login side and is kept."""
+"""Lines that are kept of the log: of hardware, drivers and file systems."""
 
 LOG_SECRETS = re.compile(r"^(?:Kernel )?[Cc]ommand line:")
-"""What is not: a kernel's parameters name half of these words, and may hold what is nobody's business."""
+"""Lines that are not kept: a kernel's parameters match :data:`LOG_WORDS`, and may hold secrets."""
 
 MAX_LOG_LINES = 2000
-"""Of those, the last ones."""
+"""Limit of the lines that are kept: the last ones."""
 
 
 def read_devices(top: str = "/sys/bus/pci/devices") -> List[Dict[str, Any]]:
@@ -115,7 +115,7 @@ def _cxi(top: str) -> List[Dict[str, Any]]:
         facts = {"device": device, "address": os.path.basename(os.path.realpath(own))}  # type: Dict[str, Any]
         for name, files in CXI_FILES.items():
             texts = [text for text in (read_text(os.path.join(own, path)) for path in files) if text]
-            # "Absent" and "Disabled" are said of a kind of PCIe link that the platform does not have.
+            # "Absent" and "Disabled" stand for a kind of PCIe link that the platform does not have.
             facts[name] = next((text for text in texts if text not in ("Absent", "Disabled")), None)
         facts["counters"] = {name: read_text(os.path.join(own, "telemetry", name)) for name in CXI_COUNTERS}
         found.append(facts)

@@ -13,7 +13,7 @@ from typing import Any, Mapping, NamedTuple
 from ..core.errors import StackError
 
 FAILURE, WARNING, REMARK = "failure", "warning", "remark"
-"""How bad a finding is: the node is refused; somebody should look at it; to be known."""
+"""Severities of a finding: the node is refused; somebody should look at it; it is only to be known."""
 
 SEVERITIES = (FAILURE, WARNING, REMARK)
 
@@ -36,7 +36,7 @@ EXPECTED: dict[str, Any] = {
     "gpus": int, "gpu_model": str, "driver": str, "vbios": list, "nvlinks": int, "nvlink_speed": (int, float),
     "pcie_width": int, "pcie_generation": int, "mig": bool, "fabric": list,
 }
-"""What may be expected of a node, and of which type it is."""
+"""Keys that may be expected of a node, and their types."""
 
 FABRIC_KINDS = ("infiniband", "cxi", "net")
 FABRIC: dict[str, Any] = {"kind": str, "devices": int, "name": str, "rate": int, "mtu": int}

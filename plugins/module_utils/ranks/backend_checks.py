@@ -121,7 +121,7 @@ class BackendChecks:
         group = collective_checks.TorchGroup(self.modules["torch"], backend)
         note = self.record_lacks(self.tensor_checks(device).check(group, TYPES[backend]))
         self.measure(backend, device)
-        # Only where all went well: with others still in a collective it may wait for them, and nothing would be told.
+        # Only after success: it waits for ranks that are still in a collective, and nothing would be reported.
         distributed.destroy_process_group()
         return note
 

@@ -22,7 +22,7 @@ from .transport_mpi import MpiTransport
 from .transport_torch import TorchTransport
 
 BUFFER_FRACTIONS = {"cuda": 0.9, "cpu": 0.5}
-"""Of the free memory, what the buffers may take; the rest is for the libraries' own, which on a CPU copy as well."""
+"""Share of the free memory that the buffers may take; the rest is for the libraries, which copy on a CPU."""
 
 def measure_in_group(
     torch: Any, backend: str, device: str, rank: int, size: int, plan: Mapping[str, Any], group: Any = None,
@@ -95,7 +95,7 @@ class Benchmark:
         budget = TimeBudget(self.plan["seconds"], len(fitting))
         last, cost = 0, 0.0
         for place, size in enumerate(fitting):
-            # Twice for the checks, and one to warm up, and one trial, if time grows with the size.
+            # Two operations for the checks, one to warm up and one trial, if time grows with the size.
             if last and not budget.allows(4 * cost * max(1.0, size / last)):
                 reasons.append("%s left out: they would take longer than the %g seconds for this operation" % (
                     _describe_sizes(fitting[place:]), self.plan["seconds"]))
@@ -200,7 +200,7 @@ class Benchmark:
         batch, times = transport.time_trials(prepared.step, trials, plan["blocking"])
         if prepared.plan.repeatable:
             wrong = wrong or prepared.mismatch(2)
-        # Also on a rank that has seen enough: the others are in there and wait for it.
+        # Also on a rank that has found a wrong value: the others wait for it in this operation.
         after, _seconds = self._verify_once(prepared, 3)
         wrong = wrong or after
         prepared.release()

@@ -173,7 +173,7 @@ def describe_environment(torch: Any, place: Mapping[str, Any], device: Mapping[s
     if "mpi4py.MPI" in sys.modules:
         version = sys.modules["mpi4py.MPI"].Get_library_version()
         found["mpi"] = " ".join(version.partition("\0")[0].strip().partition("\n")[0].split())
-    # Which NCCL an image came with, says the variable; NCCL itself does not read it.
+    # NCCL_VERSION says which NCCL an image came with; NCCL itself does not read it.
     found.update({
         name: value for name, value in sorted(os.environ.items())
         if name.startswith(RELEVANT_VARIABLES) and name != "NCCL_VERSION"
@@ -204,7 +204,7 @@ def run_benchmark(
         if shared:
             if reporter:
                 print_error("ranks %s use the same GPU %s" % (" and ".join(map(str, shared[0][1])), shared[0][0]))
-            # The first rank that leaves may end the others before rank 0 has spoken.
+            # The first rank that leaves may end the others before rank 0 has printed the error.
             rendezvous.exchange(None)
             return None
     if reporter:
@@ -245,7 +245,7 @@ def main(arguments: Sequence[str]) -> int:
     reporter = None
     if place["rank"] == 0:
         try:
-            # What is there stays until something was measured.
+            # An existing file is kept until something was measured.
             with open(options.json or os.devnull, "a", encoding="utf-8"):
                 pass
         except OSError as error:
@@ -270,6 +270,6 @@ def main(arguments: Sequence[str]) -> int:
     code = reporter.end("", result) if reporter else VERIFIED if BenchmarkReporter.is_verified(result) else WRONG
     distributed = getattr(sys.modules.get("torch"), "distributed", None)
     if distributed is not None and distributed.is_initialized():
-        # After everything is said, because it waits for the other ranks.
+        # After the output, because it waits for the other ranks.
         distributed.destroy_process_group()
     return code

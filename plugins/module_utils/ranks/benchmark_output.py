@@ -44,7 +44,7 @@ class BenchmarkReporter:
                 self.groups[-1]["rows"].append(line)
             print_lines(lines)
             if os.path.isfile(self.path or ""):
-                # Of a rank 0 that is killed, as when another rank has failed, this is what remains.
+                # This remains when rank 0 is killed, as when another rank has failed.
                 self.write(self.partial_result(UNFINISHED), UNFINISHED)
 
     def end(self, why: str, result: Mapping[str, Any] | None = None) -> int:

@@ -78,12 +78,12 @@ class TensorChecks:
         for operation in OPERATIONS:
             try:
                 for name in types:
-                    # What only moves does so by bytes: a million of one type show what depends on the length.
+                    # Operations that only move data move bytes: a million of one type show what depends on length.
                     for count in COUNTS if operation in SUMS or name == types[0] else COUNTS[:2]:
                         getattr(self, operation)(backend, name, count)
                 done.append(operation)
             except CheckUnavailable as reason:
-                # An average is a sum and a division, which not every backend has as one.
+                # Not every backend has an average; users then divide the sum.
                 if operation != "average":
                     lacks[operation] = str(reason)
         note = "%s of %s on %s" % (", ".join(done) or "nothing", ", ".join(types), self.device)
@@ -197,7 +197,7 @@ class TorchGroup:
         try:
             self.distributed.reduce_scatter(got, parts)
         except RuntimeError as error:
-            # Said before anything is sent, and so by all ranks alike.
+            # This is raised before anything is sent, and so by all ranks alike.
             if "not support" in str(error) or "not implemented" in str(error).lower():
                 raise CheckUnavailable("%s of this PyTorch has none" % self.backend) from error
             raise
@@ -208,7 +208,7 @@ class TorchGroup:
         got = self.torch.full_like(tensor, -1)
         distributed = self.distributed
         if self.backend == "nccl":
-            # One after the other, NCCL's would wait for each other (its manual, "Point-to-point communication").
+            # NCCL's sends one after the other would deadlock (its manual, "Point-to-point communication").
             works = distributed.batch_isend_irecv([
                 distributed.P2POp(distributed.isend, tensor, target),
                 distributed.P2POp(distributed.irecv, got, source),

@@ -15,7 +15,7 @@ import tempfile
 from typing import Any, MutableMapping
 
 SETTINGS = {"NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "INIT,ENV,NET"}
-"""What makes NCCL write the lines that are read here ("Environment variables" of its manual); channels are in INIT."""
+"""Variables with which NCCL logs the lines that are read here ("Environment variables" of its manual)."""
 
 FILE = "NCCL_DEBUG_FILE"
 

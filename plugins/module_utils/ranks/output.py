@@ -15,7 +15,7 @@ import zlib
 from typing import Any, Iterator
 
 FRAME_BYTES = 300
-"""Of a message in one line: launchers cut lines that are much longer, and pipes do not write them in one piece."""
+"""Bytes of a message in one line: launchers cut much longer lines, and pipes do not write them at once."""
 
 
 def encode_frames(kind: str, key: str, data: Any) -> Iterator[bytes]:

@@ -194,7 +194,7 @@ class SocketLink:
         while self.connection is None:
             wire, _address = self.server.accept()
             wire.settimeout(self.limit)
-            # Whoever only tries the port says nothing, or something else.
+            # A port scanner sends nothing, or something else.
             with contextlib.suppress(OSError):
                 if _receive(wire, len(called)) == called:
                     self.connection = wire
@@ -209,7 +209,7 @@ class SocketLink:
             self.team.position, self._counterpart(self.team)))
         for _number in range(max(1, self.plan["warmups"])):
             got = self._exchange(sent)
-        # The counterpart does not know, and goes on.
+        # The counterpart goes on, and so does this rank.
         wrong = got != theirs
         started = time.perf_counter()
         for _number in range(self.plan["trials"]):

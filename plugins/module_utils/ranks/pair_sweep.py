@@ -40,10 +40,10 @@ REQUIRED_MODULES = {"gloo": ("torch",), "nccl": ("torch",), "mpi": ("mpi4py.MPI"
 """The Python modules that a backend needs."""
 
 RENDEZVOUS_MODULES = ("mpi4py.MPI", "horovod.torch")
-"""What the ranks can meet by, the better one first."""
+"""Modules by which the ranks can connect, the preferred one first."""
 
 SLOW_SECONDS = 30.0
-"""After so long a rank says with whom it still measures, so that one that hangs is known."""
+"""Seconds after which a rank prints with whom it still measures, so that one that hangs is known."""
 
 
 class Sweep:
@@ -81,7 +81,7 @@ class Sweep:
                 raise RankError("%s needs %s: %s" % (self.asked["backend"], name, error)) from error
         said = self.report["source"] == "torchrun" or (os.environ.get("MASTER_ADDR") and os.environ.get("MASTER_PORT"))
         for name in RENDEZVOUS_MODULES:
-            # Plain sockets are there to need no library, whose start may fail where launcher and MPI do not fit.
+            # Sockets need no library, whose start may fail where launcher and MPI do not fit.
             if not said and not set(RENDEZVOUS_MODULES).intersection(found) and self.asked["backend"] != "tcp":
                 with contextlib.suppress(ImportError):
                     found[name] = importlib.import_module(name)
@@ -174,7 +174,7 @@ class Sweep:
         value, trouble = None, ""
         if team:
             trouble = self.error_of(lambda: link.join(team))
-        # A round begins when all are ready, and without the pairs of which one is not.
+        # A round begins when all are ready; pairs with a rank that is not are left out.
         found = table.gather(trouble)
         failed = table.broadcast(found and [rank for rank, text in enumerate(found) if text])
         ready = team is not None and not set(failed).intersection(team.members)

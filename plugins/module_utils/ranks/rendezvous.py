@@ -49,7 +49,7 @@ class Rendezvous:
         address, port = os.environ.get("MASTER_ADDR", ""), os.environ.get("MASTER_PORT", "")
         mpi = self.modules.get("mpi4py.MPI")
         if mpi is None and self.size > 1 and not (address and port) and "horovod.torch" not in self.modules:
-            # Not asked for, and better than not to meet.
+            # No check asks for MPI, but it connects the ranks.
             with contextlib.suppress(ImportError):
                 mpi = importlib.import_module("mpi4py.MPI")
         if mpi is not None:
@@ -59,7 +59,7 @@ class Rendezvous:
             horovod = self.modules["horovod.torch"]
             horovod.init()
             self.sizes["horovod"] = [horovod.rank(), horovod.size()]
-            # Without a name Horovod names it after the type of the thing, which differs between the ranks.
+            # Without a name Horovod uses the type of the object, which differs between the ranks.
             by_name = functools.partial(horovod.allgather_object, name="acceptance")
             self._exchange = self._exchange or by_name
         for library, seen in self.sizes.items():

@@ -18,7 +18,7 @@ GREETING_SECONDS = 10.0
 """For whoever has come to say which rank it is, which a rank does at once."""
 
 SHOWN = 12
-"""Of ranks that are missing, how many are named."""
+"""Number of missing ranks that are named."""
 
 SPARE_FILES = 64
 """Descriptors beside one for each rank at rank 0's table."""
@@ -72,7 +72,7 @@ class SocketGroup:
                         " ..." if missing[SHOWN:] else "")) from error
                 connection.settimeout(GREETING_SECONDS)
                 stream = connection.makefile("rwb")
-                # A line of anything else, such as of whoever tries all ports, is no rank of this job.
+                # A line of anything else, such as of a port scanner, is no rank of this job.
                 with contextlib.suppress(ValueError, OSError):
                     peer = int(stream.readline(16))
                     if 0 < peer < size:
@@ -196,7 +196,7 @@ def addresses_towards(address: str) -> list[str]:
     with contextlib.suppress(OSError):
         family, _type, _protocol, _name, place = socket.getaddrinfo(address, 9, type=socket.SOCK_DGRAM)[0]
         with socket.socket(family, socket.SOCK_DGRAM) as probe:
-            # Nothing is sent: the kernel only chooses the way.
+            # Nothing is sent: the kernel only chooses the route.
             probe.connect(place)
             return [str(probe.getsockname()[0])]
     return []

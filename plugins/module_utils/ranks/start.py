@@ -48,7 +48,7 @@ def _armed(limit: float, patience: float) -> Iterator[None]:
     faulthandler.enable()
     faulthandler.register(signal.SIGUSR1, all_threads=True, chain=False)
     faulthandler.dump_traceback_later(limit)
-    # The kernel's own alarm also ends a rank on another node that holds the interpreter lock for ever.
+    # The kernel's alarm also ends a rank that never releases the interpreter lock.
     signal.alarm(int(limit) + int(patience))
     yield
     faulthandler.cancel_dump_traceback_later()

@@ -12,10 +12,10 @@ from . import pair_rounds, sweep_levels, sweep_repeat
 from .output import RankOutput
 
 MAX_PHASES = 8
-"""How often is asked what is still to be measured again: a few times, unless a suspect's pairs fail."""
+"""Limit of phases in which suspects are measured again, in case their pairs always fail."""
 
 TIME_MARGIN = 1.5
-"""Times what a round has taken at most: time that has to be left for another one."""
+"""Time that has to be left for another round, as a multiple of the longest one so far."""
 
 
 class Order(NamedTuple):
@@ -100,7 +100,7 @@ class Leader:
         rows, troubles = [], []
         for low, high in order.pairs:
             members = [*self.members[low], *self.members[high]]
-            # Who has waited in vain knows least.
+            # A timeout says least about the cause.
             wrong = sorted(
                 ((rank, gathered[rank][1]) for rank in members if gathered[rank][1]),
                 key=lambda one: "timed out" in one[1],

@@ -186,7 +186,7 @@ def _good(count: int, known: Levels, found: Suspects) -> list[int]:
     ends = {node for pair in found.links for node in pair}
     nodes = [node for node in range(count) if node not in bad and known.shares[node] is not None]
     clean = [node for node in nodes if node not in ends]
-    # A few that are clean would be the partners of all the others, one by one.
+    # A few clean nodes would have to be the partners of all the others, one after the other.
     return clean if len(clean) * 4 >= count else nodes
 
 

@@ -3,7 +3,7 @@
 """Choose which slow pairs are measured again before any is named, and evaluate these repeats. Pure.
 
 What looks slow is measured again, a node against good partners, and a link together with both its ends against good
-partners. Of a small fleet, where every value counts among few, all pairs are measured again as soon as one looks slow.
+partners. Of a small cluster, where every value counts among few, all pairs are measured again when one looks slow.
 
 It is also part of the program that the ranks run.
 """
@@ -22,16 +22,16 @@ CONTROLS = 4
 """Pairs of good nodes that are measured beside the suspects in a round, where as many nodes are free."""
 
 FIRST_REPEATS = 2
-"""How often a link is measured again before those that are as fast as others then are forgotten."""
+"""Repeats of a link, after which it is dropped if it was as fast as others."""
 
 END_REPEATS = 3
-"""How often each end of a suspected link is measured with a good partner, after :data:`FIRST_REPEATS`."""
+"""Measurements of each end of a suspected link with a good partner, after :data:`FIRST_REPEATS`."""
 
 MIN_REPEATS = FIRST_REPEATS + END_REPEATS
 """Fewest repeats of a suspect."""
 
 SMALL_CLUSTER = 8
-"""Fewer nodes are a small fleet."""
+"""Fewer nodes are a small cluster."""
 
 
 def next_rounds(seen: Analysis | None, repeated: Values = ()) -> Rounds:
@@ -102,7 +102,7 @@ def _missing_pairs(seen: Analysis, repeats: Repeats, turns: int) -> list[Pair]:
             place += 1
             partner = seen.good[place % len(seen.good)]
             pair = (min(node, partner), max(node, partner))
-            # For want of others the other end of a link may be all that is left.
+            # The other end of a suspected link is no partner, even if no other node is left.
             if partner != node and pair not in repeats.links:
                 wanted.append(pair)
                 known[node] = known.get(node, 0) + 1
@@ -147,7 +147,7 @@ class Repeats:
             for node, partner in ((one, other), (other, one)):
                 if partner in clean:
                     self.partners.setdefault(node, []).append(ratio)
-        # What has changed for all since then is not the suspects' fault; of a few pairs it would only add their noise.
+        # Correct what has changed for all pairs since then; a few control pairs would only add noise.
         drift = upper_median(controls) if len(controls) >= CONTROLS else 1.0
         for values in (*self.ratios.values(), *self.partners.values()):
             values[:] = [value / drift for value in values]

@@ -109,7 +109,7 @@ class MpiOperation:
             block = self._block(part, seed)
             start = part.start * units.ITEM_BYTES
             for begin, end in _chunks(start, part.length * units.ITEM_BYTES, len(block)):
-                # Comparing bytes is one call of memcmp; comparing views goes number by number.
+                # Comparing bytes is one call of memcmp; memoryviews are compared number by number.
                 if bytes(memoryview(self.target)[begin:end]) != bytes(block[:end - begin]):
                     got, expected = memoryview(self.target)[begin:end].cast("f"), block[:end - begin].cast("f")
                     first = next(place for place in range(len(got)) if got[place] != expected[place])

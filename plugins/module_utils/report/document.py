@@ -33,7 +33,7 @@ def update_document(root: str, release: str, resolved: Mapping[str, Any], check_
     """
     files = release_files(root, release)
     path = os.path.join(files.afterwards, REPORT)
-    # A report is sent round: records from before their writers masked credentials must not spoil it.
+    # A report is shared: mask credentials that older records may still hold.
     records = read_records(files, text(mapping(resolved).get("tools")))
     facts = cast(Dict[str, Any], redacted_data(compile_facts(records, resolved)))
     result = {"changed": True, "facts": facts, "path": path}

@@ -38,7 +38,7 @@ ABSENT = (
     ("node_health", "The health of the nodes was not looked at."),
     ("sweep", "No pair sweep was run: a slow node or link can be among the nodes."),
 )
-"""What it means that a record of what comes after the build is missing."""
+"""Records of what comes after the build, and what is not known without them."""
 
 ABSENT_IN_BUILD = (
     ("verification", "The libraries of the release's objects were not verified."),

@@ -24,10 +24,10 @@ from ..core.lenient_json import (
 )
 
 SEVERITIES = ("failure", "warning", "remark")
-"""Of findings about nodes, the worst first."""
+"""Severities of findings about nodes, the worst first."""
 
 KEYS = ("severity", "check", "subject", "message", "value", "threshold", "source", "remedy")
-"""What a finding has; findings that agree in all of it are one, of several nodes."""
+"""Keys of a finding; findings that agree in all of them are one, of several nodes."""
 
 
 def describe_sweep(record: object) -> dict[str, Any] | None:

@@ -14,10 +14,10 @@ from .timeline import make_timeline
 PAGE = "page.html.j2"
 
 MAX_RANKS = 512
-"""The page shows so many ranks; all of them are in the document with the facts."""
+"""Largest number of ranks on the page; all of them are in the document with the facts."""
 
 MAX_SLOWEST = 20
-"""So many of the slowest pairs and nodes are in a table."""
+"""Largest number of slow pairs and nodes in a table."""
 
 KEY_LIBRARIES = re.compile(
     r"lib(mpi|mpi_\w+|mpicxx|nccl|rccl|nccl-net|torch|torch_cpu|torch_cuda|torch_hip|c10|c10_cuda|cuda|cudart|cudnn"
@@ -35,7 +35,7 @@ def render_page(facts: Mapping[str, Any], templates: str) -> str:
     """
     import jinja2
 
-    # Nothing of a record can become a part of the page's markup; only the drawings are taken as they are.
+    # Text of records is escaped; only the drawings are inserted as markup.
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(templates), autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True,
         lstrip_blocks=True, keep_trailing_newline=True,

@@ -19,16 +19,16 @@ DASHES = ("-", (0, (6, 2)), (0, (3, 1.5)), (0, (6, 2, 1, 2)), (0, (1, 1.5)), (0,
 """Colours alone say nothing on paper, and not the same to everybody."""
 
 MAX_COLUMNS = 3
-"""Lines that are named side by side; and up to so many have bands."""
+"""Legend entries side by side, and the largest number of lines with bands."""
 
 MAX_NAMED = 24
-"""With more nodes than this, a heat map has no room for their names."""
+"""Largest number of nodes whose names have room in a heat map."""
 
 MAX_NAME_LENGTH = 20
-"""Letters of a name in a heat map."""
+"""Largest length of a name in a heat map."""
 
 MAX_WRITTEN = 10
-"""Up to so many nodes, the numbers are written into the cells."""
+"""Largest number of nodes with numbers in the cells."""
 
 COLOUR_MAP = "cividis"
 """Made for eyes of every kind, and in grey still a scale: Nuñez, Anderton and Renslow, PLOS ONE 13 (2018) e0199239."""
@@ -68,7 +68,7 @@ def _bandwidth(drawn: Sequence[Mapping[str, Any]], floors: Sequence[Mapping[str,
         style = _style(entry["operation"])
         sizes = [row["bytes"] for row in rows]
         low, high = ([_at(row, which) for row in rows] for which in ("max", "min"))
-        # The bands of many lines are a fog.
+        # The bands of many lines would hide each other.
         if len(drawn) <= MAX_COLUMNS or not position:
             axes.fill_between(sizes, low, high, color=style["color"], alpha=0.18, linewidth=0)
         speeds = [row["busbw"] for row in rows]
@@ -156,7 +156,7 @@ def _heat_map(sweep: Mapping[str, Any], speeds: Sequence[float]) -> Any:
             if value is not None:
                 cells[row + 1, column] = cells[column, row + 1] = value
     middle = float(numpy.nanmedian(cells))
-    # A scale as narrow as the noise would paint the noise.
+    # A scale as narrow as the noise would show only noise.
     low, high = min(0.75 * middle, *speeds), max(1.05 * middle, *speeds)
     names = _short_names(hosts)
     # Room for the longest name at the left, a square beside it, and the scale below.
@@ -192,7 +192,7 @@ def _name_nodes(axes: Any, sweep: Mapping[str, Any], names: Sequence[str]) -> No
     slow = {entry["host"] for entry in sweep["slow_nodes"]}
     chosen = list(range(len(hosts)))
     if len(hosts) > MAX_NAMED:
-        # Two names must not lie on each other.
+        # Two names must not overlap.
         chosen = []
         for position in [place for place, host in enumerate(hosts) if host in slow] + [0, len(hosts) - 1]:
             if all(abs(position - other) >= len(hosts) / 30.0 for other in chosen):

@@ -20,7 +20,7 @@ VARIABLES = dict(
     zip((INK, MUTED, GRID, ALARM), ("--ink", "--muted", "--rule", "--bad")),
     **{colour: "--series-%d" % (position + 1) for position, colour in enumerate(SERIES)},
 )
-"""What stands in a drawing for a colour of the page's style."""
+"""Colours that stand in a drawing for variables of the page's style."""
 
 RC: Any = {
     "svg.fonttype": "none", "svg.hashsalt": "hpcml.torchstack", "font.size": 9.5, "axes.linewidth": 0.8,
@@ -71,7 +71,7 @@ def to_svg(figure: Any, name: str) -> str:
     figure.savefig(stream, format="svg", transparent=True, metadata=unsaid)
     text = stream.getvalue()
     text = text[text.index("<svg"):]
-    # A style within a drawing is one for the whole page.
+    # A style element within a drawing would apply to the whole page.
     text = re.sub(r"<(metadata|style)\b.*?</\1>", "", text, flags=re.S)
     text = re.sub(r"<!--.*?-->\s*", "", text, flags=re.S)
     text = re.sub(r'\bid="([^"]+)"', 'id="%s-\\1"' % name, text)

@@ -10,7 +10,7 @@ from ..core.lenient_json import mapping, text, texts
 from .records import Records
 
 WITHOUT_GPUS = "of PyTorch's wheel; nothing else here is built for GPUs"
-"""What is said of CUDA in a release whose file has none."""
+"""Origin of CUDA in a release whose file has none."""
 
 
 def list_versions(records: Records, resolved: Mapping[str, Any]) -> list[dict[str, str]]:

@@ -1,6 +1,9 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What the ranks report, how it is read through a launcher's mixed output, and how it is judged."""
+"""What the ranks report, how it is read through a launcher's mixed output, and how it is judged.
+
+Covers failures, output and reports, too.
+"""
 
 from __future__ import annotations
 

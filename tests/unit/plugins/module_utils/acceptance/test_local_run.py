@@ -1,6 +1,9 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The words of the launcher, and the interpreters of the supervisor."""
+"""The words of the launcher, and the interpreters of the supervisor.
+
+Covers run, too; planning and the run itself are in tests/modules/test_acceptance_run.py.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,9 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What the tests for ReFrame are told of a release."""
+"""What the tests for ReFrame are told of a release.
+
+tests/modules/test_release_reframe.py runs reframe_files, and tests/reframe/test_reframe.py reframe_judge.
+"""
 
 from __future__ import annotations
 

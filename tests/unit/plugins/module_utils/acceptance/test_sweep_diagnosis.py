@@ -1,6 +1,9 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The diagnosis on simulated fleets, of which it is known what is wrong with them."""
+"""The diagnosis on simulated clusters, of which it is known what is wrong with them.
+
+Covers ranks/sweep_levels and ranks/sweep_repeat, too.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ from ansible_collections.hpcml.torchstack.plugins.module_utils.ranks.sweep_repea
 USUAL = 24.0
 USUALLY = Rule()
 SEEDS = 100
-"""A part of the thousand that tests/bench/test_fleets.py takes."""
+"""A part of the thousand that tests/bench/test_simulated_clusters.py takes."""
 
 
 all_pairs = functools.lru_cache(maxsize=None)(schedule)
@@ -57,7 +60,7 @@ class Levels:
 
 
 def of_seed(seed):
-    """A fleet of 64 with nothing wrong, one to three slow nodes, or one slow link; half of them lose just a quarter."""
+    """A cluster of 64 with nothing wrong, one to three slow nodes, or one slow link; half of them lose a quarter."""
     dice = random.Random(seed)
     wrong = dice.choice(["nothing", "link", 1, 2, 3])
 
@@ -71,7 +74,7 @@ def of_seed(seed):
     return Levels(64, nodes={node: share() for node in dice.sample(range(64), wrong)}, seed=seed)
 
 
-def tally(seeds):
+def count_errors(seeds):
     """How many were slow, how many of them were not named, how many others were, and the rounds for suspects."""
     bad = missed = accused = 0
     rounds = []
@@ -85,8 +88,8 @@ def tally(seeds):
     return bad, missed, accused, sorted(rounds)
 
 
-def test_s28_of_simulated_fleets_the_slow_are_named_and_nobody_else():
-    bad, missed, accused, rounds = tally(range(SEEDS))
+def test_s28_of_simulated_clusters_the_slow_are_named_and_nobody_else():
+    bad, missed, accused, rounds = count_errors(range(SEEDS))
     assert missed <= 0.01 * bad, "%d of %d were missed" % (missed, bad)
     assert accused == 0, "%d innocent ones were accused" % accused
     # Next to the 63 rounds of the sweep itself.
@@ -102,14 +105,14 @@ def test_s28_with_two_nodes_nobody_can_be_named():
 
 
 @pytest.mark.parametrize("count", [3, 4, 5, 7])
-def test_s28_a_small_fleet_is_told_apart_when_it_has_been_measured_again(count):
+def test_s28_a_small_cluster_is_told_apart_when_it_has_been_measured_again(count):
     for seed in range(20):
         assert Levels(count, nodes={1: 0.6}, seed=seed).verdict()[:2] == ({1}, set())
         assert Levels(count, links={(0, 2): 0.6}, seed=seed).verdict()[:2] == (set(), {(0, 2)})
         assert Levels(count, seed=seed).verdict()[:2] == (set(), set())
 
 
-def test_s28_a_disturbed_pair_does_not_hide_the_slow_node_of_a_small_fleet():
+def test_s28_a_disturbed_pair_does_not_hide_the_slow_node_of_a_small_cluster():
     compute_levels = Levels(4, nodes={2: 0.45}, noise=0.02)
     (disturbed,) = (row for row in compute_levels.measured if row[:2] == [0, 3])
     disturbed[2] *= 0.55
@@ -202,5 +205,5 @@ def test_thresholds_are_the_site_s():
     assert compute_levels.verdict(Rule())[0] == {4}
 
 
-def test_the_noisier_the_fleet_the_more_often_a_suspect_is_measured():
+def test_the_noisier_the_cluster_the_more_often_a_suspect_is_measured():
     assert Rule().repeats_needed(0.05) == 5 < Rule().repeats_needed(0.07) < Rule().repeats_needed(0.5) == 12

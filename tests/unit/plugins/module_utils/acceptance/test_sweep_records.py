@@ -1,5 +1,10 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
+"""The record of a pair sweep, of whatever its ranks have printed.
+
+Covers sweep_results, too.
+"""
+
 from __future__ import annotations
 
 import json

@@ -1,6 +1,9 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What facts about nodes mean, by the thresholds of the role."""
+"""What facts about nodes mean, by the thresholds of the role.
+
+Covers facts, gpu, kernel_log, network, nodes, records, summary and thresholds, too.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ from ansible_collections.hpcml.torchstack.plugins.module_utils.health import (
     summary,
     sysfs,
 )
-from ansible_collections.hpcml.torchstack.plugins.module_utils.health import nodes as health_fleet
+from ansible_collections.hpcml.torchstack.plugins.module_utils.health import nodes as health_nodes
 from ansible_collections.hpcml.torchstack.plugins.module_utils.health import thresholds as health_thresholds
 
 yaml = pytest.importorskip("yaml")
@@ -420,30 +423,30 @@ def test_s31_a_file_system_that_is_slow_with_small_files_is_a_warning():
 # --- several nodes ---------------------------------------------------------------------------------------------------
 
 
-def fleet(*nodes, asked=0):
+def compared(*nodes, asked=0):
     return [(entry.severity, entry.check, entry.message)
-            for entry in health_fleet.compare_nodes([facts.read_facts(node) for node in nodes], asked, THRESHOLDS)]
+            for entry in health_nodes.compare_nodes([facts.read_facts(node) for node in nodes], asked, THRESHOLDS)]
 
 
 def test_s29_nodes_that_are_alike_have_no_finding():
-    assert fleet(*(collected(host="n%d" % number) for number in range(3)), asked=3) == []
+    assert compared(*(collected(host="n%d" % number) for number in range(3)), asked=3) == []
 
 
 def test_s29_another_vbios_or_driver_is_named_with_who_has_it():
     odd = collected(host="n3", replace=[("<vbios_version>96.00.A5.00.1A", "<vbios_version>96.00.88.00.11")])
-    assert fleet(collected(host="n1"), collected(host="n2"), odd) == [(
+    assert compared(collected(host="n1"), collected(host="n2"), odd) == [(
         "failure", "vbios", "There are 2 versions of the VBIOS of NVIDIA H200: 96.00.A5.00.1A on n1 gpu 0, n1 gpu 1, "
         "n2 gpu 0, n2 gpu 1, n3 gpu 1; 96.00.88.00.11 on n3 gpu 0.")]
     older = collected(host="n3", replace=[("580.159.04", "580.105.08")])
-    assert fleet(collected(host="n1"), collected(host="n2"), older) == [(
+    assert compared(collected(host="n1"), collected(host="n2"), older) == [(
         "failure", "driver", "There are 2 versions of the driver of the GPUs: 580.159.04 on n1, n2; 580.105.08 on n3.")]
 
 
 def test_nodes_that_did_not_answer_or_answered_twice():
-    said = fleet(collected(host="n1"), collected(host="n1"), asked=2)
+    said = compared(collected(host="n1"), collected(host="n1"), asked=2)
     assert [entry[:2] for entry in said] == [("failure", "nodes"), ("failure", "nodes")]
     assert said[0][2].startswith("n1 answered more than once") and said[1][2] == "1 of 2 nodes have answered: n1."
-    assert fleet(asked=4) == [("failure", "nodes", "0 of 4 nodes have answered.")]
+    assert compared(asked=4) == [("failure", "nodes", "0 of 4 nodes have answered.")]
 
 
 # --- data that nobody could judge by ---------------------------------------------------------------------------------

@@ -1,6 +1,9 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The program that looks at a node: always an end, whatever hangs, and facts only."""
+"""The program that looks at a node: always an end, whatever hangs, and facts only.
+
+Covers run_programs, storage_probe and sysfs, too.
+"""
 
 from __future__ import annotations
 

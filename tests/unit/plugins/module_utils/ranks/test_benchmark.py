@@ -1,6 +1,10 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The benchmark as ranks run it, over a carrier of threads whose clock, memory and mistakes a test decides on."""
+"""The benchmark as ranks run it, over a carrier of threads whose clock, memory and mistakes a test decides on.
+
+Covers benchmark, ping_pong, time_budget, transport and transport_torch; transport_mpi, benchmark_cli and
+benchmark_output run in tests/modules/test_collectives_program.py.
+"""
 
 from __future__ import annotations
 

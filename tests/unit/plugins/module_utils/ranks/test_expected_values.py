@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import pytest
-from ansible_collections.hpcml.torchstack.plugins.module_utils.ranks import expected_values
+from ansible_collections.hpcml.torchstack.plugins.module_utils.ranks import expected_values, units
 
 
 @pytest.mark.parametrize("size", [2, 3, 4, 7, 64])
@@ -67,3 +67,59 @@ def test_s21_signatures_stay_whole_in_every_type_and_neighbours_are_told_apart(n
     assert max(map(max, values)) <= expected_values.WHOLE.get(name, 1 << 24)
     for one, other in zip(values, values[1:]):
         assert not one & other
+
+
+def naive(operation, given):
+    """What each rank has afterwards, from what each gave, by the definition of the operation."""
+    ranks = len(given)
+    part = len(given[0]) // ranks
+    total = [sum(column) for column in zip(*given)]
+    return {
+        "all_reduce": lambda rank: total,
+        "broadcast": lambda rank: given[0],
+        "all_gather": lambda rank: [number for one in given for number in one],
+        "reduce_scatter": lambda rank: total[rank * part:(rank + 1) * part],
+        "all_to_all": lambda rank: [number for one in given for number in one[rank * part:(rank + 1) * part]],
+        "send_recv": lambda rank: given[(rank - 1) % ranks],
+    }[operation]
+
+
+def contribution(who, size, offset, length):
+    once = expected_values.period(who, size)
+    return [once[(offset + place) % expected_values.PERIOD] for place in range(length)]
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3, 5])
+@pytest.mark.parametrize("operation", sorted(units.FACTORS))
+def test_s30_what_is_expected_is_what_the_operation_gives(operation, ranks):
+    count = 60 * ranks
+    plans = [expected_values.layout(operation, rank, ranks, count) for rank in range(ranks)]
+    given = [contribution(rank, ranks, 7, plan.source) for rank, plan in enumerate(plans)]
+    result = naive(operation, given)
+    for rank, plan in enumerate(plans):
+        expected = [None] * (plan.target or plan.source)
+        for part in plan.result:
+            expected[part.start:part.start + part.length] = contribution(
+                part.rank, ranks, part.offset + 7, part.length)
+        assert expected == result(rank)
+
+
+@pytest.mark.parametrize("ranks", [2, 3, 8])
+def test_s30_one_contribution_that_is_missing_doubled_or_shifted_shows(ranks):
+    total = expected_values.period(expected_values.TOTAL, ranks)
+    given = [list(expected_values.period(rank, ranks)) for rank in range(ranks)]
+    right = [sum(column) for column in zip(*given)]
+    assert right == list(total)
+    for wrong in (given[1:], [*given, given[0]], [given[0][1:] + given[0][:1], *given[1:]], [*given[1:], given[1]]):
+        assert [sum(column) for column in zip(*wrong)] != right
+
+
+def test_s30_sums_of_very_many_ranks_are_exact():
+    assert max(expected_values.period(expected_values.TOTAL, 100000)) < 1 << 24
+
+
+def test_s30_no_shift_by_a_power_of_two_looks_right():
+    once = list(expected_values.period(1, 4))
+    for power in range(34):
+        shift = (1 << power) % expected_values.PERIOD
+        assert once[shift:] + once[:shift] != once

@@ -1,6 +1,10 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The program of a rank: that it travels whole, and what it does where hardware or a library is missing."""
+"""The program of a rank: that it travels whole, and what it does where hardware or a library is missing.
+
+Covers program, backend_checks, libraries, output and start; tests/fixtures/acceptance/faults.py has the faults for
+collective_checks, which tests/modules/test_acceptance_run.py runs.
+"""
 
 from __future__ import annotations
 

@@ -5,28 +5,9 @@
 from __future__ import annotations
 
 import pytest
-from ansible_collections.hpcml.torchstack.plugins.module_utils.ranks import expected_values, thresholds, units
-from ansible_collections.hpcml.torchstack.plugins.module_utils.ranks import plan as bandwidth_plan
+from ansible_collections.hpcml.torchstack.plugins.module_utils.ranks import units
 
 RANKS = (2, 3, 4, 7, 8)
-
-
-def group(busbw=30.0, size=1 << 30, **more):
-    line = {"bytes": size, "busbw": busbw, "verified": True}
-    line.update({key: more.pop(key) for key in ("verified", "wrong") if key in more})
-    found = {
-        "backend": "nccl", "provider": "torch", "operation": "all_reduce", "ranks": 8, "nodes": 2, "device": "cuda",
-        "dtype": "float32", "rows": [line], "left_out": "",
-    }
-    return dict(found, **more)
-
-
-def message(median=2.0, size=8, **more):
-    times = {"min": 1.0, "median": median, "p99": 9.0, "max": 10.0}
-    return dict({
-        "backend": "mpi", "provider": "mpi4py", "bytes": size, "hosts": ["nid001", "nid002"], "ranks": [0, 4],
-        "microseconds": times, "iterations": 1000, "verified": True,
-    }, **more)
 
 
 # --- sizes -----------------------------------------------------------------------------------------------------------
@@ -57,69 +38,6 @@ def test_s30_gigabytes_are_refused_because_nobody_knows_how_many_bytes_they_are(
 def test_s30_a_size_is_shown_exactly_and_read_again(count, text):
     assert units.format_size(count) == text
     assert units.parse_size(text) == count
-
-
-def test_s30_sizes_double_from_32_kib_to_16_gib():
-    found = bandwidth_plan.plan_sizes(bandwidth_plan.resolve_plan({}))
-    assert found == [(32 << 10) << step for step in range(20)]
-    assert found[-1] == 16 << 30
-
-
-def test_s30_the_size_of_a_floor_is_measured_wherever_it_lies():
-    floors = {"bandwidth": [
-        {"backend": "nccl", "operation": "all_reduce", "bytes": "3 MiB", "busbw": 1},
-        {"backend": "nccl", "operation": "all_reduce", "bytes": "1 GiB", "busbw": 1},
-    ], "latency": [{"backend": "mpi", "bytes": 64, "microseconds": 3}]}
-    plan = bandwidth_plan.resolve_plan({"smallest": "1 MiB", "largest": "4 MiB", "floors": floors})
-    assert bandwidth_plan.plan_sizes(plan) == [1 << 20, 2 << 20, 3 << 20, 4 << 20, 1 << 30]
-    assert plan["latency"] == {"bytes": [64], "iterations": 1000}
-
-
-def test_s30_a_plan_is_its_own_plan():
-    measure = {"largest": "1 GiB", "also": ["3 MiB"], "latency": {"bytes": ["8", "1 MiB"]}, "trials": "7"}
-    plan = bandwidth_plan.resolve_plan(measure)
-    assert bandwidth_plan.resolve_plan(plan) == plan
-    assert plan["trials"] == 7 and plan["latency"]["bytes"] == [8, 1 << 20]
-
-
-@pytest.mark.parametrize(("measure", "words"), [
-    ([], "measure is [], not a dictionary."),
-    ({"sizes": 1}, "measure has the key sizes; known are"),
-    ({"operations": "all_reduce"}, "measure.operations is 'all_reduce', not a list."),
-    ({"operations": ["reduce"]}, "measure.operations has reduce; known are all_reduce"),
-    ({"backends": ["rccl"]}, "measure.backends has rccl; known are gloo, mpi, nccl."),
-    ({"largest": "1 GB"}, "measure.largest is '1 GB', which is not a size"),
-    ({"smallest": 6}, "measure.smallest is 6, which is not a multiple of 4 bytes."),
-    ({"smallest": "2 GiB", "largest": "1 GiB"}, "measure.smallest, 2 GiB, is more than measure.largest, 1 GiB."),
-    ({"trials": 0}, "measure.trials is 0, not a whole number from 1 on."),
-    ({"trials": 2.5}, "measure.trials is 2.5, not a whole number"),
-    ({"trials": float("inf")}, "measure.trials is inf, not a whole number"),
-    ({"blocking": "no"}, "measure.blocking is 'no', neither true nor false."),
-    ({"also": "1 GiB"}, "measure.also is '1 GiB', not a list."),
-    ({"latency": {"bytes": 8}}, "measure.latency.bytes is 8, not a list."),
-    ({"floors": {"latency": "none"}}, "measure.floors.latency is 'none', not a list."),
-    ({"floors": {"latency": [{"backend": "mpi", "bytes": 8, "microseconds": float("nan")}]}},
-     "measure.floors.latency[0].microseconds is nan, not a number"),
-    ({"floors": {"latency": [{"backend": "mpi", "bytes": 8, "microseconds": 2, "nodes": "two"}]}},
-     "measure.floors.latency[0].nodes is 'two', not a whole number"),
-    ({"seconds": "soon"}, "measure.seconds is 'soon', not a number from 0 on."),
-    ({"latency": {"size": 8}}, "measure.latency is {'size': 8}; it is a dictionary with bytes and iterations."),
-    ({"latency": {"bytes": ["x"]}}, "measure.latency.bytes is 'x', which is not a size"),
-    ({"latency": {"bytes": [8], "iterations": 0}}, "measure.latency.iterations is 0"),
-    ({"floors": {"busbw": 3}}, "measure.floors is"),
-    ({"floors": {"bandwidth": [{"backend": "nccl"}]}}, "measure.floors.bandwidth[0] lacks bytes, busbw, operation."),
-    ({"floors": {"latency": [{"backend": "tcp", "bytes": 8, "microseconds": 2}]}},
-     "measure.floors.latency[0].backend is tcp"),
-    ({"floors": {"bandwidth": [{"backend": "nccl", "operation": "broadcast", "bytes": 8, "busbw": 1}]}},
-     "measure.floors.bandwidth[0] is of broadcast, which is not among measure.operations."),
-    ({"floors": {"bandwidth": [{"backend": "nccl", "operation": "all_reduce", "bytes": 8, "busbw": 1, "unit": 1}]}},
-     "measure.floors.bandwidth[0] has the key unit"),
-])
-def test_s30_what_cannot_be_measured_is_said_in_one_sentence(measure, words):
-    said = bandwidth_plan.problem(measure)
-    assert words in said and said.endswith(".")
-    with pytest.raises(ValueError, match="measure"):
-        bandwidth_plan.resolve_plan(measure)
 
 
 def test_s30_a_size_that_does_not_divide_by_the_ranks_loses_less_than_16_bytes_for_each():
@@ -183,113 +101,4 @@ def test_s44_the_latency_is_half_of_a_round_trip():
 # --- values ----------------------------------------------------------------------------------------------------------
 
 
-def naive(operation, given):
-    """What each rank has afterwards, from what each gave, by the definition of the operation."""
-    ranks = len(given)
-    part = len(given[0]) // ranks
-    total = [sum(column) for column in zip(*given)]
-    return {
-        "all_reduce": lambda rank: total,
-        "broadcast": lambda rank: given[0],
-        "all_gather": lambda rank: [number for one in given for number in one],
-        "reduce_scatter": lambda rank: total[rank * part:(rank + 1) * part],
-        "all_to_all": lambda rank: [number for one in given for number in one[rank * part:(rank + 1) * part]],
-        "send_recv": lambda rank: given[(rank - 1) % ranks],
-    }[operation]
-
-
-def contribution(who, size, offset, length):
-    once = expected_values.period(who, size)
-    return [once[(offset + place) % expected_values.PERIOD] for place in range(length)]
-
-
-@pytest.mark.parametrize("ranks", [1, 2, 3, 5])
-@pytest.mark.parametrize("operation", sorted(units.FACTORS))
-def test_s30_what_is_expected_is_what_the_operation_gives(operation, ranks):
-    count = 60 * ranks
-    plans = [expected_values.layout(operation, rank, ranks, count) for rank in range(ranks)]
-    given = [contribution(rank, ranks, 7, plan.source) for rank, plan in enumerate(plans)]
-    result = naive(operation, given)
-    for rank, plan in enumerate(plans):
-        expected = [None] * (plan.target or plan.source)
-        for part in plan.result:
-            expected[part.start:part.start + part.length] = contribution(
-                part.rank, ranks, part.offset + 7, part.length)
-        assert expected == result(rank)
-
-
-@pytest.mark.parametrize("ranks", [2, 3, 8])
-def test_s30_one_contribution_that_is_missing_doubled_or_shifted_shows(ranks):
-    total = expected_values.period(expected_values.TOTAL, ranks)
-    given = [list(expected_values.period(rank, ranks)) for rank in range(ranks)]
-    right = [sum(column) for column in zip(*given)]
-    assert right == list(total)
-    for wrong in (given[1:], [*given, given[0]], [given[0][1:] + given[0][:1], *given[1:]], [*given[1:], given[1]]):
-        assert [sum(column) for column in zip(*wrong)] != right
-
-
-def test_s30_sums_of_very_many_ranks_are_exact():
-    assert max(expected_values.period(expected_values.TOTAL, 100000)) < 1 << 24
-
-
-def test_s30_no_shift_by_a_power_of_two_looks_right():
-    once = list(expected_values.period(1, 4))
-    for power in range(34):
-        shift = (1 << power) % expected_values.PERIOD
-        assert once[shift:] + once[:shift] != once
-
-
 # --- floors ----------------------------------------------------------------------------------------------------------
-
-FLOOR = {"backend": "nccl", "operation": "all_reduce", "bytes": "1 GiB", "busbw": 36, "source": "the site's notes"}
-CEILING = {"backend": "mpi", "bytes": 8, "microseconds": 3, "source": "measured in 2026"}
-
-
-def test_s30_a_bandwidth_below_its_floor_is_a_finding_with_figures_and_source():
-    assert thresholds.find_violations([group(36.0)], [], {"bandwidth": [FLOOR]}) == []
-    assert thresholds.find_violations([group(30.1)], [], {"bandwidth": [FLOOR]}) == [
-        "all_reduce over nccl (torch) reached 30.1 GB/s of bus bandwidth at 1 GiB over 8 ranks on 2 nodes; the floor "
-        "is 36 GB/s (the site's notes)."
-    ]
-
-
-def test_s30_a_floor_of_what_was_not_measured_is_a_finding_with_the_reason():
-    said = "all_reduce over nccl at 1 GiB was not measured, and there is a floor of 36 GB/s for it (the site's notes)"
-    assert thresholds.find_violations([], [], {"bandwidth": [FLOOR]}) == [said + "."]
-    lacking = group(size=1 << 20, left_out="1 GiB left out: rank 3 on nid002 has 0.9 GiB of memory for its buffers.")
-    assert thresholds.find_violations([lacking], [], {"bandwidth": [FLOOR]}) == [said + "; " + lacking["left_out"]]
-
-
-def test_s30_wrong_values_are_a_finding_without_any_floor():
-    wrong = group(99.0, verified=False, wrong="rank 1 on nid002: index 7: got 3, expected 4")
-    assert thresholds.find_violations([wrong], [], {}) == [
-        "all_reduce over nccl (torch) of 1 GiB gave wrong values: rank 1 on nid002: index 7: got 3, expected 4."
-    ]
-
-
-def test_s30_a_floor_of_other_numbers_of_nodes_does_not_judge_but_is_said():
-    floors = {"bandwidth": [dict(FLOOR, ranks=16, nodes=4)], "latency": [dict(CEILING, nodes=2)]}
-    assert thresholds.find_violations([group(1.0)], [message()], floors) == []
-    assert thresholds.find_unchecked([group(1.0)], floors) == [
-        "The floor of all_reduce over nccl at 1 GiB is of 16 ranks and 4 nodes, which this run was not."
-    ]
-    floors = {"bandwidth": [dict(FLOOR, ranks=8, nodes=2)]}
-    assert len(thresholds.find_violations([group(1.0)], [], floors)) == 1
-    assert thresholds.find_unchecked([group(1.0)], floors) == []
-
-
-def test_s44_a_message_that_takes_too_long_is_a_finding_with_both_hosts():
-    assert thresholds.find_violations([], [message(2.9)], {"latency": [CEILING]}) == []
-    assert thresholds.find_violations([], [message(4.0)], {"latency": [CEILING]}) == [
-        "A message of 8 bytes over mpi (mpi4py) from nid001 to nid002 took 4 microseconds; at most 3 are allowed "
-        "(measured in 2026)."
-    ]
-
-
-def test_s44_a_latency_that_was_not_measured_and_one_with_wrong_values_are_findings():
-    wrong = message(size=64, verified=False, wrong="index 0: got 1, expected 2")
-    found = thresholds.find_violations([], [wrong], {"latency": [CEILING]})
-    assert found == [
-        "The messages of 64 bytes over mpi carried wrong values: index 0: got 1, expected 2.",
-        "The latency over mpi at 8 bytes was not measured, and at most 3 microseconds are allowed (measured in 2026).",
-    ]

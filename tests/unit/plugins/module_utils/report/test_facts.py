@@ -1,6 +1,9 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What a report says of a release, and what it does not know."""
+"""What a report says of a release, and what it does not know.
+
+Covers document, records, tiles, verdict and versions, too.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,9 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The drawings of a report; how they look is the matter of the tests in a browser."""
+"""The drawings of a report; how they look is the matter of the tests in a browser.
+
+Covers svg, too.
+"""
 
 from __future__ import annotations
 
