@@ -223,7 +223,7 @@ def conclude_job(
             raise StackError("No compute node was asked this.", "job", "Run the whole role: it asks first.")
         try:
             with shared_directory(files.state) as scratch:
-                output = _answer(place.output(asked["nonce"]), run, wait, os.path.join(scratch, OUTPUT))
+                output = _read_answer(place.output(asked["nonce"]), run, wait, os.path.join(scratch, OUTPUT))
             heard = parse_output(output)
             began, seconds = heard.event("began") or "", float(heard.event("seconds") or 0)
             record = conclude(files, question, run.account, output, began, seconds)
@@ -235,7 +235,7 @@ def conclude_job(
         return record
 
 
-def _answer(path: str, run: Run, wait: float, copy: str) -> str:
+def _read_answer(path: str, run: Run, wait: float, copy: str) -> str:
     """Read the output of the job, by way of a copy, as it may be in another account's home.
 
     Raises:

@@ -93,10 +93,10 @@ def check_reports(question: dict[str, Any], heard: JobOutput) -> Verdict:
         "measurements": found["measurements"], "latency": found["latency"], "transports": ways,
         "import_seconds": slow, "remarks": evidence.numa_remarks(rows),
     }
-    return Verdict(_unique(failures), rows, ran, gaps, recorded)
+    return Verdict(_without_repetitions(failures), rows, ran, gaps, recorded)
 
 
-def _unique(failures: Iterable[Failure]) -> list[Failure]:
+def _without_repetitions(failures: Iterable[Failure]) -> list[Failure]:
     """Remove repetitions: each rank that shares a GPU says so, and so does the job as a whole."""
     plain = [
         failure._replace(message=re.sub(r"^rank \d+ on \S+: (?=ranks )", "", failure.message)) for failure in failures

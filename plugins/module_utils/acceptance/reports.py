@@ -46,13 +46,13 @@ def library_failures(reports: Sequence[dict[str, Any]]) -> list[Failure]:
             found = report["libraries"].get(stem, [])
             if found != expected:
                 failures.append(Failure("libraries", "%s has %s from %s, %s from %s" % (
-                    rank_name(reports[0]), stem, _files(expected), rank_name(report), _files(found)
+                    rank_name(reports[0]), stem, _format_files(expected), rank_name(report), _format_files(found)
                 )))
                 break
     return failures
 
 
-def _files(found: Sequence[Sequence[Any]]) -> str:
+def _format_files(found: Sequence[Sequence[Any]]) -> str:
     """Format library files for a sentence."""
     return ", ".join("%s (%s bytes)" % (path, size) for path, size in found) or "nowhere"
 
@@ -76,14 +76,17 @@ def foreign_imports(
             path = report["files"].get(name)
             if path is None:
                 continue
-            own = _below(path, [report["prefix"]]) if foreign is None else bool(path) and not _below(path, foreign)
+            if foreign is None:
+                own = _is_below(path, [report["prefix"]])
+            else:
+                own = bool(path) and not _is_below(path, foreign)
             if not own:
                 message = "%s imports %s from %s, not from %s" % (rank_name(report), name, path or "no file", where)
                 failures.append(Failure("imports", message))
     return failures
 
 
-def _below(path: str, directories: Sequence[str]) -> bool:
+def _is_below(path: str, directories: Sequence[str]) -> bool:
     return any(path.startswith(directory.rstrip("/") + "/") for directory in directories)
 
 
@@ -122,7 +125,7 @@ def missing_ranks(heard: JobOutput, asked: int) -> list[Failure]:
     if numbers == list(range(asked)):
         return []
     known = {(report["host"], report["pid"]) for report in heard.reports}
-    silent = _where(
+    silent = _describe_stages(
         [stage for stage in heard.stages.values() if (stage["host"], stage["pid"]) not in known], "last in"
     )
     text = "%d ranks were asked for, %d reported" % (asked, reported)
@@ -158,7 +161,7 @@ def job_failures(heard: JobOutput, wanted_system: str) -> list[Failure]:
             check, _space, message = text.partition(" ")
             failures.append(Failure(check, message))
     if heard.event("timeout") is not None:
-        where = ", ".join(_where(heard.stages.values(), "in"))
+        where = ", ".join(_describe_stages(heard.stages.values(), "in"))
         failures.append(Failure("timeout", "it did not finish within %s s: %s" % (
             heard.event("timeout"), where or "no rank had begun"
         )))
@@ -169,13 +172,13 @@ def job_failures(heard: JobOutput, wanted_system: str) -> list[Failure]:
     return failures
 
 
-def _in_order(stages: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+def _sort_stages(stages: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     return sorted(stages, key=lambda stage: (stage.get("rank", -1), stage["host"], stage["pid"]))
 
 
-def _where(stages: Iterable[dict[str, Any]], word: str) -> list[str]:
+def _describe_stages(stages: Iterable[dict[str, Any]], word: str) -> list[str]:
     """Describe where ranks were: a few one by one, many by their stage."""
-    ordered = _in_order(stages)
+    ordered = _sort_stages(stages)
     if len(ordered) <= NAMED:
         return ["%s was %s %s" % (rank_name(stage), word, stage["stage"]) for stage in ordered]
     groups: dict[str, list[dict[str, Any]]] = {}

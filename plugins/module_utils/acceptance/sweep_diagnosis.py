@@ -56,7 +56,7 @@ def diagnose(hosts: Sequence[str], seen: Analysis | None, repeated: Values) -> D
     if seen.nodes < SMALL_CLUSTER:
         return _diagnose_small(hosts, seen, repeated)
     known, found, repeats = seen.known, seen.found, Repeats(seen, repeated)
-    verdict = Diagnosis([], [], [], _gaps(seen.nodes, known))
+    verdict = Diagnosis([], [], [], _list_gaps(seen.nodes, known))
     for node in found.nodes:
         _diagnose_node(verdict, hosts, node, known, repeats)
     for pair in found.links:
@@ -75,7 +75,7 @@ def diagnose(hosts: Sequence[str], seen: Analysis | None, repeated: Values) -> D
 
 def _diagnose_small(hosts: Sequence[str], seen: Analysis, repeated: Values) -> Diagnosis:
     """Name slow nodes and links of a small cluster, of which all pairs were measured again."""
-    rule, verdict = seen.rule, Diagnosis([], [], [], _gaps(seen.nodes, seen.known))
+    rule, verdict = seen.rule, Diagnosis([], [], [], _list_gaps(seen.nodes, seen.known))
     if repeat_all_pairs(seen, repeated):
         verdict.undecided.append("Something is slow; not all pairs have been measured again yet.")
         return verdict
@@ -158,7 +158,7 @@ def _diagnose_link(verdict: Diagnosis, hosts: Sequence[str], pair: Pair, known: 
             first, _format_share(now), "" if all(good) else ", and an end was slow with others, too"))
 
 
-def _gaps(count: int, known: Levels) -> list[str]:
+def _list_gaps(count: int, known: Levels) -> list[str]:
     """List what this diagnosis cannot have noticed."""
     sentences = []
     if len(known.ratios) < count * (count - 1) // 2:

@@ -98,7 +98,9 @@ def resume_data(last: Mapping[str, Any] | None, question: Mapping[str, Any]) -> 
     return {key: last[key] for key in ("hosts", "per_node", "measured", "repeated", "unanswered")}
 
 
-def _failures(question: Mapping[str, Any], heard: JobOutput, joined: SweepResults, complete: bool) -> list[Failure]:
+def _list_failures(
+    question: Mapping[str, Any], heard: JobOutput, joined: SweepResults, complete: bool
+) -> list[Failure]:
     """List what is wrong beside slow nodes and links; what explains most first."""
     found = []
     for name, text in heard.events:
@@ -157,7 +159,7 @@ def conclude(
     seen = sweep_levels.analyse(len(joined.hosts), joined.measured, parse_rule(asked["rule"]))
     complete = joined.complete(seen)
     diagnosis = sweep_diagnosis.diagnose(joined.hosts, seen, joined.repeated)
-    failures = _failures(question, heard, joined, complete)
+    failures = _list_failures(question, heard, joined, complete)
     for kind, named in (("slow_nodes", diagnosis.slow_nodes), ("slow_links", diagnosis.slow_links)):
         failures += [Failure(kind, entry["evidence"].rstrip("."), REMEDIES[kind]) for entry in named]
     gaps = account_gaps(account.name, account.uid, account.name if account.other else "")

@@ -92,7 +92,7 @@ def conclude(
     """
     heard = parse_output(output)
     verdict = checks.check_reports(dict(question), heard)
-    record = _record(question, heard, verdict, account, started, seconds)
+    record = _make_record(question, heard, verdict, account, started, seconds)
     write_atomic(files.log, readable(output).encode("utf-8"))
     files.add(record)
     if verdict.failures:
@@ -107,7 +107,7 @@ def conclude(
     return record
 
 
-def _record(
+def _make_record(
     question: Mapping[str, Any],
     heard: JobOutput,
     verdict: checks.Verdict,

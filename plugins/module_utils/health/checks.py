@@ -44,16 +44,16 @@ def check_node(facts: Facts, expected: Facts, thresholds: Facts) -> NodeFindings
     """
     log_findings, log_gaps = check_log(facts["log"], facts["pci"], thresholds)
     findings = [
-        *_parts(facts), *_driver(facts, expected), *_count(facts, expected),
+        *_uncollected_parts(facts), *_check_driver(facts, expected), *_check_gpu_count(facts, expected),
         *(finding for gpu in facts["gpus"] for finding in check_gpu(gpu, expected, thresholds)),
-        *_alike(facts["gpus"]), *_buses(facts["pci"], thresholds), *log_findings,
+        *_compare_gpus(facts["gpus"]), *_check_pci(facts["pci"], thresholds), *log_findings,
         *check_fabric(facts["fabric"], expected.get("fabric") or [], thresholds),
         *check_storage(facts["storage"], thresholds),
     ]
-    return NodeFindings(findings, [*_gaps(facts), *log_gaps])
+    return NodeFindings(findings, [*_list_gaps(facts), *log_gaps])
 
 
-def _parts(facts: Facts) -> Iterator[Finding]:
+def _uncollected_parts(facts: Facts) -> Iterator[Finding]:
     """Report parts that could not be collected at all."""
     for name, problem in facts["problems"].items():
         if name.startswith("storage "):
@@ -74,7 +74,7 @@ def _has_nvidia(facts: Facts, expected: Facts) -> bool:
     return bool(counts["pci"] or counts["driver"] or counts["nvidia_smi"] or facts["nvidia"]["kernel_driver"] or wanted)
 
 
-def _driver(facts: Facts, expected: Facts) -> Iterator[Finding]:
+def _check_driver(facts: Facts, expected: Facts) -> Iterator[Finding]:
     """Check whether the driver answers, and which one it is."""
     nvidia = facts["nvidia"]
     if not _has_nvidia(facts, expected):
@@ -122,7 +122,7 @@ def _is_missed(command: str, facts: Facts, expected: Facts) -> bool:
     return expected.get("nvlinks") is not None
 
 
-def _count(facts: Facts, expected: Facts) -> Iterator[Finding]:
+def _check_gpu_count(facts: Facts, expected: Facts) -> Iterator[Finding]:
     """Check the number of GPUs: on the bus, for the driver and for this job."""
     counts, wanted = facts["counts"], expected.get("gpus")
     if counts["amd"] and not counts["pci"]:
@@ -158,7 +158,7 @@ def _count(facts: Facts, expected: Facts) -> Iterator[Finding]:
                       "Correct what is expected, or ask for nodes of the kind that is.")
 
 
-def _alike(gpus: Sequence[Facts]) -> Iterator[Finding]:
+def _compare_gpus(gpus: Sequence[Facts]) -> Iterator[Finding]:
     """Compare GPUs of one model that should not differ."""
     for model in sorted({gpu["name"] for gpu in gpus}):
         same = [gpu for gpu in gpus if gpu["name"] == model]
@@ -181,7 +181,7 @@ def _alike(gpus: Sequence[Facts]) -> Iterator[Finding]:
 # --- the bus ---------------------------------------------------------------------------------------------------------
 
 
-def _buses(devices: Sequence[Facts], thresholds: Facts) -> Iterator[Finding]:
+def _check_pci(devices: Sequence[Facts], thresholds: Facts) -> Iterator[Finding]:
     """Check links of devices that nvidia-smi does not report, and PCIe errors of all."""
     for device in devices:
         if device["kind"] not in ("gpu", "fabric"):
@@ -202,7 +202,7 @@ def _buses(devices: Sequence[Facts], thresholds: Facts) -> Iterator[Finding]:
                                 "Have the card seated anew; where it comes back, have it replaced.")
 
 
-def _gaps(facts: Facts) -> Iterator[str]:
+def _list_gaps(facts: Facts) -> Iterator[str]:
     """List what was not seen of the GPUs."""
     if facts["counts"]["amd"]:
         yield ("GPUs of AMD were counted, and their PCIe links and the kernel's log looked at; rocm-smi was not asked, "

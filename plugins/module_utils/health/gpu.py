@@ -41,10 +41,10 @@ def check_gpu(gpu: Facts, expected: Facts, thresholds: Facts) -> Iterator[Findin
     if expected.get("vbios") and gpu["vbios"] not in expected["vbios"]:
         yield failure("vbios", subject, "Its VBIOS is %s." % gpu["vbios"], gpu["vbios"], ", ".join(expected["vbios"]),
                       "node_health_expected.vbios", "Have it flashed, or correct what is expected.")
-    yield from _memory(gpu, subject, thresholds)
-    yield from _rows(gpu, subject, thresholds)
-    yield from _links(gpu, subject, expected, thresholds)
-    yield from _pcie(gpu, subject, expected, thresholds)
+    yield from _check_memory(gpu, subject, thresholds)
+    yield from _check_rows(gpu, subject, thresholds)
+    yield from _check_nvlinks(gpu, subject, expected, thresholds)
+    yield from _check_pcie(gpu, subject, expected, thresholds)
     for reason in gpu["throttled"]:
         limit = listed_limit(thresholds, "throttling", reason)
         if limit:
@@ -52,10 +52,10 @@ def check_gpu(gpu: Facts, expected: Facts, thresholds: Facts) -> Iterator[Findin
             degrees = "" if gpu["temperature"] is None else " (%d C)" % gpu["temperature"]
             yield limit_finding(limit, "throttling", subject, said, reason,
                                 "Look at temperature%s, power supply and cooling of the node." % degrees)
-    yield from _modes(gpu, subject, expected)
+    yield from _check_modes(gpu, subject, expected)
 
 
-def _memory(gpu: Facts, subject: str, thresholds: Facts) -> Iterator[Finding]:
+def _check_memory(gpu: Facts, subject: str, thresholds: Facts) -> Iterator[Finding]:
     """Check errors of its memory."""
     for period, counts in gpu["errors"].items():
         for name, value in counts.items():
@@ -78,7 +78,7 @@ def _memory(gpu: Facts, subject: str, thresholds: Facts) -> Iterator[Finding]:
                     remedy=RESET)
 
 
-def _rows(gpu: Facts, subject: str, thresholds: Facts) -> Iterator[Finding]:
+def _check_rows(gpu: Facts, subject: str, thresholds: Facts) -> Iterator[Finding]:
     """Check remapped rows, on Ampere and later, and retired pages, before."""
     rows, pages = gpu["remapped"], gpu["retired"]
     if rows:
@@ -104,7 +104,7 @@ def _rows(gpu: Facts, subject: str, thresholds: Facts) -> Iterator[Finding]:
             yield limit_finding(limit, "retired_pages", subject, "Pages wait to be retired.", True, RESET)
 
 
-def _links(gpu: Facts, subject: str, expected: Facts, thresholds: Facts) -> Iterator[Finding]:
+def _check_nvlinks(gpu: Facts, subject: str, expected: Facts, thresholds: Facts) -> Iterator[Finding]:
     """Check its NVLinks: how many are up, how fast, and their errors."""
     up = [link for link in gpu["nvlinks"] if link["speed"] is not None]
     wanted = expected.get("nvlinks")
@@ -140,7 +140,7 @@ def _links(gpu: Facts, subject: str, expected: Facts, thresholds: Facts) -> Iter
                       gpu["fabric_status"], "Success", "nvidia-smi(1)", "Look at nvidia-fabricmanager on the node.")
 
 
-def _pcie(gpu: Facts, subject: str, expected: Facts, thresholds: Facts) -> Iterator[Finding]:
+def _check_pcie(gpu: Facts, subject: str, expected: Facts, thresholds: Facts) -> Iterator[Finding]:
     """Check its link to the host; an idle GPU lowers the generation, so only the possible one is judged."""
     link = gpu["pcie"]
     wanted, width = expected.get("pcie_width"), link["width"]
@@ -161,7 +161,7 @@ def _pcie(gpu: Facts, subject: str, expected: Facts, thresholds: Facts) -> Itera
                             "Where it grows, have the card seated anew.")
 
 
-def _modes(gpu: Facts, subject: str, expected: Facts) -> Iterator[Finding]:
+def _check_modes(gpu: Facts, subject: str, expected: Facts) -> Iterator[Finding]:
     """Check how it is set up: a remark, unless no rank could use it."""
     if gpu["compute_mode"] == "Prohibited":
         yield failure("compute_mode", subject, "No program may compute on it (compute mode Prohibited).", "Prohibited",

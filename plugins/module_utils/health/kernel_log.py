@@ -31,11 +31,11 @@ def check_log(log: Facts, devices: Sequence[Facts], thresholds: Facts) -> tuple[
         devices: those of the bus, to know whether a message is about one that matters.
         thresholds: ``xid``, ``sxid``, ``kernel_messages``.
     """
-    findings = [*_xids(log["xids"], thresholds), *_messages(log["lines"], devices, thresholds)]
-    return findings, list(_gaps(log))
+    findings = [*_check_xids(log["xids"], thresholds), *_check_messages(log["lines"], devices, thresholds)]
+    return findings, list(_list_gaps(log))
 
 
-def _gaps(log: Facts) -> Iterator[str]:
+def _list_gaps(log: Facts) -> Iterator[str]:
     if not log["source"]:
         tried = "; ".join("%s: %s" % (name, why.rstrip(".")) for name, why in log["tried"].items())
         yield ("The kernel's log was not seen, and so no Xid nor other message of it%s. Root sees it, and everybody "
@@ -49,19 +49,19 @@ def _gaps(log: Facts) -> Iterator[str]:
         yield "%d older messages of the kernel were left out." % log["left_out"]
 
 
-def _aged(severity: str, hours: float | None, limit: float | None) -> str:
+def _severity_by_age(severity: str, hours: float | None, limit: float | None) -> str:
     """Lower a failure that is too long ago to a warning."""
     old = hours is not None and limit is not None and hours > limit
     return WARNING if old and severity == FAILURE else severity
 
 
-def _ago(hours: float | None) -> str:
+def _format_age(hours: float | None) -> str:
     if hours is None:
         return ""
     return " %.1f hours ago" % hours if hours >= 1 else " %.0f minutes ago" % (hours * 60)
 
 
-def _xids(events: Sequence[Facts], thresholds: Facts) -> Iterator[Finding]:
+def _check_xids(events: Sequence[Facts], thresholds: Facts) -> Iterator[Finding]:
     """Report each number of each GPU or switch once, with the latest message."""
     together: dict[tuple[bool, str, int], list[Facts]] = {}
     for event in events:
@@ -74,16 +74,17 @@ def _xids(events: Sequence[Facts], thresholds: Facts) -> Iterator[Finding]:
         severity = rule.severity
         if switch and severity == REMARK:
             severity = FAILURE if any(event["fatal"] for event in same) else WARNING
-        severity = _aged(severity, last["hours"], thresholds[name].get("hours"))
+        severity = _severity_by_age(severity, last["hours"], thresholds[name].get("hours"))
         times = "" if len(same) == 1 else ", %d times" % len(same)
         yield Finding(
             severity, name, "%s (%s)" % ("switch" if switch else "gpu", place),
-            "%s %d%s%s: %s" % ("SXid" if switch else "Xid", number, _ago(last["hours"]), times, last["text"]), number,
-            None, rule.source, _XID_REMEDY if severity == FAILURE else "",
+            "%s %d%s%s: %s" % (
+                "SXid" if switch else "Xid", number, _format_age(last["hours"]), times, last["text"]),
+            number, None, rule.source, _XID_REMEDY if severity == FAILURE else "",
         )
 
 
-def _messages(lines: Sequence[Sequence[Any]], devices: Sequence[Facts], thresholds: Facts) -> Iterator[Finding]:
+def _check_messages(lines: Sequence[Sequence[Any]], devices: Sequence[Facts], thresholds: Facts) -> Iterator[Finding]:
     """Report each rule and device once, with the latest message; of other devices as a remark."""
     known = {device["address"]: device["kind"] in ("gpu", "fabric") for device in devices}
     for rule in thresholds.get("kernel_messages") or ():
@@ -94,11 +95,11 @@ def _messages(lines: Sequence[Sequence[Any]], devices: Sequence[Facts], threshol
                 together.setdefault(pci_address(device.group(1)) if device else "", []).append(line)
         for place, same in sorted(together.items()):
             hours, text = same[-1]
-            severity = _aged(rule["severity"], hours, rule.get("hours"))
+            severity = _severity_by_age(rule["severity"], hours, rule.get("hours"))
             if place and not known.get(place, False) and severity == WARNING:
                 severity = REMARK
             times = "" if len(same) == 1 else ", %d times" % len(same)
             yield Finding(
-                severity, "kernel", place or "kernel", "The kernel said%s%s: %s" % (_ago(hours), times, text), text,
-                None, rule["source"], rule.get("remedy") or "Look at the node's log around it.",
+                severity, "kernel", place or "kernel", "The kernel said%s%s: %s" % (_format_age(hours), times, text),
+                text, None, rule["source"], rule.get("remedy") or "Look at the node's log around it.",
             )

@@ -29,9 +29,9 @@ def check_fabric(fabric: Facts, expected: Sequence[Facts], thresholds: Facts) ->
         thresholds: ``infiniband_counters``.
     """
     for entry in expected:
-        yield from _expected(fabric, entry)
+        yield from _check_expected(fabric, entry)
     for port in fabric["infiniband"]:
-        yield from _counters(port, thresholds)
+        yield from _check_counters(port, thresholds)
     wanted = {entry["kind"] for entry in expected}
     for kind in ("infiniband", "cxi"):
         for port in fabric[kind]:
@@ -51,7 +51,7 @@ def _is_up(kind: str, port: Facts) -> bool:
     return port["state"].lower() == UP[kind].lower()
 
 
-def _expected(fabric: Facts, entry: Facts) -> Iterator[Finding]:
+def _check_expected(fabric: Facts, entry: Facts) -> Iterator[Finding]:
     kind, name = entry["kind"], entry.get("name") or "*"
     ports = [port for port in fabric[kind] if fnmatch.fnmatchcase(port["name"], name)]
     up = [port for port in ports if _is_up(kind, port)]
@@ -93,7 +93,7 @@ def _gigabits(kind: str, port: Facts, digits: str) -> float | None:
     return float(digits)
 
 
-def _counters(port: Facts, thresholds: Facts) -> Iterator[Finding]:
+def _check_counters(port: Facts, thresholds: Facts) -> Iterator[Finding]:
     rule = thresholds.get("infiniband_counters") or {}
     for name, value in sorted(port["counters"].items()):
         for severity in SEVERITIES:

@@ -22,10 +22,10 @@ def compare_nodes(nodes: Sequence[Facts], asked: int, thresholds: Facts) -> list
         asked: how many nodes there should be; 0 where nobody said.
         thresholds: ``driver_versions``, ``vbios_versions``, ``firmware_versions``, ``kernel_versions``.
     """
-    return [*_answers(nodes, asked), *_versions(nodes, thresholds), *_counts(nodes)]
+    return [*_check_answers(nodes, asked), *_compare_versions(nodes, thresholds), *_compare_gpu_counts(nodes)]
 
 
-def _answers(nodes: Sequence[Facts], asked: int) -> Iterator[Finding]:
+def _check_answers(nodes: Sequence[Facts], asked: int) -> Iterator[Finding]:
     hosts = [node["host"] for node in nodes]
     twice = sorted({host for host in hosts if hosts.count(host) > 1})
     if twice:
@@ -39,7 +39,7 @@ def _answers(nodes: Sequence[Facts], asked: int) -> Iterator[Finding]:
             "Look at the end of the log: a node that does not answer is no node to accept a release on.")
 
 
-def _versions(nodes: Sequence[Facts], thresholds: Facts) -> Iterator[Finding]:
+def _compare_versions(nodes: Sequence[Facts], thresholds: Facts) -> Iterator[Finding]:
     """Compare versions that have to be the same, and name the nodes of each."""
     drivers: dict[str, list[str]] = {}
     kernels: dict[str, list[str]] = {}
@@ -61,16 +61,16 @@ def _versions(nodes: Sequence[Facts], thresholds: Facts) -> Iterator[Finding]:
                     board = port.get("board") or kind
                     firmware.setdefault(board, {}).setdefault(port["firmware"], []).append(
                         "%s %s" % (node["host"], port["name"]))
-    yield from _different("driver", "the driver of the GPUs", drivers, "driver_versions", thresholds)
-    yield from _different("kernel_version", "the kernel", kernels, "kernel_versions", thresholds)
+    yield from _compare("driver", "the driver of the GPUs", drivers, "driver_versions", thresholds)
+    yield from _compare("kernel_version", "the kernel", kernels, "kernel_versions", thresholds)
     for model, found in sorted(vbios.items()):
-        yield from _different("vbios", "the VBIOS of %s" % model, found, "vbios_versions", thresholds)
+        yield from _compare("vbios", "the VBIOS of %s" % model, found, "vbios_versions", thresholds)
     for board, found in sorted(firmware.items()):
         what = "the firmware of adapters (%s)" % board
-        yield from _different("firmware", what, found, "firmware_versions", thresholds)
+        yield from _compare("firmware", what, found, "firmware_versions", thresholds)
 
 
-def _different(
+def _compare(
     check: str, what: str, found: Mapping[str, Sequence[str]], name: str, thresholds: Facts
 ) -> Iterator[Finding]:
     limit = exceeded_limit(thresholds, name, len(found))
@@ -83,7 +83,7 @@ def _different(
                             "Have the nodes brought to the same version, or take others.")
 
 
-def _counts(nodes: Sequence[Facts]) -> Iterator[Finding]:
+def _compare_gpu_counts(nodes: Sequence[Facts]) -> Iterator[Finding]:
     """Compare the numbers of GPUs."""
     counts: dict[int, list[str]] = {}
     for node in nodes:

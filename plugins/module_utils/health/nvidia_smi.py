@@ -82,7 +82,7 @@ def parse(text: str) -> dict[str, Any]:
     return {
         "driver": known_text(log.findtext("driver_version")), "cuda": known_text(log.findtext("cuda_version")),
         "attached": leading_number(log.findtext("attached_gpus")),
-        "gpus": [_gpu(index, element) for index, element in enumerate(log.findall("gpu"))],
+        "gpus": [_parse_gpu(index, element) for index, element in enumerate(log.findall("gpu"))],
     }
 
 
@@ -91,7 +91,7 @@ def _beginning(text: str) -> str:
     return repr(words[:120]) if words else "it is empty"
 
 
-def _gpu(index: int, gpu: ElementTree.Element) -> Facts:
+def _parse_gpu(index: int, gpu: ElementTree.Element) -> Facts:
     """Parse one GPU."""
 
     def text(path: str) -> str:
@@ -106,22 +106,23 @@ def _gpu(index: int, gpu: ElementTree.Element) -> Facts:
         "mig": parse_flag(gpu.findtext("mig_mode/current_mig")),
         "compute_mode": text("compute_mode"), "ecc": parse_flag(gpu.findtext("ecc_mode/current_ecc")),
         "ecc_pending": parse_flag(gpu.findtext("ecc_mode/pending_ecc")),
-        "errors": {period: _errors(gpu.find("ecc_errors/" + period)) for period in ("volatile", "aggregate")},
+        "errors": {period: _parse_errors(gpu.find("ecc_errors/" + period)) for period in ("volatile", "aggregate")},
         "sram_threshold_exceeded": parse_flag(gpu.findtext("ecc_errors/aggregate/sram_threshold_exceeded")),
         "repair_pending": [
             kind for kind in ("channel", "tpc") if parse_flag(gpu.findtext("ecc_errors/%s_repair_pending" % kind))
         ],
         "unrepairable_memory": parse_flag(gpu.findtext("ecc_errors/unrepairable_memory")),
-        "retired": _retired(gpu.find("retired_pages")), "remapped": _remapped(gpu.find("remapped_rows")),
-        "pcie": _pcie(gpu.find("pci")), "throttled": _throttled(gpu),
+        "retired": _parse_retired(gpu.find("retired_pages")), "remapped": _parse_remapped(gpu.find("remapped_rows")),
+        "pcie": _parse_pcie(gpu.find("pci")), "throttled": _parse_throttled(gpu),
         "temperature": leading_number(gpu.findtext("temperature/gpu_temp")),
         "memory_temperature": leading_number(gpu.findtext("temperature/memory_temp")),
-        "recovery_action": _recovery(gpu), "fabric_state": text("fabric/state"), "fabric_status": text("fabric/status"),
+        "recovery_action": _parse_recovery(gpu),
+        "fabric_state": text("fabric/state"), "fabric_status": text("fabric/status"),
         "processes": len(gpu.findall("processes/process_info")), "nvlinks": [],
     }
 
 
-def _errors(period: ElementTree.Element | None) -> dict[str, int | None]:
+def _parse_errors(period: ElementTree.Element | None) -> dict[str, int | None]:
     """Parse counts of one period: errors in SRAM (caches, registers) and DRAM, corrected and not."""
     if period is None:
         period = ElementTree.Element("none")
@@ -132,23 +133,23 @@ def _errors(period: ElementTree.Element | None) -> dict[str, int | None]:
             counts = {} if bit is None else {element.tag: leading_number(element.text) for element in bit}
             memory, total = counts.pop("device_memory", None), counts.pop("total", None)
             found["dram_" + kind] = memory
-            found["sram_" + kind] = total - (memory or 0) if total is not None else _total(counts.values())
+            found["sram_" + kind] = total - (memory or 0) if total is not None else _sum_known(counts.values())
         return found
     uncorrected = ("sram_uncorrectable", "sram_uncorrectable_parity", "sram_uncorrectable_secded")
     return {
         "sram_corrected": leading_number(period.findtext("sram_correctable")),
-        "sram_uncorrected": _total(leading_number(period.findtext(name)) for name in uncorrected),
+        "sram_uncorrected": _sum_known(leading_number(period.findtext(name)) for name in uncorrected),
         "dram_corrected": leading_number(period.findtext("dram_correctable")),
         "dram_uncorrected": leading_number(period.findtext("dram_uncorrectable")),
     }
 
 
-def _total(counts: Iterable[int | None]) -> int | None:
+def _sum_known(counts: Iterable[int | None]) -> int | None:
     known = [count for count in counts if count is not None]
     return sum(known) if known else None
 
 
-def _retired(pages: ElementTree.Element | None) -> Facts | None:
+def _parse_retired(pages: ElementTree.Element | None) -> Facts | None:
     """Parse retired pages; None on GPUs that remap rows instead (Ampere and later)."""
     if pages is None:
         return None
@@ -162,7 +163,7 @@ def _retired(pages: ElementTree.Element | None) -> Facts | None:
     return {"single_bit": single, "double_bit": double, "pending": pending}
 
 
-def _remapped(rows: ElementTree.Element | None) -> Facts | None:
+def _parse_remapped(rows: ElementTree.Element | None) -> Facts | None:
     """Parse remapped rows; None on GPUs that cannot do that."""
     if rows is None or rows.find("remapped_row_corr") is None:
         return None
@@ -174,7 +175,7 @@ def _remapped(rows: ElementTree.Element | None) -> Facts | None:
     }
 
 
-def _pcie(pci: ElementTree.Element | None) -> dict[str, int | None]:
+def _parse_pcie(pci: ElementTree.Element | None) -> dict[str, int | None]:
     """Parse the link to the host; the current generation is lower on an idle GPU."""
     paths = {
         "width": "pci_gpu_link_info/link_widths/current_link_width",
@@ -185,7 +186,7 @@ def _pcie(pci: ElementTree.Element | None) -> dict[str, int | None]:
     return {name: leading_number(pci.findtext(path)) if pci is not None else None for name, path in paths.items()}
 
 
-def _throttled(gpu: ElementTree.Element) -> list[str]:
+def _parse_throttled(gpu: ElementTree.Element) -> list[str]:
     """List active reasons for lower clocks, without the prefix that has changed; idleness is none."""
     found = []
     for old in ("event", "throttle"):
@@ -197,7 +198,7 @@ def _throttled(gpu: ElementTree.Element) -> list[str]:
     return found
 
 
-def _recovery(gpu: ElementTree.Element) -> str:
+def _parse_recovery(gpu: ElementTree.Element) -> str:
     """Parse what the driver wants done; before 565 that is ``Reset``, where it says that much."""
     if parse_flag(gpu.findtext("gpu_reset_status/reset_required")):
         return "Reset"

@@ -99,9 +99,9 @@ def conclude(
     """
     heard = parse_output(output)
     nodes, troubles = check_answers(heard.messages.get("node", []), question)
+    incomplete = len({node.facts["host"] for node in nodes}) < question["nodes"]
     record = make_record(
-        nodes, [*_job(heard, len({node.facts["host"] for node in nodes}) < question["nodes"]), *troubles], question,
-        account.name, started, seconds,
+        nodes, [*_check_job(heard, incomplete), *troubles], question, account.name, started, seconds
     )
     write_atomic(files.log, readable(output).encode("utf-8"))
     return write_record(files, record, last_lines(output))
@@ -194,7 +194,7 @@ def read_answers(path: str) -> list[Any]:
     return found
 
 
-def _job(heard: JobOutput, incomplete: bool) -> list[Finding]:
+def _check_job(heard: JobOutput, incomplete: bool) -> list[Finding]:
     """Find what went wrong with the job itself."""
     found = [
         failure("job", "job", "%s." % text.partition(" ")[2].rstrip("."), remedy="Correct the site's data for it.")

@@ -87,12 +87,12 @@ def run(words: Sequence[str], seconds: float, path: Optional[str] = None) -> Dic
             denied = error.errno in (errno.EACCES, errno.EPERM)
             answer.update(status="denied" if denied else "failed", error=error.strerror or str(error))
         else:
-            answer.update(_followed(process, begin + seconds))
+            answer.update(_collect_output(process, begin + seconds))
     answer["seconds"] = round(time.time() - begin, 3)
     return answer
 
 
-def _followed(process: Any, until: float) -> Dict[str, Any]:
+def _collect_output(process: Any, until: float) -> Dict[str, Any]:
     """Read what a program prints up to its end or that time."""
     _RUNNING.add(process.pid)
     said = {process.stdout.fileno(): [], process.stderr.fileno(): []}  # type: Dict[int, List[bytes]]
@@ -117,10 +117,10 @@ def _followed(process: Any, until: float) -> Dict[str, Any]:
         elif time.time() > until:
             status = "hung"
     if not status:
-        status = _ended(process, max(0.1, until - time.time()))
+        status = _wait_for_end(process, max(0.1, until - time.time()))
     if status in ("hung", "endless"):
         _kill(process.pid)
-        if _ended(process, KILL_SECONDS) == "hung":
+        if _wait_for_end(process, KILL_SECONDS) == "hung":
             status = "hung"
     _RUNNING.discard(process.pid)
     for stream in (process.stdout, process.stderr):
@@ -132,7 +132,7 @@ def _followed(process: Any, until: float) -> Dict[str, Any]:
     return {"status": status, "code": code, "output": texts["output"], "error": texts["error"][-2000:].strip()}
 
 
-def _ended(process: Any, seconds: float) -> str:
+def _wait_for_end(process: Any, seconds: float) -> str:
     try:
         process.wait(seconds)
     except subprocess.TimeoutExpired:
@@ -179,7 +179,7 @@ def run_apart(tasks: Mapping[str, Callable[[], Any]], seconds: float) -> Dict[st
         child = os.fork()
         if child == 0:
             os.close(reading)
-            _answer(task, writing)
+            _run_child(task, writing)
         os.close(writing)
         _RUNNING.add(child)
         waiting[reading] = (name, child, [])
@@ -189,10 +189,10 @@ def run_apart(tasks: Mapping[str, Callable[[], Any]], seconds: float) -> Dict[st
             piece = os.read(descriptor, 1 << 20)
             pieces.append(piece)
             if not piece:
-                answers[name].update(_heard(b"".join(pieces)), seconds=round(time.time() - begin, 3))
+                answers[name].update(_parse_answer(b"".join(pieces)), seconds=round(time.time() - begin, 3))
                 os.close(descriptor)
                 del waiting[descriptor]
-                _reaped(child, KILL_SECONDS)
+                _reap(child, KILL_SECONDS)
     # SIGTERM first: they end what they have started, and remove what they have made. All of them at once, as
     # one that hangs in the kernel takes its time.
     left = [child for _name, child, _pieces in waiting.values()]
@@ -201,7 +201,7 @@ def run_apart(tasks: Mapping[str, Callable[[], Any]], seconds: float) -> Dict[st
             with contextlib.suppress(OSError):
                 os.kill(child, number)
         until = time.time() + KILL_SECONDS / 3
-        left = [child for child in left if not _reaped(child, until - time.time())]
+        left = [child for child in left if not _reap(child, until - time.time())]
     for descriptor, (name, _child, _pieces) in waiting.items():
         os.close(descriptor)
         late = "it did not end within %g seconds" % seconds
@@ -209,7 +209,7 @@ def run_apart(tasks: Mapping[str, Callable[[], Any]], seconds: float) -> Dict[st
     return answers
 
 
-def _answer(task: Callable[[], Any], writing: int) -> None:
+def _run_child(task: Callable[[], Any], writing: int) -> None:
     """Call the function in a child of :func:`run_apart`, and send its result."""
     code = 1
     try:
@@ -233,7 +233,7 @@ def _answer(task: Callable[[], Any], writing: int) -> None:
         os._exit(code)
 
 
-def _heard(text: bytes) -> Dict[str, Any]:
+def _parse_answer(text: bytes) -> Dict[str, Any]:
     try:
         said = json.loads(text.decode("utf-8"))
     except ValueError:
@@ -241,7 +241,7 @@ def _heard(text: bytes) -> Dict[str, Any]:
     return said if isinstance(said, dict) else {"problem": "it ended without an answer"}
 
 
-def _reaped(child: int, seconds: float) -> bool:
+def _reap(child: int, seconds: float) -> bool:
     """Wait for the end of a child; return whether it has ended."""
     until = time.time() + seconds
     while True:

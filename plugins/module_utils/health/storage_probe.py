@@ -49,7 +49,7 @@ def probe_directory(directory: str, files: int = FILES, seconds: float = 10.0) -
         _remove_old(directory)
         with tempfile.TemporaryDirectory(prefix=directory_prefix(), dir=directory) as own:
             CLEANERS.append(lambda: shutil.rmtree(own, ignore_errors=True))
-            facts.update(_timed(own, files, seconds))
+            facts.update(_time_operations(own, files, seconds))
     except OSError as error:
         facts["problem"] = error.strerror or str(error)
     return facts
@@ -74,7 +74,7 @@ def _remove_old(directory: str) -> None:
                 shutil.rmtree(path, ignore_errors=True)
 
 
-def _timed(own: str, files: int, seconds: float) -> Dict[str, Any]:
+def _time_operations(own: str, files: int, seconds: float) -> Dict[str, Any]:
     content, until = b"x" * SIZE, time.time() + seconds
     names = []  # type: List[str]
     took = {name: [] for name in OPERATIONS}  # type: Dict[str, List[float]]

@@ -55,12 +55,12 @@ def read_devices(top: str = "/sys/bus/pci/devices") -> List[Dict[str, Any]]:
         path = os.path.join(top, address)
         if (read_text(os.path.join(path, "class")) or "").startswith(PCI_CLASSES):
             facts = {name: read_text(os.path.join(path, name)) for name in PCI_FILES}  # type: Dict[str, Any]
-            facts.update(address=address, driver=_target(os.path.join(path, "driver")))
+            facts.update(address=address, driver=_link_target(os.path.join(path, "driver")))
             found.append(facts)
     return found
 
 
-def _target(link: str) -> str:
+def _link_target(link: str) -> str:
     try:
         return os.path.basename(os.readlink(link))
     except OSError:
@@ -87,13 +87,13 @@ def module_versions(
 def read_fabric(top: str = "/sys/class") -> Dict[str, Any]:
     """Read network adapters: ``infiniband`` (ports), ``cxi`` (Slingshot), ``net`` (with a device)."""
     return {
-        "infiniband": _infiniband(os.path.join(top, "infiniband")),
-        "cxi": _cxi(os.path.join(top, "cxi")),
-        "net": _net(os.path.join(top, "net")),
+        "infiniband": _read_infiniband(os.path.join(top, "infiniband")),
+        "cxi": _read_cxi(os.path.join(top, "cxi")),
+        "net": _read_net(os.path.join(top, "net")),
     }
 
 
-def _infiniband(top: str) -> List[Dict[str, Any]]:
+def _read_infiniband(top: str) -> List[Dict[str, Any]]:
     found = []
     for device in list_names(top):
         own = os.path.join(top, device)
@@ -108,7 +108,7 @@ def _infiniband(top: str) -> List[Dict[str, Any]]:
     return found
 
 
-def _cxi(top: str) -> List[Dict[str, Any]]:
+def _read_cxi(top: str) -> List[Dict[str, Any]]:
     found = []
     for device in list_names(top):
         own = os.path.join(top, device, "device")
@@ -122,14 +122,14 @@ def _cxi(top: str) -> List[Dict[str, Any]]:
     return found
 
 
-def _net(top: str) -> List[Dict[str, Any]]:
+def _read_net(top: str) -> List[Dict[str, Any]]:
     found = []
     for name in list_names(top):
         own = os.path.join(top, name)
         if os.path.exists(os.path.join(own, "device")):
             facts = {key: read_text(os.path.join(own, key)) for key in NET_FILES}  # type: Dict[str, Any]
             counters = {key: read_text(os.path.join(own, "statistics", key)) for key in NET_COUNTERS}
-            driver_name = _target(os.path.join(own, "device", "driver"))
+            driver_name = _link_target(os.path.join(own, "device", "driver"))
             found.append(dict(facts, name=name, driver=driver_name, counters=counters))
     return found
 
@@ -152,7 +152,7 @@ def read_log(seconds: float, patterns: Any = (), kmsg: str = "/dev/kmsg", path: 
     """
     tried = {}  # type: Dict[str, str]
     wanted = [LOG_WORDS] + [re.compile(pattern) for pattern in patterns]
-    lines = _kmsg(kmsg, tried)
+    lines = _read_kmsg(kmsg, tried)
     source = "/dev/kmsg"
     for words in (["dmesg"], ["journalctl", "-k", "-b", "-q", "--no-pager", "-o", "short-monotonic"]):
         if lines is None:
@@ -173,7 +173,7 @@ def read_log(seconds: float, patterns: Any = (), kmsg: str = "/dev/kmsg", path: 
     }
 
 
-def _kmsg(path: str, tried: Dict[str, str]) -> Optional[List[List[Any]]]:
+def _read_kmsg(path: str, tried: Dict[str, str]) -> Optional[List[List[Any]]]:
     """Read records of the device: priority, number, microseconds and flags before a semicolon, then text."""
     lines = []  # type: List[List[Any]]
     try:

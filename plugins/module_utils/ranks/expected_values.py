@@ -156,7 +156,7 @@ def layout(operation: str, rank: int, size: int, count: int) -> Layout:
 
 
 @functools.lru_cache(maxsize=1)
-def _by_position() -> array.array:
+def _position_values() -> array.array:
     """Compute the part of a contribution that depends on the position alone."""
     return array.array("f", [q % 5 + 1 for q in range(PERIOD)])
 
@@ -177,7 +177,7 @@ def period(rank: int, size: int) -> array.array:
     """
     if rank == TOTAL:
         return array.array("f", [(q % 5 + 1) * size + 3 * (q % size % 64 + 1) for q in range(PERIOD)])
-    found = _by_position()[:]
+    found = _position_values()[:]
     for q in range(rank, PERIOD, size):
         found[q] += 3 * (rank % 64 + 1)
     return found

@@ -33,12 +33,12 @@ def run_program(arguments: list[str], program: Callable[[dict[str, Any], float],
     with open(arguments[0], encoding="utf-8") as stream:
         question = json.load(stream)
     made = program(question, float(arguments[1]))
-    with _armed(made.limit, question["patience"]):
+    with _hang_guard(made.limit, question["patience"]):
         return made.run()
 
 
 @contextlib.contextmanager
-def _armed(limit: float, patience: float) -> Iterator[None]:
+def _hang_guard(limit: float, patience: float) -> Iterator[None]:
     """Dump the stacks of a rank that hangs, on request or at its deadline, and kill it after that.
 
     Args:

@@ -180,7 +180,7 @@ def find_suspects(count: int, known: Levels, rule: Rule) -> Suspects:
     return Suspects(nodes, [pair for _ratio, pair in links[:most]], partly, max(0, len(links) - most))
 
 
-def _good(count: int, known: Levels, found: Suspects) -> list[int]:
+def _select_partners(count: int, known: Levels, found: Suspects) -> list[int]:
     """Select partners for suspects: nodes without any suspicion, where there are enough."""
     bad = set(found.nodes).union(found.partly)
     ends = {node for pair in found.links for node in pair}
@@ -202,4 +202,4 @@ def analyse(count: int, measured: Values, rule: Rule) -> Analysis | None:
         return None
     known = compute_levels(count, measured)
     found = find_suspects(count, known, rule)
-    return Analysis(count, measured, rule, known, found, _good(count, known, found))
+    return Analysis(count, measured, rule, known, found, _select_partners(count, known, found))

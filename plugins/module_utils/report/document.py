@@ -46,7 +46,7 @@ def update_document(root: str, release: str, resolved: Mapping[str, Any], check_
         )
     content = rendered(facts)
     try:
-        result["changed"] = not _holds(path, content)
+        result["changed"] = not _has_content(path, content)
         if result["changed"] and not check_mode:
             write_atomic(path, content)
     except OSError as error:
@@ -57,7 +57,7 @@ def update_document(root: str, release: str, resolved: Mapping[str, Any], check_
     return result
 
 
-def _holds(path: str, content: bytes) -> bool:
+def _has_content(path: str, content: bytes) -> bool:
     """Tell whether the file has this content already."""
     try:
         with open(path, "rb") as stream:

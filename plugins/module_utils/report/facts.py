@@ -60,21 +60,21 @@ def compile_facts(records: Records, resolved: Mapping[str, Any] | None) -> dict[
     after = records.afterwards
     found = {
         "schema": SCHEMA,
-        "release": _release(records, resolved),
+        "release": _describe_release(records, resolved),
         "versions": list_versions(records, resolved),
         "packages": [
             {key: text(entry.get(key)) for key in ("name", "version", "licence")}
             for entry in mappings(mapping(resolved.get("definition")).get("packages"))
         ],
-        "patches": _patches(records, resolved),
+        "patches": _describe_patches(records, resolved),
         "known_problems": [
-            _texts(entry, "problem", "workaround", "url")
+            _select_texts(entry, "problem", "workaround", "url")
             for entry in mappings(mapping(records.afterwards.get("notice")).get("known_problems"))
         ],
         "steps": describe_steps(records.steps),
-        "libraries": _libraries(records.build.get("verification")),
-        "imports": _imports(records.build.get("imports")),
-        "modulefile": _modulefile(after.get("modulefile")),
+        "libraries": _describe_libraries(records.build.get("verification")),
+        "imports": _describe_imports(records.build.get("imports")),
+        "modulefile": _describe_modulefile(after.get("modulefile")),
         "published": [kept(entry, "time", "action", "syntax", "version", "without_acceptance", "previous")
                       for entry in records.published],
         "compute": mappings(mapping(after.get("compute")).get("findings")),
@@ -82,14 +82,14 @@ def compile_facts(records: Records, resolved: Mapping[str, Any] | None) -> dict[
         "acceptances": [acceptance.summarise(record) for record in records.acceptances],
         "sweep": nodes.describe_sweep(after.get("sweep")),
         "health": nodes.describe_health(after.get("node_health")),
-        "missing": _missing(records, resolved),
+        "missing": _list_missing(records, resolved),
     }
-    found["not_checked"] = _not_checked(found)
+    found["not_checked"] = _list_unchecked(found)
     found["verdict"] = decide_verdict(found)
     return found
 
 
-def _release(records: Records, resolved: Mapping[str, Any]) -> dict[str, Any]:
+def _describe_release(records: Records, resolved: Mapping[str, Any]) -> dict[str, Any]:
     frozen = mapping(records.afterwards.get("frozen"))
     module = mapping(records.afterwards.get("modulefile"))
     manifest = mapping(frozen.get("manifest"))
@@ -111,17 +111,17 @@ def _release(records: Records, resolved: Mapping[str, Any]) -> dict[str, Any]:
            for word in ("visible", "hidden", "gone")},
         "default": sorted(syntax for syntax, seen in records.default.items() if seen),
         "said": records.said,
-        "retired": _texts(records.afterwards.get("retired"), "state", "since", "reason", "successor"),
-        "thawed": _texts(records.afterwards.get("thawed"), "at", "who", "why"),
+        "retired": _select_texts(records.afterwards.get("retired"), "state", "since", "reason", "successor"),
+        "thawed": _select_texts(records.afterwards.get("thawed"), "at", "who", "why"),
     }
 
 
-def _texts(record: object, *keys: str) -> dict[str, str] | None:
+def _select_texts(record: object, *keys: str) -> dict[str, str] | None:
     """Select texts of a record; None where there is none."""
     return {key: text(record.get(key)) for key in keys} if isinstance(record, Mapping) else None
 
 
-def _patches(records: Records, resolved: Mapping[str, Any]) -> list[dict[str, Any]]:
+def _describe_patches(records: Records, resolved: Mapping[str, Any]) -> list[dict[str, Any]]:
     wanted, asked = mapping(resolved.get("series")), mapping(resolved.get("definition"))
     found = []
     for component, patches in sorted(records.patches.items()):
@@ -137,7 +137,7 @@ def _patches(records: Records, resolved: Mapping[str, Any]) -> list[dict[str, An
     return found
 
 
-def _libraries(summary: object) -> dict[str, Any] | None:
+def _describe_libraries(summary: object) -> dict[str, Any] | None:
     if not isinstance(summary, Mapping):
         return None
     return {
@@ -155,7 +155,7 @@ def _libraries(summary: object) -> dict[str, Any] | None:
     }
 
 
-def _imports(summary: object) -> dict[str, Any] | None:
+def _describe_imports(summary: object) -> dict[str, Any] | None:
     if not isinstance(summary, Mapping):
         return None
     return {
@@ -165,7 +165,7 @@ def _imports(summary: object) -> dict[str, Any] | None:
     }
 
 
-def _modulefile(record: object) -> dict[str, Any] | None:
+def _describe_modulefile(record: object) -> dict[str, Any] | None:
     if not isinstance(record, Mapping):
         return None
     return {
@@ -175,7 +175,7 @@ def _modulefile(record: object) -> dict[str, Any] | None:
     }
 
 
-def _missing(records: Records, resolved: Mapping[str, Any]) -> list[dict[str, str]]:
+def _list_missing(records: Records, resolved: Mapping[str, Any]) -> list[dict[str, str]]:
     """List records that are missing or unreadable, and what is not known without them."""
     there = {os.path.splitext(os.path.basename(path))[0] for path in records.unreadable}
     found = [] if resolved else [
@@ -195,7 +195,7 @@ def _missing(records: Records, resolved: Mapping[str, Any]) -> list[dict[str, st
     return found
 
 
-def _not_checked(found: Mapping[str, Any]) -> list[dict[str, str]]:
+def _list_unchecked(found: Mapping[str, Any]) -> list[dict[str, str]]:
     """List sentences about what was not checked, with their source."""
     parts = [
         ("modulefile", mapping(found["modulefile"]).get("not_checked")),
@@ -209,14 +209,14 @@ def _not_checked(found: Mapping[str, Any]) -> list[dict[str, str]]:
     for node in mappings(mapping(found["health"]).get("nodes")):
         for sentence in node["not_seen"]:
             hosts.setdefault(sentence, []).append(node["host"])
-    rows += [{"of": "health of %s" % _some(names), "sentence": sentence} for sentence, names in hosts.items()]
+    rows += [{"of": "health of %s" % _list_names(names), "sentence": sentence} for sentence, names in hosts.items()]
     unique: dict[str, dict[str, str]] = {}
     for row in rows:
         unique.setdefault(row["sentence"], row)
     return list(unique.values())
 
 
-def _some(names: list[str]) -> str:
+def _list_names(names: list[str]) -> str:
     return ", ".join(names) if len(names) <= 4 else "%d nodes" % len(names)
 
 
@@ -232,11 +232,11 @@ def describe_steps(found: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any
         ``launcher``, ``job_id``, ``attempt``, ``digest`` and ``outcome`` of each; null for what is not known. Of one
         that failed also ``errors``, the lines of its log that say why, the path of that ``log``, and a ``remedy``.
     """
-    rows = [_step(name, records) for name, records in found.items()]
+    rows = [_describe_step(name, records) for name, records in found.items()]
     return sorted(rows, key=lambda row: (row["started"] or "9999", row["finished"] or "9999", row["name"]))
 
 
-def _step(name: str, records: Mapping[str, Any]) -> dict[str, Any]:
+def _describe_step(name: str, records: Mapping[str, Any]) -> dict[str, Any]:
     job, end, stamp, submission = (mapping(records.get(key)) for key in ("job", "exit", "stamp", "submission"))
     # A step that was begun again after its success has another digest.
     done = bool(stamp) and (not job or stamp.get("digest") == job.get("digest"))
@@ -254,8 +254,8 @@ def _step(name: str, records: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "name": name,
         "state": state,
-        "started": _time(last.get("started") or job.get("started")),
-        "finished": _time(last.get("finished")),
+        "started": _valid_time(last.get("started") or job.get("started")),
+        "finished": _valid_time(last.get("finished")),
         "seconds": number(last.get("seconds")),
         "host": text(last.get("host") or job.get("host")),
         "launcher": text(job.get("launcher")),
@@ -268,5 +268,5 @@ def _step(name: str, records: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _time(value: object) -> str | None:
+def _valid_time(value: object) -> str | None:
     return text(value) if moment(value) is not None else None

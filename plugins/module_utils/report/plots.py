@@ -55,19 +55,19 @@ def plot_bandwidth(
     )
     label = "Bus bandwidth over size: %s. The numbers are in the table below." % best
     with page_style():
-        return Plot(to_svg(_bandwidth(drawn, floors), name), label)
+        return Plot(to_svg(_draw_bandwidth(drawn, floors), name), label)
 
 
-def _bandwidth(drawn: Sequence[Mapping[str, Any]], floors: Sequence[Mapping[str, Any]]) -> Any:
+def _draw_bandwidth(drawn: Sequence[Mapping[str, Any]], floors: Sequence[Mapping[str, Any]]) -> Any:
     lines = -(-len(drawn) // MAX_COLUMNS)
     height = 3.3 + 0.19 * lines
     figure, axes = make_figure(5.2, height)
     axes.set_position((0.13, 0.5 / height, 0.85, 2.7 / height))
     for position, entry in enumerate(drawn):
         rows = [row for row in entry["rows"] if row["busbw"] > 0]
-        style = _style(entry["operation"])
+        style = _line_style(entry["operation"])
         sizes = [row["bytes"] for row in rows]
-        low, high = ([_at(row, which) for row in rows] for which in ("max", "min"))
+        low, high = ([_trial_bandwidth(row, which) for row in rows] for which in ("max", "min"))
         # The bands of many lines would hide each other.
         if len(drawn) <= MAX_COLUMNS or not position:
             axes.fill_between(sizes, low, high, color=style["color"], alpha=0.18, linewidth=0)
@@ -83,7 +83,7 @@ def _bandwidth(drawn: Sequence[Mapping[str, Any]], floors: Sequence[Mapping[str,
                 "floor %s" % formatting.short(floor["limit"]), (floor["bytes"], floor["limit"]), (0, -4),
                 ha="center", va="top", textcoords="offset points", color=ALARM, fontsize=8.5,
             )
-    _logarithmic(axes, drawn, floors)
+    _set_log_axes(axes, drawn, floors)
     axes.set_ylabel("bus bandwidth, GB/s")
     axes.set_xlabel("size")
     axes.grid(True, which="major")
@@ -92,19 +92,19 @@ def _bandwidth(drawn: Sequence[Mapping[str, Any]], floors: Sequence[Mapping[str,
     return figure
 
 
-def _style(operation: str) -> dict[str, Any]:
+def _line_style(operation: str) -> dict[str, Any]:
     position = OPERATIONS.index(operation) if operation in OPERATIONS else len(OPERATIONS) - 1
     return {"color": SERIES[position], "marker": MARKERS[position], "linestyle": DASHES[position]}
 
 
-def _at(row: Mapping[str, Any], which: str) -> float:
+def _trial_bandwidth(row: Mapping[str, Any], which: str) -> float:
     """Compute the bus bandwidth of the fastest (``min``) or slowest (``max``) trial."""
     times = row["microseconds"]
     typical = times.get("mean") or times.get("median")
     return row["busbw"] * typical / times[which] if typical and times.get(which) else row["busbw"]
 
 
-def _logarithmic(axes: Any, drawn: Sequence[Mapping[str, Any]], floors: Sequence[Mapping[str, Any]]) -> None:
+def _set_log_axes(axes: Any, drawn: Sequence[Mapping[str, Any]], floors: Sequence[Mapping[str, Any]]) -> None:
     from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullLocator
 
     sizes = [row["bytes"] for entry in drawn for row in entry["rows"]]
@@ -142,10 +142,10 @@ def plot_heat_map(sweep: Mapping[str, Any], name: str) -> Plot | None:
         *(formatting.speed(one(speeds)) for one in (statistics.median, min, max)),
     )
     with page_style():
-        return Plot(to_svg(_heat_map(sweep, speeds), name), label)
+        return Plot(to_svg(_draw_heat_map(sweep, speeds), name), label)
 
 
-def _heat_map(sweep: Mapping[str, Any], speeds: Sequence[float]) -> Any:
+def _draw_heat_map(sweep: Mapping[str, Any], speeds: Sequence[float]) -> Any:
     import matplotlib
     import numpy
 
@@ -175,7 +175,7 @@ def _heat_map(sweep: Mapping[str, Any], speeds: Sequence[float]) -> Any:
                     axes.text(column, row, formatting.speed(cells[row, column]), ha="center", va="center", fontsize=8.5,
                               color="#ffffff" if dark else "#000000")
     _mark_links(axes, sweep)
-    _scale(figure, palette, low, high, side + 0.95)
+    _draw_scale(figure, palette, low, high, side + 0.95)
     return figure
 
 
@@ -218,7 +218,7 @@ def _mark_links(axes: Any, sweep: Mapping[str, Any]) -> None:
                       markerfacecolor="none", markeredgecolor="#c1121f", markeredgewidth=1.4, clip_on=False)
 
 
-def _scale(figure: Any, palette: Any, low: float, high: float, height: float) -> None:
+def _draw_scale(figure: Any, palette: Any, low: float, high: float, height: float) -> None:
     """Draw the colour scale at the foot of a figure of ``height`` inches."""
     import numpy
 

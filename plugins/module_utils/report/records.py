@@ -93,12 +93,12 @@ def read_records(files: ReleaseFiles, tools: str = "") -> Records:
     """
     reader = _Reader(files)
     inside = os.path.join(files.prefix, ".torchstack")
-    steps = _steps(reader, os.path.join(inside, "steps"))
-    shared = _steps(reader, tools + ".records") if os.path.isabs(tools) else {}
+    steps = _read_steps(reader, os.path.join(inside, "steps"))
+    shared = _read_steps(reader, tools + ".records") if os.path.isabs(tools) else {}
     steps.update((name, records) for name, records in shared.items() if "failure" in records and "stamp" not in records)
     afterwards = reader.all_of(files.afterwards, AFTERWARDS)
     build = {**reader.all_of(inside, BUILD), **reader.all_of(inside, tuple(SUMMARIES), SUMMARIES)}
-    name, version = _module(afterwards)
+    name, version = _module_name(afterwards)
     return Records(
         files.release,
         {name: records for name, records in steps.items() if records},
@@ -106,23 +106,23 @@ def read_records(files: ReleaseFiles, tools: str = "") -> Records:
         afterwards,
         reader.lines(os.path.join(files.afterwards, "acceptance.jsonl")),
         reader.lines(os.path.join(files.afterwards, JOURNAL)),
-        _patches(os.path.join(inside, "series")),
-        {syntax: _seen(files.root, syntax, name, version)[0] for syntax in SYNTAXES},
-        next(filter(None, (_seen(files.root, syntax, name, version)[1] for syntax in SYNTAXES)), ""),
-        {syntax: _default(files.root, syntax, name) == version for syntax in SYNTAXES},
+        _list_patches(os.path.join(inside, "series")),
+        {syntax: _read_visibility(files.root, syntax, name, version)[0] for syntax in SYNTAXES},
+        next(filter(None, (_read_visibility(files.root, syntax, name, version)[1] for syntax in SYNTAXES)), ""),
+        {syntax: _read_default(files.root, syntax, name) == version for syntax in SYNTAXES},
         reader.unreadable,
     )
 
 
-def _steps(reader: _Reader, directory: str) -> dict[str, dict[str, Any]]:
+def _read_steps(reader: _Reader, directory: str) -> dict[str, dict[str, Any]]:
     """Read the records of all steps in a directory, by their names."""
     return {
-        os.path.basename(path): _explained(path, reader.all_of(path, STEP, suffixes=("", ".json")))
+        os.path.basename(path): _explain_failure(path, reader.all_of(path, STEP, suffixes=("", ".json")))
         for path in sorted(glob.glob(os.path.join(glob.escape(directory), "*"))) if os.path.isdir(path)
     }
 
 
-def _explained(directory: str, records: dict[str, Any]) -> dict[str, Any]:
+def _explain_failure(directory: str, records: dict[str, Any]) -> dict[str, Any]:
     """Add to the records of a failed step what its log says, as ``failure``."""
     job, end = mapping(records.get("job")), mapping(records.get("exit"))
     if end.get("reason") in (None, "done"):
@@ -190,13 +190,13 @@ class _Reader:
         self.unreadable[os.path.relpath(path, self.root)] = reason
 
 
-def _module(afterwards: dict[str, Any]) -> tuple[str, str]:
+def _module_name(afterwards: dict[str, Any]) -> tuple[str, str]:
     """Return name and version of the release's module; texts that no file has where there is none."""
     record = afterwards.get("modulefile", {})
     return str(record.get("name") or "."), str(record.get("version") or ".")
 
 
-def _seen(root: str, syntax: str, name: str, version: str) -> tuple[str, str]:
+def _read_visibility(root: str, syntax: str, name: str, version: str) -> tuple[str, str]:
     """Read what users see of a modulefile in one syntax, and what loading it says."""
     with contextlib.suppress(OSError, StackError):
         content = read_bytes(os.path.join(root, relative_path(syntax, name, version)))
@@ -207,25 +207,25 @@ def _seen(root: str, syntax: str, name: str, version: str) -> tuple[str, str]:
     return "", ""
 
 
-def _default(root: str, syntax: str, name: str) -> str:
+def _read_default(root: str, syntax: str, name: str) -> str:
     with contextlib.suppress(OSError), open(os.path.join(root, default_path(syntax, name)), encoding="utf-8") as stream:
         return default_version(syntax, stream.read())
     return ""
 
 
-def _patches(directory: str) -> dict[str, list[dict[str, str]]]:
+def _list_patches(directory: str) -> dict[str, list[dict[str, str]]]:
     """List the patches of each component in order: digest of the series, file, and title."""
     found: dict[str, list[dict[str, str]]] = {}
     for path in sorted(glob.glob(os.path.join(glob.escape(directory), "*", "*", "*.patch"))):
         series, name = os.path.split(path)
         component, digest = os.path.split(series)
         found.setdefault(os.path.basename(component), []).append(
-            {"series": digest, "file": name, "title": _title(path)}
+            {"series": digest, "file": name, "title": _read_title(path)}
         )
     return found
 
 
-def _title(path: str) -> str:
+def _read_title(path: str) -> str:
     """Read the title of a patch."""
     with contextlib.suppress(OSError), open(path, encoding="utf-8", errors="replace") as stream:
         line = stream.readline().strip()

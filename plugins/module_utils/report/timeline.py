@@ -31,8 +31,8 @@ def make_timeline(steps: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         ``rows`` (``step``, ``left`` and ``width`` in parts of a hundred; null where its time is not known), ``pauses``
         (``at``, ``seconds``), ``busy`` (seconds), ``host`` (of most), ``first`` and ``last``.
     """
-    spans = [_span(step) for step in steps]
-    stretches, pauses = _stretches([span for span in spans if span])
+    spans = [_step_span(step) for step in steps]
+    stretches, pauses = _cut_pauses([span for span in spans if span])
     whole = (stretches[-1].shown + stretches[-1].ended - stretches[-1].begun if stretches else 0.0) or 1.0
 
     def part(seconds: float) -> float:
@@ -57,14 +57,14 @@ def make_timeline(steps: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     }
 
 
-def _span(step: Mapping[str, Any]) -> tuple[float, float] | None:
+def _step_span(step: Mapping[str, Any]) -> tuple[float, float] | None:
     begun, ended = moment(step["started"]), moment(step["finished"])
     if begun is None:
         return None
     return begun, max(begun, ended if ended is not None else begun + (step["seconds"] or 0))
 
 
-def _stretches(spans: Sequence[tuple[float, float]]) -> tuple[list[Stretch], list[tuple[float, float]]]:
+def _cut_pauses(spans: Sequence[tuple[float, float]]) -> tuple[list[Stretch], list[tuple[float, float]]]:
     """Find the times in which something ran, and the pauses that were cut: position and length."""
     runs: list[list[float]] = []
     for begun, ended in sorted(spans):

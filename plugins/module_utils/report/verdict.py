@@ -17,7 +17,7 @@ def decide_verdict(found: Mapping[str, Any]) -> dict[str, Any]:
     health, sweep = mapping(found["health"]), mapping(found["sweep"])
     problems = []
     failed = [step for step in found["steps"] if step["state"] == "failed"]
-    problems += [_failed_step(step) for step in failed]
+    problems += [_step_problem(step) for step in failed]
     problems += [dict(finding, of="node health") for finding in health.get("problems", [])]
     if accepted:
         problems += [
@@ -26,7 +26,7 @@ def decide_verdict(found: Mapping[str, Any]) -> dict[str, Any]:
         ]
     problems += [dict(finding, of="pair sweep") for finding in sweep.get("problems", [])]
     for name, record in (("node health", health), ("pair sweep", sweep)):
-        problems += _standing(name, record, release["subject"])
+        problems += _record_problems(name, record, release["subject"])
     if failed and not (accepted and accepted["passed"]):
         word, tone = "Not built", BAD
     elif accepted is None:
@@ -44,7 +44,7 @@ def decide_verdict(found: Mapping[str, Any]) -> dict[str, Any]:
     return {"word": word, "tone": tone, "problems": problems}
 
 
-def _failed_step(step: Mapping[str, Any]) -> dict[str, Any]:
+def _step_problem(step: Mapping[str, Any]) -> dict[str, Any]:
     """Describe the problem of a step that failed, with the lines of its log that say why."""
     lines = [line for error in step.get("errors", []) for line in error["lines"]]
     return {
@@ -53,7 +53,7 @@ def _failed_step(step: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _standing(name: str, found: Mapping[str, Any], subject: str) -> list[dict[str, str]]:
+def _record_problems(name: str, found: Mapping[str, Any], subject: str) -> list[dict[str, str]]:
     """Explain why a record does not count: failed without a reason, or of another state of the release."""
     problems = []
     if found and not found["passed"] and not found["problems"]:

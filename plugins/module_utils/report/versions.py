@@ -35,12 +35,12 @@ def list_versions(records: Records, resolved: Mapping[str, Any]) -> list[dict[st
         ("Python", first(python.get("version"), base.get("minor")),
          first(python.get("executable"), base.get("python"))),
         ("PyTorch", version("pytorch", torch.get("version"), reported.get("torch.__version__")),
-         ", ".join(filter(None, (_taken(torch), text(torch.get("origin")))))),
+         ", ".join(filter(None, (_format_disk_space(torch), text(torch.get("origin")))))),
         ("CUDA", version("cuda", torch.get("cuda"), reported.get("torch.version.cuda")),
          text(cuda.get("prefix")) or (WITHOUT_GPUS if torch.get("cuda") else "")),
         ("NCCL", version("nccl", nccl.get("version")), text(wanted.get("repository"))),
         ("NCCL's network plugin", text(plugin.get("version")), text(plugin.get("repository"))),
-        ("MPI", _mpi(reported) or providers.get(text(mpi.get("provider")), text(mpi.get("provider"))),
+        ("MPI", _mpi_version(reported) or providers.get(text(mpi.get("provider")), text(mpi.get("provider"))),
          text(mpi.get("prefix"))),
         ("mpi4py", version("mpi4py"), ""),
         ("Horovod", version("horovod", horovod.get("version")), " over ".join(part for part in over if part)),
@@ -48,13 +48,13 @@ def list_versions(records: Records, resolved: Mapping[str, Any]) -> list[dict[st
     return [{"name": name, "version": said, "origin": origin} for name, said, origin in rows if said]
 
 
-def _taken(torch: Mapping[str, Any]) -> str:
+def _format_disk_space(torch: Mapping[str, Any]) -> str:
     """Format the disk space of PyTorch with what only it needs; empty where that was not measured."""
     taken = torch.get("bytes")
     return "%.1f GB with what it needs" % (taken / 1e9) if isinstance(taken, int) and taken else ""
 
 
-def _mpi(reported: Mapping[str, Any]) -> str:
+def _mpi_version(reported: Mapping[str, Any]) -> str:
     """Shorten the version text of the MPI library to its first line."""
     said = next((text(value) for key, value in reported.items() if "Get_library_version" in key), "")
     return " ".join(said.partition("\n")[0].replace("MPI VERSION", "").replace("Version", "").replace(":", "").split())
