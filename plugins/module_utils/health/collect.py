@@ -101,7 +101,7 @@ def collect(question: Mapping[str, Any], seconds: float) -> Dict[str, Any]:
     }
 
 
-def frames(kind: str, key: str, data: Any) -> Iterator[str]:
+def encode_frames(kind: str, key: str, data: Any) -> Iterator[str]:
     """Encode data as lines for the mixed output of a launcher; acceptance/output.py finds them in it.
 
     Args:
@@ -140,7 +140,7 @@ def main(arguments: Sequence[str]) -> int:
     if options.question and not options.output:
         key = "%08x%08x" % (zlib.crc32(facts["host"].encode("utf-8")) & 0xFFFFFFFF, os.getpid())
         # Twice, as another process's line may cut one of them.
-        for line in list(frames("node", key, facts)) * 2:
+        for line in list(encode_frames("node", key, facts)) * 2:
             os.write(1, line.encode("ascii"))
         return 0
     text = json.dumps(facts, indent=1, sort_keys=True) + "\n"

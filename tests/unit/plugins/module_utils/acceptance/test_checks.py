@@ -11,7 +11,7 @@ import json
 import re
 
 import pytest
-from ansible_collections.hpcml.torchstack.plugins.module_utils.acceptance import checks as acceptance
+from ansible_collections.hpcml.torchstack.plugins.module_utils.acceptance import checks as acceptance_checks
 from ansible_collections.hpcml.torchstack.plugins.module_utils.acceptance import evidence, verdict
 from ansible_collections.hpcml.torchstack.plugins.module_utils.acceptance import output as acceptance_output
 from ansible_collections.hpcml.torchstack.plugins.module_utils.acceptance import reports as acceptance_reports
@@ -54,7 +54,7 @@ def printed(reports, before="", after="", events=(("through", "lmod"), ("exit", 
 
 def judged(reports, question=None, **kwargs):
     heard = acceptance_output.parse_output(printed(reports, **kwargs))
-    return acceptance.check_reports(dict(QUESTION, **(question or {})), heard)
+    return acceptance_checks.check_reports(dict(QUESTION, **(question or {})), heard)
 
 
 def gpu(index, uuid, bus="0000:07:00"):

@@ -7,7 +7,7 @@ from __future__ import annotations
 import pathlib
 
 import pytest
-from ansible_collections.hpcml.torchstack.plugins.module_utils.acceptance import checks as acceptance
+from ansible_collections.hpcml.torchstack.plugins.module_utils.acceptance import checks as acceptance_checks
 from ansible_collections.hpcml.torchstack.plugins.module_utils.acceptance import evidence
 from ansible_collections.hpcml.torchstack.plugins.module_utils.acceptance import output as acceptance_output
 from ansible_collections.hpcml.torchstack.plugins.module_utils.ranks import nccl_log
@@ -181,7 +181,7 @@ def test_a_release_is_refused_for_its_network_its_import_and_its_speed_and_the_r
         "ranks": 2, "checks": ["torch_nccl", "torch_gloo"], "where_possible": [], "imports": [],
         "module_system": "auto", "transport": SLINGSHOT, "import_ceiling": 5, "measure": {"floors": floors()},
     }
-    verdict = acceptance.check_reports(question, acceptance_output.parse_output(output))
+    verdict = acceptance_checks.check_reports(question, acceptance_output.parse_output(output))
     assert [failure.check for failure in verdict.failures] == ["transport", "import_time", "bandwidth"]
     assert "NCCL_NET" in verdict.failures[0].remedy and "acceptance_import_ceiling" in verdict.failures[1].remedy
     assert [(one["name"], one["status"]) for one in verdict.checks] == [
@@ -193,7 +193,7 @@ def test_a_release_is_refused_for_its_network_its_import_and_its_speed_and_the_r
     assert verdict.evidence["import_seconds"]["torch"]["median"] == 9.0
     assert len(verdict.evidence["remarks"]) == 2
     del question["transport"], question["import_ceiling"], question["measure"]
-    verdict = acceptance.check_reports(question, acceptance_output.parse_output(output))
+    verdict = acceptance_checks.check_reports(question, acceptance_output.parse_output(output))
     assert verdict.failures == []
     assert [one["name"] for one in verdict.checks] == ["torch_nccl"]
     assert [text.split(" is ")[0] for text in verdict.not_checked[-2:]] == ["NCCL's network", "The speed"]

@@ -19,7 +19,7 @@ from ansible_collections.hpcml.torchstack.plugins.module_utils.ranks import (
     transport_torch,
     units,
 )
-from ansible_collections.hpcml.torchstack.plugins.module_utils.ranks import plan as bandwidth_plan
+from ansible_collections.hpcml.torchstack.plugins.module_utils.ranks.plan import resolve_plan
 
 
 class World:
@@ -41,7 +41,7 @@ class World:
     def run(self, measure):
         """Every rank's result, or its exception."""
         results = [None] * self.size
-        asked = bandwidth_plan.resolve_plan(measure)
+        asked = resolve_plan(measure)
 
         def run_rank(rank):
             try:

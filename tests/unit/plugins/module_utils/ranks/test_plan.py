@@ -5,11 +5,11 @@
 from __future__ import annotations
 
 import pytest
-from ansible_collections.hpcml.torchstack.plugins.module_utils.ranks import plan as bandwidth_plan
+from ansible_collections.hpcml.torchstack.plugins.module_utils.ranks.plan import plan_sizes, problem, resolve_plan
 
 
 def test_s30_sizes_double_from_32_kib_to_16_gib():
-    found = bandwidth_plan.plan_sizes(bandwidth_plan.resolve_plan({}))
+    found = plan_sizes(resolve_plan({}))
     assert found == [(32 << 10) << step for step in range(20)]
     assert found[-1] == 16 << 30
 
@@ -19,15 +19,15 @@ def test_s30_the_size_of_a_floor_is_measured_wherever_it_lies():
         {"backend": "nccl", "operation": "all_reduce", "bytes": "3 MiB", "busbw": 1},
         {"backend": "nccl", "operation": "all_reduce", "bytes": "1 GiB", "busbw": 1},
     ], "latency": [{"backend": "mpi", "bytes": 64, "microseconds": 3}]}
-    plan = bandwidth_plan.resolve_plan({"smallest": "1 MiB", "largest": "4 MiB", "floors": floors})
-    assert bandwidth_plan.plan_sizes(plan) == [1 << 20, 2 << 20, 3 << 20, 4 << 20, 1 << 30]
+    plan = resolve_plan({"smallest": "1 MiB", "largest": "4 MiB", "floors": floors})
+    assert plan_sizes(plan) == [1 << 20, 2 << 20, 3 << 20, 4 << 20, 1 << 30]
     assert plan["latency"] == {"bytes": [64], "iterations": 1000}
 
 
 def test_s30_a_plan_is_its_own_plan():
     measure = {"largest": "1 GiB", "also": ["3 MiB"], "latency": {"bytes": ["8", "1 MiB"]}, "trials": "7"}
-    plan = bandwidth_plan.resolve_plan(measure)
-    assert bandwidth_plan.resolve_plan(plan) == plan
+    plan = resolve_plan(measure)
+    assert resolve_plan(plan) == plan
     assert plan["trials"] == 7 and plan["latency"]["bytes"] == [8, 1 << 20]
 
 
@@ -65,7 +65,7 @@ def test_s30_a_plan_is_its_own_plan():
      "measure.floors.bandwidth[0] has the key unit"),
 ])
 def test_s30_what_cannot_be_measured_is_said_in_one_sentence(measure, words):
-    said = bandwidth_plan.problem(measure)
+    said = problem(measure)
     assert words in said and said.endswith(".")
     with pytest.raises(ValueError, match="measure"):
-        bandwidth_plan.resolve_plan(measure)
+        resolve_plan(measure)
