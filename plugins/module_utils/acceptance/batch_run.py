@@ -224,8 +224,8 @@ def conclude_job(
         try:
             with shared_directory(files.state) as scratch:
                 output = _read_answer(place.output(asked["nonce"]), run, wait, os.path.join(scratch, OUTPUT))
-            heard = parse_output(output)
-            began, seconds = heard.event("began") or "", float(heard.event("seconds") or 0)
+            job_output = parse_output(output)
+            began, seconds = job_output.event("began") or "", float(job_output.event("seconds") or 0)
             record = conclude(files, question, run.account, output, began, seconds)
         except StackError:
             # The job has ended with this answer; the next request is another job.

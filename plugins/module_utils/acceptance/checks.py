@@ -34,38 +34,38 @@ class Verdict(NamedTuple):
     evidence: dict[str, Any]
 
 
-def check_reports(question: dict[str, Any], heard: JobOutput) -> Verdict:
+def check_reports(question: dict[str, Any], job_output: JobOutput) -> Verdict:
     """Decide whether the release is accepted.
 
     Args:
         question: ``ranks``, ``checks``, ``where_possible``, ``imports``, ``module_system``; ``shared`` where the ranks
             are in a container; ``transport``, ``import_ceiling`` and ``measure`` where these are asked for.
-        heard: what came out of the job.
+        job_output: what came out of the job.
 
     Returns:
         the failures, the one that explains most first; one row for each rank; one entry for each check that ran, with
         the seconds of the slowest rank; sentences about what this acceptance cannot have noticed; and what else the
         record keeps: ``measurements``, ``latency``, ``transports``, ``import_seconds``, ``remarks``.
     """
-    rows = [rank_record(report) for report in heard.reports if "rank" in report]
-    failures = reports.job_failures(heard, question["module_system"])
-    failures += reports.rank_failures(heard.reports, question["checks"])
+    rows = [rank_record(report) for report in job_output.reports if "rank" in report]
+    failures = reports.job_failures(job_output, question["module_system"])
+    failures += reports.rank_failures(job_output.reports, question["checks"])
     # A rank that has given a reason for leaving explains why the others timed out.
     failures.sort(key=lambda failure: failure.check == "timeout")
     if not failures:
-        failures += reports.missing_ranks(heard, question["ranks"])
+        failures += reports.missing_ranks(job_output, question["ranks"])
     if not failures:
         failures += reports.missing_nodes(rows, question.get("nodes", 1))
     failures += [
         Failure("devices", "ranks %s use the same GPU %s" % (" and ".join(map(str, owners)), identity))
         for identity, owners in reports.find_shared_devices(rows)
     ]
-    failures += reports.foreign_imports(heard.reports, question["imports"], question.get("shared"))
-    failures += reports.library_failures(heard.reports)
+    failures += reports.foreign_imports(job_output.reports, question["imports"], question.get("shared"))
+    failures += reports.library_failures(job_output.reports)
     rule, ceiling = question.get("transport") or {}, question.get("import_ceiling") or 0
-    found = evidence.read_measurements(heard.reports)
-    ways = evidence.list_transports(heard.reports)
-    slow = evidence.import_seconds(heard.reports)
+    found = evidence.read_measurements(job_output.reports)
+    ways = evidence.list_transports(job_output.reports)
+    slow = evidence.import_seconds(job_output.reports)
     too_slow, gaps = evidence.bandwidth_problems(question, found)
     measured, floors = found["measurements"] or found["latency"], evidence.requested_floors(question)
     judged = {
@@ -75,18 +75,18 @@ def check_reports(question: dict[str, Any], heard: JobOutput) -> Verdict:
         "bandwidth": too_slow if (measured and (floors or too_slow)) or (not failures and too_slow) else None,
     }
     failures += [Failure(name, text) for name, problems in judged.items() for text in problems or []]
-    status = heard.event("exit")
+    status = job_output.event("exit")
     if not failures and status != "0":
         failures.append(Failure("job", "all ranks reported success, and the launcher ended with %s" % (
             "exit status %s" % status if status is not None else "no exit status"
         )))
-    checks = _summarise(heard.reports)
+    checks = _summarise(job_output.reports)
     ran = [entry for entry in checks if entry["status"] != "skipped"]
     ran += [
         {"name": name, "status": "failed" if problems else "passed", "seconds": 0.0, "note": "", "lacks": {}}
         for name, problems in judged.items() if problems is not None
     ]
-    gaps = evidence.list_gaps(heard, rows, checks) + evidence.transport_gaps(rule, ways, len(rows)) + gaps
+    gaps = evidence.list_gaps(job_output, rows, checks) + evidence.transport_gaps(rule, ways, len(rows)) + gaps
     if ceiling and "torch" not in slow:
         gaps.append("The time of the import of torch was not judged: no rank imported it.")
     recorded = {

@@ -190,17 +190,17 @@ def numa_remarks(rows: Iterable[Mapping[str, Any]]) -> list[str]:
 # --- what was not checked --------------------------------------------------------------------------------------------
 
 
-def list_gaps(heard: JobOutput, rows: Sequence[dict[str, Any]], checks: Sequence[dict[str, Any]]) -> list[str]:
+def list_gaps(job_output: JobOutput, rows: Sequence[dict[str, Any]], checks: Sequence[dict[str, Any]]) -> list[str]:
     """List what this acceptance cannot have noticed.
 
     Args:
-        heard: what came out of the job.
+        job_output: what came out of the job.
         rows: one for each rank, from :func:`.checks.rank_row`.
         checks: one entry for each check that began, as :func:`.checks.judge` sums them up.
     """
     sentences = []
-    if heard.event("through") == ENVIRONMENT:
-        sentences.append("Not through the module: %s." % (heard.event("without_module") or "no reason was given"))
+    if job_output.event("through") == ENVIRONMENT:
+        sentences.append("Not through the module: %s." % (job_output.event("without_module") or "no reason was given"))
     devices = [row["device_facts"] for row in rows if row["device_facts"]]
     hosts = list(dict.fromkeys(row["host"] for row in rows))
     place = "this host" if len(hosts) == 1 else "these hosts"

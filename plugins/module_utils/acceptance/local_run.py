@@ -38,6 +38,7 @@ from .run import (
 LOST_SECONDS = 60.0
 """Seconds after the time limit at which a supervisor that has not reported the end counts as lost."""
 
+
 class RunResult(NamedTuple):
     """Hold the output of a run, and its length in seconds."""
 

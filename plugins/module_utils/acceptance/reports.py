@@ -111,26 +111,26 @@ def rank_failures(reports: Sequence[dict[str, Any]], required: Sequence[str]) ->
     return failures or refused
 
 
-def missing_ranks(heard: JobOutput, asked: int) -> list[Failure]:
+def missing_ranks(job_output: JobOutput, asked: int) -> list[Failure]:
     """Find ranks that did not report, or are not those that were asked for.
 
     Args:
-        heard: what came out of the job.
+        job_output: what came out of the job.
         asked: how many ranks there have to be.
     """
-    reported = len(heard.reports)
-    numbers = [report.get("rank", -1) for report in heard.reports]
-    if reported > 1 and all(report.get("size") == 1 for report in heard.reports):
+    reported = len(job_output.reports)
+    numbers = [report.get("rank", -1) for report in job_output.reports]
+    if reported > 1 and all(report.get("size") == 1 for report in job_output.reports):
         return [Failure("start", "%d processes started, and each believes to be alone" % reported)]
     if numbers == list(range(asked)):
         return []
-    known = {(report["host"], report["pid"]) for report in heard.reports}
+    known = {(report["host"], report["pid"]) for report in job_output.reports}
     silent = _describe_stages(
-        [stage for stage in heard.stages.values() if (stage["host"], stage["pid"]) not in known], "last in"
+        [stage for stage in job_output.stages.values() if (stage["host"], stage["pid"]) not in known], "last in"
     )
     text = "%d ranks were asked for, %d reported" % (asked, reported)
-    if heard.broken:
-        text += ", %d more incompletely" % heard.broken
+    if job_output.broken:
+        text += ", %d more incompletely" % job_output.broken
     return [Failure("ranks", "; ".join([text, *silent]))]
 
 
@@ -148,27 +148,28 @@ def missing_nodes(rows: Sequence[dict[str, Any]], asked: int) -> list[Failure]:
         asked, len(hosts), ", ".join(hosts)))]
 
 
-def job_failures(heard: JobOutput, wanted_system: str) -> list[Failure]:
+def job_failures(job_output: JobOutput, wanted_system: str) -> list[Failure]:
     """Find what stopped the job before or beside the ranks.
 
     Args:
-        heard: what came out of the job.
+        job_output: what came out of the job.
         wanted_system: the module system that a login has to offer; only :data:`LMOD` and :data:`EM` are held to it.
     """
     failures = []
-    for name, text in heard.events:
+    for name, text in job_output.events:
         if name == "problem":
             check, _space, message = text.partition(" ")
             failures.append(Failure(check, message))
-    if heard.event("timeout") is not None:
-        where = ", ".join(_describe_stages(heard.stages.values(), "in"))
+    if job_output.event("timeout") is not None:
+        where = ", ".join(_describe_stages(job_output.stages.values(), "in"))
         failures.append(Failure("timeout", "it did not finish within %s s: %s" % (
-            heard.event("timeout"), where or "no rank had begun"
+            job_output.event("timeout"), where or "no rank had begun"
         )))
-    if heard.event("unkillable"):
-        failures.append(Failure("job", "these processes could not be ended: %s" % heard.event("unkillable")))
-    if wanted_system in (LMOD, EM) and heard.event("through") not in (None, wanted_system):
-        failures.append(Failure("module", "the module system is %s, not %s" % (heard.event("through"), wanted_system)))
+    if job_output.event("unkillable"):
+        failures.append(Failure("job", "these processes could not be ended: %s" % job_output.event("unkillable")))
+    through = job_output.event("through")
+    if wanted_system in (LMOD, EM) and through not in (None, wanted_system):
+        failures.append(Failure("module", "the module system is %s, not %s" % (through, wanted_system)))
     return failures
 
 

@@ -99,25 +99,25 @@ def resume_data(last: Mapping[str, Any] | None, question: Mapping[str, Any]) -> 
 
 
 def _list_failures(
-    question: Mapping[str, Any], heard: JobOutput, joined: SweepResults, complete: bool
+    question: Mapping[str, Any], job_output: JobOutput, joined: SweepResults, complete: bool
 ) -> list[Failure]:
     """List what is wrong beside slow nodes and links; what explains most first."""
     found = []
-    for name, text in heard.events:
+    for name, text in job_output.events:
         if name == "problem":
             check, _space, message = text.partition(" ")
             found.append(Failure(check, message))
     how_far = "%d of %d rounds are done" % (joined.done, len(joined.rounds)) if joined.rounds else "no round has begun"
-    if heard.event("timeout") is not None:
-        busy = [stage for stage in heard.stages.values() if stage["stage"].startswith(("round ", "again "))]
+    if job_output.event("timeout") is not None:
+        busy = [stage for stage in job_output.stages.values() if stage["stage"].startswith(("round ", "again "))]
         where = ["%s is in %s" % (rank_name(stage), stage["stage"]) for stage in busy[:MAX_TOLD]]
         if not where and joined.unanswered:
             one, other = (joined.hosts[node] for node in joined.unanswered[0][:2])
             more = " and %d more" % (len(joined.unanswered) - 1) if len(joined.unanswered) > 1 else ""
             where = ["no answer from the pair %s and %s%s" % (one, other, more)]
-        message = "it did not finish within %s s: %s" % (heard.event("timeout"), "; ".join([how_far, *where]))
+        message = "it did not finish within %s s: %s" % (job_output.event("timeout"), "; ".join([how_far, *where]))
         found.append(Failure("timeout", message))
-    refused = [report for report in heard.reports if report.get("error")]
+    refused = [report for report in job_output.reports if report.get("error")]
     # All ranks find the same; and when one leaves, the others lose their connections.
     refused.sort(key=lambda report: "has left" in report["error"] or "ConnectionReset" in report["error"])
     if refused:
@@ -153,13 +153,13 @@ def conclude(
         StackError: it did not, or it found something.
         OSError: as the system reports it.
     """
-    heard = parse_output(output)
+    job_output = parse_output(output)
     asked = question["sweep"]
-    joined = SweepResults(asked.get("known") or {}, heard)
+    joined = SweepResults(asked.get("known") or {}, job_output)
     seen = sweep_levels.analyse(len(joined.hosts), joined.measured, parse_rule(asked["rule"]))
     complete = joined.complete(seen)
     diagnosis = sweep_diagnosis.diagnose(joined.hosts, seen, joined.repeated)
-    failures = _list_failures(question, heard, joined, complete)
+    failures = _list_failures(question, job_output, joined, complete)
     for kind, named in (("slow_nodes", diagnosis.slow_nodes), ("slow_links", diagnosis.slow_links)):
         failures += [Failure(kind, entry["evidence"].rstrip("."), REMEDIES[kind]) for entry in named]
     gaps = account_gaps(account.name, account.uid, account.name if account.other else "")
@@ -170,7 +170,7 @@ def conclude(
         "subject": question["subject"],
         "user": account.name,
         "ordinary_user": account.other,
-        "through": heard.event("through") or "",
+        "through": job_output.event("through") or "",
         "module": question["module"],
         "launcher": question["launcher"],
         "hosts": joined.hosts,

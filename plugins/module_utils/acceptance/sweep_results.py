@@ -19,11 +19,11 @@ class SweepResults:
     Args:
         known: ``hosts``, ``measured``, ``repeated`` and ``unanswered`` of an earlier sweep that has ended early, or
             nothing.
-        heard: what came out of the job.
+        job_output: what came out of the job.
     """
 
-    def __init__(self, known: Mapping[str, Any], heard: JobOutput) -> None:
-        begun = (heard.messages.get("sweep") or [{}])[0]
+    def __init__(self, known: Mapping[str, Any], job_output: JobOutput) -> None:
+        begun = (job_output.messages.get("sweep") or [{}])[0]
         before = list(known.get("hosts") or [])
         self.hosts: list[str] = begun.get("hosts") or before
         self.per_node: int = begun.get("per_node") or known.get("per_node", 0)
@@ -38,7 +38,7 @@ class SweepResults:
         self.troubles: dict[tuple[int, int], str] = {}
         # Every message is printed twice.
         for kind in ("begun", "round", "again"):
-            for message in {message["number"]: message for message in heard.messages.get(kind, [])}.values():
+            for message in {message["number"]: message for message in job_output.messages.get(kind, [])}.values():
                 rows = [(row[0], row[1]) for row in [*message["pairs"], *message.get("troubles", [])]]
                 if kind == "begun":
                     if message["kind"] == "round":

@@ -90,9 +90,9 @@ def conclude(
         StackError: it did not pass.
         OSError: as the system reports it.
     """
-    heard = parse_output(output)
-    verdict = checks.check_reports(dict(question), heard)
-    record = _make_record(question, heard, verdict, account, started, seconds)
+    job_output = parse_output(output)
+    verdict = checks.check_reports(dict(question), job_output)
+    record = _make_record(question, job_output, verdict, account, started, seconds)
     write_atomic(files.log, readable(output).encode("utf-8"))
     files.add(record)
     if verdict.failures:
@@ -109,7 +109,7 @@ def conclude(
 
 def _make_record(
     question: Mapping[str, Any],
-    heard: JobOutput,
+    job_output: JobOutput,
     verdict: checks.Verdict,
     account: Account,
     started: str,
@@ -117,7 +117,7 @@ def _make_record(
 ) -> dict[str, Any]:
     """Make the record of one run."""
     asked = {key: value for key, value in question.items() if key != "subject"}
-    through, modulefile = heard.event("through") or "", heard.event("modulefile") or ""
+    through, modulefile = job_output.event("through") or "", job_output.event("modulefile") or ""
     gaps = account_gaps(account.name, account.uid, account.name if account.other else "")
     return {
         "schema": 2,
@@ -130,7 +130,7 @@ def _make_record(
         "modulefile": modulefile,
         "modulefiles": modulefile_digests(through, modulefile),
         "launcher": question["launcher"],
-        "launcher_path": heard.event("launcher") or "",
+        "launcher_path": job_output.event("launcher") or "",
         "ranks": verdict.ranks,
         "checks": verdict.checks,
         "failures": [

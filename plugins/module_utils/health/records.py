@@ -97,11 +97,11 @@ def conclude(
         StackError: one is.
         OSError: as the system reports it.
     """
-    heard = parse_output(output)
-    nodes, troubles = check_answers(heard.messages.get("node", []), question)
+    job_output = parse_output(output)
+    nodes, troubles = check_answers(job_output.messages.get("node", []), question)
     incomplete = len({node.facts["host"] for node in nodes}) < question["nodes"]
     record = make_record(
-        nodes, [*_check_job(heard, incomplete), *troubles], question, account.name, started, seconds
+        nodes, [*_check_job(job_output, incomplete), *troubles], question, account.name, started, seconds
     )
     write_atomic(files.log, readable(output).encode("utf-8"))
     return write_record(files, record, last_lines(output))
@@ -194,16 +194,16 @@ def read_answers(path: str) -> list[Any]:
     return found
 
 
-def _check_job(heard: JobOutput, incomplete: bool) -> list[Finding]:
+def _check_job(job_output: JobOutput, incomplete: bool) -> list[Finding]:
     """Find what went wrong with the job itself."""
     found = [
         failure("job", "job", "%s." % text.partition(" ")[2].rstrip("."), remedy="Correct the site's data for it.")
-        for name, text in heard.events if name == "problem"
+        for name, text in job_output.events if name == "problem"
     ]
-    if heard.event("timeout") is not None:
-        found.append(failure("job", "job", "The look did not end within %s s." % heard.event("timeout"),
+    if job_output.event("timeout") is not None:
+        found.append(failure("job", "job", "The look did not end within %s s." % job_output.event("timeout"),
                              remedy="Where it waited in a queue, raise node_health_timeout."))
-    status = heard.event("exit")
+    status = job_output.event("exit")
     if status != "0" and not found:
         said = "The launcher ended with %s." % ("exit status " + status if status is not None else "no exit status")
         found.append((failure if incomplete else warning)("job", "job", said, remedy="Look at the end of the log."))

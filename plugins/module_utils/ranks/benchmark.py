@@ -24,6 +24,7 @@ from .transport_torch import TorchTransport
 BUFFER_FRACTIONS = {"cuda": 0.9, "cpu": 0.5}
 """Share of the free memory that the buffers may take; the rest is for the libraries, which copy on a CPU."""
 
+
 def measure_in_group(
     torch: Any, backend: str, device: str, rank: int, size: int, plan: Mapping[str, Any], group: Any = None,
     on_row: RowCallback | None = None,

@@ -87,16 +87,16 @@ class Sweep:
                     found[name] = importlib.import_module(name)
         return found
 
-    def meet(self, modules: Mapping[str, Any]) -> SocketGroup:
+    def connect(self, modules: Mapping[str, Any]) -> SocketGroup:
         """Connect all ranks in one group."""
         if self.report["source"] != "torchrun" and not set(RENDEZVOUS_MODULES).intersection(modules):
             hint = rank_environment.rendezvous(os.environ, rank_environment.placement(os.environ), _first_line)
             if hint.address and hint.port:
                 self.hint_address = hint.address
                 return SocketGroup(self.report["rank"], self.report["size"], hint.address, hint.port, self.limit)
-        meeting = Rendezvous(self.report, modules, self.limit)
-        meeting.connect()
-        return meeting.table()
+        rendezvous = Rendezvous(self.report, modules, self.limit)
+        rendezvous.connect()
+        return rendezvous.socket_group()
 
     def link(self, modules: Mapping[str, Any]) -> Any:
         """Create what measures with another node.
@@ -117,7 +117,7 @@ class Sweep:
             raise RankError("PyTorch sees no GPU here")
         return TorchLink(modules["torch"], backend, plan, self.limit)
 
-    def exchange_hosts(self, table: SocketGroup, link: Any) -> None:
+    def exchange_hosts(self, group: SocketGroup, link: Any) -> None:
         """Exchange hosts, ranks and offers; nodes are in the order of their names.
 
         Raises:
@@ -125,7 +125,7 @@ class Sweep:
         """
         leader = self.report["local_rank"] == 0
         own = [*addresses(self.report["host"]), *addresses_towards(self.hint_address)] if leader else []
-        gathered = table.gather([self.report["host"], self.report["local_rank"], own, link.offer(leader)])
+        gathered = group.gather([self.report["host"], self.report["local_rank"], own, link.offer(leader)])
         known: dict[str, Any] = {}
         if gathered is not None:
             ways = {host: own for host, _local, own, _offer in gathered if own}
@@ -137,7 +137,7 @@ class Sweep:
                 "hosts": hosts, "members": members, "ways": [ways.get(host, [host]) for host in hosts],
                 "offers": [offer for _host, _local, _own, offer in gathered],
             }
-        known = table.broadcast(known)
+        known = group.broadcast(known)
         self.hosts, self.members = known["hosts"], known["members"]
         self.offers = known["offers"]
         for node, own_ranks in enumerate(self.members):
@@ -151,32 +151,32 @@ class Sweep:
 
     # --- rounds ---
 
-    def rounds(self, table: SocketGroup, link: Any) -> None:
+    def rounds(self, group: SocketGroup, link: Any) -> None:
         """Run the rounds that rank 0 orders until there is none."""
         leader = None
         if self.report["rank"] == 0:
             leader = Leader(self.asked, self.hosts, self.members, self.output, self.deadline)
         orders = leader.orders() if leader else iter(())
         while True:
-            given = table.broadcast(next(orders, None))
+            given = group.broadcast(next(orders, None))
             if given is None:
                 break
             order = Order(*given)
-            gathered = self.run_round(table, link, order)
+            gathered = self.run_round(group, link, order)
             if leader and gathered is not None:
                 leader.record(order, gathered)
         if leader and leader.last:
             self.output.send(*leader.last)
 
-    def run_round(self, table: SocketGroup, link: Any, order: Order) -> list[Any] | None:
+    def run_round(self, group: SocketGroup, link: Any, order: Order) -> list[Any] | None:
         """Run this rank's part of a round; at rank 0 return each rank's [GB/s or None, what went wrong]."""
         team = self.make_team(order)
         value, trouble = None, ""
         if team:
             trouble = self.error_of(lambda: link.join(team))
         # A round begins when all are ready; pairs with a rank that is not are left out.
-        found = table.gather(trouble)
-        failed = table.broadcast(found and [rank for rank, text in enumerate(found) if text])
+        found = group.gather(trouble)
+        failed = group.broadcast(found and [rank for rank, text in enumerate(found) if text])
         ready = team is not None and not set(failed).intersection(team.members)
         if team and ready:
             with self.report_when_slow(order, team):
@@ -186,7 +186,7 @@ class Sweep:
         if team:
             left = self.error_of(link.close)
             trouble = trouble or left
-        return table.gather([value, trouble])
+        return group.gather([value, trouble])
 
     def make_team(self, order: Order) -> Team | None:
         """Find the ranks that this one measures with; None where it has a free round."""
@@ -235,12 +235,12 @@ class Sweep:
         self.output.stage("start")
         self.report.update(placement.read_placement(os.environ))
         modules = self.modules()
-        table = self.meet(modules)
+        group = self.connect(modules)
         link = self.link(modules)
-        self.exchange_hosts(table, link)
+        self.exchange_hosts(group, link)
         self.report["stage"] = "sweep"
-        self.rounds(table, link)
-        table.barrier()
+        self.rounds(group, link)
+        group.barrier()
         self.report["stage"] = "end"
 
     def run(self) -> int:

@@ -86,7 +86,7 @@ class Rendezvous:
             raise RankError("the ranks have not met")
         return list(self._exchange(thing))
 
-    def table(self) -> SocketGroup:
+    def socket_group(self) -> SocketGroup:
         """Connect the ranks by sockets, which need no library any more."""
         return SocketGroup.from_exchange(self.exchange, self.rank, self.size, self.limit)
 

@@ -21,7 +21,7 @@ SHOWN = 12
 """Number of missing ranks that are named."""
 
 SPARE_FILES = 64
-"""Descriptors beside one for each rank at rank 0's table."""
+"""Descriptors beside one for each rank at rank 0."""
 
 
 def listen(port: int = 0, connections: int = 128) -> socket.socket:

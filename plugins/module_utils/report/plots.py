@@ -33,6 +33,7 @@ MAX_WRITTEN = 10
 COLOUR_MAP = "cividis"
 """Made for eyes of every kind, and in grey still a scale: Nuñez, Anderton and Renslow, PLOS ONE 13 (2018) e0199239."""
 
+
 def plot_bandwidth(
     measurements: Sequence[Mapping[str, Any]], floors: Sequence[Mapping[str, Any]], name: str
 ) -> Plot | None:
