@@ -340,20 +340,23 @@ import os
 import shlex
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.hpcml.torchstack.plugins.module_utils.acceptance import batch_run as acceptance_batch
-from ansible_collections.hpcml.torchstack.plugins.module_utils.acceptance import checks as acceptance
-from ansible_collections.hpcml.torchstack.plugins.module_utils.acceptance import local_run as acceptance_job
-from ansible_collections.hpcml.torchstack.plugins.module_utils.acceptance import login as acceptance_login
-from ansible_collections.hpcml.torchstack.plugins.module_utils.acceptance import records as acceptance_records
-from ansible_collections.hpcml.torchstack.plugins.module_utils.acceptance import script as acceptance_script
-from ansible_collections.hpcml.torchstack.plugins.module_utils.acceptance import verdict as acceptance_verdict
-from ansible_collections.hpcml.torchstack.plugins.module_utils.acceptance.records import Files, Run
+from ansible_collections.hpcml.torchstack.plugins.module_utils.acceptance import (
+    batch_run,
+    local_run,
+    login,
+    planning,
+    script,
+    verdict,
+)
+from ansible_collections.hpcml.torchstack.plugins.module_utils.acceptance.checks import CHECKS
+from ansible_collections.hpcml.torchstack.plugins.module_utils.acceptance.records import Files
+from ansible_collections.hpcml.torchstack.plugins.module_utils.acceptance.run import Run
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.run_module import run_module
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.zipapp import program_archive
-from ansible_collections.hpcml.torchstack.plugins.module_utils.ranks import module_options as rank_options
-from ansible_collections.hpcml.torchstack.plugins.module_utils.ranks import plan as bandwidth_plan
+from ansible_collections.hpcml.torchstack.plugins.module_utils.ranks import module_options
 from ansible_collections.hpcml.torchstack.plugins.module_utils.ranks import program as rank_program
+from ansible_collections.hpcml.torchstack.plugins.module_utils.ranks.plan import problem
 
 ASKED = (
     "module", "module_system", "module_init", "modulepaths", "environment", "environment_keep", "ranks", "python",
@@ -369,18 +372,18 @@ def plan(params: dict, files: Files, question: dict, check: bool) -> dict:
         StackError: there is nothing that could be accepted.
     """
     last = files.last()
-    reason = acceptance_verdict.reason_to_run(last, question, params["again"])
-    words = [*question["launcher"], params["python"], acceptance_script.PROGRAM]
+    reason = verdict.reason_to_run(last, question, params["again"])
+    words = [*question["launcher"], params["python"], script.PROGRAM]
     result = {
         "changed": bool(reason), "reason": reason, "record": files.record, "log": files.log,
         "command": " ".join(map(shlex.quote, words)),
-        "diff": acceptance_records.difference("acceptance", last, params["subject"], reason),
+        "diff": planning.plan_diff("acceptance", last, params["subject"], reason),
     }
-    missing = acceptance_records.missing(question["prefix"], params["subject"])
+    missing = planning.find_obstacle(question["prefix"], params["subject"])
     if missing and not check:
         raise missing
     if not reason:
-        return dict(result, **acceptance_verdict.described(last))
+        return dict(result, **verdict.describe_record(last))
     return dict(result, passed=None, **({"planned_after": "freeze"} if missing else {}))
 
 
@@ -392,12 +395,12 @@ def run(module: AnsibleModule) -> dict:
     """
     os.umask(0o022)
     params, check = module.params, module.check_mode
-    launcher = acceptance_job.launcher_words(params["launcher"], params["ranks"], params["nodes"])
-    trouble = bandwidth_plan.problem(params["measure"])
+    launcher = local_run.launcher_command(params["launcher"], params["ranks"], params["nodes"])
+    trouble = problem(params["measure"])
     if trouble:
         raise StackError("acceptance_" + trouble, "measure", "Correct it, for the site or in the release's file.")
     given = dict(params, transport={key: words for key, words in params["transport"].items() if words})
-    limits = Run(acceptance_login.find_account(params["user"]), params["become_command"], params["timeout"])
+    limits = Run(login.find_account(params["user"]), params["become_command"], params["timeout"])
     question = dict(
         {key: params[key] for key in ASKED}, subject=params["subject"], launcher=launcher, user=limits.account.name,
         prefix=params["prefix"] or os.path.join(params["root"], params["release"]),
@@ -407,28 +410,28 @@ def run(module: AnsibleModule) -> dict:
     files = Files.below(params["root"], params["release"])
     program, job, judged = program_archive(rank_program), params["job"], params["state"] == "judged"
     if job:
-        acceptance_batch.check_job(job, limits.timeout)
+        batch_run.check_job(job, limits.timeout)
     result = plan(params, files, question, check)
     if job and not judged:
         if not result["reason"]:
             return dict(result, needed=False)
-        ask = acceptance_batch.planned if check else acceptance_batch.ask
+        ask = batch_run.plan_job if check else batch_run.request_job
         return dict(result, changed=False, needed=True, **ask(files, question, limits, program, job))
     if check or not result["reason"]:
         return result
     if judged:
-        record = acceptance_batch.judge(files, question, limits, program, params["wait"], acceptance_verdict.conclude)
+        record = batch_run.conclude_job(files, question, limits, program, params["wait"], verdict.conclude)
     else:
-        record = acceptance_records.perform(files, question, limits, program, acceptance_verdict.conclude)
-    return dict(result, **acceptance_verdict.described(record))
+        record = local_run.run_locally(files, question, limits, program, verdict.conclude)
+    return dict(result, **verdict.describe_record(record))
 
 
 def main() -> None:
     """Entry of the module."""
-    checks = list(acceptance.CHECKS)
+    checks = list(CHECKS)
     module = AnsibleModule(
         argument_spec={
-            **rank_options.RELEASE, **rank_options.JOB, **rank_options.LAUNCHED,
+            **module_options.RELEASE, **module_options.JOB, **module_options.LAUNCHED,
             "state": {"type": "str", "choices": ["present", "judged"], "default": "present"},
             "prefix": {"type": "path"},
             "shared": {"type": "list", "elements": "str"},

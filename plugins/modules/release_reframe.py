@@ -164,12 +164,12 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.hpcml.torchstack.plugins.module_utils.acceptance import reframe_files, reframe_tests
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.run_module import run_module
-from ansible_collections.hpcml.torchstack.plugins.module_utils.ranks import module_options as rank_options
+from ansible_collections.hpcml.torchstack.plugins.module_utils.ranks import module_options
 from ansible_collections.hpcml.torchstack.plugins.module_utils.release.records import ReleaseFiles
 
 TEXTS = {"type": "list", "elements": "str", "default": []}
 SPEC = {
-    **rank_options.RELEASE,
+    **module_options.RELEASE,
     "prefix": {"type": "path"},
     "shared": {"type": "list", "elements": "str"},
     "module": {"type": "str", "default": ""},
@@ -201,13 +201,13 @@ def run(module: AnsibleModule) -> dict:
     params = module.params
     release = ReleaseFiles(params["root"], params["release"])
     directory = os.path.join(release.afterwards, reframe_files.DIRECTORY)
-    data = reframe_tests.described(dict(params, prefix=params["prefix"] or release.prefix))
-    files = reframe_files.wanted(data, params["tests"])
+    data = reframe_tests.describe_release(dict(params, prefix=params["prefix"] or release.prefix))
+    files = reframe_files.make_files(data, params["tests"])
     try:
-        names = reframe_files.differing(directory, files)
-        before = reframe_files.content_of(os.path.join(directory, "release.json")) or b""
+        names = reframe_files.list_differing(directory, files)
+        before = reframe_files.read_file(os.path.join(directory, "release.json")) or b""
         if names and not module.check_mode:
-            reframe_files.write(directory, files, names)
+            reframe_files.write_files(directory, files, names)
     except OSError as error:
         raise StackError(
             "The ReFrame tests in %s could not be written: %s." % (directory, error.strerror), reframe_tests.STEP,

@@ -114,14 +114,14 @@ import os
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.run_module import run_module
-from ansible_collections.hpcml.torchstack.plugins.module_utils.report import document as report_document
+from ansible_collections.hpcml.torchstack.plugins.module_utils.report import document
 
 
 def run(module: AnsibleModule) -> dict:
     """Renew the facts of the report."""
     os.umask(0o022)
     params = module.params
-    return report_document.renew(params["root"], params["release"], params["resolved"], module.check_mode)
+    return document.update_document(params["root"], params["release"], params["resolved"], module.check_mode)
 
 
 def main() -> None:

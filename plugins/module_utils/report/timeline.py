@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Where the steps of a rollout lie in time, for a page as wide as it may be. Pure."""
+"""Compute the positions of a rollout's steps in time, for a page of any width. Pure."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ PAUSE = 0.04
 
 
 class Stretch(NamedTuple):
-    """A time without a pause, in seconds since 1970, and where it begins on the page, in seconds."""
+    """Hold a time without a pause, in seconds since 1970, and where it begins on the page, in seconds."""
 
     begun: float
     ended: float
     shown: float
 
 
-def timeline(steps: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Where each step lies, long pauses cut out.
+def make_timeline(steps: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Compute where each step lies, with long pauses cut out.
 
     Args:
-        steps: as :func:`.report_steps.steps` gives them.
+        steps: as :func:`.facts.describe_steps` gives them.
 
     Returns:
         ``rows`` (``step``, ``left`` and ``width`` in parts of a hundred; null where its time is not known), ``pauses``
         (``at``, ``seconds``), ``busy`` (seconds), ``host`` (of most), ``first`` and ``last``.
     """
-    spans = [_span(step) for step in steps]
-    stretches, pauses = _stretches([span for span in spans if span])
+    spans = [_step_span(step) for step in steps]
+    stretches, pauses = _cut_pauses([span for span in spans if span])
     whole = (stretches[-1].shown + stretches[-1].ended - stretches[-1].begun if stretches else 0.0) or 1.0
 
     def part(seconds: float) -> float:
@@ -57,15 +57,15 @@ def timeline(steps: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     }
 
 
-def _span(step: Mapping[str, Any]) -> tuple[float, float] | None:
+def _step_span(step: Mapping[str, Any]) -> tuple[float, float] | None:
     begun, ended = moment(step["started"]), moment(step["finished"])
     if begun is None:
         return None
     return begun, max(begun, ended if ended is not None else begun + (step["seconds"] or 0))
 
 
-def _stretches(spans: Sequence[tuple[float, float]]) -> tuple[list[Stretch], list[tuple[float, float]]]:
-    """The times in which something ran, and the pauses that were cut: where on the page, and how long they were."""
+def _cut_pauses(spans: Sequence[tuple[float, float]]) -> tuple[list[Stretch], list[tuple[float, float]]]:
+    """Find the times in which something ran, and the pauses that were cut: position and length."""
     runs: list[list[float]] = []
     for begun, ended in sorted(spans):
         if runs and begun <= runs[-1][1]:

@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What is wrong in an acceptance, and what to do next."""
+"""Define the failures of an acceptance, and their remedies."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ REMEDIES = {
     "bandwidth": "Look at the health of the nodes and find slow ones by the pair sweep; correct the floor in "
                  "acceptance_measure if it is wrong.",
 }
-"""What to do next, by what failed; for a check that is not here, :data:`VALUES`."""
+"""Remedies by the check that failed; for others see :data:`VALUES`."""
 
 ELSEWHERE = "Run the acceptance where it can run (acceptance_launcher), or move it to acceptance_where_possible."
 
@@ -35,7 +35,7 @@ VALUES = "Do not publish this release; look into the log, and run the library ve
 
 
 class Failure(NamedTuple):
-    """Something that is wrong: in which check, one sentence, and what to do where that is not the check's usual."""
+    """Hold what is wrong: the check, one sentence, and a remedy where it is not the check's usual one."""
 
     check: str
     message: str
@@ -43,12 +43,12 @@ class Failure(NamedTuple):
 
     @property
     def remedy(self) -> str:
-        """What to do next."""
+        """Return what to do next."""
         return self.advice or REMEDIES.get(self.check, VALUES)
 
 
-def failure_sentence(release: str, failures: Sequence[Failure], record: str, log: str) -> tuple[str, str]:
-    """What the play says when an acceptance fails: one sentence what is wrong, one what to do.
+def describe_failures(release: str, failures: Sequence[Failure], record: str, log: str) -> tuple[str, str]:
+    """Describe what is wrong and what to do, one sentence each, for the play.
 
     Args:
         release: its name.

@@ -1,19 +1,19 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""A report in a glance: what there is, how it stands, a few words, and where the page says more. Pure."""
+"""Make the tiles at the top of a report's page: a name, a state, a note. Pure."""
 
 from __future__ import annotations
 
 from typing import Any, Mapping, NamedTuple
 
-from .facts import BAD, GOOD, UNKNOWN, WARNED
-from .format import count, size, speed
+from .formatting import count, size, speed
+from .verdict import BAD, GOOD, UNKNOWN, WARNED
 
 Facts = Mapping[str, Any]
 
 
 class Tile(NamedTuple):
-    """One of them; ``section`` is the id of a part of the page."""
+    """Hold a tile; ``section`` is the id of a part of the page."""
 
     name: str
     value: str
@@ -22,21 +22,21 @@ class Tile(NamedTuple):
     note: str
 
 
-def tiles(facts: Facts) -> list[Tile]:
-    """The tiles of a page; one for bandwidth, health and sweep only where there is a record.
+def make_tiles(facts: Facts) -> list[Tile]:
+    """Make the tiles of a page; for bandwidth, health and sweep only where there is a record.
 
     Args:
         facts: of the report.
     """
-    found = [_release(facts["release"]), _users(facts["release"]), _acceptance(facts["acceptance"])]
+    found = [_release_tile(facts["release"]), _users_tile(facts["release"]), _acceptance_tile(facts["acceptance"])]
     found += [tile for tile in (
-        _bandwidth(facts["acceptance"]), _health(facts["health"]), _sweep(facts["sweep"])) if tile]
+        _bandwidth_tile(facts["acceptance"]), _health_tile(facts["health"]), _sweep_tile(facts["sweep"])) if tile]
     gaps = len(facts["not_checked"]) + len(facts["missing"])
     return [*found, Tile("Not checked", count(gaps, "remark") if gaps else "Nothing", UNKNOWN, "unchecked",
                          "what nobody has looked at")]
 
 
-def _release(release: Facts) -> Tile:
+def _release_tile(release: Facts) -> Tile:
     if not release["frozen_at"]:
         return Tile("Release", "Not frozen", UNKNOWN, "versions", "it may still change")
     manifest = release["manifest"]
@@ -44,7 +44,7 @@ def _release(release: Facts) -> Tile:
     return Tile("Release", "Frozen", GOOD, "versions", note)
 
 
-def _users(release: Facts) -> Tile:
+def _users_tile(release: Facts) -> Tile:
     if release["visible"]:
         if release["said"] and not release["default"]:
             return Tile("Users", "Deprecated", WARNED, "module", release["module"])
@@ -53,7 +53,7 @@ def _users(release: Facts) -> Tile:
     return Tile("Users", word, UNKNOWN, "module", release["module"] or "there is no module yet")
 
 
-def _acceptance(accepted: Facts | None) -> Tile:
+def _acceptance_tile(accepted: Facts | None) -> Tile:
     if accepted is None:
         return Tile("Acceptance", "Not run", UNKNOWN, "acceptance", "nothing is known of ranks")
     note = "%s on %s" % (count(len(accepted["ranks"]), "rank"), count(len(accepted["hosts"]), "host"))
@@ -61,7 +61,7 @@ def _acceptance(accepted: Facts | None) -> Tile:
     return Tile("Acceptance", word, tone, "acceptance", note)
 
 
-def _bandwidth(accepted: Facts | None) -> Tile | None:
+def _bandwidth_tile(accepted: Facts | None) -> Tile | None:
     found = [
         (row["busbw"], row["bytes"], entry["backend"]) for entry in (accepted or {}).get("measurements", [])
         if entry["operation"] == "all_reduce" for row in entry["rows"]
@@ -75,7 +75,7 @@ def _bandwidth(accepted: Facts | None) -> Tile | None:
     return Tile("Bandwidth", "%s GB/s" % speed(fastest), tone, "bandwidth", note)
 
 
-def _health(health: Facts | None) -> Tile | None:
+def _health_tile(health: Facts | None) -> Tile | None:
     if health is None:
         return None
     found = [finding["severity"] for finding in health["findings"]]
@@ -87,7 +87,7 @@ def _health(health: Facts | None) -> Tile | None:
     return Tile("Node health", word, tone, "health", nodes)
 
 
-def _sweep(sweep: Facts | None) -> Tile | None:
+def _sweep_tile(sweep: Facts | None) -> Tile | None:
     if sweep is None:
         return None
     nodes, links = len(sweep["slow_nodes"]), len(sweep["slow_links"])

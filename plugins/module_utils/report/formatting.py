@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Sizes, times and speeds as people read them in a report. Pure."""
+"""Format sizes, times and speeds for people. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 
 def size(value: float | None) -> str:
-    """Bytes by 1024: ``1 GiB``, ``1.5 MiB``; a dash for what is not known."""
+    """Format bytes by 1024: ``1 GiB``, ``1.5 MiB``; a dash for what is not known."""
     if value is None:
         return DASH
     power = 0
@@ -24,7 +24,7 @@ def size(value: float | None) -> str:
 
 
 def duration(value: float | None) -> str:
-    """Seconds as ``0.4 s``, ``41 s``, ``2 min 31 s`` or ``5 h 2 min``."""
+    """Format seconds as ``0.4 s``, ``41 s``, ``2 min 31 s`` or ``5 h 2 min``."""
     if value is None:
         return DASH
     if value < 9.95:
@@ -38,24 +38,24 @@ def duration(value: float | None) -> str:
 
 
 def speed(value: float | None) -> str:
-    """A bandwidth in GB/s or a latency in microseconds, three digits: below each other, they line up."""
+    """Format a bandwidth in GB/s or a latency in microseconds with three digits, which align."""
     return DASH if value is None else _three(value)
 
 
 def count(number: int | None, one: str, several: str = "") -> str:
-    """``1 rank``, ``8 ranks``."""
+    """Format ``1 rank``, ``8 ranks``."""
     if number is None:
         return DASH
     return "%d %s" % (number, one if number == 1 else several or one + "s")
 
 
 def moment(text: str | None) -> str:
-    """A time of the records without the letters: ``2026-11-20 12:00:05 UTC``; a dash where there is none."""
+    """Format a time of the records as ``2026-11-20 12:00:05 UTC``; a dash where there is none."""
     return text.replace("T", " ").replace("Z", " UTC") if text else DASH
 
 
 def numbers(values: Sequence[int]) -> str:
-    """Whole numbers with runs in short: ``0 to 3, 7``, with a dash for the "to"."""
+    """Format whole numbers with runs in short: ``0 to 3, 7``, with a dash for the "to"."""
     runs: list[list[int]] = []
     for value in sorted(set(values)):
         if runs and value == runs[-1][-1] + 1:
@@ -66,17 +66,17 @@ def numbers(values: Sequence[int]) -> str:
 
 
 def day(text: str | None) -> str:
-    """A time of the records to the minute: ``2026-11-20 12:00``."""
+    """Format a time of the records to the minute: ``2026-11-20 12:00``."""
     return text[:16].replace("T", " ") if text else DASH
 
 
 def sentence(text: str) -> str:
-    """The text with a full stop, where it has no end."""
+    """Add a full stop to a text without an end."""
     return text + "." if text and text[-1] not in ".!?:;" else text
 
 
 def short(value: float) -> str:
-    """A number with up to three digits, without zeros at its end."""
+    """Format a number with up to three digits, without zeros at its end."""
     text = _three(value)
     return text.rstrip("0").rstrip(".") if "." in text and "e" not in text else text
 
