@@ -6,15 +6,17 @@ from __future__ import annotations
 
 import contextlib
 import os
+import zipfile
+import zlib
 from typing import Any, Mapping
 
 from ..core.files import readable_by_all, write_atomic
 from ..core.zipapp import program_archive
 from ..ranks import benchmark_cli, program
-from . import (
-    reframe_judge,
-    reframe_tests,
-)
+from . import reframe_judge, reframe_tests
+
+PROGRAM = ".pyz"
+"""Ending of the names of programs."""
 
 DIRECTORY = "reframe"
 """Name of the directory beside the release's other records."""
@@ -37,12 +39,26 @@ def make_files(data: Mapping[str, Any], tests: str) -> dict[str, bytes]:
 
 
 def list_differing(directory: str, files: Mapping[str, bytes]) -> list[str]:
-    """List the names of files that are missing or differ.
+    """List the names of files that have to be written.
+
+    The programs stay those that the release was accepted with, for as long as they are whole and what they are asked is
+    the same: every version of this collection packs them otherwise.
 
     Raises:
         OSError: one is there and cannot be read.
     """
-    return [name for name, content in sorted(files.items()) if read_file(os.path.join(directory, name)) != content]
+    paths = {name: os.path.join(directory, name) for name in sorted(files)}
+    differing = [name for name, path in paths.items() if read_file(path) != files[name]]
+    return differing if any(not name.endswith(PROGRAM) or not is_whole(paths[name]) for name in differing) else []
+
+
+def is_whole(path: str) -> bool:
+    """Tell whether a file is a program archive without damage."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return archive.testzip() is None
+    except (OSError, EOFError, zipfile.BadZipFile, zlib.error):
+        return False
 
 
 def read_file(path: str) -> bytes | None:

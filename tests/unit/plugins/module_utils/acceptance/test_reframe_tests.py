@@ -7,10 +7,12 @@ tests/modules/test_release_reframe.py runs reframe_files, and tests/reframe/test
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import subprocess
 import sys
+import zipfile
 
 import pytest
 from ansible_collections.hpcml.torchstack.plugins.module_utils.acceptance import reframe_files, reframe_tests
@@ -101,3 +103,25 @@ def test_only_files_that_differ_are_written_and_everybody_may_read_them(tmp_path
     assert reframe_files.list_differing(str(directory), files) == []
     assert reframe_files.list_differing(str(directory), dict(files, b=b"3")) == ["b"]
     assert os.stat(str(directory / "a")).st_mode & 0o777 == 0o644
+
+
+def packed(name):
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED) as bundle:
+        bundle.writestr("__main__.py", "print('%s')\n" % name * 20)
+    return content.getvalue()
+
+
+def test_the_programs_stay_those_of_the_acceptance_while_they_are_whole_and_asked_the_same(tmp_path):
+    old = {"judge.pyz": packed("old"), "ranks.pyz": packed("old"), "release.json": b"{}"}
+    new = {**old, "judge.pyz": packed("new")}
+    reframe_files.write_files(str(tmp_path), old, sorted(old))
+    assert reframe_files.list_differing(str(tmp_path), new) == []
+    assert reframe_files.list_differing(str(tmp_path), {**new, "release.json": b"[]"}) == ["judge.pyz", "release.json"]
+    damaged = bytearray(old["ranks.pyz"])
+    damaged[60] ^= 255
+    for content in (bytes(damaged), old["ranks.pyz"][:80], b""):
+        (tmp_path / "ranks.pyz").write_bytes(content)
+        assert reframe_files.list_differing(str(tmp_path), new) == ["judge.pyz", "ranks.pyz"]
+    (tmp_path / "ranks.pyz").unlink()
+    assert reframe_files.list_differing(str(tmp_path), new) == ["judge.pyz", "ranks.pyz"]
