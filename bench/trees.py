@@ -42,10 +42,10 @@ print(seconds)
 WORK = {
     "tree_permissions": """
 import os, sys, time
-from ansible_collections.hpcml.torchstack.plugins.module_utils.trees import policy as modes
-from ansible_collections.hpcml.torchstack.plugins.module_utils.trees import permissions as tree
+from ansible_collections.hpcml.torchstack.plugins.module_utils.trees import policy
+from ansible_collections.hpcml.torchstack.plugins.module_utils.trees import permissions
 begun = time.perf_counter()
-tree.Pass(modes.Policy("frozen"), True).over(*os.path.split(sys.argv[1]))
+permissions.Pass(policy.Policy("frozen"), True).over(*os.path.split(sys.argv[1]))
 print(time.perf_counter() - begun)
 """,
     "tree_manifest": """

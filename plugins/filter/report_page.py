@@ -16,7 +16,7 @@ def report_page(facts: Any, templates: str) -> str:
     """The page of a report, one HTML document."""
     if not isinstance(facts, Mapping) or facts.get("schema") != 1:
         raise AnsibleFilterError("report_page: these are no facts of a report; the module release_report returns them.")
-    return pages.page(facts, str(templates))
+    return pages.render_page(facts, str(templates))
 
 
 class FilterModule:

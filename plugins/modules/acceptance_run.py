@@ -26,15 +26,15 @@ description:
 author:
   - The hpcml.torchstack contributors (@hpcml)
 extends_documentation_fragment:
-  - hpcml.torchstack.ranks
-  - hpcml.torchstack.ranks.job
-  - hpcml.torchstack.ranks.launched
+  - hpcml.torchstack._ranks
+  - hpcml.torchstack._ranks.job
+  - hpcml.torchstack._ranks.launched
+  - hpcml.torchstack._attributes
+  - hpcml.torchstack._release
 attributes:
   check_mode:
-    support: full
     description: Says whether an acceptance would run, and with which command; runs and writes nothing.
   idempotent:
-    support: full
     description: A release that has passed what is asked is not accepted again, unless O(again) says so.
 options:
   state:
@@ -340,19 +340,23 @@ import os
 import shlex
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.hpcml.torchstack.plugins.module_utils.acceptance import batch_run as acceptance_batch
-from ansible_collections.hpcml.torchstack.plugins.module_utils.acceptance import checks as acceptance
-from ansible_collections.hpcml.torchstack.plugins.module_utils.acceptance import local_run as acceptance_job
-from ansible_collections.hpcml.torchstack.plugins.module_utils.acceptance import login as acceptance_login
-from ansible_collections.hpcml.torchstack.plugins.module_utils.acceptance import records as acceptance_records
-from ansible_collections.hpcml.torchstack.plugins.module_utils.acceptance import script as acceptance_script
-from ansible_collections.hpcml.torchstack.plugins.module_utils.acceptance import verdict as acceptance_verdict
-from ansible_collections.hpcml.torchstack.plugins.module_utils.acceptance.records import Files, Run
+from ansible_collections.hpcml.torchstack.plugins.module_utils.acceptance import (
+    batch_run,
+    local_run,
+    login,
+    planning,
+    script,
+    verdict,
+)
+from ansible_collections.hpcml.torchstack.plugins.module_utils.acceptance.checks import CHECKS
+from ansible_collections.hpcml.torchstack.plugins.module_utils.acceptance.records import Files
+from ansible_collections.hpcml.torchstack.plugins.module_utils.acceptance.run import Run
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core.run_module import run_module
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.zipapp import program_archive
-from ansible_collections.hpcml.torchstack.plugins.module_utils.ranks import module_options as rank_options
-from ansible_collections.hpcml.torchstack.plugins.module_utils.ranks import plan as bandwidth_plan
+from ansible_collections.hpcml.torchstack.plugins.module_utils.ranks import module_options
 from ansible_collections.hpcml.torchstack.plugins.module_utils.ranks import program as rank_program
+from ansible_collections.hpcml.torchstack.plugins.module_utils.ranks.plan import problem
 
 ASKED = (
     "module", "module_system", "module_init", "modulepaths", "environment", "environment_keep", "ranks", "python",
@@ -362,41 +366,43 @@ WHERE_GIVEN = ("shared", "measure", "transport", "import_ceiling")
 
 
 def plan(params: dict, files: Files, question: dict, check: bool) -> dict:
-    """The result as far as it is known before anything runs; ``passed`` where the record answers.
+    """Return the result as far as it is known before anything runs; ``passed`` where the record answers.
 
     Raises:
         StackError: there is nothing that could be accepted.
     """
     last = files.last()
-    reason = acceptance_verdict.reason_to_run(last, question, params["again"])
-    words = [*question["launcher"], params["python"], acceptance_script.PROGRAM]
+    reason = verdict.reason_to_run(last, question, params["again"])
+    words = [*question["launcher"], params["python"], script.PROGRAM]
     result = {
         "changed": bool(reason), "reason": reason, "record": files.record, "log": files.log,
         "command": " ".join(map(shlex.quote, words)),
-        "diff": acceptance_records.difference("acceptance", last, params["subject"], reason),
+        "diff": planning.plan_diff("acceptance", last, params["subject"], reason),
     }
-    missing = acceptance_records.missing(question["prefix"], params["subject"])
+    missing = planning.find_obstacle(question["prefix"], params["subject"])
     if missing and not check:
         raise missing
     if not reason:
-        return dict(result, **acceptance_verdict.described(last))
+        return dict(result, **verdict.describe_record(last))
     return dict(result, passed=None, **({"planned_after": "freeze"} if missing else {}))
 
 
-def perform(params: dict, check: bool) -> dict:
+def run(module: AnsibleModule) -> dict:
     """Plan the acceptance, run it where that is needed, and return the result.
 
     Raises:
         StackError: it did not pass, or could not be tried.
     """
-    launcher = acceptance_job.launcher_words(params["launcher"], params["ranks"], params["nodes"])
-    trouble = bandwidth_plan.problem(params["measure"])
+    os.umask(0o022)
+    params, check = module.params, module.check_mode
+    launcher = local_run.launcher_command(params["launcher"], params["ranks"], params["nodes"])
+    trouble = problem(params["measure"])
     if trouble:
         raise StackError("acceptance_" + trouble, "measure", "Correct it, for the site or in the release's file.")
     given = dict(params, transport={key: words for key, words in params["transport"].items() if words})
-    run = Run(acceptance_login.find_account(params["user"]), params["become_command"], params["timeout"])
+    limits = Run(login.find_account(params["user"]), params["become_command"], params["timeout"])
     question = dict(
-        {key: params[key] for key in ASKED}, subject=params["subject"], launcher=launcher, user=run.account.name,
+        {key: params[key] for key in ASKED}, subject=params["subject"], launcher=launcher, user=limits.account.name,
         prefix=params["prefix"] or os.path.join(params["root"], params["release"]),
         **({"nodes": params["nodes"]} if params["nodes"] > 1 else {}),
         **{key: given[key] for key in WHERE_GIVEN if given[key] not in (None, {}, 0)},
@@ -404,28 +410,28 @@ def perform(params: dict, check: bool) -> dict:
     files = Files.below(params["root"], params["release"])
     program, job, judged = program_archive(rank_program), params["job"], params["state"] == "judged"
     if job:
-        acceptance_batch.check_job(job, run.timeout)
+        batch_run.check_job(job, limits.timeout)
     result = plan(params, files, question, check)
     if job and not judged:
         if not result["reason"]:
             return dict(result, needed=False)
-        ask = acceptance_batch.planned if check else acceptance_batch.ask
-        return dict(result, changed=False, needed=True, **ask(files, question, run, program, job))
+        ask = batch_run.plan_job if check else batch_run.request_job
+        return dict(result, changed=False, needed=True, **ask(files, question, limits, program, job))
     if check or not result["reason"]:
         return result
     if judged:
-        record = acceptance_batch.judge(files, question, run, program, params["wait"], acceptance_verdict.conclude)
+        record = batch_run.conclude_job(files, question, limits, program, params["wait"], verdict.conclude)
     else:
-        record = acceptance_records.perform(files, question, run, program, acceptance_verdict.conclude)
-    return dict(result, **acceptance_verdict.described(record))
+        record = local_run.run_locally(files, question, limits, program, verdict.conclude)
+    return dict(result, **verdict.describe_record(record))
 
 
 def main() -> None:
     """Entry of the module."""
-    checks = list(acceptance.CHECKS)
+    checks = list(CHECKS)
     module = AnsibleModule(
         argument_spec={
-            **rank_options.RELEASE, **rank_options.JOB, **rank_options.LAUNCHED,
+            **module_options.RELEASE, **module_options.JOB, **module_options.LAUNCHED,
             "state": {"type": "str", "choices": ["present", "judged"], "default": "present"},
             "prefix": {"type": "path"},
             "shared": {"type": "list", "elements": "str"},
@@ -454,11 +460,7 @@ def main() -> None:
         },
         supports_check_mode=True,
     )
-    try:
-        os.umask(0o022)
-        module.exit_json(**perform(module.params, module.check_mode))
-    except StackError as error:
-        module.fail_json(**error.as_result())
+    run_module(module, run)
 
 
 if __name__ == "__main__":

@@ -30,16 +30,15 @@ description:
     files in the module tree that this collection did not write.
 author:
   - The hpcml.torchstack contributors (@hpcml)
+extends_documentation_fragment:
+  - hpcml.torchstack._attributes
 attributes:
   check_mode:
-    support: full
     description:
       - Returns the actions and does none. RV(planned_after) names the role whose record is not there yet.
   diff_mode:
-    support: full
     description: The text of each file that users see, before and after.
   idempotent:
-    support: full
     description: Does nothing, and writes nothing to the journal, when users see already what they shall see.
 options:
   root:
@@ -248,6 +247,7 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.files import read_json
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.redaction import without_credentials
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core.run_module import run_module
 from ansible_collections.hpcml.torchstack.plugins.module_utils.lifecycle.publication import (
     STATES,
     Desired,
@@ -262,20 +262,18 @@ from ansible_collections.hpcml.torchstack.plugins.module_utils.lifecycle.publica
     SHOW,
     Action,
     carry_out,
-    publishing,
-    remove_stale_lock,
 )
-from ansible_collections.hpcml.torchstack.plugins.module_utils.lifecycle.publication_facts import (
-    Facts,
+from ansible_collections.hpcml.torchstack.plugins.module_utils.lifecycle.publication_defaults import (
     last_move,
     last_rollback,
-    read_facts,
 )
+from ansible_collections.hpcml.torchstack.plugins.module_utils.lifecycle.publication_facts import Facts, read_facts
 from ansible_collections.hpcml.torchstack.plugins.module_utils.lifecycle.publication_first import (
     Candidate,
     loaded_by_default,
     reason_to_keep,
 )
+from ansible_collections.hpcml.torchstack.plugins.module_utils.lifecycle.publication_lock import publishing, tidy
 from ansible_collections.hpcml.torchstack.plugins.module_utils.lifecycle.publication_summary import summary_lines
 from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles.layout import (
     SYNTAXES,
@@ -291,7 +289,7 @@ NOTHING: dict = {
 
 
 def desired_of(params: dict) -> Desired:
-    """What the options ask for."""
+    """Return what the options ask for."""
     without_acceptance = without_credentials(params["without_acceptance"]).strip()
     problems = params["known_problems"]
     if problems is not None:
@@ -302,8 +300,8 @@ def desired_of(params: dict) -> Desired:
     )
 
 
-def look(params: dict, desired: Desired) -> tuple[Facts, list[Action]] | None:
-    """The facts and the plan; None where no default ever moved."""
+def read_plan(params: dict, desired: Desired) -> tuple[Facts, list[Action]] | None:
+    """Read the facts, and return them with the plan; None where no default ever moved."""
     release = params["release"]
     if not release:
         if desired.state != "rolled_back":
@@ -316,30 +314,30 @@ def look(params: dict, desired: Desired) -> tuple[Facts, list[Action]] | None:
     return facts, make_plan(facts, desired)
 
 
-def run(module: AnsibleModule) -> dict:
+def publish(module: AnsibleModule) -> dict:
     """Plan from what is on disk, and do it."""
     params = module.params
     desired = desired_of(params)
-    looked = look(params, desired)
-    if looked and looked[1] and not module.check_mode:
+    found = read_plan(params, desired)
+    if found and found[1] and not module.check_mode:
         with publishing(params["root"]):
-            looked = look(params, desired)
-            if looked:
-                facts, actions = looked
+            found = read_plan(params, desired)
+            if found:
+                facts, actions = found
                 carry_out(facts.root, facts.release, actions, {
                     "without_acceptance": desired.without_acceptance, "reason": without_credentials(params["reason"]),
                     "undo": desired.state in ("rolled_back", "withdrawn"),
                     "first": desired.first_only and any(action.action == DEFAULT for action in actions),
                 })
     elif not module.check_mode:
-        remove_stale_lock(params["root"])
-    if not looked:
+        tidy(params["root"])
+    if not found:
         return {"changed": False, **NOTHING, "summary": ["No default was ever moved below %s." % params["root"]]}
-    return result_of(module, desired, *looked)
+    return result_of(module, desired, *found)
 
 
 def result_of(module: AnsibleModule, desired: Desired, facts: Facts, actions: list[Action]) -> dict:
-    """What the module returns, with its warnings."""
+    """Return the result, and show its warnings."""
     later = facts_after(facts, actions)
     rolled_back_at = last_rollback(all_publications(facts.root), facts.release)
     unverified = not_verified(facts)
@@ -379,7 +377,7 @@ def result_of(module: AnsibleModule, desired: Desired, facts: Facts, actions: li
 
 
 def planned(params: dict, desired: Desired, planned_after: str) -> dict:
-    """What the module returns in a plan of a release that has not come so far yet."""
+    """Return the result for a release that has not come so far yet."""
     root, name, release = params["root"], params["module"], params["release"]
     frozen = read_json(os.path.join(stage_directory(root, release), "frozen.json"))
     one = Candidate(
@@ -396,12 +394,12 @@ def planned(params: dict, desired: Desired, planned_after: str) -> dict:
     }
 
 
-def run_or_plan(module: AnsibleModule) -> dict:
-    """Do it; or say what would be done, also where something comes first."""
+def run(module: AnsibleModule) -> dict:
+    """Publish; or say what would be done, also where something comes first."""
     params = module.params
     desired = desired_of(params)
     try:
-        return run(module)
+        return publish(module)
     except StackError as error:
         planned_after = error.details.get("planned_after")
         # Nothing that comes first in a rollout makes a release that could be rolled back.
@@ -413,7 +411,7 @@ def run_or_plan(module: AnsibleModule) -> dict:
 
 
 def text(content: bytes | None) -> str:
-    """A file's content for the diff."""
+    """Show a file's content in the diff."""
     return (content or b"").decode("utf-8", "replace")
 
 
@@ -437,10 +435,7 @@ def main() -> None:
         },
         supports_check_mode=True,
     )
-    try:
-        module.exit_json(**run_or_plan(module))
-    except StackError as error:
-        module.fail_json(**error.as_result())
+    run_module(module, run)
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
 # Apache-2.0 is compatible with version 3 of the GNU General Public License, under which Ansible itself is.
-"""Look at the nodes that a release is accepted on: the work is in module_utils/health_*.py."""
+"""Look at the nodes that a release is accepted on: the work is in module_utils/health/."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ description:
 author:
   - The hpcml.torchstack contributors (@hpcml)
 extends_documentation_fragment:
-  - hpcml.torchstack.ranks
-  - hpcml.torchstack.ranks.job
+  - hpcml.torchstack._ranks
+  - hpcml.torchstack._ranks.job
+  - hpcml.torchstack._attributes
+  - hpcml.torchstack._release
 attributes:
   check_mode:
-    support: full
     description: Says whether nodes would be looked at, and with which command; runs and writes nothing.
   diff_mode:
     support: none
     description: Nothing of the release is changed, so there is nothing to show.
   idempotent:
-    support: full
     description: Looking changes nothing. The nodes of a release that is accepted are not looked at again.
 options:
   subject:
@@ -303,17 +303,14 @@ import shlex
 import time
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.hpcml.torchstack.plugins.module_utils.acceptance import batch_run as acceptance_batch
-from ansible_collections.hpcml.torchstack.plugins.module_utils.acceptance import local_run as acceptance_job
-from ansible_collections.hpcml.torchstack.plugins.module_utils.acceptance import login as acceptance_login
-from ansible_collections.hpcml.torchstack.plugins.module_utils.acceptance import records as acceptance_records
-from ansible_collections.hpcml.torchstack.plugins.module_utils.acceptance.records import Files, Run
+from ansible_collections.hpcml.torchstack.plugins.module_utils.acceptance import batch_run, local_run, login
+from ansible_collections.hpcml.torchstack.plugins.module_utils.acceptance.records import Files
+from ansible_collections.hpcml.torchstack.plugins.module_utils.acceptance.run import Run
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core.run_module import run_module
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.zipapp import program_archive
-from ansible_collections.hpcml.torchstack.plugins.module_utils.health import collect as health_collect
-from ansible_collections.hpcml.torchstack.plugins.module_utils.health import records as health_records
-from ansible_collections.hpcml.torchstack.plugins.module_utils.health import thresholds as health_thresholds
-from ansible_collections.hpcml.torchstack.plugins.module_utils.ranks import module_options as rank_options
+from ansible_collections.hpcml.torchstack.plugins.module_utils.health import collect, records, summary, thresholds
+from ansible_collections.hpcml.torchstack.plugins.module_utils.ranks import module_options
 
 FABRIC = {
     "kind": {"type": "str", "choices": ["infiniband", "cxi", "net"], "required": True},
@@ -326,7 +323,7 @@ EXPECTED = {
     "fabric": {"type": "list", "elements": "dict", "options": FABRIC},
 }
 SPEC = {
-    **rank_options.RELEASE, **rank_options.JOB,
+    **module_options.RELEASE, **module_options.JOB,
     "subject": {"type": "str", "default": ""},
     "state": {"type": "str", "choices": ["present", "judged"], "default": "present"},
     "recorded": {"type": "path"},
@@ -359,7 +356,7 @@ ASKED = (
 
 
 def question_of(params: dict) -> dict:
-    """What is asked; goes to the nodes and into the record.
+    """Return what is asked; goes to the nodes and into the record.
 
     Raises:
         StackError: the launcher cannot be used.
@@ -368,7 +365,7 @@ def question_of(params: dict) -> dict:
     if not words and nodes != 1:
         raise StackError("%d nodes are to be looked at, and there is no launcher." % nodes, "launcher",
                          "Set node_health_launcher, or the site's torchstack_ranks.")
-    own = acceptance_job.launcher_words(words, nodes, nodes, "node_health") if words else []
+    own = local_run.launcher_command(words, nodes, nodes, "node_health") if words else []
     patterns = [rule["match"] for rule in params["thresholds"].get("kernel_messages") or []]
     module = params["module"] if words else ""
     return dict(
@@ -380,71 +377,73 @@ def question_of(params: dict) -> dict:
 
 
 def judge_recorded(params: dict, files: Files, check: bool) -> dict:
-    """The record of what others have collected.
+    """Judge what others have collected, and return the record.
 
     Raises:
         StackError: it cannot be read, or the nodes are not fit.
     """
     question = dict({key: params[key] for key in ("expected", "thresholds")}, subject=params["subject"], nodes=0,
                     recorded=params["recorded"])
-    nodes, troubles = health_records.read(health_records.read_directory(params["recorded"]), question)
+    nodes, troubles = records.check_answers(records.read_answers(params["recorded"]), question)
     started = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-    user = acceptance_login.find_account("").name
-    record = health_records.compose(nodes, troubles, question, user, started, 0.0)
+    user = login.find_account("").name
+    record = records.make_record(nodes, troubles, question, user, started, 0.0)
     if check:
-        health_records.refuse(record, files)
+        records.raise_failures(record, files)
         return record
-    return health_records.kept(files, record)
+    return records.write_record(files, record)
 
 
-def perform(params: dict, check: bool) -> dict:
-    """Plan the look, run it where that is needed, and return the result.
+def check_nodes(params: dict, check: bool) -> dict:
+    """Plan the check, run it where that is needed, and return the result.
 
     Raises:
         StackError: the nodes are not fit, or could not be looked at.
     """
-    health_thresholds.check(params["thresholds"], params["expected"])
-    files = Files.below(params["root"], params["release"], health_records.STEM)
+    thresholds.check_settings(params["thresholds"], params["expected"])
+    files = Files.below(params["root"], params["release"], records.STEM)
     result = {"changed": False, "record": files.record, "log": files.log, "command": "", "reason": "it was recorded"}
     if params["recorded"]:
-        return dict(result, **health_records.described(judge_recorded(params, files, check)))
+        return dict(result, **summary.describe_record(judge_recorded(params, files, check)))
     question, job, judged = question_of(params), params["job"], params["state"] == "judged"
-    run = Run(acceptance_login.find_account(""), [], params["timeout"])
+    limits = Run(login.find_account(""), [], params["timeout"])
     if job:
-        acceptance_batch.check_job(job, run.timeout, health_records.STEM)
+        batch_run.check_job(job, limits.timeout, records.STEM)
     last = files.last()
-    accepted = health_records.accepted(params["root"], params["release"], params["subject"])
-    reason = health_records.reason_to_look(last, question, params["again"], accepted)
+    accepted = records.is_accepted(params["root"], params["release"], params["subject"])
+    reason = records.reason_to_run(last, question, params["again"], accepted)
     words = [*question["launcher"], params["python"], "node_health.pyz"]
     result.update(reason=reason, command=" ".join(map(shlex.quote, words)))
     if not reason:
-        return dict(result, **health_records.described(last), **({"needed": False} if job else {}))
-    program = program_archive(health_collect)
+        return dict(result, **summary.describe_record(last), **({"needed": False} if job else {}))
+    program = program_archive(collect)
     if job and not judged:
-        ask = acceptance_batch.planned if check else acceptance_batch.ask
-        return dict(result, passed=None, needed=True, **ask(files, question, run, program, job))
+        ask = batch_run.plan_job if check else batch_run.request_job
+        return dict(result, passed=None, needed=True, **ask(files, question, limits, program, job))
     if check:
         return dict(result, passed=None)
     if not os.path.isdir(params["root"]):
         raise StackError("The root %s does not exist." % params["root"], "root", "Roll out a release there first.")
     if judged:
-        record = acceptance_batch.judge(files, question, run, program, params["wait"], health_records.conclude)
+        record = batch_run.conclude_job(files, question, limits, program, params["wait"], records.conclude)
     else:
-        record = acceptance_records.perform(files, question, run, program, health_records.conclude)
-    return dict(result, **health_records.described(record))
+        record = local_run.run_locally(files, question, limits, program, records.conclude)
+    return dict(result, **summary.describe_record(record))
+
+
+def run(module: AnsibleModule) -> dict:
+    """Check the nodes, and show what is no reason to refuse them as warnings."""
+    os.umask(0o022)
+    result = check_nodes(module.params, module.check_mode)
+    for text in summary.list_warnings(result.get("findings", []) if result["reason"] else []):
+        module.warn(text)
+    return result
 
 
 def main() -> None:
     """Entry of the module."""
     module = AnsibleModule(argument_spec=SPEC, supports_check_mode=True)
-    try:
-        os.umask(0o022)
-        result = perform(module.params, module.check_mode)
-    except StackError as error:
-        module.fail_json(**error.as_result())
-    for text in health_records.warnings(result.get("findings", []) if result["reason"] else []):
-        module.warn(text)
-    module.exit_json(**result)
+    run_module(module, run)
 
 
 if __name__ == "__main__":

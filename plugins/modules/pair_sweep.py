@@ -25,15 +25,15 @@ description:
 author:
   - The hpcml.torchstack contributors (@hpcml)
 extends_documentation_fragment:
-  - hpcml.torchstack.ranks
-  - hpcml.torchstack.ranks.job
-  - hpcml.torchstack.ranks.launched
+  - hpcml.torchstack._ranks
+  - hpcml.torchstack._ranks.job
+  - hpcml.torchstack._ranks.launched
+  - hpcml.torchstack._attributes
+  - hpcml.torchstack._release
 attributes:
   check_mode:
-    support: full
     description: Says whether a sweep would run, and with which command; runs and writes nothing.
   idempotent:
-    support: full
     description: Nodes that have passed what is asked are not measured again, unless O(again) says so.
 options:
   state:
@@ -281,18 +281,20 @@ import os
 import shlex
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.hpcml.torchstack.plugins.module_utils.acceptance import batch_run as acceptance_batch
-from ansible_collections.hpcml.torchstack.plugins.module_utils.acceptance import local_run as acceptance_job
-from ansible_collections.hpcml.torchstack.plugins.module_utils.acceptance import login as acceptance_login
-from ansible_collections.hpcml.torchstack.plugins.module_utils.acceptance import records as acceptance_records
-from ansible_collections.hpcml.torchstack.plugins.module_utils.acceptance import script as acceptance_script
-from ansible_collections.hpcml.torchstack.plugins.module_utils.acceptance import sweep_records
-from ansible_collections.hpcml.torchstack.plugins.module_utils.acceptance.records import Files, Run
+from ansible_collections.hpcml.torchstack.plugins.module_utils.acceptance import (
+    batch_run,
+    local_run,
+    login,
+    planning,
+    script,
+    sweep_records,
+)
+from ansible_collections.hpcml.torchstack.plugins.module_utils.acceptance.records import Files
+from ansible_collections.hpcml.torchstack.plugins.module_utils.acceptance.run import Run
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core.run_module import run_module
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.zipapp import program_archive
-from ansible_collections.hpcml.torchstack.plugins.module_utils.ranks import module_options as rank_options
-from ansible_collections.hpcml.torchstack.plugins.module_utils.ranks import pair_sweep as rank_sweep
-from ansible_collections.hpcml.torchstack.plugins.module_utils.ranks import units as bandwidth
+from ansible_collections.hpcml.torchstack.plugins.module_utils.ranks import module_options, pair_sweep, units
 
 STEM = "sweep"
 ASKED = (
@@ -301,14 +303,14 @@ ASKED = (
 )
 
 
-def asked(params: dict) -> dict:
-    """What the ranks are asked, but for what is known already.
+def sweep_request(params: dict) -> dict:
+    """Return what the ranks are asked, but for what is known already.
 
     Raises:
         StackError: it cannot be used.
     """
     try:
-        size = bandwidth.parse_size(params["size"])
+        size = units.parse_size(params["size"])
     except ValueError as reason:
         raise StackError("size is %r, which %s." % (params["size"], reason), "size", "Correct it.") from None
     if params["nodes"] < 2:
@@ -319,69 +321,78 @@ def asked(params: dict) -> dict:
     return {
         "backend": params["backend"], "operation": "exchange" if params["backend"] == "tcp" else params["operation"],
         "bytes": size, "warmups": params["warmups"], "trials": params["trials"],
-        "rule": sweep_records.rule(given)._asdict(),
+        "rule": sweep_records.parse_rule(given)._asdict(),
     }
 
 
 def plan(params: dict, files: Files, question: dict, last: dict | None, check: bool) -> dict:
-    """The result as far as it is known before anything runs; ``passed`` where the record answers.
+    """Return the result as far as it is known before anything runs; ``passed`` where the record answers.
 
     Raises:
         StackError: there is no release to measure with.
     """
     reason = sweep_records.reason_to_run(last, question, params["again"])
-    words = [*question["launcher"], params["python"], acceptance_script.PROGRAM]
+    words = [*question["launcher"], params["python"], script.PROGRAM]
     result = {
         "changed": bool(reason), "reason": reason, "record": files.record, "log": files.log,
         "command": " ".join(map(shlex.quote, words)),
-        "diff": acceptance_records.difference("pair sweep", last, params["subject"], reason),
+        "diff": planning.plan_diff("pair sweep", last, params["subject"], reason),
     }
-    missing = acceptance_records.missing(question["prefix"], params["subject"])
+    missing = planning.find_obstacle(question["prefix"], params["subject"])
     if missing and not check:
         raise missing
     if not reason:
-        return dict(result, **sweep_records.outcome(last))
+        return dict(result, **sweep_records.describe_record(last))
     return dict(result, passed=None, **({"planned_after": "freeze"} if missing else {}))
 
 
-def perform(params: dict, check: bool) -> dict:
+def sweep(params: dict, check: bool) -> dict:
     """Plan the sweep, run it where that is needed, and return the result.
 
     Raises:
         StackError: something is slow, or it could not be measured.
     """
-    launcher = acceptance_job.launcher_words(params["launcher"], params["ranks"], params["nodes"], "acceptance_sweep")
-    run = Run(acceptance_login.find_account(params["user"]), params["become_command"], params["timeout"])
+    launcher = local_run.launcher_command(params["launcher"], params["ranks"], params["nodes"], "acceptance_sweep")
+    limits = Run(login.find_account(params["user"]), params["become_command"], params["timeout"])
     question = dict(
-        {key: params[key] for key in ASKED}, subject=params["subject"], launcher=launcher, user=run.account.name,
-        prefix=params["prefix"] or os.path.join(params["root"], params["release"]), sweep=asked(params),
+        {key: params[key] for key in ASKED}, subject=params["subject"], launcher=launcher, user=limits.account.name,
+        prefix=params["prefix"] or os.path.join(params["root"], params["release"]), sweep=sweep_request(params),
     )
     files = Files.below(params["root"], params["release"], STEM)
     last, job = files.last(), params["job"]
     if job:
-        acceptance_batch.check_job(job, run.timeout, STEM)
+        batch_run.check_job(job, limits.timeout, STEM)
     result = plan(params, files, question, last, check)
-    question["sweep"]["known"] = sweep_records.known(last, question)
-    program = program_archive(rank_sweep)
+    question["sweep"]["known"] = sweep_records.resume_data(last, question)
+    program = program_archive(pair_sweep)
     if job and params["state"] == "present":
         if not result["reason"]:
             return dict(result, needed=False)
-        ask = acceptance_batch.planned if check else acceptance_batch.ask
-        return dict(result, changed=False, needed=True, **ask(files, question, run, program, job))
+        ask = batch_run.plan_job if check else batch_run.request_job
+        return dict(result, changed=False, needed=True, **ask(files, question, limits, program, job))
     if check or not result["reason"]:
         return result
     if params["state"] == "judged":
-        record = acceptance_batch.judge(files, question, run, program, params["wait"], sweep_records.conclude)
+        record = batch_run.conclude_job(files, question, limits, program, params["wait"], sweep_records.conclude)
     else:
-        record = acceptance_records.perform(files, question, run, program, sweep_records.conclude)
-    return dict(result, **sweep_records.outcome(record))
+        record = local_run.run_locally(files, question, limits, program, sweep_records.conclude)
+    return dict(result, **sweep_records.describe_record(record))
+
+
+def run(module: AnsibleModule) -> dict:
+    """Sweep, and show a warning for each pair of nodes that is left undecided."""
+    os.umask(0o022)
+    result = sweep(module.params, module.check_mode)
+    for sentence in result.get("undecided", []):
+        module.warn(sentence)
+    return result
 
 
 def main() -> None:
     """Entry of the module."""
     module = AnsibleModule(
         argument_spec={
-            **rank_options.RELEASE, **rank_options.JOB, **rank_options.LAUNCHED,
+            **module_options.RELEASE, **module_options.JOB, **module_options.LAUNCHED,
             "state": {"type": "str", "choices": ["present", "judged"], "default": "present"},
             "prefix": {"type": "path"},
             "ranks": {"type": "int", "required": True},
@@ -403,14 +414,7 @@ def main() -> None:
         },
         supports_check_mode=True,
     )
-    try:
-        os.umask(0o022)
-        result = perform(module.params, module.check_mode)
-        for sentence in result.get("undecided", []):
-            module.warn(sentence)
-        module.exit_json(**result)
-    except StackError as error:
-        module.fail_json(**error.as_result())
+    run_module(module, run)
 
 
 if __name__ == "__main__":

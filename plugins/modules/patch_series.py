@@ -27,15 +27,14 @@ description:
     and takes it back otherwise, and goes on from there; M(hpcml.torchstack.build_step) refuses the tree until then.
 author:
   - The hpcml.torchstack contributors (@hpcml)
+extends_documentation_fragment:
+  - hpcml.torchstack._attributes
 attributes:
   check_mode:
-    support: full
     description: Changes nothing, in the tree or in O(state_dir), and returns the plan.
   diff_mode:
-    support: full
     description: Shows every touched file before and after the whole change.
   idempotent:
-    support: full
     description: A second run finds the series applied and reports no change.
 options:
   src:
@@ -254,16 +253,22 @@ import os
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
-from ansible_collections.hpcml.torchstack.plugins.module_utils.patches import journal as journals
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core.run_module import run_module
+from ansible_collections.hpcml.torchstack.plugins.module_utils.patches import journal, transaction
 from ansible_collections.hpcml.torchstack.plugins.module_utils.patches.header_paths import display
-from ansible_collections.hpcml.torchstack.plugins.module_utils.patches.series import Series, load_series, settle_series
+from ansible_collections.hpcml.torchstack.plugins.module_utils.patches.series import (
+    Series,
+    load_series,
+    reconcile_series,
+)
+from ansible_collections.hpcml.torchstack.plugins.module_utils.patches.series_plan import desired, plan
 from ansible_collections.hpcml.torchstack.plugins.module_utils.patches.series_record import Place, locked
-from ansible_collections.hpcml.torchstack.plugins.module_utils.patches.series_state import Trial, detect, plan, wish
+from ansible_collections.hpcml.torchstack.plugins.module_utils.patches.series_state import Trial, detect
 from ansible_collections.hpcml.torchstack.plugins.module_utils.patches.source_files import TreeFile, read_tree_file
 
 
 def check_options(params: dict) -> Place:
-    """The tree's place on disk, or an error before anything else happens."""
+    """Check the options before anything else happens, and return the tree's place on disk."""
     place = Place(params["src"], params["state_dir"])
     if not os.path.isdir(place.src):
         raise StackError("src %s is not a directory." % params["src"], "check options", "Extract the source first.",
@@ -276,8 +281,8 @@ def check_options(params: dict) -> Place:
     return place
 
 
-def render(change: journals.Change) -> dict[str, str]:
-    """One file of the plan as a difference of two texts, or in words where the text stays the same."""
+def render(change: journal.Change) -> dict[str, str]:
+    """Render one file of the plan as a difference of two texts, or in words where the text stays the same."""
     sides = (change.before, change.after)
     texts = ["" if side is None else side.content.decode("utf-8", "backslashreplace") for side in sides]
     headers = [
@@ -290,12 +295,12 @@ def render(change: journals.Change) -> dict[str, str]:
 
 
 def state(level: int, total: int) -> dict[str, object]:
-    """A level in the words of the result."""
+    """Describe a level for the result."""
     return {"kind": "applied" if level else "pristine", "applied": level, "of": total}
 
 
 def describe(series: Series, trial: Trial | None) -> list[dict[str, object]]:
-    """The series for the result, with the offsets that the trial needed."""
+    """Describe the series for the result, with the offsets that the trial needed."""
     described: list[dict[str, object]] = []
     for index, patch in enumerate(series.patches):
         used = trial.offsets[index] if trial else []
@@ -311,26 +316,26 @@ def describe(series: Series, trial: Trial | None) -> list[dict[str, object]]:
     return described
 
 
-def run(params: dict, check: bool, diff: bool) -> dict[str, object]:
-    """Plan and, unless it is a check, act; returns what the module returns."""
+def reconcile(params: dict, check: bool, diff: bool) -> dict[str, object]:
+    """Plan, carry the plan out unless this is a check, and return what the module returns."""
     place = check_options(params)
     series = load_series(params["series"], params["strip"])
     with contextlib.nullcontext() if check else locked(place):
-        recovered, settled, record = journals.recover(place, wish(series, params), check)
+        recovered, reconciled, record = transaction.recover(place, desired(series, params), check)
 
         @functools.lru_cache(maxsize=None)
         def read(path: bytes) -> TreeFile | None:
-            return settled[path] if path in settled else read_tree_file(place.src, path)
+            return reconciled[path] if path in reconciled else read_tree_file(place.src, path)
 
         try:
-            series = settle_series(series, read)
+            series = reconcile_series(series, read)
             trial = detect(series, read, record, params["max_offset"], params["allow_unverified"])
         except StackError as error:
             error.details.update(series_digest=series.digest, **({"recovered": recovered} if recovered else {}))
             raise
         planned = plan(place, series, trial, params, record)
         if not check and (planned.changes or planned.record != record):
-            journals.carry_out(place, planned)
+            transaction.commit(place, planned)
     total = len(series.patches)
     goal = total if params["state"] == "present" else 0
     result: dict[str, object] = {
@@ -352,13 +357,22 @@ def run(params: dict, check: bool, diff: bool) -> dict[str, object]:
     return result
 
 
-def run_later(params: dict) -> dict[str, object]:
-    """The plan for a tree, or a series, that an earlier step will make."""
+def plan_later(params: dict) -> dict[str, object]:
+    """Return the plan for a tree, or a series, that an earlier step will make."""
     result: dict[str, object] = {"changed": True, "planned_after": params["planned_after"]}
     if os.path.isdir(params["series"]):
         series = load_series(params["series"], params["strip"])
         result.update(patches=describe(series, None), series_digest=series.digest)
     return result
+
+
+def run(module: AnsibleModule) -> dict[str, object]:
+    """Bring the tree to the state of the series, or plan that."""
+    params = module.params
+    missing = not all(os.path.isdir(params[key]) for key in ("src", "series"))
+    if module.check_mode and params["planned_after"] and missing:
+        return plan_later(params)
+    return reconcile(params, module.check_mode, module._diff)
 
 
 def main() -> None:
@@ -376,16 +390,7 @@ def main() -> None:
         },
         supports_check_mode=True,
     )
-    params = module.params
-    missing = not all(os.path.isdir(params[key]) for key in ("src", "series"))
-    try:
-        if module.check_mode and params["planned_after"] and missing:
-            result = run_later(params)
-        else:
-            result = run(params, module.check_mode, module._diff)
-    except StackError as error:
-        module.fail_json(**error.as_result())
-    module.exit_json(**result)
+    run_module(module, run)
 
 
 if __name__ == "__main__":

@@ -19,25 +19,17 @@ description:
   - An interrupted run is run again.
 author:
   - The hpcml.torchstack contributors (@hpcml)
+extends_documentation_fragment:
+  - hpcml.torchstack._attributes
+  - hpcml.torchstack._release
 attributes:
   check_mode:
-    support: full
     description: Judges and returns the same, and changes nothing.
   diff_mode:
-    support: full
     description: The record before and after.
   idempotent:
-    support: full
     description: Does nothing, and writes nothing to the journal, when the release is in that state.
 options:
-  root:
-    description: The directory that holds the releases.
-    type: path
-    required: true
-  release:
-    description: The release's name.
-    type: str
-    required: true
   state:
     description:
       - V(judged) fails with every reason why the release may not be brought to O(to), and changes nothing.
@@ -196,43 +188,61 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.clock import now
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.redaction import without_credentials
-from ansible_collections.hpcml.torchstack.plugins.module_utils.lifecycle import retire, retire_checks, retire_steps
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core.run_module import run_module
+from ansible_collections.hpcml.torchstack.plugins.module_utils.lifecycle import retire_steps
+from ansible_collections.hpcml.torchstack.plugins.module_utils.lifecycle.retire import (
+    RECORD,
+    STAGES,
+    Facts,
+    Rules,
+    Words,
+    load_message,
+    read_facts,
+    removal_record,
+    require_date,
+    retirement_record,
+)
+from ansible_collections.hpcml.torchstack.plugins.module_utils.lifecycle.retire_checks import (
+    find_problems,
+    find_use_problems,
+    refusal_error,
+)
 
 AS_USERS_SEE = ("deprecated", "hidden", "kept")
 
 
-def run(params: dict, apply: bool) -> dict:
+def retire(params: dict, apply: bool) -> dict:
     """Judge, do what is asked for, and return what the module returns."""
     os.umask(0o022)
     state = params["state"]
     to = params["to"] or (state if state in AS_USERS_SEE else "removed")
     unseen = without_credentials(params["unseen"]).strip()
-    rules = retire.Rules(params["minimum_age"], params["notice_days"], unseen)
-    retire.require_date(params["until"])
-    words = retire.Words(without_credentials(params["reason"]).strip(), params["successor"], params["until"])
-    facts = retire.read_facts(params["root"], params["release"])
+    rules = Rules(params["minimum_age"], params["notice_days"], unseen)
+    require_date(params["until"])
+    words = Words(without_credentials(params["reason"]).strip(), params["successor"], params["until"])
+    facts = read_facts(params["root"], params["release"])
     record = facts.record
     if not record.get("planned"):
-        record = retire.retirement_record(facts, to, words, rules, now())
+        record = retirement_record(facts, to, words, rules, now())
         if to == "removed":
             facts, record = retire_steps.measure(facts, record)
     found = []
     if state == "judged":
-        found = retire_checks.find_problems(facts, to, rules, params["uses"], now())
+        found = find_problems(facts, to, rules, params["uses"], now())
     elif state in (*AS_USERS_SEE, "aside"):
-        found = retire_checks.find_problems(facts, to, retire.Rules(), [], now())
+        found = find_problems(facts, to, Rules(), [], now())
     if found:
-        raise retire_checks.refusal_error(facts, found)
+        raise refusal_error(facts, found)
     result: dict = {
         "changed": False, "stage": facts.stage, "deleting": bool(facts.record.get("deleting")), "seen": facts.seen,
         "gone": any(facts.state.gone.values()), "module": facts.module, "record": record,
-        "notice": retire.load_message(facts, record, without_credentials(params["notice"])),
+        "notice": load_message(facts, record, without_credentials(params["notice"])),
     }
     if to == "removed":
         known = facts._replace(record=record)
         result.update(
             planned=record["planned"], trees=retire_steps.removal_paths(known),
-            removal=retire.removal_record(facts.afterwards))
+            removal=removal_record(facts.afterwards))
     try:
         result.update(ACTIONS[state](facts, record, params, apply))
     except OSError as error:
@@ -241,18 +251,18 @@ def run(params: dict, apply: bool) -> dict:
             "Run as the account that owns the root, and run this again: it goes on where it stopped.",
             str(error.filename or facts.state.prefix)) from error
     if result["changed"]:
-        path = os.path.join(facts.afterwards, retire.RECORD)
+        path = os.path.join(facts.afterwards, RECORD)
         result["diff"] = {
             "before_header": path, "before": text(facts.record), "after_header": path, "after": text(result["record"])}
     return result
 
 
-def judged(_facts: retire.Facts, _record: dict, _params: dict, _apply: bool) -> dict:
-    """Nothing is done."""
+def do_nothing(_facts: Facts, _record: dict, _params: dict, _apply: bool) -> dict:
+    """Change nothing."""
     return {}
 
 
-def recorded(facts: retire.Facts, record: dict, params: dict, apply: bool) -> dict:
+def record_state(facts: Facts, record: dict, params: dict, apply: bool) -> dict:
     """Record what users see."""
     changed = record != facts.record
     if changed and apply:
@@ -260,7 +270,7 @@ def recorded(facts: retire.Facts, record: dict, params: dict, apply: bool) -> di
     return {"changed": changed}
 
 
-def aside(facts: retire.Facts, record: dict, _params: dict, apply: bool) -> dict:
+def put_aside(facts: Facts, record: dict, _params: dict, apply: bool) -> dict:
     """Move the release aside, or complete that."""
     changed = record != facts.record or retire_steps.is_in_place(facts)
     if changed and apply:
@@ -268,15 +278,14 @@ def aside(facts: retire.Facts, record: dict, _params: dict, apply: bool) -> dict
     return {"changed": changed}
 
 
-def deleting(facts: retire.Facts, record: dict, params: dict, apply: bool) -> dict:
+def begin_deletion(facts: Facts, record: dict, params: dict, apply: bool) -> dict:
     """Record that files go, or put the release back."""
     if facts.record.get("deleting") or facts.stage == "removed":
         return {"put_back": False, "problems": []}
-    unseen = params["unseen"].strip()
-    found = [problem for host in params["uses"] for problem in retire_checks.find_use_problems(host, unseen)]
+    found = [problem for host in params["uses"] for problem in find_use_problems(host, params["unseen"].strip())]
     if found:
         before = retire_steps.put_back(facts) if apply else record["before"]
-        notice = retire.load_message(facts, before) if before else ""
+        notice = load_message(facts, before) if before else ""
         return {"changed": True, "put_back": True, "problems": found, "record": before, "notice": notice}
     looked = {str(host["host"]) for host in params["uses"] if "in_use" in host}
     record = dict(record, deleting=True, looked=sorted(looked))
@@ -287,7 +296,7 @@ def deleting(facts: retire.Facts, record: dict, params: dict, apply: bool) -> di
     return {"changed": True, "put_back": False, "problems": [], "record": record}
 
 
-def removed(facts: retire.Facts, record: dict, _params: dict, apply: bool) -> dict:
+def record_removal(facts: Facts, record: dict, _params: dict, apply: bool) -> dict:
     """Record that the release is gone."""
     if facts.stage == "removed":
         return {}
@@ -296,7 +305,7 @@ def removed(facts: retire.Facts, record: dict, _params: dict, apply: bool) -> di
         raise StackError(
             "%s is still there." % left[0], "removed", "Run playbooks/retire.yml with retire_to=removed again.",
             left[0])
-    done = retire.removal_record(facts.afterwards)
+    done = removal_record(facts.afterwards)
     record = dict(record, state="removed", freed=done.get("freed", {}), removed_at=now())
     if apply:
         retire_steps.record_action(facts, record, "removed")
@@ -304,14 +313,19 @@ def removed(facts: retire.Facts, record: dict, _params: dict, apply: bool) -> di
 
 
 ACTIONS = {
-    "judged": judged, "deprecated": recorded, "hidden": recorded, "kept": recorded, "aside": aside,
-    "deleting": deleting, "removed": removed,
+    "judged": do_nothing, "deprecated": record_state, "hidden": record_state, "kept": record_state,
+    "aside": put_aside, "deleting": begin_deletion, "removed": record_removal,
 }
 
 
 def text(record: dict) -> str:
-    """A record for the diff."""
+    """Render a record for the diff."""
     return json.dumps(record, indent=2, sort_keys=True) + "\n" if record else ""
+
+
+def run(module: AnsibleModule) -> dict:
+    """Bring the release to the state of its removal that is asked for."""
+    return retire(module.params, not module.check_mode)
 
 
 def main() -> None:
@@ -321,7 +335,7 @@ def main() -> None:
             "root": {"type": "path", "required": True},
             "release": {"type": "str", "required": True},
             "state": {"type": "str", "choices": list(ACTIONS), "default": "judged"},
-            "to": {"type": "str", "choices": list(retire.STAGES)},
+            "to": {"type": "str", "choices": list(STAGES)},
             "minimum_age": {"type": "float", "default": 0},
             "notice_days": {"type": "float", "default": 0},
             "uses": {"type": "list", "elements": "dict", "default": []},
@@ -333,10 +347,7 @@ def main() -> None:
         },
         supports_check_mode=True,
     )
-    try:
-        module.exit_json(**run(module.params, not module.check_mode))
-    except StackError as error:
-        module.fail_json(**error.as_result())
+    run_module(module, run)
 
 
 if __name__ == "__main__":

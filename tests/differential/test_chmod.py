@@ -11,7 +11,7 @@ import stat
 import subprocess
 
 import pytest
-from ansible_collections.hpcml.torchstack.plugins.module_utils.trees import counters as tally
+from ansible_collections.hpcml.torchstack.plugins.module_utils.trees import counters
 from ansible_collections.hpcml.torchstack.plugins.module_utils.trees.permissions import Pass
 from ansible_collections.hpcml.torchstack.plugins.module_utils.trees.policy import Policy, apply_rule
 
@@ -126,12 +126,12 @@ def test_files_and_directories_that_another_process_deletes_meanwhile_are_surviv
             Pass(Policy("writable", {"files": "0644", "directories": "u+w"}), True, workers=workers)
             for _number in range(15)
         ]
-        tallies = [each.over(str(tmp_path), "tree") for each in one_pass]
+        passes = [each.over(str(tmp_path), "tree") for each in one_pass]
         assert other.poll() is None
     finally:
         other.kill()
         other.wait()
-    assert all(tally.refused.total == tally.foreign.total == 0 and tally.files >= 1200 for tally in tallies)
+    assert all(done.refused.total == done.foreign.total == 0 and done.files >= 1200 for done in passes)
     freeze(top)
     assert all(not mode & 0o222 for mode in modes(top).values())
     subprocess.run(["chmod", "-R", "u+rwX", str(top)], check=True)
@@ -200,16 +200,16 @@ def test_find_sees_nothing_writable_and_every_directory_open(pair, seed):
 
 def test_counts_equal_those_of_find(pair):
     ours, _theirs = pair(8)
-    tally = freeze(ours)
+    done = freeze(ours)
 
     def count(*conditions):
         return subprocess.check_output(["find", str(ours), *conditions, "-printf", "x"]).count(b"x")
 
-    assert tally.directories == count("-type", "d")
-    assert tally.symlinks == count("-type", "l")
-    assert tally.files == count("!", "-type", "d", "!", "-type", "l")
-    assert tally.hardlinked == count("!", "-type", "d", "!", "-type", "l", "-links", "+1")
-    assert tally.hardlinked_outside == 0
+    assert done.directories == count("-type", "d")
+    assert done.symlinks == count("-type", "l")
+    assert done.files == count("!", "-type", "d", "!", "-type", "l")
+    assert done.hardlinked == count("!", "-type", "d", "!", "-type", "l", "-links", "+1")
+    assert done.hardlinked_outside == 0
 
 
 def succeeds(script, *arguments, user=None):
@@ -283,7 +283,7 @@ def test_setgid_of_a_group_that_the_owner_is_not_in_is_kept_where_chmod_loses_it
             assert directory.stat().st_gid not in {os.getegid(), *os.getgroups()}
             assert directory.stat().st_mode & stat.S_ISGID
         done = Pass(Policy("frozen"), True).over(*os.path.split(str(top)))
-        assert sorted(tally.problem(done, str(top)).details["setgid_lost"]) == [".", "lib"]
+        assert sorted(counters.permission_error(done, str(top)).details["setgid_lost"]) == [".", "lib"]
         assert stat.S_IMODE((top / "lib").stat().st_mode) & stat.S_ISGID
         subprocess.run(["chmod", "a-w", str(top / "lib")], check=True)
         assert not stat.S_IMODE((top / "lib").stat().st_mode) & stat.S_ISGID

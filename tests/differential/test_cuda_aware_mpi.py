@@ -15,7 +15,7 @@ import subprocess
 import sys
 
 import pytest
-from ansible_collections.hpcml.torchstack.plugins.module_utils.patches.parser import blob_id
+from ansible_collections.hpcml.torchstack.plugins.module_utils.patches.diff_model import blob_id
 from support.pytorch_sources import BACKEND, VERSION, headers, once, sources
 from support.rank_programs import wheel
 

@@ -15,7 +15,7 @@ import subprocess
 import sys
 
 import pytest
-from ansible_collections.hpcml.torchstack.plugins.module_utils.elf import reader as elf
+from ansible_collections.hpcml.torchstack.plugins.module_utils.elf import elf_object, image, reader
 
 SAMPLE = 300
 """Files compared with readelf, spread evenly over all; pyelftools, which is slower, gets a fifth of them."""
@@ -24,7 +24,7 @@ MUTANTS = 150
 
 
 @functools.lru_cache(maxsize=None)
-def elf_files() -> dict[bytes, elf.ElfObject]:
+def elf_files() -> dict[bytes, elf_object.ElfObject]:
     """The ELF files below /usr/lib and /usr/bin; each other file must be told from them without an error."""
     found = {}
     for root in (b"/usr/lib", b"/usr/bin"):
@@ -32,7 +32,7 @@ def elf_files() -> dict[bytes, elf.ElfObject]:
             for name in names:
                 path = os.path.join(directory, name)
                 try:
-                    facts = None if os.path.islink(path) else elf.read_elf(path)
+                    facts = None if os.path.islink(path) else reader.read_elf(path)
                 except OSError:
                     continue
                 if facts is not None:
@@ -95,7 +95,7 @@ def facts_of_readelf(text: bytes) -> dict[str, object]:
 
 
 def test_files_of_this_machine_read_as_readelf_says():
-    paths = [path for path in sample(SAMPLE) if elf_files()[path].kind in (elf.ET_EXEC, elf.ET_DYN)]
+    paths = [path for path in sample(SAMPLE) if elf_files()[path].kind in (elf_object.ET_EXEC, elf_object.ET_DYN)]
     printed = readelf(paths)
     assert len(paths) > 50 and set(paths) <= set(printed)
     differences = []
@@ -121,7 +121,7 @@ def test_files_of_this_machine_read_as_pyelftools_says():
                 "little_endian": other.little_endian,
                 "flags": other["e_flags"],
             }
-            if facts.kind in (elf.ET_EXEC, elf.ET_DYN):
+            if facts.kind in (elf_object.ET_EXEC, elf_object.ET_DYN):
                 dynamic = [segment for segment in other.iter_segments("PT_DYNAMIC") if segment["p_filesz"]]
                 tags = [tag for segment in dynamic for tag in segment.iter_tags()]
                 expected.update(dynamic=bool(dynamic), interpreter=None)
@@ -166,7 +166,7 @@ def test_what_the_loader_of_this_machine_accepts_is_read(tmp_path):
     Left out are the two kinds of damage that the reader reports on purpose although the loader goes on: a segment
     that the file does not hold, and a string outside all segments, which the loader finds in the rest of a page.
     """
-    program = elf.read_elf(os.path.realpath(sys.executable))
+    program = reader.read_elf(os.path.realpath(sys.executable))
     compiler = shutil.which("gcc")
     if (
         compiler is None
@@ -196,8 +196,8 @@ def test_what_the_loader_of_this_machine_accepts_is_read(tmp_path):
             continue
         accepted += 1
         try:
-            assert elf.read_elf(str(path)) is not None
-        except elf.ElfError as error:
+            assert reader.read_elf(str(path)) is not None
+        except image.ElfError as error:
             if not re.search("truncated: the segment|no loadable segment holds it", str(error)):
                 refused.append(str(error))
     assert accepted > MUTANTS // 3
@@ -207,4 +207,4 @@ def test_what_the_loader_of_this_machine_accepts_is_read(tmp_path):
 def test_each_file_below_usr_is_told_from_others_quickly():
     files = elf_files()
     assert len(files) > 100
-    assert pathlib.Path(os.fsdecode(next(iter(files)))).read_bytes()[:4] == elf.MAGIC
+    assert pathlib.Path(os.fsdecode(next(iter(files)))).read_bytes()[:4] == elf_object.MAGIC

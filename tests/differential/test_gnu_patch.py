@@ -18,7 +18,7 @@ import subprocess
 
 import pytest
 from ansible_collections.hpcml.torchstack.plugins.module_utils.patches.parser import parse_patch
-from ansible_collections.hpcml.torchstack.plugins.module_utils.patches.series import Files, apply_patch
+from ansible_collections.hpcml.torchstack.plugins.module_utils.patches.patch_apply import MemoryTree, apply_patch
 from ansible_collections.hpcml.torchstack.plugins.module_utils.patches.source_files import TreeFile
 
 pytestmark = pytest.mark.skipif(
@@ -163,7 +163,7 @@ def read_tree(top):
 def ours(patch, tree):
     """Our opinion in the same form, and the reason of a refusal. What we accept we can also undo."""
     start = {os.fsencode(path): TreeFile(content, 0o755 if x else 0o644) for path, (content, x) in tree.items()}
-    files = Files(start.get)
+    files = MemoryTree(start.get)
     parsed = parse_patch(patch, b"it.patch", 1)
     outcome = apply_patch(parsed, files, ANY_OFFSET)
     if outcome.faults:

@@ -18,8 +18,8 @@ import subprocess
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from ansible_collections.hpcml.torchstack.plugins.module_utils.elf.glibc import MACHINES
-from ansible_collections.hpcml.torchstack.plugins.module_utils.elf.resolver import Loader, System
+from ansible_collections.hpcml.torchstack.plugins.module_utils.elf.glibc import MACHINES, System
+from ansible_collections.hpcml.torchstack.plugins.module_utils.elf.resolver import Loader
 from ansible_collections.hpcml.torchstack.plugins.module_utils.verify.library_rules import UNOPENED
 
 RELEASE = os.path.join(os.environ.get("TORCHSTACK_TEST_ROOT", os.path.expanduser("~/torchstack-test")), "2026-11-20")

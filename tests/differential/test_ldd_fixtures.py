@@ -11,9 +11,10 @@ import struct
 import subprocess
 
 import pytest
-from ansible_collections.hpcml.torchstack.plugins.module_utils.elf.glibc import MACHINES
+from ansible_collections.hpcml.torchstack.plugins.module_utils.elf.glibc import MACHINES, System
 from ansible_collections.hpcml.torchstack.plugins.module_utils.elf.ld_so_cache import parse_cache
-from ansible_collections.hpcml.torchstack.plugins.module_utils.elf.resolver import Loader, Plugin, System
+from ansible_collections.hpcml.torchstack.plugins.module_utils.elf.resolution import Plugin
+from ansible_collections.hpcml.torchstack.plugins.module_utils.elf.resolver import Loader
 
 LDCONFIG = shutil.which("ldconfig", path=os.environ.get("PATH", "") + ":/usr/sbin:/sbin")
 HERE = System.this_machine() if os.uname().machine in [machine.uname for machine in MACHINES.values()] else None

@@ -11,8 +11,7 @@ import shutil
 import subprocess
 
 import pytest
-from ansible_collections.hpcml.torchstack.plugins.module_utils.trees import manifest
-from ansible_collections.hpcml.torchstack.plugins.module_utils.trees import manifest_file as manifest_record
+from ansible_collections.hpcml.torchstack.plugins.module_utils.trees import manifest, manifest_entry
 
 pytestmark = pytest.mark.skipif(
     not all(shutil.which(tool) for tool in ("find", "sha256sum", "cp")), reason="find, sha256sum or cp is missing"
@@ -65,7 +64,7 @@ def recorded(top):
     place = top.parent / "manifest.json"
     manifest.record(manifest.Request(str(top), str(top.parent), str(place)), True)
     entries = json.loads(place.read_text(encoding="ascii"))["entries"]
-    return {manifest_record.as_bytes(entry["path"]): entry for entry in entries}
+    return {manifest_entry.as_bytes(entry["path"]): entry for entry in entries}
 
 
 @pytest.mark.parametrize("top", range(4), indirect=True)
@@ -80,7 +79,7 @@ def test_type_mode_size_and_target_are_those_of_find(top):
         if kind == b"f":
             fact["size"] = int(size)
         if kind == b"l":
-            fact["target"] = manifest_record.as_text(target)
+            fact["target"] = manifest_entry.as_text(target)
         seen[path or b"."] = fact
     entries = recorded(top)
     assert {path: {key: entry[key] for key in entry if key not in ("path", "sha256")}

@@ -22,7 +22,8 @@ import atheris
 with atheris.instrument_imports(include=["ansible_collections"]):
     from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
     from ansible_collections.hpcml.torchstack.plugins.module_utils.elf.glibc import System
-    from ansible_collections.hpcml.torchstack.plugins.module_utils.elf.resolver import Loader, Plugin, Resolution
+    from ansible_collections.hpcml.torchstack.plugins.module_utils.elf.resolution import Plugin, Resolution
+    from ansible_collections.hpcml.torchstack.plugins.module_utils.elf.resolver import Loader
 
 MOST_SECONDS = 20.0
 NAMES = (b"liba.so", b"libb.so", b"libc.so", b"libd.so")

@@ -9,7 +9,7 @@ import shlex
 import subprocess
 
 import pytest
-from ansible_collections.hpcml.torchstack.plugins.module_utils.acceptance import output as acceptance_output
+from ansible_collections.hpcml.torchstack.plugins.module_utils.acceptance import output
 from ansible_collections.hpcml.torchstack.plugins.module_utils.acceptance.script import job_script
 from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles.layout import SYNTAXES, stage_directory
 from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles.module_system import EM, QUIET
@@ -50,7 +50,7 @@ def load(root, system, tmp_path):
             ["/bin/bash", "--noprofile", "--norc", str(script)], env={"HOME": root, "PATH": "/usr/bin:/bin"},
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False,
         )
-        heard = acceptance_output.hear(done.stdout)
+        heard = output.parse_output(done.stdout)
         assert done.returncode == 0, done.stdout
         return heard.event("modulefile")
 

@@ -170,7 +170,7 @@ def test_s32_a_hang_ends_at_the_timeout_with_stacks_and_no_process_left(run_modu
     assert "rank 0 on %s was in mpi4py, rank 1 on %s was in mpi4py" % (host, host) in result["msg"]
     log = pathlib.Path(result["log"]).read_text()
     assert re.search(r'File ".*/mpi4py/MPI\.py", line \d+ in allgather', log)
-    assert re.search(r'File ".*rank_program\.py", line \d+ in mpi4py', log)
+    assert re.search(r'File ".*ranks/backend_checks\.py", line \d+ in mpi4py', log)
     assert "== was_running: " in log
     assert still_running(site["root"]) == []
     assert records(site)[0]["passed"] is False

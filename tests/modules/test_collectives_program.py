@@ -29,9 +29,9 @@ OPERATIONS = ["all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broad
 WITH_A_MISTAKE = """
 import sys
 sys.path.insert(0, sys.argv[1])
-from ansible_collections.hpcml.torchstack.plugins.module_utils.ranks import benchmark_cli as collectives_program
-from ansible_collections.hpcml.torchstack.plugins.module_utils.ranks import transport_mpi as rank_bandwidth_mpi
-right = rank_bandwidth_mpi.MpiWork._broadcast
+from ansible_collections.hpcml.torchstack.plugins.module_utils.ranks import benchmark_cli
+from ansible_collections.hpcml.torchstack.plugins.module_utils.ranks import transport_mpi
+right = transport_mpi.MpiOperation._broadcast
 
 
 def broadcast(work):
@@ -39,13 +39,13 @@ def broadcast(work):
 
     def wrong():
         step()
-        if work.carrier.rank == 1 and len(work.source) == 65536:
+        if work.transport.rank == 1 and len(work.source) == 65536:
             work.source[40003] ^= 1
     return wrong
 
 
-rank_bandwidth_mpi.MpiWork._broadcast = broadcast
-sys.exit(collectives_program.main(sys.argv[2:]))
+transport_mpi.MpiOperation._broadcast = broadcast
+sys.exit(benchmark_cli.main(sys.argv[2:]))
 """
 
 

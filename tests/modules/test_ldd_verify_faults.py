@@ -232,8 +232,8 @@ def test_names_of_any_bytes_are_told_in_the_result_and_in_the_record(run_module,
 
 MEASURED = """
 import sys
-from ansible_collections.hpcml.torchstack.plugins.module_utils.verify import library_cli as library_command
-code = library_command.main(sys.argv[1:])
+from ansible_collections.hpcml.torchstack.plugins.module_utils.verify import library_cli
+code = library_cli.main(sys.argv[1:])
 with open("/proc/self/status") as status:
     peak = [line.split()[1] for line in status if line.startswith("VmHWM:")]
 print(peak[0], file=sys.stderr)

@@ -1,9 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""release_retire and release_in_use: what they refuse, and what they do, on a real root.
-
-Covers retire_steps of module_utils/lifecycle, too.
-"""
+"""release_retire and release_in_use: what they refuse, and what they do, on a real root."""
 
 from __future__ import annotations
 
@@ -19,7 +16,7 @@ import pytest
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.account import actor
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
 from ansible_collections.hpcml.torchstack.plugins.module_utils.lifecycle import retire_steps
-from ansible_collections.hpcml.torchstack.plugins.module_utils.trees import open_files as lease
+from ansible_collections.hpcml.torchstack.plugins.module_utils.trees import open_files
 from ansible_collections.hpcml.torchstack.plugins.modules import release_in_use, release_retire
 from support import published_release
 
@@ -67,11 +64,11 @@ def process_that_maps():
 
 
 def retire(root, release="r1", state="judged", apply=True, **more):
-    return release_retire.run(dict(OPTIONS, root=str(root), release=release, state=state, **more), apply)
+    return release_retire.retire(dict(OPTIONS, root=str(root), release=release, state=state, **more), apply)
 
 
 def uses(root, release="r1"):
-    return release_in_use.run({"root": str(root), "release": release, "leases": True})
+    return release_in_use.find_processes({"root": str(root), "release": release, "leases": True})
 
 
 def refused(root, release="r1", **more):
@@ -133,8 +130,8 @@ def test_s10_a_release_in_use_is_refused(root, mapping):
 
 def test_s10_a_release_that_another_account_uses_is_refused_though_proc_does_not_show_it(root, mapping, ordinary_user):
     path = root / "r1" / "libx.so"
-    with lease.undisturbed():
-        if lease.ask(None, str(path)) == lease.UNSUPPORTED:
+    with open_files.ignored_lease_breaks():
+        if open_files.query_lease(None, str(path)) == open_files.UNSUPPORTED:
             pytest.skip("the file system of the tests has no leases")
     for directory in path.parents:
         if directory.stat().st_uid == os.geteuid():

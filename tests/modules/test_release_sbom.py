@@ -13,9 +13,7 @@ import sys
 
 import pytest
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
-from ansible_collections.hpcml.torchstack.plugins.module_utils.release import licences as sbom_licences
-from ansible_collections.hpcml.torchstack.plugins.module_utils.release import sbom_file
-from ansible_collections.hpcml.torchstack.plugins.module_utils.release import spdx as sbom
+from ansible_collections.hpcml.torchstack.plugins.module_utils.release import licences, sbom_file, spdx
 from ansible_collections.hpcml.torchstack.plugins.module_utils.release.installed import installed
 from support import faults, installed_release
 
@@ -27,7 +25,7 @@ WRITE = """
 import json, sys
 from ansible_collections.hpcml.torchstack.plugins.modules import release_sbom
 asked = {"prefix": sys.argv[1], "resolved": json.loads(sys.argv[2]), "path": None, "planned_after": None}
-print(json.dumps(release_sbom.carry_out(asked, False)))
+print(json.dumps(release_sbom.update_document(asked, False)))
 """
 
 
@@ -59,7 +57,7 @@ def relations(document):
 @pytest.mark.skipif(not os.path.exists(VALIDATOR), reason="needs spdx-tools")
 @pytest.mark.parametrize("make", [installed_release.make, installed_release.container])
 def test_the_formats_own_validator_finds_nothing(prefix, make):
-    broken = sbom_file.make(str(prefix), make(prefix))
+    broken = sbom_file.make_sbom(str(prefix), make(prefix))
     (prefix / "sbom.spdx.json").write_bytes(sbom_file.as_bytes(broken))
     assert validate(prefix / "sbom.spdx.json") == ""
     broken["packages"][0]["downloadLocation"] = "somewhere"
@@ -72,8 +70,8 @@ def test_every_licence_that_is_not_quoted_is_on_the_list_of_spdx():
     from license_expression import get_spdx_licensing
 
     known = get_spdx_licensing()
-    wrong = [name for name in sbom_licences.IDENTIFIERS if known.validate(name).errors]
-    wrong += [name for name in sbom_licences.EXCEPTIONS if known.validate("MIT WITH " + name).errors]
+    wrong = [name for name in licences.IDENTIFIERS if known.validate(name).errors]
+    wrong += [name for name in licences.EXCEPTIONS if known.validate("MIT WITH " + name).errors]
     assert wrong == []
 
 
@@ -126,7 +124,7 @@ def test_in_a_plan_the_release_may_be_still_to_come(run_module, prefix):
 
 
 def test_everything_that_is_installed_is_in_it_with_its_origin(prefix):
-    document = sbom_file.make(str(prefix), installed_release.make(prefix))
+    document = sbom_file.make_sbom(str(prefix), installed_release.make(prefix))
     found, related = by_id(document), relations(document)
     assert sorted(found) == [
         "SPDXRef-Component-cuda", "SPDXRef-Component-horovod", "SPDXRef-Component-mpi", "SPDXRef-Component-nccl",
@@ -162,7 +160,7 @@ def test_everything_that_is_installed_is_in_it_with_its_origin(prefix):
 
 
 def test_licences_are_those_that_the_packages_declare(prefix):
-    document = sbom_file.make(str(prefix), installed_release.make(prefix))
+    document = sbom_file.make_sbom(str(prefix), installed_release.make(prefix))
     declared = {name: one["licenseDeclared"] for name, one in by_id(document).items()}
     assert declared["SPDXRef-Python-torch"] == "Apache-2.0 AND BSD-3-Clause"
     assert declared["SPDXRef-Python-horovod"] == "Apache-2.0"
@@ -174,7 +172,7 @@ def test_licences_are_those_that_the_packages_declare(prefix):
 
 
 def test_no_credentials_and_no_secrets_are_in_it(prefix):
-    text = sbom_file.as_bytes(sbom_file.make(str(prefix), installed_release.make(prefix))).decode()
+    text = sbom_file.as_bytes(sbom_file.make_sbom(str(prefix), installed_release.make(prefix))).decode()
     for secret in ("tk-1234567890", "pa55word", "hunter2"):
         assert secret not in text
     assert "HOROVOD_WITH_MPI=1" in text and "git.example.org/plugin.git" in text
@@ -182,29 +180,29 @@ def test_no_credentials_and_no_secrets_are_in_it(prefix):
 
 def test_the_same_release_elsewhere_gives_the_same_bytes(prefix, tmp_path):
     resolved = installed_release.make(prefix)
-    before = sbom_file.as_bytes(sbom_file.make(str(prefix), resolved))
+    before = sbom_file.as_bytes(sbom_file.make_sbom(str(prefix), resolved))
     moved = tmp_path / "elsewhere" / prefix.name
     moved.parent.mkdir()
     shutil.move(str(prefix), str(moved))
-    assert sbom_file.as_bytes(sbom_file.make(str(moved), resolved)) == before
+    assert sbom_file.as_bytes(sbom_file.make_sbom(str(moved), resolved)) == before
     built_there = json.loads(json.dumps(resolved).replace(str(prefix.parent), str(moved.parent)))
     for inputs in moved.glob(".torchstack/steps/*/inputs.json"):
         inputs.write_text(inputs.read_text().replace(str(prefix.parent), str(moved.parent)))
-    assert sbom_file.as_bytes(sbom_file.make(str(moved), built_there)) == before
+    assert sbom_file.as_bytes(sbom_file.make_sbom(str(moved), built_there)) == before
     assert str(tmp_path) not in before.decode()
 
 
 def test_the_namespace_follows_from_the_content(prefix):
     resolved = installed_release.make(prefix)
     said = installed(str(prefix), resolved)
-    first = sbom.document(said, "2026-11-20T10:00:00Z")
-    assert first == sbom.document(said, "2026-11-20T10:00:00Z")
+    first = spdx.document(said, "2026-11-20T10:00:00Z")
+    assert first == spdx.document(said, "2026-11-20T10:00:00Z")
     said["python"][0]["version"] += ".post1"
-    assert sbom.document(said, "2026-11-20T10:00:00Z")["documentNamespace"] != first["documentNamespace"]
+    assert spdx.document(said, "2026-11-20T10:00:00Z")["documentNamespace"] != first["documentNamespace"]
 
 
 def test_of_a_container_the_image_is_named_by_its_checksum(prefix):
-    document = sbom_file.make(str(prefix), installed_release.container(prefix))
+    document = sbom_file.make_sbom(str(prefix), installed_release.container(prefix))
     found = by_id(document)
     assert found["SPDXRef-Component-image"]["packageFileName"] == "pytorch.sif"
     assert found["SPDXRef-Component-image"]["checksums"][0]["checksumValue"] == "e" * 64
@@ -231,5 +229,5 @@ def test_a_record_that_cannot_be_read_is_named(prefix):
     resolved = installed_release.make(prefix)
     (prefix / "base" / "conda-meta" / "numpy-1.26.4-py311h0.json").write_text("{")
     with pytest.raises(StackError) as caught:
-        sbom_file.make(str(prefix), resolved)
+        sbom_file.make_sbom(str(prefix), resolved)
     assert "numpy-1.26.4-py311h0.json cannot be read" in caught.value.message

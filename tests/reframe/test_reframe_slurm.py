@@ -38,7 +38,7 @@ def tests_of_a_release(tmp_path):
     (release / "lib" / "mpi4py" / "__init__.py").write_text("")
     shutil.copy(CHECKOUT / "tests" / "fixtures" / "acceptance" / "MPI.py", release / "lib" / "mpi4py")
     (modules / "r1.lua").write_text(MODULE.format(release=release, exchange=tmp_path / "exchange"))
-    described = reframe_tests.described({
+    described = reframe_tests.describe_release({
         "release": "r1", "prefix": str(release), "shared": None, "module": "torchstack/r1",
         "modulepaths": {"lmod": str(modules.parent), "tcl": None}, "environment": {}, "nodes": 2, "ranks": 2,
         "launcher": SRUN, "job": {"options": {"cores": 1}}, "python": sys.executable, "imports": ["mpi4py.MPI"],
@@ -46,8 +46,8 @@ def tests_of_a_release(tmp_path):
         "measure": {}, "sizes": [], "tolerance": 0, "timeout": 300,
     })
     program = (CHECKOUT / "roles" / "acceptance" / "files" / "reframe" / "torchstack.py").read_text()
-    files = reframe_files.wanted(described, program)
-    reframe_files.write(str(tmp_path / "tests"), files, list(files))
+    files = reframe_files.make_files(described, program)
+    reframe_files.write_files(str(tmp_path / "tests"), files, list(files))
     return tmp_path / "tests"
 
 

@@ -11,9 +11,8 @@ import os
 import pathlib
 
 import pytest
-from ansible_collections.hpcml.torchstack.plugins.module_utils.report import facts as report_facts
+from ansible_collections.hpcml.torchstack.plugins.module_utils.report import facts, svg
 from ansible_collections.hpcml.torchstack.plugins.module_utils.report import page as report_page
-from ansible_collections.hpcml.torchstack.plugins.module_utils.report import plots as report_plots
 from ansible_collections.hpcml.torchstack.plugins.module_utils.report import records as report_records
 from support import browser
 from support import report_records as recorded
@@ -88,8 +87,8 @@ def written_pages(tmp_path_factory):
 
 def rendered(root, resolved):
     """The page of the release below a root."""
-    records = report_records.read(report_records.files_of(str(root), recorded.RELEASE))
-    return report_page.page(report_facts.facts(records, resolved), str(TEMPLATES))
+    records = report_records.read_records(report_records.release_files(str(root), recorded.RELEASE))
+    return report_page.render_page(facts.compile_facts(records, resolved), str(TEMPLATES))
 
 
 def show(page, name):
@@ -181,7 +180,7 @@ def test_the_same_facts_give_the_same_page(written, tmp_path):
 
 
 def test_without_matplotlib_a_page_says_what_it_lacks_and_has_the_numbers(chromium, monkeypatch, tmp_path):
-    monkeypatch.setattr(report_plots, "available", lambda: False)
+    monkeypatch.setattr(svg, "can_plot", lambda: False)
     resolved = WORLDS["finished"](tmp_path)
     path = tmp_path / "report.html"
     path.write_text(rendered(tmp_path, resolved))

@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Ranks that run as a job of their own, as those of an acceptance: what is asked of compute nodes, and the answer.
+"""Run ranks as a job of their own: make the step that runs them, and judge its answer.
 
 A launcher such as ``mpiexec`` of PALS starts ranks only within a job, and login nodes are no place for them. The job is
 a step of build_step; what it runs is the same supervisor and the same script as on the machine itself.
@@ -26,39 +26,46 @@ from ..core.errors import StackError
 from ..core.files import readable_by_all, write_json
 from ..core.processes import run_program
 from ..definition.launch_command import JOB_VARIABLES
-from ..steps import remote_query as questions
-from . import local_run as acceptance_job
+from ..steps import remote_query
 from .login import (
-    fresh_words,
-    kept_in_job,
+    job_variable_lines,
+    login_command,
     login_environment,
-    python_words,
+    python_command,
 )
-from .output import EVENT, hear
-from .records import (
+from .output import EVENT, parse_output
+from .records import Files, writing_records
+from .run import (
+    OUTPUT,
+    SCRIPT,
+    SUPERVISOR,
     Conclude,
-    Files,
     Run,
-    keeping_records,
+    become_remedy,
+    locked,
+    python_candidates,
+    read_output,
+    shared_directory,
+    write_files,
 )
 
 SPARE_SECONDS = 60
-"""What a job needs beside its ranks: to begin, and to end what hangs."""
+"""Seconds that a job needs beside its ranks: to begin, and to end what hangs."""
 
 
 PROGRESS = "\\[ *[0-9]\\{1,9\\}/[0-9]\\{1,9\\}\\].*"
 """A line that says how far the ranks are, as ``[12/63] round 12``, for grep(1); :mod:`.progress` reads it, too."""
 
 
-class Place(NamedTuple):
-    """Where the files of a job lie: what is asked, and the step that asks it."""
+class JobFiles(NamedTuple):
+    """Locate the files of a job: its question, and the step that asks it."""
 
     directory: str
     state_dir: str
 
     @classmethod
-    def of(cls, files: Files, run: Run) -> Place:
-        """Those of one kind of question to one release, for one account."""
+    def of(cls, files: Files, run: Run) -> JobFiles:
+        """Locate the files of one kind of question to one release, for one account."""
         directory = os.path.join(files.state, files.stem)
         if not run.account.other:
             return cls(directory, directory)
@@ -68,15 +75,15 @@ class Place(NamedTuple):
 
     @property
     def request(self) -> str:
-        """What was asked last, until its answer is judged."""
+        """Return the path of the last request, which stays until its answer is judged."""
         return os.path.join(self.directory, "request.json")
 
     def asked(self, nonce: str) -> str:
-        """The directory with all that the job takes."""
+        """Return the directory with all that the job takes."""
         return os.path.join(self.directory, "asked." + nonce)
 
     def output(self, nonce: str) -> str:
-        """What the job prints."""
+        """Return the path of what the job prints."""
         return os.path.join(self.state_dir, "output." + nonce)
 
 
@@ -105,8 +112,10 @@ def check_job(job: Mapping[str, Any], timeout: int, stem: str = "acceptance") ->
         )
 
 
-def ask(files: Files, question: Mapping[str, Any], run: Run, program: bytes, job: Mapping[str, Any]) -> dict[str, Any]:
-    """Write what the job takes, or find that the same was asked before and not judged yet.
+def request_job(
+    files: Files, question: Mapping[str, Any], run: Run, program: bytes, job: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Write what the job takes, or find that the same was requested before and not judged yet.
 
     Args:
         files: where the records are.
@@ -121,23 +130,23 @@ def ask(files: Files, question: Mapping[str, Any], run: Run, program: bytes, job
     Raises:
         StackError: the records cannot be written.
     """
-    place, digest = Place.of(files, run), _digest(question, run, program)
-    with keeping_records(files), readable_by_all():
-        asked = questions.pending(place.request)
+    place, digest = JobFiles.of(files, run), _digest(question, run, program)
+    with writing_records(files), readable_by_all():
+        asked = remote_query.pending(place.request)
         if asked is None or asked["digest"] != digest or not os.path.isdir(place.asked(asked["nonce"])):
-            asked = questions.new(digest)
+            asked = remote_query.new(digest)
             os.makedirs(place.asked(asked["nonce"]))
-            acceptance_job.write_files(place.asked(asked["nonce"]), dict(question, **run._asdict()), program)
+            write_files(place.asked(asked["nonce"]), dict(question, **run._asdict()), program)
             write_json(place.request, asked)
-    return step(place, asked, question, run, job)
+    return make_step(place, asked, question, run, job)
 
 
-def planned(
+def plan_job(
     files: Files, question: Mapping[str, Any], run: Run, program: bytes, job: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """What :func:`ask` would return, but for the nonce; nothing is written."""
+    """Make what :func:`request_job` would return, but for the nonce; write nothing."""
     asked = {"nonce": "planned", "digest": _digest(question, run, program)}
-    return step(Place.of(files, run), asked, question, run, job)
+    return make_step(JobFiles.of(files, run), asked, question, run, job)
 
 
 def _digest(question: Mapping[str, Any], run: Run, program: bytes) -> str:
@@ -145,10 +154,10 @@ def _digest(question: Mapping[str, Any], run: Run, program: bytes) -> str:
     return digest_of(dict(question, program=known, run=[*run.account, *run.become, run.timeout]))
 
 
-def step(
-    place: Place, asked: Mapping[str, Any], question: Mapping[str, Any], run: Run, job: Mapping[str, Any]
+def make_step(
+    place: JobFiles, asked: Mapping[str, Any], question: Mapping[str, Any], run: Run, job: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """The step that runs the ranks on compute nodes, as options of build_step.
+    """Make the step that runs the ranks on compute nodes, as options of build_step.
 
     The script ends well however the ranks do, for its record is the verdict; a step that has failed is one that
     the batch system has not let come to its end.
@@ -156,19 +165,19 @@ def step(
     directory, output = place.asked(asked["nonce"]), place.output(asked["nonce"])
     keep = [*question["environment_keep"], *JOB_VARIABLES[job["launcher"]]]
     own = (job.get("options") or {}).get("python")
-    pythons = [*([own] if own else []), *acceptance_job.pythons(question["python"])]
+    candidates = [*([own] if own else []), *python_candidates(question["python"])]
     supervisor = [
-        *python_words(pythons), os.path.join(directory, acceptance_job.SUPERVISOR),
-        os.path.join(directory, acceptance_job.SCRIPT), str(run.timeout), "unattended",
+        *python_command(candidates), os.path.join(directory, SUPERVISOR),
+        os.path.join(directory, SCRIPT), str(run.timeout), "unattended",
     ]
     script = [
         "# A fresh login, which knows its job.",
-        *kept_in_job(keep),
+        *job_variable_lines(keep),
         "rm -f %s*" % shlex.quote(place.output("")),
         "echo %s" % shlex.quote("What the ranks print is in " + output),
         ": > %s" % shlex.quote(output),
         "%s ${kept[@]+\"${kept[@]}\"} %s >> %s 2>&1 < /dev/null &" % (
-            _words(fresh_words(run.account, [], login_environment(run.account, [], {}))),
+            _words(login_command(run.account, [], login_environment(run.account, [], {}))),
             _words(supervisor), shlex.quote(output),
         ),
         "ranks=$!",
@@ -188,10 +197,10 @@ def _words(words: Sequence[str]) -> str:
     return " ".join(map(shlex.quote, words))
 
 
-def judge(
+def conclude_job(
     files: Files, question: Mapping[str, Any], run: Run, program: bytes, wait: float, conclude: Conclude
 ) -> dict[str, Any]:
-    """Judge what the job has answered, and write the record.
+    """Judge the answer of the job, and write the record.
 
     Args:
         files: where the records are.
@@ -207,27 +216,27 @@ def judge(
     Raises:
         StackError: it is not; or nobody has asked, or the answer cannot be seen.
     """
-    place = Place.of(files, run)
-    with keeping_records(files), acceptance_job.locked(files.state):
-        asked = questions.pending(place.request)
+    place = JobFiles.of(files, run)
+    with writing_records(files), locked(files.state):
+        asked = remote_query.pending(place.request)
         if asked is None or asked["digest"] != _digest(question, run, program):
             raise StackError("No compute node was asked this.", "job", "Run the whole role: it asks first.")
         try:
-            with acceptance_job.shared_directory(files.state) as scratch:
-                output = _answer(place.output(asked["nonce"]), run, wait, os.path.join(scratch, acceptance_job.OUTPUT))
-            heard = hear(output)
-            began, seconds = heard.event("began") or "", float(heard.event("seconds") or 0)
+            with shared_directory(files.state) as scratch:
+                output = _read_answer(place.output(asked["nonce"]), run, wait, os.path.join(scratch, OUTPUT))
+            job_output = parse_output(output)
+            began, seconds = job_output.event("began") or "", float(job_output.event("seconds") or 0)
             record = conclude(files, question, run.account, output, began, seconds)
         except StackError:
-            # The job has ended, and its answer would be the same for ever: the next question is another job.
-            forget(place)
+            # The job has ended with this answer; the next request is another job.
+            forget_request(place)
             raise
-        forget(place)
+        forget_request(place)
         return record
 
 
-def _answer(path: str, run: Run, wait: float, copy: str) -> str:
-    """The output of the job, by way of a copy, as it may lie in somebody else's home.
+def _read_answer(path: str, run: Run, wait: float, copy: str) -> str:
+    """Read the output of the job, by way of a copy, as it may be in another account's home.
 
     Raises:
         StackError: it cannot be seen, or there is no sign of the supervisor in it.
@@ -243,24 +252,24 @@ def _answer(path: str, run: Run, wait: float, copy: str) -> str:
             stream.seek(0, os.SEEK_END)
             stream.seek(max(0, stream.tell() - 1000))
             whole = ended in stream.read()
-        return acceptance_job.begun_output(copy, run.account) if found.returncode == 0 and whole else None
+        return read_output(copy, run.account) if found.returncode == 0 and whole else None
 
     shared = "the home of " + run.account.name if run.account.other else "the root"
     try:
-        return questions.awaited(path, read, wait, "job", shared)
+        return remote_query.awaited(path, read, wait, "job", shared)
     except OSError as error:
         raise StackError(
             "%s cannot be started: %s." % (words[0] if words else "cat", error.strerror), "user",
-            acceptance_job.become_remedy(run.account),
+            become_remedy(run.account),
         ) from error
     except StackError:
         if os.path.getsize(copy) == 0:
             raise
-        return acceptance_job.begun_output(copy, run.account)
+        return read_output(copy, run.account)
 
 
-def forget(place: Place) -> None:
-    """Remove what was asked; no job takes it any more, as a step has one job at a time."""
+def forget_request(place: JobFiles) -> None:
+    """Remove the request; no job takes it any more, as a step has one job at a time."""
     with contextlib.suppress(FileNotFoundError):
         os.unlink(place.request)
     for directory in glob.glob(glob.escape(place.asked("")) + "*"):

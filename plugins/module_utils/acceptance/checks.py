@@ -1,18 +1,15 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What the ranks of an acceptance reported, judged: data in, a verdict out; nothing is run here."""
+"""Judge what the ranks of an acceptance have reported. Pure."""
 
 from __future__ import annotations
 
 import re
 from typing import Any, Iterable, NamedTuple, Sequence
 
-from . import evidence as acceptance_evidence
-from . import reports as acceptance_reports
-from .acceptance_failures import Failure
-from .acceptance_gaps import gaps_of
-from .acceptance_table import row_of
-from .output import Heard
+from . import evidence, reports
+from .failures import Failure
+from .output import JobOutput
 
 CHECKS = (
     "imports",
@@ -28,7 +25,7 @@ CHECKS = (
 
 
 class Verdict(NamedTuple):
-    """What the reports amount to."""
+    """Hold the failures, and what the record keeps."""
 
     failures: list[Failure]
     ranks: list[dict[str, Any]]
@@ -37,81 +34,81 @@ class Verdict(NamedTuple):
     evidence: dict[str, Any]
 
 
-def judge(question: dict[str, Any], heard: Heard) -> Verdict:
-    """Whether the release is accepted.
+def check_reports(question: dict[str, Any], job_output: JobOutput) -> Verdict:
+    """Decide whether the release is accepted.
 
     Args:
         question: ``ranks``, ``checks``, ``where_possible``, ``imports``, ``module_system``; ``shared`` where the ranks
             are in a container; ``transport``, ``import_ceiling`` and ``measure`` where these are asked for.
-        heard: what came out of the job.
+        job_output: what came out of the job.
 
     Returns:
         the failures, the one that explains most first; one row for each rank; one entry for each check that ran, with
         the seconds of the slowest rank; sentences about what this acceptance cannot have noticed; and what else the
         record keeps: ``measurements``, ``latency``, ``transports``, ``import_seconds``, ``remarks``.
     """
-    rows = [row_of(report) for report in heard.reports if "rank" in report]
-    failures = acceptance_reports.job_failures(heard, question["module_system"])
-    failures += acceptance_reports.rank_failures(heard.reports, question["checks"])
-    # A rank that has said why it left explains why the others waited for it until the end.
+    rows = [rank_record(report) for report in job_output.reports if "rank" in report]
+    failures = reports.job_failures(job_output, question["module_system"])
+    failures += reports.rank_failures(job_output.reports, question["checks"])
+    # A rank that has given a reason for leaving explains why the others timed out.
     failures.sort(key=lambda failure: failure.check == "timeout")
     if not failures:
-        failures += acceptance_reports.missing_ranks(heard, question["ranks"])
+        failures += reports.missing_ranks(job_output, question["ranks"])
     if not failures:
-        failures += acceptance_reports.missing_nodes(rows, question.get("nodes", 1))
+        failures += reports.missing_nodes(rows, question.get("nodes", 1))
     failures += [
         Failure("devices", "ranks %s use the same GPU %s" % (" and ".join(map(str, owners)), identity))
-        for identity, owners in acceptance_reports.duplicate_devices(rows)
+        for identity, owners in reports.find_shared_devices(rows)
     ]
-    failures += acceptance_reports.outside(heard.reports, question["imports"], question.get("shared"))
-    failures += acceptance_reports.library_failures(heard.reports)
+    failures += reports.foreign_imports(job_output.reports, question["imports"], question.get("shared"))
+    failures += reports.library_failures(job_output.reports)
     rule, ceiling = question.get("transport") or {}, question.get("import_ceiling") or 0
-    found = acceptance_evidence.measured(heard.reports)
-    ways = acceptance_evidence.transports(heard.reports)
-    slow = acceptance_evidence.import_seconds(heard.reports)
-    too_slow, gaps = acceptance_evidence.floor_problems(question, found)
-    measured, floors = found["measurements"] or found["latency"], acceptance_evidence.floors(question)
+    found = evidence.read_measurements(job_output.reports)
+    ways = evidence.list_transports(job_output.reports)
+    slow = evidence.import_seconds(job_output.reports)
+    too_slow, gaps = evidence.bandwidth_problems(question, found)
+    measured, floors = found["measurements"] or found["latency"], evidence.requested_floors(question)
     judged = {
-        "transport": acceptance_evidence.transport_problems(rule, ways) if rule and ways else None,
-        "import_time": acceptance_evidence.import_problems(ceiling, slow, len(rows)) if ceiling and slow else None,
-        # Of ranks that came to no end nothing is expected: what stopped them is said already.
+        "transport": evidence.transport_problems(rule, ways) if rule and ways else None,
+        "import_time": evidence.import_problems(ceiling, slow, len(rows)) if ceiling and slow else None,
+        # Nothing more is expected of ranks that failed: the cause is reported already.
         "bandwidth": too_slow if (measured and (floors or too_slow)) or (not failures and too_slow) else None,
     }
     failures += [Failure(name, text) for name, problems in judged.items() for text in problems or []]
-    status = heard.event("exit")
+    status = job_output.event("exit")
     if not failures and status != "0":
         failures.append(Failure("job", "all ranks reported success, and the launcher ended with %s" % (
             "exit status %s" % status if status is not None else "no exit status"
         )))
-    checks = _summaries(heard.reports)
+    checks = _summarise(job_output.reports)
     ran = [entry for entry in checks if entry["status"] != "skipped"]
     ran += [
         {"name": name, "status": "failed" if problems else "passed", "seconds": 0.0, "note": "", "lacks": {}}
         for name, problems in judged.items() if problems is not None
     ]
-    gaps = gaps_of(heard, rows, checks) + acceptance_evidence.transport_gaps(rule, ways, len(rows)) + gaps
+    gaps = evidence.list_gaps(job_output, rows, checks) + evidence.transport_gaps(rule, ways, len(rows)) + gaps
     if ceiling and "torch" not in slow:
         gaps.append("The time of the import of torch was not judged: no rank imported it.")
-    evidence = {
+    recorded = {
         "measurements": found["measurements"], "latency": found["latency"], "transports": ways,
-        "import_seconds": slow, "remarks": acceptance_evidence.remarks(rows),
+        "import_seconds": slow, "remarks": evidence.numa_remarks(rows),
     }
-    return Verdict(_unique(failures), rows, ran, gaps, evidence)
+    return Verdict(_without_repetitions(failures), rows, ran, gaps, recorded)
 
 
-def _unique(failures: Iterable[Failure]) -> list[Failure]:
-    """Without repetitions: each rank that shares a GPU says so, and so does the job as a whole."""
+def _without_repetitions(failures: Iterable[Failure]) -> list[Failure]:
+    """Remove repetitions: each rank that shares a GPU says so, and so does the job as a whole."""
     plain = [
         failure._replace(message=re.sub(r"^rank \d+ on \S+: (?=ranks )", "", failure.message)) for failure in failures
     ]
     return list(dict.fromkeys(plain))
 
 
-def _summaries(reports: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """One entry for each check that began: failed where one rank failed, the seconds those of the slowest rank."""
+def _summarise(rank_reports: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Summarise each check that began: failed where one rank failed, with the seconds of the slowest."""
     summaries = []
     for name in CHECKS:
-        found = [entry for report in reports for entry in report["checks"] if entry["name"] == name]
+        found = [entry for report in rank_reports for entry in report["checks"] if entry["name"] == name]
         states = {entry["status"] for entry in found}
         if states:
             status = next(state for state in ("failed", "skipped", "passed") if state in states)
@@ -122,3 +119,27 @@ def _summaries(reports: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
                 "name": name, "status": status, "seconds": seconds, "note": "; ".join(notes), "lacks": lacks,
             })
     return summaries
+
+
+def rank_record(report: dict[str, Any]) -> dict[str, Any]:
+    """Select what the record keeps of a rank.
+
+    Args:
+        report: of the rank, as it came.
+    """
+    keys = (
+        "rank", "local_rank", "size", "source", "host", "pid", "uid", "executable", "python", "versions", "files",
+        "libraries", "port",
+    )
+    facts = report.get("device") or {}
+    return dict({key: report[key] for key in keys if key in report}, device=device_text(facts), device_facts=facts)
+
+
+def device_text(device: dict[str, Any]) -> str:
+    """Format a device for the table."""
+    if not device:
+        return "?"
+    if device["kind"] != "gpu":
+        return "cpu"
+    identity = " ".join(part for part in (device.get("bus"), device.get("uuid")) if part)
+    return "gpu %s %s" % (device.get("index"), identity or device.get("name", ""))

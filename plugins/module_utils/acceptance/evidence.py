@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What the ranks of an acceptance found out beside right values: their network, their speed, where they sit.
+"""Judge network, import time, bandwidth and NUMA nodes of the ranks, and list what was not checked.
 
 Pure functions of the ranks' reports; what is wrong comes as sentences.
 """
@@ -11,9 +11,9 @@ import fnmatch
 import statistics
 from typing import Any, Iterable, Mapping, Sequence
 
-from ..ranks import thresholds as bandwidth_floors
-from ..ranks.placement import expand
-from .output import who
+from ..ranks import thresholds
+from ..ranks.placement import parse_ranges
+from .output import ENVIRONMENT, JobOutput, rank_name
 
 CHECKS_OF = {"gloo": ("torch_gloo",), "nccl": ("torch_nccl",), "mpi": ("torch_mpi", "mpi4py")}
 """The checks in which a backend is measured."""
@@ -24,15 +24,15 @@ Reports = Sequence[Mapping[str, Any]]
 # --- the network -----------------------------------------------------------------------------------------------------
 
 
-def transports(reports: Reports) -> list[dict[str, Any]]:
-    """By which way NCCL went on each rank that used it, as :func:`.rank_nccl_log.parse` has read it.
+def list_transports(reports: Reports) -> list[dict[str, Any]]:
+    """List how NCCL went on each rank that used it, as :func:`.nccl_log.parse` has read it.
 
     The variables that a rank was given are there where they are not those of the first one.
     """
     rows = []
     for report in reports:
         if report.get("transport") and "rank" in report:
-            # Old versions write theirs elsewhere, and on one rank only.
+            # Old versions of NCCL print their version elsewhere, and on one rank only.
             version = report["transport"]["version"] or report.get("versions", {}).get("nccl", "")
             rows.append(dict(report["transport"], rank=report["rank"], host=report["host"], version=version))
     for row in rows[1:]:
@@ -42,14 +42,14 @@ def transports(reports: Reports) -> list[dict[str, Any]]:
 
 
 def transport_problems(rule: Mapping[str, Any], rows: Iterable[Mapping[str, Any]]) -> list[str]:
-    """Ranks whose NCCL goes by another network than the site asks for; ranks with the same trouble in one sentence.
+    """Find ranks whose NCCL uses another network than the site asks for, grouped by the sentence.
 
     Also where no byte left the node: the network that NCCL has chosen is the one that it would use on two of them.
 
     Args:
         rule: ``networks``, ``providers`` (of libfabric) and ``forbidden``: patterns as in a shell, letter case does not
             count; what is empty or missing is not asked for.
-        rows: see :func:`transports`.
+        rows: see :func:`list_transports`.
     """
     found: dict[str, list[Mapping[str, Any]]] = {}
     for row in rows:
@@ -57,7 +57,7 @@ def transport_problems(rule: Mapping[str, Any], rows: Iterable[Mapping[str, Any]
         if text:
             found.setdefault(text, []).append(row)
     return [
-        "%s%s: %s" % (who(dict(those[0])), " and %d more" % (len(those) - 1) if len(those) > 1 else "", text)
+        "%s%s: %s" % (rank_name(dict(those[0])), " and %d more" % (len(those) - 1) if len(those) > 1 else "", text)
         for text, those in found.items()
     ]
 
@@ -86,11 +86,11 @@ def _matches(name: str, patterns: Iterable[str]) -> bool:
 
 
 def transport_gaps(rule: Mapping[str, Any], rows: Sequence[Any], size: int) -> list[str]:
-    """What cannot be said about NCCL's network.
+    """List what cannot be said about NCCL's network.
 
     Args:
         rule: see :func:`transport_problems`.
-        rows: see :func:`transports`.
+        rows: see :func:`list_transports`.
         size: how many ranks reported.
     """
     asked = any(rule.get(key) for key in ("networks", "providers", "forbidden"))
@@ -105,7 +105,7 @@ def transport_gaps(rule: Mapping[str, Any], rows: Sequence[Any], size: int) -> l
 
 
 def import_seconds(reports: Reports) -> dict[str, Any]:
-    """How long the ranks, all at once, took to import each Python module: the median, and the slowest rank."""
+    """Compute the median and the slowest rank of the import of each Python module."""
     taken: dict[str, list[tuple[float, Mapping[str, Any]]]] = {}
     for report in reports:
         for name, seconds in report.get("import_seconds", {}).items():
@@ -121,7 +121,7 @@ def import_seconds(reports: Reports) -> dict[str, Any]:
 
 
 def import_problems(ceiling: float, seconds: Mapping[str, Any], ranks: int) -> list[str]:
-    """Whether the slowest rank's ``import torch`` was too slow.
+    """Describe the slowest rank's ``import torch`` if it took too long.
 
     Args:
         ceiling: in seconds; 0 for none.
@@ -132,47 +132,47 @@ def import_problems(ceiling: float, seconds: Mapping[str, Any], ranks: int) -> l
     if not ceiling or not slowest or slowest["seconds"] <= ceiling:
         return []
     return ["%s took %.1f s to import torch, %d ranks at once; at most %g s are allowed" % (
-        who(slowest), slowest["seconds"], ranks, ceiling)]
+        rank_name(slowest), slowest["seconds"], ranks, ceiling)]
 
 
 # --- the speed -------------------------------------------------------------------------------------------------------
 
 
-def measured(reports: Reports) -> dict[str, list[Any]]:
-    """``measurements``, ``latency`` and ``left_out``, as rank 0 has kept them."""
+def read_measurements(reports: Reports) -> dict[str, list[Any]]:
+    """Read ``measurements``, ``latency`` and ``left_out``, as rank 0 has kept them."""
     kept: Mapping[str, Any] = next((report.get("measured") or {} for report in reports if report.get("rank") == 0), {})
     return {key: list(kept.get(key, [])) for key in ("measurements", "latency", "left_out")}
 
 
-def floors(question: Mapping[str, Any]) -> dict[str, list[Any]]:
-    """What the question says of how fast it has to be, ``bandwidth`` and ``latency``; empty where it says nothing."""
+def requested_floors(question: Mapping[str, Any]) -> dict[str, list[Any]]:
+    """Select the floors of the question, ``bandwidth`` and ``latency``; empty without any."""
     asked = (question.get("measure") or {}).get("floors") or {}
     return {kind: list(lines) for kind, lines in asked.items() if lines}
 
 
-def floor_problems(question: Mapping[str, Any], found: Mapping[str, Any]) -> tuple[list[str], list[str]]:
-    """What is slower than it has to be, or was not measured; and floors that could not be judged here.
+def bandwidth_problems(question: Mapping[str, Any], found: Mapping[str, Any]) -> tuple[list[str], list[str]]:
+    """Find what is below its floor or was not measured; also floors that could not be judged.
 
     Args:
         question: ``measure`` with its ``floors``, and ``checks``, those that have to run.
-        found: see :func:`measured`.
+        found: see :func:`read_measurements`.
     """
-    asked = floors(question)
+    asked = requested_floors(question)
     here = {row["backend"] for row in (*found["measurements"], *found["latency"])}
     required = {backend for backend, checks in CHECKS_OF.items() if set(checks) & set(question["checks"])}
     judged = {kind: [floor for floor in asked[kind] if floor["backend"] in here | required] for kind in asked}
     idle = sorted({floor["backend"] for kind in asked for floor in asked[kind]} - here - required)
     gaps = ["The speed is recorded and not judged: there is no floor for it."] if here and not asked else []
     gaps += ["The floors of %s were not judged: it was not measured here." % backend for backend in idle]
-    gaps += bandwidth_floors.not_judged(found["measurements"], judged)
-    return bandwidth_floors.judge(found["measurements"], found["latency"], judged), gaps + found["left_out"]
+    gaps += thresholds.find_unchecked(found["measurements"], judged)
+    return thresholds.find_violations(found["measurements"], found["latency"], judged), gaps + found["left_out"]
 
 
 # --- the place -------------------------------------------------------------------------------------------------------
 
 
-def remarks(rows: Iterable[Mapping[str, Any]]) -> list[str]:
-    """What is no failure and costs speed: ranks whose cores are on another memory node than their GPU.
+def numa_remarks(rows: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Find ranks whose cores are on another memory node than their GPU: no failure, but slower.
 
     Args:
         rows: ``rank``, ``host`` and ``device_facts`` of each rank.
@@ -181,7 +181,63 @@ def remarks(rows: Iterable[Mapping[str, Any]]) -> list[str]:
     for row in rows:
         facts = row["device_facts"]
         near, own = facts.get("gpu_numa"), facts.get("numa", "")
-        if near is not None and own and near not in expand(own):
+        if near is not None and own and near not in parse_ranges(own):
             sentences.append("Rank %d on %s runs on cores of NUMA node %s, and its GPU %s is at NUMA node %d." % (
                 row["rank"], row["host"], own, facts.get("bus") or facts.get("index"), near))
+    return sentences
+
+
+# --- what was not checked --------------------------------------------------------------------------------------------
+
+
+def list_gaps(job_output: JobOutput, rows: Sequence[dict[str, Any]], checks: Sequence[dict[str, Any]]) -> list[str]:
+    """List what this acceptance cannot have noticed.
+
+    Args:
+        job_output: what came out of the job.
+        rows: one for each rank, from :func:`.checks.rank_row`.
+        checks: one entry for each check that began, as :func:`.checks.judge` sums them up.
+    """
+    sentences = []
+    if job_output.event("through") == ENVIRONMENT:
+        sentences.append("Not through the module: %s." % (job_output.event("without_module") or "no reason was given"))
+    devices = [row["device_facts"] for row in rows if row["device_facts"]]
+    hosts = list(dict.fromkeys(row["host"] for row in rows))
+    place = "this host" if len(hosts) == 1 else "these hosts"
+    if any(device.get("gpus_unused") for device in devices):
+        sentences.append("The release is for CPUs: the GPUs of %s were not used." % place)
+    elif devices and all(device["kind"] == "cpu" for device in devices):
+        sentences.append("No GPU on %s: devices are CPU cores." % place)
+    if any(device["kind"] == "gpu" and not (device.get("uuid") or device.get("bus")) for device in devices):
+        sentences.append("The GPUs are known by their index only: two ranks on one GPU may have gone unnoticed.")
+    if len(hosts) == 1:
+        sentences.append("All ranks ran on %s: nothing went from node to node." % hosts[0])
+    sentences += [
+        "%s could not check %s: %s." % (entry["name"], operation, text)
+        for entry in checks for operation, text in sorted(entry["lacks"].items())
+    ]
+    sentences += [
+        "%s did not run: %s." % (entry["name"], entry["note"]) for entry in checks if entry["status"] == "skipped"
+    ]
+    return sentences
+
+
+def account_gaps(user: str, uid: int, other: str) -> list[str]:
+    """List what the account hides under which the acceptance runs.
+
+    Args:
+        user: name of the rollout account.
+        uid: its number.
+        other: the ordinary user that runs the ranks; empty for the rollout account itself.
+    """
+    if other:
+        return []
+    sentences = [
+        "Not as an ordinary user: as the rollout account %s itself, which can read files that others cannot." % user
+    ]
+    if uid == 0:
+        sentences.append(
+            "As root, which passes every permission check: unreadable files, unwritable caches and the limits of "
+            "users stay hidden."
+        )
     return sentences

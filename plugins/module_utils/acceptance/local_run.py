@@ -1,66 +1,56 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""How the ranks of a release are asked: the files that it takes, the run on this machine, and what it printed."""
+"""Run the ranks of a release from this machine, and write the record."""
 
 from __future__ import annotations
 
 import contextlib
-import fcntl
-import glob
-import json
 import os
-import shutil
 import subprocess
-import sys
-import tempfile
 import time
-from typing import Any, BinaryIO, Iterator, Mapping, NamedTuple, Sequence
+from typing import Any, BinaryIO, Mapping, NamedTuple, Sequence
 
 from ..core import processes
 from ..core.errors import StackError
-from ..core.zipapp import program_archive
-from ..definition import launch_command as rank_launcher
-from . import supervisor as acceptance_supervisor
+from ..definition import launch_command
 from .login import (
     Account,
-    fresh_words,
+    login_command,
     login_environment,
-    python_words,
+    python_command,
 )
 from .output import EVENT
-from .script import PROGRAM, QUESTION, job_script
+from .records import Files, writing_records
+from .run import (
+    OUTPUT,
+    SCRIPT,
+    SUPERVISOR,
+    Conclude,
+    Run,
+    become_remedy,
+    locked,
+    python_candidates,
+    read_output,
+    shared_directory,
+    write_files,
+)
 
-MARGIN = 5
-"""Seconds before the time limit at which a rank that still works prints its stack by itself."""
-
-LOST = 60.0
+LOST_SECONDS = 60.0
 """Seconds after the time limit at which a supervisor that has not reported the end counts as lost."""
 
-RUN, OUTPUT = "ranks.run.", "output"
-"""Beginning of the name of a run's directory, and the name of the file in it that has what the job prints."""
 
-SUPERVISOR, SCRIPT = "supervisor.zip", "job.sh"
-"""Names of the program that owns a run, and of what it runs."""
-
-OWN = ("account", "become", "timeout")
-"""What of a question is for whoever starts the ranks, not for them."""
-
-OUTPUT_LIMIT = 64 << 20
-"""Bytes of the output that are read back; the reports come at the end."""
-
-
-class Ended(NamedTuple):
-    """How a run went: its output, and its length in seconds."""
+class RunResult(NamedTuple):
+    """Hold the output of a run, and its length in seconds."""
 
     output: str
     seconds: float
 
 
-def launcher_words(launcher: Sequence[str], ranks: int, nodes: int = 1, named: str = "acceptance") -> list[str]:
-    """The launcher's words with the numbers of ranks and nodes filled in.
+def launcher_command(launcher: Sequence[str], ranks: int, nodes: int = 1, named: str = "acceptance") -> list[str]:
+    """Fill the numbers of ranks and nodes into the launcher's words.
 
     Args:
-        launcher: words with placeholders (see :mod:`.rank_launcher`).
+        launcher: words with placeholders (see :mod:`.launch_command`).
         ranks: how many processes.
         nodes: on how many nodes.
         named: what the site's variables for them begin with, for the errors.
@@ -76,87 +66,20 @@ def launcher_words(launcher: Sequence[str], ranks: int, nodes: int = 1, named: s
             "%s_ranks is %d, which does not spread evenly over %s_nodes, %d." % (named, ranks, named, nodes),
             "launcher", "Ask for the same number of ranks on every node.",
         )
-    trouble = rank_launcher.problem(launcher)
+    trouble = launch_command.problem(launcher)
     if trouble:
         raise StackError(
             "%s_launcher %s." % (named, trouble), "launcher", "Correct it, or the site's torchstack_ranks."
         )
-    return rank_launcher.filled(launcher, nodes, ranks // nodes)
+    return launch_command.filled(launcher, nodes, ranks // nodes)
 
 
-@contextlib.contextmanager
-def locked(state: str) -> Iterator[None]:
-    """One question to the ranks of a release at a time.
-
-    Args:
-        state: the directory of the records.
-
-    Raises:
-        StackError: another one is running.
-    """
-    descriptor = os.open(state, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        # A file system without locks: two of them would get in each other's way, not spoil the records.
-        with contextlib.suppress(OSError):
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise StackError(
-                    "Ranks of this release are at work for another acceptance or sweep.", "lock",
-                    "Wait for it, then run this again; its output is %s." % os.path.join(state, RUN + "*", OUTPUT),
-                    state,
-                ) from None
-        yield
-    finally:
-        os.close(descriptor)
-
-
-@contextlib.contextmanager
-def shared_directory(state: str) -> Iterator[str]:
-    """A directory beside the records, on the file system that all nodes see, which every account can read.
-
-    Args:
-        state: the directory of the records.
-    """
-    prefix = os.path.join(state, RUN)
-    for leftover in glob.glob(glob.escape(prefix) + "*"):
-        shutil.rmtree(leftover, ignore_errors=True)
-    directory = tempfile.mkdtemp(prefix=prefix)
-    try:
-        os.chmod(directory, 0o755)
-        yield directory
-    finally:
-        shutil.rmtree(directory, ignore_errors=True)
-
-
-def write_files(directory: str, question: Mapping[str, Any], program: bytes) -> None:
-    """Write all that a run takes, for every account to read.
-
-    Args:
-        directory: where.
-        question: see :func:`run_job`.
-        program: the archive that every rank runs.
-    """
-    timeout = question["timeout"]
-    margin = min(float(MARGIN), timeout / 4.0)
-    asked = {key: value for key, value in question.items() if key not in OWN}
-    script = job_script(question, question["launcher"], directory, int(timeout - margin))
-    files = {
-        PROGRAM: program, SUPERVISOR: program_archive(acceptance_supervisor), SCRIPT: script.encode("utf-8"),
-        QUESTION: json.dumps(dict(asked, patience=int(margin) + MARGIN)).encode("utf-8"),
-    }
-    for name, content in files.items():
-        with open(os.path.join(directory, name), "wb") as stream:
-            stream.write(content)
-            os.fchmod(stream.fileno(), 0o644)
-
-
-def run_job(question: Mapping[str, Any], program: bytes, state: str) -> Ended:
+def run_job(question: Mapping[str, Any], program: bytes, state: str) -> RunResult:
     """Run the ranks from this machine and wait for the end.
 
     Args:
         question: everything that the script and the ranks have to know: ``account``, ``become``, ``launcher`` (words),
-            ``timeout``, ``environment_keep``, and what :func:`.acceptance_script.job_script` and the rank program read;
+            ``timeout``, ``environment_keep``, and what :func:`.script.job_script` and the rank program read;
             the ranks get all of it as JSON but for :data:`OWN`, with ``patience``, the seconds after their deadline at
             which they are killed.
         program: the archive that every rank runs, as :func:`.zipapp.program_archive` makes it.
@@ -172,26 +95,18 @@ def run_job(question: Mapping[str, Any], program: bytes, state: str) -> Ended:
         write_files(directory, question, program)
         environment = login_environment(account, question["environment_keep"], os.environ)
         command = [
-            *fresh_words(account, question["become"], environment), *python_words(pythons(question["python"])),
+            *login_command(account, question["become"], environment),
+            *python_command(python_candidates(question["python"])),
             os.path.join(directory, SUPERVISOR), os.path.join(directory, SCRIPT), str(timeout),
         ]
         with open(os.path.join(directory, OUTPUT), "wb") as output:
             _follow(command, account, timeout, output)
         seconds = round(time.time() - started, 1)
-        return Ended(begun_output(os.path.join(directory, OUTPUT), account), seconds)
-
-
-def pythons(python: str) -> list[str]:
-    """Interpreters for the supervisor: this one, that of the ranks, that of the system.
-
-    What starts ranks in a container is called otherwise than an interpreter, and would start the supervisor there, too.
-    """
-    own = [python] if os.path.basename(python).startswith("python") else []
-    return [sys.executable, *own, "/usr/bin/python3"]
+        return RunResult(read_output(os.path.join(directory, OUTPUT), account), seconds)
 
 
 def _follow(command: Sequence[str], account: Account, timeout: float, output: BinaryIO) -> None:
-    """Start the supervisor and wait for it; its standard input stays open exactly as long as this waits."""
+    """Start the supervisor and wait for it; its standard input is open as long as this waits."""
     try:
         process = processes.start_program(
             list(command), stdin=subprocess.PIPE, stdout=output, stderr=subprocess.STDOUT, start_new_session=True,
@@ -202,7 +117,7 @@ def _follow(command: Sequence[str], account: Account, timeout: float, output: Bi
             "%s cannot be started: %s." % (command[0], error.strerror), "user", become_remedy(account)
         ) from error
     try:
-        process.wait(timeout + LOST)
+        process.wait(timeout + LOST_SECONDS)
     except subprocess.TimeoutExpired:
         output.write(b"\n%s problem\tjob its supervisor did not report the end\n" % EVENT.encode("ascii"))
         output.flush()
@@ -211,34 +126,28 @@ def _follow(command: Sequence[str], account: Account, timeout: float, output: Bi
             if process.stdin:
                 process.stdin.close()
         with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(LOST)
+            process.wait(LOST_SECONDS)
 
 
-def begun_output(path: str, account: Account) -> str:
-    """The output of a run that has ended.
+def run_locally(
+    files: Files, question: Mapping[str, Any], run: Run, program: bytes, conclude: Conclude
+) -> dict[str, Any]:
+    """Run the ranks from this machine, judge what they print, and write the record.
+
+    Args:
+        files: where the records are.
+        question: what is asked; goes into the record.
+        run: how to run it.
+        program: the archive that every rank runs.
+        conclude: judges what they print, and writes the record, as :func:`.verdict.conclude` does.
+
+    Returns:
+        The record, where all is well.
 
     Raises:
-        StackError: there is no sign of the supervisor in it.
+        StackError: it is not, or could not be tried.
     """
-    with open(path, "rb") as stream:
-        size = os.fstat(stream.fileno()).st_size
-        begun = ("%s started\t" % EVENT).encode("ascii") in stream.read(1 << 20)
-        stream.seek(max(0, size - OUTPUT_LIMIT))
-        output = stream.read().decode("utf-8", "replace")
-    if not begun:
-        said = " ".join(output.split())[:400] or "it printed nothing"
-        raise StackError(
-            "The ranks did not start as %s: %s" % (account.name, said if said.endswith(".") else said + "."),
-            "user", become_remedy(account),
-        )
-    return output
-
-
-def become_remedy(account: Account) -> str:
-    """What to do when the account cannot be used."""
-    if not account.other:
-        return "Look at the mode of the directories above the release's root."
-    return (
-        "Let this account run commands as %s without a password, and let that account read the release's root; or "
-        "leave acceptance_user empty." % account.name
-    )
+    with writing_records(files), locked(files.state):
+        started = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        ended = run_job(dict(question, **run._asdict()), program, files.state)
+        return conclude(files, question, run.account, ended.output, started, ended.seconds)

@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The account that runs the ranks of an acceptance, and the environment of a fresh login of it."""
+"""Find the account that runs the ranks, and make the environment of a fresh login of it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ echo "there is no Python 3.8 or later that this account can run: not %s."
 
 
 class Account(NamedTuple):
-    """The account that runs the ranks; ``other`` when it is not the one that runs this."""
+    """Describe the account that runs the ranks; ``other`` when it is not the one that runs this."""
 
     name: str
     uid: int
@@ -39,7 +39,7 @@ class Account(NamedTuple):
 
 
 def find_account(user: str) -> Account:
-    """The account that shall run the ranks.
+    """Find the account that shall run the ranks.
 
     Args:
         user: its name; empty for the account that this runs as.
@@ -65,7 +65,7 @@ def find_account(user: str) -> Account:
 
 
 def login_environment(account: Account, keep: Sequence[str], current: Mapping[str, str]) -> dict[str, str]:
-    """The variables with which a fresh login of the account begins.
+    """Make the variables with which a fresh login of the account begins.
 
     Args:
         account: whose login it is.
@@ -85,8 +85,8 @@ def login_environment(account: Account, keep: Sequence[str], current: Mapping[st
     return environment
 
 
-def fresh_words(account: Account, become: Sequence[str], environment: Mapping[str, str]) -> list[str]:
-    """What has to stand before a command so that the account runs it with this environment only.
+def login_command(account: Account, become: Sequence[str], environment: Mapping[str, str]) -> list[str]:
+    """Make the words before a command that run it by the account with this environment only.
 
     Args:
         account: who runs it.
@@ -97,8 +97,8 @@ def fresh_words(account: Account, become: Sequence[str], environment: Mapping[st
     return [*words, "/usr/bin/env", "-i", *("%s=%s" % item for item in sorted(environment.items()))]
 
 
-def python_words(pythons: Sequence[str]) -> list[str]:
-    """What has to stand before a Python program so that whoever runs it does so in the home, with an interpreter.
+def python_command(pythons: Sequence[str]) -> list[str]:
+    """Make the words before a Python program that run it in the home, with an interpreter.
 
     Args:
         pythons: interpreters; the account takes the first one that it can run, for one in somebody's home it may not.
@@ -107,8 +107,8 @@ def python_words(pythons: Sequence[str]) -> list[str]:
     return ["/bin/sh", "-c", _AS_USER % (" ".join(map(shlex.quote, places)), ", ".join(places)), "acceptance"]
 
 
-def kept_in_job(keep: Sequence[str]) -> list[str]:
-    """Lines of bash that put variables of a job into the array ``kept``, as words for env(1).
+def job_variable_lines(keep: Sequence[str]) -> list[str]:
+    """Make lines of bash that put variables of a job into the array ``kept``, as words for env(1).
 
     Args:
         keep: names; one may end in ``*``.

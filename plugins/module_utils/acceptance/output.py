@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What an acceptance's job printed: the reports of the ranks, found in the mixed output of everybody."""
+"""Find the reports of the ranks in the mixed output of a job."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from typing import Any, NamedTuple
 from ..core.redaction import without_credentials
 
 EVENT = "@torchstack-job"
-"""What the supervisor and its script begin their own lines with; the event's name, a tab and a text follow."""
+"""Beginning of the supervisor's and the script's lines; the event's name, a tab and a text follow."""
 
 LMOD, EM, NONE, ENVIRONMENT = "lmod", "environment-modules", "none", "environment"
-"""What a site may ask for as its module system; the event ``through`` names one of the first two, or the last."""
+"""Module systems that a site may ask for; the event ``through`` names one of the first two, or the last."""
 
 _EVENT = re.compile(re.escape(EVENT) + r" ([a-z_]+)\t([^\n]*)")
 _FRAME = re.compile(r"@torchstack:([a-z]+):([0-9a-f]+):(\d+)/(\d+):([0-9a-f]{8}):([A-Za-z0-9+/=]+)@")
 
 
-class Heard(NamedTuple):
-    """What came out of a job.
+class JobOutput(NamedTuple):
+    """Hold the messages of a job's output.
 
     ``reports`` are complete reports of ranks, ``stages`` the last stage of each process (by its key), ``events`` the
     lines of the supervisor as (name, text) in order, ``broken`` how many processes' reports came incomplete,
@@ -38,13 +38,13 @@ class Heard(NamedTuple):
     messages: dict[str, list[Any]]
 
     def event(self, name: str) -> str | None:
-        """The text of the last event of this name."""
+        """Return the text of the last event of this name."""
         texts = [text for event, text in self.events if event == name]
         return texts[-1] if texts else None
 
 
 def _decode(pieces: dict[int, str], count: int) -> Any:
-    """The message that the pieces make up; None where one is missing or they make none."""
+    """Decode the message that the pieces make up; None where one is missing or they make none."""
     if sorted(pieces) != list(range(count)):
         return None
     try:
@@ -54,7 +54,7 @@ def _decode(pieces: dict[int, str], count: int) -> Any:
         return None
 
 
-def hear(output: str) -> Heard:
+def parse_output(output: str) -> JobOutput:
     """Find the messages in the mixed output of a launcher, the ranks and the supervisor.
 
     A launcher may put labels before lines, and may cut one rank's line with another's: a frame counts only with the
@@ -89,15 +89,15 @@ def hear(output: str) -> Heard:
         message = _decode(parts, count)
         if message is not None:
             messages.setdefault(kind, []).append(message)
-    return Heard(reports, stages, _EVENT.findall(output), len(decoded) - len(reports), messages)
+    return JobOutput(reports, stages, _EVENT.findall(output), len(decoded) - len(reports), messages)
 
 
 def readable(output: str) -> str:
-    """The output for people: stages and events as short lines, reports left out, credentials masked."""
+    """Format the output for people: stages and events as short lines, no reports, credentials masked."""
 
     def plain(match: re.Match[str]) -> str:
         stage = _decode({0: match.group(6)}, 1) if match.group(1) == "stage" else None
-        return "==== %s: %s" % (who(stage), stage["stage"]) if stage else ""
+        return "==== %s: %s" % (rank_name(stage), stage["stage"]) if stage else ""
 
     lines = []
     for line in output.splitlines():
@@ -108,13 +108,13 @@ def readable(output: str) -> str:
 
 
 def last_lines(output: str, count: int = 12) -> list[str]:
-    """The end of the job's own output, without what the ranks and the supervisor report."""
+    """Return the end of the job's own output, without messages of ranks and supervisor."""
     lines = [line.rstrip() for line in readable(output).splitlines()]
     return [line[:400] for line in lines if line and not line.startswith("====")][-count:]
 
 
-def who(report: dict[str, Any]) -> str:
-    """A rank in a sentence."""
+def rank_name(report: dict[str, Any]) -> str:
+    """Name a rank for a sentence."""
     if "rank" in report:
         return "rank %d on %s" % (report["rank"], report["host"])
     return "process %d on %s" % (report["pid"], report["host"])

@@ -1,26 +1,26 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Judges what the ranks of an acceptance have printed, as a program of its own: ``judge.pyz QUESTION OUTPUT 0``."""
+"""Judge the output of an acceptance's ranks as a program: ``judge.pyz QUESTION OUTPUT STATUS``."""
 
 from __future__ import annotations
 
 import json
 import sys
 
-from . import checks as acceptance
-from . import output as acceptance_output
+from . import checks
+from .output import EVENT, parse_output
 
 
-def failures(question: dict, output: str, status: str) -> list[str]:
-    """What the release would not be accepted for, one sentence each.
+def list_failures(question: dict, output: str, status: str) -> list[str]:
+    """List why the release would not be accepted, one sentence each.
 
     Args:
         question: what the ranks were asked.
         output: what they have printed.
         status: exit status of the launcher.
     """
-    ended = "\n%s exit\t%s\n" % (acceptance_output.EVENT, status)
-    verdict = acceptance.judge(question, acceptance_output.hear(output + ended))
+    ended = "\n%s exit\t%s\n" % (EVENT, status)
+    verdict = checks.check_reports(question, parse_output(output + ended))
     return ["%s: %s" % (failure.check, failure.message) for failure in verdict.failures]
 
 
@@ -34,4 +34,4 @@ def main(words: list[str]) -> None:
         question = json.load(stream)
     with open(words[1], encoding="utf-8", errors="replace") as stream:
         output = stream.read()
-    json.dump(failures(question, output, words[2]), sys.stdout)
+    json.dump(list_failures(question, output, words[2]), sys.stdout)

@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What ReFrame tests of a release have to know: data beside a test file that is the same for every release. Pure."""
+"""Describe a release for its ReFrame tests: data beside a test file that is the same for all. Pure."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ import re
 from typing import Any, Mapping, Sequence
 
 from ..core.errors import StackError
-from ..definition import launch_command as rank_launcher
-from ..ranks import plan as bandwidth_plan
-from ..ranks import units as bandwidth
+from ..definition import launch_command
+from ..ranks import units
+from ..ranks.plan import resolve_plan
 
 BACKENDS = {"torch_gloo": "gloo", "torch_nccl": "nccl", "torch_mpi": "mpi", "mpi4py": "mpi"}
 """Which backend a check of the acceptance is about; Horovod is not measured by itself."""
 
 QUESTION = ("checks", "where_possible", "imports", "prefix", "transport", "import_ceiling")
-"""What the ranks of an acceptance are asked as well, in the same words."""
+"""Keys that the question of an acceptance has as well."""
 
 STEP = "reframe"
 
 _SEPARATORS = re.compile(r"\W")
 
 
-def described(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Everything that the tests of one release need to know.
+def describe_release(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Collect all that the tests of one release need to know.
 
     Args:
         options: those of the module release_reframe.
@@ -38,7 +38,7 @@ def described(options: Mapping[str, Any]) -> dict[str, Any]:
         StackError: the launcher cannot start the ranks, or a measurement, floor or ceiling cannot be understood.
     """
     words, ranks, nodes = options["launcher"], options["ranks"], options["nodes"]
-    trouble = rank_launcher.problem(words)
+    trouble = launch_command.problem(words)
     if trouble:
         raise StackError(
             "'acceptance_launcher' %s." % trouble, STEP, "Correct it, or torchstack_ranks.launcher of the site.")
@@ -48,31 +48,33 @@ def described(options: Mapping[str, Any]) -> dict[str, Any]:
             "Make acceptance_ranks a multiple of acceptance_nodes.")
     measure, job = options["measure"], options["job"].get("options") or {}
     try:
-        plan = bandwidth_plan.plan(measure)
-        sizes = sorted({bandwidth.parse_size(size) for size in options["sizes"]})
+        plan = resolve_plan(measure)
+        sizes = sorted({units.parse_size(size) for size in options["sizes"]})
     except ValueError as error:
         raise StackError(
             "What is to be measured cannot be understood: %s" % error, STEP,
             "Correct acceptance_measure or acceptance_reframe_sizes.") from error
-    # The module is ReFrame's to load, and the measurements are tests of their own.
+    # ReFrame loads the module, and the measurements are tests of their own.
     question = dict({name: options[name] for name in QUESTION}, module_system="auto", measure={})
     return {
         "name": _SEPARATORS.sub("_", options["release"]), "release": options["release"], "module": options["module"],
         "modulepaths": {tree: path for tree, path in options["modulepaths"].items() if path},
         "environment": {name: str(value) for name, value in options["environment"].items()},
-        "python": options["python"], "launcher": words, "launcher_options": own_words(words),
+        "python": options["python"], "launcher": words, "launcher_options": launcher_options(words),
         "nodes": nodes, "per_node": ranks // nodes, "cores": job.get("cores") or 0, "gpus": job.get("gpus") or 0,
         "timeout": options["timeout"], "tolerance": options["tolerance"],
-        "backends": backends(options["checks"], options["where_possible"], measure.get("backends") if measure else ()),
-        "measure": plan, "sizes": sizes, "limits": limits(measure.get("floors") or {}),
+        "backends": select_backends(
+            options["checks"], options["where_possible"], measure.get("backends") if measure else ()
+        ),
+        "measure": plan, "sizes": sizes, "limits": list_limits(measure.get("floors") or {}),
         "question": dict(question, **({} if options["shared"] is None else {"shared": options["shared"]})),
     }
 
 
-def backends(
+def select_backends(
     checks: Sequence[str], where_possible: Sequence[str], only: Sequence[str] | None = None
 ) -> dict[str, bool]:
-    """The backends to measure, and whether it is a failure where one cannot run.
+    """Select the backends to measure, and whether it is a failure where one cannot run.
 
     Args:
         checks: checks that have to run.
@@ -84,11 +86,11 @@ def backends(
     return {name: needed for name, needed in sorted(found.items()) if only is None or name in only}
 
 
-def limits(floors: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Floors and ceilings, each under the name that ReFrame logs the value by.
+def list_limits(floors: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """List floors and ceilings, each under the name that ReFrame logs the value by.
 
     Args:
-        floors: of ``measure``, in which :func:`.bandwidth_plan.problem` found nothing.
+        floors: of ``measure``, in which :func:`.plan.problem` found nothing.
 
     Returns:
         ``name``, ``backend``, ``kind`` (``bandwidth`` or ``latency``), ``value``, and where the floor is of such runs
@@ -97,19 +99,19 @@ def limits(floors: Mapping[str, Any]) -> list[dict[str, Any]]:
     found = []
     for kind, figure in (("bandwidth", "busbw"), ("latency", "microseconds")):
         for floor in floors.get(kind) or []:
-            name = variable_name(floor.get("operation", "latency"), bandwidth.parse_size(floor["bytes"]))
+            name = variable_name(floor.get("operation", "latency"), units.parse_size(floor["bytes"]))
             limit = {"name": name, "backend": floor["backend"], "kind": kind, "value": float(floor[figure])}
             found.append(dict(limit, **{key: int(floor[key]) for key in ("ranks", "nodes") if key in floor}))
     return found
 
 
 def variable_name(operation: str, size: int) -> str:
-    """What ReFrame logs a value by, such as ``all_reduce_1GiB``."""
-    return "%s_%s" % (operation, bandwidth.show_size(size).replace(" ", ""))
+    """Make the name that ReFrame logs a value by, such as ``all_reduce_1GiB``."""
+    return "%s_%s" % (operation, units.format_size(size).replace(" ", ""))
 
 
-def own_words(words: Sequence[str]) -> list[str]:
-    """The options of a launcher but those that say how many ranks to start, which ReFrame says itself.
+def launcher_options(words: Sequence[str]) -> list[str]:
+    """Select a launcher's options but those for the number of ranks, which ReFrame adds itself.
 
     Args:
         words: the launcher's, with placeholders.
@@ -123,6 +125,6 @@ def own_words(words: Sequence[str]) -> list[str]:
     return kept
 
 
-def text(data: Mapping[str, Any]) -> bytes:
-    """The data as the test file reads it, alike for alike data."""
+def render(data: Mapping[str, Any]) -> bytes:
+    """Render the data for the test file; equal data give equal bytes."""
     return (json.dumps(data, indent=2, sort_keys=True) + "\n").encode("utf-8")

@@ -1,21 +1,21 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What is wrong by the reports of an acceptance's ranks and by what its job said. Pure."""
+"""Find failures in the reports of an acceptance's ranks, and in what its job said. Pure."""
 
 from __future__ import annotations
 
 from typing import Any, Iterable, Sequence
 
-from ..ranks.placement import shared_gpus
-from .acceptance_failures import ELSEWHERE, Failure
-from .output import EM, LMOD, Heard, who
+from ..ranks.placement import find_shared_gpus
+from .failures import ELSEWHERE, Failure
+from .output import EM, LMOD, JobOutput, rank_name
 
 NAMED = 8
-"""So many ranks are named one by one in a sentence."""
+"""Largest number of ranks that are named one by one in a sentence."""
 
 
-def duplicate_devices(ranks: Iterable[dict[str, Any]]) -> list[tuple[str, list[int]]]:
-    """GPUs that more than one rank uses, with these ranks.
+def find_shared_devices(ranks: Iterable[dict[str, Any]]) -> list[tuple[str, list[int]]]:
+    """Find GPUs that more than one rank uses, with these ranks.
 
     A GPU is named by its UUID, where there is none by host and bus address, else by host and index. Cores are not
     devices in this sense: ranks may share them.
@@ -23,11 +23,11 @@ def duplicate_devices(ranks: Iterable[dict[str, Any]]) -> list[tuple[str, list[i
     Args:
         ranks: rows with ``rank``, ``host`` and ``device_facts``.
     """
-    return shared_gpus(dict(row, device=row["device_facts"]) for row in ranks)
+    return find_shared_gpus(dict(row, device=row["device_facts"]) for row in ranks)
 
 
 def library_failures(reports: Sequence[dict[str, Any]]) -> list[Failure]:
-    """Libraries that one rank has from two files, or two ranks have from different ones.
+    """Find libraries that a rank has from two files, or that differ between ranks.
 
     Files are compared by path and size, so that node images which differ behind one path are noticed, too.
 
@@ -39,28 +39,28 @@ def library_failures(reports: Sequence[dict[str, Any]]) -> list[Failure]:
         for stem, found in sorted(report["libraries"].items()):
             if len(found) > 1:
                 paths = " and ".join(path for path, _size in found)
-                failures.append(Failure("libraries", "%s has %s from two files: %s" % (who(report), stem, paths)))
+                failures.append(Failure("libraries", "%s has %s from two files: %s" % (rank_name(report), stem, paths)))
     for stem in sorted({stem for report in reports for stem in report["libraries"]}):
         expected = reports[0]["libraries"].get(stem, [])
         for report in reports[1:]:
             found = report["libraries"].get(stem, [])
             if found != expected:
                 failures.append(Failure("libraries", "%s has %s from %s, %s from %s" % (
-                    who(reports[0]), stem, _files(expected), who(report), _files(found)
+                    rank_name(reports[0]), stem, _format_files(expected), rank_name(report), _format_files(found)
                 )))
                 break
     return failures
 
 
-def _files(found: Sequence[Sequence[Any]]) -> str:
-    """Library files in a sentence."""
+def _format_files(found: Sequence[Sequence[Any]]) -> str:
+    """Format library files for a sentence."""
     return ", ".join("%s (%s bytes)" % (path, size) for path, size in found) or "nowhere"
 
 
-def outside(
+def foreign_imports(
     reports: Sequence[dict[str, Any]], imports: Sequence[str], shared: Sequence[str] | None = None
 ) -> list[Failure]:
-    """Python modules of the release that a rank took from elsewhere.
+    """Find Python modules of the release that a rank has imported from elsewhere.
 
     Args:
         reports: reports of ranks with ``files`` and ``prefix``, both as real paths, and ``home``.
@@ -76,19 +76,22 @@ def outside(
             path = report["files"].get(name)
             if path is None:
                 continue
-            own = _below(path, [report["prefix"]]) if foreign is None else bool(path) and not _below(path, foreign)
+            if foreign is None:
+                own = _is_below(path, [report["prefix"]])
+            else:
+                own = bool(path) and not _is_below(path, foreign)
             if not own:
-                message = "%s imports %s from %s, not from %s" % (who(report), name, path or "no file", where)
+                message = "%s imports %s from %s, not from %s" % (rank_name(report), name, path or "no file", where)
                 failures.append(Failure("imports", message))
     return failures
 
 
-def _below(path: str, directories: Sequence[str]) -> bool:
+def _is_below(path: str, directories: Sequence[str]) -> bool:
     return any(path.startswith(directory.rstrip("/") + "/") for directory in directories)
 
 
 def rank_failures(reports: Sequence[dict[str, Any]], required: Sequence[str]) -> list[Failure]:
-    """What the ranks themselves found wrong, exceptions (after which a rank leaves) before wrong values.
+    """Collect what the ranks found wrong; exceptions, after which a rank leaves, before wrong values.
 
     A check that had to run and could not counts where nothing else failed that may be the reason.
 
@@ -101,41 +104,41 @@ def rank_failures(reports: Sequence[dict[str, Any]], required: Sequence[str]) ->
     for report in sorted(reports, key=lambda report: report["stage"] == "end"):
         for entry in report["checks"]:
             if entry["status"] == "failed":
-                failures += [Failure(entry["name"], "%s: %s" % (who(report), text)) for text in entry["problems"]]
+                failures += [Failure(entry["name"], "%s: %s" % (rank_name(report), text)) for text in entry["problems"]]
             elif entry["status"] == "skipped" and entry["name"] in required:
-                message = "%s could not run it: %s" % (who(report), entry["note"])
+                message = "%s could not run it: %s" % (rank_name(report), entry["note"])
                 refused.append(Failure(entry["name"], message, ELSEWHERE))
     return failures or refused
 
 
-def missing_ranks(heard: Heard, asked: int) -> list[Failure]:
-    """Ranks that were asked for and did not report, or are not what was asked for.
+def missing_ranks(job_output: JobOutput, asked: int) -> list[Failure]:
+    """Find ranks that did not report, or are not those that were asked for.
 
     Args:
-        heard: what came out of the job.
+        job_output: what came out of the job.
         asked: how many ranks there have to be.
     """
-    reported = len(heard.reports)
-    numbers = [report.get("rank", -1) for report in heard.reports]
-    if reported > 1 and all(report.get("size") == 1 for report in heard.reports):
+    reported = len(job_output.reports)
+    numbers = [report.get("rank", -1) for report in job_output.reports]
+    if reported > 1 and all(report.get("size") == 1 for report in job_output.reports):
         return [Failure("start", "%d processes started, and each believes to be alone" % reported)]
     if numbers == list(range(asked)):
         return []
-    known = {(report["host"], report["pid"]) for report in heard.reports}
-    silent = _where(
-        [stage for stage in heard.stages.values() if (stage["host"], stage["pid"]) not in known], "last in"
+    known = {(report["host"], report["pid"]) for report in job_output.reports}
+    silent = _describe_stages(
+        [stage for stage in job_output.stages.values() if (stage["host"], stage["pid"]) not in known], "last in"
     )
     text = "%d ranks were asked for, %d reported" % (asked, reported)
-    if heard.broken:
-        text += ", %d more incompletely" % heard.broken
+    if job_output.broken:
+        text += ", %d more incompletely" % job_output.broken
     return [Failure("ranks", "; ".join([text, *silent]))]
 
 
 def missing_nodes(rows: Sequence[dict[str, Any]], asked: int) -> list[Failure]:
-    """Ranks on other than the nodes that were asked for: what then passed says nothing about the network.
+    """Find ranks on other than the requested nodes, which say nothing about the network.
 
     Args:
-        rows: from :func:`.acceptance_table.row_of`.
+        rows: from :func:`.checks.rank_row`.
         asked: how many nodes there have to be; 1 for any number.
     """
     hosts = list(dict.fromkeys(row["host"] for row in rows))
@@ -145,44 +148,45 @@ def missing_nodes(rows: Sequence[dict[str, Any]], asked: int) -> list[Failure]:
         asked, len(hosts), ", ".join(hosts)))]
 
 
-def job_failures(heard: Heard, wanted_system: str) -> list[Failure]:
-    """What stopped the job before or beside the ranks.
+def job_failures(job_output: JobOutput, wanted_system: str) -> list[Failure]:
+    """Find what stopped the job before or beside the ranks.
 
     Args:
-        heard: what came out of the job.
+        job_output: what came out of the job.
         wanted_system: the module system that a login has to offer; only :data:`LMOD` and :data:`EM` are held to it.
     """
     failures = []
-    for name, text in heard.events:
+    for name, text in job_output.events:
         if name == "problem":
             check, _space, message = text.partition(" ")
             failures.append(Failure(check, message))
-    if heard.event("timeout") is not None:
-        where = ", ".join(_where(heard.stages.values(), "in"))
+    if job_output.event("timeout") is not None:
+        where = ", ".join(_describe_stages(job_output.stages.values(), "in"))
         failures.append(Failure("timeout", "it did not finish within %s s: %s" % (
-            heard.event("timeout"), where or "no rank had begun"
+            job_output.event("timeout"), where or "no rank had begun"
         )))
-    if heard.event("unkillable"):
-        failures.append(Failure("job", "these processes could not be ended: %s" % heard.event("unkillable")))
-    if wanted_system in (LMOD, EM) and heard.event("through") not in (None, wanted_system):
-        failures.append(Failure("module", "the module system is %s, not %s" % (heard.event("through"), wanted_system)))
+    if job_output.event("unkillable"):
+        failures.append(Failure("job", "these processes could not be ended: %s" % job_output.event("unkillable")))
+    through = job_output.event("through")
+    if wanted_system in (LMOD, EM) and through not in (None, wanted_system):
+        failures.append(Failure("module", "the module system is %s, not %s" % (through, wanted_system)))
     return failures
 
 
-def _in_order(stages: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+def _sort_stages(stages: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     return sorted(stages, key=lambda stage: (stage.get("rank", -1), stage["host"], stage["pid"]))
 
 
-def _where(stages: Iterable[dict[str, Any]], word: str) -> list[str]:
-    """Where ranks were, each of a few by itself, of many by what they were in."""
-    ordered = _in_order(stages)
+def _describe_stages(stages: Iterable[dict[str, Any]], word: str) -> list[str]:
+    """Describe where ranks were: a few one by one, many by their stage."""
+    ordered = _sort_stages(stages)
     if len(ordered) <= NAMED:
-        return ["%s was %s %s" % (who(stage), word, stage["stage"]) for stage in ordered]
+        return ["%s was %s %s" % (rank_name(stage), word, stage["stage"]) for stage in ordered]
     groups: dict[str, list[dict[str, Any]]] = {}
     for stage in ordered:
         groups.setdefault(stage["stage"], []).append(stage)
     return [
-        "%s and %d more were %s %s" % (who(those[0]), len(those) - 1, word, name) if those[1:]
-        else "%s was %s %s" % (who(those[0]), word, name)
+        "%s and %d more were %s %s" % (rank_name(those[0]), len(those) - 1, word, name) if those[1:]
+        else "%s was %s %s" % (rank_name(those[0]), word, name)
         for name, those in groups.items()
     ]

@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What an ordinary user would type to start the ranks of an acceptance, as a script."""
+"""Write the script that loads a release's module and starts the ranks, as a user would."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PROGRAM, QUESTION = "ranks.pyz", "question.json"
 
 
 def _module_lines(question: Mapping[str, Any]) -> list[str]:
-    """The part of the script that loads the module, or sets the environment where there are no modules."""
+    """Write the lines that load the module, or set the environment where there are no modules."""
     system, name = question["module_system"], question["module"]
     lines = [". %s" % shlex.quote(path) for path in question["module_init"]]
     lines += [
@@ -50,7 +50,7 @@ def _module_lines(question: Mapping[str, Any]) -> list[str]:
 
 
 def _load_lines(name: str, modulepaths: Mapping[str, Any]) -> list[str]:
-    """Loads the module from its own directory and makes sure that it came from there.
+    """Write the lines that load the module from its own directory, and check that it came from there.
 
     To be in front in MODULEPATH is not enough: Lmod takes a file that is marked as the default elsewhere rather than
     one of the same full name there, and neither Lmod nor Environment Modules loads what the login has loaded already.
@@ -83,7 +83,7 @@ def _load_lines(name: str, modulepaths: Mapping[str, Any]) -> list[str]:
 
 
 def job_script(question: Mapping[str, Any], launcher: Sequence[str], directory: str, seconds: int) -> str:
-    """The script: log in, load the module, start the ranks.
+    """Write the script: log in, load the module, start the ranks.
 
     Args:
         question: ``module``, ``module_system``, ``module_init``, ``modulepaths``, ``environment``, ``python``.

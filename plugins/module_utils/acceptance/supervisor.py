@@ -1,8 +1,8 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The process that owns an acceptance's job, under the account that runs it: time limit, stack dumps, the end of all.
+"""Supervise an acceptance's job under the account that runs it: time limit, stack dumps, clean end.
 
-It travels to that account in an archive (see :mod:`.acceptance_job`), because only that account can end its processes.
+It travels to that account in an archive (see :mod:`.run`), because only that account can end its processes.
 Its standard input is a pipe held by whoever asked: when that is closed, nobody waits any more and the job is stopped.
 As a step of a batch job it is on its own, and ends with that.
 """
@@ -31,7 +31,7 @@ from ..core.processes import (
 )
 
 EVENT = "@torchstack-job"
-"""What our own lines begin with; also in :mod:`.acceptance_output`, which is not in the archive."""
+"""Beginning of the supervisor's lines; also in :mod:`.output`, which is not in the archive."""
 
 DUMP_SECONDS = 1.5
 """Time for the ranks, also those on other nodes, to print their stacks after the signal."""
@@ -50,7 +50,7 @@ def event(name: str, text: object) -> None:
 
 
 class Job:
-    """One run of the script."""
+    """Run the script once."""
 
     def __init__(self, script: str, timeout: float, attended: bool) -> None:
         self.timeout = timeout
@@ -74,7 +74,7 @@ class Job:
             self.status = status
 
     def members(self) -> list[Process]:
-        """All living processes of the job on this machine."""
+        """List all living processes of the job on this machine."""
         return job_processes(self.nonce, self.child, self.start_time, keep=os.getpid())
 
     def wait(self) -> str:
@@ -114,7 +114,7 @@ class Job:
             event("unkillable", ", ".join("%d (%s)" % (process.pid, process.command) for process in left))
 
     def run(self) -> int:
-        """The whole job.
+        """Run the job and clean up.
 
         Returns:
             The script's exit status, 128 + n for signal n, 124 after the time limit, 125 when abandoned.
@@ -139,7 +139,7 @@ class Job:
 
 
 def main(arguments: list[str]) -> int:
-    """Entry of the archive: ``SCRIPT TIMEOUT [unattended]``."""
+    """Run the archive's program: ``SCRIPT TIMEOUT [unattended]``."""
     script, timeout, attended = arguments[0], float(arguments[1]), "unattended" not in arguments[2:]
     os.umask(0o022)
     adopt_orphans()

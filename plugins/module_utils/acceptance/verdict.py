@@ -1,34 +1,33 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The record of an acceptance: what is written when it has ended, what it says, and whether it still answers."""
+"""Write the record of an acceptance, describe it, and decide whether it still answers."""
 
 from __future__ import annotations
 
 import hashlib
 import os
-from typing import Any, Mapping
+from typing import Any, Mapping, Sequence
 
 from ..core.errors import StackError
 from ..core.files import write_atomic
-from . import acceptance_table
-from . import checks as acceptance
-from .acceptance_failures import failure_sentence
-from .acceptance_gaps import own_account_gaps
+from . import checks
+from .evidence import account_gaps
+from .failures import describe_failures
 from .login import Account
 from .output import (
     EM,
     ENVIRONMENT,
     LMOD,
-    Heard,
-    hear,
+    JobOutput,
     last_lines,
+    parse_output,
     readable,
 )
 from .records import Files
 
 
 def modulefile_digests(through: str, path: str) -> dict[str, str]:
-    """sha256 of a modulefile by its kind, ``lmod`` or ``tcl``; empty without one, or if it cannot be read.
+    """Compute the sha256 of a modulefile by its kind, ``lmod`` or ``tcl``; empty if it cannot be read.
 
     Args:
         through: the module system that loaded it.
@@ -43,7 +42,7 @@ def modulefile_digests(through: str, path: str) -> dict[str, str]:
 
 
 def reason_to_run(last: dict[str, Any] | None, question: dict[str, Any], again: bool) -> str:
-    """Why an acceptance has to run, as a sentence's end; empty where a record answers the question.
+    """Explain why an acceptance has to run, as a sentence's end; empty where a record answers.
 
     Args:
         last: the last record, or None.
@@ -91,34 +90,35 @@ def conclude(
         StackError: it did not pass.
         OSError: as the system reports it.
     """
-    heard = hear(output)
-    verdict = acceptance.judge(dict(question), heard)
-    record = _record(question, heard, verdict, account, started, seconds)
+    job_output = parse_output(output)
+    verdict = checks.check_reports(dict(question), job_output)
+    record = _make_record(question, job_output, verdict, account, started, seconds)
     write_atomic(files.log, readable(output).encode("utf-8"))
     files.add(record)
     if verdict.failures:
         release = os.path.basename(files.state)
-        message, remedy = failure_sentence(release, verdict.failures, files.record, files.log)
+        message, remedy = describe_failures(release, verdict.failures, files.record, files.log)
         raise StackError(
             message, verdict.failures[0].check, remedy, changed=True, passed=False, record=files.record,
-            log=files.log, failures=[failure.message for failure in verdict.failures], table=described(record)["table"],
+            log=files.log, failures=[failure.message for failure in verdict.failures],
+            table=describe_record(record)["table"],
             not_checked=record["not_checked"], last_lines=last_lines(output),
         )
     return record
 
 
-def _record(
+def _make_record(
     question: Mapping[str, Any],
-    heard: Heard,
-    verdict: acceptance.Verdict,
+    job_output: JobOutput,
+    verdict: checks.Verdict,
     account: Account,
     started: str,
     seconds: float,
 ) -> dict[str, Any]:
-    """The record of one run."""
+    """Make the record of one run."""
     asked = {key: value for key, value in question.items() if key != "subject"}
-    through, modulefile = heard.event("through") or "", heard.event("modulefile") or ""
-    gaps = own_account_gaps(account.name, account.uid, account.name if account.other else "")
+    through, modulefile = job_output.event("through") or "", job_output.event("modulefile") or ""
+    gaps = account_gaps(account.name, account.uid, account.name if account.other else "")
     return {
         "schema": 2,
         "passed": not verdict.failures,
@@ -130,7 +130,7 @@ def _record(
         "modulefile": modulefile,
         "modulefiles": modulefile_digests(through, modulefile),
         "launcher": question["launcher"],
-        "launcher_path": heard.event("launcher") or "",
+        "launcher_path": job_output.event("launcher") or "",
         "ranks": verdict.ranks,
         "checks": verdict.checks,
         "failures": [
@@ -145,8 +145,8 @@ def _record(
     }
 
 
-def described(record: Mapping[str, Any] | None) -> dict[str, Any]:
-    """What a result says about a record."""
+def describe_record(record: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Describe a record for a module's result."""
     if record is None:
         return {}
     hosts = {row["host"] for row in record["ranks"]}
@@ -160,8 +160,30 @@ def described(record: Mapping[str, Any] | None) -> dict[str, Any]:
     summary = "%s: %s as %s, %s, in %.1f s." % (
         "Accepted" if record["passed"] else "Not accepted", counts, who, how, record["seconds"]
     )
-    table = acceptance_table.table(record["ranks"])
+    table = format_rank_table(record["ranks"])
     return {
         "passed": record["passed"], "summary": summary, "table": table, "not_checked": record["not_checked"],
         "acceptance": dict(record),
     }
+
+
+def format_rank_table(rows: Sequence[dict[str, Any]]) -> str:
+    """Format rank, host and device of each rank as aligned text; empty without ranks.
+
+    The memory nodes are those of the cores, and where the kernel tells it the one that the GPU is at.
+    """
+    if not rows:
+        return ""
+    cells: list[tuple[str, ...]] = [("rank", "local", "host", "pid", "device", "cores", "numa", "gpu at")]
+    for row in rows:
+        facts = row["device_facts"]
+        near = facts.get("gpu_numa")
+        cells.append((
+            str(row["rank"]), str(row["local_rank"]), row["host"], str(row["pid"]), row["device"],
+            facts.get("cpus") or "?", facts.get("numa") or "?", "?" if near is None else str(near),
+        ))
+    if all(line[-1] == "?" for line in cells[1:]):
+        cells = [line[:-1] for line in cells]
+    widths = [max(len(line[column]) for line in cells) for column in range(len(cells[0]))]
+    lines = ["  ".join(cell.ljust(width) for cell, width in zip(line, widths)).rstrip() for line in cells]
+    return "\n".join(lines)

@@ -136,7 +136,7 @@ class Cache:
         owner = os.lstat(self.path).st_uid
         root, relative = boundary.locate(self.path, os.path.dirname(self.path), boundary.home_directories(owner))
         total = permissions.Pass(Shared(), self.apply).over(root, relative)
-        error = counters.problem(total, self.path)
+        error = counters.permission_error(total, self.path)
         if error is not None:
             raise error
         return counters.as_result(total)

@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The glibc behind a program interpreter: what its loader searches, learnt from its files without running it.
+"""Describe the glibc behind a program interpreter, from its files and without running it.
 
 Default directories, the cache's path and the ``glibc-hwcaps`` names are constants in the loader's own bytes, so that
 the builds of all distributions, of Spack and of Nix tell their own; the version stands in the banner of libc.so.6. What
@@ -27,18 +27,19 @@ from .hwcaps import (
     parse_cpuinfo,
     subdirectories,
 )
+from .image import ElfError
 from .ld_so_cache import (
     MAX_SIZE,
     CacheRules,
     LdCache,
     parse_cache,
 )
-from .reader import ElfError, read_elf
+from .reader import read_elf
 
 MAX_LIBRARY = 1 << 26
 """Bytes of a loader or a libc.so.6: they have about one and three megabytes."""
 
-OLDEST = (2, 27)
+MIN_GLIBC = (2, 27)
 """The oldest glibc whose rules are held here."""
 
 _DIRECTORIES = re.compile(rb"(?:/[!-~]{0,255}/\0){2,16}")
@@ -49,7 +50,7 @@ _DEFINITION = re.compile(rb"^GLIBC_(\d{1,3})\.(\d{1,3})(?:\.\d+)?$")
 
 
 class Machine(NamedTuple):
-    """What glibc fixes for one kind of machine.
+    """Describe what glibc fixes for one kind of machine.
 
     Attributes:
         uname: the kernel's name of it.
@@ -71,7 +72,7 @@ MACHINES = {
 
 
 class System(NamedTuple):
-    """The facts of one machine and one glibc that decide what its loader maps; all can be given, for invented ones.
+    """Describe what decides what a loader maps, of one machine and one glibc; it can be invented.
 
     Attributes:
         bits, machine, little_endian: of the objects that this loader takes.
@@ -102,7 +103,7 @@ class System(NamedTuple):
 
     @classmethod
     def this_machine(cls) -> System:
-        """The loader that this machine's programs name, on this processor and kernel.
+        """Describe the loader that this machine's programs name, on this processor and kernel.
 
         Raises:
             StackError: the rules of this machine or of its glibc are not held here.
@@ -110,7 +111,7 @@ class System(NamedTuple):
         name = os.uname().machine
         for machine in MACHINES.values():
             if machine.uname == name:
-                return cls.behind(machine.interpreter)
+                return cls.of_interpreter(machine.interpreter)
         raise StackError(
             "The rules of the dynamic loader on %s are not known to this collection." % name,
             "facts of the dynamic loader",
@@ -118,8 +119,8 @@ class System(NamedTuple):
         )
 
     @classmethod
-    def behind(cls, interpreter: bytes) -> System:
-        """The loader in a file, as it would run on this processor and kernel.
+    def of_interpreter(cls, interpreter: bytes) -> System:
+        """Describe the loader in a file, as it would run on this processor and kernel.
 
         Args:
             interpreter: its path, as programs name it.
@@ -129,20 +130,20 @@ class System(NamedTuple):
         """
         try:
             facts = read_elf(interpreter)
-            content = _read(interpreter)
+            content = _read_file(interpreter)
         except (ElfError, OSError) as error:
-            raise _unknown(interpreter, str(error)) from error
+            raise _unknown_loader(interpreter, str(error)) from error
         if facts is None or facts.machine not in MACHINES or facts.bits != 64 or not facts.little_endian:
-            raise _unknown(interpreter, "it is for a machine that this collection does not know")
-        version = _version(interpreter, content)
+            raise _unknown_loader(interpreter, "it is for a machine that this collection does not know")
+        version = _find_version(interpreter, content)
         if version is None:
-            raise _unknown(interpreter, "no version of glibc is found with it, so it may be another library's")
-        if version < OLDEST:
-            raise _unknown(interpreter, "glibc %d.%d is older than %d.%d" % (*version, *OLDEST))
-        return _assemble(interpreter, content, facts.machine, version, _processor())
+            raise _unknown_loader(interpreter, "no version of glibc is found with it, so it may be another library's")
+        if version < MIN_GLIBC:
+            raise _unknown_loader(interpreter, "glibc %d.%d is older than %d.%d" % (*version, *MIN_GLIBC))
+        return _describe_loader(interpreter, content, facts.machine, version, _read_processor())
 
     def cached(self, name: bytes) -> bytes | None:
-        """The path that the cache has for a name."""
+        """Return the path that the cache has for a name."""
         return self.cache.lookup(name, self.cache_rules)
 
 
@@ -150,7 +151,7 @@ def describe(
     machine: int, version: tuple[int, int], processor: Processor, kernel: tuple[int, int, int] = (0, 0, 0),
     hwcaps_names: tuple[bytes, ...] | None = None,
 ) -> System:
-    """A system as glibc's sources of that version have it, before a distribution's own directories.
+    """Describe a system as glibc's sources have it, before a distribution's own directories.
 
     Args:
         machine: e_machine, one of :data:`MACHINES`.
@@ -171,7 +172,7 @@ def describe(
         glibc=version,
         interpreter=known.interpreter,
         default_directories=known.directories,
-        lib=_lib(known.directories),
+        lib=_library_directory(known.directories),
         platform=found.platform,
         subdirectories=subdirectories(hwcaps, found.legacy, found.platform if version < (2, 37) else None),
         cache_rules=CacheRules(
@@ -188,23 +189,23 @@ def describe(
     )
 
 
-def _assemble(
+def _describe_loader(
     interpreter: bytes, content: bytes, machine: int, version: tuple[int, int], processor: Processor
 ) -> System:
     names = tuple(name for name in X86_LEVELS if name in content)
-    system = describe(machine, version, processor, _kernel(), names)
-    directories = _directories(content) or system.default_directories
+    system = describe(machine, version, processor, _kernel_version(), names)
+    directories = _default_directories(content) or system.default_directories
     path = _CACHE_PATH.search(content)
     return system._replace(
         interpreter=interpreter,
         default_directories=directories,
-        lib=_lib(directories),
+        lib=_library_directory(directories),
         cache=_read_cache(path.group(1) if path else b"/etc/ld.so.cache"),
     )
 
 
-def _directories(content: bytes) -> tuple[bytes, ...]:
-    """The loader keeps its default directories one behind the other, each with a slash at its end."""
+def _default_directories(content: bytes) -> tuple[bytes, ...]:
+    """Find the loader's default directories, which it keeps one behind the other, each with a slash."""
     for match in _DIRECTORIES.finditer(content):
         names = match.group().split(b"\0")
         for libraries, group in itertools.groupby(names, key=lambda name: b"lib" in name):
@@ -214,20 +215,20 @@ def _directories(content: bytes) -> tuple[bytes, ...]:
     return ()
 
 
-def _lib(directories: tuple[bytes, ...]) -> bytes:
-    """$LIB is what the first default directory has below the root: ``lib64``, ``lib/x86_64-linux-gnu``."""
+def _library_directory(directories: tuple[bytes, ...]) -> bytes:
+    """Return $LIB, the first default directory below the root: ``lib64``, ``lib/x86_64-linux-gnu``."""
     first = directories[0].strip(b"/")
     if first.startswith(b"usr/"):
         first = first[4:]
     return first if first.startswith(b"lib") else os.path.basename(first)
 
 
-def _version(interpreter: bytes, content: bytes) -> tuple[int, int] | None:
-    """From the banner of the libc.so.6 that belongs to the loader, its file name, or that library's versions."""
+def _find_version(interpreter: bytes, content: bytes) -> tuple[int, int] | None:
+    """Find the version: in libc.so.6's banner, the loader's file name, or that library's versions."""
     real = os.path.realpath(interpreter)
-    for directory in (os.path.dirname(real) + b"/", *_directories(content)):
+    for directory in (os.path.dirname(real) + b"/", *_default_directories(content)):
         with contextlib.suppress(OSError):
-            found = _BANNER.search(_read(directory + b"libc.so.6"))
+            found = _BANNER.search(_read_file(directory + b"libc.so.6"))
             if found:
                 return int(found.group(1)), int(found.group(2))
     named = _FILE_NAME.match(os.path.basename(real))
@@ -240,7 +241,7 @@ def _version(interpreter: bytes, content: bytes) -> tuple[int, int] | None:
     return None
 
 
-def _processor() -> Processor:
+def _read_processor() -> Processor:
     try:
         with open("/proc/cpuinfo", encoding="ascii", errors="replace") as stream:
             return parse_cpuinfo(stream.read(1 << 16))
@@ -248,7 +249,7 @@ def _processor() -> Processor:
         return Processor("", frozenset())
 
 
-def _kernel() -> tuple[int, int, int]:
+def _kernel_version() -> tuple[int, int, int]:
     numbers = [int(number) for number in re.findall(r"\d+", os.uname().release)[:3]]
     major, minor, patch = [*numbers, 0, 0, 0][:3]
     return major, minor, patch
@@ -256,19 +257,19 @@ def _kernel() -> tuple[int, int, int]:
 
 def _read_cache(path: bytes) -> LdCache:
     try:
-        return parse_cache(_read(path, MAX_SIZE))
+        return parse_cache(_read_file(path, MAX_SIZE))
     except OSError as error:
         return LdCache(problem=str(error))
 
 
-def _read(path: bytes, limit: int = MAX_LIBRARY) -> bytes:
+def _read_file(path: bytes, limit: int = MAX_LIBRARY) -> bytes:
     with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC), "rb") as stream:
         if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
             raise OSError("%s is not a regular file" % os.fsdecode(path))
         return stream.read(limit)
 
 
-def _unknown(interpreter: bytes, reason: str) -> StackError:
+def _unknown_loader(interpreter: bytes, reason: str) -> StackError:
     name = os.fsdecode(interpreter)
     return StackError(
         "The rules of the dynamic loader %s are not known: %s." % (name, reason),

@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What the dynamic loader learns of the processor, told from ``/proc/cpuinfo`` instead of asking the processor.
+"""Tell what the dynamic loader learns of the processor, from ``/proc/cpuinfo``.
 
 The loader derives directories from it: ``glibc-hwcaps/x86-64-v3`` and, before glibc 2.37, the older ``haswell`` or
 ``avx512_1``. The kernel lists a feature only when it is usable, which is also what glibc asks. The sources of the rules
@@ -29,14 +29,14 @@ _PLATFORM_BITS = {b"haswell": 1 << 50, b"xeon_phi": 1 << 51}
 
 
 class Processor(NamedTuple):
-    """One processor as the kernel describes it: its vendor and its features, in the kernel's words."""
+    """Describe one processor as the kernel does: its vendor and its features, in the kernel's words."""
 
     vendor: str
     features: frozenset[str]
 
 
 class Capabilities(NamedTuple):
-    """What a loader of one generation makes of a processor.
+    """Describe what a loader of one generation makes of a processor.
 
     Attributes:
         platform: $PLATFORM.
@@ -56,7 +56,7 @@ class Capabilities(NamedTuple):
 
 
 def parse_cpuinfo(text: str) -> Processor:
-    """The first processor of ``/proc/cpuinfo``: the loader, too, sees only the one that it runs on."""
+    """Parse the first processor of ``/proc/cpuinfo``; the loader, too, sees only the one it runs on."""
     found: dict[str, str] = {}
     for line in text.splitlines():
         key, _colon, value = line.partition(":")
@@ -65,7 +65,7 @@ def parse_cpuinfo(text: str) -> Processor:
 
 
 def capabilities(machine: int, processor: Processor, glibc: tuple[int, int]) -> Capabilities:
-    """What the loader of a glibc makes of a processor.
+    """Return what the loader of a glibc makes of a processor.
 
     Args:
         machine: e_machine of the objects: 62 or 183.
@@ -102,7 +102,9 @@ def capabilities(machine: int, processor: Processor, glibc: tuple[int, int]) -> 
 
 
 def subdirectories(hwcaps: Iterable[bytes], legacy: Iterable[bytes], platform: bytes | None) -> tuple[bytes, ...]:
-    """Where a loader looks below each directory, in order; each ends in a slash, the last is the directory itself.
+    """List where a loader looks below each directory, in order; the last is the directory itself.
+
+    Each ends in a slash.
 
     The older sub-directories are every combination of names, the last name outermost and first left out
     (``elf/dl-hwcaps.c``, before glibc 2.37).

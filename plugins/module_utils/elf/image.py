@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The bytes of an ELF file, by their offset in the file and by their address in the memory it would be mapped to.
+"""Read the bytes of an ELF file by their offset, and by their address in memory.
 
 Everything that is read of a file goes through here, so the limits that keep a hostile file from costing more than a few
 megabytes and about a second are kept here.
@@ -30,11 +30,11 @@ MAX_STRINGS = 1 << 22
 
 
 class ElfError(ValueError):
-    """A file begins like ELF and is broken; the text is one reason and names the offset."""
+    """Report that a file begins like ELF and is broken; the text is one reason and names the offset."""
 
 
 class Segment(NamedTuple):
-    """What matters of one program header; sizes and offsets in bytes."""
+    """Describe what matters of one program header; sizes and offsets in bytes."""
 
     kind: int
     offset: int
@@ -45,7 +45,7 @@ class Segment(NamedTuple):
 
 
 class Image:
-    """A file of known size, read in blocks, and the memory that its loadable segments would make of it.
+    """Read a file of known size in blocks, and the memory that its loadable segments would make of it.
 
     It is read, and not mapped: one that somebody truncates meanwhile would end a process that has it mapped.
 
@@ -62,7 +62,7 @@ class Image:
         self._left = MAX_PIECES
 
     def file(self, offset: int, length: int, what: str) -> bytes:
-        """Exactly these bytes of the file."""
+        """Read exactly these bytes of the file."""
         if offset + length > self.size:
             raise ElfError(
                 "truncated: %s at %d to %d, the file ends at %d" % (what, offset, offset + length, self.size)
@@ -73,14 +73,14 @@ class Image:
         return self._read(offset, length)
 
     def memory(self, address: int, length: int, what: str) -> bytes:
-        """Exactly these bytes of the memory."""
+        """Read exactly these bytes of the memory."""
         data = self.piece(address, length, what)
         while len(data) < length:
             data += self.piece(address + len(data), length - len(data), what)
         return data
 
     def piece(self, address: int, limit: int, what: str) -> bytes:
-        """One byte of the memory and what comes cheaply after it, up to a limit.
+        """Read one byte of the memory and what comes cheaply after it, up to a limit.
 
         Of segments that overlap the last one counts, as the loader maps them over each other in this order.
         """
@@ -118,7 +118,7 @@ class Image:
 
 
 class Strings:
-    """The strings of one file, found from the string table's address to their NUL, whatever DT_STRSZ says."""
+    """Read the strings of one file, from the string table's address to their NUL, whatever DT_STRSZ says."""
 
     def __init__(self, image: Image, table: int | None) -> None:
         self._image = image
@@ -127,7 +127,7 @@ class Strings:
         self._left = MAX_STRINGS
 
     def at(self, offset: int, what: str) -> bytes:
-        """One string, by its offset in the table."""
+        """Read one string, by its offset in the table."""
         known = self._known.get(offset)
         if known is None:
             known = self._known[offset] = self._find(offset, what)

@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The dynamic loader's cache, ``/etc/ld.so.cache``: bytes in, entries out, and which entry glibc takes for a name.
+"""Parse the dynamic loader's cache, ``/etc/ld.so.cache``, and look names up in it.
 
 Three layouts are in use: the old one of libc5, the new one of glibc 2.2 inside an old one, and the new one alone
 (glibc 2.32 and later write it). Since glibc 2.33 an extension section names the ``glibc-hwcaps`` sub-directories, and
@@ -47,7 +47,7 @@ _LEADING_ZEROS = re.compile(rb"(?<![0-9])0+(?=[0-9])")
 
 
 class CacheEntry(NamedTuple):
-    """One library of the cache.
+    """Describe one library of the cache.
 
     Attributes:
         flags: the kind of library: 0x303 for x86-64, 0xa03 for AArch64.
@@ -67,7 +67,7 @@ class CacheEntry(NamedTuple):
 
 
 class CacheRules(NamedTuple):
-    """What one loader on one processor accepts from the cache.
+    """Describe what one loader on one processor accepts from the cache.
 
     Attributes:
         flags: the only kind of library that it takes.
@@ -89,7 +89,7 @@ class CacheRules(NamedTuple):
 
 
 class LdCache:
-    """The entries of a cache, found by name.
+    """Hold the entries of a cache, found by name.
 
     Args:
         entries: in the order of the file, which is the order of preference.
@@ -106,7 +106,7 @@ class LdCache:
             self._by_name.setdefault(_key(entry.name), []).append(entry)
 
     def lookup(self, name: bytes, rules: CacheRules) -> bytes | None:
-        """The path that glibc takes for a name: the best ``glibc-hwcaps`` entry, else the first that fits."""
+        """Find the path that glibc takes: the best ``glibc-hwcaps`` entry, else the first that fits."""
         best = None
         best_rank = len(rules.hwcaps)
         for entry in self._by_name.get(_key(name), ()):
@@ -130,7 +130,7 @@ class LdCache:
 
 
 def parse_cache(data: bytes) -> LdCache:
-    """The entries of a cache file, or an empty cache with the reason why glibc would pass it over."""
+    """Parse a cache file; where glibc would pass it over, an empty cache with the reason."""
     if len(data) > MAX_SIZE:
         return LdCache(problem="more than %d bytes" % MAX_SIZE)
     if data.startswith(NEW_MAGIC):
@@ -156,7 +156,7 @@ def _parse_old(data: bytes, order: str, strings: int) -> LdCache:
 
 
 def _parse_new(data: bytes, start: int) -> LdCache:
-    """The new layout; it may begin behind an old one, and its strings count from its own beginning."""
+    """Parse the new layout; it may begin behind an old one, and its strings count from its beginning."""
     first = start + _NEW_HEADER
     if len(data) < first:
         return LdCache(problem="truncated: the header ends at %d, the file at %d" % (first, len(data)))
@@ -193,7 +193,7 @@ def _collect(
 
 
 def _read_extensions(data: bytes, start: int, order: str) -> tuple[list[bytes], bytes]:
-    """Names of ``glibc-hwcaps`` sub-directories and the generator; nothing where the section makes no sense.
+    """Read names of ``glibc-hwcaps`` directories and the generator; nothing from a broken section.
 
     Unlike those of entries, all positions here count from the beginning of the file.
     """
@@ -228,5 +228,5 @@ def _is_extension(hwcap: int) -> bool:
 
 
 def _key(name: bytes) -> bytes:
-    """A name as the loader compares it: runs of digits by their value."""
+    """Return a name as the loader compares it: runs of digits by their value."""
     return _LEADING_ZEROS.sub(b"", name)

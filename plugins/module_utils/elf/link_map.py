@@ -1,144 +1,30 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""A process as the dynamic loader fills it: the objects mapped so far, by their names, and where each one searches."""
+"""Fill a process as the dynamic loader does: the objects mapped so far, by their names."""
 
 from __future__ import annotations
 
 import collections
 import os
-from typing import NamedTuple, Sequence
+from typing import Sequence
 
-from .reader import ET_EXEC, ElfObject
+from .elf_object import ET_EXEC, ElfObject
+from .library_search import ObjectSearch, RpathChain
 from .resolution import (
-    CACHE,
-    DEFAULT,
-    DIRECT,
-    ENVIRONMENT,
     LOADED,
     PRELOADED,
-    RPATH,
-    RPATH_OF,
-    RUNPATH,
     Edge,
     Searched,
 )
 from .search_paths import (
-    MAX_PASSED,
-    Candidate,
     Files,
-    Hit,
-    SearchPath,
     expand,
     split_path,
 )
 
 
-class Rpaths:
-    """The RPATH of one object and, through ``parent``, those of the objects that brought it."""
-
-    def __init__(self, owner: bytes, path: SearchPath, parent: Rpaths | None) -> None:
-        self.owner = owner
-        self.path = path
-        self.parent = parent
-
-
-class Found(NamedTuple):
-    """The end of all searches for one name."""
-
-    path: bytes | None
-    candidate: Candidate
-    rule: str
-    searched: tuple[Searched, ...]
-
-
-class Searches:
-    """Where one object looks for what it needs, all rules in order; shared by the processes that map it alike.
-
-    Args:
-        files: the file system of a loader.
-        path, elf: the object.
-        parent: RPATHs of the objects that brought it.
-        environment: the directories of LD_LIBRARY_PATH.
-    """
-
-    def __init__(
-        self, files: Files, path: bytes, elf: ElfObject, parent: Rpaths | None, environment: SearchPath
-    ) -> None:
-        self.origin = os.path.dirname(path if path.startswith(b"/") else os.path.join(os.getcwdb(), path)) or b"/"
-        self.path = path
-        self.rpaths = parent
-        self._files = files
-        self._system = files.system
-        self._nodeflib = elf.nodeflib
-        self._has_runpath = elf.runpath is not None
-        self._environment = environment
-        self._runpath = self._split(elf.runpath)
-        own = None if self._has_runpath else self._split(elf.rpath)
-        if own is not None:
-            self.rpaths = Rpaths(path, own, parent)
-        self._found: dict[bytes, Found] = {}
-
-    def _split(self, text: bytes | None) -> SearchPath | None:
-        directories = split_path(text or b"", b":", self.origin, self._system)
-        return self._files.search_path(directories) if directories else None
-
-    def find(self, name: bytes) -> Found:
-        """The file that the loader takes for a name that no mapped object has; the answer is remembered."""
-        found = self._found.get(name)
-        if found is None:
-            found = self._found[name] = self._find(name)
-        return found
-
-    def _find(self, name: bytes) -> Found:
-        searched: list[Searched] = []
-        if b"/" in name:
-            candidate = self._files.candidate(name)
-            return self._end(DIRECT, Hit(name, candidate, ()), searched)
-        cell = None if self._has_runpath else self.rpaths
-        while cell is not None:
-            rule = RPATH if cell.owner == self.path else RPATH_OF % os.fsdecode(cell.owner)
-            found = self._end(rule, cell.path.search(name), searched)
-            if found.rule:
-                return found
-            cell = cell.parent
-        for rule, path in ((ENVIRONMENT, self._environment), (RUNPATH, self._runpath)):
-            if path is not None:
-                found = self._end(rule, path.search(name), searched)
-                if found.rule:
-                    return found
-        return self._find_in_system(name, searched)
-
-    def _find_in_system(self, name: bytes, searched: list[Searched]) -> Found:
-        cached = self._system.cached(name)
-        if cached is None:
-            searched.append(Searched(CACHE, b"", ""))
-        elif self._nodeflib and cached.startswith(self._system.default_directories):
-            searched.append(Searched(CACHE, cached, "in a default directory, which the object leaves out (NODEFLIB)"))
-        else:
-            found = self._end(CACHE, Hit(cached, self._files.candidate(cached), ()), searched)
-            if found.rule:
-                return found
-        if self._nodeflib:
-            return Found(None, Candidate(), "", tuple(searched))
-        path = self._files.search_path(self._system.default_directories)
-        return self._end(DEFAULT, path.search(name), searched)
-
-    def _end(self, rule: str, hit: Hit, searched: list[Searched]) -> Found:
-        """What a hit ends in: a rule where the search is over."""
-        room = max(0, MAX_PASSED - len(searched))
-        searched += [self._files.row(rule, directory, skipped) for directory, skipped in hit.passed[:room]]
-        if hit.path is not None:
-            if hit.candidate.problem:
-                searched.append(Searched(rule, hit.path, hit.candidate.problem))
-                return Found(hit.path, hit.candidate, rule, tuple(searched))
-            if hit.candidate.elf is not None:
-                return Found(hit.path, hit.candidate, rule, tuple(searched))
-            searched.append(Searched(rule, hit.path, hit.candidate.skipped))
-        return Found(None, Candidate(), "", tuple(searched))
-
-
 class Mapped:
-    """One object in a process.
+    """Describe one object in a process.
 
     Attributes:
         path: as the loader names it, and prints it.
@@ -149,7 +35,7 @@ class Mapped:
     """
 
     def __init__(
-        self, path: bytes, name: bytes, elf: ElfObject, identity: tuple[int, int] | None, searches: Searches
+        self, path: bytes, name: bytes, elf: ElfObject, identity: tuple[int, int] | None, searches: ObjectSearch
     ) -> None:
         self.path = path
         self.name = name
@@ -160,22 +46,22 @@ class Mapped:
         self.targets: tuple[Mapped, ...] = ()
 
 
-class Process:
-    """The objects that a loader has mapped so far.
+class LinkMap:
+    """Hold the objects that a loader has mapped so far.
 
     Args:
         files: the file system of a loader.
-        contexts: where :class:`Searches` are kept for all processes.
+        contexts: where :class:`ObjectSearch` are kept for all processes.
         environment: the text of LD_LIBRARY_PATH.
         origin: the main program's directory, which is $ORIGIN there.
     """
 
     def __init__(
-        self, files: Files, contexts: dict[tuple[object, ...], Searches], environment: bytes, origin: bytes
+        self, files: Files, contexts: dict[tuple[object, ...], ObjectSearch], environment: bytes, origin: bytes
     ) -> None:
         self.problem = ""
         self.missing: set[bytes] = set()
-        self.base: Rpaths | None = None
+        self.base: RpathChain | None = None
         self._files = files
         self._contexts = contexts
         self._environment = files.search_path(split_path(environment, b":;", origin, files.system))
@@ -184,9 +70,9 @@ class Process:
         self._identities: dict[tuple[int, int], Mapped] = {}
         self._before: set[int] = set()
 
-    def continued(self) -> Process:
-        """A process in which the same is mapped, and more can be; what is there counts as preloaded."""
-        other = Process.__new__(Process)
+    def continued(self) -> LinkMap:
+        """Copy the process, to map more; what is there counts as preloaded."""
+        other = LinkMap.__new__(LinkMap)
         other.__dict__.update(self.__dict__)
         other.missing = set(self.missing)
         other._names, other._sonames = dict(self._names), dict(self._sonames)
@@ -195,24 +81,24 @@ class Process:
         return other
 
     def map_main(self, path: bytes, elf: ElfObject) -> Mapped:
-        """The main program; it has no name, and is not found by device and inode."""
+        """Map the main program; it has no name, and is not found by device and inode."""
         main = Mapped(path, b"", elf, None, self._searches(path, elf, None))
         self.base = main.searches.rpaths
         self._enter(main, (b"",))
         return main
 
     def map_interpreter(self, path: bytes, name: bytes, elf: ElfObject) -> None:
-        """The loader itself, which is there from the start."""
+        """Map the loader itself, which is there from the start."""
         mapped = Mapped(path, name, elf, None, self._searches(path, elf, None))
         mapped.edges = ()
         self._enter(mapped, (name, path))
 
     def named(self, name: bytes) -> Mapped | None:
-        """The object that has a name, as the loader looks for it when it compares symbol versions."""
+        """Return the object of a name, as the loader looks for it to compare symbol versions."""
         return self._names.get(name)
 
     def open(self, path: bytes, elf: ElfObject, identity: tuple[int, int] | None) -> Mapped:
-        """An object that the program opens by its path, with all that it needs."""
+        """Open an object by its path, with all that it needs."""
         mapped = self._match(path) or (self._identities.get(identity) if identity else None)
         if mapped is None:
             mapped = Mapped(path, path, elf, identity, self._searches(path, elf, self.base))
@@ -221,7 +107,10 @@ class Process:
         return mapped
 
     def open_plugin(self, caller: Mapped, name: bytes) -> tuple[Edge, Mapped | None]:
-        """A library that an object opens by name, searched for as from that object; a failure is not the end."""
+        """Open a library by name, searched for as from the object that opens it.
+
+        A failure is not the end.
+        """
         edge, mapped = self._edge(caller, expand(name, caller.searches.origin, self._files.system), self.base)
         if mapped is not None:
             self.complete(mapped)
@@ -229,7 +118,7 @@ class Process:
         return edge, mapped
 
     def complete(self, root: Mapped) -> list[Mapped]:
-        """Map all that an object needs, breadth first; the order is the loader's order of search for symbols."""
+        """Map all that an object needs, breadth first, which is the loader's order for symbols."""
         order: list[Mapped] = []
         waiting = collections.deque([root])
         seen = {id(root)}
@@ -264,7 +153,7 @@ class Process:
         mapped.edges = tuple(edges)
         mapped.targets = tuple(targets)
 
-    def _edge(self, needer: Mapped, name: bytes, rpaths: Rpaths | None) -> tuple[Edge, Mapped | None]:
+    def _edge(self, needer: Mapped, name: bytes, rpaths: RpathChain | None) -> tuple[Edge, Mapped | None]:
         existing = self._match(name)
         if existing is not None:
             return self._existing(needer, name, existing, ()), existing
@@ -293,7 +182,7 @@ class Process:
         return Edge(needer.path, name, mapped.path, PRELOADED if id(mapped) in self._before else LOADED, searched)
 
     def _refusal(self, elf: ElfObject | None) -> str:
-        """Why the loader does not map an object as a library, in its words."""
+        """Tell why the loader does not map an object as a library, in its words."""
         if elf is None or elf.kind == ET_EXEC:
             return "cannot dynamically load executable"
         if not elf.dynamic:
@@ -303,7 +192,7 @@ class Process:
         return ""
 
     def _match(self, name: bytes) -> Mapped | None:
-        """The first mapped object with a name; a soname that was asked for becomes one of its names."""
+        """Find the first mapped object with a name; a soname that was asked for becomes one of its names."""
         found = self._names.get(name)
         if found is None:
             found = self._sonames.get(name)
@@ -311,11 +200,11 @@ class Process:
                 self._names[name] = found
         return found
 
-    def _searches(self, path: bytes, elf: ElfObject, parent: Rpaths | None) -> Searches:
+    def _searches(self, path: bytes, elf: ElfObject, parent: RpathChain | None) -> ObjectSearch:
         key = (path, parent, self._environment)
         searches = self._contexts.get(key)
         if searches is None:
-            searches = self._contexts[key] = Searches(self._files, path, elf, parent, self._environment)
+            searches = self._contexts[key] = ObjectSearch(self._files, path, elf, parent, self._environment)
         return searches
 
     def _enter(self, mapped: Mapped, names: Sequence[bytes]) -> None:

@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Which libraries a process really has: /proc/<pid>/maps as text in, mapped ELF files out.
+"""Tell which libraries a process really has: /proc/<pid>/maps as text in, mapped ELF files out.
 
 The format is that of proc(5): address, permissions, offset, device, inode and a name. The kernel writes a line feed in
 a name as ``\\012`` and nothing else escaped, and puts `` (deleted)`` behind the name of a file that has none any more;
@@ -13,13 +13,13 @@ import os
 import stat
 from typing import Callable, Iterable, NamedTuple, Tuple
 
-from .reader import ElfError, ElfObject, read_elf
+from .elf_object import ET_DYN, ET_EXEC, ElfObject
+from .image import ElfError
+from .reader import read_elf
 
 Identity = Tuple[str, str, int]
 """What tells two files apart: who says so (``stat`` or ``maps``), device and inode. Device numbers of the two are not
 comparable on overlayfs and btrfs, so they are never mixed."""
-
-ET_EXEC, ET_DYN = 2, 3
 
 _DELETED = b" (deleted)"
 _NOT_FILES = (b"/memfd:", b"/SYSV", b"/dev/zero", b"/anon_hugepage", b"/drm mm object", b"/i915")
@@ -27,7 +27,7 @@ _NOT_FILES = (b"/memfd:", b"/SYSV", b"/dev/zero", b"/anon_hugepage", b"/drm mm o
 
 
 class MappedFile(NamedTuple):
-    """A file of which at least one page is mapped, as the kernel names it."""
+    """Describe a file of which at least one page is mapped, as the kernel names it."""
 
     name: bytes
     device: str
@@ -36,7 +36,7 @@ class MappedFile(NamedTuple):
 
 
 class Library(NamedTuple):
-    """A mapped program or library.
+    """Describe a mapped program or library.
 
     ``path`` is what leads to it now, ``soname`` is empty where it has none, ``deleted`` says that it has no name any
     more, ``readable`` that its ELF header could be read.
@@ -50,12 +50,12 @@ class Library(NamedTuple):
 
     @property
     def name(self) -> bytes:
-        """The soname, or the name of the file where there is none: what the loader and people call it."""
+        """Return the soname, else the name of the file: what the loader and people call it."""
         return self.soname or os.path.basename(self.path)
 
 
 def parse_maps(text: bytes) -> tuple[MappedFile, ...]:
-    """The files in a process map, each once, in order of address.
+    """Parse the files in a process map, each once, in order of address.
 
     Anonymous memory, the stack and heap, huge pages, shared memory segments and memfds are no files. Lines that are not
     of the kernel's form, such as a last one cut short, are passed over.
@@ -74,14 +74,14 @@ def parse_maps(text: bytes) -> tuple[MappedFile, ...]:
 
 
 def identity_of(status: os.stat_result) -> Identity:
-    """The identity of a file that has a name."""
+    """Return the identity of a file that has a name."""
     return "stat", "%d:%d" % (os.major(status.st_dev), os.minor(status.st_dev)), status.st_ino
 
 
 def find_file(
     file: MappedFile, look: Callable[[bytes], os.stat_result] = os.stat
 ) -> tuple[bytes, bool, Identity, bool]:
-    """Where a mapped file lies now.
+    """Tell where a mapped file lies now.
 
     Args:
         file: from :func:`parse_maps`.
@@ -108,7 +108,7 @@ def find_file(
 
 
 def identify(file: MappedFile, read: Callable[[bytes], ElfObject | None] = read_elf) -> Library | None:
-    """The program or library that a mapped file is; None for data, such as a locale archive or a device.
+    """Identify the program or library that a mapped file is; None for data, such as a locale archive.
 
     A file that cannot be read (deleted, no permission, damaged) counts as a library when code in it is mapped, and goes
     by the name of its file.
@@ -129,7 +129,7 @@ def identify(file: MappedFile, read: Callable[[bytes], ElfObject | None] = read_
 
 
 def identify_unseen(file: MappedFile) -> Library | None:
-    """The library that a mapped file is whose path means nothing here, as inside of a container; None for data.
+    """Identify a mapped file whose path means nothing here, as inside of a container; None for data.
 
     A file of that name on this machine is another one. So it goes by its own name, and code of it has to be mapped.
     """
@@ -144,7 +144,7 @@ def identify_unseen(file: MappedFile) -> Library | None:
 def libraries(
     steps: Iterable[tuple[str, bytes]], know: Callable[[MappedFile], Library | None] | None = None
 ) -> list[tuple[str, Library]]:
-    """Which step of a process brought which library.
+    """Tell which step of a process brought which library.
 
     Args:
         steps: name of each step, and the process map behind it, in order.

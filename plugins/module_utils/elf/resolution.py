@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What a resolution says: edges with the rule that found them, the order of loading, and versions that are missing."""
+"""Describe what a resolution says: edges with their rules, order of loading, missing versions."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PRELOADED = "preloaded"
 
 
 class Searched(NamedTuple):
-    """One directory in which a name was looked for.
+    """Describe one directory in which a name was looked for.
 
     Attributes:
         rule: why there.
@@ -32,7 +32,7 @@ class Searched(NamedTuple):
 
 
 class Edge(NamedTuple):
-    """One name that one object needs, or that it opens as a plugin.
+    """Describe one name that one object needs, or that it opens as a plugin.
 
     Attributes:
         needer: the object's path.
@@ -50,7 +50,7 @@ class Edge(NamedTuple):
 
 
 class VersionProblem(NamedTuple):
-    """A symbol version that an object wants and the library that it got does not define.
+    """Describe a symbol version that an object wants and the library that it got does not define.
 
     Attributes:
         needer: the object's path.
@@ -68,7 +68,7 @@ class VersionProblem(NamedTuple):
 
 
 class Plugin(NamedTuple):
-    """A library that another one opens at run time.
+    """Describe a library that another one opens at run time.
 
     Attributes:
         caller: glob over sonames, or file names where there is no soname, of the one that opens it.
@@ -80,7 +80,7 @@ class Plugin(NamedTuple):
 
 
 class Resolution(NamedTuple):
-    """What the loader does with one object.
+    """Describe what the loader does with one object.
 
     Attributes:
         path: the object.

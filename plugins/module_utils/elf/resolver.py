@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What glibc's dynamic loader would map for an object, from which file and by which rule, without running anything.
+"""Resolve what glibc's dynamic loader would map for an object, without running anything.
 
 The rules are those of ld.so(8) as glibc's sources have them (``elf/dl-load.c``, ``dl-deps.c``, ``dl-version.c``):
 
@@ -25,24 +25,21 @@ import os
 from typing import Sequence
 
 from ..core.errors import StackError
+from .elf_object import ET_DYN, ET_EXEC, ElfObject
 from .glibc import System
-from .link_map import Mapped, Process, Searches
-from .reader import ET_DYN, ET_EXEC, ElfObject
+from .library_search import ObjectSearch
+from .link_map import LinkMap, Mapped
 from .resolution import (
     Edge,
     Plugin,
     Resolution,
-    Searched,
-    VersionProblem,
 )
 from .search_paths import Candidate, Files
-from .symbol_versions import Versions
-
-__all__ = ["Edge", "Loader", "Plugin", "Resolution", "Searched", "System", "VersionProblem"]
+from .symbol_versions import VersionChecks
 
 
 class Loader:
-    """Resolves objects for one environment; what it read of files and directories is kept for the next object.
+    """Resolve objects for one environment; what was read is kept for the next object.
 
     Args:
         system: the loader of this machine's programs; programs that name another one are resolved by that one's rules.
@@ -62,7 +59,7 @@ class Loader:
         program: bytes | None = None,
         plugins: Sequence[Plugin] = (),
     ) -> Resolution:
-        """What the loader maps for an object.
+        """Resolve what the loader maps for an object.
 
         Args:
             path: the object. A program has its $ORIGIN where this path lies, as for ldd; the kernel would follow
@@ -89,12 +86,12 @@ class Loader:
         return resolution._replace(problem=resolution.problem or warning)
 
     def unknown(self, elf: ElfObject) -> str:
-        """Why it is not known what the loader does that a program names; "" where it is known."""
+        """Tell why the loader that a program names is not known; empty where it is known."""
         engine, warning = self._engine(elf)
         return "" if engine else warning
 
     def _engine(self, elf: ElfObject) -> tuple[_Engine | None, str]:
-        """The loader that a program names, and what is wrong with it; none where its rules are not known."""
+        """Return the loader that a program names, and what is wrong with it; none if its rules are unknown."""
         name = elf.interpreter
         if name is None or name == self._main.system.interpreter:
             return self._main, ""
@@ -114,22 +111,22 @@ class Loader:
                 warning = "its loader %s does not exist, so it cannot be started" % os.fsdecode(name)
                 return _Engine(Files(system, self._main.files.known), self._environment, warning)
         try:
-            return _Engine(Files(System.behind(name), self._main.files.known), self._environment)
+            return _Engine(Files(System.of_interpreter(name), self._main.files.known), self._environment)
         except StackError as error:
             return error.message
 
 
 class _Engine:
-    """One loader with all that it has read."""
+    """Resolve by the rules of one loader, with all that it has read."""
 
     def __init__(self, files: Files, environment: bytes, warning: str = "") -> None:
         self.system = system = files.system
         self.warning = warning
         self.files = files
         self._environment = environment
-        self._contexts: dict[tuple[object, ...], Searches] = {}
-        self._versions = Versions()
-        self._prepared: dict[tuple[bytes | None, tuple[bytes, ...]], Process] = {}
+        self._contexts: dict[tuple[object, ...], ObjectSearch] = {}
+        self._version_checks = VersionChecks()
+        self._prepared: dict[tuple[bytes | None, tuple[bytes, ...]], LinkMap] = {}
         self._interpreter = self.files.candidate(system.interpreter).elf or ElfObject(
             bits=system.bits,
             little_endian=system.little_endian,
@@ -149,38 +146,38 @@ class _Engine:
         program: bytes | None,
         plugins: Sequence[Plugin],
     ) -> Resolution:
-        """What is mapped for one object that could be read."""
+        """Resolve one object that could be read."""
         if _is_program(elf) or (program is None and not preloaded):
             process = self._process(path, elf.interpreter)
             root = process.map_main(path, elf)
         else:
-            process = self._prepare(program, preloaded, path)
+            process = self._prepare_process(program, preloaded, path)
             root = process.open(path, elf, identity)
         order = process.complete(root)
         edges = [edge for mapped in order for edge in mapped.edges or ()]
         problem = process.problem
         if not problem:
             self._open_plugins(process, order, edges, plugins)
-        verdict = self._versions.check(process, order)
+        checked = self._version_checks.check(process, order)
         if root.path != path:
             edges = [edge._replace(needer=path) if edge.needer == root.path else edge for edge in edges]
         return Resolution(
             path,
             tuple(edges),
             tuple((mapped.name, mapped.path) for mapped in order[1:]),
-            verdict.missing,
-            problem or verdict.problem or self._too_new(order),
-            verdict.unversioned,
+            checked.missing,
+            problem or checked.problem or self._find_newer_level(order),
+            checked.unversioned,
         )
 
-    def _process(self, main: bytes, interpreter: bytes | None) -> Process:
+    def _process(self, main: bytes, interpreter: bytes | None) -> LinkMap:
         origin = os.path.dirname(os.path.join(os.getcwdb(), main))
-        process = Process(self.files, self._contexts, self._environment, origin)
+        process = LinkMap(self.files, self._contexts, self._environment, origin)
         process.map_interpreter(self.system.interpreter, interpreter or self.system.interpreter, self._interpreter)
         return process
 
-    def _prepare(self, program: bytes | None, preloaded: tuple[bytes, ...], path: bytes) -> Process:
-        """The process in which an object is opened: the program, what it needs, and what was opened before."""
+    def _prepare_process(self, program: bytes | None, preloaded: tuple[bytes, ...], path: bytes) -> LinkMap:
+        """Prepare the process that opens an object: the program, its libraries, and what was opened before."""
         key = (program, preloaded)
         if program is None and b"$" in self._environment:
             key = (path, preloaded)  # $ORIGIN there is the program's; unknown, the object's own directory stands in
@@ -190,28 +187,28 @@ class _Engine:
                 process = self._process(path, None)
             else:
                 real = os.path.realpath(program)
-                elf = self._require(real, "The program %s cannot be started: %s.").elf
+                elf = self._require_candidate(real, "The program %s cannot be started: %s.").elf
                 process = self._process(real, elf.interpreter if elf else None)
                 if elf is not None:
                     process.complete(process.map_main(real, elf))
             for name in preloaded:
-                candidate = self._require(name, "%s cannot be mapped before other libraries: %s.")
+                candidate = self._require_candidate(name, "%s cannot be mapped before other libraries: %s.")
                 if candidate.elf is not None:
                     process.open(name, candidate.elf, candidate.identity)
             if process.problem:
-                raise _unusable("What is mapped before other libraries cannot be mapped: %s." % process.problem)
+                raise _input_error("What is mapped before other libraries cannot be mapped: %s." % process.problem)
             self._prepared[key] = process
         return process.continued()
 
-    def _require(self, path: bytes, message: str) -> Candidate:
+    def _require_candidate(self, path: bytes, message: str) -> Candidate:
         candidate = self.files.candidate(path)
         if candidate.problem or candidate.elf is None or not candidate.elf.dynamic:
             reason = candidate.problem or candidate.skipped or ("not dynamic" if candidate.elf else "no such file")
-            raise _unusable(message % (os.fsdecode(path), reason), os.fsdecode(path))
+            raise _input_error(message % (os.fsdecode(path), reason), os.fsdecode(path))
         return candidate
 
     @staticmethod
-    def _open_plugins(process: Process, order: list[Mapped], edges: list[Edge], plugins: Sequence[Plugin]) -> None:
+    def _open_plugins(process: LinkMap, order: list[Mapped], edges: list[Edge], plugins: Sequence[Plugin]) -> None:
         """Open the plugins of all that is mapped, and of the plugins; order and edges grow."""
         seen = {id(mapped) for mapped in order}
         for caller in order if plugins else ():
@@ -228,8 +225,11 @@ class _Engine:
                         edges.extend(mapped.edges or ())
                 process.problem = ""
 
-    def _too_new(self, order: list[Mapped]) -> str:
-        """Objects built for a later level of x86-64 than this processor has; glibc refuses them since 2.33."""
+    def _find_newer_level(self, order: list[Mapped]) -> str:
+        """Find an object built for a later level of x86-64 than this processor's.
+
+        glibc refuses them since 2.33.
+        """
         if self.system.isa is None or self.system.glibc < (2, 33):
             return ""
         for mapped in order:
@@ -242,7 +242,7 @@ def _is_program(elf: ElfObject) -> bool:
     return elf.kind == ET_EXEC or elf.pie or (elf.interpreter is not None and elf.soname is None)
 
 
-def _unusable(message: str, path: str = "") -> StackError:
+def _input_error(message: str, path: str = "") -> StackError:
     return StackError(
         message, "resolve libraries", "Correct `program` or `preloaded`: each is an object of this machine.", path=path
     )

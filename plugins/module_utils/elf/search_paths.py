@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Where the dynamic loader looks for a name, and what it makes of the file that it finds there.
+"""Search the directories of the dynamic loader, and check what is found as the loader does.
 
 A search path is looked up often and the file system seldom: each directory is listed once, each file read once. The
 sources of the rules are ``open_path``, ``open_verify`` and ``fillin_rpath`` in glibc's ``elf/dl-load.c``.
@@ -13,18 +13,10 @@ import os
 import re
 from typing import Mapping, NamedTuple
 
+from .elf_object import ET_DYN, ET_EXEC, MAGIC, ElfObject
 from .glibc import System
-from .reader import (
-    ET_DYN,
-    ET_EXEC,
-    MAGIC,
-    OPEN_FILE,
-    ElfError,
-    ElfObject,
-    Identity,
-    identify,
-    read_elf,
-)
+from .image import ElfError
+from .reader import OPEN_FILE, Identity, file_identity, read_elf
 from .resolution import Searched
 
 NO_DIRECTORY = "no such directory"
@@ -39,7 +31,7 @@ _TOKEN = re.compile(rb"\$(?:(ORIGIN|PLATFORM|LIB)(?![A-Za-z0-9_])|\{(ORIGIN|PLAT
 
 
 class Candidate(NamedTuple):
-    """What the loader makes of one path.
+    """Describe what the loader makes of one path.
 
     Attributes:
         elf: the object, when it can be taken.
@@ -57,18 +49,18 @@ class Candidate(NamedTuple):
 
 
 class Hit(NamedTuple):
-    """The end of a search: a path with its candidate, or neither, and the directories passed on the way."""
+    """Describe the end of a search: a path with its candidate, or neither, and the directories passed."""
 
     path: bytes | None
     candidate: Candidate
     passed: tuple[tuple[bytes, str], ...]
 
 
-_NOTHING = Candidate()
+_NO_CANDIDATE = Candidate()
 
 
 class Files:
-    """The file system as one loader sees it; everything is looked at once.
+    """See the file system as one loader does; everything is looked at once.
 
     Args:
         system: the loader.
@@ -81,32 +73,32 @@ class Files:
         self._candidates: dict[bytes, Candidate] = {}
         self._objects: dict[tuple[int, int], Candidate] = {}
         self._names: dict[bytes, frozenset[bytes] | None] = {}
-        self._places: dict[bytes, tuple[tuple[bytes, frozenset[bytes] | None], ...]] = {}
+        self._searched_directories: dict[bytes, tuple[tuple[bytes, frozenset[bytes] | None], ...]] = {}
         self._paths: dict[tuple[bytes, ...], SearchPath] = {}
-        self._rows: dict[Searched, Searched] = {}
+        self._records: dict[Searched, Searched] = {}
 
     def candidate(self, path: bytes) -> Candidate:
-        """What the loader makes of a path."""
+        """Return what the loader makes of a path."""
         found = self._candidates.get(path)
         if found is None:
-            found = self._candidates[path] = self._look(path)
+            found = self._candidates[path] = self._examine(path)
         return found
 
     def search_path(self, directories: tuple[bytes, ...]) -> SearchPath:
-        """The one search path over these directories, each "" or with a slash at its end."""
+        """Return the one search path over these directories, each "" or with a slash at its end."""
         found = self._paths.get(directories)
         if found is None:
             found = self._paths[directories] = SearchPath(self, directories)
         return found
 
-    def row(self, rule: str, directory: bytes, skipped: str) -> Searched:
-        """The one record of a directory that was searched, which thousands of edges share."""
+    def shared_record(self, rule: str, directory: bytes, skipped: str) -> Searched:
+        """Return the one record of a directory that was searched, which thousands of edges share."""
         key = Searched(rule, directory, skipped)
-        return self._rows.setdefault(key, key)
+        return self._records.setdefault(key, key)
 
-    def places(self, directory: bytes) -> tuple[tuple[bytes, frozenset[bytes] | None], ...]:
-        """The existing sub-directories in which a loader looks, in order, each with its names (None: not listable)."""
-        found = self._places.get(directory)
+    def searched_directories(self, directory: bytes) -> tuple[tuple[bytes, frozenset[bytes] | None], ...]:
+        """List the sub-directories in which a loader looks, in order, with their names (None: not listable)."""
+        found = self._searched_directories.get(directory)
         if found is None:
             names = self._list(directory)
             found = ()
@@ -116,11 +108,11 @@ class Files:
                     for part in self.system.subdirectories
                     if not part or names is None or part.partition(b"/")[0] in names
                 )
-            self._places[directory] = found
+            self._searched_directories[directory] = found
         return found
 
     def _list(self, directory: bytes) -> frozenset[bytes] | None:
-        """Names in a directory; none where it does not exist, None where it cannot be listed.
+        """List the names in a directory; none where it does not exist, None where it cannot be listed.
 
         The loader lists nothing: what an entry of a directory is that cannot be listed, opening the entry tells.
         """
@@ -133,18 +125,18 @@ class Files:
             self._names[directory] = names
         return self._names[directory]
 
-    def _look(self, path: bytes) -> Candidate:
+    def _examine(self, path: bytes) -> Candidate:
         try:
             status = os.stat(path)
         except (OSError, ValueError) as error:
             code = getattr(error, "errno", errno.ENOENT)
             absent = code in (errno.ENOENT, errno.ENOTDIR)
-            return Candidate(skipped="" if absent else _reason(code), stops=code != errno.EACCES and not absent)
+            return Candidate(skipped="" if absent else _error_text(code), stops=code != errno.EACCES and not absent)
         identity = (status.st_dev, status.st_ino)
         found = self._objects.get(identity)
         if found is None:
-            elf = self.known.get(identify(status))
-            found = self._read(path, identity, status.st_size) if elf is None else self._judge(elf, identity)
+            elf = self.known.get(file_identity(status))
+            found = self._read(path, identity, status.st_size) if elf is None else self._check(elf, identity)
             self._objects[identity] = found
         return found
 
@@ -154,7 +146,7 @@ class Files:
             elf = read_elf(path)
         except ElfError as error:
             # The loader looks at the header first, and passes over a broken file for another machine, too.
-            start = _first_bytes(path)
+            start = _read_start(path)
             if len(start) < _HEADER_SIZE[system.bits]:
                 return Candidate(identity=identity, problem="file too short")
             order = "little" if start[5] == 1 else "big"
@@ -165,17 +157,17 @@ class Files:
             return Candidate(identity=identity, problem=str(error))
         except OSError as error:
             if error.errno == errno.EACCES:
-                return Candidate(identity=identity, skipped=_reason(error.errno))
+                return Candidate(identity=identity, skipped=_error_text(error.errno))
             if error.errno == errno.EISDIR:
                 return Candidate(identity=identity, problem="cannot read file data: Is a directory")
             return Candidate(identity=identity, problem="cannot read file data: %s" % error.strerror)
         if elf is None:
             short = size < _HEADER_SIZE[system.bits]
             return Candidate(identity=identity, problem="file too short" if short else "invalid ELF header")
-        return self._judge(elf, identity)
+        return self._check(elf, identity)
 
-    def _judge(self, elf: ElfObject, identity: tuple[int, int]) -> Candidate:
-        """The loader's checks, in its order."""
+    def _check(self, elf: ElfObject, identity: tuple[int, int]) -> Candidate:
+        """Make the loader's checks, in its order."""
         system = self.system
         if elf.bits != system.bits:
             return Candidate(identity=identity, skipped="wrong class")
@@ -196,7 +188,7 @@ class Files:
 
 
 class SearchPath:
-    """A list of directories in which names are looked up; each answer is remembered.
+    """Look names up in a list of directories; each answer is remembered.
 
     Args:
         files: the file system.
@@ -206,17 +198,17 @@ class SearchPath:
     def __init__(self, files: Files, directories: tuple[bytes, ...]) -> None:
         self._files = files
         self._directories = directories
-        self._places: list[tuple[int, bytes, frozenset[bytes] | None]] = []
+        self._searched_directories: list[tuple[int, bytes, frozenset[bytes] | None]] = []
         states = []
         for number, directory in enumerate(directories):
-            places = files.places(directory)
-            states.append((directory, "" if places else NO_DIRECTORY))
-            self._places += [(number, place, names) for place, names in places]
+            searched_directories = files.searched_directories(directory)
+            states.append((directory, "" if searched_directories else NO_DIRECTORY))
+            self._searched_directories += [(number, place, names) for place, names in searched_directories]
         self._passed = tuple(states[:MAX_PASSED])
         self._hits: dict[bytes, Hit] = {}
 
     def search(self, name: bytes) -> Hit:
-        """The first file of a name that the loader does not pass over."""
+        """Find the first file of a name that the loader does not pass over."""
         hit = self._hits.get(name)
         if hit is None:
             hit = self._hits[name] = self._search(name)
@@ -224,7 +216,7 @@ class SearchPath:
 
     def _search(self, name: bytes) -> Hit:
         reasons: dict[int, str] = {}
-        for number, place, names in self._places:
+        for number, place, names in self._searched_directories:
             if names is not None and name not in names:
                 continue
             found = self._files.candidate(place + name)
@@ -233,8 +225,8 @@ class SearchPath:
             if found.skipped:
                 reasons[number] = found.skipped
             if found.stops and place == self._directories[number]:
-                return Hit(None, _NOTHING, self._passed_over(number + 1, reasons))
-        return Hit(None, _NOTHING, self._passed_over(len(self._directories), reasons))
+                return Hit(None, _NO_CANDIDATE, self._passed_over(number + 1, reasons))
+        return Hit(None, _NO_CANDIDATE, self._passed_over(len(self._directories), reasons))
 
     def _passed_over(self, count: int, reasons: dict[int, str]) -> tuple[tuple[bytes, str], ...]:
         if not reasons:
@@ -246,7 +238,7 @@ class SearchPath:
 
 
 def expand(text: bytes, origin: bytes, system: System) -> bytes:
-    """A path with $ORIGIN, $LIB and $PLATFORM replaced, in both spellings."""
+    """Replace $ORIGIN, $LIB and $PLATFORM in a path, in both spellings."""
     if b"$" not in text:
         return text
     values = {b"ORIGIN": origin, b"LIB": system.lib, b"PLATFORM": system.platform}
@@ -254,7 +246,7 @@ def expand(text: bytes, origin: bytes, system: System) -> bytes:
 
 
 def split_path(text: bytes, separators: bytes, origin: bytes, system: System) -> tuple[bytes, ...]:
-    """The directories of an RPATH or of LD_LIBRARY_PATH, in order, each once, "" for the current directory."""
+    """Split an RPATH or LD_LIBRARY_PATH into directories, each once, "" for the current directory."""
     if not text:
         return ()
     directories = []
@@ -266,7 +258,7 @@ def split_path(text: bytes, separators: bytes, origin: bytes, system: System) ->
     return tuple(dict.fromkeys(directories))
 
 
-def _first_bytes(path: bytes) -> bytes:
+def _read_start(path: bytes) -> bytes:
     try:
         with open(os.open(path, OPEN_FILE), "rb") as stream:
             start = stream.read(64)
@@ -275,5 +267,5 @@ def _first_bytes(path: bytes) -> bytes:
     return start if start[:4] == MAGIC else b""
 
 
-def _reason(code: int) -> str:
+def _error_text(code: int) -> str:
     return os.strerror(code).lower()

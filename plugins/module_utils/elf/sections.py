@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The sections of an ELF object in memory, for comparing two of them; the loader does not need sections, see elf.py.
+"""Read the sections of an ELF object in memory, to compare two objects; the loader needs none.
 
 ELF-64 and ELF-32, as in the System V ABI, chapter 4 (https://refspecs.linuxfoundation.org/elf/gabi4+/).
 """
@@ -10,17 +10,18 @@ from __future__ import annotations
 import struct
 from typing import NamedTuple
 
-MAGIC = b"\x7fELF"
+from .elf_object import MAGIC
+
 NOTE, NOBITS, DYNSYM = 7, 8, 11
 """Types of sections: SHT_NOTE, SHT_NOBITS, SHT_DYNSYM."""
 LOADED, CODE = 2, 4
 """Flags of sections: SHF_ALLOC, SHF_EXECINSTR."""
-MOST = 100000
+MAX_SECTIONS = 100000
 """Sections of an object; those of C++ have some thousands."""
 
 
 class Section(NamedTuple):
-    """One section."""
+    """Describe one section."""
 
     name: bytes
     kind: int
@@ -32,7 +33,7 @@ class Section(NamedTuple):
 
 
 class Symbol(NamedTuple):
-    """What an object offers or wants by a name."""
+    """Describe what an object offers or wants by a name."""
 
     name: bytes
     info: int
@@ -41,7 +42,7 @@ class Symbol(NamedTuple):
 
 
 def sections(content: bytes) -> list[Section]:
-    """The sections of an object in their order.
+    """Read the sections of an object in their order.
 
     Raises:
         ValueError: it is no ELF object, has no sections, or they are not as they should be.
@@ -63,7 +64,7 @@ def _sections(content: bytes) -> list[Section]:
     header = struct.Struct(order + ("IIQQQQII" if wide else "IIIIIIII"))
     if number == 0:
         number = header.unpack_from(content, offset)[5]
-    if number > MOST:
+    if number > MAX_SECTIONS:
         raise ValueError("more sections than an object can have")
     found = [header.unpack_from(content, offset + length * index) for index in range(number)]
     table = _bytes(content, found[names])
@@ -82,7 +83,7 @@ def _text(table: bytes, offset: int) -> bytes:
 
 
 def dynamic_symbols(content: bytes, found: list[Section]) -> list[Symbol]:
-    """What an object offers and wants at run time, sorted.
+    """Read what an object offers and wants at run time, sorted.
 
     Args:
         content: the object.

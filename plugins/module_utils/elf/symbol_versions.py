@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Symbol versions that objects want of each other, compared as the dynamic loader does before it relocates.
+"""Compare the symbol versions that objects want of each other, as the dynamic loader does.
 
 The source of the rules is glibc's ``elf/dl-version.c``: a wanted version that the library does not define is an error
 unless it is weak; a library that defines no versions at all only makes the loader warn.
@@ -11,29 +11,29 @@ from __future__ import annotations
 import os
 from typing import NamedTuple
 
-from .link_map import Mapped, Process
-from .reader import ElfObject, VersionNeed
+from .elf_object import ElfObject, VersionNeed
+from .link_map import LinkMap, Mapped
 from .resolution import VersionProblem
 
 
-class Verdict(NamedTuple):
-    """What the comparison of objects found; ``problem`` where the loader itself would stop."""
+class VersionCheck(NamedTuple):
+    """Describe what the comparison of objects found; ``problem`` where the loader itself would stop."""
 
     missing: tuple[VersionProblem, ...] = ()
     unversioned: tuple[VersionProblem, ...] = ()
     problem: str = ""
 
 
-class Versions:
-    """Comparisons of two objects, each made once."""
+class VersionChecks:
+    """Compare objects two by two, each pair once."""
 
     def __init__(self) -> None:
         self._wanted: dict[bytes, dict[bytes, list[VersionNeed]]] = {}
         self._defined: dict[bytes, frozenset[bytes]] = {}
-        self._verdicts: dict[tuple[bytes, bytes, bytes], Verdict] = {}
+        self._checks: dict[tuple[bytes, bytes, bytes], VersionCheck] = {}
 
-    def check(self, process: Process, objects: list[Mapped]) -> Verdict:
-        """The symbol versions that objects of a process want."""
+    def check(self, process: LinkMap, objects: list[Mapped]) -> VersionCheck:
+        """Check the symbol versions that objects of a process want."""
         missing: list[VersionProblem] = []
         unversioned: list[VersionProblem] = []
         problem = ""
@@ -48,20 +48,22 @@ class Versions:
                         )
                     continue
                 key = (mapped.path, library, provider.path)
-                verdict = self._verdicts.get(key)
-                if verdict is None:
-                    verdict = self._verdicts[key] = self._compare(mapped, provider, needs)
-                missing += verdict.missing
-                unversioned += verdict.unversioned
-        return Verdict(tuple(missing), tuple(unversioned), problem)
+                checked = self._checks.get(key)
+                if checked is None:
+                    checked = self._checks[key] = self._compare(mapped, provider, needs)
+                missing += checked.missing
+                unversioned += checked.unversioned
+        return VersionCheck(tuple(missing), tuple(unversioned), problem)
 
-    def _compare(self, mapped: Mapped, provider: Mapped, needs: list[VersionNeed]) -> Verdict:
+    def _compare(self, mapped: Mapped, provider: Mapped, needs: list[VersionNeed]) -> VersionCheck:
         problems = tuple(
             VersionProblem(mapped.path, provider.path, need.library, need.version, need.weak)
             for need in needs
             if need.version not in self._definitions(provider.path, provider.elf)
         )
-        return Verdict(missing=problems) if provider.elf.version_definitions else Verdict(unversioned=problems)
+        if provider.elf.version_definitions:
+            return VersionCheck(missing=problems)
+        return VersionCheck(unversioned=problems)
 
     def _definitions(self, path: bytes, elf: ElfObject) -> frozenset[bytes]:
         found = self._defined.get(path)

@@ -1,8 +1,8 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What the facts of one node mean: findings, each with its threshold, source and remedy, and what was not seen. Pure.
+"""Check the facts of one node, and list what was not seen. Pure.
 
-Facts come from health_facts.py, thresholds and expectations are data (see health_thresholds.py).
+Facts come from facts.py; thresholds and expectations are data (see thresholds.py).
 """
 
 from __future__ import annotations
@@ -10,58 +10,51 @@ from __future__ import annotations
 import fnmatch
 from typing import Any, Iterator, Mapping, NamedTuple, Sequence
 
-from .gpu import REPLACE, judge_gpu, subject_of
-from .health_results import (
-    Finding,
-    failure,
-    limited,
-    remark,
-    warning,
-)
-from .kernel_log import judge_log
-from .network import judge_fabric, judge_storage
-from .thresholds import exceeded
+from .gpu import REPLACE, check_gpu, gpu_subject
+from .kernel_log import check_log
+from .network import check_fabric, check_storage
+from .thresholds import Finding, exceeded_limit, failure, limit_finding, remark, warning
 
 Facts = Mapping[str, Any]
 
-ALL, ROWS = "nvidia-smi -q -x", "nvidia-smi --query-remapped-rows"
+QUERY_ALL, QUERY_ROWS = "nvidia-smi -q -x", "nvidia-smi --query-remapped-rows"
 """The program that tells nearly everything, and the one for drivers whose XML lacks the rows."""
 
-SAID = {
+STATUS_TEXT = {
     "missing": "is not there", "denied": "may not be run by this account", "hung": "did not end within its time",
     "failed": "failed", "endless": "printed without end", "garbage": "printed what cannot be read",
 }
 """How a program ended, for a sentence."""
 
 
-class Judged(NamedTuple):
-    """The findings about a node, and sentences about what this look cannot have seen."""
+class NodeFindings(NamedTuple):
+    """Hold the findings about a node, and sentences about what was not seen."""
 
     findings: list[Finding]
     not_seen: list[str]
 
 
-def judge(facts: Facts, expected: Facts, thresholds: Facts) -> Judged:
-    """Judge one node by itself.
+def check_node(facts: Facts, expected: Facts, thresholds: Facts) -> NodeFindings:
+    """Check one node by itself.
 
     Args:
-        facts: from ``health_facts.of``.
+        facts: from ``facts.read_facts``.
         expected: what a node of this site has.
         thresholds: from where on facts are findings.
     """
-    log_findings, log_gaps = judge_log(facts["log"], facts["pci"], thresholds)
+    log_findings, log_gaps = check_log(facts["log"], facts["pci"], thresholds)
     findings = [
-        *_parts(facts), *_driver(facts, expected), *_count(facts, expected),
-        *(finding for gpu in facts["gpus"] for finding in judge_gpu(gpu, expected, thresholds)),
-        *_alike(facts["gpus"]), *_buses(facts["pci"], thresholds), *log_findings,
-        *judge_fabric(facts["fabric"], expected.get("fabric") or [], thresholds),
-        *judge_storage(facts["storage"], thresholds),
+        *_uncollected_parts(facts), *_check_driver(facts, expected), *_check_gpu_count(facts, expected),
+        *(finding for gpu in facts["gpus"] for finding in check_gpu(gpu, expected, thresholds)),
+        *_compare_gpus(facts["gpus"]), *_check_pci(facts["pci"], thresholds), *log_findings,
+        *check_fabric(facts["fabric"], expected.get("fabric") or [], thresholds),
+        *check_storage(facts["storage"], thresholds),
     ]
-    return Judged(findings, [*_gaps(facts), *log_gaps])
+    return NodeFindings(findings, [*_list_gaps(facts), *log_gaps])
 
 
-def _parts(facts: Facts) -> Iterator[Finding]:
-    """Looks that brought nothing at all."""
+def _uncollected_parts(facts: Facts) -> Iterator[Finding]:
+    """Report parts that could not be collected at all."""
     for name, problem in facts["problems"].items():
         if name.startswith("storage "):
             continue
@@ -75,20 +68,20 @@ def _parts(facts: Facts) -> Iterator[Finding]:
 
 
 def _has_nvidia(facts: Facts, expected: Facts) -> bool:
-    """Whether there should be something that nvidia-smi can tell of."""
+    """Tell whether there should be something that nvidia-smi can report."""
     counts = facts["counts"]
     wanted = (expected.get("gpus") or 0) > 0 and not counts["amd"]
     return bool(counts["pci"] or counts["driver"] or counts["nvidia_smi"] or facts["nvidia"]["kernel_driver"] or wanted)
 
 
-def _driver(facts: Facts, expected: Facts) -> Iterator[Finding]:
-    """Whether the driver answers, and which one it is."""
+def _check_driver(facts: Facts, expected: Facts) -> Iterator[Finding]:
+    """Check whether the driver answers, and which one it is."""
     nvidia = facts["nvidia"]
     if not _has_nvidia(facts, expected):
         return
     for command, status, said in nvidia["problems"]:
-        words = "%s %s%s." % (command, SAID.get(status, status), ": " + said.rstrip(".") if said else "")
-        if command != ALL:
+        words = "%s %s%s." % (command, STATUS_TEXT.get(status, status), ": " + said.rstrip(".") if said else "")
+        if command != QUERY_ALL:
             if _is_missed(command, facts, expected):
                 yield warning("nvidia_smi", command, words, status, remedy="Run it by hand on the node.")
         elif _may_be_without(facts, expected, said):
@@ -112,7 +105,7 @@ def _driver(facts: Facts, expected: Facts) -> Iterator[Finding]:
 
 
 def _may_be_without(facts: Facts, expected: Facts, said: str) -> bool:
-    """Whether nvidia-smi may have nothing to tell, because no GPU is expected and none is for us.
+    """Tell whether nvidia-smi may report nothing, because no GPU is expected and none is for this job.
 
     Batch systems hide the GPUs that a job has not asked for; and a card without NVIDIA's driver computes nothing.
     """
@@ -123,14 +116,14 @@ def _may_be_without(facts: Facts, expected: Facts, said: str) -> bool:
 
 
 def _is_missed(command: str, facts: Facts, expected: Facts) -> bool:
-    """Whether anybody needs what a program has not told: drivers and GPUs that do not know it are many."""
-    if command.startswith(ROWS):
+    """Tell whether a program's missing answer matters: many drivers and GPUs do not know it."""
+    if command.startswith(QUERY_ROWS):
         return any(gpu["remapped"] is None and gpu["retired"] is None for gpu in facts["gpus"])
     return expected.get("nvlinks") is not None
 
 
-def _count(facts: Facts, expected: Facts) -> Iterator[Finding]:
-    """How many GPUs there are, on the bus, for the driver and for this job."""
+def _check_gpu_count(facts: Facts, expected: Facts) -> Iterator[Finding]:
+    """Check the number of GPUs: on the bus, for the driver and for this job."""
     counts, wanted = facts["counts"], expected.get("gpus")
     if counts["amd"] and not counts["pci"]:
         seen, by = counts["amd"], "on the PCI bus"
@@ -145,7 +138,7 @@ def _count(facts: Facts, expected: Facts) -> Iterator[Finding]:
     subject, source = "gpus", "node_health_expected.gpus"
     if seen < wanted:
         if counts["nvidia_smi"] is None and not counts["amd"]:
-            # Why is said by _driver, where nvidia-smi was asked at all.
+            # _driver reports why, where nvidia-smi was run at all.
             note = "" if counts["pci"] else ", and none is on the PCI bus"
             said = "No GPU can be seen where %d are expected%s." % (wanted, note)
             yield failure("gpu_count", subject, said, 0, wanted, source,
@@ -165,8 +158,8 @@ def _count(facts: Facts, expected: Facts) -> Iterator[Finding]:
                       "Correct what is expected, or ask for nodes of the kind that is.")
 
 
-def _alike(gpus: Sequence[Facts]) -> Iterator[Finding]:
-    """GPUs of one model that differ where they should not."""
+def _compare_gpus(gpus: Sequence[Facts]) -> Iterator[Finding]:
+    """Compare GPUs of one model that should not differ."""
     for model in sorted({gpu["name"] for gpu in gpus}):
         same = [gpu for gpu in gpus if gpu["name"] == model]
         active = {gpu["index"]: sum(link["speed"] is not None for link in gpu["nvlinks"]) for gpu in same}
@@ -175,9 +168,9 @@ def _alike(gpus: Sequence[Facts]) -> Iterator[Finding]:
             if active[gpu["index"]] < most:
                 own = active[gpu["index"]]
                 said = "%d links of NVLink are up, and %d on another %s of this node." % (own, most, model)
-                # One without any is a card without a bridge, perhaps; one that has lost some is not.
+                # A card without any link may lack a bridge; one with fewer links has lost some.
                 severity = failure if gpu["nvlinks"] else warning
-                yield severity("nvlink", subject_of(gpu), said, own, most, "the node's other GPUs", REPLACE)
+                yield severity("nvlink", gpu_subject(gpu), said, own, most, "the node's other GPUs", REPLACE)
         for key, words in (("ecc", "ECC"), ("mig", "MIG mode")):
             values = {gpu[key] for gpu in same}
             if len(values) > 1:
@@ -188,8 +181,8 @@ def _alike(gpus: Sequence[Facts]) -> Iterator[Finding]:
 # --- the bus ---------------------------------------------------------------------------------------------------------
 
 
-def _buses(devices: Sequence[Facts], thresholds: Facts) -> Iterator[Finding]:
-    """Links of devices that nvidia-smi does not tell of, and errors that the kernel counts of all."""
+def _check_pci(devices: Sequence[Facts], thresholds: Facts) -> Iterator[Finding]:
+    """Check links of devices that nvidia-smi does not report, and PCIe errors of all."""
     for device in devices:
         if device["kind"] not in ("gpu", "fabric"):
             continue
@@ -202,14 +195,15 @@ def _buses(devices: Sequence[Facts], thresholds: Facts) -> Iterator[Finding]:
                     yield warning("pcie", subject, "It uses %g %s of %g%s." % (value, words, best, unit), value, best,
                                   "what the device can do (sysfs)", "Have the card seated anew, or look at its slot.")
         bad = sum(device["errors"][name] or 0 for name in ("nonfatal", "fatal"))
-        limit = exceeded(thresholds, "pcie_uncorrected", bad)
+        limit = exceeded_limit(thresholds, "pcie_uncorrected", bad)
         if limit:
-            yield limited(limit, "pcie", subject, "PCIe has reported %d errors that were not corrected." % bad, bad,
-                          "Have the card seated anew; where it comes back, have it replaced.")
+            said = "PCIe has reported %d errors that were not corrected." % bad
+            yield limit_finding(limit, "pcie", subject, said, bad,
+                                "Have the card seated anew; where it comes back, have it replaced.")
 
 
-def _gaps(facts: Facts) -> Iterator[str]:
-    """What this look cannot have seen of the GPUs."""
+def _list_gaps(facts: Facts) -> Iterator[str]:
+    """List what was not seen of the GPUs."""
     if facts["counts"]["amd"]:
         yield ("GPUs of AMD were counted, and their PCIe links and the kernel's log looked at; rocm-smi was not asked, "
                "as nobody has recorded its answers for this collection.")

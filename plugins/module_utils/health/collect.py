@@ -1,9 +1,9 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The program that looks at a compute node: facts about GPUs, links, fabric, kernel log and file systems, no judgement.
+"""Collect facts of a compute node: GPUs, links, fabric, kernel log, file systems; judge nothing.
 
 Runs on compute nodes with the system's own Python, 3.6 or later, without this collection around it; as any account, and
-says what that one was not allowed to see. What the facts mean is in health_judgement.py.
+says what that one was not allowed to see. What the facts mean is in checks.py.
 """
 
 import argparse
@@ -17,9 +17,8 @@ import time
 import zlib
 from typing import Any, Dict, Iterator, List, Mapping, Sequence
 
-from . import storage_probe as health_storage
-from . import sysfs as health_sysfs
-from .run_programs import apart, end_all, read, run
+from . import storage_probe, sysfs
+from .run_programs import end_all, read_text, run, run_apart
 
 SCHEMA = 1
 
@@ -45,32 +44,33 @@ _CLOCKS = re.compile(r"[ \t]*<supported_clocks>.*?</supported_clocks>\n?", re.DO
 _NAMES = re.compile(r"<process_name>.*?</process_name>", re.DOTALL)
 
 
-def nvidia(seconds: float) -> List[Dict[str, Any]]:
-    """What nvidia-smi says; when it has hung once, it is not asked again."""
+def query_nvidia(seconds: float) -> List[Dict[str, Any]]:
+    """Query nvidia-smi; when it has hung once, it is not run again."""
     answers = []  # type: List[Dict[str, Any]]
     for words in NVIDIA:
         if answers and answers[-1]["status"] in ("hung", "missing", "denied"):
             break
         asked = run(words, seconds)
-        # Two thirds of the text, and of no use here; and other people's programs are nobody's business.
+        # The clocks are two thirds of the text and not used; process names of other users are private.
         asked["output"] = _NAMES.sub("<process_name/>", _CLOCKS.sub("", asked["output"]))
         answers.append(asked)
     return answers
 
 
-def machine() -> Dict[str, Any]:
-    """The node itself."""
+def describe_machine() -> Dict[str, Any]:
+    """Describe the node itself."""
     here = os.uname()
-    uptime = (read("/proc/uptime") or "").split()
+    uptime = (read_text("/proc/uptime") or "").split()
     return {
         "kernel": here.release, "uid": os.geteuid(), "uptime": float(uptime[0]) if uptime else None,
-        "boot_id": read("/proc/sys/kernel/random/boot_id"), "dmesg_restrict": read("/proc/sys/kernel/dmesg_restrict"),
-        "modules": health_sysfs.modules(),
+        "boot_id": read_text("/proc/sys/kernel/random/boot_id"),
+        "dmesg_restrict": read_text("/proc/sys/kernel/dmesg_restrict"),
+        "modules": sysfs.module_versions(),
     }
 
 
 def collect(question: Mapping[str, Any], seconds: float) -> Dict[str, Any]:
-    """Everything.
+    """Collect all facts.
 
     Args:
         question: ``directories`` of file systems to try, ``command_seconds`` for one program, ``files`` in each
@@ -84,15 +84,15 @@ def collect(question: Mapping[str, Any], seconds: float) -> Dict[str, Any]:
     """
     begin = time.time()
     limit = float(question.get("command_seconds") or COMMAND_SECONDS)
-    files = int(question.get("files") or health_storage.FILES)
-    looks = {
-        "machine": machine, "nvidia": lambda: nvidia(limit), "driver": health_sysfs.driver,
-        "pci": health_sysfs.devices, "fabric": health_sysfs.fabric,
-        "log": lambda: health_sysfs.log(limit, question.get("patterns") or ()),
+    files = int(question.get("files") or storage_probe.FILES)
+    tasks = {
+        "machine": describe_machine, "nvidia": lambda: query_nvidia(limit), "driver": sysfs.read_driver,
+        "pci": sysfs.read_devices, "fabric": sysfs.read_fabric,
+        "log": lambda: sysfs.read_log(limit, question.get("patterns") or ()),
     }  # type: Dict[str, Any]
     for directory in question.get("directories") or ():
-        looks["storage " + directory] = lambda directory=directory: health_storage.churn(directory, files)
-    parts = apart(looks, seconds)
+        tasks["storage " + directory] = lambda directory=directory: storage_probe.probe_directory(directory, files)
+    parts = run_apart(tasks, seconds)
     return {
         # The name by which the batch system knows the node, where that tells it.
         "schema": SCHEMA, "host": os.environ.get("SLURMD_NODENAME") or os.uname().nodename,
@@ -101,8 +101,8 @@ def collect(question: Mapping[str, Any], seconds: float) -> Dict[str, Any]:
     }
 
 
-def frames(kind: str, key: str, data: Any) -> Iterator[str]:
-    """Lines that carry data through the mixed output of a launcher; acceptance_output.py finds them in it.
+def encode_frames(kind: str, key: str, data: Any) -> Iterator[str]:
+    """Encode data as lines for the mixed output of a launcher; acceptance/output.py finds them in it.
 
     Args:
         kind: of the message, lower-case letters.
@@ -117,7 +117,7 @@ def frames(kind: str, key: str, data: Any) -> Iterator[str]:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """``[QUESTION [DEADLINE]] [--directory DIR]... [--output FILE]``.
+    """Run the program: ``[QUESTION [DEADLINE]] [--directory DIR]... [--output FILE]``.
 
     With a question, the facts are printed as frames for a launcher's output; without, as JSON for people.
     """
@@ -140,7 +140,7 @@ def main(arguments: Sequence[str]) -> int:
     if options.question and not options.output:
         key = "%08x%08x" % (zlib.crc32(facts["host"].encode("utf-8")) & 0xFFFFFFFF, os.getpid())
         # Twice, as another process's line may cut one of them.
-        for line in list(frames("node", key, facts)) * 2:
+        for line in list(encode_frames("node", key, facts)) * 2:
             os.write(1, line.encode("ascii"))
         return 0
     text = json.dumps(facts, indent=1, sort_keys=True) + "\n"

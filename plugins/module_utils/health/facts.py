@@ -1,14 +1,14 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What the program of health_collect.py has brought from a node, as facts that can be judged and kept. Pure."""
+"""Parse what health/collect.py has brought from a node into facts that can be checked and kept. Pure."""
 
 from __future__ import annotations
 
 import re
 from typing import Any, Mapping
 
-from . import nvidia_smi as health_nvidia
-from .nvidia_smi import number
+from . import nvidia_smi
+from .nvidia_smi import leading_number
 
 Facts = dict
 
@@ -23,11 +23,11 @@ _SWITCH = re.compile(r"SXid \((?:PCI:)?([0-9a-fA-F:.]+)\): (\d+), (Fatal|Non-fat
 _DRIVER = re.compile(r"Kernel Module(?:\s+for\s+\S+)?\s+(\d[\d.]+)")
 
 
-def of(collected: Any) -> Facts:
-    """The facts of one node.
+def read_facts(collected: Any) -> Facts:
+    """Parse the facts of one node.
 
     Args:
-        collected: what ``health_collect.collect`` gives.
+        collected: what ``collect.collect`` gives.
 
     Returns:
         ``host``, ``collected``, ``seconds``, ``machine``, ``gpus``, ``nvidia`` (versions and ``problems``),
@@ -47,9 +47,9 @@ def of(collected: Any) -> Facts:
         result = (parts.get(name) or {}).get("result")
         return empty if result is None else result
 
-    pci = [_device(device) for device in part("pci", [])]
+    pci = [_parse_device(device) for device in part("pci", [])]
     driver = part("driver", {"version": None, "gpus": {}})
-    nvidia = _nvidia(part("nvidia", []), driver)
+    nvidia = _parse_nvidia(part("nvidia", []), driver)
     machine = part("machine", {})
     return {
         "host": str(collected["host"]), "collected": str(collected.get("collected", "")),
@@ -59,7 +59,8 @@ def of(collected: Any) -> Facts:
             "driver": len(driver["gpus"]), "nvidia_smi": nvidia.pop("count"),
             "amd": sum(device["kind"] == "gpu" and device["vendor"] == AMD for device in pci),
         },
-        "pci": pci, "fabric": _fabric(part("fabric", {})), "log": _log(part("log", {}), machine.get("uptime")),
+        "pci": pci, "fabric": _parse_fabric(part("fabric", {})),
+        "log": _parse_log(part("log", {}), machine.get("uptime")),
         "storage": [
             part(name, {"directory": name.partition(" ")[2], "kind": "", "files": 0, "operations": {},
                         "problem": (parts[name] or {}).get("problem", "")})
@@ -69,8 +70,8 @@ def of(collected: Any) -> Facts:
     }
 
 
-def _nvidia(commands: Any, driver: Mapping[str, Any]) -> Facts:
-    """What nvidia-smi said: ``gpus``, ``count``, versions, and ``problems`` ([command, status, what was said])."""
+def _parse_nvidia(commands: Any, driver: Mapping[str, Any]) -> Facts:
+    """Parse what nvidia-smi said: ``gpus``, ``count``, versions, ``problems`` ([command, status, text])."""
     facts: Facts = {"driver": "", "cuda": "", "gpus": [], "count": None, "problems": [], "inforom": ""}
     kernel = _DRIVER.search(driver.get("version") or "")
     facts["kernel_driver"] = kernel.group(1) if kernel else ""
@@ -78,7 +79,7 @@ def _nvidia(commands: Any, driver: Mapping[str, Any]) -> Facts:
     asked = answers.get("nvidia-smi -q -x")
     if asked is not None and (asked["status"] == "ok" or "</nvidia_smi_log>" in asked["output"]):
         try:
-            facts.update(health_nvidia.parse(asked["output"]))
+            facts.update(nvidia_smi.parse(asked["output"]))
             facts["count"] = len(facts["gpus"])
         except ValueError as error:
             facts["problems"].append([asked["command"], "garbage", str(error)])
@@ -87,27 +88,27 @@ def _nvidia(commands: Any, driver: Mapping[str, Any]) -> Facts:
             facts["inforom"] = found.group() if found else ""
     for answer in answers.values():
         if answer["status"] != "ok" and not (answer is asked and facts["count"] is not None):
-            said = answer["error"] or _last(answer["output"])
+            said = answer["error"] or _last_line(answer["output"])
             facts["problems"].append([answer["command"].partition("=")[0], answer["status"], said])
     facts.pop("attached", None)
     outputs = {name: answer["output"] for name, answer in answers.items() if answer["status"] == "ok"}
-    health_nvidia.join_nvlinks(
-        facts["gpus"], health_nvidia.nvlink_speeds(outputs.get("nvidia-smi nvlink -s", "")),
-        health_nvidia.nvlink_errors(outputs.get("nvidia-smi nvlink -e", "")),
+    nvidia_smi.join_nvlinks(
+        facts["gpus"], nvidia_smi.parse_nvlink_speeds(outputs.get("nvidia-smi nvlink -s", "")),
+        nvidia_smi.parse_nvlink_errors(outputs.get("nvidia-smi nvlink -e", "")),
     )
-    rows = health_nvidia.remapped_rows(outputs.get("nvidia-smi --query-remapped-rows", ""))
+    rows = nvidia_smi.parse_remapped_rows(outputs.get("nvidia-smi --query-remapped-rows", ""))
     for gpu in facts["gpus"]:
         gpu["remapped"] = gpu["remapped"] or rows.get(gpu["address"])
     return facts
 
 
-def _last(text: str) -> str:
+def _last_line(text: str) -> str:
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     return lines[-1][:300] if lines else ""
 
 
-def _device(raw: Mapping[str, Any]) -> Facts:
-    """One device on the bus: what it is, and its link (lanes, GT/s) as it is and as it could be."""
+def _parse_device(raw: Mapping[str, Any]) -> Facts:
+    """Parse a device on the bus: what it is, and its link (lanes, GT/s) as it is and as it could be."""
     text, vendor = raw.get("class") or "", raw.get("vendor") or ""
     kind = "gpu" if text.startswith(("0x03", "0x12", "0x0b40")) and vendor in (NVIDIA, AMD) else (
         "fabric" if vendor in FABRIC_VENDORS else "network" if text.startswith("0x02") else "other")
@@ -121,26 +122,27 @@ def _device(raw: Mapping[str, Any]) -> Facts:
         errors[name] = int(total.group(1)) if total else None
     return {
         "address": raw.get("address", ""), "kind": kind, "vendor": vendor, "device": raw.get("device") or "",
-        "driver": raw.get("driver") or "", "numa": number(raw.get("numa_node")), "errors": errors,
-        "width": _lanes(raw.get("current_link_width")), "width_max": _lanes(raw.get("max_link_width")), **speeds,
+        "driver": raw.get("driver") or "", "numa": leading_number(raw.get("numa_node")), "errors": errors,
+        "width": _parse_lanes(raw.get("current_link_width")),
+        "width_max": _parse_lanes(raw.get("max_link_width")), **speeds,
     }
 
 
-def _lanes(text: str | None) -> int | None:
-    """A width; the kernel writes 0 and 255 where it does not know one."""
-    lanes = number(text)
+def _parse_lanes(text: str | None) -> int | None:
+    """Parse a width; the kernel writes 0 and 255 where it does not know one."""
+    lanes = leading_number(text)
     return lanes if lanes is not None and 0 < lanes <= 32 else None
 
 
-def _fabric(raw: Mapping[str, Any]) -> dict[str, list[Facts]]:
-    """Adapters with numbers as numbers. A port's state is said as `4: ACTIVE`, its rate as `200 Gb/sec (4X HDR)`."""
+def _parse_fabric(raw: Mapping[str, Any]) -> dict[str, list[Facts]]:
+    """Parse adapters. A port's state is `4: ACTIVE`, its rate `200 Gb/sec (4X HDR)`."""
     return {
         "infiniband": [
             {
-                "name": "%s/%s" % (port["device"], port["port"]), "state": _named(port.get("state")),
-                "physical": _named(port.get("phys_state")), "rate": number(port.get("rate")),
+                "name": "%s/%s" % (port["device"], port["port"]), "state": _state_name(port.get("state")),
+                "physical": _state_name(port.get("phys_state")), "rate": leading_number(port.get("rate")),
                 "layer": port.get("link_layer") or "", "firmware": port.get("fw_ver") or "",
-                "board": port.get("board_id") or "", "counters": _counters(port.get("counters") or {}),
+                "board": port.get("board_id") or "", "counters": _parse_counters(port.get("counters") or {}),
             }
             for port in raw.get("infiniband") or []
         ],
@@ -148,34 +150,35 @@ def _fabric(raw: Mapping[str, Any]) -> dict[str, list[Facts]]:
             {
                 "name": device["device"], "address": device.get("address") or "", "state": device.get("link") or "",
                 "speed": device.get("speed") or "", "firmware": device.get("firmware") or "",
-                "counters": _counters(device.get("counters") or {}),
+                "counters": _parse_counters(device.get("counters") or {}),
             }
             for device in raw.get("cxi") or []
         ],
         "net": [
             {
                 "name": interface["name"], "state": interface.get("operstate") or "",
-                "speed": number(interface.get("speed")), "mtu": number(interface.get("mtu")),
-                "driver": interface.get("driver") or "", "carrier_changes": number(interface.get("carrier_changes")),
-                "counters": _counters(interface.get("counters") or {}),
+                "speed": leading_number(interface.get("speed")), "mtu": leading_number(interface.get("mtu")),
+                "driver": interface.get("driver") or "",
+                "carrier_changes": leading_number(interface.get("carrier_changes")),
+                "counters": _parse_counters(interface.get("counters") or {}),
             }
             for interface in raw.get("net") or []
         ],
     }
 
 
-def _named(text: str | None) -> str:
+def _state_name(text: str | None) -> str:
     return (text or "").rpartition(":")[2].strip()
 
 
-def _counters(raw: Mapping[str, Any]) -> dict[str, int]:
-    """Counters that have a value; Slingshot writes `value@time`."""
-    values = {name: number((value or "").partition("@")[0]) for name, value in raw.items()}
+def _parse_counters(raw: Mapping[str, Any]) -> dict[str, int]:
+    """Select counters that have a value; Slingshot writes `value@time`."""
+    values = {name: leading_number((value or "").partition("@")[0]) for name, value in raw.items()}
     return {name: value for name, value in values.items() if value is not None}
 
 
-def _log(raw: Mapping[str, Any], uptime: float | None) -> Facts:
-    """The kernel's log: its ``lines`` as [hours ago, text] (None where that is unknown), and the ``xids`` in it."""
+def _parse_log(raw: Mapping[str, Any], uptime: float | None) -> Facts:
+    """Parse the kernel's log: ``lines`` as [hours ago, text] (None if unknown), and ``xids`` in it."""
     lines: list[tuple[float | None, str]] = [
         (None if uptime is None else max(0.0, round((uptime - seconds) / 3600, 3)), str(text))
         for seconds, text in raw.get("lines") or []
@@ -184,10 +187,10 @@ def _log(raw: Mapping[str, Any], uptime: float | None) -> Facts:
     for ago, text in lines:
         found, switch = _XID.search(text), _SWITCH.search(text)
         if found:
-            xids.append({"address": health_nvidia.address(found.group(1)), "xid": int(found.group(2)), "hours": ago,
+            xids.append({"address": nvidia_smi.pci_address(found.group(1)), "xid": int(found.group(2)), "hours": ago,
                          "text": text, "switch": False, "fatal": False})
         elif switch:
-            xids.append({"address": health_nvidia.address(switch.group(1)), "xid": int(switch.group(2)), "hours": ago,
+            xids.append({"address": nvidia_smi.pci_address(switch.group(1)), "xid": int(switch.group(2)), "hours": ago,
                          "text": text, "switch": True, "fatal": (switch.group(3) or "").lower() == "fatal"})
     return {
         "source": raw.get("source") or "", "tried": dict(raw.get("tried") or {}), "total": raw.get("total") or 0,

@@ -1,20 +1,13 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What the facts of one GPU of NVIDIA mean: its memory, its links, its clocks and how it is set up. Pure."""
+"""Check one GPU of NVIDIA: its memory, its links, its clocks and its modes. Pure."""
 
 from __future__ import annotations
 
 import fnmatch
 from typing import Any, Iterator, Mapping
 
-from .health_results import (
-    Finding,
-    failure,
-    limited,
-    remark,
-    warning,
-)
-from .thresholds import exceeded, named
+from .thresholds import Finding, exceeded_limit, failure, limit_finding, listed_limit, remark, warning
 
 Facts = Mapping[str, Any]
 
@@ -25,20 +18,20 @@ ACTIONS = ("Reset", "Reboot", "Drain P2P", "Drain and Reset")
 REPLACE = "Drain the node and have the GPU looked at by the vendor."
 
 
-def subject_of(gpu: Facts) -> str:
-    """A GPU in a sentence."""
+def gpu_subject(gpu: Facts) -> str:
+    """Name a GPU for a sentence."""
     return "gpu %d (%s)" % (gpu["index"], gpu["address"])
 
 
-def judge_gpu(gpu: Facts, expected: Facts, thresholds: Facts) -> Iterator[Finding]:
-    """The findings about one GPU.
+def check_gpu(gpu: Facts, expected: Facts, thresholds: Facts) -> Iterator[Finding]:
+    """Check one GPU.
 
     Args:
-        gpu: its facts, from ``health_nvidia.parse``.
+        gpu: its facts, from ``nvidia_smi.parse``.
         expected: what a node of this site has.
         thresholds: from where on facts are findings.
     """
-    subject = subject_of(gpu)
+    subject = gpu_subject(gpu)
     if gpu["broken"]:
         yield failure("gpu", subject, "The driver says of it: %s." % gpu["broken"], gpu["broken"], remedy=RESET)
     model = expected.get("gpu_model")
@@ -48,31 +41,31 @@ def judge_gpu(gpu: Facts, expected: Facts, thresholds: Facts) -> Iterator[Findin
     if expected.get("vbios") and gpu["vbios"] not in expected["vbios"]:
         yield failure("vbios", subject, "Its VBIOS is %s." % gpu["vbios"], gpu["vbios"], ", ".join(expected["vbios"]),
                       "node_health_expected.vbios", "Have it flashed, or correct what is expected.")
-    yield from _memory(gpu, subject, thresholds)
-    yield from _rows(gpu, subject, thresholds)
-    yield from _links(gpu, subject, expected, thresholds)
-    yield from _pcie(gpu, subject, expected, thresholds)
+    yield from _check_memory(gpu, subject, thresholds)
+    yield from _check_rows(gpu, subject, thresholds)
+    yield from _check_nvlinks(gpu, subject, expected, thresholds)
+    yield from _check_pcie(gpu, subject, expected, thresholds)
     for reason in gpu["throttled"]:
-        limit = named(thresholds, "throttling", reason)
+        limit = listed_limit(thresholds, "throttling", reason)
         if limit:
             said = "Its clocks are lowered: %s." % reason.replace("_", " ")
             degrees = "" if gpu["temperature"] is None else " (%d C)" % gpu["temperature"]
-            yield limited(limit, "throttling", subject, said, reason,
-                          "Look at temperature%s, power supply and cooling of the node." % degrees)
-    yield from _modes(gpu, subject, expected)
+            yield limit_finding(limit, "throttling", subject, said, reason,
+                                "Look at temperature%s, power supply and cooling of the node." % degrees)
+    yield from _check_modes(gpu, subject, expected)
 
 
-def _memory(gpu: Facts, subject: str, thresholds: Facts) -> Iterator[Finding]:
-    """Errors of its memory."""
+def _check_memory(gpu: Facts, subject: str, thresholds: Facts) -> Iterator[Finding]:
+    """Check errors of its memory."""
     for period, counts in gpu["errors"].items():
         for name, value in counts.items():
             memory, kind = name.split("_")
             threshold = "ecc_%s_corrected" % memory if kind == "corrected" else "ecc_%s_%s" % (name, period)
-            limit = exceeded(thresholds, threshold, value)
+            limit = exceeded_limit(thresholds, threshold, value)
             if limit:
                 since = "since the driver was loaded" if period == "volatile" else "in its life"
                 said = "%d errors in %s were %s %s." % (value, memory.upper(), kind, since)
-                yield limited(limit, "ecc", subject, said, value, RESET if period == "volatile" else REPLACE)
+                yield limit_finding(limit, "ecc", subject, said, value, RESET if period == "volatile" else REPLACE)
     if gpu["sram_threshold_exceeded"]:
         yield failure("ecc", subject, "It says itself that its SRAM has had too many errors.", True, remedy=REPLACE)
     if gpu["unrepairable_memory"]:
@@ -85,34 +78,34 @@ def _memory(gpu: Facts, subject: str, thresholds: Facts) -> Iterator[Finding]:
                     remedy=RESET)
 
 
-def _rows(gpu: Facts, subject: str, thresholds: Facts) -> Iterator[Finding]:
-    """Rows that were remapped, on Ampere and later; pages that were retired, before."""
+def _check_rows(gpu: Facts, subject: str, thresholds: Facts) -> Iterator[Finding]:
+    """Check remapped rows, on Ampere and later, and retired pages, before."""
     rows, pages = gpu["remapped"], gpu["retired"]
     if rows:
         for key, message, remedy in (
             ("pending", "Remapped rows wait for a reset of the GPU.", RESET),
             ("failure", "A row could not be remapped.", REPLACE),
         ):
-            limit = exceeded(thresholds, "remapped_rows_" + key, None if rows[key] is None else int(rows[key]))
+            limit = exceeded_limit(thresholds, "remapped_rows_" + key, None if rows[key] is None else int(rows[key]))
             if limit:
-                yield limited(limit, "remapped_rows", subject, message, True, remedy)
-        limit = exceeded(thresholds, "remapped_rows_uncorrectable", rows["uncorrectable"])
+                yield limit_finding(limit, "remapped_rows", subject, message, True, remedy)
+        limit = exceeded_limit(thresholds, "remapped_rows_uncorrectable", rows["uncorrectable"])
         if limit:
             said = "%d rows were remapped for errors that could not be corrected." % rows["uncorrectable"]
-            yield limited(limit, "remapped_rows", subject, said, rows["uncorrectable"], REPLACE)
+            yield limit_finding(limit, "remapped_rows", subject, said, rows["uncorrectable"], REPLACE)
     if pages:
         retired = (pages["single_bit"] or 0) + (pages["double_bit"] or 0)
-        limit = exceeded(thresholds, "retired_pages", retired)
+        limit = exceeded_limit(thresholds, "retired_pages", retired)
         if limit:
             said = "%d pages of its memory are retired." % retired
-            yield limited(limit, "retired_pages", subject, said, retired, REPLACE)
-        limit = exceeded(thresholds, "retired_pages_pending", int(bool(pages["pending"])))
+            yield limit_finding(limit, "retired_pages", subject, said, retired, REPLACE)
+        limit = exceeded_limit(thresholds, "retired_pages_pending", int(bool(pages["pending"])))
         if limit:
-            yield limited(limit, "retired_pages", subject, "Pages wait to be retired.", True, RESET)
+            yield limit_finding(limit, "retired_pages", subject, "Pages wait to be retired.", True, RESET)
 
 
-def _links(gpu: Facts, subject: str, expected: Facts, thresholds: Facts) -> Iterator[Finding]:
-    """Its NVLinks: how many are up, how fast, and their errors."""
+def _check_nvlinks(gpu: Facts, subject: str, expected: Facts, thresholds: Facts) -> Iterator[Finding]:
+    """Check its NVLinks: how many are up, how fast, and their errors."""
     up = [link for link in gpu["nvlinks"] if link["speed"] is not None]
     wanted = expected.get("nvlinks")
     if wanted is not None and len(up) < wanted:
@@ -131,12 +124,12 @@ def _links(gpu: Facts, subject: str, expected: Facts, thresholds: Facts) -> Iter
         counted = {link["link"]: link["errors"].get(name, 0) for link in gpu["nvlinks"]}
         worst = max(counted, key=lambda link: counted[link])
         known = name.lower() in ("replay", "recovery", "crc")
-        limit = exceeded(thresholds, "nvlink_" + (name.lower() if known else "other"), counted[worst])
-        # Links that were trained anew well are counted too, by NVLink 5.
+        limit = exceeded_limit(thresholds, "nvlink_" + (name.lower() if known else "other"), counted[worst])
+        # NVLink 5 also counts links that were retrained successfully.
         if limit and "successful" not in name:
             said = "Link %d of NVLink has counted %d (%s), all of its links %d." % (
                 worst, counted[worst], name, sum(counted.values()))
-            yield limited(
+            yield limit_finding(
                 limit, "nvlink_errors", subject, said, counted[worst],
                 "Have the counters cleared; where they grow again, drain the node and have the link looked at.")
     if gpu["fabric_state"] and gpu["fabric_state"].lower() not in ("completed", "not supported"):
@@ -147,8 +140,8 @@ def _links(gpu: Facts, subject: str, expected: Facts, thresholds: Facts) -> Iter
                       gpu["fabric_status"], "Success", "nvidia-smi(1)", "Look at nvidia-fabricmanager on the node.")
 
 
-def _pcie(gpu: Facts, subject: str, expected: Facts, thresholds: Facts) -> Iterator[Finding]:
-    """Its link to the host. An idle GPU lowers the generation by itself, so that only the possible one is judged."""
+def _check_pcie(gpu: Facts, subject: str, expected: Facts, thresholds: Facts) -> Iterator[Finding]:
+    """Check its link to the host; an idle GPU lowers the generation, so only the possible one is judged."""
     link = gpu["pcie"]
     wanted, width = expected.get("pcie_width"), link["width"]
     if width is not None and wanted is not None and width < wanted:
@@ -161,14 +154,15 @@ def _pcie(gpu: Facts, subject: str, expected: Facts, thresholds: Facts) -> Itera
     if generation is not None and best is not None and best < generation:
         yield failure("pcie", subject, "Its link cannot do more than generation %d of PCIe." % best, best, generation,
                       "node_health_expected.pcie_generation", "Look at the settings of the node's firmware.")
-    limit = exceeded(thresholds, "pcie_replays", link["replays"])
+    limit = exceeded_limit(thresholds, "pcie_replays", link["replays"])
     if limit:
-        yield limited(limit, "pcie", subject, "%d packets of PCIe were sent again." % link["replays"], link["replays"],
-                      "Where it grows, have the card seated anew.")
+        said = "%d packets of PCIe were sent again." % link["replays"]
+        yield limit_finding(limit, "pcie", subject, said, link["replays"],
+                            "Where it grows, have the card seated anew.")
 
 
-def _modes(gpu: Facts, subject: str, expected: Facts) -> Iterator[Finding]:
-    """How it is set up: to be known, unless no rank could use it."""
+def _check_modes(gpu: Facts, subject: str, expected: Facts) -> Iterator[Finding]:
+    """Check how it is set up: a remark, unless no rank could use it."""
     if gpu["compute_mode"] == "Prohibited":
         yield failure("compute_mode", subject, "No program may compute on it (compute mode Prohibited).", "Prohibited",
                       remedy="Set the compute mode to Default.")

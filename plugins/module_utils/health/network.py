@@ -1,34 +1,27 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What the facts about network adapters and file systems of a node mean. Pure."""
+"""Check network adapters and file systems of a node. Pure."""
 
 from __future__ import annotations
 
 import fnmatch
 from typing import Any, Iterator, Mapping, Sequence
 
-from .health_results import (
-    Finding,
-    failure,
-    limited,
-    remark,
-    warning,
-)
-from .thresholds import SEVERITIES, Limit, exceeded
+from .thresholds import SEVERITIES, Finding, Limit, exceeded_limit, failure, limit_finding, remark, warning
 
 Facts = Mapping[str, Any]
 
 UP = {"infiniband": "ACTIVE", "cxi": "up", "net": "up"}
-"""What the kernel says of a port that works; that of Slingshot as HPE's cxi_stat shows it (unverified on a machine)."""
+"""State of a port that works, by kind; that of Slingshot as HPE's cxi_stat shows it (unverified on a machine)."""
 
 REFUSED = ("Read-only file system", "Permission denied")
-"""What says nothing about a file system's health: many sites mount their software read-only on compute nodes."""
+"""Errors that say nothing about a file system's health: software is often mounted read-only on compute nodes."""
 
 _SOURCE = "node_health_expected.fabric"
 
 
-def judge_fabric(fabric: Facts, expected: Sequence[Facts], thresholds: Facts) -> Iterator[Finding]:
-    """Ports that are expected, and the counters of all.
+def check_fabric(fabric: Facts, expected: Sequence[Facts], thresholds: Facts) -> Iterator[Finding]:
+    """Check the ports that are expected, and the counters of all.
 
     Args:
         fabric: ``infiniband``, ``cxi`` and ``net``.
@@ -36,9 +29,9 @@ def judge_fabric(fabric: Facts, expected: Sequence[Facts], thresholds: Facts) ->
         thresholds: ``infiniband_counters``.
     """
     for entry in expected:
-        yield from _expected(fabric, entry)
+        yield from _check_expected(fabric, entry)
     for port in fabric["infiniband"]:
-        yield from _counters(port, thresholds)
+        yield from _check_counters(port, thresholds)
     wanted = {entry["kind"] for entry in expected}
     for kind in ("infiniband", "cxi"):
         for port in fabric[kind]:
@@ -47,18 +40,18 @@ def judge_fabric(fabric: Facts, expected: Sequence[Facts], thresholds: Facts) ->
                              port["state"], UP[kind])
     for device in fabric["cxi"]:
         bad = device["counters"].get("hni_pcs_uncorrected_cw", 0)
-        limit = exceeded(thresholds, "cxi_uncorrected", bad)
+        limit = exceeded_limit(thresholds, "cxi_uncorrected", bad)
         if limit:
             said = "%d codewords could not be corrected since it was started." % bad
-            yield limited(limit, "fabric_counters", device["name"], said, bad,
-                          "Have the rate looked at (cxi_stat --rates).")
+            yield limit_finding(limit, "fabric_counters", device["name"], said, bad,
+                                "Have the rate looked at (cxi_stat --rates).")
 
 
 def _is_up(kind: str, port: Facts) -> bool:
     return port["state"].lower() == UP[kind].lower()
 
 
-def _expected(fabric: Facts, entry: Facts) -> Iterator[Finding]:
+def _check_expected(fabric: Facts, entry: Facts) -> Iterator[Finding]:
     kind, name = entry["kind"], entry.get("name") or "*"
     ports = [port for port in fabric[kind] if fnmatch.fnmatchcase(port["name"], name)]
     up = [port for port in ports if _is_up(kind, port)]
@@ -92,7 +85,7 @@ def _expected(fabric: Facts, entry: Facts) -> Iterator[Finding]:
 
 
 def _gigabits(kind: str, port: Facts, digits: str) -> float | None:
-    """Gb/s of a port; an interface says Mb/s, and -1 where it does not know."""
+    """Compute Gb/s of a port; an interface says Mb/s, and -1 where it does not know."""
     if not digits:
         return None
     if kind == "net":
@@ -100,13 +93,13 @@ def _gigabits(kind: str, port: Facts, digits: str) -> float | None:
     return float(digits)
 
 
-def _counters(port: Facts, thresholds: Facts) -> Iterator[Finding]:
+def _check_counters(port: Facts, thresholds: Facts) -> Iterator[Finding]:
     rule = thresholds.get("infiniband_counters") or {}
     for name, value in sorted(port["counters"].items()):
         for severity in SEVERITIES:
             limit = (rule.get(severity) or {}).get(name)
             if limit is not None and value > limit:
-                yield limited(
+                yield limit_finding(
                     Limit(severity, limit, rule["source"]), "fabric_counters", port["name"],
                     "%s has counted %d since it was cleared." % (name, value), value,
                     "Have the counter cleared; where it grows again, look at the cable and at the switch's port.",
@@ -114,8 +107,8 @@ def _counters(port: Facts, thresholds: Facts) -> Iterator[Finding]:
                 break
 
 
-def judge_storage(tried: Sequence[Facts], thresholds: Facts) -> Iterator[Finding]:
-    """How long file systems take for small files."""
+def check_storage(tried: Sequence[Facts], thresholds: Facts) -> Iterator[Finding]:
+    """Check how long file systems take for small files."""
     for place in tried:
         where = "%s (%s)" % (place["directory"], place["kind"] or "unknown file system")
         if place["problem"] in REFUSED:
@@ -129,8 +122,10 @@ def judge_storage(tried: Sequence[Facts], thresholds: Facts) -> Iterator[Finding
                           "node_health_directories.")
             continue
         for operation, times in place["operations"].items():
-            limit = exceeded(thresholds, "metadata_" + operation, times["median"])
+            limit = exceeded_limit(thresholds, "metadata_" + operation, times["median"])
             if limit:
-                yield limited(limit, "storage", where, "To %s a small file takes %.3g ms (median of %d; p99 %.3g)." % (
-                    operation, times["median"], place["files"], times["p99"]), times["median"],
+                said = "To %s a small file takes %.3g ms (median of %d; p99 %.3g)." % (
+                    operation, times["median"], place["files"], times["p99"])
+                yield limit_finding(
+                    limit, "storage", where, said, times["median"],
                     "Keep software and small files on a file system made for them; data sets as few large files.")

@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What nvidia-smi prints, as facts; of drivers from 450 on. Pure.
+"""Parse what nvidia-smi prints, of drivers from 450 on. Pure.
 
 Names have changed on the way, and each is looked for under all that it had: ``clocks_throttle_reasons`` became
 ``clocks_event_reasons`` (535), ``sram_uncorrectable`` was split by kind (550), GPUs before Turing count errors by bits
@@ -17,10 +17,10 @@ Facts = dict
 
 UNKNOWN = ("", "N/A", "[N/A]", "Not Supported", "[Not Supported]", "None", "Unknown", "Insufficient Permissions",
            "Requested functionality has been deprecated")
-"""What stands where there is nothing to say."""
+"""Texts in place of a value that is not known or does not apply."""
 
 BROKEN = ("ERR!", "GPU is lost", "GPU requires reset", "Unknown Error")
-"""What stands where the driver could not ask the GPU (nvidia-smi(1), "Unit Attributes" and return codes 15)."""
+"""Texts in place of a value that the driver could not read (nvidia-smi(1), "Unit Attributes", return code 15)."""
 
 IDLE = "gpu_idle"
 """The one reason for low clocks that is none to worry about, beside what somebody has set."""
@@ -30,8 +30,8 @@ _NVLINK_GPU = re.compile(r"GPU (\d+):.*?(?:UUID: ([^)\s]+)\))?\s*$")
 _NVLINK_LINE = re.compile(r"\s+Link (\d+): (.*?)\s*$")
 
 
-def address(text: str) -> str:
-    """A place on the PCI bus as sysfs writes it: ``0000:c1:00.0``; as it is where it is none.
+def pci_address(text: str) -> str:
+    """Format a PCI address as sysfs does, ``0000:c1:00.0``; other text stays as it is.
 
     nvidia-smi writes eight digits of the domain, and the kernel's log no function.
     """
@@ -42,26 +42,26 @@ def address(text: str) -> str:
     return "%04x:%s:%s.%s" % (int(domain or "0", 16), bus.lower(), device.lower(), function or "0")
 
 
-def number(text: str | None) -> int | None:
-    """The number at the beginning of a text, such as that of ``16x``, ``36 C`` or ``3 bank(s)``; None without one."""
+def leading_number(text: str | None) -> int | None:
+    """Parse the number that begins a text, such as ``16x``, ``36 C`` or ``3 bank(s)``; None without one."""
     found = re.match(r"-?\d+", (text or "").strip())
     return int(found.group()) if found else None
 
 
-def flag(text: str | None) -> bool | None:
-    """``Yes`` and ``No``, and what else nvidia-smi says for them; None where it does not know."""
+def parse_flag(text: str | None) -> bool | None:
+    """Parse ``Yes``, ``No`` and what else nvidia-smi says for them; None where it does not know."""
     return {"yes": True, "no": False, "enabled": True, "disabled": False, "active": True, "not active": False,
             "1": True, "0": False}.get((text or "").strip().lower())
 
 
-def word(text: str | None) -> str:
-    """A text, empty where it says that there is nothing to say."""
+def known_text(text: str | None) -> str:
+    """Return a text, empty where it says that there is nothing to say."""
     found = (text or "").strip()
     return "" if found in UNKNOWN else found
 
 
 def parse(text: str) -> dict[str, Any]:
-    """The output of ``nvidia-smi -q -x``.
+    """Parse the output of ``nvidia-smi -q -x``.
 
     Returns:
         ``driver``, ``cuda``, ``attached`` (how many GPUs there are by its own word; None where it does not say), and
@@ -80,9 +80,9 @@ def parse(text: str) -> dict[str, Any]:
     except ElementTree.ParseError as error:
         raise ValueError("its XML cannot be read: %s" % error) from error
     return {
-        "driver": word(log.findtext("driver_version")), "cuda": word(log.findtext("cuda_version")),
-        "attached": number(log.findtext("attached_gpus")),
-        "gpus": [_gpu(index, element) for index, element in enumerate(log.findall("gpu"))],
+        "driver": known_text(log.findtext("driver_version")), "cuda": known_text(log.findtext("cuda_version")),
+        "attached": leading_number(log.findtext("attached_gpus")),
+        "gpus": [_parse_gpu(index, element) for index, element in enumerate(log.findall("gpu"))],
     }
 
 
@@ -91,125 +91,127 @@ def _beginning(text: str) -> str:
     return repr(words[:120]) if words else "it is empty"
 
 
-def _gpu(index: int, gpu: ElementTree.Element) -> Facts:
-    """One GPU."""
+def _parse_gpu(index: int, gpu: ElementTree.Element) -> Facts:
+    """Parse one GPU."""
 
     def text(path: str) -> str:
-        return word(gpu.findtext(path))
+        return known_text(gpu.findtext(path))
 
     broken = sorted({(element.text or "").strip() for element in gpu.iter()} & set(BROKEN))
     return {
-        "index": index, "address": address(gpu.get("id") or text("pci/pci_bus_id")), "name": text("product_name"),
+        "index": index, "address": pci_address(gpu.get("id") or text("pci/pci_bus_id")), "name": text("product_name"),
         "uuid": text("uuid"), "serial": text("serial"), "vbios": text("vbios_version"),
         "inforom": text("inforom_version/img_version"), "broken": broken[0] if broken else "",
-        "persistence": flag(gpu.findtext("persistence_mode")), "mig": flag(gpu.findtext("mig_mode/current_mig")),
-        "compute_mode": text("compute_mode"), "ecc": flag(gpu.findtext("ecc_mode/current_ecc")),
-        "ecc_pending": flag(gpu.findtext("ecc_mode/pending_ecc")),
-        "errors": {period: _errors(gpu.find("ecc_errors/" + period)) for period in ("volatile", "aggregate")},
-        "sram_threshold_exceeded": flag(gpu.findtext("ecc_errors/aggregate/sram_threshold_exceeded")),
+        "persistence": parse_flag(gpu.findtext("persistence_mode")),
+        "mig": parse_flag(gpu.findtext("mig_mode/current_mig")),
+        "compute_mode": text("compute_mode"), "ecc": parse_flag(gpu.findtext("ecc_mode/current_ecc")),
+        "ecc_pending": parse_flag(gpu.findtext("ecc_mode/pending_ecc")),
+        "errors": {period: _parse_errors(gpu.find("ecc_errors/" + period)) for period in ("volatile", "aggregate")},
+        "sram_threshold_exceeded": parse_flag(gpu.findtext("ecc_errors/aggregate/sram_threshold_exceeded")),
         "repair_pending": [
-            kind for kind in ("channel", "tpc") if flag(gpu.findtext("ecc_errors/%s_repair_pending" % kind))
+            kind for kind in ("channel", "tpc") if parse_flag(gpu.findtext("ecc_errors/%s_repair_pending" % kind))
         ],
-        "unrepairable_memory": flag(gpu.findtext("ecc_errors/unrepairable_memory")),
-        "retired": _retired(gpu.find("retired_pages")), "remapped": _remapped(gpu.find("remapped_rows")),
-        "pcie": _pcie(gpu.find("pci")), "throttled": _throttled(gpu),
-        "temperature": number(gpu.findtext("temperature/gpu_temp")),
-        "memory_temperature": number(gpu.findtext("temperature/memory_temp")),
-        "recovery_action": _recovery(gpu), "fabric_state": text("fabric/state"), "fabric_status": text("fabric/status"),
+        "unrepairable_memory": parse_flag(gpu.findtext("ecc_errors/unrepairable_memory")),
+        "retired": _parse_retired(gpu.find("retired_pages")), "remapped": _parse_remapped(gpu.find("remapped_rows")),
+        "pcie": _parse_pcie(gpu.find("pci")), "throttled": _parse_throttled(gpu),
+        "temperature": leading_number(gpu.findtext("temperature/gpu_temp")),
+        "memory_temperature": leading_number(gpu.findtext("temperature/memory_temp")),
+        "recovery_action": _parse_recovery(gpu),
+        "fabric_state": text("fabric/state"), "fabric_status": text("fabric/status"),
         "processes": len(gpu.findall("processes/process_info")), "nvlinks": [],
     }
 
 
-def _errors(period: ElementTree.Element | None) -> dict[str, int | None]:
-    """Counts of one period: errors in SRAM (caches, registers) and in DRAM, corrected and uncorrected."""
+def _parse_errors(period: ElementTree.Element | None) -> dict[str, int | None]:
+    """Parse counts of one period: errors in SRAM (caches, registers) and DRAM, corrected and not."""
     if period is None:
         period = ElementTree.Element("none")
     bits = {name: period.find(name) for name in ("single_bit", "double_bit")}
     if any(bit is not None for bit in bits.values()):
         found: dict[str, int | None] = {}
         for kind, bit in (("corrected", bits["single_bit"]), ("uncorrected", bits["double_bit"])):
-            counts = {} if bit is None else {element.tag: number(element.text) for element in bit}
+            counts = {} if bit is None else {element.tag: leading_number(element.text) for element in bit}
             memory, total = counts.pop("device_memory", None), counts.pop("total", None)
             found["dram_" + kind] = memory
-            found["sram_" + kind] = total - (memory or 0) if total is not None else _total(counts.values())
+            found["sram_" + kind] = total - (memory or 0) if total is not None else _sum_known(counts.values())
         return found
     uncorrected = ("sram_uncorrectable", "sram_uncorrectable_parity", "sram_uncorrectable_secded")
     return {
-        "sram_corrected": number(period.findtext("sram_correctable")),
-        "sram_uncorrected": _total(number(period.findtext(name)) for name in uncorrected),
-        "dram_corrected": number(period.findtext("dram_correctable")),
-        "dram_uncorrected": number(period.findtext("dram_uncorrectable")),
+        "sram_corrected": leading_number(period.findtext("sram_correctable")),
+        "sram_uncorrected": _sum_known(leading_number(period.findtext(name)) for name in uncorrected),
+        "dram_corrected": leading_number(period.findtext("dram_correctable")),
+        "dram_uncorrected": leading_number(period.findtext("dram_uncorrectable")),
     }
 
 
-def _total(counts: Iterable[int | None]) -> int | None:
+def _sum_known(counts: Iterable[int | None]) -> int | None:
     known = [count for count in counts if count is not None]
     return sum(known) if known else None
 
 
-def _retired(pages: ElementTree.Element | None) -> Facts | None:
-    """Pages that were retired; None on GPUs that remap rows instead (Ampere and later)."""
+def _parse_retired(pages: ElementTree.Element | None) -> Facts | None:
+    """Parse retired pages; None on GPUs that remap rows instead (Ampere and later)."""
     if pages is None:
         return None
-    single = number(pages.findtext("multiple_single_bit_retirement/retired_count"))
-    double = number(pages.findtext("double_bit_retirement/retired_count"))
-    pending = flag(pages.findtext("pending_retirement"))
+    single = leading_number(pages.findtext("multiple_single_bit_retirement/retired_count"))
+    double = leading_number(pages.findtext("double_bit_retirement/retired_count"))
+    pending = parse_flag(pages.findtext("pending_retirement"))
     if pending is None:
-        pending = flag(pages.findtext("pending_blacklist"))
+        pending = parse_flag(pages.findtext("pending_blacklist"))
     if single is None and double is None and pending is None:
         return None
     return {"single_bit": single, "double_bit": double, "pending": pending}
 
 
-def _remapped(rows: ElementTree.Element | None) -> Facts | None:
-    """Rows that were remapped; None on GPUs that cannot do that."""
+def _parse_remapped(rows: ElementTree.Element | None) -> Facts | None:
+    """Parse remapped rows; None on GPUs that cannot do that."""
     if rows is None or rows.find("remapped_row_corr") is None:
         return None
     return {
-        "correctable": number(rows.findtext("remapped_row_corr")),
-        "uncorrectable": number(rows.findtext("remapped_row_unc")),
-        "pending": flag(rows.findtext("remapped_row_pending")),
-        "failure": flag(rows.findtext("remapped_row_failure")),
+        "correctable": leading_number(rows.findtext("remapped_row_corr")),
+        "uncorrectable": leading_number(rows.findtext("remapped_row_unc")),
+        "pending": parse_flag(rows.findtext("remapped_row_pending")),
+        "failure": parse_flag(rows.findtext("remapped_row_failure")),
     }
 
 
-def _pcie(pci: ElementTree.Element | None) -> dict[str, int | None]:
-    """The link to the host. The current generation is lower on an idle GPU, and says nothing by itself."""
+def _parse_pcie(pci: ElementTree.Element | None) -> dict[str, int | None]:
+    """Parse the link to the host; the current generation is lower on an idle GPU."""
     paths = {
         "width": "pci_gpu_link_info/link_widths/current_link_width",
         "width_max": "pci_gpu_link_info/link_widths/max_link_width",
         "generation": "pci_gpu_link_info/pcie_gen/current_link_gen",
         "generation_max": "pci_gpu_link_info/pcie_gen/max_link_gen", "replays": "replay_counter",
     }
-    return {name: number(pci.findtext(path)) if pci is not None else None for name, path in paths.items()}
+    return {name: leading_number(pci.findtext(path)) if pci is not None else None for name, path in paths.items()}
 
 
-def _throttled(gpu: ElementTree.Element) -> list[str]:
-    """Names of the reasons for lower clocks that are active, without the prefix that has changed; idleness is none."""
+def _parse_throttled(gpu: ElementTree.Element) -> list[str]:
+    """List active reasons for lower clocks, without the prefix that has changed; idleness is none."""
     found = []
     for old in ("event", "throttle"):
         reasons = gpu.find("clocks_%s_reasons" % old)
         for element in reasons if reasons is not None else ():
             name = element.tag.replace("clocks_%s_reason_" % old, "")
-            if flag(element.text) and name != IDLE:
+            if parse_flag(element.text) and name != IDLE:
                 found.append(name)
     return found
 
 
-def _recovery(gpu: ElementTree.Element) -> str:
-    """What the driver wants done to the GPU; of drivers before 565 that is ``Reset``, where they say that much."""
-    if flag(gpu.findtext("gpu_reset_status/reset_required")):
+def _parse_recovery(gpu: ElementTree.Element) -> str:
+    """Parse what the driver wants done; before 565 that is ``Reset``, where it says that much."""
+    if parse_flag(gpu.findtext("gpu_reset_status/reset_required")):
         return "Reset"
-    if flag(gpu.findtext("gpu_reset_status/drain_and_reset_recommended")):
+    if parse_flag(gpu.findtext("gpu_reset_status/drain_and_reset_recommended")):
         return "Drain and Reset"
-    return word(gpu.findtext("gpu_recovery_action"))
+    return known_text(gpu.findtext("gpu_recovery_action"))
 
 
 # --- NVLink ----------------------------------------------------------------------------------------------------------
 
 
 def _lines_by_gpu(text: str) -> Iterable[tuple[str, int, str]]:
-    """UUID of the GPU (its number where it has none), number of the link and what is said of it."""
+    """Split into UUID of the GPU (its number without one), number of the link and the text of it."""
     gpu = ""
     for line in text.splitlines():
         header = _NVLINK_GPU.match(line)
@@ -220,8 +222,8 @@ def _lines_by_gpu(text: str) -> Iterable[tuple[str, int, str]]:
             yield gpu, int(found.group(1)), found.group(2)
 
 
-def nvlink_speeds(text: str) -> dict[str, dict[int, float | None]]:
-    """The output of ``nvidia-smi nvlink -s``: GPU -> link -> GB/s in one direction, None where it is inactive.
+def parse_nvlink_speeds(text: str) -> dict[str, dict[int, float | None]]:
+    """Parse ``nvidia-smi nvlink -s``: GPU -> link -> GB/s in one direction, None where inactive.
 
     Only a speed counts as a link that is up.
     """
@@ -232,12 +234,12 @@ def nvlink_speeds(text: str) -> dict[str, dict[int, float | None]]:
     return links
 
 
-def nvlink_errors(text: str) -> dict[str, dict[int, dict[str, int]]]:
-    """The output of ``nvidia-smi nvlink -e``: GPU -> link -> name -> count, as ``Replay``; of any generation."""
+def parse_nvlink_errors(text: str) -> dict[str, dict[int, dict[str, int]]]:
+    """Parse ``nvidia-smi nvlink -e``: GPU -> link -> name -> count, as ``Replay``; of any generation."""
     links: dict[str, dict[int, dict[str, int]]] = {}
     for gpu, link, said in _lines_by_gpu(text):
         name, _colon, value = said.rpartition(":")
-        count = number(value)
+        count = leading_number(value)
         if name and count is not None:
             links.setdefault(gpu, {}).setdefault(link, {})[re.sub(r"\s+[Ee]rrors?$", "", name.strip())] = count
     return links
@@ -247,7 +249,7 @@ def join_nvlinks(
     gpus: Sequence[Facts], speeds: Mapping[str, Mapping[int, float | None]],
     errors: Mapping[str, Mapping[int, Mapping[str, int]]],
 ) -> None:
-    """Put the links into the GPUs' facts, as ``nvlinks``: ``link``, ``speed``, ``errors``."""
+    """Add the links to the GPUs' facts, as ``nvlinks``: ``link``, ``speed``, ``errors``."""
     for gpu in gpus:
         for key in (gpu["uuid"], str(gpu["index"])):
             if key in speeds or key in errors:
@@ -259,14 +261,14 @@ def join_nvlinks(
                 break
 
 
-def remapped_rows(text: str) -> dict[str, Facts]:
-    """Lines of ``--query-remapped-rows``: address -> the facts that ``remapped`` of a GPU has."""
+def parse_remapped_rows(text: str) -> dict[str, Facts]:
+    """Parse lines of ``--query-remapped-rows``: address -> the facts of a GPU's ``remapped``."""
     rows = {}
     for line in text.splitlines():
         fields = [field.strip() for field in line.split(",")]
         if len(fields) == 5 and _ADDRESS.match(fields[0]):
-            rows[address(fields[0])] = {
-                "correctable": number(fields[1]), "uncorrectable": number(fields[2]),
-                "pending": flag(fields[3]), "failure": flag(fields[4]),
+            rows[pci_address(fields[0])] = {
+                "correctable": leading_number(fields[1]), "uncorrectable": leading_number(fields[2]),
+                "pending": parse_flag(fields[3]), "failure": parse_flag(fields[4]),
             }
     return rows

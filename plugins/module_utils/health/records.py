@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The record of a look at a release's nodes: what is written in the end, what it says, and whether it still answers."""
+"""Write the record of the nodes' health, and decide whether the last one still answers."""
 
 from __future__ import annotations
 
@@ -10,45 +10,42 @@ from typing import Any, Iterable, Mapping, NamedTuple, Sequence
 
 from ..acceptance.login import Account
 from ..acceptance.output import (
-    Heard,
-    hear,
+    JobOutput,
     last_lines,
+    parse_output,
     readable,
 )
 from ..acceptance.records import (
     Files,
-    keeping_records,
-    standing,
+    writing_records,
 )
+from ..acceptance.status import acceptance_state
 from ..core.errors import StackError
 from ..core.files import write_atomic
-from . import facts as health_facts
-from .checks import judge
-from .health_results import Finding, failure, warning
-from .nodes import judge_fleet
-from .thresholds import FAILURE, SEVERITIES, WARNING
+from .checks import check_node
+from .facts import read_facts
+from .nodes import compare_nodes
+from .summary import MAX_SENTENCES, describe_record, format_finding, list_findings, list_hosts
+from .thresholds import FAILURE, Finding, failure, warning
 
 STEM = "node_health"
-"""What the names of the records begin with, and the name of the step."""
-
-SENTENCES = 6
-"""Failures in the message of a failed task; all are in the record."""
+"""Beginning of the names of the records, and name of the step."""
 
 
 class Node(NamedTuple):
-    """One node that has answered."""
+    """Hold a node that has answered, with its findings."""
 
     facts: dict[str, Any]
     findings: list[Finding]
     not_seen: list[str]
 
 
-def reason_to_look(
+def reason_to_run(
     last: Mapping[str, Any] | None, question: Mapping[str, Any], again: bool, accepted: bool
 ) -> str:
-    """Why the nodes have to be looked at, as a sentence's end; empty where the record answers.
+    """Explain why the nodes have to be checked, as a sentence's end; empty where the record answers.
 
-    A node may fall ill on any day. A look therefore only holds for a release that was accepted after it, which is not
+    A node may fail on any day. A check therefore only holds for a release that was accepted after it, which is not
     accepted again.
 
     Args:
@@ -71,24 +68,24 @@ def reason_to_look(
     return "" if accepted else "the release is not accepted yet, and nodes change"
 
 
-def accepted(root: str, release: str, subject: str) -> bool:
-    """Whether that state of the release has passed its acceptance.
+def is_accepted(root: str, release: str, subject: str) -> bool:
+    """Tell whether that state of the release has passed its acceptance.
 
     Raises:
         StackError: a record cannot be read.
     """
-    return bool(subject) and standing(root, release, subject).state == "passed"
+    return bool(subject) and acceptance_state(root, release, subject).state == "passed"
 
 
 def conclude(
     files: Files, question: Mapping[str, Any], account: Account, output: str, started: str, seconds: float
 ) -> dict[str, Any]:
-    """Judge a look that has ended, and write its record.
+    """Judge a check that has ended, and write its record.
 
     Args:
         files: where the records are.
         question: what was asked: ``nodes``, ``expected``, ``thresholds``, ``subject`` and others.
-        account: who looked.
+        account: that of the check.
         output: what the nodes printed.
         started: its begin in UTC.
         seconds: its length.
@@ -100,22 +97,22 @@ def conclude(
         StackError: one is.
         OSError: as the system reports it.
     """
-    heard = hear(output)
-    nodes, troubles = read(heard.messages.get("node", []), question)
-    record = compose(
-        nodes, [*_job(heard, len({node.facts["host"] for node in nodes}) < question["nodes"]), *troubles], question,
-        account.name, started, seconds,
+    job_output = parse_output(output)
+    nodes, troubles = check_answers(job_output.messages.get("node", []), question)
+    incomplete = len({node.facts["host"] for node in nodes}) < question["nodes"]
+    record = make_record(
+        nodes, [*_check_job(job_output, incomplete), *troubles], question, account.name, started, seconds
     )
     write_atomic(files.log, readable(output).encode("utf-8"))
-    return kept(files, record, last_lines(output))
+    return write_record(files, record, last_lines(output))
 
 
-def kept(files: Files, record: dict[str, Any], lines: Sequence[str] = ()) -> dict[str, Any]:
-    """Write a record.
+def write_record(files: Files, record: dict[str, Any], lines: Sequence[str] = ()) -> dict[str, Any]:
+    """Write a record, and raise its failures.
 
     Args:
         files: where.
-        record: from :func:`compose`.
+        record: from :func:`make_record`.
         lines: the end of what the job itself printed.
 
     Returns:
@@ -124,33 +121,33 @@ def kept(files: Files, record: dict[str, Any], lines: Sequence[str] = ()) -> dic
     Raises:
         StackError: one is, or it cannot be written.
     """
-    with keeping_records(files):
+    with writing_records(files):
         files.add(record)
-    refuse(record, files, lines)
+    raise_failures(record, files, lines)
     return record
 
 
-def refuse(record: Mapping[str, Any], files: Files, lines: Sequence[str] = ()) -> None:
+def raise_failures(record: Mapping[str, Any], files: Files, lines: Sequence[str] = ()) -> None:
     """Raise the failures of a record.
 
     Raises:
         StackError: there is one.
     """
-    bad = [finding for finding in flat(record) if finding["severity"] == FAILURE]
+    bad = [finding for finding in list_findings(record) if finding["severity"] == FAILURE]
     if not bad:
         return
-    said = " ".join(sentence(finding) for finding in bad[:SENTENCES])
-    more = " There are %d more." % (len(bad) - SENTENCES) if len(bad) > SENTENCES else ""
+    said = " ".join(format_finding(finding) for finding in bad[:MAX_SENTENCES])
+    more = " There are %d more." % (len(bad) - MAX_SENTENCES) if len(bad) > MAX_SENTENCES else ""
     raise StackError(
         "These nodes are not fit to accept release %s on. %s%s" % (os.path.basename(files.state), said, more),
         bad[0]["check"], "%s All findings are in %s." % (bad[0]["remedy"] or "Have them looked at.", files.record),
-        **dict(described(record), changed=False, record=files.record, log=files.log,
-               failures=[sentence(finding) for finding in bad], last_lines=list(lines)),
+        **dict(describe_record(record), changed=False, record=files.record, log=files.log,
+               failures=[format_finding(finding) for finding in bad], last_lines=list(lines)),
     )
 
 
-def read(collected: Iterable[Any], question: Mapping[str, Any]) -> tuple[list[Node], list[Finding]]:
-    """The nodes that have answered, judged, and findings about answers that cannot be read.
+def check_answers(collected: Iterable[Any], question: Mapping[str, Any]) -> tuple[list[Node], list[Finding]]:
+    """Check the nodes that have answered; also return findings about unreadable answers.
 
     Args:
         collected: what the program printed on each node.
@@ -159,8 +156,8 @@ def read(collected: Iterable[Any], question: Mapping[str, Any]) -> tuple[list[No
     nodes, troubles = [], []
     for raw in collected:
         try:
-            facts = health_facts.of(raw)
-            judged = judge(facts, question["expected"], question["thresholds"])
+            facts = read_facts(raw)
+            judged = check_node(facts, question["expected"], question["thresholds"])
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             host = raw.get("host", "") if isinstance(raw, dict) else ""
             troubles.append(failure(
@@ -173,8 +170,8 @@ def read(collected: Iterable[Any], question: Mapping[str, Any]) -> tuple[list[No
     return nodes, troubles
 
 
-def read_directory(path: str) -> list[Any]:
-    """What the program has left in a directory, one file for each node.
+def read_answers(path: str) -> list[Any]:
+    """Read what the program has left in a directory, one file for each node.
 
     Raises:
         StackError: there is none, or one cannot be read.
@@ -197,45 +194,45 @@ def read_directory(path: str) -> list[Any]:
     return found
 
 
-def _job(heard: Heard, incomplete: bool) -> list[Finding]:
-    """What went wrong with the job itself."""
+def _check_job(job_output: JobOutput, incomplete: bool) -> list[Finding]:
+    """Find what went wrong with the job itself."""
     found = [
         failure("job", "job", "%s." % text.partition(" ")[2].rstrip("."), remedy="Correct the site's data for it.")
-        for name, text in heard.events if name == "problem"
+        for name, text in job_output.events if name == "problem"
     ]
-    if heard.event("timeout") is not None:
-        found.append(failure("job", "job", "The look did not end within %s s." % heard.event("timeout"),
+    if job_output.event("timeout") is not None:
+        found.append(failure("job", "job", "The look did not end within %s s." % job_output.event("timeout"),
                              remedy="Where it waited in a queue, raise node_health_timeout."))
-    status = heard.event("exit")
+    status = job_output.event("exit")
     if status != "0" and not found:
         said = "The launcher ended with %s." % ("exit status " + status if status is not None else "no exit status")
         found.append((failure if incomplete else warning)("job", "job", said, remedy="Look at the end of the log."))
     return found
 
 
-def compose(
+def make_record(
     nodes: Sequence[Node], troubles: Sequence[Finding], question: Mapping[str, Any], user: str, started: str,
     seconds: float,
 ) -> dict[str, Any]:
-    """The record of one look.
+    """Make the record of one check.
 
     Args:
         nodes: those that have answered.
-        troubles: findings about the look itself.
+        troubles: findings about the check itself.
         question: what was asked.
-        user: the account that looked.
+        user: the account that has run the check.
         started: its begin in UTC.
         seconds: its length.
     """
-    across = [*troubles, *judge_fleet([node.facts for node in nodes], question["nodes"], question["thresholds"])]
+    across = [*troubles, *compare_nodes([node.facts for node in nodes], question["nodes"], question["thresholds"])]
     everything = [*across, *(finding for node in nodes for finding in node.findings)]
     hosts = [node.facts["host"] for node in nodes]
-    others = "Another job, that of the acceptance too, may get other nodes than %s." % _some(hosts, "these %d")
+    others = "Another job, that of the acceptance too, may get other nodes than %s." % list_hosts(hosts, "these %d")
     return {
         "schema": 1, "passed": not any(finding.severity == FAILURE for finding in everything),
         "subject": question["subject"], "user": user,
         "nodes": [
-            {"host": node.facts["host"], "facts": in_short(node.facts), "not_seen": node.not_seen,
+            {"host": node.facts["host"], "facts": shorten_facts(node.facts), "not_seen": node.not_seen,
              "findings": [finding._asdict() for finding in node.findings]}
             for node in nodes
         ],
@@ -245,8 +242,8 @@ def compose(
     }
 
 
-def in_short(facts: Mapping[str, Any]) -> dict[str, Any]:
-    """The facts as the record keeps them: without the kernel's log and each link of each GPU."""
+def shorten_facts(facts: Mapping[str, Any]) -> dict[str, Any]:
+    """Shorten facts for the record: without the kernel's log and each link of each GPU."""
     log = {key: facts["log"][key] for key in ("source", "tried", "total", "left_out", "since")}
     gpus = []
     for gpu in facts["gpus"]:
@@ -260,78 +257,3 @@ def in_short(facts: Mapping[str, Any]) -> dict[str, Any]:
         gpus.append(dict(gpu, nvlinks=links))
     pci = [device for device in facts["pci"] if device["kind"] in ("gpu", "fabric")]
     return dict(facts, gpus=gpus, pci=pci, log=dict(log, xids=len(facts["log"]["xids"])))
-
-
-# --- what it says ----------------------------------------------------------------------------------------------------
-
-
-def flat(record: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """All findings of a record, the worst first, each with its ``host``, which is empty for those across nodes."""
-    found = [dict(finding, host="") for finding in record["findings"]]
-    found += [dict(finding, host=node["host"]) for node in record["nodes"] for finding in node["findings"]]
-    return sorted(found, key=lambda finding: SEVERITIES.index(finding["severity"]))
-
-
-def sentence(finding: Mapping[str, Any]) -> str:
-    """A finding in one sentence, with its node and its threshold."""
-    place = " ".join(filter(None, (finding["host"], finding["subject"])))
-    because = ""
-    if finding["source"]:
-        limit = "" if finding["threshold"] is None else "threshold %s: " % finding["threshold"]
-        because = " (%s%s)" % (limit, finding["source"])
-    return "%s: %s%s" % (place, finding["message"].rstrip("."), because + ".")
-
-
-def gaps(record: Mapping[str, Any]) -> list[str]:
-    """What a look cannot have noticed: of nodes, in short, and of all together."""
-    hosts: dict[str, list[str]] = {}
-    for node in record["nodes"]:
-        for gap in node["not_seen"]:
-            hosts.setdefault(gap, []).append(node["host"])
-    return [*("On %s: %s" % (_some(names, "%d nodes"), gap) for gap, names in hosts.items()), *record["not_checked"]]
-
-
-def _some(hosts: Sequence[str], many: str) -> str:
-    return ", ".join(hosts) if len(hosts) < 5 else many % len(hosts)
-
-
-def warnings(findings: Sequence[Mapping[str, Any]]) -> list[str]:
-    """The warnings among findings, as :func:`flat` gives them, in sentences; the first ones of them."""
-    found = [sentence(finding) for finding in findings if finding["severity"] == WARNING]
-    more = len(found) - SENTENCES
-    return found[:SENTENCES] + (["There are %d more warnings about these nodes." % more] if more > 0 else [])
-
-
-def described(record: Mapping[str, Any] | None) -> dict[str, Any]:
-    """What a result says about a record."""
-    if record is None:
-        return {}
-    findings = flat(record)
-    count = len(record["nodes"])
-    numbers = ", ".join(
-        "%d %ss" % (sum(finding["severity"] == severity for finding in findings), severity)
-        for severity in SEVERITIES
-    )
-    return {
-        "passed": record["passed"], "table": table(record), "not_checked": gaps(record), "findings": findings,
-        "summary": "%s: %d node%s looked at in %.1f s; %s." % (
-            "Healthy" if record["passed"] else "Not healthy", count, "" if count == 1 else "s", record["seconds"],
-            numbers),
-    }
-
-
-def table(record: Mapping[str, Any]) -> str:
-    """The nodes as aligned text."""
-    rows = [("node", "gpus", "model", "driver", "nvlinks", "log", *SEVERITIES)]
-    for node in record["nodes"]:
-        facts = node["facts"]
-        models = sorted({gpu["name"] for gpu in facts["gpus"]})
-        links = sorted({str(gpu["nvlinks"]["up"]) for gpu in facts["gpus"]})
-        rows.append((
-            node["host"], str(len(facts["gpus"]) or facts["counts"]["amd"]), "/".join(models) or "-",
-            facts["nvidia"]["driver"] or facts["nvidia"]["kernel_driver"] or "-", "/".join(links) or "-",
-            "seen" if facts["log"]["source"] else "not seen",
-            *(str(sum(finding["severity"] == severity for finding in node["findings"])) for severity in SEVERITIES),
-        ))
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    return "\n".join("  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in rows)

@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Programs and looks of the health collector, each with an end: whatever hangs on a sick node must not hang the look.
+"""Run programs and functions of the health collector with time limits: a sick node must not hang it.
 
 Runs on compute nodes with the system's own Python, 3.6 or later, without this collection around it.
 """
@@ -16,8 +16,8 @@ import sys
 import time
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
-MOST_BYTES = 8 << 20
-"""Of one program's output; `nvidia-smi -q -x` prints about 30 KiB for each GPU."""
+MAX_OUTPUT_BYTES = 8 << 20
+"""Limit of one program's output; `nvidia-smi -q -x` prints about 30 KiB for each GPU."""
 
 ASK_SECONDS = 0.3
 """Between the two signals to what shall end, for it to end what it has started itself."""
@@ -26,25 +26,25 @@ KILL_SECONDS = 3.0
 """For the end of what was killed. What still lives then waits in the kernel, and is left behind."""
 
 PATHS = ("/usr/local/bin", "/usr/bin", "/bin", "/usr/local/sbin", "/usr/sbin", "/sbin", "/opt/cray/bin")
-"""Where programs are looked for after PATH, which a batch job may have without the directories of administrators."""
+"""Directories that are searched after PATH, in which a batch job may lack those of administrators."""
 
 _RUNNING = set()  # type: set
 """Process groups that this process has started and not seen the end of."""
 
 
 CLEANERS = []  # type: List[Callable[[], None]]
-"""What a look that is ended before its time has to do yet."""
+"""Clean-up of a task that is ended before its time."""
 
 
 class _Depth:
-    """Where this process stands."""
+    """Hold whether this process is a child of :func:`run_apart`."""
 
     inner = False
-    """Whether it is one of those that :func:`apart` has started."""
+    """Whether it is one of those that :func:`run_apart` has started."""
 
 
-def find(name: str, path: Optional[str] = None) -> Tuple[str, str]:
-    """A program by its name.
+def find_program(name: str, path: Optional[str] = None) -> Tuple[str, str]:
+    """Find a program by its name.
 
     Returns:
         Its path and ``""``, or ``""`` and what it is instead: ``missing``, or ``denied`` where a file is there that
@@ -75,10 +75,10 @@ def run(words: Sequence[str], seconds: float, path: Optional[str] = None) -> Dic
     """
     begin = time.time()
     answer = {"command": " ".join(words), "status": "", "code": None, "output": "", "error": ""}  # type: Dict[str, Any]
-    program, answer["status"] = find(words[0], path)
+    program, answer["status"] = find_program(words[0], path)
     if program:
         try:
-            # A library of this collection would do it better; this file travels without any.
+            # core/processes.py is not used here: this file travels without the collection.
             process = subprocess.Popen(  # pylint: disable=ansible-bad-function # see above
                 [program, *words[1:]], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                 env=dict(os.environ, LC_ALL="C", LANG="C"), start_new_session=True, close_fds=True,
@@ -87,12 +87,12 @@ def run(words: Sequence[str], seconds: float, path: Optional[str] = None) -> Dic
             denied = error.errno in (errno.EACCES, errno.EPERM)
             answer.update(status="denied" if denied else "failed", error=error.strerror or str(error))
         else:
-            answer.update(_followed(process, begin + seconds))
+            answer.update(_collect_output(process, begin + seconds))
     answer["seconds"] = round(time.time() - begin, 3)
     return answer
 
 
-def _followed(process: Any, until: float) -> Dict[str, Any]:
+def _collect_output(process: Any, until: float) -> Dict[str, Any]:
     """Read what a program prints up to its end or that time."""
     _RUNNING.add(process.pid)
     said = {process.stdout.fileno(): [], process.stderr.fileno(): []}  # type: Dict[int, List[bytes]]
@@ -110,17 +110,17 @@ def _followed(process: Any, until: float) -> Dict[str, Any]:
             size += len(piece)
             if not piece:
                 open_ends.discard(descriptor)
-        if size > MOST_BYTES:
+        if size > MAX_OUTPUT_BYTES:
             status = "endless"
         elif not ready and process.poll() is not None:
             break
         elif time.time() > until:
             status = "hung"
     if not status:
-        status = _ended(process, max(0.1, until - time.time()))
+        status = _wait_for_end(process, max(0.1, until - time.time()))
     if status in ("hung", "endless"):
         _kill(process.pid)
-        if _ended(process, KILL_SECONDS) == "hung":
+        if _wait_for_end(process, KILL_SECONDS) == "hung":
             status = "hung"
     _RUNNING.discard(process.pid)
     for stream in (process.stdout, process.stderr):
@@ -132,7 +132,7 @@ def _followed(process: Any, until: float) -> Dict[str, Any]:
     return {"status": status, "code": code, "output": texts["output"], "error": texts["error"][-2000:].strip()}
 
 
-def _ended(process: Any, seconds: float) -> str:
+def _wait_for_end(process: Any, seconds: float) -> str:
     try:
         process.wait(seconds)
     except subprocess.TimeoutExpired:
@@ -151,35 +151,35 @@ def end_all(_number: int = 0, _frame: Any = None) -> None:
         for group in list(_RUNNING):
             _kill(group, number)
         if number == signal.SIGTERM and _RUNNING:
-            # Ours have this very handler, and one beneath them.
+            # Children have this handler, too, and may have a child themselves.
             time.sleep(ASK_SECONDS if _Depth.inner else 3 * ASK_SECONDS)
     for clean in CLEANERS:
         clean()
     os._exit(143)
 
 
-def apart(looks: Mapping[str, Callable[[], Any]], seconds: float) -> Dict[str, Dict[str, Any]]:
-    """Call functions at once, each in a process of its own, so that one that hangs keeps nobody waiting.
+def run_apart(tasks: Mapping[str, Callable[[], Any]], seconds: float) -> Dict[str, Dict[str, Any]]:
+    """Call functions at once, each in its own process, so that one that hangs delays no other.
 
     Reading a file of the kernel can hang as well as a program can: a driver may hold a lock for ever.
 
     Args:
-        looks: name -> function, whose result can be JSON.
+        tasks: name -> function, whose result can be JSON.
         seconds: time for all of them.
 
     Returns:
         name -> ``result`` (None where there is none), ``problem`` (why there is none), and ``seconds``.
     """
     begin = time.time()
-    answers = {name: {"result": None, "problem": "", "seconds": 0.0} for name in looks}  # type: Dict[str, Any]
+    answers = {name: {"result": None, "problem": "", "seconds": 0.0} for name in tasks}  # type: Dict[str, Any]
     waiting = {}  # type: Dict[int, Tuple[str, int, List[bytes]]]
     sys.stdout.flush()
-    for name, look in looks.items():
+    for name, task in tasks.items():
         reading, writing = os.pipe()
         child = os.fork()
         if child == 0:
             os.close(reading)
-            _answer(look, writing)
+            _run_child(task, writing)
         os.close(writing)
         _RUNNING.add(child)
         waiting[reading] = (name, child, [])
@@ -189,11 +189,11 @@ def apart(looks: Mapping[str, Callable[[], Any]], seconds: float) -> Dict[str, D
             piece = os.read(descriptor, 1 << 20)
             pieces.append(piece)
             if not piece:
-                answers[name].update(_heard(b"".join(pieces)), seconds=round(time.time() - begin, 3))
+                answers[name].update(_parse_answer(b"".join(pieces)), seconds=round(time.time() - begin, 3))
                 os.close(descriptor)
                 del waiting[descriptor]
-                _reaped(child, KILL_SECONDS)
-    # Asked first: they end what they have started themselves, and remove what they have made. All of them at once, as
+                _reap(child, KILL_SECONDS)
+    # SIGTERM first: they end what they have started, and remove what they have made. All of them at once, as
     # one that hangs in the kernel takes its time.
     left = [child for _name, child, _pieces in waiting.values()]
     for number in (signal.SIGTERM, signal.SIGKILL):
@@ -201,7 +201,7 @@ def apart(looks: Mapping[str, Callable[[], Any]], seconds: float) -> Dict[str, D
             with contextlib.suppress(OSError):
                 os.kill(child, number)
         until = time.time() + KILL_SECONDS / 3
-        left = [child for child in left if not _reaped(child, until - time.time())]
+        left = [child for child in left if not _reap(child, until - time.time())]
     for descriptor, (name, _child, _pieces) in waiting.items():
         os.close(descriptor)
         late = "it did not end within %g seconds" % seconds
@@ -209,8 +209,8 @@ def apart(looks: Mapping[str, Callable[[], Any]], seconds: float) -> Dict[str, D
     return answers
 
 
-def _answer(look: Callable[[], Any], writing: int) -> None:
-    """The life of a child of :func:`apart`."""
+def _run_child(task: Callable[[], Any], writing: int) -> None:
+    """Call the function in a child of :func:`run_apart`, and send its result."""
     code = 1
     try:
         _RUNNING.clear()
@@ -223,7 +223,7 @@ def _answer(look: Callable[[], Any], writing: int) -> None:
         for number in (0, 1, 2):
             os.dup2(nothing, number)
         try:
-            said = {"result": look()}  # type: Dict[str, Any]
+            said = {"result": task()}  # type: Dict[str, Any]
         except Exception as error:
             said = {"problem": "%s: %s" % (type(error).__name__, error)}
         with os.fdopen(writing, "wb") as stream:
@@ -233,7 +233,7 @@ def _answer(look: Callable[[], Any], writing: int) -> None:
         os._exit(code)
 
 
-def _heard(text: bytes) -> Dict[str, Any]:
+def _parse_answer(text: bytes) -> Dict[str, Any]:
     try:
         said = json.loads(text.decode("utf-8"))
     except ValueError:
@@ -241,8 +241,8 @@ def _heard(text: bytes) -> Dict[str, Any]:
     return said if isinstance(said, dict) else {"problem": "it ended without an answer"}
 
 
-def _reaped(child: int, seconds: float) -> bool:
-    """Whether that child has ended; it is waited for so long."""
+def _reap(child: int, seconds: float) -> bool:
+    """Wait for the end of a child; return whether it has ended."""
     until = time.time() + seconds
     while True:
         try:
@@ -257,8 +257,8 @@ def _reaped(child: int, seconds: float) -> bool:
         time.sleep(0.01)
 
 
-def read(path: str, most: int = 1 << 20) -> Optional[str]:
-    """The text of a small file of the kernel without the space around it; None where it cannot be read."""
+def read_text(path: str, most: int = 1 << 20) -> Optional[str]:
+    """Read a small file of the kernel, without the space around its text; None where it cannot be read."""
     try:
         with open(path, "rb") as stream:
             return stream.read(most).decode("utf-8", "replace").strip()
@@ -266,8 +266,8 @@ def read(path: str, most: int = 1 << 20) -> Optional[str]:
         return None
 
 
-def listed(path: str) -> List[str]:
-    """The names in a directory, sorted; empty where it cannot be read."""
+def list_names(path: str) -> List[str]:
+    """List the names in a directory, sorted; empty where it cannot be read."""
     try:
         return sorted(os.listdir(path))
     except OSError:

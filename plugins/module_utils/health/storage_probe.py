@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""How long a file system takes for small files: what an import of many modules, or a data set of small files, meets.
+"""Measure how long a file system takes for small files, as imports and small data sets use it.
 
 Runs on compute nodes with the system's own Python, 3.6 or later, without this collection around it.
 """
@@ -11,13 +11,13 @@ import tempfile
 import time
 from typing import Any, Callable, Dict, List
 
-from .run_programs import CLEANERS, listed
+from .run_programs import CLEANERS, list_names
 
 PREFIX = ".torchstack-health."
-"""What the name of a look's own directory begins with."""
+"""Beginning of the name of a probe's own directory."""
 
 OLD_SECONDS = 3600.0
-"""A directory of a look that is older than this was left by one that was killed."""
+"""A probe's directory that is older than this was left by one that was killed."""
 
 FILES = 100
 """Enough for a median; a p99 of a hundred is the slowest but one."""
@@ -28,8 +28,8 @@ SIZE = 4096
 OPERATIONS = ("create", "stat", "rename", "read", "unlink")
 
 
-def churn(directory: str, files: int = FILES, seconds: float = 10.0) -> Dict[str, Any]:
-    """Create, look at, rename, read and remove small files, in a directory of its own that is removed again.
+def probe_directory(directory: str, files: int = FILES, seconds: float = 10.0) -> Dict[str, Any]:
+    """Create, stat, rename, read and remove small files, in a directory that is removed again.
 
     What was just written is read from this node's cache; the time of `read` is that of opening a file, which a shared
     file system has to grant.
@@ -37,33 +37,33 @@ def churn(directory: str, files: int = FILES, seconds: float = 10.0) -> Dict[str
     Args:
         directory: where.
         files: how many.
-        seconds: for creating them; on a slow file system there are fewer files, rather than a longer look.
+        seconds: for creating them; on a slow file system there are fewer files, rather than a longer probe.
 
     Returns:
         ``directory``, ``kind`` (of the file system), ``files``, ``operations`` (name -> ``median``, ``p99`` and
         ``max``, in milliseconds), ``problem`` (why it could not be tried; empty where it could).
     """
-    facts = {"directory": directory, "kind": kind(directory), "files": 0}  # type: Dict[str, Any]
+    facts = {"directory": directory, "kind": file_system_type(directory), "files": 0}  # type: Dict[str, Any]
     facts.update(operations={}, problem="")
     try:
-        _sweep(directory)
-        with tempfile.TemporaryDirectory(prefix=prefix(), dir=directory) as own:
+        _remove_old(directory)
+        with tempfile.TemporaryDirectory(prefix=directory_prefix(), dir=directory) as own:
             CLEANERS.append(lambda: shutil.rmtree(own, ignore_errors=True))
-            facts.update(_timed(own, files, seconds))
+            facts.update(_time_operations(own, files, seconds))
     except OSError as error:
         facts["problem"] = error.strerror or str(error)
     return facts
 
 
-def prefix() -> str:
-    """What the names of this node's own directories begin with: all nodes look at a shared file system at once."""
+def directory_prefix() -> str:
+    """Make the prefix of this node's directories: all nodes probe a shared file system at once."""
     return "%s%s." % (PREFIX, os.uname().nodename)
 
 
-def _sweep(directory: str) -> None:
-    """Remove what killed looks of this account on this node have left."""
-    begin = prefix()
-    for name in listed(directory):
+def _remove_old(directory: str) -> None:
+    """Remove what killed probes of this account on this node have left."""
+    begin = directory_prefix()
+    for name in list_names(directory):
         if name.startswith(begin):
             path = os.path.join(directory, name)
             try:
@@ -74,7 +74,7 @@ def _sweep(directory: str) -> None:
                 shutil.rmtree(path, ignore_errors=True)
 
 
-def _timed(own: str, files: int, seconds: float) -> Dict[str, Any]:
+def _time_operations(own: str, files: int, seconds: float) -> Dict[str, Any]:
     content, until = b"x" * SIZE, time.time() + seconds
     names = []  # type: List[str]
     took = {name: [] for name in OPERATIONS}  # type: Dict[str, List[float]]
@@ -98,7 +98,7 @@ def _timed(own: str, files: int, seconds: float) -> Dict[str, Any]:
         timed("read", _read, path + ".renamed")
     for path in names:
         timed("unlink", os.unlink, path + ".renamed")
-    return {"files": len(names), "operations": {name: summary(values) for name, values in took.items()}}
+    return {"files": len(names), "operations": {name: summarise(values) for name, values in took.items()}}
 
 
 def _create(path: str, content: bytes) -> None:
@@ -111,8 +111,8 @@ def _read(path: str) -> None:
         stream.read()
 
 
-def summary(values: List[float]) -> Dict[str, float]:
-    """``median``, ``p99`` and ``max`` of times."""
+def summarise(values: List[float]) -> Dict[str, float]:
+    """Compute ``median``, ``p99`` and ``max`` of times."""
     ordered = sorted(values)
     middle = len(ordered) // 2
     median = ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) / 2
@@ -120,8 +120,8 @@ def summary(values: List[float]) -> Dict[str, float]:
     return {"median": round(median, 4), "p99": round(late, 4), "max": round(ordered[-1], 4)}
 
 
-def kind(directory: str, mounts: str = "/proc/self/mounts") -> str:
-    """The file system of a directory, as proc(5) names it; empty where that is not known."""
+def file_system_type(directory: str, mounts: str = "/proc/self/mounts") -> str:
+    """Find the file system of a directory, as proc(5) names it; empty where that is not known."""
     path = os.path.realpath(directory)
     best, found = "", ""
     try:
@@ -134,7 +134,7 @@ def kind(directory: str, mounts: str = "/proc/self/mounts") -> str:
         if len(fields) > 2:
             point = fields[1].replace("\\040", " ")
             inside = path == point or path.startswith(point.rstrip("/") + "/")
-            # Of two on the same directory the later one is seen.
+            # Of two mounts on the same directory the later one is visible.
             if inside and len(point) >= len(best):
                 best, found = point, fields[2]
     return found

@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What the kernel of a node says of its devices and of what went wrong: PCI, network adapters, its log. Facts only.
+"""Read what the kernel of a node says of PCI devices, network adapters and errors. Facts only.
 
 Runs on compute nodes with the system's own Python, 3.6 or later, without this collection around it. Files are those of
 the kernel's ABI documentation (sysfs-bus-pci, sysfs-class-infiniband, sysfs-class-net), of dev-kmsg, and for Slingshot
@@ -12,7 +12,7 @@ import os
 import re
 from typing import Any, Dict, List, Optional
 
-from .run_programs import listed, read, run
+from .run_programs import list_names, read_text, run
 
 PCI_CLASSES = ("0x02", "0x03", "0x12", "0x0680", "0x0b40")
 """Network, display, accelerators, other bridges (switches of NVLink) and co-processors."""
@@ -39,93 +39,97 @@ LOG_WORDS = re.compile(
     r"|oom-kill|Lustre|LNet|GPFS|nfs: server|mlx[45]|cxi|hsn\d|ib\d|[Ll]ink (?:is )?[Dd]own|lost carrier"
     r"|blocked for more than|soft lockup|hard LOCKUP|I/O error|throttled|fallen off"
 )
-"""What is kept of the log: of the hardware, of drivers and file systems. It travels to the login side and is kept."""
+"""Lines that are kept of the log: of hardware, drivers and file systems."""
 
 LOG_SECRETS = re.compile(r"^(?:Kernel )?[Cc]ommand line:")
-"""What is not: a kernel's parameters name half of these words, and may hold what is nobody's business."""
+"""Lines that are not kept: a kernel's parameters match :data:`LOG_WORDS`, and may hold secrets."""
 
-LOG_LINES = 2000
-"""Of those, the last ones."""
+MAX_LOG_LINES = 2000
+"""Limit of the lines that are kept: the last ones."""
 
 
-def devices(top: str = "/sys/bus/pci/devices") -> List[Dict[str, Any]]:
-    """The devices on the PCI bus that a release may meet."""
+def read_devices(top: str = "/sys/bus/pci/devices") -> List[Dict[str, Any]]:
+    """Read the devices on the PCI bus that a release may use."""
     found = []
-    for address in listed(top):
+    for address in list_names(top):
         path = os.path.join(top, address)
-        if (read(os.path.join(path, "class")) or "").startswith(PCI_CLASSES):
-            facts = {name: read(os.path.join(path, name)) for name in PCI_FILES}  # type: Dict[str, Any]
-            facts.update(address=address, driver=_target(os.path.join(path, "driver")))
+        if (read_text(os.path.join(path, "class")) or "").startswith(PCI_CLASSES):
+            facts = {name: read_text(os.path.join(path, name)) for name in PCI_FILES}  # type: Dict[str, Any]
+            facts.update(address=address, driver=_link_target(os.path.join(path, "driver")))
             found.append(facts)
     return found
 
 
-def _target(link: str) -> str:
+def _link_target(link: str) -> str:
     try:
         return os.path.basename(os.readlink(link))
     except OSError:
         return ""
 
 
-def driver(top: str = "/proc/driver/nvidia") -> Dict[str, Any]:
-    """NVIDIA's driver: ``version`` (its text, None without driver), and ``gpus`` (address -> its text)."""
+def read_driver(top: str = "/proc/driver/nvidia") -> Dict[str, Any]:
+    """Read NVIDIA's driver: ``version`` (its text, None without driver), ``gpus`` (address -> its text)."""
     gpus = os.path.join(top, "gpus")
     return {
-        "version": read(os.path.join(top, "version")),
-        "gpus": {address: read(os.path.join(gpus, address, "information")) for address in listed(gpus)},
+        "version": read_text(os.path.join(top, "version")),
+        "gpus": {address: read_text(os.path.join(gpus, address, "information")) for address in list_names(gpus)},
     }
 
 
-def modules(top: str = "/sys/module", names: Any = ("nvidia", "amdgpu", "mlx5_core", "cxi_core")) -> Dict[str, Any]:
-    """Versions of drivers that are loaded, None where one does not say."""
-    return {name: read(os.path.join(top, name, "version")) for name in names if os.path.isdir(os.path.join(top, name))}
+def module_versions(
+    top: str = "/sys/module", names: Any = ("nvidia", "amdgpu", "mlx5_core", "cxi_core")
+) -> Dict[str, Any]:
+    """Read the versions of loaded drivers, None where one does not say."""
+    loaded = [name for name in names if os.path.isdir(os.path.join(top, name))]
+    return {name: read_text(os.path.join(top, name, "version")) for name in loaded}
 
 
-def fabric(top: str = "/sys/class") -> Dict[str, Any]:
-    """Network adapters: ``infiniband`` (ports), ``cxi`` (Slingshot), ``net`` (interfaces with a device behind them)."""
+def read_fabric(top: str = "/sys/class") -> Dict[str, Any]:
+    """Read network adapters: ``infiniband`` (ports), ``cxi`` (Slingshot), ``net`` (with a device)."""
     return {
-        "infiniband": _infiniband(os.path.join(top, "infiniband")),
-        "cxi": _cxi(os.path.join(top, "cxi")),
-        "net": _net(os.path.join(top, "net")),
+        "infiniband": _read_infiniband(os.path.join(top, "infiniband")),
+        "cxi": _read_cxi(os.path.join(top, "cxi")),
+        "net": _read_net(os.path.join(top, "net")),
     }
 
 
-def _infiniband(top: str) -> List[Dict[str, Any]]:
+def _read_infiniband(top: str) -> List[Dict[str, Any]]:
     found = []
-    for device in listed(top):
+    for device in list_names(top):
         own = os.path.join(top, device)
-        about = {name: read(os.path.join(own, name)) for name in ("fw_ver", "hca_type", "board_id")}
-        for port in listed(os.path.join(own, "ports")):
+        about = {name: read_text(os.path.join(own, name)) for name in ("fw_ver", "hca_type", "board_id")}
+        for port in list_names(os.path.join(own, "ports")):
             path = os.path.join(own, "ports", port)
-            facts = {name: read(os.path.join(path, name)) for name in ("state", "phys_state", "rate", "link_layer")}
+            names = ("state", "phys_state", "rate", "link_layer")
+            facts = {name: read_text(os.path.join(path, name)) for name in names}
             own_counters = os.path.join(path, "counters")
-            counters = {name: read(os.path.join(own_counters, name)) for name in listed(own_counters)}
+            counters = {name: read_text(os.path.join(own_counters, name)) for name in list_names(own_counters)}
             found.append(dict(about, device=device, port=port, counters=counters, **facts))
     return found
 
 
-def _cxi(top: str) -> List[Dict[str, Any]]:
+def _read_cxi(top: str) -> List[Dict[str, Any]]:
     found = []
-    for device in listed(top):
+    for device in list_names(top):
         own = os.path.join(top, device, "device")
         facts = {"device": device, "address": os.path.basename(os.path.realpath(own))}  # type: Dict[str, Any]
         for name, files in CXI_FILES.items():
-            texts = [text for text in (read(os.path.join(own, path)) for path in files) if text]
-            # "Absent" and "Disabled" are said of a kind of PCIe link that the platform does not have.
+            texts = [text for text in (read_text(os.path.join(own, path)) for path in files) if text]
+            # "Absent" and "Disabled" stand for a kind of PCIe link that the platform does not have.
             facts[name] = next((text for text in texts if text not in ("Absent", "Disabled")), None)
-        facts["counters"] = {name: read(os.path.join(own, "telemetry", name)) for name in CXI_COUNTERS}
+        facts["counters"] = {name: read_text(os.path.join(own, "telemetry", name)) for name in CXI_COUNTERS}
         found.append(facts)
     return found
 
 
-def _net(top: str) -> List[Dict[str, Any]]:
+def _read_net(top: str) -> List[Dict[str, Any]]:
     found = []
-    for name in listed(top):
+    for name in list_names(top):
         own = os.path.join(top, name)
         if os.path.exists(os.path.join(own, "device")):
-            facts = {key: read(os.path.join(own, key)) for key in NET_FILES}  # type: Dict[str, Any]
-            counters = {key: read(os.path.join(own, "statistics", key)) for key in NET_COUNTERS}
-            driver_name = _target(os.path.join(own, "device", "driver"))
+            facts = {key: read_text(os.path.join(own, key)) for key in NET_FILES}  # type: Dict[str, Any]
+            counters = {key: read_text(os.path.join(own, "statistics", key)) for key in NET_COUNTERS}
+            driver_name = _link_target(os.path.join(own, "device", "driver"))
             found.append(dict(facts, name=name, driver=driver_name, counters=counters))
     return found
 
@@ -133,8 +137,8 @@ def _net(top: str) -> List[Dict[str, Any]]:
 # --- the kernel's log ------------------------------------------------------------------------------------------------
 
 
-def log(seconds: float, patterns: Any = (), kmsg: str = "/dev/kmsg", path: Optional[str] = None) -> Dict[str, Any]:
-    """The kernel's log since the boot: from /dev/kmsg, else as dmesg or journalctl tell it.
+def read_log(seconds: float, patterns: Any = (), kmsg: str = "/dev/kmsg", path: Optional[str] = None) -> Dict[str, Any]:
+    """Read the kernel's log since the boot, from /dev/kmsg, else by dmesg or journalctl.
 
     Args:
         seconds: for each program.
@@ -148,7 +152,7 @@ def log(seconds: float, patterns: Any = (), kmsg: str = "/dev/kmsg", path: Optio
     """
     tried = {}  # type: Dict[str, str]
     wanted = [LOG_WORDS] + [re.compile(pattern) for pattern in patterns]
-    lines = _kmsg(kmsg, tried)
+    lines = _read_kmsg(kmsg, tried)
     source = "/dev/kmsg"
     for words in (["dmesg"], ["journalctl", "-k", "-b", "-q", "--no-pager", "-o", "short-monotonic"]):
         if lines is None:
@@ -164,13 +168,13 @@ def log(seconds: float, patterns: Any = (), kmsg: str = "/dev/kmsg", path: Optio
     kept = [line for line in lines if any(pattern.search(line[1]) for pattern in wanted)
             and not LOG_SECRETS.search(line[1])]
     return {
-        "source": source, "tried": tried, "lines": kept[-LOG_LINES:], "total": len(lines),
-        "left_out": max(0, len(kept) - LOG_LINES), "since": lines[0][0] if lines else None,
+        "source": source, "tried": tried, "lines": kept[-MAX_LOG_LINES:], "total": len(lines),
+        "left_out": max(0, len(kept) - MAX_LOG_LINES), "since": lines[0][0] if lines else None,
     }
 
 
-def _kmsg(path: str, tried: Dict[str, str]) -> Optional[List[List[Any]]]:
-    """The records of the device: priority, number, microseconds and flags before a semicolon, then the text."""
+def _read_kmsg(path: str, tried: Dict[str, str]) -> Optional[List[List[Any]]]:
+    """Read records of the device: priority, number, microseconds and flags before a semicolon, then text."""
     lines = []  # type: List[List[Any]]
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
@@ -203,7 +207,7 @@ def _kmsg(path: str, tried: Dict[str, str]) -> Optional[List[List[Any]]]:
 
 
 def parse_log(text: str) -> List[List[Any]]:
-    """Lines of dmesg(1) or of journalctl's ``short-monotonic``, as [seconds since the boot, text]."""
+    """Parse dmesg(1) or journalctl's ``short-monotonic``, as [seconds since the boot, text]."""
     lines = []  # type: List[List[Any]]
     for line in text.splitlines():
         found = re.match(r"\[\s*(\d+\.\d+)\](?:\[[^\]]*\])?\s?(?:\S+ kernel: )?(.*)", line)

@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""From where on a node's facts are a finding: the notation of thresholds and expectations, which are data. Pure.
+"""Define findings, and compare facts with thresholds and expectations, which are data. Pure.
 
 The figures, each with its source, are in the role's ``node_health_thresholds``.
 """
@@ -13,7 +13,7 @@ from typing import Any, Mapping, NamedTuple
 from ..core.errors import StackError
 
 FAILURE, WARNING, REMARK = "failure", "warning", "remark"
-"""How bad a finding is: the node is refused; somebody should look at it; to be known."""
+"""Severities of a finding: the node is refused; somebody should look at it; it is only to be known."""
 
 SEVERITIES = (FAILURE, WARNING, REMARK)
 
@@ -36,22 +36,22 @@ EXPECTED: dict[str, Any] = {
     "gpus": int, "gpu_model": str, "driver": str, "vbios": list, "nvlinks": int, "nvlink_speed": (int, float),
     "pcie_width": int, "pcie_generation": int, "mig": bool, "fabric": list,
 }
-"""What may be expected of a node, and of which type it is."""
+"""Keys that may be expected of a node, and their types."""
 
 FABRIC_KINDS = ("infiniband", "cxi", "net")
 FABRIC: dict[str, Any] = {"kind": str, "devices": int, "name": str, "rate": int, "mtu": int}
 
 
 class Limit(NamedTuple):
-    """A finding's severity and the threshold that makes it one."""
+    """Hold a finding's severity and the threshold that makes it one."""
 
     severity: str
     threshold: Any
     source: str
 
 
-def exceeded(thresholds: Mapping[str, Any], name: str, value: float | None) -> Limit | None:
-    """Which severity a value has by the threshold of that name; None where it is no finding or nothing is known."""
+def exceeded_limit(thresholds: Mapping[str, Any], name: str, value: float | None) -> Limit | None:
+    """Find the severity of a value by the threshold of that name; None where it is no finding."""
     rule = thresholds.get(name)
     if rule is None or value is None:
         return None
@@ -62,8 +62,8 @@ def exceeded(thresholds: Mapping[str, Any], name: str, value: float | None) -> L
     return None
 
 
-def named(thresholds: Mapping[str, Any], name: str, value: Any) -> Limit | None:
-    """Which severity a thing has that the lists of a threshold name; a remark where they do not name it."""
+def listed_limit(thresholds: Mapping[str, Any], name: str, value: Any) -> Limit | None:
+    """Find the severity by the lists of a threshold; a remark where they do not name the value."""
     rule = thresholds.get(name)
     if rule is None:
         return None
@@ -73,8 +73,47 @@ def named(thresholds: Mapping[str, Any], name: str, value: Any) -> Limit | None:
     return Limit(REMARK, None, rule["source"])
 
 
-def check(thresholds: Any, expected: Any) -> None:
-    """Refuse thresholds and expectations that nobody could judge by.
+class Finding(NamedTuple):
+    """Hold one thing that is not as it should be, or that is to be known."""
+
+    severity: str
+    check: str
+    subject: str
+    message: str
+    value: Any = None
+    threshold: Any = None
+    source: str = ""
+    remedy: str = ""
+
+
+def failure(
+    check: str, subject: str, message: str, value: Any = None, threshold: Any = None, source: str = "", remedy: str = ""
+) -> Finding:
+    """Make a finding with which a release must not be accepted."""
+    return Finding(FAILURE, check, subject, message, value, threshold, source, remedy)
+
+
+def warning(
+    check: str, subject: str, message: str, value: Any = None, threshold: Any = None, source: str = "", remedy: str = ""
+) -> Finding:
+    """Make a finding that somebody should look at."""
+    return Finding(WARNING, check, subject, message, value, threshold, source, remedy)
+
+
+def remark(
+    check: str, subject: str, message: str, value: Any = None, threshold: Any = None, source: str = "", remedy: str = ""
+) -> Finding:
+    """Make a finding that is only to be known."""
+    return Finding(REMARK, check, subject, message, value, threshold, source, remedy)
+
+
+def limit_finding(limit: Limit, check: str, subject: str, message: str, value: Any, remedy: str) -> Finding:
+    """Make a finding by a threshold."""
+    return Finding(limit.severity, check, subject, message, value, limit.threshold, limit.source, remedy)
+
+
+def check_settings(thresholds: Any, expected: Any) -> None:
+    """Refuse thresholds and expectations that cannot be used.
 
     Raises:
         StackError: the first thing that is wrong.

@@ -12,13 +12,9 @@ import stat
 from typing import NamedTuple
 
 from ..trees.boundary import open_parent
-from ..trees.manifest_entries import BLOCK, open_quietly
-from ..trees.manifest_file import (
-    FILE,
-    Entry,
-    Record,
-    decode_entry,
-)
+from ..trees.manifest_entry import FILE, Entry, decode_entry
+from ..trees.manifest_file import Record
+from ..trees.manifest_reader import BLOCK, open_quietly
 
 MAX_QUICK_BYTES = 1 << 30
 """Bytes that a quick comparison reads at most: some seconds."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 import os
 from typing import Any, Callable, Mapping, NamedTuple, Sequence
 
-from ..acceptance.records import Standing, standing
+from ..acceptance.status import AcceptanceState, acceptance_state
 from ..core.errors import StackError
 from ..core.files import read_json
 from ..modulefiles.layout import (
@@ -41,7 +41,7 @@ class Facts(NamedTuple):
     release: str
     record: dict
     acceptance: object
-    standing: Standing
+    standing: AcceptanceState
     frozen: dict
     retired: dict
     thawed: dict
@@ -121,7 +121,7 @@ def read_facts(root: str, release: str, subject: str = "") -> Facts:
         subject = subject_of(frozen)
     return Facts(
         root, release, record, _read_record(os.path.join(stage, ACCEPTANCE)),
-        standing(root, release, subject),
+        acceptance_state(root, release, subject),
         frozen if isinstance(frozen, dict) else {},
         retired if isinstance(retired, dict) else {},
         thawed if isinstance(thawed, dict) else {},

@@ -11,7 +11,7 @@ from typing import Any, Mapping, NamedTuple, Sequence
 
 from ..core.errors import StackError
 from ..core.processes import run_program
-from ..trees.manifest_file import Entry
+from ..trees.manifest_entry import Entry
 from .thaw_files import Stage, digest_of, files_below
 from .thaw_paths import Named, is_compiled, source_of
 

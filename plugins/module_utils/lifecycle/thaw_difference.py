@@ -10,8 +10,9 @@ from typing import Any, Mapping, Sequence
 
 from ..core.errors import StackError
 from ..core.text import shortly
-from ..trees.manifest_diff import shown
-from ..trees.manifest_file import Entry, Record, decode_entry
+from ..trees.manifest_diff import readable_path
+from ..trees.manifest_entry import Entry, decode_entry
+from ..trees.manifest_file import Record
 from .thaw_paths import Named, explains
 
 ADDED, REMOVED, CHANGED = "added", "removed", "changed"
@@ -47,7 +48,7 @@ def compare_entries(before: Mapping[str, Entry], after: Mapping[str, Entry]) -> 
         if old != new:
             change = ADDED if old is None else REMOVED if new is None else CHANGED
             found.append({
-                "path": shown(os.fsencode(path)), "change": change, "before": _facts(old), "after": _facts(new),
+                "path": readable_path(os.fsencode(path)), "change": change, "before": _facts(old), "after": _facts(new),
             })
     return found
 
@@ -57,7 +58,7 @@ def _facts(entry: Entry | None) -> dict[str, Any] | None:
         return None
     facts = {
         "type": entry.kind, "mode": None if entry.mode is None else "%04o" % entry.mode, "size": entry.size,
-        "sha256": entry.sha256, "target": None if entry.target is None else shown(entry.target),
+        "sha256": entry.sha256, "target": None if entry.target is None else readable_path(entry.target),
     }
     return {key: value for key, value in facts.items() if value is not None}
 

@@ -17,10 +17,10 @@ import shutil
 import stat
 from typing import Iterator, Sequence
 
-from ..core import os_errors
-from ..core.errors import StackError
+from ..core.errors import StackError, system_remedy
 from ..trees import boundary, counters, permissions
-from ..trees.dir_handles import OPEN_DIRECTORY, choose_chmod
+from ..trees.dir_handles import OPEN_DIRECTORY
+from ..trees.nofollow_chmod import choose_chmod
 from ..trees.policy import FROZEN, WRITABLE, Policy
 from .thaw_paths import Named
 
@@ -147,7 +147,7 @@ def translate_errors(step: str, prefix: str) -> Iterator[None]:
         path = str(error.filename or prefix)
         raise StackError(
             "%s cannot be changed: %s." % (path, error.strerror), step,
-            os_errors.remedy(error, "Run this as the account that owns it") + ", then run it again.", path,
+            system_remedy(error, "Run this as the account that owns it") + ", then run it again.", path,
         ) from error
 
 
@@ -214,7 +214,7 @@ def bring_to(stage: Stage, several: Sequence[Named], state: str, apply: bool) ->
             if os.path.isdir(path) and not os.path.islink(path):
                 one_pass = permissions.Pass(policy, apply, limit=MAX_LISTED)
                 total = one_pass.over(stage.root, os.path.join(stage.release, one.path))
-                problem = counters.problem(total, path)
+                problem = counters.permission_error(total, path)
                 if problem is not None:
                     raise problem
                 changed += [os.path.normpath(os.path.join(one.path, entry["path"]))

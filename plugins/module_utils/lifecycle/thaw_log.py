@@ -16,7 +16,7 @@ from ..core.account import actor
 from ..core.clock import now
 from ..core.files import flush_directory, write_json
 from ..core.redaction import without_credentials
-from ..trees.manifest_file import left_over
+from ..trees.manifest_exclude import temporary_pattern
 
 OPENED, REFROZEN, ABANDONED = "thawed", "refrozen", "abandoned"
 """The actions of the journal."""
@@ -67,7 +67,8 @@ class Records:
                               who=actor(), at=now()))
         directory = os.path.dirname(self.open_path)
         for name in os.listdir(directory):
-            if any(left_over(os.path.basename(path)).fullmatch(name) for path in (self.open_path, self.frozen_path)):
+            records = (self.open_path, self.frozen_path)
+            if any(temporary_pattern(os.path.basename(path)).fullmatch(name) for path in records):
                 os.unlink(os.path.join(directory, name))
         with contextlib.suppress(FileNotFoundError):
             os.unlink(self.open_path)

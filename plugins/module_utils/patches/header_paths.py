@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The names and times in the header lines of a diff: quoting, stamps, stripping, and what may be a target."""
+"""Parse the names and times in the header lines of a diff."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _ESCAPES = {b"a": 7, b"b": 8, b"t": 9, b"n": 10, b"v": 11, b"f": 12, b"r": 13, b
 
 
 class BadName(ValueError):
-    """A name that is not accepted; the text is a clause for a sentence, ``remedy`` what to do."""
+    """Report a name that is not accepted; the text is a clause, ``remedy`` what to do."""
 
     def __init__(self, problem: str, remedy: str = "") -> None:
         super().__init__(problem)
@@ -26,15 +26,15 @@ class BadName(ValueError):
 
 
 def display(name: bytes) -> str:
-    """A name as text on one line for people and JSON: what is not UTF-8 or printable appears as ``\\xNN``."""
+    """Show a name on one line for people and JSON: other bytes than printable UTF-8 are escaped."""
     text = name.decode("utf-8", "backslashreplace")
     return text if text.isprintable() else "".join(
         letter if letter.isprintable() else letter.encode("unicode_escape").decode("ascii") for letter in text
     )
 
 
-def header_name(rest: bytes) -> tuple[bytes | None, bool | None]:
-    """The name after ``--- `` or ``+++ `` as written, None for /dev/null, and what :func:`is_epoch` says of its time.
+def parse_header_name(rest: bytes) -> tuple[bytes | None, bool | None]:
+    """Parse the name after ``--- `` or ``+++ ``, None for /dev/null, and its time (:func:`is_epoch`).
 
     A tab ends the name; without one a time at the end of the line is recognised by its form, so names may hold blanks.
     """
@@ -50,8 +50,8 @@ def header_name(rest: bytes) -> tuple[bytes | None, bool | None]:
     return name, is_epoch(stamp.strip())
 
 
-def common_name(rest: bytes, strip: int) -> bytes:
-    """The name in what follows ``diff --git ``, as in ``a/x b/x``: both halves are the same file, blanks or not."""
+def git_name(rest: bytes, strip: int) -> bytes:
+    """Find the name in what follows ``diff --git ``: both halves are the same file, blanks or not."""
     if rest.startswith(b'"'):
         return unquote(rest)[0]
     for split in (index for index, byte in enumerate(rest) if byte == 0x20):
@@ -88,8 +88,8 @@ def unquote(text: bytes) -> tuple[bytes, bytes]:
     raise BadName("a quoted name that does not end")
 
 
-def inside(name: bytes, strip: int) -> bytes:
-    """The path below the tree after stripping leading components.
+def strip_path(name: bytes, strip: int) -> bytes:
+    """Strip leading components from a name, and return the path below the tree.
 
     Raises:
         BadName: the name is absolute, leads out of the tree, has too few components, or is git's own.
@@ -111,7 +111,7 @@ def inside(name: bytes, strip: int) -> bytes:
 
 
 def is_epoch(stamp: bytes) -> bool | None:
-    """Whether a header's time is 1970-01-01 00:00 UTC, diff's way to say that a file is not there; None if no time."""
+    """Tell whether a header's time is 1970-01-01 00:00 UTC, which means no file; None if no time."""
     match = _ISO_STAMP.match(stamp)
     if not match:
         return True if stamp == b"Thu Jan  1 00:00:00 1970" else (False if stamp else None)

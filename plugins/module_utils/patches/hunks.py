@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Apply the hunks of one file in memory: exact context only, at the place where GNU patch would put them.
+"""Apply the hunks of one file in memory, with exact context, where GNU patch would put them.
 
 The order in which places are tried, and the hunks that are tied to the begin or end of a file, are those of GNU patch
 2.7 with ``--fuzz=0``; the differential tests hold both side by side. On top of it a hunk may lie at most ``max_offset``
@@ -17,16 +17,16 @@ import itertools
 from array import array
 from typing import Iterator, NamedTuple, Sequence, Union
 
-from .parser import Hunk
+from .diff_model import Hunk
 
 _Piece = Union[bytes, memoryview]
 
 # So many places are tried one by one before the whole file is searched.
-_NEAR = 64
+_MAX_TRIED = 64
 
 
-class Misfit(Exception):
-    """A hunk, or a whole file, for which the tree is not what the patch expects.
+class Mismatch(Exception):
+    """Report a hunk, or a whole file, for which the tree is not what the patch expects.
 
     Attributes:
         reason: a clause for a sentence, without names.
@@ -44,7 +44,7 @@ class Misfit(Exception):
 
 
 class FileLines:
-    """A file as a sequence of lines with their newlines; only a newline ends a line, and the last one may lack it.
+    """Give a file as a sequence of lines; only a newline ends a line, and the last one may lack it.
 
     Only where each line ends is kept: the lines as objects take several times the space of a large file.
     """
@@ -63,12 +63,12 @@ class FileLines:
         return self.content[self._start(index):self._ends[index]]
 
     def piece(self, first: int, last: int) -> memoryview:
-        """The lines from ``first`` up to, and without, ``last``, as one piece that is not copied."""
+        """Return the lines from ``first`` up to, and without, ``last``, as one piece that is not copied."""
         last = max(min(last, len(self)), first)
         return memoryview(self.content)[self._start(first):self._start(last)] if first < last else memoryview(b"")
 
     def every(self, line: bytes) -> Iterator[int]:
-        """The index of each line that is this one."""
+        """Yield the index of each line that is this one."""
         at = self.content.find(line)
         while at >= 0:
             index = bisect.bisect_right(self._ends, at)
@@ -78,7 +78,7 @@ class FileLines:
 
 
 class Applied(NamedTuple):
-    """The new content of a file, and for each hunk how many lines away from its header it was applied."""
+    """Hold the new content of a file, and how far from its header each hunk was applied, in lines."""
 
     content: bytes
     offsets: tuple[int, ...]
@@ -101,49 +101,49 @@ def apply_hunks(
     result: list[_Piece] = []
     offsets: list[int] = []
     shift = 0
-    frozen = 0
+    consumed = 0
     relied = 0
     for number, hunk in enumerate(hunks, 1):
         where: int | None
         if pinned is None:
-            where = _locate(lines, hunk, shift, frozen)
+            where = _locate(lines, hunk, shift, consumed)
         else:
             where = hunk.first + pinned[number - 1]
             where = where if _matches(lines, hunk, where) else None
         if where is None:
-            raise Misfit(_nowhere(lines, hunk, shift), number, hunk.line)
+            raise Mismatch(_explain_mismatch(lines, hunk, shift), number, hunk.line)
         shift = where - hunk.first
         if pinned is None and abs(shift) > max_offset:
-            raise Misfit(_too_far(shift, max_offset), number, hunk.line, shift)
+            raise Mismatch(_explain_distance(shift, max_offset), number, hunk.line, shift)
         start = where - 1 + hunk.prefix
-        if start < frozen:
-            raise Misfit("it overlaps the hunk before it", number, hunk.line)
+        if start < consumed:
+            raise Mismatch("it overlaps the hunk before it", number, hunk.line)
         if start < relied:
-            raise Misfit("it changes the context of the hunk before it", number, hunk.line)
+            raise Mismatch("it changes the context of the hunk before it", number, hunk.line)
         if not hunk.old and start > len(lines):
-            raise Misfit("it inserts at line %d of a file with %d lines" % (where, len(lines)), number, hunk.line)
-        _extend(result, lines.piece(frozen, start), number, hunk)
+            raise Mismatch("it inserts at line %d of a file with %d lines" % (where, len(lines)), number, hunk.line)
+        _extend(result, lines.piece(consumed, start), number, hunk)
         for line in hunk.new[hunk.prefix:len(hunk.new) - hunk.suffix]:
             _extend(result, line, number, hunk)
         relied = where - 1 + len(hunk.old)
-        frozen = relied - hunk.suffix
+        consumed = relied - hunk.suffix
         offsets.append(shift)
     if hunks:
-        _extend(result, lines.piece(frozen, len(lines)), len(hunks), hunks[-1])
+        _extend(result, lines.piece(consumed, len(lines)), len(hunks), hunks[-1])
     return Applied(b"".join(result) if hunks else lines.content, tuple(offsets))
 
 
 def _extend(result: list[_Piece], piece: _Piece, number: int, hunk: Hunk) -> None:
-    """Append lines of which at most the last lacks its newline; so does then the whole, or it is refused."""
+    """Append lines of which at most the last lacks its newline; nothing may follow such a line."""
     if not piece:
         return
     if result and result[-1][-1:] != b"\n":
-        raise Misfit("it would leave a line without a newline inside the file", number, hunk.line)
+        raise Mismatch("it would leave a line without a newline inside the file", number, hunk.line)
     result.append(piece)
 
 
 def reverse_hunks(hunks: Sequence[Hunk]) -> tuple[Hunk, ...]:
-    """The hunks that undo these, placed by the lines that these really add and remove, not by their headers."""
+    """Reverse hunks, placed by the lines that they really add and remove, not by their headers."""
     reversed_hunks = []
     grown = 0
     for hunk in hunks:
@@ -153,7 +153,7 @@ def reverse_hunks(hunks: Sequence[Hunk]) -> tuple[Hunk, ...]:
 
 
 def _matches(lines: FileLines, hunk: Hunk, where: int) -> bool:
-    """Whether the old side stands at 1-based line ``where``."""
+    """Tell whether the old side stands at 1-based line ``where``."""
     count = len(hunk.old)
     if where < 1 or not count:
         return where >= 1
@@ -163,19 +163,19 @@ def _matches(lines: FileLines, hunk: Hunk, where: int) -> bool:
     return all(lines[at] == line for at, line in enumerate(hunk.old, start))
 
 
-def _locate(lines: FileLines, hunk: Hunk, shift: int, frozen: int) -> int | None:
-    """The 1-based line where GNU patch applies the hunk, or None.
+def _locate(lines: FileLines, hunk: Hunk, shift: int, consumed: int) -> int | None:
+    """Find the 1-based line where GNU patch applies the hunk, or None.
 
     Args:
         shift: offset at which the hunk before was applied.
-        frozen: number of leading lines of the file that earlier hunks have used up.
+        consumed: number of leading lines of the file that earlier hunks have used up.
     """
     if not hunk.old:
         return max(hunk.first + shift, 1)
     fitting = None
-    for tried, where in enumerate(_places(len(lines), hunk, shift, frozen)):
-        if tried == _NEAR:
-            fitting = _everywhere(lines, hunk)
+    for tried, where in enumerate(_candidate_lines(len(lines), hunk, shift, consumed)):
+        if tried == _MAX_TRIED:
+            fitting = _find_everywhere(lines, hunk)
             if not fitting:
                 return None
         if where in fitting if fitting is not None else _matches(lines, hunk, where):
@@ -183,21 +183,21 @@ def _locate(lines: FileLines, hunk: Hunk, shift: int, frozen: int) -> int | None
     return None
 
 
-def _everywhere(lines: FileLines, hunk: Hunk) -> set[int]:
-    """Every 1-based line at which the old side stands, found by its longest line."""
+def _find_everywhere(lines: FileLines, hunk: Hunk) -> set[int]:
+    """Find every 1-based line at which the old side stands, by its longest line."""
     index = max(range(len(hunk.old)), key=lambda number: len(hunk.old[number]))
     places = (at - index + 1 for at in lines.every(hunk.old[index]))
     return {where for where in places if _matches(lines, hunk, where)}
 
 
-def _places(total: int, hunk: Hunk, shift: int, frozen: int) -> Iterator[int]:
-    """The lines at which the hunk may be tried, in order: the expected one, then alternately after and before it.
+def _candidate_lines(total: int, hunk: Hunk, shift: int, consumed: int) -> Iterator[int]:
+    """Yield the lines at which the hunk may be tried: the expected one, then in turn after and before.
 
     Less context before the change than after it means that the hunk began at the file's first line, and less after it
     that it ended at the last: such a hunk fits only there.
     """
     guess = hunk.first + shift
-    lowest = frozen + 1
+    lowest = consumed + 1
     highest = total - len(hunk.old) + 1
     ahead = highest - guess
     back = guess - lowest
@@ -205,7 +205,7 @@ def _places(total: int, hunk: Hunk, shift: int, frozen: int) -> Iterator[int]:
     if guess <= back:
         back = guess - 1
     if hunk.prefix < hunk.suffix and hunk.first <= 1:
-        if frozen <= hunk.prefix and highest >= 1:
+        if consumed <= hunk.prefix and highest >= 1:
             yield 1
         return
     if hunk.suffix < hunk.prefix:
@@ -221,13 +221,13 @@ def _places(total: int, hunk: Hunk, shift: int, frozen: int) -> Iterator[int]:
         distance += 1
 
 
-def _too_far(shift: int, max_offset: int) -> str:
+def _explain_distance(shift: int, max_offset: int) -> str:
     return "it fits %d line%s %s, and max_offset allows %d" % (
         abs(shift), "" if abs(shift) == 1 else "s", "further down" if shift > 0 else "further up", max_offset,
     )
 
 
-def _nowhere(lines: FileLines, hunk: Hunk, shift: int) -> str:
+def _explain_mismatch(lines: FileLines, hunk: Hunk, shift: int) -> str:
     """Name the first line that differs at the place where the hunk is expected."""
     guess = hunk.first + shift
     for index, expected in enumerate(hunk.old):

@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Where a patched tree's record, journal and lock are kept, and the record and the lock themselves.
+"""Keep the record and the lock of a patched tree, and name where its journal is.
 
 All names live in ``state_dir``, outside the tree, keyed by the tree's path relative to it, so that a root can move and
 one state_dir can serve several trees.
@@ -22,17 +22,17 @@ from ..core.files import read_json
 from .header_paths import display
 from .source_files import (
     flush,
-    naming,
+    named_errors,
     open_directory,
     write_file,
 )
 
 FORMAT = 1
-_FORGET = "Extract the source again and remove that file."
+_EXTRACT_AGAIN = "Extract the source again and remove that file."
 
 
 class Place:
-    """A tree and where its record, journal and lock are kept."""
+    """Name a tree and where its record, journal and lock are kept."""
 
     def __init__(self, src: str, state_dir: str) -> None:
         self.src = os.path.realpath(os.fsencode(src))
@@ -51,54 +51,61 @@ class Place:
 
 
 def as_text(path: bytes) -> str:
-    """A path for a record: the same in every locale, and every byte comes back from :func:`as_path`."""
+    """Decode a path for a record, the same in every locale; :func:`as_path` gives every byte back."""
     return path.decode("utf-8", "surrogateescape")
 
 
 def as_path(text: str) -> bytes:
-    """The path that :func:`as_text` wrote."""
+    """Encode the path that :func:`as_text` wrote."""
     return text.encode("utf-8", "surrogateescape")
 
 
 def read_record(place: Place) -> dict[str, Any] | None:
-    """What the last finished run recorded about the tree, or None."""
+    """Read what the last finished run recorded about the tree, or None."""
     try:
         found = read_json(place.record)
     except (OSError, ValueError) as error:
-        raise unreadable(place.record, error) from error
-    return None if found is None else checked(found, place.record)
+        raise unreadable_error(place.record, error) from error
+    return None if found is None else require_format(found, place.record)
 
 
-def checked(found: object, path: str) -> dict[str, Any]:
+def require_format(found: object, path: str) -> dict[str, Any]:
+    """Return a record of this version.
+
+    Raises:
+        StackError: it is another one.
+    """
     if not isinstance(found, dict) or found.get("format") != FORMAT:
-        raise StackError("%s is not a record of this version." % path, "read record", _FORGET, path=path)
+        raise StackError("%s is not a record of this version." % path, "read record", _EXTRACT_AGAIN, path=path)
     return found
 
 
-def unreadable(path: str, error: Exception) -> StackError:
+def unreadable_error(path: str, error: Exception) -> StackError:
+    """Make the error for a record that cannot be read."""
     reason = error.strerror if isinstance(error, OSError) else error
-    return StackError("Cannot read the record %s: %s." % (path, reason), "read record", _FORGET, path=path)
+    return StackError("Cannot read the record %s: %s." % (path, reason), "read record", _EXTRACT_AGAIN, path=path)
 
 
 def write_record(place: Place, record: dict[str, Any] | None) -> None:
     """Stamp the record, or remove it for None."""
     with open_directory(place.state_dir, b"") as directory:
         stage_record(directory, place, record)
-        settle_record(directory, place, record)
+        commit_record(directory, place, record)
         flush(directory)
 
 
 def stage_record(directory: int, place: Place, record: dict[str, Any] | None) -> None:
-    """Write the record beside its place, unless it is there already: taking back must not need space for that."""
+    """Write the record beside its place, unless it is there: undoing must not need space for that."""
     if record is not None and not _is_recorded(place, record):
         content = json.dumps(record, indent=2, sort_keys=True).encode("ascii") + b"\n"
-        with naming(os.fsencode(place.record)):
+        with named_errors(os.fsencode(place.record)):
             write_file(directory, place.staged, (content,), 0o644)
 
 
-def settle_record(directory: int, place: Place, record: dict[str, Any] | None) -> None:
+def commit_record(directory: int, place: Place, record: dict[str, Any] | None) -> None:
+    """Give the staged record its name, or remove the record for None."""
     name = os.path.basename(os.fsencode(place.record))
-    with naming(os.fsencode(place.record)):
+    with named_errors(os.fsencode(place.record)):
         if record is None:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(name, dir_fd=directory)
@@ -115,7 +122,7 @@ def _is_recorded(place: Place, record: dict[str, Any]) -> bool:
 
 @contextlib.contextmanager
 def locked(place: Place) -> Iterator[None]:
-    """Make ``state_dir``, keep other runs on the same tree out, and clear what a killed run left there.
+    """Make ``state_dir``, keep other runs on the tree out, and clear what a killed run left there.
 
     Raises:
         StackError: state_dir cannot be written, or another run is at work.
@@ -147,7 +154,10 @@ def locked(place: Place) -> Iterator[None]:
 
 @contextlib.contextmanager
 def exact_modes() -> Iterator[None]:
-    """What is made gets its mode at once: with a chmod(2) after it, a run that is killed between leaves another one."""
+    """Make files and directories with their exact modes.
+
+    With a chmod(2) after it, a run that is killed between leaves another one.
+    """
     mask = os.umask(0)
     try:
         yield
@@ -164,6 +174,7 @@ def _make_state_dir(path: bytes) -> None:
 
 
 def clear_state_dir(place: Place) -> None:
+    """Remove what a killed run left in ``state_dir``."""
     with contextlib.suppress(OSError):
         for name in os.listdir(place.state_dir):
             if name.startswith(b"." + place.stem):

@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""How far a tree has come in a patch series, told from its contents and from the record of the last run.
+"""Detect how far a tree has come in a patch series, from its contents and the last run's record.
 
 Levels count patches: level 0 is the pristine tree, level k the tree after the first k patches. For an assumed level the
 tree is taken back to level 0 in memory and the whole series is applied to that; the assumption holds when every hunk
@@ -10,40 +10,26 @@ fits and the way forward passes through exactly the files that are there.
 from __future__ import annotations
 
 import hashlib
-import uuid
 from typing import Any, Sequence
 
 from ..core.errors import StackError
+from .diff_model import Patch
 from .header_paths import display
-from .journal import Change, Journal
-from .parser import Patch
-from .series import (
-    Fault,
-    Files,
-    Lines,
-    Note,
-    Reader,
-    Series,
-    apply_patch,
-)
+from .patch_apply import Fault, LineCache, MemoryTree, Note, Reader, apply_patch
+from .series import Series
 from .series_record import (
-    FORMAT,
-    Place,
     as_path,
     as_text,
 )
 from .source_files import (
     TreeFile,
-    directories_of,
-    directories_to_drop,
-    missing_directories,
 )
 
 EXTRACT_AGAIN = "Extract the source again, then run this again."
 
 
 class Trial:
-    """The outcome of assuming a level.
+    """Hold the outcome of assuming a level.
 
     ``faults`` is empty when the assumption holds. ``found``, ``pristine`` and ``final`` are the touched files as they
     are, at level 0 and at the last level. ``digests`` has one map of path to digest per level, ``offsets`` per patch
@@ -62,7 +48,7 @@ class Trial:
 
 
 def file_digest(file: TreeFile | None, with_mode: bool) -> str | None:
-    """The sha256 of a file, with ``+x`` for an executable one where that tells levels apart; None for no file."""
+    """Digest a file, with ``+x`` for an executable one where that tells levels apart; None for none."""
     if file is None:
         return None
     return hashlib.sha256(file.content).hexdigest() + ("+x" if with_mode and file.executable else "")
@@ -80,7 +66,7 @@ def run_trial(
         collect: go on after a fault, file by file, to learn how many files it concerns.
     """
     trial = Trial(level)
-    files = Files(read)
+    files = MemoryTree(read)
     touched = sorted(series.touched)
     mode_paths = series.mode_paths
     broken: set[bytes] | None = set() if collect else None
@@ -109,7 +95,7 @@ def run_trial(
         trial.notes += outcome.notes
         trial.offsets.append(outcome.offsets)
         if index == level - 1:
-            trial.faults += _detours(patch, trial, files, mode_paths, broken or set())
+            trial.faults += _find_detours(patch, trial, files, mode_paths, broken or set())
         if trial.faults and not collect:
             return trial
         trial.digests.append(digests([path for section in patch.files for path in (section.old, section.new)]))
@@ -117,8 +103,10 @@ def run_trial(
     return trial
 
 
-def _detours(patch: Patch, trial: Trial, files: Files, mode_paths: set[bytes], broken: set[bytes]) -> list[Fault]:
-    """Files for which undoing and applying again does not lead back to what is there."""
+def _find_detours(
+    patch: Patch, trial: Trial, files: MemoryTree, mode_paths: set[bytes], broken: set[bytes]
+) -> list[Fault]:
+    """Find files for which undoing and applying again does not lead back to what is there."""
     reason = "undoing the patches and applying them again does not lead back to this file"
     return [
         Fault(patch.name, path, 0, 0, reason, True)
@@ -128,13 +116,17 @@ def _detours(patch: Patch, trial: Trial, files: Files, mode_paths: set[bytes], b
     ]
 
 
-def possible_levels(series: Series, read: Reader, max_offset: int) -> list[int]:
-    """The levels at which the last patch could be undone and the next one applied: the only ones worth a trial."""
+def find_possible_levels(series: Series, read: Reader, max_offset: int) -> list[int]:
+    """Find levels at which the last patch could be undone and the next applied: only these are tried."""
     total = len(series.patches)
     # These contents are the reader's, so that keeping them costs nothing.
-    lines = Lines(64 << 20)
-    undoable = [not apply_patch(patch, Files(read, lines), max_offset, undo=True).faults for patch in series.patches]
-    appliable = [not apply_patch(patch, Files(read, lines), max_offset).faults for patch in series.patches]
+    lines = LineCache(64 << 20)
+
+    def fits(patch: Patch, undo: bool) -> bool:
+        return not apply_patch(patch, MemoryTree(read, lines), max_offset, undo=undo).faults
+
+    undoable = [fits(patch, True) for patch in series.patches]
+    appliable = [fits(patch, False) for patch in series.patches]
     return [
         level for level in range(total + 1)
         if (level == 0 or undoable[level - 1]) and (level == total or appliable[level])
@@ -144,7 +136,7 @@ def possible_levels(series: Series, read: Reader, max_offset: int) -> list[int]:
 def detect(
     series: Series, read: Reader, record: dict[str, Any] | None, max_offset: int, allow_unverified: bool = False
 ) -> Trial:
-    """How far the tree is.
+    """Detect how far the tree is.
 
     The record decides where it fits both the series and the tree; otherwise the contents do, and of several levels
     that fit those are preferred at which every header names the right blobs.
@@ -152,21 +144,21 @@ def detect(
     Raises:
         StackError: the tree is foreign, carries another series, cannot be told apart, or is unverified.
     """
-    trial = _by_record(series, read, record, max_offset) if record is not None else None
+    trial = _detect_by_record(series, read, record, max_offset) if record is not None else None
     if trial is None:
-        trial = _by_content(series, read, max_offset)
+        trial = _detect_by_content(series, read, max_offset)
     if trial.notes and not allow_unverified:
-        raise _unverified(trial)
+        raise _unverified_error(trial)
     return trial
 
 
-def _by_content(series: Series, read: Reader, max_offset: int) -> Trial:
-    levels = possible_levels(series, read, max_offset)
+def _detect_by_content(series: Series, read: Reader, max_offset: int) -> Trial:
+    levels = find_possible_levels(series, read, max_offset)
     fitting = [trial for trial in (run_trial(series, read, level, max_offset) for level in levels) if not trial.faults]
     pool = [trial for trial in fitting if not trial.notes] or fitting
     if not pool:
         candidates = sorted(set(levels) | {0, len(series.patches)})
-        raise _foreign([run_trial(series, read, level, max_offset, collect=True) for level in candidates])
+        raise _foreign_error([run_trial(series, read, level, max_offset, collect=True) for level in candidates])
     ends = {tuple(tuple(sorted(trial.digests[end].items())) for end in (0, -1)) for trial in pool}
     if len(ends) > 1:
         raise StackError(
@@ -179,8 +171,8 @@ def _by_content(series: Series, read: Reader, max_offset: int) -> Trial:
     return pool[0]
 
 
-def _by_record(series: Series, read: Reader, record: dict[str, Any], max_offset: int) -> Trial | None:
-    """The trial at the level that the record tells, or None where the record says nothing about this tree."""
+def _detect_by_record(series: Series, read: Reader, record: dict[str, Any], max_offset: int) -> Trial | None:
+    """Try the level that the record tells; None where the record says nothing about this tree."""
     entries = {as_path(path): entry for path, entry in record["files"].items()}
     current = {path: file_digest(read(path), entry["with_mode"]) for path, entry in entries.items()}
     recorded = record["patches"]
@@ -193,7 +185,7 @@ def _by_record(series: Series, read: Reader, record: dict[str, Any], max_offset:
         if tainted:
             raise StackError(
                 "The series has changed since the tree was patched (%s), and %s still carries the old one."
-                % (_difference(recorded, same), display(tainted[0])),
+                % (_describe_change(recorded, same), display(tainted[0])),
                 "detect state", EXTRACT_AGAIN, file=display(tainted[0]), state_before=foreign_state(len(same)),
             )
         return None
@@ -203,83 +195,23 @@ def _by_record(series: Series, read: Reader, record: dict[str, Any], max_offset:
     ]
     if not levels:
         if tainted:
-            raise _stray(entries, current, len(same))
+            raise _stray_error(entries, current, len(same))
         return None
     level = record["applied"] if record["applied"] in levels else levels[0]
     modes = {path: entry["mode"] for path, entry in entries.items() if entry["mode"] is not None}
     trial = run_trial(series, read, level, max_offset, record["offsets"], modes)
     if trial.faults:
-        raise _foreign([run_trial(series, read, level, max_offset, record["offsets"], modes, collect=True)])
+        raise _foreign_error([run_trial(series, read, level, max_offset, record["offsets"], modes, collect=True)])
     return trial
 
 
-# -- the plan ----------------------------------------------------------------------------------------------------
-
-
-def wish(series: Series, params: dict[str, Any]) -> dict[str, object]:
-    """What a run is for: an interrupted one is completed by a run for the same, and undone by any other."""
-    return {"series_digest": series.digest, "state": params["state"], "strip": params["strip"]}
-
-
-def plan(
-    place: Place, series: Series, trial: Trial, params: dict[str, Any], record: dict[str, Any] | None
-) -> Journal:
-    """The change that brings the tree from where it is to where it is wanted."""
-    present = params["state"] == "present"
-    wanted = trial.final if present else trial.pristine
-    changes = tuple(
-        Change(path, trial.found[path], wanted[path]) for path in sorted(wanted) if trial.found[path] != wanted[path]
-    )
-    kept = [path for path, file in wanted.items() if file is not None]
-    if record is not None and trial.level:
-        made = {as_path(path) for path in record["directories"]}
-    else:
-        made = set(directories_of(place.src, [
-            path for path, file in trial.found.items() if file is not None and trial.pristine[path] is None
-        ]))
-    make = missing_directories(place.src, kept)
-    drop = directories_to_drop(place.src, made, kept)
-    made = (made | {path for path, _mode in make}) - {path for path, _mode in drop}
-    after = make_record(series, trial, len(series.patches) if present else 0, sorted(made), place.relative)
-    return Journal(uuid.uuid4().hex[:12], wish(series, params), changes, tuple(make), tuple(drop), after, record)
-
-
-def make_record(
-    series: Series, trial: Trial, applied: int, directories: Sequence[bytes], relative: bytes
-) -> dict[str, Any]:
-    """What the next run needs to know: the series, and each file's digest after each patch."""
-    files = {}
-    for path in sorted(series.touched):
-        pristine = trial.pristine[path]
-        files[as_text(path)] = {
-            "levels": [level[path] for level in trial.digests],
-            "mode": None if pristine is None else pristine.mode,
-            "with_mode": path in series.mode_paths,
-        }
-    return {
-        "format": FORMAT,
-        "tree": as_text(relative),
-        "strip": series.strip,
-        "series_digest": series.digest,
-        "patches": [{"name": as_text(patch.name), "sha256": patch.sha256} for patch in series.patches],
-        "applied": applied,
-        "verified": not trial.notes,
-        "files": files,
-        "offsets": [[list(hunks) for hunks in patch] for patch in trial.offsets],
-        "directories": [as_text(path) for path in directories],
-    }
-
-
-# -- sentences ---------------------------------------------------------------------------------------------------
-
-
 def foreign_state(total: int) -> dict[str, object]:
-    """``state_before`` of a tree that is not at any level."""
+    """Return ``state_before`` of a tree that is not at any level."""
     return {"kind": "foreign", "applied": None, "of": total}
 
 
-def _difference(recorded: Sequence[dict[str, str]], now: Sequence[dict[str, str]]) -> str:
-    """In a few words, what happened to the series since it was recorded."""
+def _describe_change(recorded: Sequence[dict[str, str]], now: Sequence[dict[str, str]]) -> str:
+    """Describe shortly what happened to the series since it was recorded."""
     old, new = ({entry["name"]: entry["sha256"] for entry in entries} for entries in (recorded, now))
     words = [(name, "changed" if name in new else "gone") for name in sorted(old) if new.get(name) != old[name]]
     words += [(name, "new") for name in sorted(new) if name not in old]
@@ -287,8 +219,8 @@ def _difference(recorded: Sequence[dict[str, str]], now: Sequence[dict[str, str]
     return shown + (" and %d more" % (len(words) - 3) if len(words) > 3 else "") or "another order or strip"
 
 
-def _stray(entries: dict[bytes, dict[str, Any]], current: dict[bytes, str | None], total: int) -> StackError:
-    """The tree was patched by this series and changed afterwards: say which file."""
+def _stray_error(entries: dict[bytes, dict[str, Any]], current: dict[bytes, str | None], total: int) -> StackError:
+    """Make the error for a tree that this series patched and that was changed afterwards."""
     strange = sorted(path for path, entry in entries.items() if current[path] not in entry["levels"])
     if strange:
         path, problem = strange[0], "is neither as it was before the patches nor as they left it"
@@ -307,8 +239,8 @@ def _stray(entries: dict[bytes, dict[str, Any]], current: dict[bytes, str | None
     )
 
 
-def _foreign(trials: Sequence[Trial]) -> StackError:
-    """Name the first fault of the assumption that the fewest files contradict."""
+def _foreign_error(trials: Sequence[Trial]) -> StackError:
+    """Make the error that names the first fault of the assumption with the fewest broken files."""
     broken = {trial.level: {fault.path for fault in trial.faults} for trial in trials}
     best = min(trials, key=lambda trial: (len(broken[trial.level]), trial.level))
     fault = best.faults[0]
@@ -327,7 +259,7 @@ def _foreign(trials: Sequence[Trial]) -> StackError:
     )
 
 
-def _unverified(trial: Trial) -> StackError:
+def _unverified_error(trial: Trial) -> StackError:
     note = trial.notes[0]
     patch, path, actual = display(note.patch), display(note.path), note.actual[:max(len(note.named or ""), 12)]
     if note.named is None:

@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Regular files and directories of a source tree, reached without ever leaving it.
+"""Read and write regular files of a source tree without ever leaving it.
 
 Every path is walked one name at a time through descriptors of directories (openat(2) with O_NOFOLLOW): a directory that
 becomes a symbolic link while the tree is worked on is an error and never a way out, and no path is too long.
@@ -25,24 +25,25 @@ _NOT_THERE = (FileNotFoundError, NotADirectoryError)
 
 
 class TreeFile(NamedTuple):
-    """A regular file: its bytes and permission bits."""
+    """Describe a regular file: its bytes and permission bits."""
 
     content: bytes
     mode: int
 
     @property
     def executable(self) -> bool:
+        """Tell whether its owner may execute it."""
         return bool(self.mode & 0o100)
 
     def with_executable(self, executable: bool) -> TreeFile:
-        """The file with its execute bits set for all who may read it, or cleared."""
+        """Set the execute bits for all who may read the file, or clear them."""
         mode = self.mode | (self.mode & 0o444) >> 2 if executable else self.mode & ~0o111
         return self._replace(mode=mode)
 
 
 @contextlib.contextmanager
-def naming(path: bytes) -> Iterator[None]:
-    """Errors of the system name this path: calls relative to a descriptor know only its last component."""
+def named_errors(path: bytes) -> Iterator[None]:
+    """Name this path in errors of the system: calls relative to a descriptor know its end only."""
     try:
         yield
     except OSError as error:
@@ -52,14 +53,14 @@ def naming(path: bytes) -> Iterator[None]:
 
 @contextlib.contextmanager
 def open_directory(src: bytes, path: bytes) -> Iterator[int]:
-    """A descriptor (O_PATH) of the directory ``path`` below the tree ``src``; ``path`` is empty for the tree itself.
+    """Open the directory ``path`` below the tree ``src`` (O_PATH); empty for the tree itself.
 
     Raises:
         StackError: the path passes a symbolic link, or the tree itself is not there.
         OSError: it is not there, or no directory, or as the system says.
     """
     try:
-        with naming(src):
+        with named_errors(src):
             descriptor = os.open(src, _DIRECTORY)
     except _NOT_THERE as error:
         raise StackError(
@@ -70,12 +71,12 @@ def open_directory(src: bytes, path: bytes) -> Iterator[int]:
         parts = path.split(b"/") if path else []
         for depth, part in enumerate(parts, 1):
             below = b"/".join(parts[:depth])
-            with naming(os.path.join(src, below)):
+            with named_errors(os.path.join(src, below)):
                 try:
                     further = os.open(part, _DIRECTORY, dir_fd=descriptor)
                 except OSError as error:
                     if error.errno in (errno.ENOTDIR, errno.ELOOP):
-                        _refuse_link(src, below, os.stat(part, dir_fd=descriptor, follow_symlinks=False))
+                        _require_no_link(src, below, os.stat(part, dir_fd=descriptor, follow_symlinks=False))
                     raise
             os.close(descriptor)
             descriptor = further
@@ -84,7 +85,7 @@ def open_directory(src: bytes, path: bytes) -> Iterator[int]:
         os.close(descriptor)
 
 
-def _refuse_link(src: bytes, path: bytes, found: os.stat_result) -> None:
+def _require_no_link(src: bytes, path: bytes, found: os.stat_result) -> None:
     if stat.S_ISLNK(found.st_mode):
         raise StackError(
             "%s is a symbolic link in the tree, and only regular files below real directories are patched."
@@ -97,16 +98,16 @@ def _refuse_link(src: bytes, path: bytes, found: os.stat_result) -> None:
 
 
 def read_tree_file(src: bytes, path: bytes) -> TreeFile | None:
-    """The file ``path`` below the tree ``src``, or None where it is not there.
+    """Read the file ``path`` below the tree ``src``, or None where it is not there.
 
     Raises:
         StackError: the path passes a symbolic link, or is not a regular file, or cannot be read.
     """
     folder, name = os.path.split(path)
     try:
-        with open_directory(src, folder) as directory, naming(os.path.join(src, path)):
+        with open_directory(src, folder) as directory, named_errors(os.path.join(src, path)):
             found = os.stat(name, dir_fd=directory, follow_symlinks=False)
-            _refuse_link(src, path, found)
+            _require_no_link(src, path, found)
             if stat.S_ISREG(found.st_mode):
                 with os.fdopen(os.open(name, _FILE, dir_fd=directory), "rb") as stream:
                     found = os.fstat(stream.fileno())
@@ -152,7 +153,7 @@ def write_file(directory: int, name: bytes, chunks: Iterable[bytes], mode: int) 
 
 
 def flush(directory: int) -> None:
-    """Flush a directory's entries to disk, where its file system can do that and this account may open it."""
+    """Flush a directory's entries to disk, where its file system and this account can do that."""
     with contextlib.suppress(OSError):
         descriptor = os.open(b".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=directory)
         try:
@@ -162,7 +163,7 @@ def flush(directory: int) -> None:
 
 
 def missing_directories(src: bytes, paths: Iterable[bytes]) -> list[tuple[bytes, int]]:
-    """The directories that these files need and that are not there, parents first, with the mode to make them with."""
+    """List the directories that files need and that are not there, parents first, with their modes."""
     there, wanted = {b""}, set()
     for path in paths:
         parent = os.path.dirname(path)
@@ -177,7 +178,7 @@ def missing_directories(src: bytes, paths: Iterable[bytes]) -> list[tuple[bytes,
 
 
 def directories_of(src: bytes, created: Iterable[bytes]) -> list[bytes]:
-    """The directories that hold nothing but these files: where no record tells, the series made them."""
+    """List directories that hold nothing but these files: without a record, the series made them."""
     files = set(created)
     mine = set(files)
     for path in sorted(files, reverse=True):
@@ -204,7 +205,7 @@ def _entries(src: bytes, path: bytes) -> list[bytes]:
 
 
 def directories_to_drop(src: bytes, made: Iterable[bytes], kept: Iterable[bytes]) -> list[tuple[bytes, int]]:
-    """Of the directories that the series made, those that no kept file needs, children first, with their modes."""
+    """List directories that the series made and no kept file needs, children first, with their modes."""
     needed = set()
     for path in kept:
         parent = os.path.dirname(path)

@@ -15,8 +15,9 @@ from typing import Any, Iterator, Mapping, NamedTuple, Sequence
 
 from ..core.digests import text_of
 from ..core.errors import StackError
+from ..elf.elf_object import ElfObject
 from ..elf.image import ElfError
-from ..elf.reader import ElfObject, read_elf
+from ..elf.reader import read_elf
 
 STEP = "check what was built"
 LIBRARY, PLUGIN = "lib/libnccl.so.2", "lib/libnccl-net.so"

@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The benchmark without Ansible: each rank that a launcher starts runs this, and rank 0 tells.
+"""Run the benchmark without Ansible: a launcher starts this on every rank, and rank 0 prints.
 
 Lines are printed as soon as a size is measured, so that whoever interrupts it has all that was measured before.
 Python 3.8 or later; needs nothing but the standard library and what it measures.
@@ -19,23 +19,21 @@ import time
 import traceback
 from typing import Any, Mapping, Sequence
 
-from ..standalone import rank_environment as ranks
-from . import benchmark as rank_bandwidth
-from . import placement as rank_place
-from . import plan as bandwidth_plan
-from . import rendezvous as rank_meeting
-from . import units as bandwidth
+from ..standalone import rank_environment
+from . import benchmark, placement, units
 from .benchmark_output import (
     CANNOT,
     VERIFIED,
     WRONG,
-    Telling,
-    complain,
-    say,
+    BenchmarkReporter,
+    print_error,
+    print_lines,
 )
-from .rank_errors import Refused
+from .errors import RankError
+from .plan import DEFAULTS, ITERATIONS, resolve_plan
+from .rendezvous import Rendezvous, abort
 
-TELLING = (
+RELEVANT_VARIABLES = (
     "NCCL_", "RCCL_", "FI_", "GLOO_", "MPICH_", "MPIR_CVAR_", "UCX_", "OMPI_MCA_btl", "OMPI_MCA_coll", "OMPI_MCA_mtl",
     "OMPI_MCA_osc", "OMPI_MCA_pml", "CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES",
     "OMP_NUM_THREADS",
@@ -45,21 +43,21 @@ TELLING = (
 LOAD = "load the module of a release first, or start its Python"
 
 
-def parser() -> argparse.ArgumentParser:
-    """The command line."""
+def make_parser() -> argparse.ArgumentParser:
+    """Build the parser of the command line."""
     command = argparse.ArgumentParser(
         prog="collectives", allow_abbrev=False,
         description="Measure collective operations between the ranks that a launcher started, and check their values.",
         epilog="Exit code: 0 all values were right, 1 some were wrong or nothing was measured, 2 it could not begin "
                "or could not write FILE.",
     )
-    default = bandwidth_plan.DEFAULTS
+    default = DEFAULTS
     command.add_argument(
-        "--backend", choices=bandwidth.BACKENDS, help="nccl where there is a GPU, gloo, or without PyTorch mpi",
+        "--backend", choices=units.BACKENDS, help="nccl where there is a GPU, gloo, or without PyTorch mpi",
     )
     command.add_argument(
         "--operations", default=",".join(default["operations"]), metavar="A,B",
-        help="all_reduce (default), " + ", ".join(name for name in bandwidth.FACTORS if name != "all_reduce"),
+        help="all_reduce (default), " + ", ".join(name for name in units.FACTORS if name != "all_reduce"),
     )
     command.add_argument("--smallest", default="32KiB", metavar="SIZE", help="first size (32KiB)")
     command.add_argument("--largest", default="16GiB", metavar="SIZE", help="last size, as memory allows (16GiB)")
@@ -77,34 +75,34 @@ def parser() -> argparse.ArgumentParser:
         help="messages between rank 0 and the farthest rank (8 bytes, or SIZES separated by commas)",
     )
     command.add_argument(
-        "--iterations", type=int, default=bandwidth_plan.ITERATIONS, metavar="N", help="round trips (1000)",
+        "--iterations", type=int, default=ITERATIONS, metavar="N", help="round trips (1000)",
     )
     command.add_argument("--json", metavar="FILE", help="write the result there")
     command.add_argument("--patience", type=float, default=300.0, metavar="S", help="wait for other ranks (300)")
     return command
 
 
-def plan(given: argparse.Namespace) -> dict[str, Any]:
-    """The plan that the command line asks for.
+def parse_plan(options: argparse.Namespace) -> dict[str, Any]:
+    """Parse the command line's options as a plan.
 
     Raises:
         ValueError: a sentence about what cannot be used.
     """
     measure: dict[str, Any] = {
-        "operations": [name.strip() for name in given.operations.split(",") if name.strip()],
-        "also": given.also.split(",") if given.also else [],
-        "latency": {"bytes": given.latency.split(","), "iterations": given.iterations} if given.latency else {},
+        "operations": [name.strip() for name in options.operations.split(",") if name.strip()],
+        "also": options.also.split(",") if options.also else [],
+        "latency": {"bytes": options.latency.split(","), "iterations": options.iterations} if options.latency else {},
     }
     for key in ("smallest", "largest", "warmups", "trials", "seconds", "blocking", "stability"):
-        measure[key] = getattr(given, key)
+        measure[key] = getattr(options, key)
     try:
-        return bandwidth_plan.plan(measure)
+        return resolve_plan(measure)
     except ValueError as error:
         raise ValueError(str(error).replace("measure.", "--", 1)) from None
 
 
-def meet(place: dict[str, Any], backend: str, patience: float) -> tuple[rank_meeting.Meeting, Any]:
-    """Find the other ranks; and the module torch, or None where it is not needed.
+def connect(place: dict[str, Any], backend: str, patience: float) -> tuple[Rendezvous, Any]:
+    """Connect to the other ranks; also return the module torch, or None where it is not needed.
 
     Raises:
         Refused: there is no way to find them.
@@ -117,29 +115,29 @@ def meet(place: dict[str, Any], backend: str, patience: float) -> tuple[rank_mee
     through_torch = torch is not None and torch.distributed.is_available()
     if backend == "mpi":
         if through_torch and torch.distributed.is_mpi_available():
-            return rank_meeting.Meeting(place, modules, patience), torch
+            return Rendezvous(place, modules, patience), torch
         try:
             modules = {"mpi4py.MPI": importlib.import_module("mpi4py.MPI")}
         except ImportError as error:
             why = "mpi is measured through mpi4py unless PyTorch was built with MPI, and %s cannot import it: %s; %s"
-            raise Refused(why % (sys.executable, error, LOAD)) from error
-        meeting = rank_meeting.Meeting(place, modules, patience)
-        meeting.connect()
-        return meeting, None
+            raise RankError(why % (sys.executable, error, LOAD)) from error
+        rendezvous = Rendezvous(place, modules, patience)
+        rendezvous.connect()
+        return rendezvous, None
     if not through_torch:
-        raise Refused("%s is measured through PyTorch, which %s cannot import; %s" % (backend, sys.executable, LOAD))
+        raise RankError("%s is measured through PyTorch, which %s cannot import; %s" % (backend, sys.executable, LOAD))
     if place["source"] != "torchrun" and not (os.environ.get("MASTER_ADDR") and os.environ.get("MASTER_PORT")):
-        if _mpi_counts(place):
+        if _mpi_agrees(place):
             modules["mpi4py.MPI"] = sys.modules["mpi4py.MPI"]
         elif place["size"] > 1:
-            os.environ.update(_hint())
-    meeting = rank_meeting.Meeting(place, modules, patience)
-    meeting.connect()
-    return meeting, torch
+            os.environ.update(_rendezvous_variables())
+    rendezvous = Rendezvous(place, modules, patience)
+    rendezvous.connect()
+    return rendezvous, torch
 
 
-def _mpi_counts(place: Mapping[str, Any]) -> bool:
-    """Whether mpi4py is there and knows of the launcher's ranks; srun without PMI makes each rank believe it is one."""
+def _mpi_agrees(place: Mapping[str, Any]) -> bool:
+    """Tell whether mpi4py is there and counts the launcher's ranks; srun without PMI starts single ranks."""
     try:
         world = importlib.import_module("mpi4py.MPI").COMM_WORLD
     except (ImportError, RuntimeError):
@@ -147,9 +145,9 @@ def _mpi_counts(place: Mapping[str, Any]) -> bool:
     return [world.Get_rank(), world.Get_size()] == [place["rank"], place["size"]]
 
 
-def _hint() -> dict[str, str]:
-    """MASTER_ADDR and MASTER_PORT, as far as the job tells them."""
-    found = ranks.rendezvous(os.environ, ranks.placement(os.environ), _first_line)
+def _rendezvous_variables() -> dict[str, str]:
+    """Compute MASTER_ADDR and MASTER_PORT, as far as the job's variables tell them."""
+    found = rank_environment.rendezvous(os.environ, rank_environment.placement(os.environ), _first_line)
     return {"MASTER_ADDR": found.address, "MASTER_PORT": str(found.port)} if found.address and found.port else {}
 
 
@@ -159,8 +157,8 @@ def _first_line(path: str) -> str:
     return ""
 
 
-def environment(torch: Any, place: Mapping[str, Any], device: Mapping[str, Any]) -> dict[str, str]:
-    """What the figures depend on, as far as this rank knows."""
+def describe_environment(torch: Any, place: Mapping[str, Any], device: Mapping[str, Any]) -> dict[str, str]:
+    """Collect the versions and variables that the figures depend on."""
     found = {
         "launcher": place["source"], "ranks": str(place["size"]), "host": socket.gethostname(),
         "python": platform.python_version(), "kernel": platform.release(),
@@ -175,57 +173,61 @@ def environment(torch: Any, place: Mapping[str, Any], device: Mapping[str, Any])
     if "mpi4py.MPI" in sys.modules:
         version = sys.modules["mpi4py.MPI"].Get_library_version()
         found["mpi"] = " ".join(version.partition("\0")[0].strip().partition("\n")[0].split())
-    # Which NCCL an image came with, says the variable; NCCL itself does not read it.
-    own = {key: value for key, value in sorted(os.environ.items()) if key.startswith(TELLING) and key != "NCCL_VERSION"}
-    found.update(own)
+    # NCCL_VERSION says which NCCL an image came with; NCCL itself does not read it.
+    found.update({
+        name: value for name, value in sorted(os.environ.items())
+        if name.startswith(RELEVANT_VARIABLES) and name != "NCCL_VERSION"
+    })
     return found
 
 
-def measure(given: argparse.Namespace, asked: dict[str, Any], place: dict[str, Any], telling: Telling | None) -> Any:
-    """Meet, measure, and part.
+def run_benchmark(
+    options: argparse.Namespace, plan: dict[str, Any], place: dict[str, Any], reporter: BenchmarkReporter | None
+) -> Any:
+    """Connect the ranks, measure, and return the result.
 
     Returns:
-        The result of :func:`.rank_bandwidth.measure_in_group`; None where all ranks know that they cannot begin, and
+        The result of :func:`.benchmark.measure_in_group`; None where all ranks know that they cannot begin, and
         rank 0 has said why.
 
     Raises:
         Refused: this rank cannot begin.
     """
-    backend = given.backend or _usual()
-    meeting, torch = meet(place, backend, given.patience)
+    backend = options.backend or _default_backend()
+    rendezvous, torch = connect(place, backend, options.patience)
     device: dict[str, Any] = {}
     if backend == "nccl":
-        device = rank_place.gpu_device(torch, place["local_rank"]) or {}
+        device = placement.select_gpu(torch, place["local_rank"]) or {}
         if not device:
-            raise Refused("rank %d on %s has no GPU that PyTorch can use" % (place["rank"], place["host"]))
-        shared = rank_place.shared_gpus(meeting.exchange(dict(place, device=device)))
+            raise RankError("rank %d on %s has no GPU that PyTorch can use" % (place["rank"], place["host"]))
+        shared = placement.find_shared_gpus(rendezvous.exchange(dict(place, device=device)))
         if shared:
-            if telling:
-                complain("ranks %s use the same GPU %s" % (" and ".join(map(str, shared[0][1])), shared[0][0]))
-            # The first rank that leaves may end the others before rank 0 has spoken.
-            meeting.exchange(None)
+            if reporter:
+                print_error("ranks %s use the same GPU %s" % (" and ".join(map(str, shared[0][1])), shared[0][0]))
+            # The first rank that leaves may end the others before rank 0 has printed the error.
+            rendezvous.exchange(None)
             return None
-    if telling:
-        telling.head = dict(telling.head, environment=environment(torch, place, device))
-        say(["%s: %s" % pair for pair in telling.head["environment"].items()])
+    if reporter:
+        reporter.header = dict(reporter.header, environment=describe_environment(torch, place, device))
+        print_lines(["%s: %s" % pair for pair in reporter.header["environment"].items()])
     own = place["rank"], place["size"]
-    tell = telling.row if telling else None
+    on_row = reporter.row if reporter else None
     if torch is None:
         world = sys.modules["mpi4py.MPI"].COMM_WORLD
-        return rank_bandwidth.measure_in_group(None, backend, "cpu", *own, asked, world, tell)
+        return benchmark.measure_in_group(None, backend, "cpu", *own, plan, world, on_row)
     distributed = torch.distributed
     if backend == "mpi":
         distributed.init_process_group(backend)
     else:
-        store = distributed.PrefixStore("collectives", meeting.open_store())
+        store = distributed.PrefixStore("collectives", rendezvous.open_store())
         distributed.init_process_group(
-            backend, store=store, rank=own[0], world_size=own[1], timeout=meeting.patience()
+            backend, store=store, rank=own[0], world_size=own[1], timeout=rendezvous.timeout()
         )
     on = "cuda" if backend == "nccl" else "cpu"
-    return rank_bandwidth.measure_in_group(torch, backend, on, *own, asked, None, tell)
+    return benchmark.measure_in_group(torch, backend, on, *own, plan, None, on_row)
 
 
-def _usual() -> str:
+def _default_backend() -> str:
     with contextlib.suppress(ImportError):
         return "nccl" if importlib.import_module("torch").cuda.is_available() else "gloo"
     return "mpi"
@@ -233,41 +235,41 @@ def _usual() -> str:
 
 def main(arguments: Sequence[str]) -> int:
     """Run one rank and return its exit code."""
-    given = parser().parse_args(arguments)
+    options = make_parser().parse_args(arguments)
     try:
-        asked = plan(given)
-        place = dict(rank_place.placement(os.environ), host=socket.gethostname())
+        plan = parse_plan(options)
+        place = dict(placement.read_placement(os.environ), host=socket.gethostname())
     except ValueError as error:
-        complain(str(error))
+        print_error(str(error))
         return CANNOT
-    telling = None
+    reporter = None
     if place["rank"] == 0:
         try:
-            # What is there stays until something was measured.
-            with open(given.json or os.devnull, "a", encoding="utf-8"):
+            # An existing file is kept until something was measured.
+            with open(options.json or os.devnull, "a", encoding="utf-8"):
                 pass
         except OSError as error:
-            complain("cannot write %s: %s" % (given.json, error.strerror))
+            print_error("cannot write %s: %s" % (options.json, error.strerror))
             return CANNOT
         started = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-        telling = Telling(given.json, {"schema": 1, "started": started, "plan": asked})
-        telling.listen()
+        reporter = BenchmarkReporter(options.json, {"schema": 1, "started": started, "plan": plan})
+        reporter.watch_signals()
     try:
-        result = measure(given, asked, place, telling)
-    except (Refused, ImportError, OSError) as error:
-        complain(str(error))
-        rank_meeting.leave(CANNOT)
+        result = run_benchmark(options, plan, place, reporter)
+    except (RankError, ImportError, OSError) as error:
+        print_error(str(error))
+        abort(CANNOT)
     except Exception as error:
         sys.stderr.write("rank %d on %s:\n%s" % (place["rank"], place["host"], traceback.format_exc()))
         sys.stderr.flush()
-        if telling:
-            telling.end("ended early: %s" % (str(error).strip().partition("\n")[0] or type(error).__name__))
-        rank_meeting.leave(WRONG)
+        if reporter:
+            reporter.end("ended early: %s" % (str(error).strip().partition("\n")[0] or type(error).__name__))
+        abort(WRONG)
     if result is None:
         return CANNOT
-    code = telling.end("", result) if telling else VERIFIED if Telling.good(result) else WRONG
+    code = reporter.end("", result) if reporter else VERIFIED if BenchmarkReporter.is_verified(result) else WRONG
     distributed = getattr(sys.modules.get("torch"), "distributed", None)
     if distributed is not None and distributed.is_initialized():
-        # After everything is said, because it waits for the other ranks.
+        # After the output, because it waits for the other ranks.
         distributed.destroy_process_group()
     return code

@@ -1,13 +1,18 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The values that ranks hand around: whole numbers such that a rank missing, doubled, swapped or shifted shows.
+"""Compute the values that ranks exchange in checks and benchmarks, and the results that must come out.
 
-Everything works alike on a Python number and on a tensor of positions.
+All are whole numbers such that a contribution that is missing, doubled, swapped or shifted shows in the result.
+Functions of positions take Python numbers and tensors alike. Buffers of a benchmark repeat after :data:`PERIOD`
+elements, a prime: they are made by copying memory and checked by comparing memory, also of 16 GiB, and a shift by a
+power of two shows. All their sums are whole numbers that a float32 holds exactly.
 """
 
 from __future__ import annotations
 
-from typing import Any
+import array
+import functools
+from typing import Any, NamedTuple
 
 COUNTS = (1, 4099, 1048583)
 """Elements of the tensors: one, and two primes, so that no number of ranks divides them evenly."""
@@ -18,68 +23,68 @@ TOLERANCE = {"float16": 2.0**-8, "bfloat16": 2.0**-5, "float32": 1e-6, "float64"
 WHOLE = {"float16": 2048, "bfloat16": 256}
 """Whole numbers up to here are exact in the short types (IEEE 754 binary16: 11 bits; bfloat16: 8 bits)."""
 
-LONE = 64
+SPARSE_VALUES = 64
 """Different values of ranks that are alone at their positions."""
 
 
 def contribution(position: Any, rank: int, size: int) -> Any:
-    """What ``rank`` puts at ``position``: a small number that depends on the position, more at every ``size``-th."""
+    """Compute what ``rank`` adds at ``position``: a small number, larger at every ``size``-th position."""
     return position % 5 + 1 + 3 * (rank + 1) * (position % size == rank)
 
 
-def contributions(position: Any, size: int) -> Any:
-    """The sum of what all ranks put at ``position``: one missing, doubled or shifted contribution shows in it."""
+def contribution_sum(position: Any, size: int) -> Any:
+    """Compute the sum of all ranks' contributions at ``position``; one missing, doubled or shifted shows."""
     return (position % 5 + 1) * size + 3 * (position % size + 1)
 
 
-def lone(position: Any, rank: int, size: int) -> Any:
-    """What ``rank`` puts where many ranks' sums would be too large for a short type: nothing but at its positions."""
-    return (rank % LONE + 1) * (position % size == rank)
+def sparse_contribution(position: Any, rank: int, size: int) -> Any:
+    """Compute what ``rank`` adds where dense sums are too large for a short type: 0 but at its positions."""
+    return (rank % SPARSE_VALUES + 1) * (position % size == rank)
 
 
-def lones(position: Any, size: int) -> Any:
-    """The sum of what all ranks put at ``position`` by :func:`lone`: one addend, however many ranks there are."""
-    return position % size % LONE + 1
+def sparse_sum(position: Any, size: int) -> Any:
+    """Compute the sum of all :func:`sparse_contribution` at ``position``: one addend, for any size."""
+    return position % size % SPARSE_VALUES + 1
 
 
 def signature(position: Any, rank: Any, apart: int = 1 << 21) -> Any:
-    """What ``rank`` sends as it is, without sums: no two ranks have the same anywhere, so that each value names one.
+    """Compute what ``rank`` sends unchanged: no two ranks have the same value at any position.
 
     Args:
         position: in the tensor.
         rank: whose it is.
-        apart: how many ranks can be told apart (see :func:`told_apart`).
+        apart: how many ranks can be told apart (see :func:`distinct_ranks`).
     """
     return position % 7 + 1 + 7 * (rank % apart)
 
 
-def told_apart(name: str) -> int:
-    """How many ranks' signatures stay whole in this type."""
+def distinct_ranks(name: str) -> int:
+    """Compute how many ranks have signatures that are exact in this type."""
     return WHOLE.get(name, 1 << 24) // 8
 
 
-def exact(name: str, size: int) -> bool:
-    """Whether sums over ``size`` ranks stay whole in this type: the largest is 8 times the number of ranks."""
+def is_exact(name: str, size: int) -> bool:
+    """Tell whether sums over ``size`` ranks are exact in this type: the largest is 8 times ``size``."""
     return 8 * size <= WHOLE.get(name, 1 << 24)
 
 
-def share(count: int, size: int) -> int:
-    """Elements for each rank where all of them together shall have about ``count``; one at least."""
+def part_size(count: int, size: int) -> int:
+    """Compute the elements of each rank where all together shall have about ``count``; at least one."""
     return max(1, count // size)
 
 
-def pattern(torch: Any, count: int, rank: int, size: int, dtype: Any, device: str) -> Any:
-    """A rank's tensor for a sum."""
+def contribution_tensor(torch: Any, count: int, rank: int, size: int, dtype: Any, device: str) -> Any:
+    """Make a rank's tensor for a sum."""
     return contribution(torch.arange(count, device=device), rank, size).to(dtype)
 
 
-def total(torch: Any, count: int, size: int, device: str) -> Any:
-    """The sum of all ranks' tensors, in float64."""
-    return contributions(torch.arange(count, device=device), size).to(torch.float64)
+def sum_tensor(torch: Any, count: int, size: int, device: str) -> Any:
+    """Make the sum of all ranks' tensors, in float64."""
+    return contribution_sum(torch.arange(count, device=device), size).to(torch.float64)
 
 
-def difference(got: Any, expected: Any, tolerance: float = 0.0) -> str | None:
-    """Where ``got`` is first wrong, as the end of a sentence; None where it is right."""
+def describe_difference(got: Any, expected: Any, tolerance: float = 0.0) -> str | None:
+    """Describe where ``got`` is first wrong, as the end of a sentence; None where it is right."""
     if got.numel() != expected.numel():
         return "got %d values, expected %d" % (got.numel(), expected.numel())
     got, expected = got.double(), expected.double()
@@ -91,3 +96,88 @@ def difference(got: Any, expected: Any, tolerance: float = 0.0) -> str | None:
     return "index %d: got %s, expected %s (%d of %d values are wrong)" % (
         first, got[first].item(), expected[first].item(), len(indices), got.numel()
     )
+
+
+# --- buffers of a benchmark ------------------------------------------------------------------------------------------
+
+PERIOD = 16381
+
+TOTAL = -1
+"""Instead of a rank: the sum of what all have given."""
+
+
+class Part(NamedTuple):
+    """Describe a stretch of a result."""
+
+    start: int
+    length: int
+    rank: int
+    """The rank whose contribution it is, or :data:`TOTAL`."""
+    offset: int
+    """Where in that contribution it begins."""
+
+
+class Layout(NamedTuple):
+    """Describe the buffers of a rank in one operation."""
+
+    source: int
+    """Elements that go in."""
+    target: int
+    """Elements that come out; 0: in the place of what went in."""
+    contributes: bool
+    """Whether this rank gives anything."""
+    repeatable: bool
+    """Whether the same comes out when it is done again on what it has left."""
+    result: list[Part]
+
+
+def layout(operation: str, rank: int, size: int, count: int) -> Layout:
+    """Compute the buffers of a rank, and what its result consists of.
+
+    Args:
+        operation: one of :data:`.units.FACTORS`; a broadcast is from rank 0.
+        rank: which one this is.
+        size: how many there are.
+        count: elements, from :func:`.units.element_count`.
+    """
+    part = count // size
+    if operation == "all_reduce":
+        return Layout(count, 0, True, False, [Part(0, count, TOTAL, 0)])
+    if operation == "broadcast":
+        return Layout(count, 0, rank == 0, True, [Part(0, count, 0, 0)])
+    if operation == "all_gather":
+        return Layout(part, count, True, True, [Part(other * part, part, other, 0) for other in range(size)])
+    if operation == "reduce_scatter":
+        return Layout(count, part, True, True, [Part(0, part, TOTAL, rank * part)])
+    if operation == "all_to_all":
+        found = [Part(other * part, part, other, rank * part) for other in range(size)]
+        return Layout(count, count, True, True, found)
+    return Layout(count, count, True, True, [Part(0, count, (rank - 1) % size, 0)])
+
+
+@functools.lru_cache(maxsize=1)
+def _position_values() -> array.array:
+    """Compute the part of a contribution that depends on the position alone."""
+    return array.array("f", [q % 5 + 1 for q in range(PERIOD)])
+
+
+@functools.lru_cache(maxsize=8)
+def period(rank: int, size: int) -> array.array:
+    """Compute the elements that a contribution repeats, as float32.
+
+    Position and rank tell them apart: a small number by position, and more at each ``size``-th, so that one
+    contribution that is missing, doubled or in another's place shows in a sum.
+
+    Args:
+        rank: whose contribution, or :data:`TOTAL`.
+        size: how many ranks there are.
+
+    Returns:
+        What other callers get as well: not to be changed.
+    """
+    if rank == TOTAL:
+        return array.array("f", [(q % 5 + 1) * size + 3 * (q % size % 64 + 1) for q in range(PERIOD)])
+    found = _position_values()[:]
+    for q in range(rank, PERIOD, size):
+        found[q] += 3 * (rank % 64 + 1)
+    return found

@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What a rank has imported and mapped: Python modules with the time that they took, and the libraries behind them."""
+"""Import the Python modules of a rank, and list the libraries that its process has mapped."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ LIBRARY = re.compile(r"(libmpi[a-z0-9_]*|libtorch[a-z_]*|libnccl[a-z_-]*|librccl
 """Libraries of which all ranks must map the same file."""
 
 
-class Imported(NamedTuple):
-    """The Python modules by name, their files, what their packages say of their versions, and seconds of the import."""
+class ImportedModules(NamedTuple):
+    """Hold modules, files and versions by name, and the seconds of each import."""
 
     modules: dict[str, ModuleType]
     files: dict[str, str]
@@ -27,8 +27,8 @@ class Imported(NamedTuple):
     seconds: dict[str, float]
 
 
-def imported(names: Iterable[str], required: Sequence[str]) -> Imported:
-    """Import modules, one after the other: the seconds of one are without what an earlier one has imported.
+def import_modules(names: Iterable[str], required: Sequence[str]) -> ImportedModules:
+    """Import modules one after the other; the time of each is without what was imported before.
 
     Args:
         names: all of them.
@@ -37,7 +37,7 @@ def imported(names: Iterable[str], required: Sequence[str]) -> Imported:
     Raises:
         ImportError: one of these is not.
     """
-    found = Imported({}, {}, {}, {})
+    found = ImportedModules({}, {}, {}, {})
     for name in dict.fromkeys(names):
         started = time.monotonic()
         try:
@@ -59,8 +59,8 @@ def imported(names: Iterable[str], required: Sequence[str]) -> Imported:
     return found
 
 
-def mapped(maps: str = "/proc/self/maps") -> dict[str, list[list[Any]]]:
-    """The library files that this process has mapped: stem of the name -> list of [path, size in bytes]."""
+def mapped_libraries(maps: str = "/proc/self/maps") -> dict[str, list[list[Any]]]:
+    """List the mapped library files: stem of the name -> list of [path, size in bytes]."""
     paths = set()
     with open(maps, encoding="utf-8", errors="surrogateescape") as stream:
         for line in stream:
@@ -80,10 +80,10 @@ def mapped(maps: str = "/proc/self/maps") -> dict[str, list[list[Any]]]:
 
 
 def mpi_version(libraries: Mapping[str, Sequence[Sequence[Any]]]) -> str:
-    """What the mapped MPI library calls itself, its first line; empty where there is none or it does not tell.
+    """Return the first line of the mapped MPI library's version; empty where there is none.
 
     Args:
-        libraries: see :func:`mapped`.
+        libraries: see :func:`mapped_libraries`.
     """
     for path, _size in libraries.get("libmpi", []):
         with contextlib.suppress(OSError, AttributeError):

@@ -1,18 +1,18 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The checks of MPI itself, through mpi4py and the standard library's arrays: a release may have it without PyTorch."""
+"""Check MPI itself, through mpi4py and arrays of the standard library: PyTorch need not be there."""
 
 from __future__ import annotations
 
 import array
 from typing import Any, Iterable
 
-from .collective_checks import Outcome, shifts
+from .collective_checks import Outcome, ring_shifts
 from .expected_values import (
     COUNTS,
     contribution,
-    contributions,
-    share,
+    contribution_sum,
+    part_size,
     signature,
 )
 
@@ -20,8 +20,8 @@ TYPES = (("d", "float64"), ("f", "float32"), ("i", "int32"), ("q", "int64"))
 """Codes of the module array, of which mpi4py knows MPI's types, and their names."""
 
 
-class Arrays:
-    """MPI's operations on one communicator.
+class MpiChecks:
+    """Check MPI's operations on one communicator.
 
     Args:
         mpi: the Python module ``mpi4py.MPI``.
@@ -38,13 +38,13 @@ class Arrays:
         """Check all operations with all types."""
         for code, name in TYPES:
             for count in COUNTS[:2]:
-                self._sums(code, name, count)
-                self._moves(code, name, count)
+                self._check_reductions(code, name, count)
+                self._check_transfers(code, name, count)
         done = ["all_reduce", "broadcast", "all_gather", "reduce_scatter", *(["send_recv"] if self.size > 1 else [])]
         lacks = {} if self.size > 1 else {"send_recv": "there is one rank"}
         return Outcome("%s of %s" % (", ".join(done), ", ".join(name for _code, name in TYPES)), lacks)
 
-    def _judge(self, what: str, got: Any, expected: Iterable[int]) -> None:
+    def _compare(self, what: str, got: Any, expected: Iterable[int]) -> None:
         right = list(expected)
         wrong = [i for i, value in enumerate(right) if got[i] != value]
         if wrong:
@@ -52,38 +52,39 @@ class Arrays:
                 what, wrong[0], got[wrong[0]], right[wrong[0]], len(wrong), len(right)
             ))
 
-    def _sums(self, code: str, name: str, count: int) -> None:
+    def _check_reductions(self, code: str, name: str, count: int) -> None:
         mine = array.array(code, [contribution(i, self.rank, self.size) for i in range(count)])
-        got = _empty(code, count)
+        got = _blank_array(code, count)
         self.world.Allreduce(mine, got, op=self.mpi.SUM)
-        self._judge("sum of %d %s" % (count, name), got, (contributions(i, self.size) for i in range(count)))
-        part = share(count, self.size)
+        self._compare("sum of %d %s" % (count, name), got, (contribution_sum(i, self.size) for i in range(count)))
+        part = part_size(count, self.size)
         mine = array.array(code, [contribution(i, self.rank, self.size) for i in range(part * self.size)])
-        got, first = _empty(code, part), self.rank * part
+        got, first = _blank_array(code, part), self.rank * part
         self.world.Reduce_scatter_block(mine, got, op=self.mpi.SUM)
-        expected = (contributions(i, self.size) for i in range(first, first + part))
-        self._judge("reduce_scatter of %d %s" % (part, name), got, expected)
+        expected = (contribution_sum(i, self.size) for i in range(first, first + part))
+        self._compare("reduce_scatter of %d %s" % (part, name), got, expected)
 
-    def _moves(self, code: str, name: str, count: int) -> None:
+    def _check_transfers(self, code: str, name: str, count: int) -> None:
         root = self.size - 1
-        got = _signed(code, count, root) if self.rank == root else _empty(code, count)
+        got = _signature_array(code, count, root) if self.rank == root else _blank_array(code, count)
         self.world.Bcast(got, root=root)
-        self._judge("broadcast of %d %s from rank %d" % (count, name, root), got, _signed(code, count, root))
-        part = share(count, self.size)
-        got = _empty(code, part * self.size)
-        self.world.Allgather(_signed(code, part, self.rank), got)
+        self._compare("broadcast of %d %s from rank %d" % (count, name, root), got, _signature_array(code, count, root))
+        part = part_size(count, self.size)
+        got = _blank_array(code, part * self.size)
+        self.world.Allgather(_signature_array(code, part, self.rank), got)
         expected = [signature(i, rank) for rank in range(self.size) for i in range(part)]
-        self._judge("all_gather of %d %s" % (part, name), got, expected)
-        for shift in shifts(self.size):
+        self._compare("all_gather of %d %s" % (part, name), got, expected)
+        for shift in ring_shifts(self.size):
             target, source = (self.rank + shift) % self.size, (self.rank - shift) % self.size
-            got = _empty(code, count)
-            self.world.Sendrecv(_signed(code, count, self.rank), target, recvbuf=got, source=source)
-            self._judge("receive of %d %s from rank %d" % (count, name, source), got, _signed(code, count, source))
+            got = _blank_array(code, count)
+            self.world.Sendrecv(_signature_array(code, count, self.rank), target, recvbuf=got, source=source)
+            what = "receive of %d %s from rank %d" % (count, name, source)
+            self._compare(what, got, _signature_array(code, count, source))
 
 
-def _signed(code: str, count: int, rank: int) -> Any:
+def _signature_array(code: str, count: int, rank: int) -> Any:
     return array.array(code, [signature(i, rank) for i in range(count)])
 
 
-def _empty(code: str, count: int) -> Any:
+def _blank_array(code: str, count: int) -> Any:
     return array.array(code, [-1]) * count

@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What NCCL or RCCL says about itself: by which network it goes, through which plugin, and each of its channels.
+"""Read the network, the plugin and the channels of NCCL or RCCL from its log.
 
 A release whose plugin cannot be loaded works, slowly: NCCL says so in its log only, and uses sockets.
 """
@@ -15,7 +15,7 @@ import tempfile
 from typing import Any, MutableMapping
 
 SETTINGS = {"NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "INIT,ENV,NET"}
-"""What makes NCCL write the lines that are read here ("Environment variables" of its manual); channels are in INIT."""
+"""Variables with which NCCL logs the lines that are read here ("Environment variables" of its manual)."""
 
 FILE = "NCCL_DEBUG_FILE"
 
@@ -36,7 +36,7 @@ _BUILT_IN = ("IB", "Socket")
 
 
 def parse(text: str) -> dict[str, Any]:
-    """Read the log of one process.
+    """Parse the log of one process.
 
     Args:
         text: of any version from 2.4 on, of NCCL or RCCL.
@@ -72,39 +72,39 @@ def parse(text: str) -> dict[str, Any]:
     }
 
 
-def variables(environment: MutableMapping[str, str]) -> dict[str, str]:
-    """What the module and the user have set for NCCL, its plugin and libfabric."""
+def nccl_variables(environment: MutableMapping[str, str]) -> dict[str, str]:
+    """Select the variables that configure NCCL, its plugin and libfabric."""
     return {name: value for name, value in sorted(environment.items()) if _KEPT.fullmatch(name)}
 
 
-class Log:
-    """NCCL's log of this process, from before its first communicator to its end.
+class NcclLog:
+    """Capture NCCL's log of this process, from before its first communicator on.
 
     Args:
         environment: the variables of this process; NCCL reads them when it is first used.
     """
 
     def __init__(self, environment: MutableMapping[str, str]) -> None:
-        self.given = variables(environment)
+        self.given = nccl_variables(environment)
         descriptor, self.path = tempfile.mkstemp(prefix="torchstack.nccl.")
         os.close(descriptor)
         environment.update(SETTINGS, **{FILE: self.path})
 
     def read(self) -> str:
-        """What NCCL has written so far."""
+        """Read what NCCL has written so far."""
         try:
             with open(self.path, encoding="utf-8", errors="replace") as stream:
                 return stream.read()
         except OSError:
             return ""
 
-    def notable(self) -> str:
-        """What of it people want to see: warnings, and what is about networks and plugins."""
+    def notable_lines(self) -> str:
+        """Select warnings, and lines about networks and plugins, to be printed."""
         lines = [line for line in self.read().splitlines() if _NOTABLE.search(line) and not _CHANNEL.search(line)]
         return "".join(line + "\n" for line in lines[:NOTABLE_LINES])
 
-    def heard(self) -> dict[str, Any]:
-        """What the log says (see :func:`parse`), and ``variables``, as they were set for the rank."""
+    def summary(self) -> dict[str, Any]:
+        """Summarise the log as :func:`parse` does, with ``variables`` as they were set for the rank."""
         return dict(parse(self.read()), variables=self.given)
 
     def remove(self) -> None:

@@ -1,8 +1,8 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""How a rank tells something to whoever started the job: in frames on its standard output.
+"""Print messages of a rank in frames on its standard output, which every launcher forwards.
 
-That is the one channel that every launcher carries from every node; :mod:`.acceptance_output` finds them again.
+acceptance/output.py finds them again.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ import zlib
 from typing import Any, Iterator
 
 FRAME_BYTES = 300
-"""Of a message in one line: launchers cut lines that are much longer, and pipes do not write them in one piece."""
+"""Bytes of a message in one line: launchers cut much longer lines, and pipes do not write them at once."""
 
 
-def frames(kind: str, key: str, data: Any) -> Iterator[bytes]:
+def encode_frames(kind: str, key: str, data: Any) -> Iterator[bytes]:
     """Cut a message into lines that a reader can find and check in the mixed output of all ranks.
 
     ``@torchstack:<kind>:<key>:<n>/<total>:<crc32>:<base64 of a piece of the deflated JSON>@``
@@ -37,8 +37,8 @@ def frames(kind: str, key: str, data: Any) -> Iterator[bytes]:
         yield frame.encode("ascii")
 
 
-class Output:
-    """What one rank tells.
+class RankOutput:
+    """Print the messages of one rank.
 
     Args:
         report: what it has found out so far, with ``host`` and ``pid``; it grows until :meth:`report` prints it.
@@ -47,23 +47,23 @@ class Output:
     def __init__(self, report: dict[str, Any]) -> None:
         self.key = uuid.uuid4().hex[:12]
         self.facts = report
-        self.told = 0
+        self.messages = 0
 
-    def say(self, kind: str, data: Any) -> None:
-        """Print a message; each frame in one write, so that they stay whole where the launcher does its part."""
+    def send(self, kind: str, data: Any) -> None:
+        """Print a message; each frame in one write, so that they stay whole where the launcher keeps lines."""
         key = self.key
         if kind not in ("stage", "report"):
-            self.told += 1
-            key += "%06x" % self.told
-        for frame in frames(kind, key, data):
+            self.messages += 1
+            key += "%06x" % self.messages
+        for frame in encode_frames(kind, key, data):
             os.write(1, frame)
 
     def stage(self, name: str) -> None:
-        """Say what comes next: of a rank that hangs, this is what remains."""
+        """Print what comes next: of a rank that hangs, this is what remains."""
         self.facts["stage"] = name
         keys = ("host", "pid", "rank", "stage")
-        self.say("stage", {key: self.facts[key] for key in keys if key in self.facts})
+        self.send("stage", {key: self.facts[key] for key in keys if key in self.facts})
 
     def report(self) -> None:
         """Print the report."""
-        self.say("report", self.facts)
+        self.send("report", self.facts)

@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""How the ranks of two nodes measure what goes between them: through torch.distributed, MPI, or plain sockets.
+"""Measure the bandwidth between the ranks of two nodes, by torch.distributed, MPI or sockets.
 
 Each class has ``offer`` (what others need to reach this rank, made once), ``join``, ``measure`` and ``leave``.
 """
@@ -15,9 +15,9 @@ import time
 from typing import Any, Mapping, NamedTuple, Sequence
 
 from .benchmark import measure_in_group
-from .rendezvous import listening, reachable
+from .socket_group import first_reachable, listen
 
-PATIENCE = 60.0
+PEER_TIMEOUT = 60.0
 """Seconds that the ranks of a pair wait for each other at most: then something is wrong with one of them."""
 
 CHUNK = 1 << 20
@@ -28,20 +28,20 @@ PERIOD = 65521
 
 
 class Team(NamedTuple):
-    """The ranks of a pair of nodes."""
+    """Describe the ranks of a pair of nodes."""
 
     name: str
     """Of this team alone, in the whole job."""
     members: Sequence[int]
     """Ranks, those of the lower node first; as many of each node."""
-    mine: int
+    position: int
     """This rank's place among them."""
     offers: Sequence[Mapping[str, Any]]
     """What each of them has offered, with the ``addresses`` of its host."""
 
 
-def _one_row(found: Mapping[str, Any]) -> float:
-    """The bus bandwidth of a benchmark with one operation and one size, in GB/s.
+def _single_bandwidth(found: Mapping[str, Any]) -> float:
+    """Return the bus bandwidth of a benchmark with one operation and one size, in GB/s.
 
     Raises:
         RuntimeError: it was not measured, or the values are wrong.
@@ -56,23 +56,23 @@ def _one_row(found: Mapping[str, Any]) -> float:
 
 
 class TorchLink:
-    """A process group of torch.distributed for each pair, which meets at a store of the lower node.
+    """Measure in a process group of torch.distributed for each pair; its store is on the lower node.
 
     Args:
         torch: the module.
         backend: ``gloo`` or ``nccl``.
-        plan: what to measure, see :func:`.bandwidth_plan.plan`.
+        plan: what to measure, see :func:`.plan.resolve_plan`.
         limit: seconds until the deadline.
     """
 
     def __init__(self, torch: Any, backend: str, plan: Mapping[str, Any], limit: float) -> None:
         self.torch, self.backend, self.plan = torch, backend, plan
-        self.patience = datetime.timedelta(seconds=min(limit, PATIENCE))
+        self.patience = datetime.timedelta(seconds=min(limit, PEER_TIMEOUT))
         self.own: Any = None
         self.team: Team | None = None
 
     def offer(self, leader: bool) -> dict[str, Any]:
-        """A port; only the first rank of a node has a store."""
+        """Open a store at the first rank of a node, and return its port."""
         if not leader:
             return {}
         self.own = self.torch.distributed.TCPStore(
@@ -81,41 +81,43 @@ class TorchLink:
         return {"port": self.own.port}
 
     def join(self, team: Team) -> None:
-        """Make the pair's process group."""
+        """Create the pair's process group."""
         distributed, store = self.torch.distributed, self.own
-        if team.mine:
+        if team.position:
             port = team.offers[0]["port"]
             store = distributed.TCPStore(
-                reachable(team.offers[0]["addresses"], port), port, is_master=False, wait_for_workers=False,
+                first_reachable(team.offers[0]["addresses"], port), port, is_master=False, wait_for_workers=False,
                 timeout=self.patience,
             )
         distributed.init_process_group(
-            self.backend, store=distributed.PrefixStore(team.name, store), rank=team.mine,
+            self.backend, store=distributed.PrefixStore(team.name, store), rank=team.position,
             world_size=len(team.members), timeout=self.patience,
         )
         self.team = team
 
     def measure(self) -> float:
-        """The pair's bus bandwidth in GB/s, the same on all its ranks."""
+        """Measure the pair's bus bandwidth in GB/s, the same on all its ranks."""
         if self.team is None:
             raise RuntimeError("there is no process group")
         device = "cuda" if self.backend == "nccl" else "cpu"
         ranks = len(self.team.members)
-        return _one_row(measure_in_group(self.torch, self.backend, device, self.team.mine, ranks, self.plan))
+        return _single_bandwidth(
+            measure_in_group(self.torch, self.backend, device, self.team.position, ranks, self.plan)
+        )
 
-    def leave(self) -> None:
-        """Give the process group up."""
+    def close(self) -> None:
+        """Destroy the process group."""
         self.team = None
         if self.torch.distributed.is_initialized():
             self.torch.distributed.destroy_process_group()
 
 
 class MpiLink:
-    """A communicator of MPI for each pair, made by its ranks alone, through mpi4py.
+    """Measure in a communicator of MPI for each pair, through mpi4py; its ranks alone create it.
 
     Args:
         mpi: the module ``mpi4py.MPI``.
-        plan: what to measure, see :func:`.bandwidth_plan.plan`.
+        plan: what to measure, see :func:`.plan.resolve_plan`.
     """
 
     def __init__(self, mpi: Any, plan: Mapping[str, Any]) -> None:
@@ -124,11 +126,11 @@ class MpiLink:
         self.communicator: Any = None
 
     def offer(self, leader: bool) -> dict[str, Any]:
-        """Nothing: all ranks know each other."""
+        """Return nothing: all ranks know each other."""
         return {}
 
     def join(self, team: Team) -> None:
-        """Make the pair's communicator."""
+        """Create the pair's communicator."""
         world = self.mpi.COMM_WORLD
         everyone = world.Get_group()
         group = everyone.Incl(list(team.members))
@@ -138,16 +140,16 @@ class MpiLink:
         self.team = team
 
     def measure(self) -> float:
-        """The pair's bus bandwidth in GB/s, the same on all its ranks."""
+        """Measure the pair's bus bandwidth in GB/s, the same on all its ranks."""
         if self.team is None:
             raise RuntimeError("there is no communicator")
         ranks = len(self.team.members)
-        return _one_row(
-            measure_in_group(None, "mpi", "cpu", self.team.mine, ranks, self.plan, group=self.communicator)
+        return _single_bandwidth(
+            measure_in_group(None, "mpi", "cpu", self.team.position, ranks, self.plan, group=self.communicator)
         )
 
-    def leave(self) -> None:
-        """Give the communicator up."""
+    def close(self) -> None:
+        """Free the communicator."""
         self.team = None
         if self.communicator is not None:
             self.communicator.Free()
@@ -155,7 +157,7 @@ class MpiLink:
 
 
 class SocketLink:
-    """A TCP connection of each rank with its counterpart on the other node; needs nothing but Python.
+    """Measure TCP connections, one of each rank with its counterpart; needs nothing but Python.
 
     Both send at once, for networks are used both ways at once, too.
 
@@ -166,87 +168,87 @@ class SocketLink:
     """
 
     def __init__(self, rank: int, plan: Mapping[str, Any], limit: float) -> None:
-        self.rank, self.plan, self.limit = rank, plan, min(limit, PATIENCE)
-        self.door = listening()
-        self.door.settimeout(self.limit)
-        self.wire: socket.socket | None = None
+        self.rank, self.plan, self.limit = rank, plan, min(limit, PEER_TIMEOUT)
+        self.server = listen()
+        self.server.settimeout(self.limit)
+        self.connection: socket.socket | None = None
         self.team: Team | None = None
 
     def offer(self, leader: bool) -> dict[str, Any]:
-        """A port."""
-        return {"port": self.door.getsockname()[1]}
+        """Return the port of this rank."""
+        return {"port": self.server.getsockname()[1]}
 
     def _counterpart(self, team: Team) -> int:
-        """The place of this rank's counterpart in the team."""
-        return (team.mine + len(team.members) // 2) % len(team.members)
+        """Return the position of this rank's counterpart in the team."""
+        return (team.position + len(team.members) // 2) % len(team.members)
 
     def join(self, team: Team) -> None:
-        """Connect; the rank of the lower node is called."""
+        """Connect to the counterpart; the rank of the lower node accepts."""
         other = self._counterpart(team)
-        called = ("%s/%d\n" % (team.name, min(team.mine, other))).encode("ascii")
-        if team.mine > other:
+        called = ("%s/%d\n" % (team.name, min(team.position, other))).encode("ascii")
+        if team.position > other:
             offer = team.offers[other]
-            place = reachable(offer["addresses"], offer["port"])
-            self.wire = socket.create_connection((place, offer["port"]), timeout=self.limit)
-            self.wire.sendall(called)
-        while self.wire is None:
-            wire, _address = self.door.accept()
+            place = first_reachable(offer["addresses"], offer["port"])
+            self.connection = socket.create_connection((place, offer["port"]), timeout=self.limit)
+            self.connection.sendall(called)
+        while self.connection is None:
+            wire, _address = self.server.accept()
             wire.settimeout(self.limit)
-            # Whoever only tries the port says nothing, or something else.
+            # A port scanner sends nothing, or something else.
             with contextlib.suppress(OSError):
-                if _received(wire, len(called)) == called:
-                    self.wire = wire
+                if _receive(wire, len(called)) == called:
+                    self.connection = wire
         self.team = team
 
     def measure(self) -> float:
-        """What goes each way between the two, in GB/s, for this rank and its counterpart alone."""
-        if self.wire is None or self.team is None:
+        """Measure the bandwidth each way to the counterpart, in GB/s, of this rank alone."""
+        if self.connection is None or self.team is None:
             raise RuntimeError("there is no connection")
         size = self.plan["largest"]
-        mine, theirs = (_pattern(self.team.members[place], size) for place in (
-            self.team.mine, self._counterpart(self.team)))
+        sent, theirs = (_test_bytes(self.team.members[place], size) for place in (
+            self.team.position, self._counterpart(self.team)))
         for _number in range(max(1, self.plan["warmups"])):
-            got = self._exchange(mine)
-        # The counterpart does not know, and goes on.
+            got = self._exchange(sent)
+        # The counterpart goes on, and so does this rank.
         wrong = got != theirs
         started = time.perf_counter()
         for _number in range(self.plan["trials"]):
-            got = self._exchange(mine)
+            got = self._exchange(sent)
         seconds = time.perf_counter() - started
         if wrong or got != theirs:
             raise RuntimeError("wrong values: rank %d got others than were sent" % self.rank)
         return size * self.plan["trials"] / max(seconds, 1e-9) / 1e9
 
-    def _exchange(self, mine: bytes) -> bytes:
-        wire = self.wire
+    def _exchange(self, sent: bytes) -> bytes:
+        wire = self.connection
         if wire is None:
             raise RuntimeError("there is no connection")
         failures = []
 
         def send() -> None:
             try:
-                wire.sendall(mine)
+                wire.sendall(sent)
             except OSError as error:
                 failures.append(error)
 
         sender = threading.Thread(target=send, daemon=True)
         sender.start()
-        got = _received(wire, len(mine))
+        got = _receive(wire, len(sent))
         sender.join()
         if failures:
             raise failures[0]
         return got
 
-    def leave(self) -> None:
+    def close(self) -> None:
         """Close the connection."""
         self.team = None
-        if self.wire is not None:
-            self.wire.close()
-            self.wire = None
+        if self.connection is not None:
+            self.connection.close()
+            self.connection = None
 
 
-def _received(wire: socket.socket, count: int) -> bytes:
-    """So many bytes.
+def _receive(wire: socket.socket, count: int) -> bytes:
+    """Receive ``count`` bytes.
 
     Raises:
         ConnectionError: the other end has left.
@@ -261,7 +263,7 @@ def _received(wire: socket.socket, count: int) -> bytes:
     return bytes(buffer)
 
 
-def _pattern(rank: int, size: int) -> bytes:
-    """Bytes that tell this rank from others, and each place from those around it."""
+def _test_bytes(rank: int, size: int) -> bytes:
+    """Make bytes that tell this rank from others, and each place from those around it."""
     once = bytes((place * 7 + place // 251 + rank * 13) % 256 for place in range(PERIOD))
     return (once * (size // PERIOD + 1))[:size]

@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Which pairs of nodes meet in which round, so that all pairs meet in the fewest rounds. Pure.
+"""Schedule pairs of nodes in the fewest rounds, and select those that are still missing. Pure.
 
 It is also part of the program that the ranks run.
 """
@@ -14,7 +14,9 @@ Rounds = List[List[Pair]]
 
 
 def schedule(count: int) -> Rounds:
-    """All pairs of ``count`` nodes in rounds of disjoint pairs: ``count`` - 1 of them, ``count`` for an odd number.
+    """Schedule all pairs of ``count`` nodes in rounds of disjoint pairs.
+
+    There are ``count`` - 1 rounds, ``count`` for an odd number.
 
     By the circle method of round-robin tournaments: one node stays, the others move on by one place in each round; for
     an odd number the one that stays is nobody, and whoever meets it has a free round. Fewer rounds are not possible,
@@ -46,8 +48,8 @@ def schedule(count: int) -> Rounds:
     return rounds
 
 
-def missing(rounds: Iterable[Sequence[Pair]], measured: Collection[Pair]) -> Rounds:
-    """The rounds that are not complete yet, each with the pairs that it lacks.
+def missing_rounds(rounds: Iterable[Sequence[Pair]], measured: Collection[Pair]) -> Rounds:
+    """Select the rounds that are not complete, each with the pairs that it lacks.
 
     Args:
         rounds: from :func:`schedule`.
@@ -58,8 +60,8 @@ def missing(rounds: Iterable[Sequence[Pair]], measured: Collection[Pair]) -> Rou
     return [pairs for pairs in left if pairs]
 
 
-def carried(rows: Iterable[Sequence[Any]], before: Sequence[str], now: Sequence[str]) -> list[list[Any]]:
-    """Rows about pairs of some hosts as rows about the same pairs among other hosts, as far as both are there.
+def translate_rows(rows: Iterable[Sequence[Any]], before: Sequence[str], now: Sequence[str]) -> list[list[Any]]:
+    """Translate rows about pairs of some hosts to the numbers of other hosts, where both are there.
 
     Args:
         rows: (node, node, ...), numbers of ``before``.
@@ -75,8 +77,8 @@ def carried(rows: Iterable[Sequence[Any]], before: Sequence[str], now: Sequence[
     return found
 
 
-def packed(wanted: Iterable[Pair]) -> Rounds:
-    """Pairs in rounds of disjoint ones, each pair as early as both its nodes are free; few rounds, not the fewest.
+def pack_rounds(wanted: Iterable[Pair]) -> Rounds:
+    """Pack pairs into few rounds of disjoint ones, each as early as both its nodes are free.
 
     Args:
         wanted: pairs, those that matter most first; one may be there more than once.

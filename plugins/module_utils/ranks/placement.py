@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Where a rank is: which one of how many, on which cores and memory nodes, with which GPU."""
+"""Find a rank's number, its cores and memory nodes, and its GPU."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ import re
 import uuid
 from typing import Any, Iterable, Mapping
 
-from ..standalone import rank_environment as ranks
+from ..standalone import rank_environment
 
 
-def placement(environment: Mapping[str, str]) -> dict[str, Any]:
-    """Turn a launcher's variables into rank, size, local rank and local size (see :mod:`.ranks`).
+def read_placement(environment: Mapping[str, str]) -> dict[str, Any]:
+    """Read rank, size, local rank and local size from a launcher's variables.
 
     Args:
         environment: the variables of one rank.
@@ -27,11 +27,11 @@ def placement(environment: Mapping[str, str]) -> dict[str, Any]:
     Raises:
         ValueError: the variables are incomplete or contradict each other; the text is a sentence.
     """
-    return ranks.placement(environment)._asdict()
+    return rank_environment.placement(environment)._asdict()
 
 
-def ranges(numbers: Iterable[int]) -> str:
-    """``[0, 1, 2, 5]`` as ``0-2,5``."""
+def format_ranges(numbers: Iterable[int]) -> str:
+    """Format ``[0, 1, 2, 5]`` as ``0-2,5``."""
     groups: list[list[int]] = []
     for number in sorted(numbers):
         if groups and number == groups[-1][1] + 1:
@@ -41,8 +41,8 @@ def ranges(numbers: Iterable[int]) -> str:
     return ",".join("%d" % low if low == high else "%d-%d" % (low, high) for low, high in groups)
 
 
-def expand(text: str) -> set[int]:
-    """``0-2,5`` as a set of numbers."""
+def parse_ranges(text: str) -> set[int]:
+    """Parse ``0-2,5`` as a set of numbers."""
     numbers: set[int] = set()
     for part in text.strip().split(","):
         low, _dash, high = part.partition("-")
@@ -51,21 +51,21 @@ def expand(text: str) -> set[int]:
     return numbers
 
 
-def cpu_device(nodes: str = "/sys/devices/system/node") -> dict[str, Any]:
-    """The CPU cores and memory nodes that this rank may run on."""
+def describe_cpus(nodes: str = "/sys/devices/system/node") -> dict[str, Any]:
+    """Describe the CPU cores and memory nodes that this rank may run on."""
     allowed = os.sched_getaffinity(0)
     near = []
     with contextlib.suppress(OSError):
         for name in os.listdir(nodes):
             if re.fullmatch(r"node\d+", name):
                 with open(os.path.join(nodes, name, "cpulist"), encoding="ascii") as stream:
-                    if allowed & expand(stream.read()):
+                    if allowed & parse_ranges(stream.read()):
                         near.append(int(name[4:]))
-    return {"kind": "cpu", "cpus": ranges(allowed), "numa": ranges(near)}
+    return {"kind": "cpu", "cpus": format_ranges(allowed), "numa": format_ranges(near)}
 
 
-def gpu_device(torch: Any, local_rank: int) -> dict[str, Any] | None:
-    """Choose this rank's GPU and say which one it is; None where PyTorch sees none.
+def select_gpu(torch: Any, local_rank: int) -> dict[str, Any] | None:
+    """Select this rank's GPU and describe it; None where PyTorch sees none.
 
     Args:
         torch: PyTorch.
@@ -92,13 +92,13 @@ def gpu_device(torch: Any, local_rank: int) -> dict[str, Any] | None:
                 if not bus and driver.cuDeviceGetPCIBusId(text, 64, handle) == 0:
                     bus = text.value.decode("ascii").lower().partition(".")[0]
     return {
-        "kind": "gpu", "index": card(index, os.environ), "visible": visible, "name": properties.name, "uuid": identity,
-        "bus": bus, "gpu_numa": memory_node(bus),
+        "kind": "gpu", "index": physical_index(index, os.environ), "visible": visible, "name": properties.name,
+        "uuid": identity, "bus": bus, "gpu_numa": numa_node(bus),
     }
 
 
-def memory_node(bus: str, devices: str = "/sys/bus/pci/devices") -> int | None:
-    """The memory node that a GPU is at; None where the kernel does not tell, as in most virtual machines.
+def numa_node(bus: str, devices: str = "/sys/bus/pci/devices") -> int | None:
+    """Read the memory node of a GPU; None where the kernel does not tell, as in most virtual machines.
 
     Args:
         bus: its PCI address, without the function.
@@ -111,8 +111,8 @@ def memory_node(bus: str, devices: str = "/sys/bus/pci/devices") -> int | None:
     return None
 
 
-def card(index: int, environment: Mapping[str, str]) -> int:
-    """The number that the machine has for a GPU: where a rank is shown a part of them, each part is counted from 0.
+def physical_index(index: int, environment: Mapping[str, str]) -> int:
+    """Compute the machine's number of a GPU: a process that sees some of them counts these from 0.
 
     HIP counts what ROCR_VISIBLE_DEVICES leaves ("GPU isolation techniques" of ROCm's documentation).
 
@@ -129,14 +129,14 @@ def card(index: int, environment: Mapping[str, str]) -> int:
     return index
 
 
-def identity(device: Mapping[str, Any], host: str) -> str:
-    """What tells a GPU from all others: its UUID, where there is none host and bus address, else host and index."""
+def gpu_identity(device: Mapping[str, Any], host: str) -> str:
+    """Identify a GPU by its UUID, else by host and bus address, else by host and index."""
     place = device.get("bus") or "index %s" % device.get("index")
     return str(device.get("uuid") or "%s %s" % (host, place))
 
 
-def shared_gpus(places: Iterable[Mapping[str, Any]]) -> list[tuple[str, list[int]]]:
-    """GPUs that more than one rank uses, with these ranks. Cores are not meant: ranks may share them.
+def find_shared_gpus(places: Iterable[Mapping[str, Any]]) -> list[tuple[str, list[int]]]:
+    """Find GPUs that more than one rank uses, with these ranks; cores may be shared.
 
     Args:
         places: ``rank``, ``host`` and ``device`` of each rank.
@@ -144,5 +144,5 @@ def shared_gpus(places: Iterable[Mapping[str, Any]]) -> list[tuple[str, list[int
     users: dict[str, list[int]] = {}
     for place in places:
         if place["device"].get("kind") == "gpu":
-            users.setdefault(identity(place["device"], place["host"]), []).append(place["rank"])
+            users.setdefault(gpu_identity(place["device"], place["host"]), []).append(place["rank"])
     return [(gpu, sorted(owners)) for gpu, owners in sorted(users.items()) if len(owners) > 1]

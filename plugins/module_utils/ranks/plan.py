@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What is to be measured of how fast ranks talk, as a site or an operator writes it. Pure."""
+"""Check and complete the plan of a measurement, as a site or an operator writes it. Pure."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from typing import Any, Iterator, Mapping, Sequence
 from .units import (
     BACKENDS,
     FACTORS,
-    ITEM,
+    ITEM_BYTES,
+    format_size,
     parse_size,
-    show_size,
 )
 
 DEFAULTS: dict[str, Any] = {
@@ -26,8 +26,8 @@ ITERATIONS = 1000
 """Round trips that a latency is taken from."""
 
 
-def plan(measure: Mapping[str, Any]) -> dict[str, Any]:
-    """What to measure, with sizes in bytes, all defaults, and the sizes for which there are floors.
+def resolve_plan(measure: Mapping[str, Any]) -> dict[str, Any]:
+    """Complete a plan: sizes in bytes, all defaults, and the sizes for which there are floors.
 
     Args:
         measure: as a site writes it; a plan is left as it is.
@@ -56,7 +56,7 @@ def plan(measure: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def problem(measure: object) -> str:
-    """The first thing in ``measure`` that cannot be used, as a sentence; empty where all can."""
+    """Describe the first thing in ``measure`` that cannot be used; empty where all can."""
     return next(_problems(measure), "")
 
 
@@ -75,11 +75,11 @@ def _problems(measure: object) -> Iterator[str]:
         for name in given:
             if name not in choices:
                 yield "measure.%s has %s; known are %s." % (key, name, ", ".join(choices))
-    yield from _wrong_size("measure.smallest", measure.get("smallest", DEFAULTS["smallest"]))
-    yield from _wrong_size("measure.largest", measure.get("largest", DEFAULTS["largest"]))
+    yield from _size_problems("measure.smallest", measure.get("smallest", DEFAULTS["smallest"]))
+    yield from _size_problems("measure.largest", measure.get("largest", DEFAULTS["largest"]))
     for key, least in (("warmups", 0), ("trials", 1)):
-        yield from _wrong_count("measure." + key, measure.get(key, DEFAULTS[key]), least)
-    yield from _wrong_number("measure.seconds", measure.get("seconds", DEFAULTS["seconds"]))
+        yield from _count_problems("measure." + key, measure.get(key, DEFAULTS[key]), least)
+    yield from _number_problems("measure.seconds", measure.get("seconds", DEFAULTS["seconds"]))
     for key in ("blocking", "stability"):
         if not isinstance(measure.get(key, False), bool):
             yield "measure.%s is %r, neither true nor false." % (key, measure[key])
@@ -90,20 +90,20 @@ def _problems(measure: object) -> Iterator[str]:
         if not isinstance(part, Mapping) or set(part).difference(keys):
             yield "measure.%s is %r; it is a dictionary with %s." % (name, part, " and ".join(keys))
             return
-    yield from _wrong_count("measure.latency.iterations", latency.get("iterations", ITERATIONS), 1)
+    yield from _count_problems("measure.latency.iterations", latency.get("iterations", ITERATIONS), 1)
     for name, given in (("measure.latency.bytes", latency.get("bytes", [])), ("measure.also", measure.get("also", []))):
         if not isinstance(given, (list, tuple)):
             yield "%s is %r, not a list." % (name, given)
             return
         for size in given:
-            yield from _wrong_size(name, size)
-    yield from _wrong_floors(floors, measure.get("operations", DEFAULTS["operations"]))
+            yield from _size_problems(name, size)
+    yield from _floor_problems(floors, measure.get("operations", DEFAULTS["operations"]))
     low, high = (parse_size(measure.get(key, DEFAULTS[key])) for key in ("smallest", "largest"))
     if low > high:
-        yield "measure.smallest, %s, is more than measure.largest, %s." % (show_size(low), show_size(high))
+        yield "measure.smallest, %s, is more than measure.largest, %s." % (format_size(low), format_size(high))
 
 
-def _wrong_floors(floors: Mapping[str, Any], operations: Sequence[str]) -> Iterator[str]:
+def _floor_problems(floors: Mapping[str, Any], operations: Sequence[str]) -> Iterator[str]:
     for kind, figure in (("bandwidth", "busbw"), ("latency", "microseconds")):
         given = floors.get(kind) or []
         if not isinstance(given, (list, tuple)):
@@ -122,22 +122,22 @@ def _wrong_floors(floors: Mapping[str, Any], operations: Sequence[str]) -> Itera
                 yield "%s.backend is %s; known are %s." % (where, floor["backend"], ", ".join(BACKENDS))
             if kind == "bandwidth" and floor["operation"] not in operations:
                 yield "%s is of %s, which is not among measure.operations." % (where, floor["operation"])
-            yield from _wrong_size(where + ".bytes", floor["bytes"])
-            yield from _wrong_number("%s.%s" % (where, figure), floor[figure])
+            yield from _size_problems(where + ".bytes", floor["bytes"])
+            yield from _number_problems("%s.%s" % (where, figure), floor[figure])
             for key in ("ranks", "nodes"):
-                yield from _wrong_count("%s.%s" % (where, key), floor.get(key, 1), 1)
+                yield from _count_problems("%s.%s" % (where, key), floor.get(key, 1), 1)
 
 
-def _wrong_size(name: str, given: object) -> Iterator[str]:
+def _size_problems(name: str, given: object) -> Iterator[str]:
     try:
         count = parse_size(given)
-        if count % ITEM:
-            yield "%s is %r, which is not a multiple of %d bytes." % (name, given, ITEM)
+        if count % ITEM_BYTES:
+            yield "%s is %r, which is not a multiple of %d bytes." % (name, given, ITEM_BYTES)
     except ValueError as reason:
         yield "%s is %r, which %s." % (name, given, reason)
 
 
-def _wrong_number(name: str, given: Any) -> Iterator[str]:
+def _number_problems(name: str, given: Any) -> Iterator[str]:
     try:
         good = not isinstance(given, bool) and 0 <= float(given) < math.inf
     except (TypeError, ValueError):
@@ -146,13 +146,13 @@ def _wrong_number(name: str, given: Any) -> Iterator[str]:
         yield "%s is %r, not a number from 0 on." % (name, given)
 
 
-def _wrong_count(name: str, given: Any, least: int) -> Iterator[str]:
+def _count_problems(name: str, given: Any, least: int) -> Iterator[str]:
     if isinstance(given, bool) or not re.fullmatch(r"\d{1,9}", str(given)) or int(given) < least:
         yield "%s is %r, not a whole number from %d on." % (name, given, least)
 
 
-def sizes(asked: Mapping[str, Any]) -> list[int]:
-    """The sizes of a plan in bytes: doubling from the smallest, and those for which there are floors."""
+def plan_sizes(asked: Mapping[str, Any]) -> list[int]:
+    """List the sizes of a plan in bytes: doubling from the smallest, and those with floors."""
     found, size = set(asked["also"]), asked["smallest"]
     while size <= asked["largest"]:
         found.add(size)

@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""How the program of a rank begins: with its question, its deadline, and what ends it when it hangs."""
+"""Start the program of a rank with its question, its deadline, and what ends it when it hangs."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from typing import Any, Callable, Iterator, Protocol
 
 
 class Program(Protocol):
-    """What a rank does: its seconds until the deadline, and its work, which returns an exit status."""
+    """Describe a rank's work: its seconds until the deadline, and ``run``."""
 
     limit: float
 
     def run(self) -> int:
-        """Do it."""
+        """Do the work, and return an exit status."""
 
 
-def start(arguments: list[str], program: Callable[[dict[str, Any], float], Program]) -> int:
-    """Read the question, arm the dumps for a hang, and work.
+def run_program(arguments: list[str], program: Callable[[dict[str, Any], float], Program]) -> int:
+    """Read the question, arm the stack dumps for a hang, and run the program.
 
     Args:
         arguments: the file of the question, and the deadline in seconds since the epoch.
@@ -33,13 +33,13 @@ def start(arguments: list[str], program: Callable[[dict[str, Any], float], Progr
     with open(arguments[0], encoding="utf-8") as stream:
         question = json.load(stream)
     made = program(question, float(arguments[1]))
-    with _armed(made.limit, question["patience"]):
+    with _hang_guard(made.limit, question["patience"]):
         return made.run()
 
 
 @contextlib.contextmanager
-def _armed(limit: float, patience: float) -> Iterator[None]:
-    """Have a rank that hangs print its stacks when asked or too late, and end it for good after that.
+def _hang_guard(limit: float, patience: float) -> Iterator[None]:
+    """Dump the stacks of a rank that hangs, on request or at its deadline, and kill it after that.
 
     Args:
         limit: seconds from now to its deadline.
@@ -48,7 +48,7 @@ def _armed(limit: float, patience: float) -> Iterator[None]:
     faulthandler.enable()
     faulthandler.register(signal.SIGUSR1, all_threads=True, chain=False)
     faulthandler.dump_traceback_later(limit)
-    # The kernel's own alarm also ends a rank on another node that holds the interpreter lock for ever.
+    # The kernel's alarm also ends a rank that never releases the interpreter lock.
     signal.alarm(int(limit) + int(patience))
     yield
     faulthandler.cancel_dump_traceback_later()

@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What is usual among nodes of which every pair was measured, and who does not reach it. Pure.
+"""Compute the usual bandwidth of nodes and pairs, and find those that are slower. Pure.
 
 A node is as fast as it is with most of its partners, and a pair should be as fast as the slower of its nodes: medians,
 which a few slow nodes and links do not move. A slow node is slow with nearly all partners. A slow link is a slow pair
@@ -19,24 +19,24 @@ from .pair_rounds import Pair
 Values = Sequence[Sequence[Any]]
 """Rows of (node, node, GB/s)."""
 
-NOISE = 0.02
+MIN_NOISE = 0.02
 """Least noise that is believed: a few pairs may agree by chance."""
 
-CERTAIN = 5.0
+CONFIDENCE = 5.0
 """Standard errors by which a named suspect is below what is usual, so that noise alone names nobody."""
 
-MOST = 12
+MAX_REPEATS = 12
 """Repeats of a suspect, however great the noise is."""
 
-SPREAD = 1.4826
+SIGMA_OF_MAD = 1.4826
 """Standard deviation of normal noise in terms of its median absolute deviation."""
 
-MEDIAN = 1.2533
+ERROR_OF_MEDIAN = 1.2533
 """Standard error of a median in terms of that of a mean, for normal noise: the square root of pi / 2."""
 
 
 class Rule(NamedTuple):
-    """What counts as slow, all as shares of what is usual.
+    """Define what counts as slow, as shares of what is usual.
 
     The defaults find what lost a quarter, in noise of 5 %: 0.75 is three standard deviations below ``suspect``, and
     five below ``slow`` for a median of five; 1 is as far from both on the other side.
@@ -51,57 +51,61 @@ class Rule(NamedTuple):
     repeats: int = 5
     """How often a suspect is measured again at least; more often where the noise is greater than 5 %."""
 
-    def needed(self, noise: float) -> int:
-        """How often a suspect has to be measured again in this noise, so that what is slow can be told."""
-        errors = CERTAIN * MEDIAN * noise / (1 - self.slow)
-        return max(self.repeats, min(MOST, math.ceil(errors * errors)))
+    def repeats_needed(self, noise: float) -> int:
+        """Compute how often a suspect is measured again, so that this noise does not decide."""
+        errors = CONFIDENCE * ERROR_OF_MEDIAN * noise / (1 - self.slow)
+        return max(self.repeats, min(MAX_REPEATS, math.ceil(errors * errors)))
 
     def limit(self, noise: float, count: int) -> float:
-        """Below which share the median of ``count`` measurements is slow beyond chance."""
-        return min(self.slow, 1 - CERTAIN * MEDIAN * noise / math.sqrt(count))
+        """Compute the share below which the median of ``count`` measurements is slow beyond chance."""
+        return min(self.slow, 1 - CONFIDENCE * ERROR_OF_MEDIAN * noise / math.sqrt(count))
 
 
-class Fleet(NamedTuple):
-    """What is usual: GB/s of a pair of good nodes, each node's share of that (None where it is not known), the ratio of
-    each measured pair to what its nodes let expect, and the noise of these as a relative standard deviation."""
+class Levels(NamedTuple):
+    """Hold the usual bandwidth, and how nodes and pairs compare with it."""
 
     usual: float
+    """GB/s of a pair of good nodes."""
     shares: list[float | None]
+    """Of each node, its share of that; None where it is not known."""
     ratios: dict[Pair, float]
+    """Of each measured pair, its ratio to what its nodes let expect."""
     noise: float
+    """Relative standard deviation of the ratios."""
 
 
-class Suspicion(NamedTuple):
-    """What is to be measured again: nodes, and links, the slowest first; ``partly`` are nodes that are slow with many
-    partners, but not with nearly all; ``others`` counts slow pairs beyond those that can be measured again."""
+class Suspects(NamedTuple):
+    """Hold the nodes and links that are to be measured again, the slowest first."""
 
     nodes: list[int]
     links: list[Pair]
     partly: list[int]
+    """Nodes that are slow with many partners, but not with nearly all."""
     others: int
+    """Slow pairs beyond those that can be measured again."""
 
 
-class Look(NamedTuple):
-    """What the first measurements say: see :func:`look`."""
+class Analysis(NamedTuple):
+    """Hold the result of :func:`analyse`."""
 
     nodes: int
     """How many there are."""
     measured: Values
     rule: Rule
-    known: Fleet
-    found: Suspicion
+    known: Levels
+    found: Suspects
     good: list[int]
     """Nodes that can be partners of suspects."""
 
 
-def middle(numbers: Iterable[float]) -> float:
-    """The median; of an even number of them the higher one, because what disturbs a network makes it slower."""
+def upper_median(numbers: Iterable[float]) -> float:
+    """Compute the median, the higher one of an even number: disturbances only make a network slower."""
     ordered = sorted(numbers)
     return ordered[len(ordered) // 2]
 
 
-def fleet(count: int, measured: Values) -> Fleet:
-    """What is usual.
+def compute_levels(count: int, measured: Values) -> Levels:
+    """Compute the usual bandwidth, each node's share of it, and the noise.
 
     Args:
         count: number of nodes.
@@ -111,21 +115,23 @@ def fleet(count: int, measured: Values) -> Fleet:
     for one, other, value in measured:
         partners[one].append(value)
         partners[other].append(value)
-    levels = [middle(values) if values else None for values in partners]
-    usual = middle(level for level in levels if level is not None)
+    levels = [upper_median(values) if values else None for values in partners]
+    usual = upper_median(level for level in levels if level is not None)
     shares = [None if level is None else level / usual for level in levels]
     # A node that is faster than usual does not make its partners so.
     capped = [1.0 if share is None or share > 1 else share for share in shares]
     ratios = {(one, other): value / (usual * min(capped[one], capped[other])) for one, other, value in measured}
-    noise = SPREAD * middle(abs(math.log(ratio)) for ratio in ratios.values())
-    return Fleet(usual, shares, ratios, max(NOISE, noise))
+    noise = SIGMA_OF_MAD * upper_median(abs(math.log(ratio)) for ratio in ratios.values())
+    return Levels(usual, shares, ratios, max(MIN_NOISE, noise))
 
 
-def reached(known: Fleet, of: int | None = None) -> list[float]:
-    """The shares of what is usual that all pairs reach, or those of one node; a ratio is one of what is expected.
+def pair_shares(known: Levels, of: int | None = None) -> list[float]:
+    """Compute the shares of what is usual that all pairs reach, or those of one node.
+
+    A ratio is one of what is expected.
 
     Args:
-        known: from :func:`fleet`.
+        known: from :func:`compute_levels`.
         of: the node; None for all pairs.
     """
     shares = [1.0 if share is None or share > 1 else share for share in known.shares]
@@ -135,24 +141,24 @@ def reached(known: Fleet, of: int | None = None) -> list[float]:
     ]
 
 
-def slow_partners(node: int, known: Fleet, rule: Rule) -> tuple[int, int]:
-    """With how many partners a node is slow, and how many it has been measured with.
+def slow_partners(node: int, known: Levels, rule: Rule) -> tuple[int, int]:
+    """Count the partners with which a node is slow, and those it has been measured with.
 
     Args:
         node: which.
-        known: from :func:`fleet`.
+        known: from :func:`compute_levels`.
         rule: what counts as slow.
     """
-    ratios = reached(known, node)
+    ratios = pair_shares(known, node)
     return sum(ratio < rule.suspect for ratio in ratios), len(ratios)
 
 
-def suspicion(count: int, known: Fleet, rule: Rule) -> Suspicion:
-    """What is slow enough to be measured again.
+def find_suspects(count: int, known: Levels, rule: Rule) -> Suspects:
+    """Find what is slow enough to be measured again.
 
     Args:
         count: number of nodes.
-        known: from :func:`fleet`.
+        known: from :func:`compute_levels`.
         rule: what counts as slow.
     """
     nodes: list[int] = []
@@ -171,21 +177,21 @@ def suspicion(count: int, known: Fleet, rule: Rule) -> Suspicion:
     links = sorted(
         (ratio, pair) for pair, ratio in known.ratios.items() if ratio < rule.suspect and low.isdisjoint(pair)
     )
-    return Suspicion(nodes, [pair for _ratio, pair in links[:most]], partly, max(0, len(links) - most))
+    return Suspects(nodes, [pair for _ratio, pair in links[:most]], partly, max(0, len(links) - most))
 
 
-def _good(count: int, known: Fleet, found: Suspicion) -> list[int]:
-    """Nodes that can be partners of suspects: those that nothing is known against, where there are any."""
+def _select_partners(count: int, known: Levels, found: Suspects) -> list[int]:
+    """Select partners for suspects: nodes without any suspicion, where there are enough."""
     bad = set(found.nodes).union(found.partly)
     ends = {node for pair in found.links for node in pair}
     nodes = [node for node in range(count) if node not in bad and known.shares[node] is not None]
     clean = [node for node in nodes if node not in ends]
-    # A few that are clean would be the partners of all the others, one by one.
+    # A few clean nodes would have to be the partners of all the others, one after the other.
     return clean if len(clean) * 4 >= count else nodes
 
 
-def look(count: int, measured: Values, rule: Rule) -> Look | None:
-    """What is usual and what is suspect; None where there is nothing to compare.
+def analyse(count: int, measured: Values, rule: Rule) -> Analysis | None:
+    """Analyse the first measurements; None where there is nothing to compare.
 
     Args:
         count: number of nodes.
@@ -194,6 +200,6 @@ def look(count: int, measured: Values, rule: Rule) -> Look | None:
     """
     if count < 3 or not measured:
         return None
-    known = fleet(count, measured)
-    found = suspicion(count, known, rule)
-    return Look(count, measured, rule, known, found, _good(count, known, found))
+    known = compute_levels(count, measured)
+    found = find_suspects(count, known, rule)
+    return Analysis(count, measured, rule, known, found, _select_partners(count, known, found))

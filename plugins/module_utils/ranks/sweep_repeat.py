@@ -1,9 +1,9 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Which pairs of nodes are measured again, before anybody is named, and what that has shown. Pure.
+"""Choose which slow pairs are measured again before any is named, and evaluate these repeats. Pure.
 
 What looks slow is measured again, a node against good partners, and a link together with both its ends against good
-partners. Of a small fleet, where every value counts among few, all pairs are measured again as soon as one looks slow.
+partners. Of a small cluster, where every value counts among few, all pairs are measured again when one looks slow.
 
 It is also part of the program that the ranks run.
 """
@@ -13,59 +13,59 @@ from __future__ import annotations
 from .pair_rounds import (
     Pair,
     Rounds,
-    packed,
+    pack_rounds,
     schedule,
 )
-from .sweep_levels import Look, Values, middle
+from .sweep_levels import Analysis, Values, upper_median
 
 CONTROLS = 4
 """Pairs of good nodes that are measured beside the suspects in a round, where as many nodes are free."""
 
-FIRST = 2
-"""How often a link is measured again before those that are as fast as others then are forgotten."""
+FIRST_REPEATS = 2
+"""Repeats of a link, after which it is dropped if it was as fast as others."""
 
-ENDS = 3
-"""How often each end of a suspected link is measured with a good partner, after :data:`FIRST`."""
+END_REPEATS = 3
+"""Measurements of each end of a suspected link with a good partner, after :data:`FIRST_REPEATS`."""
 
-LEAST = FIRST + ENDS
+MIN_REPEATS = FIRST_REPEATS + END_REPEATS
 """Fewest repeats of a suspect."""
 
-SMALL = 8
-"""Fewer nodes are a small fleet."""
+SMALL_CLUSTER = 8
+"""Fewer nodes are a small cluster."""
 
 
-def again(seen: Look | None, repeated: Values = ()) -> Rounds:
-    """What is to be measured next of what looks slow, in rounds of disjoint pairs; nothing when all is known.
+def next_rounds(seen: Analysis | None, repeated: Values = ()) -> Rounds:
+    """Choose what of the suspects is measured next, in rounds of disjoint pairs; empty when decided.
 
     First every suspect a few times, by which most of those go that were slow by chance; then the others until each has
     been measured as often as the noise asks for. Beside them some pairs of good nodes are measured, to compare with.
 
     Args:
-        seen: from :func:`.sweep_levels.look`.
+        seen: from :func:`.sweep_levels.analyse`.
         repeated: what has been measured again already.
     """
     if seen is None:
         return []
-    if seen.nodes < SMALL:
-        return all_again(seen, repeated)
-    second = Second(seen, repeated)
-    for turns in (min(FIRST, second.needed), second.needed):
-        rounds = packed(_wanted(seen, second, turns))
+    if seen.nodes < SMALL_CLUSTER:
+        return repeat_all_pairs(seen, repeated)
+    repeats = Repeats(seen, repeated)
+    for turns in (min(FIRST_REPEATS, repeats.repeats_needed), repeats.repeats_needed):
+        rounds = pack_rounds(_missing_pairs(seen, repeats, turns))
         if rounds:
             break
     for turn, pairs in enumerate(rounds):
         busy = {node for pair in pairs for node in pair}
         free = [node for node in seen.good[turn:] + seen.good[:turn] if node not in busy]
         controls = [(min(pair), max(pair)) for pair in zip(free[::2], free[1::2])]
-        pairs += [pair for pair in controls if pair not in second.links][:CONTROLS]
+        pairs += [pair for pair in controls if pair not in repeats.links][:CONTROLS]
     return rounds
 
 
-def all_again(seen: Look, repeated: Values) -> Rounds:
-    """All pairs of a small fleet, as often as a suspect is measured again, if one pair looks slow.
+def repeat_all_pairs(seen: Analysis, repeated: Values) -> Rounds:
+    """Repeat all pairs of a small cluster, as often as a suspect's, if one pair looks slow.
 
     Args:
-        seen: from :func:`.sweep_levels.look`, of fewer than :data:`SMALL` nodes.
+        seen: from :func:`.sweep_levels.analyse`, of fewer than :data:`SMALL_CLUSTER` nodes.
         repeated: what has been measured again already.
     """
     # One disturbed measurement among few can make what is usual look slow: the best node says what can be.
@@ -81,8 +81,8 @@ def all_again(seen: Look, repeated: Values) -> Rounds:
     return [pairs for pairs in rounds if pairs]
 
 
-def _wanted(seen: Look, second: Second, turns: int) -> list[Pair]:
-    """The pairs that are missing, turn by turn one of each suspect, so that an early end leaves something of each.
+def _missing_pairs(seen: Analysis, repeats: Repeats, turns: int) -> list[Pair]:
+    """List the missing pairs, turn by turn one of each suspect, so that an early end leaves some of each.
 
     Args:
         seen: the suspects, and partners for them.
@@ -90,7 +90,7 @@ def _wanted(seen: Look, second: Second, turns: int) -> list[Pair]:
         turns: how often each suspect is to be measured again, and each end of a link that all turns are needed for.
     """
     wanted: list[Pair] = []
-    known = {node: len(values) for node, values in second.partners.items()}
+    known = {node: len(values) for node, values in repeats.partners.items()}
     # Each time with other partners than before.
     place = sum(known.get(node, 0) for node in seen.found.nodes)
 
@@ -102,30 +102,30 @@ def _wanted(seen: Look, second: Second, turns: int) -> list[Pair]:
             place += 1
             partner = seen.good[place % len(seen.good)]
             pair = (min(node, partner), max(node, partner))
-            # For want of others the other end of a link may be all that is left.
-            if partner != node and pair not in second.links:
+            # The other end of a suspected link is no partner, even if no other node is left.
+            if partner != node and pair not in repeats.links:
                 wanted.append(pair)
                 known[node] = known.get(node, 0) + 1
                 return
 
-    links = [pair for pair in seen.found.links if not second.cleared(pair)]
+    links = [pair for pair in seen.found.links if not repeats.is_cleared(pair)]
     for turn in range(turns):
         for node in seen.found.nodes:
             with_partner(node, turn + 1)
         for pair in links:
-            if len(second.ratios.get(pair, [])) <= turn:
+            if len(repeats.ratios.get(pair, [])) <= turn:
                 wanted.append(pair)
             for node in pair:
-                with_partner(node, min(ENDS, turn + 1 - FIRST))
+                with_partner(node, min(END_REPEATS, turn + 1 - FIRST_REPEATS))
     return wanted
 
 
-class Second:
-    """What was measured again, as shares of what the first measurements let expect, corrected by the good pairs."""
+class Repeats:
+    """Hold repeated measurements as shares of what the first ones let expect, corrected by good pairs."""
 
-    def __init__(self, seen: Look, repeated: Values) -> None:
+    def __init__(self, seen: Analysis, repeated: Values) -> None:
         known, found = seen.known, seen.found
-        self.rule, self.noise, self.needed = seen.rule, known.noise, seen.rule.needed(known.noise)
+        self.rule, self.noise, self.repeats_needed = seen.rule, known.noise, seen.rule.repeats_needed(known.noise)
         self.links = set(found.links)
         self.ratios: dict[Pair, list[float]] = {}
         self.partners: dict[int, list[float]] = {}
@@ -147,15 +147,15 @@ class Second:
             for node, partner in ((one, other), (other, one)):
                 if partner in clean:
                     self.partners.setdefault(node, []).append(ratio)
-        # What has changed for all since then is not the suspects' fault; of a few pairs it would only add their noise.
-        drift = middle(controls) if len(controls) >= CONTROLS else 1.0
+        # Correct what has changed for all pairs since then; a few control pairs would only add noise.
+        drift = upper_median(controls) if len(controls) >= CONTROLS else 1.0
         for values in (*self.ratios.values(), *self.partners.values()):
             values[:] = [value / drift for value in values]
 
-    def cleared(self, pair: Pair) -> bool:
-        """Whether a link was slow by chance: measured again, it was as fast as others twice."""
-        return sum(ratio >= self.rule.suspect for ratio in self.ratios.get(pair, [])) >= FIRST
+    def is_cleared(self, pair: Pair) -> bool:
+        """Tell whether a link was slow by chance: measured again, it was as fast as others twice."""
+        return sum(ratio >= self.rule.suspect for ratio in self.ratios.get(pair, [])) >= FIRST_REPEATS
 
     def limit(self, count: int) -> float:
-        """Below which share ``count`` measurements are slow beyond chance."""
+        """Compute the share below which ``count`` measurements are slow beyond chance."""
         return self.rule.limit(self.noise, count)

@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""How fast ranks talk: sizes, and what the figures mean. Pure.
+"""Parse and format sizes, and compute bandwidths and latencies. Pure.
 
 Bandwidths are in GB/s, 10^9 bytes a second; times in microseconds; sizes in bytes. The two bandwidths are those of
 nccl-tests (its doc/PERFORMANCE.md): the algorithm bandwidth is size over time; the bus bandwidth is that times a factor
@@ -13,10 +13,10 @@ import re
 import statistics
 from typing import Any, Sequence
 
-ITEM = 4
+ITEM_BYTES = 4
 """Bytes of an element, which is a float32."""
 
-ALIGNED = 16
+ALIGNMENT = 16
 """Bytes by which the part of each rank is a multiple, as in nccl-tests, so that no kernel has to work unaligned."""
 
 BACKENDS = ("gloo", "mpi", "nccl")
@@ -32,7 +32,7 @@ FACTORS = {
 """Operations, and what turns their algorithm bandwidth into the bus bandwidth. ``send_recv`` is a ring: every rank
 sends to the next and receives from the one before."""
 
-IN_PARTS = ("all_gather", "reduce_scatter", "all_to_all")
+PARTITIONED = ("all_gather", "reduce_scatter", "all_to_all")
 """Operations whose size is that of all ranks' parts together: nccl-tests' convention."""
 
 _UNITS = {"": 0, "b": 0, "bytes": 0, "k": 1, "kib": 1, "m": 2, "mib": 2, "g": 3, "gib": 3, "t": 4, "tib": 4}
@@ -40,7 +40,7 @@ _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]*)\Z", re.IGNORECASE)
 
 
 def parse_size(given: object) -> int:
-    """Bytes, from a number or from ``1 GiB``, ``1GiB``, ``1G``, ``1073741824``.
+    """Parse bytes from a number or from ``1 GiB``, ``1GiB``, ``1G``, ``1073741824``.
 
     Raises:
         ValueError: the end of a sentence about it.
@@ -56,40 +56,40 @@ def parse_size(given: object) -> int:
     return int(count)
 
 
-def show_size(count: int) -> str:
-    """Bytes as people say them, exactly: ``32 KiB``, ``1 GiB``, ``1000 bytes``."""
+def format_size(count: int) -> str:
+    """Format bytes exactly: ``32 KiB``, ``1 GiB``, ``1000 bytes``."""
     power = 0
     while power < 4 and count % 1024 == 0 and count:
         count, power = count // 1024, power + 1
     return "%d %s" % (count, ("bytes", "KiB", "MiB", "GiB", "TiB")[power])
 
 
-def elements(operation: str, size: int, ranks: int) -> int:
-    """How many elements a size is: where each rank has a part, what divides evenly by the ranks; 0: too small.
+def element_count(operation: str, size: int, ranks: int) -> int:
+    """Compute the elements of a size; where each rank has a part, a multiple of the ranks; 0: too small.
 
     Args:
         operation: one of :data:`FACTORS`.
         size: bytes.
         ranks: how many.
     """
-    if operation not in IN_PARTS:
-        return size // ITEM
-    part = size // ranks // ALIGNED * ALIGNED
-    return part * ranks // ITEM
+    if operation not in PARTITIONED:
+        return size // ITEM_BYTES
+    part = size // ranks // ALIGNMENT * ALIGNMENT
+    return part * ranks // ITEM_BYTES
 
 
 # --- what the figures mean -------------------------------------------------------------------------------------------
 
 
-def row(
+def bandwidth_row(
     operation: str, size: int, count: int, batches: Sequence[float], iterations: Sequence[Sequence[float]]
 ) -> dict[str, Any]:
-    """One line of the result.
+    """Compute the result's row of one size.
 
     Args:
         operation: one of :data:`FACTORS`.
         size: bytes that were asked for.
-        count: elements that it was, see :func:`elements`.
+        count: elements that it was, see :func:`element_count`.
         batches: of each rank the seconds that all trials took, one behind the other; nccl-tests takes the mean over
             the ranks (its ``--average 1``), and so does this.
         iterations: of each rank the seconds of each trial.
@@ -100,22 +100,22 @@ def row(
     """
     trials = len(iterations[0])
     seconds = max(statistics.fmean(batches) / trials, 1e-9)
-    algorithm = count * ITEM / seconds / 1e9
-    slowest = slowest_of(iterations)
+    algorithm = count * ITEM_BYTES / seconds / 1e9
+    slowest = slowest_times(iterations)
     middle = statistics.median(slowest)
     return {
-        "bytes": size, "trials": trials, "algbw": short(algorithm),
-        "busbw": short(algorithm * FACTORS[operation](len(batches))),
+        "bytes": size, "trials": trials, "algbw": round_figure(algorithm),
+        "busbw": round_figure(algorithm * FACTORS[operation](len(batches))),
         "microseconds": {
-            "min": short(min(slowest) * 1e6), "median": short(middle * 1e6),
-            "mean": short(statistics.fmean(slowest) * 1e6), "max": short(max(slowest) * 1e6),
+            "min": round_figure(min(slowest) * 1e6), "median": round_figure(middle * 1e6),
+            "mean": round_figure(statistics.fmean(slowest) * 1e6), "max": round_figure(max(slowest) * 1e6),
         },
-        "spread": short((max(slowest) - min(slowest)) / max(middle, 1e-9)),
+        "spread": round_figure((max(slowest) - min(slowest)) / max(middle, 1e-9)),
     }
 
 
-def slowest_of(iterations: Sequence[Sequence[float]]) -> list[float]:
-    """Of each trial the time of the rank that took longest.
+def slowest_times(iterations: Sequence[Sequence[float]]) -> list[float]:
+    """Select of each trial the time of the slowest rank.
 
     Args:
         iterations: of each rank the seconds of each trial.
@@ -123,8 +123,8 @@ def slowest_of(iterations: Sequence[Sequence[float]]) -> list[float]:
     return [max(times) for times in zip(*iterations)]
 
 
-def trip(size: int, seconds: Sequence[float]) -> dict[str, Any]:
-    """The latency of one size, as osu_latency has it: half of a round trip.
+def latency_row(size: int, seconds: Sequence[float]) -> dict[str, Any]:
+    """Compute the latency of one size, as osu_latency does: half of a round trip.
 
     Args:
         size: bytes that went each way.
@@ -137,19 +137,19 @@ def trip(size: int, seconds: Sequence[float]) -> dict[str, Any]:
     ways = sorted(time / 2 for time in seconds)
     middle = statistics.median(ways)
     return {
-        "bytes": size, "iterations": len(ways), "bandwidth": short(size / max(middle, 1e-9) / 1e9),
+        "bytes": size, "iterations": len(ways), "bandwidth": round_figure(size / max(middle, 1e-9) / 1e9),
         "microseconds": {
-            "min": short(ways[0] * 1e6), "median": short(middle * 1e6),
-            "p99": short(ways[-(-99 * len(ways) // 100) - 1] * 1e6), "max": short(ways[-1] * 1e6),
+            "min": round_figure(ways[0] * 1e6), "median": round_figure(middle * 1e6),
+            "p99": round_figure(ways[-(-99 * len(ways) // 100) - 1] * 1e6), "max": round_figure(ways[-1] * 1e6),
         },
     }
 
 
 def counted(number: int, thing: str) -> str:
-    """``1 node``, ``2 nodes``."""
+    """Format ``1 node``, ``2 nodes``."""
     return "%d %s%s" % (number, thing, "s" * (number != 1))
 
 
-def short(number: float) -> float:
-    """Five digits, which is more than such a figure has."""
+def round_figure(number: float) -> float:
+    """Round to five digits, which is more than such a figure has."""
     return float("%.5g" % number)

@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The command ``bin/compare``: two releases, and in which ways they differ, without Ansible."""
+"""Run the command ``bin/compare``: in which ways two releases differ, without Ansible."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ EQUIVALENT, DIFFERENT, CANNOT = 0, 1, 2
 
 
 def parser() -> argparse.ArgumentParser:
-    """The command line."""
+    """Define the command line."""
     command = argparse.ArgumentParser(
         prog="compare",
         description="Say in which ways two releases differ that were made from the same release file.",
@@ -35,7 +35,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def render(result: Mapping[str, Any]) -> list[str]:
-    """The result for a person: every class that there is, what it means, and its first paths."""
+    """Render the result for a person: every class that there is, its meaning, and its first paths."""
     lines = []
     for name, meaning in CLASSES.items():
         count = result["counts"][name]

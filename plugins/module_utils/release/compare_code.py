@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The code of two ELF objects that are laid out otherwise: whether it is the same but for where it refers to. Pure.
+"""Compare the code of two ELF objects of different layout, but for where it refers to. Pure.
 
 Of x86-64. A path of another length moves what comes after it, and code refers to that by its distance (the 32 bits of
 a displacement, Intel SDM vol. 2, 2.2.1.6). So where code differs, that must be a distance, and lead to the same thing.
@@ -23,26 +23,26 @@ BLOCK = 4096
 _DISTANCE = struct.Struct("<i")
 _CONSTANT = re.compile(rb"[^\0]+")
 
-Bare = Callable[[bytes], bytes]
+Mask = Callable[[bytes], bytes]
 """Takes the places out of a content."""
 
 
 def machine(content: bytes) -> int:
-    """What an object is for; 0 for what is not little-endian."""
+    """Return what an object is for; 0 for what is not little-endian."""
     return int.from_bytes(content[18:20], "little") if content[5:6] == b"\1" else 0
 
 
 class _Image:
-    """What lies where in an object."""
+    """Find what lies where in an object."""
 
-    def __init__(self, found: Sequence[Section], bare: Bare) -> None:
+    def __init__(self, found: Sequence[Section], masked: Mask) -> None:
         self.sections = sorted((one for one in found if one.flags & LOADED and one.size), key=lambda one: one.address)
         self.begins = [one.address for one in self.sections]
-        self.bare = bare
+        self.masked = masked
         self.constants: dict[int, list[tuple[int, int]]] = {}
 
-    def thing(self, address: int) -> tuple[object, ...]:
-        """What is at an address, in words that do not depend on the layout; empty where nothing is."""
+    def target_at(self, address: int) -> tuple[object, ...]:
+        """Describe what is at an address, independent of the layout; empty where nothing is."""
         index = bisect.bisect_right(self.begins, address) - 1
         if index < 0:
             return ()
@@ -56,7 +56,9 @@ class _Image:
         return (section.name, *self._constant(section, offset))
 
     def _constant(self, section: Section, offset: int) -> tuple[object, ...]:
-        """Which constant is at an offset: its number, as padding and lengths differ, its text, and where in it.
+        """Describe the constant at an offset: its number, its text, and where in it.
+
+        The number, as padding and lengths differ.
 
         What lies between zeros counts as one; the first bytes of a number may be zeros.
         """
@@ -67,18 +69,18 @@ class _Image:
         if number and spans[number - 1][1] > offset:
             number -= 1
         begin, end = spans[number] if number < len(spans) else (section.size, section.size)
-        return number, self.bare(section.content[begin:end]), offset - begin
+        return number, self.masked(section.content[begin:end]), offset - begin
 
 
-def same_code(first: Sequence[Section], second: Sequence[Section], bare: tuple[Bare, Bare]) -> bool:
-    """Whether code does the same in both objects.
+def same_code(first: Sequence[Section], second: Sequence[Section], masked: tuple[Mask, Mask]) -> bool:
+    """Tell whether code does the same in both objects.
 
     Args:
         first: the sections of the one.
         second: those of the other, as many and with the same names.
-        bare: what takes the places out of the content of each.
+        masked: what takes the places out of the content of each.
     """
-    images = _Image(first, bare[0]), _Image(second, bare[1])
+    images = _Image(first, masked[0]), _Image(second, masked[1])
     return all(
         one.size == two.size and _same(one, two, images)
         for one, two in zip(first, second) if one.flags & CODE and one.kind != NOBITS
@@ -99,7 +101,7 @@ def _same(one: Section, two: Section, images: tuple[_Image, _Image]) -> bool:
 
 
 def _next_difference(first: bytes, second: bytes, position: int) -> int:
-    """Where two contents differ next; -1 where they do not."""
+    """Find where two contents differ next; -1 where they do not."""
     while position < len(first):
         blocks = first[position:position + BLOCK], second[position:position + BLOCK]
         if blocks[0] != blocks[1]:
@@ -112,7 +114,7 @@ def _leads_to_the_same(one: Section, two: Section, start: int, images: tuple[_Im
     if start + WIDTH > len(one.content):
         return False
     things = [
-        image.thing(section.address + start + WIDTH + _DISTANCE.unpack_from(section.content, start)[0])
+        image.target_at(section.address + start + WIDTH + _DISTANCE.unpack_from(section.content, start)[0])
         for section, image in zip((one, two), images)
     ]
     return bool(things[0]) and things[0] == things[1]

@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Two releases on disk, path by path; nothing is written, and nothing in them is executed."""
+"""Compare two releases on disk, path by path; nothing is written or executed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import stat
 from typing import Any, Callable, NamedTuple
 
 from ..core.errors import StackError
-from . import compare_places
+from . import path_masks
 from .compare_files import (
     BYTECODE,
     CLASSES,
@@ -20,22 +20,22 @@ from .compare_files import (
     RECORDS,
     SAME,
     VOLATILE,
-    Judged,
+    Classified,
     Sides,
+    classify,
     common_name,
-    judge,
 )
 
 STEP = "compare"
 CHUNK = 1 << 20
-LARGEST = 8 << 30
+MAX_COMPARED = 8 << 30
 """Bytes of a file from which two that differ are not looked into."""
 
 _BYTECODE = re.compile(r"(?P<directory>.*?/?)__pycache__/(?P<name>.+)\.[a-z]+-[0-9]+(?:\.opt-[0-9])?\.pyc\Z")
 
 
 class Difference(NamedTuple):
-    """A path that is not the same on both sides."""
+    """Describe a path that is not the same on both sides."""
 
     path: str
     kind: str
@@ -43,13 +43,13 @@ class Difference(NamedTuple):
 
 
 class Comparison(NamedTuple):
-    """What came out."""
+    """Hold the outcome of a comparison."""
 
     counts: dict[str, int]
     differences: list[Difference]
 
     def as_result(self, limit: int) -> dict[str, Any]:
-        """Plain data, with at most ``limit`` differences of each class."""
+        """Return plain data, with at most ``limit`` differences of each class."""
         listed: dict[str, list[dict[str, str]]] = collections.defaultdict(list)
         for one in self.differences:
             if len(listed[one.kind]) < limit:
@@ -73,20 +73,20 @@ def compare(first: str, second: str, progress: Callable[[str, int, int], None] |
         StackError: one of them is no directory, or cannot be read.
     """
     trees = [_Tree(path) for path in (first, second)]
-    sides = Sides(compare_places.of_release(first), compare_places.of_release(second))
+    sides = Sides(path_masks.masks_of_release(first), path_masks.masks_of_release(second))
     names = sorted(trees[0].paths.keys() | trees[1].paths.keys())
-    judged: dict[str, Judged] = {}
+    classified: dict[str, Classified] = {}
     for count, name in enumerate(names):
         if progress is not None:
             progress("paths", count, len(names))
-        judged[name] = _judge(name, trees[0], trees[1], sides)
-    found = {name: _with_source(name, one, judged) for name, one in judged.items()}
+        classified[name] = _classify(name, trees[0], trees[1], sides)
+    found = {name: _check_source(name, one, classified) for name, one in classified.items()}
     counts = collections.Counter(one.kind for one in found.values())
     return Comparison(dict(counts), [Difference(name, *one) for name, one in found.items() if one.kind != SAME])
 
 
 class _Tree:
-    """A release's paths by what they are called in every release."""
+    """Map a release's paths by what they are called in every release."""
 
     def __init__(self, top: str) -> None:
         self.top = os.path.abspath(top)
@@ -108,7 +108,7 @@ class _Tree:
                 self._list(path)
 
     def full(self, name: str) -> str:
-        """Where a path lies."""
+        """Return where a path lies."""
         return os.path.join(self.top, self.paths[name])
 
 
@@ -119,41 +119,41 @@ def _unreadable(error: OSError) -> StackError:
     )
 
 
-def _judge(name: str, first: _Tree, second: _Tree, sides: Sides) -> Judged:
+def _classify(name: str, first: _Tree, second: _Tree, sides: Sides) -> Classified:
     for tree, words in ((second, "only in the first"), (first, "only in the second")):
         if name not in tree.paths:
             kind = RECORDS if name.startswith(VOLATILE) else BYTECODE if name.endswith(".pyc") else OTHER
-            return Judged(kind, words)
+            return Classified(kind, words)
     paths = first.full(name), second.full(name)
     try:
         states = [os.lstat(path) for path in paths]
         if stat.S_IFMT(states[0].st_mode) != stat.S_IFMT(states[1].st_mode):
-            return Judged(OTHER, "of another type")
-        judged = _of_type(name, paths, states, sides)
+            return Classified(OTHER, "of another type")
+        classified = _compare_contents(name, paths, states, sides)
     except OSError as error:
         raise _unreadable(error) from error
     modes = [stat.S_IMODE(state.st_mode) for state in states]
-    if modes[0] != modes[1] and not stat.S_ISLNK(states[0].st_mode) and judged.kind != OTHER:
-        return Judged(OTHER, "mode %04o and %04o" % (modes[0], modes[1]))
-    return judged
+    if modes[0] != modes[1] and not stat.S_ISLNK(states[0].st_mode) and classified.kind != OTHER:
+        return Classified(OTHER, "mode %04o and %04o" % (modes[0], modes[1]))
+    return classified
 
 
-def _of_type(name: str, paths: tuple[str, str], states: list[os.stat_result], sides: Sides) -> Judged:
+def _compare_contents(name: str, paths: tuple[str, str], states: list[os.stat_result], sides: Sides) -> Classified:
     if stat.S_ISLNK(states[0].st_mode):
         targets = [os.fsencode(os.readlink(path)) for path in paths]
         if targets[0] == targets[1]:
-            return Judged(SAME)
-        bare = sides.first.without(targets[0]), sides.second.without(targets[1])
-        return Judged(PLACE) if bare[0] == bare[1] else Judged(OTHER, "another target")
+            return Classified(SAME)
+        masked = sides.first.mask(targets[0]), sides.second.mask(targets[1])
+        return Classified(PLACE) if masked[0] == masked[1] else Classified(OTHER, "another target")
     if not stat.S_ISREG(states[0].st_mode) or _same_bytes(paths, states):
-        return Judged(SAME)
-    if max(state.st_size for state in states) > LARGEST:
-        return Judged(OTHER, "content; too large to be looked into")
+        return Classified(SAME)
+    if max(state.st_size for state in states) > MAX_COMPARED:
+        return Classified(OTHER, "content; too large to be looked into")
     contents = []
     for path in paths:
         with open(path, "rb") as stream:
             contents.append(stream.read())
-    return judge(name, contents[0], contents[1], sides)
+    return classify(name, contents[0], contents[1], sides)
 
 
 def _same_bytes(paths: tuple[str, str], states: list[os.stat_result]) -> bool:
@@ -168,12 +168,12 @@ def _same_bytes(paths: tuple[str, str], states: list[os.stat_result]) -> bool:
                 return True
 
 
-def _with_source(name: str, judged: Judged, others: dict[str, Judged]) -> Judged:
-    """Bytecode differs rightly where its source is the same but for its place; else that has to be said."""
-    match = _BYTECODE.match(name) if judged.kind == BYTECODE else None
+def _check_source(name: str, classified: Classified, others: dict[str, Classified]) -> Classified:
+    """Check differing bytecode by its source, which has to be the same but for its place."""
+    match = _BYTECODE.match(name) if classified.kind == BYTECODE else None
     if match is None:
-        return judged
+        return classified
     source = others.get("%s%s.py" % (match.group("directory"), match.group("name")))
     if source is None:
-        return Judged(OTHER, "bytecode without a source")
-    return judged if source.kind in (SAME, PLACE) else Judged(OTHER, "bytecode of a source that differs")
+        return Classified(OTHER, "bytecode without a source")
+    return classified if source.kind in (SAME, PLACE) else Classified(OTHER, "bytecode of a source that differs")

@@ -1,7 +1,8 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What is installed in a release, as its files and the records of its build say; a bill of materials, a notice and a
-comparison speak of the same.
+"""List what is installed in a release, as its files and the records of its build say.
+
+A bill of materials, a notice and a comparison speak of the same.
 
 There are no times in it, and no paths that depend on where the release lies: the same release elsewhere says the same.
 """
@@ -14,7 +15,6 @@ from ..core.lenient_json import mapping, mappings, text, texts
 from ..core.redaction import without_credentials
 from . import (
     installed_components,
-    installed_conda,
     installed_libraries,
     installed_python,
 )
@@ -22,7 +22,7 @@ from .installed_records import Places, read_build
 
 
 def installed(prefix: str, release_yml: Mapping[str, Any]) -> dict[str, Any]:
-    """What is installed in a release.
+    """List what is installed in a release.
 
     Args:
         prefix: the release's directory.
@@ -54,8 +54,8 @@ def installed(prefix: str, release_yml: Mapping[str, Any]) -> dict[str, Any]:
     resolved = mapping(release_yml)
     places = Places.of(prefix, resolved)
     build = read_build(prefix)
-    conda = installed_conda.packages(prefix)
-    python = installed_python.distributions(prefix, resolved, installed_conda.owners(conda))
+    conda = installed_python.conda_packages(prefix)
+    python = installed_python.distributions(prefix, resolved, installed_python.conda_owners(conda))
     components = installed_components.components(places, resolved, build, python)
     return {
         "release": {key: text(value) for key, value in (

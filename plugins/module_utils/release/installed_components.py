@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The components of a release as they were built: origin, patches, and the settings of their builds."""
+"""Describe the components of a release as built: origin, patches, and settings of their builds."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from .installed_records import (
     RECORDS,
     Places,
     step_environment,
-    unreadable,
+    unreadable_error,
 )
 
 PLUMBING = (*RESERVED, "HOROVOD_CMAKE", "CMAKE_GENERATOR", "GIT_TERMINAL_PROMPT")
@@ -33,7 +33,7 @@ _NUMBER = re.compile(r"v?\d")
 
 
 class _Part:
-    """One component while it is described."""
+    """Describe one component, step by step."""
 
     def __init__(self, places: Places, key: str, name: str, version: object, kind: str) -> None:
         self.places = places
@@ -72,7 +72,7 @@ class _Part:
 def components(
     places: Places, resolved: Mapping[str, Any], build: Mapping[str, Any], python: Sequence[Mapping[str, Any]],
 ) -> list[dict[str, Any]]:
-    """The components of a release, sorted by name.
+    """List the components of a release, sorted by name.
 
     Args:
         places: where the release lies.
@@ -108,7 +108,7 @@ def _of_the_base(places: Places, resolved: Mapping[str, Any]) -> Iterator[_Part]
 def _site(
     places: Places, resolved: Mapping[str, Any], build: Mapping[str, Any], python: Sequence[Mapping[str, Any]],
 ) -> Iterator[_Part]:
-    """What the site or a wheel brings: the MPI and the CUDA toolkit."""
+    """Describe what the site or a wheel brings: the MPI and the CUDA toolkit."""
     mpi, definition = mapping(resolved.get("mpi")), mapping(resolved.get("definition"))
     if mpi and mpi.get("provider") != "image":
         wheel = mpi.get("provider") == "wheel"
@@ -124,7 +124,7 @@ def _site(
 
 
 def library_version(build: Mapping[str, Any]) -> str:
-    """Name and version of the MPI as it says itself, as ``MPICH 4.3.2``; empty where it was not asked."""
+    """Return name and version of the MPI as it says, as ``MPICH 4.3.2``; empty where not asked."""
     reported = mapping(mapping(build.get("imports")).get("reported"))
     said = next((text(value) for key, value in sorted(reported.items()) if "Get_library_version" in key), "")
     name: list[str] = []
@@ -183,7 +183,7 @@ def _package(places: Places, entry: Mapping[str, Any]) -> _Part:
 
 
 def _only_hash(lock: object) -> str:
-    """The one sha256 that a lock admits; empty where it admits several files."""
+    """Return the one sha256 that a lock admits; empty where it admits several files."""
     try:
         hashes = {digest for one in requirements(text(lock)) for digest in one.hashes}
     except ValueError:
@@ -198,4 +198,4 @@ def _patches(prefix: str, series: str, digest: str) -> Iterator[dict[str, str]]:
             try:
                 yield {"file": os.path.basename(path), "sha256": sha256_of(path)}
             except OSError as error:
-                raise unreadable(path, error) from error
+                raise unreadable_error(path, error) from error

@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What software that users compiled against a release depends on: versions, sonames, and symbol versions."""
+"""Find what software compiled against a release depends on: versions, sonames, symbol versions."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def libraries(
     prefix: str, resolved: Mapping[str, Any], build: Mapping[str, Any], python: Sequence[Mapping[str, Any]],
     components: Sequence[Mapping[str, Any]],
 ) -> dict[str, str]:
-    """What is known of the release's interfaces; what is not known is left out.
+    """Find what is known of the release's interfaces; what is not known is left out.
 
     Args:
         prefix: the release's directory.
@@ -58,7 +58,7 @@ def libraries(
 
 
 def _sonames(objects: Mapping[str, Any]) -> dict[str, str]:
-    """The sonames that the release's objects need, by the library's name."""
+    """Find the sonames that the release's objects need, by the library's name."""
     found: dict[str, set[str]] = {}
     for entry in objects.values():
         for soname in mapping(mapping(entry).get("needed")):
@@ -70,7 +70,7 @@ def _sonames(objects: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _symbols(prefix: str, objects: Iterable[str]) -> dict[str, str]:
-    """The highest version of each family of symbols that the release's own objects need."""
+    """Find the highest version of each family of symbols that the release's objects need."""
     highest: dict[str, tuple[int, ...]] = {}
     for path in objects:
         try:

@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The Python distributions of a release, from the metadata that installers leave beside them.
+"""List the Python distributions and conda packages of a release, from installers' metadata.
 
 https://packaging.python.org/en/latest/specifications/core-metadata/ and .../recording-installed-packages/
 """
@@ -10,24 +10,27 @@ from __future__ import annotations
 import email.parser
 import glob
 import os
-from typing import Any, Iterator, Mapping
+from typing import Any, Iterable, Iterator, Mapping
 
-from ..core.lenient_json import mapping, mappings, text
+from ..conda.prefix import META
+from ..core.lenient_json import mapping, mappings, sequence, text
+from ..core.redaction import without_credentials
 from ..definition.packages import canonical, planned_packages
-from .installed_records import read_record, unreadable
+from .installed_records import read_record, unreadable_error
 
+BASE = "base"
 PLACES = ("base/lib*/python*/*-packages",)
 """Where a base has its distributions."""
-OF_A_CONTAINER = ("base/**/lib/python*/site-packages", "easybuild/software/**/lib/python*/site-packages")
+CONTAINER_PLACES = ("base/**/lib/python*/site-packages", "easybuild/software/**/lib/python*/site-packages")
 """Where the virtual environment on top of an image has them."""
 METADATA = {".dist-info": "METADATA", ".egg-info": "PKG-INFO"}
-LONGEST = 120
+MAX_LICENCE_NAME = 120
 """Characters from which what stands for a licence is its text, and not its name."""
-SAYS_NOTHING = ("", "UNKNOWN")
+MEANINGLESS = ("", "UNKNOWN")
 
 
 def distributions(prefix: str, resolved: Mapping[str, Any], owners: Mapping[str, str]) -> list[dict[str, Any]]:
-    """The distributions, sorted by name.
+    """List the distributions, sorted by name.
 
     Args:
         prefix: the release's directory.
@@ -43,7 +46,7 @@ def distributions(prefix: str, resolved: Mapping[str, Any], owners: Mapping[str,
 
 
 def built_names(definition: Mapping[str, Any]) -> set[str]:
-    """Canonical names of the distributions that a release file asks to be built from source."""
+    """Return canonical names of the distributions that a release file asks to be built from source."""
     names = {name for name in ("mpi4py", "horovod") if name in definition}
     if "source" in mapping(definition.get("pytorch")):
         names.add("torch")
@@ -52,10 +55,10 @@ def built_names(definition: Mapping[str, Any]) -> set[str]:
 
 
 def _places(prefix: str, resolved: Mapping[str, Any]) -> Iterator[str]:
-    """The directories of metadata, relative to the release."""
+    """Find the directories of metadata, relative to the release."""
     container = mapping(resolved.get("base")).get("kind") == "container"
     seen = set()
-    for pattern in PLACES + (OF_A_CONTAINER if container else ()):
+    for pattern in PLACES + (CONTAINER_PLACES if container else ()):
         for directory in sorted(glob.glob(os.path.join(glob.escape(prefix), pattern), recursive=True)):
             own = os.path.realpath(directory)
             # lib64 is often a link to lib.
@@ -65,7 +68,7 @@ def _places(prefix: str, resolved: Mapping[str, Any]) -> Iterator[str]:
             try:
                 names = sorted(os.listdir(directory))
             except OSError as error:
-                raise unreadable(directory, error) from error
+                raise unreadable_error(directory, error) from error
             for name in names:
                 if os.path.splitext(name)[1] in METADATA:
                     yield os.path.relpath(os.path.join(directory, name), prefix)
@@ -73,12 +76,12 @@ def _places(prefix: str, resolved: Mapping[str, Any]) -> Iterator[str]:
 
 def _distribution(prefix: str, place: str, owner: str, built: set[str]) -> dict[str, Any]:
     path = os.path.join(prefix, place)
-    said = _metadata(path)
+    metadata = _metadata(path)
     stem = os.path.splitext(os.path.basename(place))[0].split("-")
-    name = text(said.get("Name")) or stem[0]
+    name = text(metadata.get("Name")) or stem[0]
     found = {
-        "name": name, "version": text(said.get("Version")) or (stem[1] if len(stem) > 1 else ""),
-        "licence": _licence(said), "place": place,
+        "name": name, "version": text(metadata.get("Version")) or (stem[1] if len(stem) > 1 else ""),
+        "licence": _licence(metadata), "place": place,
         "source": "conda" if owner else "built" if canonical(name) in built else "wheel",
     }
     if owner:
@@ -98,17 +101,55 @@ def _metadata(path: str) -> Any:
     except FileNotFoundError:
         return {}
     except OSError as error:
-        raise unreadable(file, error) from error
+        raise unreadable_error(file, error) from error
 
 
-def _licence(said: Any) -> str:
-    """The licence in as few words as the metadata has: the expression, the field, else what the classifiers say."""
-    expression = text(said.get("License-Expression")).strip()
+def _licence(metadata: Any) -> str:
+    """Return the licence in as few words as there are: expression, field, else the classifiers."""
+    expression = text(metadata.get("License-Expression")).strip()
     if expression:
         return expression
-    field = text(said.get("License")).strip()
-    if field not in SAYS_NOTHING and "\n" not in field and len(field) <= LONGEST:
+    field = text(metadata.get("License")).strip()
+    if field not in MEANINGLESS and "\n" not in field and len(field) <= MAX_LICENCE_NAME:
         return field
-    classifiers = [text(value) for value in (said.get_all("Classifier") if hasattr(said, "get_all") else None) or ()]
+    listed = metadata.get_all("Classifier") if hasattr(metadata, "get_all") else None
+    classifiers = [text(value) for value in listed or ()]
     named = [value.rpartition(" :: ")[2] for value in classifiers if value.startswith("License :: ")]
     return ", ".join(sorted(set(named) - {"OSI Approved"}))
+
+
+def conda_packages(prefix: str) -> list[dict[str, Any]]:
+    """List the packages of the base, sorted by name; none where it is no conda prefix.
+
+    Args:
+        prefix: the release's directory.
+
+    Returns:
+        per package what :func:`installed.installed` says, and ``files``, relative to the release.
+
+    Raises:
+        StackError: a record cannot be read.
+    """
+    pattern = os.path.join(glob.escape(os.path.join(prefix, BASE, META)), "*.json")
+    found = [_conda_package(mapping(read_record(path))) for path in sorted(glob.glob(pattern))]
+    return sorted((one for one in found if one["name"]), key=lambda one: (one["name"], one["version"], one["build"]))
+
+
+def _conda_package(record: Mapping[str, Any]) -> dict[str, Any]:
+    paths = [text(mapping(entry).get("_path")) for entry in sequence(mapping(record.get("paths_data")).get("paths"))]
+    return {
+        "name": text(record.get("name")), "version": text(record.get("version")), "build": text(record.get("build")),
+        "channel": without_credentials(text(record.get("channel")).rstrip("/")), "subdir": text(record.get("subdir")),
+        "url": without_credentials(text(record.get("url"))), "licence": text(record.get("license")),
+        "sha256": text(record.get("sha256")),
+        "files": [os.path.join(BASE, path) for path in paths or map(text, sequence(record.get("files")))],
+    }
+
+
+def conda_owners(found: Iterable[Mapping[str, Any]]) -> dict[str, str]:
+    """Map a distribution's directory to the name of the conda package that brought it."""
+    return {
+        os.path.dirname(path): one["name"]
+        for one in found for path in one["files"]
+        if path.endswith((".dist-info/METADATA", ".egg-info/PKG-INFO"))
+    }

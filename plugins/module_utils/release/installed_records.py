@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The records of a release's build, for what says what is installed in it."""
+"""Read the records of a release's build, to list what is installed in it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ STEP = "read what is installed"
 
 
 class Places(NamedTuple):
-    """The directories that depend on where a release lies, with what they are called instead; the innermost first."""
+    """Hold the directories that depend on where a release lies, and what they are called instead.
+
+    The innermost comes first.
+    """
 
     prefix: str
     names: tuple[tuple[str, str], ...]
@@ -26,7 +29,7 @@ class Places(NamedTuple):
 
     @classmethod
     def of(cls, prefix: str, resolved: Mapping[str, Any]) -> Places:
-        """The places of a release, as it lies there and as its release file has them.
+        """Return the places of a release, as it lies there and as its release file has them.
 
         Args:
             prefix: where the release is.
@@ -40,13 +43,13 @@ class Places(NamedTuple):
         return cls(prefix, tuple((path, name) for path, name in known if len(path) > 1), text(base.get("tag")))
 
     def generic(self, words: str) -> str:
-        """A text without the places that depend on where the release lies."""
+        """Replace the places in a text that depend on where the release lies."""
         for path, name in self.names:
-            words = _replaced(words, path, name)
+            words = _replace_path(words, path, name)
         return words
 
 
-def _replaced(words: str, path: str, name: str) -> str:
+def _replace_path(words: str, path: str, name: str) -> str:
     """Replace a path where it ends as a path does, so that /soft/a stays apart from /soft/ab."""
     parts = words.split(path)
     found = parts[0]
@@ -57,7 +60,7 @@ def _replaced(words: str, path: str, name: str) -> str:
 
 
 def read_build(prefix: str) -> dict[str, Any]:
-    """Every record of the build that is small, by its name without its ending.
+    """Read every record of the build that is small, by its name without its ending.
 
     Raises:
         StackError: one cannot be read.
@@ -70,7 +73,7 @@ def read_build(prefix: str) -> dict[str, Any]:
 
 
 def read_record(path: str) -> Any:
-    """A record as plain data.
+    """Read a record as plain data.
 
     Raises:
         StackError: it is there and cannot be read, or is not JSON.
@@ -81,11 +84,11 @@ def read_record(path: str) -> Any:
     except FileNotFoundError:
         return None
     except (OSError, ValueError, RecursionError) as error:
-        raise unreadable(path, error) from error
+        raise unreadable_error(path, error) from error
 
 
-def unreadable(path: str, error: Exception) -> StackError:
-    """The error for a file of a release that cannot be read."""
+def unreadable_error(path: str, error: Exception) -> StackError:
+    """Make the error for a file of a release that cannot be read."""
     why = error.strerror if isinstance(error, OSError) else error
     return StackError(
         "%s cannot be read: %s." % (path, why), STEP,
@@ -94,7 +97,7 @@ def unreadable(path: str, error: Exception) -> StackError:
 
 
 def step_environment(prefix: str, step: str) -> dict[str, str]:
-    """The variables that a build step was given; empty where there was no such step.
+    """Read the variables that a build step was given; empty where there was no such step.
 
     Raises:
         StackError: its record cannot be read.

@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What a package says of its licence as SPDX spells it (SPDX 2.3, annex D and section 10). Pure."""
+"""Write what a package says of its licence as SPDX spells it (SPDX 2.3, annex D and section 10). Pure."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ _WORDS = re.compile(r"\(|\)|[^\s()]+")
 
 
 class Licence(NamedTuple):
-    """A licence for a document: the expression, and the text of what is quoted under a name of the document's own."""
+    """Hold a licence for a document: the expression, and the text of what is quoted under an own name."""
 
     expression: str
     quoted: dict[str, str]
 
 
 def licence(said: str) -> Licence:
-    """What a package says of its licence, as SPDX has it.
+    """Write what a package says of its licence as SPDX has it.
 
     Args:
         said: an expression of SPDX identifiers, or whatever a package says instead.
@@ -70,7 +70,7 @@ def licence(said: str) -> Licence:
 
 
 def is_expression(said: str) -> bool:
-    """Whether a text is a licence expression whose identifiers are all known."""
+    """Tell whether a text is a licence expression whose identifiers are all known."""
     words = _WORDS.findall(said)
     depth, wanted = 0, True
     for position, word in enumerate(words):

@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""A release's records on disk: what was asked for, and whether it is frozen."""
+"""Read and write a release's records: what was asked for, and whether it is frozen."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from ..verify.summary import (
 DIRECTORIES = ("", "wheels", ".torchstack", ".torchstack/steps")
 """What an opened release has from the start, relative to its prefix."""
 
-IN_SHORT: dict[str, Callable[[Any], dict]] = {
+BUILD_SUMMARIES: dict[str, Callable[[Any], dict]] = {
     "verification": summarise_libraries,
     "imports": summarise_imports,
     "sbom.spdx": lambda record: {"packages": len(record["packages"])},
 }
 """Records of the build that have an entry for each object or package, and what makes them short."""
 
-LEFT_OUT = ("manifest",)
+UNSUMMARISED = ("manifest",)
 """Records of the build that have an entry for each file; the record of the freeze has the manifest's digest."""
 
-OF_MANY_NODES: dict[str, Callable[[Any], dict]] = {
+LATER_SUMMARIES: dict[str, Callable[[Any], dict]] = {
     "node_health": lambda record: dict(
         record, nodes=[{key: value for key, value in node.items() if key != "facts"} for node in record["nodes"]]),
     "sweep": lambda record: dict(
@@ -41,49 +41,49 @@ OF_MANY_NODES: dict[str, Callable[[Any], dict]] = {
 
 
 class ReleaseFiles(NamedTuple):
-    """Where the records of one release lie."""
+    """Name where the records of one release lie."""
 
     root: str
     release: str
 
     @property
     def prefix(self) -> str:
-        """The release itself."""
+        """Return the directory of the release."""
         return os.path.join(self.root, self.release)
 
     @property
     def resolved(self) -> str:
-        """The resolved release file, frozen with the release."""
+        """Return the resolved release file, frozen with the release."""
         return os.path.join(self.prefix, ".torchstack", "release.yml")
 
     @property
     def afterwards(self) -> str:
-        """The directory of what happens to the release after its build."""
+        """Return the directory of what happens to the release after its build."""
         return os.path.join(self.root, ".torchstack", self.release)
 
     @property
     def frozen(self) -> str:
-        """Written last when the release was frozen; outside of the tree that it speaks of."""
+        """Return the record written last when the release is frozen, outside of its tree."""
         return os.path.join(self.afterwards, "frozen.json")
 
     @property
     def freezing(self) -> str:
-        """Written first when the release is frozen, and removed when that is recorded."""
+        """Return the record written first when the release is frozen, removed once that is recorded."""
         return os.path.join(self.afterwards, "freezing.json")
 
     @property
     def thawed(self) -> str:
-        """There while named paths of the frozen release may be changed."""
+        """Return the record that is there while named paths of the frozen release may be changed."""
         return os.path.join(self.afterwards, "thawed.json")
 
     @property
     def retired(self) -> str:
-        """There once users were told that the release goes, and for good when it is gone."""
+        """Return the record of the retirement, there once users were told and for good afterwards."""
         return os.path.join(self.afterwards, "retired.json")
 
 
 def read(files: ReleaseFiles) -> dict:
-    """What is recorded of the release.
+    """Read what is recorded of the release.
 
     Returns:
         ``content`` (text of the resolved release file, or None), ``frozen`` (the record of the freeze, or None),
@@ -100,7 +100,7 @@ def read(files: ReleaseFiles) -> dict:
     except FileNotFoundError:
         content = None
     except (OSError, ValueError) as error:
-        raise _unreadable(files.resolved, error) from error
+        raise _unreadable_error(files.resolved, error) from error
     frozen = _read(files.frozen)
     return {
         "content": content, "frozen": frozen, "freezing": None if frozen else _read(files.freezing),
@@ -109,7 +109,7 @@ def read(files: ReleaseFiles) -> dict:
 
 
 def subject_of(frozen: Mapping[str, Any] | None) -> str:
-    """What an acceptance of a frozen release belongs to: the digest of what was asked for.
+    """Return what an acceptance of a frozen release belongs to: the digest of what was asked for.
 
     After a thaw that changed files, these count too: it is another subject, and what was accepted before says nothing
     of it. Empty where the release is not frozen.
@@ -127,10 +127,10 @@ def _read(path: str) -> Any:
     try:
         return read_json(path)
     except (OSError, ValueError) as error:
-        raise _unreadable(path, error) from error
+        raise _unreadable_error(path, error) from error
 
 
-def _unreadable(path: str, error: Exception) -> StackError:
+def _unreadable_error(path: str, error: Exception) -> StackError:
     why = getattr(error, "strerror", None) or error
     remedy = "Restore it or, if nothing of the release is in use, remove the release and roll out again."
     if isinstance(error, PermissionError):
@@ -141,7 +141,7 @@ def _unreadable(path: str, error: Exception) -> StackError:
 
 
 def collect(files: ReleaseFiles) -> dict:
-    """Every record that roles and steps left behind, for a summary.
+    """Collect every record that roles and steps left behind, for a summary.
 
     Returns:
         ``steps`` (name to the step's stamp), ``build`` and ``afterwards`` (record name without its ending to the
@@ -153,18 +153,18 @@ def collect(files: ReleaseFiles) -> dict:
     return {
         "steps": {
             os.path.basename(os.path.dirname(path)): record
-            for path, record in _readable(os.path.join(records, "steps", "*", "stamp.json"), unreadable)
+            for path, record in _read_records(os.path.join(records, "steps", "*", "stamp.json"), unreadable)
         },
-        "build": dict(_in_short(records, IN_SHORT, unreadable)),
-        "afterwards": dict(_in_short(files.afterwards, OF_MANY_NODES, unreadable)),
+        "build": dict(_shorten_records(records, BUILD_SUMMARIES, unreadable)),
+        "afterwards": dict(_shorten_records(files.afterwards, LATER_SUMMARIES, unreadable)),
         "unreadable": unreadable,
     }
 
 
-def _in_short(
+def _shorten_records(
     directory: str, shorter: Mapping[str, Callable[[Any], dict]], unreadable: list[str]
 ) -> Iterator[tuple[str, object]]:
-    for path, record in _readable(os.path.join(directory, "*.json"), unreadable, LEFT_OUT):
+    for path, record in _read_records(os.path.join(directory, "*.json"), unreadable, UNSUMMARISED):
         shorten = shorter.get(_name(path))
         try:
             yield _name(path), shorten(record) if shorten else record
@@ -172,7 +172,7 @@ def _in_short(
             unreadable.append("%s (it is not as it was written: %s)" % (path, error))
 
 
-def _readable(pattern: str, unreadable: list[str], without: tuple[str, ...] = ()) -> Iterator[tuple[str, object]]:
+def _read_records(pattern: str, unreadable: list[str], without: tuple[str, ...] = ()) -> Iterator[tuple[str, object]]:
     for path in sorted(glob.glob(pattern)):
         if _name(path) in without:
             continue
@@ -189,13 +189,13 @@ def _name(path: str) -> str:
 
 
 def planned_directories(files: ReleaseFiles) -> list[str]:
-    """The directories of an open release that are not there yet, outermost first."""
+    """List the directories of an open release that are not there yet, outermost first."""
     wanted = [os.path.join(files.prefix, name) if name else files.prefix for name in DIRECTORIES]
     return [path for path in [*wanted, files.afterwards] if not os.path.isdir(path)]
 
 
 def open_release(files: ReleaseFiles, content: str, missing: list[str]) -> None:
-    """Make the directories, write the resolved release file, and forget a freeze that was interrupted.
+    """Make the directories, write the resolved release file, and remove an interrupted freeze.
 
     Args:
         files: where.
@@ -209,7 +209,7 @@ def open_release(files: ReleaseFiles, content: str, missing: list[str]) -> None:
         for path in missing:
             os.makedirs(path, mode=0o755, exist_ok=True)
         write_atomic(files.resolved, content.encode("utf-8"))
-        _forget(files.freezing)
+        _remove(files.freezing)
     except OSError as error:
         raise StackError(
             "The release cannot be opened: %s." % error,
@@ -228,7 +228,7 @@ def begin_freeze(files: ReleaseFiles, record: dict) -> None:
     try:
         write_json(files.freezing, record)
     except OSError as error:
-        raise _not_recorded(files.freezing, error, "nothing of the release was changed.") from error
+        raise _freeze_error(files.freezing, error, "nothing of the release was changed.") from error
 
 
 def record_freeze(files: ReleaseFiles, record: dict) -> None:
@@ -239,17 +239,17 @@ def record_freeze(files: ReleaseFiles, record: dict) -> None:
     """
     try:
         write_json(files.frozen, record)
-        _forget(files.freezing)
+        _remove(files.freezing)
     except OSError as error:
-        raise _not_recorded(files.frozen, error, "the release's files are read-only already.") from error
+        raise _freeze_error(files.frozen, error, "the release's files are read-only already.") from error
 
 
-def _forget(path: str) -> None:
+def _remove(path: str) -> None:
     with contextlib.suppress(FileNotFoundError):
         os.unlink(path)
 
 
-def _not_recorded(path: str, error: OSError, state: str) -> StackError:
+def _freeze_error(path: str, error: OSError, state: str) -> StackError:
     return StackError(
         "The freeze cannot be recorded: %s." % error,
         failed_step="freeze",

@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The bill of materials of a release on disk."""
+"""Make the bill of materials of a release, and keep it on disk."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from typing import Any, Mapping
 from ..core.errors import StackError
 from ..core.files import write_atomic
 from ..core.lenient_json import mapping, moment, text
-from . import spdx as sbom
+from . import spdx
 from .installed import installed
 from .installed_records import RECORDS, read_record
 
 NAME = "sbom.spdx.json"
 
 
-def place(prefix: str) -> str:
-    """Where a release has its bill of materials."""
+def sbom_path(prefix: str) -> str:
+    """Tell where a release has its bill of materials."""
     return os.path.join(prefix, RECORDS, NAME)
 
 
-def made_at(prefix: str) -> str:
-    """When the last step of a release's build was finished; empty where none was recorded.
+def find_build_time(prefix: str) -> str:
+    """Find when the last step of a release's build was finished; empty where none was recorded.
 
     Raises:
         StackError: a step's record cannot be read.
@@ -35,22 +35,22 @@ def made_at(prefix: str) -> str:
     return max((said for said in times if moment(said) is not None), default="")
 
 
-def make(prefix: str, resolved: Mapping[str, Any]) -> dict[str, Any]:
-    """The bill of materials that a release should have.
+def make_sbom(prefix: str, resolved: Mapping[str, Any]) -> dict[str, Any]:
+    """Make the bill of materials that a release should have.
 
     Raises:
         StackError: a file of the release cannot be read.
     """
-    return sbom.document(installed(prefix, resolved), made_at(prefix))
+    return spdx.document(installed(prefix, resolved), find_build_time(prefix))
 
 
 def as_bytes(document: Mapping[str, Any]) -> bytes:
-    """The document as it is written."""
+    """Encode the document as it is written."""
     return (json.dumps(document, indent=2, sort_keys=True) + "\n").encode("utf-8")
 
 
-def current(path: str) -> bytes | None:
-    """What is there; None where nothing is.
+def read_current(path: str) -> bytes | None:
+    """Read the document that is there; None where nothing is.
 
     Raises:
         StackError: it cannot be read.
@@ -65,7 +65,7 @@ def current(path: str) -> bytes | None:
 
 
 def write(path: str, content: bytes) -> None:
-    """Replace it.
+    """Replace the document.
 
     Raises:
         StackError: the file system refuses.
@@ -80,8 +80,8 @@ def write(path: str, content: bytes) -> None:
         raise _refused(path, error) from error
 
 
-def listed(content: bytes | None) -> str:
-    """A document's packages, one in a line, for a difference that an operator reads."""
+def list_packages(content: bytes | None) -> str:
+    """List a document's packages, one in a line, for a difference that an operator reads."""
     try:
         packages = json.loads(content or b"{}").get("packages", [])
         lines = [" ".join(filter(None, (one["SPDXID"][8:], one.get("versionInfo")))) for one in packages]

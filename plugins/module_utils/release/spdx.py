@@ -1,6 +1,8 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The bill of materials of a release as an SPDX 2.3 document (https://spdx.github.io/spdx-spec/v2.3/). Pure.
+"""Write the bill of materials of a release as an SPDX 2.3 document. Pure.
+
+https://spdx.github.io/spdx-spec/v2.3/
 
 The same release gives the same bytes: the document's time is that of the last build step, and its namespace follows
 from its content.
@@ -14,14 +16,14 @@ import uuid
 from typing import Any, Mapping
 
 from ..definition.packages import canonical
-from . import sbom_names
+from . import package_urls
 from .licences import licence
 
 VERSION = "SPDX-2.3"
 TOOL = "Tool: hpcml.torchstack"
 DOCUMENT = "SPDXRef-DOCUMENT"
 RELEASE = "SPDXRef-Release"
-NONE = sbom_names.NONE
+NONE = package_urls.NONE
 BEGINNING = "1970-01-01T00:00:00Z"
 """The time of a document about a release of which no step was recorded."""
 
@@ -30,7 +32,7 @@ OF_THE_SITE = ("site",)
 
 
 class _Document:
-    """A document while it is made."""
+    """Collect a document while it is made."""
 
     def __init__(self, created: str) -> None:
         self.created = created
@@ -41,7 +43,7 @@ class _Document:
 
     def package(self, words: tuple[str, ...], name: str, version: str, **more: Any) -> str:
         """Add a package, and return its identifier; what is empty is left out."""
-        stem = own = sbom_names.identifier(*words)
+        stem = own = package_urls.identifier(*words)
         number = 1
         while own in self.taken:
             number += 1
@@ -73,7 +75,7 @@ class _Document:
         self.relations.append((first, how, second))
 
     def finished(self, name: str) -> dict[str, Any]:
-        """The whole document, with the namespace that follows from it."""
+        """Return the whole document, with the namespace that follows from it."""
         found: dict[str, Any] = {
             "spdxVersion": VERSION, "dataLicense": "CC0-1.0", "SPDXID": DOCUMENT, "name": name,
             "creationInfo": {"created": self.created, "creators": [TOOL]},
@@ -92,7 +94,7 @@ class _Document:
 
 
 def document(installed: Mapping[str, Any], created: str = "") -> dict[str, Any]:
-    """The bill of materials.
+    """Make the bill of materials.
 
     Args:
         installed: what :func:`installed.installed` says.
@@ -121,7 +123,7 @@ def _conda(made: _Document, installed: Mapping[str, Any]) -> dict[str, str]:
     for one in installed["conda"]:
         found[one["name"]] = made.package(
             ("Conda", one["name"]), one["name"], one["version"], licence=one["licence"], sha256=one["sha256"],
-            downloadLocation=sbom_names.location(one["url"]), purl=sbom_names.conda(one),
+            downloadLocation=package_urls.location(one["url"]), purl=package_urls.conda(one),
             sourceInfo="conda package, build %s of %s" % (one["build"], one["channel"] or "an unnamed channel"),
         )
         made.relate(RELEASE, "CONTAINS", found[one["name"]])
@@ -129,7 +131,7 @@ def _conda(made: _Document, installed: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _components(made: _Document, installed: Mapping[str, Any]) -> dict[str, str]:
-    """Add the sources, the image and what the site brings; a wheel is a Python distribution, and named there."""
+    """Add the sources, the image and what the site brings; a wheel is a Python distribution."""
     found = {}
     distributions = {canonical(one["name"]) for one in installed["python"]}
     # What is in an image refers to it.
@@ -138,8 +140,8 @@ def _components(made: _Document, installed: Mapping[str, Any]) -> dict[str, str]
             continue
         found[one["key"]] = own = made.package(
             ("Component", one["key"]), one["name"], one["version"], sha256=one.get("sha256", ""),
-            downloadLocation=sbom_names.location(one.get("url", ""), one.get("commit", "")),
-            purl=sbom_names.source(one) if one["kind"] in ("git", "archive") else "",
+            downloadLocation=package_urls.location(one.get("url", ""), one.get("commit", "")),
+            purl=package_urls.source(one) if one["kind"] in ("git", "archive") else "",
             packageFileName=one["name"] if one["key"] == "image" else "",
             primaryPackagePurpose={"image": "CONTAINER", "site": "LIBRARY"}.get(one["kind"], "SOURCE"),
             sourceInfo=_origin(one), notes=_settings(one),
@@ -161,7 +163,7 @@ def _components(made: _Document, installed: Mapping[str, Any]) -> dict[str, str]
 
 
 def _distribution(component: Mapping[str, Any]) -> str:
-    """The canonical name of the distribution that a component becomes."""
+    """Return the canonical name of the distribution that a component becomes."""
     return "torch" if component["key"] == "pytorch" else canonical(component["name"])
 
 
@@ -203,7 +205,7 @@ def _python(
         own = made.package(
             ("Python", name), one["name"], one["version"], licence=one["licence"],
             sha256=one.get("sha256") or of_wheels.get(name, ""),
-            purl=sbom_names.pypi(one["name"], one["version"]), primaryPackagePurpose="LIBRARY",
+            purl=package_urls.pypi(one["name"], one["version"]), primaryPackagePurpose="LIBRARY",
             sourceInfo="Python distribution, %s, in %s" % (
                 {"conda": "of a conda package", "built": "built for this release"}.get(one["source"], "of a wheel"),
                 one["place"]),

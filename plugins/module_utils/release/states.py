@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The frozen releases of a root, and what users see of each: everything that happens after the build begins here."""
+"""Find the frozen releases of a root, and what users see of each."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import os
 import re
 from typing import Any, Mapping, NamedTuple
 
-from ..core import json_lines as journal_lines
+from ..core import json_lines
 from ..core.errors import StackError
 from ..core.files import read_json
 from ..modulefiles.layout import (
@@ -34,7 +34,10 @@ _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._+-]*")
 
 
 class ReleaseState(NamedTuple):
-    """One frozen release. Of ``visible``, ``hidden`` and ``gone`` at most one is true for each syntax."""
+    """Describe one frozen release.
+
+    Of ``visible``, ``hidden`` and ``gone`` at most one is true for each syntax.
+    """
 
     root: str
     release: str
@@ -61,16 +64,16 @@ class ReleaseState(NamedTuple):
 
     @property
     def is_default(self) -> bool:
-        """Whether it is the default of any module system."""
+        """Tell whether it is the default of any module system."""
         return any(self.default.values())
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain data for a module's result."""
+        """Return plain data for a module's result."""
         return dict(self._asdict(), is_default=self.is_default)
 
 
 def all_releases(root: str, removed: bool = False) -> list[ReleaseState]:
-    """The frozen releases below a root, in the order in which they were frozen.
+    """Find the frozen releases below a root, in the order in which they were frozen.
 
     Args:
         root: the directory that holds the releases and the module tree.
@@ -84,13 +87,14 @@ def all_releases(root: str, removed: bool = False) -> list[ReleaseState]:
     except (FileNotFoundError, NotADirectoryError):
         return []
     except OSError as error:
-        raise _unreadable(os.path.join(root, ".torchstack"), error) from error
-    found = [_look(root, name) for name in names if _NAME.fullmatch(name) and not _not_ours(root, name, removed)]
+        raise _unreadable_error(os.path.join(root, ".torchstack"), error) from error
+    ours = [name for name in names if _NAME.fullmatch(name) and not _explain_foreign(root, name, removed)]
+    found = [_read_state(root, name) for name in ours]
     return sorted(found, key=lambda state: (str((state.frozen or {}).get("frozen_at", "")), state.release))
 
 
 def one_release(root: str, release: str, removed: bool = False) -> ReleaseState:
-    """One frozen release.
+    """Find one frozen release.
 
     Args:
         root: the directory that holds the releases and the module tree.
@@ -105,17 +109,17 @@ def one_release(root: str, release: str, removed: bool = False) -> ReleaseState:
     if not _NAME.fullmatch(release):
         raise StackError(
             "%r is not the name of a release." % release, STEP, "Give the directory's name below %s." % root)
-    why = _not_ours(root, release, removed)
+    why = _explain_foreign(root, release, removed)
     if why:
         raise StackError(
             "%s is not a frozen release of this collection: %s." % (os.path.join(root, release), why), STEP,
             "Give one that is: %s." % (", ".join(state.release for state in all_releases(root)) or "there is none yet"),
             os.path.join(root, release),
         )
-    return _look(root, release)
+    return _read_state(root, release)
 
 
-def _not_ours(root: str, release: str, removed: bool) -> str:
+def _explain_foreign(root: str, release: str, removed: bool) -> str:
     prefix, afterwards = os.path.join(root, release), stage_directory(root, release)
     for path in (afterwards, prefix):
         if os.path.islink(path):
@@ -126,14 +130,14 @@ def _not_ours(root: str, release: str, removed: bool) -> str:
     resolved = os.path.join(prefix, ".torchstack", "release.yml")
     if os.path.isfile(resolved):
         return ""
-    if removed and (_record(os.path.join(afterwards, "retired.json")) or {}).get("state") in REMOVED:
+    if removed and (_read_record(os.path.join(afterwards, "retired.json")) or {}).get("state") in REMOVED:
         return ""
     return "there is no %s" % resolved
 
 
-def _look(root: str, release: str) -> ReleaseState:
+def _read_state(root: str, release: str) -> ReleaseState:
     afterwards = stage_directory(root, release)
-    module = _record(os.path.join(afterwards, RECORD)) or {}
+    module = _read_record(os.path.join(afterwards, RECORD)) or {}
     name, version = str(module.get("name", "")), str(module.get("version", ""))
     contents: dict[str, bytes | None] = {}
     defaults: dict[str, bool] = {}
@@ -147,21 +151,22 @@ def _look(root: str, release: str) -> ReleaseState:
     added = {syntax: read_added(contents[syntax]) for syntax in SYNTAXES}
     loads = {syntax: contents[syntax] is not None and not added[syntax].gone for syntax in SYNTAXES}
     return ReleaseState(
-        root, release, os.path.join(root, release), _record(os.path.join(afterwards, "frozen.json")), name, version,
+        root, release, os.path.join(root, release), _read_record(os.path.join(afterwards, "frozen.json")),
+        name, version,
         {syntax: loads[syntax] and listed[syntax] for syntax in SYNTAXES},
         defaults,
         {syntax: loads[syntax] and not listed[syntax] for syntax in SYNTAXES},
         next((added[syntax].notice for syntax in SYNTAXES if loads[syntax] and added[syntax].notice), ""),
         {syntax: added[syntax].gone for syntax in SYNTAXES},
-        _record(os.path.join(afterwards, "retired.json")),
-        _record(os.path.join(afterwards, "thawed.json")),
+        _read_record(os.path.join(afterwards, "retired.json")),
+        _read_record(os.path.join(afterwards, "thawed.json")),
         max((str(entry.get("time", "")) for entry in publications(root, release)
              if entry.get("action") == "default" and entry.get("version") == version), default=""),
     )
 
 
 def default_of(root: str, syntax: str, name: str) -> str:
-    """The version that ``module load NAME`` means by our own file; empty where there is none.
+    """Return the version that ``module load NAME`` means by our own file; empty where there is none.
 
     Raises:
         StackError: the file cannot be read.
@@ -171,7 +176,7 @@ def default_of(root: str, syntax: str, name: str) -> str:
 
 
 def hidden_of(root: str, syntax: str, name: str) -> list[str]:
-    """The versions that our own file keeps out of ``module avail``.
+    """Return the versions that our own file keeps out of ``module avail``.
 
     Raises:
         StackError: the file cannot be read.
@@ -181,20 +186,20 @@ def hidden_of(root: str, syntax: str, name: str) -> list[str]:
 
 
 def publications(root: str, release: str) -> list[dict[str, Any]]:
-    """The journal of what users saw of one release, oldest first.
+    """Read the journal of what users saw of one release, oldest first.
 
     Raises:
         StackError: it cannot be read.
     """
     path = os.path.join(stage_directory(root, release), JOURNAL)
     try:
-        return journal_lines.entries(path)
+        return json_lines.entries(path)
     except OSError as error:
-        raise _unreadable(path, error) from error
+        raise _unreadable_error(path, error) from error
 
 
 def all_publications(root: str) -> list[dict[str, Any]]:
-    """The journals of all releases of a root, removed ones too, as one: in the order in which it happened.
+    """Read the journals of all releases of a root, removed ones too, in the order of what happened.
 
     Each entry has ``release`` too.
 
@@ -211,24 +216,24 @@ def all_publications(root: str) -> list[dict[str, Any]]:
 
 
 def number_of(entry: Mapping[str, Any]) -> int:
-    """The number of a journal's entry, which grows over all releases of a root; 0 for those of before the numbers."""
+    """Return the number of a journal's entry, which grows over a root; 0 for entries without."""
     number = entry.get("seq")
     return number if isinstance(number, int) else 0
 
 
-def _record(path: str) -> dict[str, Any] | None:
+def _read_record(path: str) -> dict[str, Any] | None:
     try:
         record = read_json(path)
     except NotADirectoryError:
         return None
     except (OSError, ValueError) as error:
-        raise _unreadable(path, error) from error
+        raise _unreadable_error(path, error) from error
     if record is not None and not isinstance(record, dict):
-        raise _unreadable(path, ValueError("it is not a record"))
+        raise _unreadable_error(path, ValueError("it is not a record"))
     return record
 
 
-def _unreadable(path: str, error: Exception) -> StackError:
+def _unreadable_error(path: str, error: Exception) -> StackError:
     return StackError(
         "%s cannot be read: %s." % (path, getattr(error, "strerror", None) or error), STEP,
         "Run as the account that owns the root; where the file is damaged, restore it.", path,

@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What the acceptances of a release have shown and measured, for a report. Pure.
+"""Describe the acceptances of a release and their measurements for a report. Pure.
 
 Bandwidths are in GB/s of 10^9 bytes, latencies in microseconds, sizes in bytes.
 """
@@ -18,12 +18,12 @@ from ..core.lenient_json import (
     texts,
     whole,
 )
-from ..ranks.placement import expand
+from ..ranks.placement import parse_ranges
 from ..ranks.units import parse_size
 
 
-def acceptance(record: object) -> dict[str, Any] | None:
-    """An acceptance; None where there is no record.
+def describe_acceptance(record: object) -> dict[str, Any] | None:
+    """Describe an acceptance; None where there is no record.
 
     Args:
         record: ``acceptance.json``, of any schema.
@@ -32,9 +32,9 @@ def acceptance(record: object) -> dict[str, Any] | None:
         return None
     asked = mapping(record.get("question"))
     floors = mapping(mapping(asked.get("measure")).get("floors"))
-    measurements = [_measurement(entry) for entry in mappings(record.get("measurements"))]
-    latency = [_latency(entry) for entry in mappings(record.get("latency"))]
-    ranks = [_rank(row) for row in mappings(record.get("ranks"))]
+    measurements = [_describe_measurement(entry) for entry in mappings(record.get("measurements"))]
+    latency = [_describe_latency(entry) for entry in mappings(record.get("latency"))]
+    ranks = [_describe_rank(row) for row in mappings(record.get("ranks"))]
     return {
         "passed": record.get("passed") is True,
         "subject": text(record.get("subject")),
@@ -47,27 +47,27 @@ def acceptance(record: object) -> dict[str, Any] | None:
         "launcher": texts(record.get("launcher")),
         "hosts": list(dict.fromkeys(row["host"] for row in ranks)),
         "ranks": ranks,
-        "checks": [_check(entry) for entry in mappings(record.get("checks"))],
+        "checks": [_describe_check(entry) for entry in mappings(record.get("checks"))],
         "failures": [
             {key: text(entry.get(key)) for key in ("check", "message", "remedy")}
             for entry in mappings(record.get("failures"))
         ],
         "remarks": texts(record.get("remarks")),
         "not_checked": texts(record.get("not_checked")),
-        "transports": _transports(mappings(record.get("transports"))),
-        "import_seconds": _imports(mapping(record.get("import_seconds"))),
+        "transports": _group_transports(mappings(record.get("transports"))),
+        "import_seconds": _describe_imports(mapping(record.get("import_seconds"))),
         "import_ceiling": number(asked.get("import_ceiling")) or None,
         "measurements": measurements,
         "latency": latency,
         "floors": [
-            *(_bandwidth_floor(floor, measurements) for floor in mappings(floors.get("bandwidth"))),
-            *(_latency_floor(floor, latency) for floor in mappings(floors.get("latency"))),
+            *(_describe_bandwidth_floor(floor, measurements) for floor in mappings(floors.get("bandwidth"))),
+            *(_describe_latency_floor(floor, latency) for floor in mappings(floors.get("latency"))),
         ],
     }
 
 
-def in_short(record: Mapping[str, Any]) -> dict[str, Any]:
-    """One acceptance of a release's history."""
+def summarise(record: Mapping[str, Any]) -> dict[str, Any]:
+    """Summarise one acceptance of a release's history."""
     ranks = mappings(record.get("ranks"))
     return {
         "started": text(record.get("started")),
@@ -80,7 +80,7 @@ def in_short(record: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _check(entry: Mapping[str, Any]) -> dict[str, Any]:
+def _describe_check(entry: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "name": text(entry.get("name")), "status": text(entry.get("status")), "seconds": number(entry.get("seconds")),
         "note": text(entry.get("note")),
@@ -88,7 +88,7 @@ def _check(entry: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _rank(row: Mapping[str, Any]) -> dict[str, Any]:
+def _describe_rank(row: Mapping[str, Any]) -> dict[str, Any]:
     device = mapping(row.get("device_facts"))
     own, near = text(device.get("numa")), text(device.get("gpu_numa"))
     return {
@@ -100,20 +100,20 @@ def _rank(row: Mapping[str, Any]) -> dict[str, Any]:
         "cores": text(device.get("cpus")),
         "numa": own,
         "gpu_numa": near,
-        "far": near.isdigit() and bool(_members(own)) and int(near) not in _members(own),
+        "far": near.isdigit() and bool(_parse_ranges(own)) and int(near) not in _parse_ranges(own),
     }
 
 
-def _members(ranges: str) -> set[int]:
-    """The numbers of ``0-3,8``; none where it is no such text."""
+def _parse_ranges(ranges: str) -> set[int]:
+    """Parse ``0-3,8``; empty where it is no such text."""
     try:
-        return set(expand(ranges))
+        return set(parse_ranges(ranges))
     except ValueError:
         return set()
 
 
-def _measurement(entry: Mapping[str, Any]) -> dict[str, Any]:
-    rows = [_row(row) for row in mappings(entry.get("rows"))]
+def _describe_measurement(entry: Mapping[str, Any]) -> dict[str, Any]:
+    rows = [_describe_row(row) for row in mappings(entry.get("rows"))]
     return {
         **{key: text(entry.get(key)) for key in ("backend", "provider", "operation", "device", "dtype", "left_out")},
         "ranks": whole(entry.get("ranks")), "nodes": whole(entry.get("nodes")),
@@ -121,8 +121,8 @@ def _measurement(entry: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _row(row: Mapping[str, Any]) -> dict[str, Any]:
-    """One size; empty where it says neither how large nor how fast."""
+def _describe_row(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Describe one size; empty where it says neither how large nor how fast."""
     size, bus = whole(row.get("bytes")), number(row.get("busbw"))
     if not size or size < 0 or bus is None:
         return {}
@@ -134,7 +134,7 @@ def _row(row: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _latency(entry: Mapping[str, Any]) -> dict[str, Any]:
+def _describe_latency(entry: Mapping[str, Any]) -> dict[str, Any]:
     times = mapping(entry.get("microseconds"))
     return {
         "backend": text(entry.get("backend")), "provider": text(entry.get("provider")),
@@ -145,26 +145,27 @@ def _latency(entry: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _bandwidth_floor(floor: Mapping[str, Any], measurements: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    backend, operation, size = text(floor.get("backend")), text(floor.get("operation")), _size(floor.get("bytes"))
+def _describe_bandwidth_floor(floor: Mapping[str, Any], measurements: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    backend, operation, size = text(floor.get("backend")), text(floor.get("operation")), _parse_size(floor.get("bytes"))
     found = (
         row["busbw"] for entry in measurements
-        if (entry["backend"], entry["operation"]) == (backend, operation) and _meant(floor, entry)
+        if (entry["backend"], entry["operation"]) == (backend, operation) and _is_applicable(floor, entry)
         for row in entry["rows"] if row["bytes"] == size
     )
-    return _floor("bandwidth", floor, operation, size, number(floor.get("busbw")), min(found, default=None))
+    return _describe_floor("bandwidth", floor, operation, size, number(floor.get("busbw")), min(found, default=None))
 
 
-def _latency_floor(floor: Mapping[str, Any], latency: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    backend, size = text(floor.get("backend")), _size(floor.get("bytes"))
+def _describe_latency_floor(floor: Mapping[str, Any], latency: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    backend, size = text(floor.get("backend")), _parse_size(floor.get("bytes"))
     found = (
         entry["microseconds"]["median"] for entry in latency
         if (entry["backend"], entry["bytes"]) == (backend, size) and entry["microseconds"]["median"] is not None
     )
-    return _floor("latency", floor, "ping-pong", size, number(floor.get("microseconds")), max(found, default=None))
+    limit = number(floor.get("microseconds"))
+    return _describe_floor("latency", floor, "ping-pong", size, limit, max(found, default=None))
 
 
-def _floor(
+def _describe_floor(
     kind: str, floor: Mapping[str, Any], operation: str, size: int | None, limit: float | None, measured: float | None
 ) -> dict[str, Any]:
     held = None
@@ -177,20 +178,20 @@ def _floor(
     }
 
 
-def _size(value: object) -> int | None:
+def _parse_size(value: object) -> int | None:
     try:
         return parse_size(value)
     except ValueError:
         return None
 
 
-def _meant(floor: Mapping[str, Any], entry: Mapping[str, Any]) -> bool:
-    """Whether a floor is of runs of this shape."""
+def _is_applicable(floor: Mapping[str, Any], entry: Mapping[str, Any]) -> bool:
+    """Tell whether a floor is for runs of this shape."""
     return all(floor.get(key) in (None, entry[key]) for key in ("ranks", "nodes"))
 
 
-def _transports(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """What NCCL says it uses, with the ranks that say the same."""
+def _group_transports(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Group ranks by what NCCL says it uses."""
     found: dict[tuple[str, ...], dict[str, Any]] = {}
     for row in rows:
         said = tuple(text(row.get(key)) for key in ("network", "plugin", "provider", "version"))
@@ -203,7 +204,7 @@ def _transports(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     return list(found.values())
 
 
-def _imports(record: Mapping[str, Any]) -> list[dict[str, Any]]:
+def _describe_imports(record: Mapping[str, Any]) -> list[dict[str, Any]]:
     found = []
     for name, entry in sorted(record.items()):
         slowest = mapping(mapping(entry).get("slowest"))

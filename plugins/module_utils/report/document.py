@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The document with a report's facts: made from the records, and written where it is not what is there."""
+"""Make the document with a report's facts from the records, and write it where it differs."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from ..core.files import write_atomic
 from ..core.json_document import rendered
 from ..core.lenient_json import mapping, text
 from ..core.redaction import redacted_data
-from . import facts as report_facts
-from . import records as report_records
+from .facts import compile_facts
+from .records import REPORT, read_records, release_files
 
 
-def renew(root: str, release: str, resolved: Mapping[str, Any], check_mode: bool) -> dict[str, Any]:
-    """Make sure that the document says what the records say.
+def update_document(root: str, release: str, resolved: Mapping[str, Any], check_mode: bool) -> dict[str, Any]:
+    """Write the document if the records say something else.
 
     Args:
         root: the directory of the releases.
@@ -31,11 +31,11 @@ def renew(root: str, release: str, resolved: Mapping[str, Any], check_mode: bool
     Raises:
         StackError: there is no such release, or the document cannot be written.
     """
-    files = report_records.files_of(root, release)
-    path = os.path.join(files.afterwards, report_records.REPORT)
-    # A report is sent round: records from before their writers masked credentials must not spoil it.
-    records = report_records.read(files, text(mapping(resolved).get("tools")))
-    facts = cast(Dict[str, Any], redacted_data(report_facts.facts(records, resolved)))
+    files = release_files(root, release)
+    path = os.path.join(files.afterwards, REPORT)
+    # A report is shared: mask credentials that older records may still hold.
+    records = read_records(files, text(mapping(resolved).get("tools")))
+    facts = cast(Dict[str, Any], redacted_data(compile_facts(records, resolved)))
     result = {"changed": True, "facts": facts, "path": path}
     if not os.path.isdir(files.afterwards):
         if check_mode:
@@ -46,7 +46,7 @@ def renew(root: str, release: str, resolved: Mapping[str, Any], check_mode: bool
         )
     content = rendered(facts)
     try:
-        result["changed"] = not _holds(path, content)
+        result["changed"] = not _has_content(path, content)
         if result["changed"] and not check_mode:
             write_atomic(path, content)
     except OSError as error:
@@ -57,8 +57,8 @@ def renew(root: str, release: str, resolved: Mapping[str, Any], check_mode: bool
     return result
 
 
-def _holds(path: str, content: bytes) -> bool:
-    """Whether the file has this content already."""
+def _has_content(path: str, content: bytes) -> bool:
+    """Tell whether the file has this content already."""
     try:
         with open(path, "rb") as stream:
             return stream.read() == content

@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The facts of a report: what the records of a release say, in one document for programs and for the page. Pure.
+"""Compile the facts of a report from the records of a release, for programs and for the page. Pure.
 
 The same records give the same facts, whenever and wherever: there is no time of the report itself in them.
 """
@@ -14,6 +14,8 @@ from ..core.lenient_json import (
     kept,
     mapping,
     mappings,
+    moment,
+    number,
     sequence,
     shown,
     text,
@@ -21,14 +23,13 @@ from ..core.lenient_json import (
     whole,
 )
 from ..release.records import subject_of
-from . import acceptance as report_acceptance
-from . import nodes as report_fleet
-from . import report_steps
+from ..steps.step import describe_outcome
+from . import acceptance, nodes
 from .records import Records
+from .verdict import decide_verdict
+from .versions import list_versions
 
 SCHEMA = 1
-
-GOOD, BAD, WARNED, UNKNOWN = "good", "bad", "warning", "unknown"
 
 ABSENT = (
     ("frozen", "The release is not frozen: it may still change."),
@@ -37,7 +38,7 @@ ABSENT = (
     ("node_health", "The health of the nodes was not looked at."),
     ("sweep", "No pair sweep was run: a slow node or link can be among the nodes."),
 )
-"""What it means that a record of what comes after the build is missing."""
+"""Records of what comes after the build, and what is not known without them."""
 
 ABSENT_IN_BUILD = (
     ("verification", "The libraries of the release's objects were not verified."),
@@ -45,8 +46,8 @@ ABSENT_IN_BUILD = (
 )
 
 
-def facts(records: Records, resolved: Mapping[str, Any] | None) -> dict[str, Any]:
-    """The report of a release.
+def compile_facts(records: Records, resolved: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Compile the report of a release.
 
     Args:
         records: what was found on disk.
@@ -59,36 +60,36 @@ def facts(records: Records, resolved: Mapping[str, Any] | None) -> dict[str, Any
     after = records.afterwards
     found = {
         "schema": SCHEMA,
-        "release": _release(records, resolved),
-        "versions": _versions(records, resolved),
+        "release": _describe_release(records, resolved),
+        "versions": list_versions(records, resolved),
         "packages": [
             {key: text(entry.get(key)) for key in ("name", "version", "licence")}
             for entry in mappings(mapping(resolved.get("definition")).get("packages"))
         ],
-        "patches": _patches(records, resolved),
+        "patches": _describe_patches(records, resolved),
         "known_problems": [
-            _texts(entry, "problem", "workaround", "url")
+            _select_texts(entry, "problem", "workaround", "url")
             for entry in mappings(mapping(records.afterwards.get("notice")).get("known_problems"))
         ],
-        "steps": report_steps.steps(records.steps),
-        "libraries": _libraries(records.build.get("verification")),
-        "imports": _imports(records.build.get("imports")),
-        "modulefile": _modulefile(after.get("modulefile")),
+        "steps": describe_steps(records.steps),
+        "libraries": _describe_libraries(records.build.get("verification")),
+        "imports": _describe_imports(records.build.get("imports")),
+        "modulefile": _describe_modulefile(after.get("modulefile")),
         "published": [kept(entry, "time", "action", "syntax", "version", "without_acceptance", "previous")
                       for entry in records.published],
         "compute": mappings(mapping(after.get("compute")).get("findings")),
-        "acceptance": report_acceptance.acceptance(after.get("acceptance")),
-        "acceptances": [report_acceptance.in_short(record) for record in records.acceptances],
-        "sweep": report_fleet.sweep(after.get("sweep")),
-        "health": report_fleet.health(after.get("node_health")),
-        "missing": _missing(records, resolved),
+        "acceptance": acceptance.describe_acceptance(after.get("acceptance")),
+        "acceptances": [acceptance.summarise(record) for record in records.acceptances],
+        "sweep": nodes.describe_sweep(after.get("sweep")),
+        "health": nodes.describe_health(after.get("node_health")),
+        "missing": _list_missing(records, resolved),
     }
-    found["not_checked"] = _not_checked(found)
-    found["verdict"] = _verdict(found)
+    found["not_checked"] = _list_unchecked(found)
+    found["verdict"] = decide_verdict(found)
     return found
 
 
-def _release(records: Records, resolved: Mapping[str, Any]) -> dict[str, Any]:
+def _describe_release(records: Records, resolved: Mapping[str, Any]) -> dict[str, Any]:
     frozen = mapping(records.afterwards.get("frozen"))
     module = mapping(records.afterwards.get("modulefile"))
     manifest = mapping(frozen.get("manifest"))
@@ -110,68 +111,17 @@ def _release(records: Records, resolved: Mapping[str, Any]) -> dict[str, Any]:
            for word in ("visible", "hidden", "gone")},
         "default": sorted(syntax for syntax, seen in records.default.items() if seen),
         "said": records.said,
-        "retired": _texts(records.afterwards.get("retired"), "state", "since", "reason", "successor"),
-        "thawed": _texts(records.afterwards.get("thawed"), "at", "who", "why"),
+        "retired": _select_texts(records.afterwards.get("retired"), "state", "since", "reason", "successor"),
+        "thawed": _select_texts(records.afterwards.get("thawed"), "at", "who", "why"),
     }
 
 
-WITHOUT_GPUS = "of PyTorch's wheel; nothing else here is built for GPUs"
-"""What is said of CUDA in a release whose file has none."""
-
-
-def _texts(record: object, *keys: str) -> dict[str, str] | None:
-    """These texts of a record; None where there is none."""
+def _select_texts(record: object, *keys: str) -> dict[str, str] | None:
+    """Select texts of a record; None where there is none."""
     return {key: text(record.get(key)) for key in keys} if isinstance(record, Mapping) else None
 
 
-def _versions(records: Records, resolved: Mapping[str, Any]) -> list[dict[str, str]]:
-    """Name, version and origin of each part, as the records of the build have them, else as the release file asked."""
-    build, asked = records.build, mapping(resolved.get("definition"))
-    reported = mapping(mapping(build.get("imports")).get("reported"))
-    base, mpi, python = (mapping(resolved.get(key)) for key in ("base", "mpi", "python"))
-    torch, horovod, nccl = (mapping(build.get(key)) for key in ("pytorch", "horovod", "nccl"))
-    cuda, wanted = mapping(asked.get("cuda")), mapping(asked.get("nccl"))
-    plugin, image = mapping(wanted.get("plugin")), mapping(base.get("image"))
-
-    def first(*found: object) -> str:
-        return next((said for said in map(text, found) if said), "")
-
-    def version(part: str, *found: object) -> str:
-        return first(*found, mapping(asked.get(part)).get("version"))
-
-    providers = {"wheel": "of its wheel", "path": "on PATH", "image": "of the image"}
-    over = (", ".join(texts(horovod.get(key))) for key in ("frameworks", "operations"))
-    rows = [
-        ("Base", text(base.get("kind")).replace("_", " "), first(image.get("file"), base.get("prefix"))),
-        ("Python", first(python.get("version"), base.get("minor")),
-         first(python.get("executable"), base.get("python"))),
-        ("PyTorch", version("pytorch", torch.get("version"), reported.get("torch.__version__")),
-         ", ".join(filter(None, (_taken(torch), text(torch.get("origin")))))),
-        ("CUDA", version("cuda", torch.get("cuda"), reported.get("torch.version.cuda")),
-         text(cuda.get("prefix")) or (WITHOUT_GPUS if torch.get("cuda") else "")),
-        ("NCCL", version("nccl", nccl.get("version")), text(wanted.get("repository"))),
-        ("NCCL's network plugin", text(plugin.get("version")), text(plugin.get("repository"))),
-        ("MPI", _mpi(reported) or providers.get(text(mpi.get("provider")), text(mpi.get("provider"))),
-         text(mpi.get("prefix"))),
-        ("mpi4py", version("mpi4py"), ""),
-        ("Horovod", version("horovod", horovod.get("version")), " over ".join(part for part in over if part)),
-    ]
-    return [{"name": name, "version": said, "origin": origin} for name, said, origin in rows if said]
-
-
-def _taken(torch: Mapping[str, Any]) -> str:
-    """What PyTorch takes on the disk with what only it needs; empty where that was not measured."""
-    taken = torch.get("bytes")
-    return "%.1f GB with what it needs" % (taken / 1e9) if isinstance(taken, int) and taken else ""
-
-
-def _mpi(reported: Mapping[str, Any]) -> str:
-    """What the MPI calls itself, as far as that is on the first line."""
-    said = next((text(value) for key, value in reported.items() if "Get_library_version" in key), "")
-    return " ".join(said.partition("\n")[0].replace("MPI VERSION", "").replace("Version", "").replace(":", "").split())
-
-
-def _patches(records: Records, resolved: Mapping[str, Any]) -> list[dict[str, Any]]:
+def _describe_patches(records: Records, resolved: Mapping[str, Any]) -> list[dict[str, Any]]:
     wanted, asked = mapping(resolved.get("series")), mapping(resolved.get("definition"))
     found = []
     for component, patches in sorted(records.patches.items()):
@@ -187,7 +137,7 @@ def _patches(records: Records, resolved: Mapping[str, Any]) -> list[dict[str, An
     return found
 
 
-def _libraries(summary: object) -> dict[str, Any] | None:
+def _describe_libraries(summary: object) -> dict[str, Any] | None:
     if not isinstance(summary, Mapping):
         return None
     return {
@@ -205,7 +155,7 @@ def _libraries(summary: object) -> dict[str, Any] | None:
     }
 
 
-def _imports(summary: object) -> dict[str, Any] | None:
+def _describe_imports(summary: object) -> dict[str, Any] | None:
     if not isinstance(summary, Mapping):
         return None
     return {
@@ -215,7 +165,7 @@ def _imports(summary: object) -> dict[str, Any] | None:
     }
 
 
-def _modulefile(record: object) -> dict[str, Any] | None:
+def _describe_modulefile(record: object) -> dict[str, Any] | None:
     if not isinstance(record, Mapping):
         return None
     return {
@@ -225,8 +175,8 @@ def _modulefile(record: object) -> dict[str, Any] | None:
     }
 
 
-def _missing(records: Records, resolved: Mapping[str, Any]) -> list[dict[str, str]]:
-    """Records that are not there or cannot be read, and what is not known without them."""
+def _list_missing(records: Records, resolved: Mapping[str, Any]) -> list[dict[str, str]]:
+    """List records that are missing or unreadable, and what is not known without them."""
     there = {os.path.splitext(os.path.basename(path))[0] for path in records.unreadable}
     found = [] if resolved else [
         {"record": "release.yml", "message": "The release was never opened: it is not known what was asked for."}
@@ -245,8 +195,8 @@ def _missing(records: Records, resolved: Mapping[str, Any]) -> list[dict[str, st
     return found
 
 
-def _not_checked(found: Mapping[str, Any]) -> list[dict[str, str]]:
-    """Sentences about what nobody can have noticed, with whose they are."""
+def _list_unchecked(found: Mapping[str, Any]) -> list[dict[str, str]]:
+    """List sentences about what was not checked, with their source."""
     parts = [
         ("modulefile", mapping(found["modulefile"]).get("not_checked")),
         ("acceptance", mapping(found["acceptance"]).get("not_checked")),
@@ -259,67 +209,64 @@ def _not_checked(found: Mapping[str, Any]) -> list[dict[str, str]]:
     for node in mappings(mapping(found["health"]).get("nodes")):
         for sentence in node["not_seen"]:
             hosts.setdefault(sentence, []).append(node["host"])
-    rows += [{"of": "health of %s" % _some(names), "sentence": sentence} for sentence, names in hosts.items()]
+    rows += [{"of": "health of %s" % _list_names(names), "sentence": sentence} for sentence, names in hosts.items()]
     unique: dict[str, dict[str, str]] = {}
     for row in rows:
         unique.setdefault(row["sentence"], row)
     return list(unique.values())
 
 
-def _some(names: list[str]) -> str:
+def _list_names(names: list[str]) -> str:
     return ", ".join(names) if len(names) <= 4 else "%d nodes" % len(names)
 
 
-def _verdict(found: Mapping[str, Any]) -> dict[str, Any]:
-    """How the release stands: a word, how good that is, and the sentences that say why."""
-    release, accepted = found["release"], found["acceptance"]
-    health, sweep = mapping(found["health"]), mapping(found["sweep"])
-    problems = []
-    failed = [step for step in found["steps"] if step["state"] == "failed"]
-    problems += [_failed_step(step) for step in failed]
-    problems += [dict(finding, of="node health") for finding in health.get("problems", [])]
-    if accepted:
-        problems += [
-            {"of": "acceptance, " + failure["check"], "message": failure["message"], "remedy": failure["remedy"]}
-            for failure in accepted["failures"]
-        ]
-    problems += [dict(finding, of="pair sweep") for finding in sweep.get("problems", [])]
-    for name, record in (("node health", health), ("pair sweep", sweep)):
-        problems += _standing(name, record, release["subject"])
-    if failed and not (accepted and accepted["passed"]):
-        word, tone = "Not built", BAD
-    elif accepted is None:
-        word, tone = "Not accepted yet", UNKNOWN
-    elif not accepted["passed"]:
-        word, tone = "Not accepted", BAD
-    elif release["frozen_at"] and accepted["subject"] != release["subject"]:
-        word, tone = "Accepted in another state", WARNED
-        problems.append({
-            "of": "acceptance", "message": "The acceptance was of another state of this release.",
-            "remedy": "Run playbooks/accept.yml for it.",
-        })
-    else:
-        word, tone = ("Accepted, with findings", WARNED) if problems else ("Accepted", GOOD)
-    return {"word": word, "tone": tone, "problems": problems}
+def describe_steps(found: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Describe the steps, in the order in which they began.
+
+    Args:
+        found: name -> records of the step: ``job``, ``exit``, ``stamp``, ``submission``, and of one that failed
+            ``failure``.
+
+    Returns:
+        ``name``, ``state`` (done, cached, failed, begun), ``started``, ``finished``, ``seconds``, ``host``,
+        ``launcher``, ``job_id``, ``attempt``, ``digest`` and ``outcome`` of each; null for what is not known. Of one
+        that failed also ``errors``, the lines of its log that say why, the path of that ``log``, and a ``remedy``.
+    """
+    rows = [_describe_step(name, records) for name, records in found.items()]
+    return sorted(rows, key=lambda row: (row["started"] or "9999", row["finished"] or "9999", row["name"]))
 
 
-def _failed_step(step: Mapping[str, Any]) -> dict[str, Any]:
-    """The problem of a step that failed, with the lines of its log that say why."""
-    lines = [line for error in step.get("errors", []) for line in error["lines"]]
+def _describe_step(name: str, records: Mapping[str, Any]) -> dict[str, Any]:
+    job, end, stamp, submission = (mapping(records.get(key)) for key in ("job", "exit", "stamp", "submission"))
+    # A step that was begun again after its success has another digest.
+    done = bool(stamp) and (not job or stamp.get("digest") == job.get("digest"))
+    ended = end if not job or end.get("nonce") == job.get("nonce") else {}
+    last = stamp if done else ended
+    outcome = ""
+    if not done and ended and ended.get("reason") not in (None, "done"):
+        try:
+            outcome = describe_outcome(name, ended) + "."
+        except (KeyError, TypeError, ValueError):
+            outcome = "step %s failed." % name
+    state = "done" if done else "failed" if outcome else "begun"
+    if done and stamp.get("from_cache") is True:
+        state = "cached"
     return {
-        "of": "step " + step["name"], "message": step["outcome"], "remedy": step.get("remedy", ""),
-        "lines": lines, "log": step.get("log", ""),
+        "name": name,
+        "state": state,
+        "started": _valid_time(last.get("started") or job.get("started")),
+        "finished": _valid_time(last.get("finished")),
+        "seconds": number(last.get("seconds")),
+        "host": text(last.get("host") or job.get("host")),
+        "launcher": text(job.get("launcher")),
+        "job_id": text(job.get("job_id") or submission.get("job_id")),
+        "attempt": whole(last.get("attempt") or job.get("attempt")),
+        "digest": text(last.get("digest") or job.get("digest")),
+        "outcome": outcome[:1].upper() + outcome[1:],
+        **kept(ended, "code", "signal"),
+        **(mapping(records.get("failure")) if state == "failed" else {}),
     }
 
 
-def _standing(name: str, found: Mapping[str, Any], subject: str) -> list[dict[str, str]]:
-    """Why a record does not speak for this release: it did not pass without saying why, or is of another state."""
-    problems = []
-    if found and not found["passed"] and not found["problems"]:
-        problems.append({"of": name, "message": "It did not pass, and its record does not say why.", "remedy": ""})
-    if found and found["subject"] and subject and found["subject"] != subject:
-        problems.append({
-            "of": name, "message": "It was of another state of this release.",
-            "remedy": "Run playbooks/accept.yml for this one.",
-        })
-    return problems
+def _valid_time(value: object) -> str | None:
+    return text(value) if moment(value) is not None else None

@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What was found of a fleet of nodes, pair by pair and one by one, for a report. Pure.
+"""Describe the pair sweep and the health of nodes for a report. Pure.
 
 Bandwidths are in GB/s of 10^9 bytes, sizes in bytes.
 """
@@ -24,14 +24,14 @@ from ..core.lenient_json import (
 )
 
 SEVERITIES = ("failure", "warning", "remark")
-"""Of findings about nodes, the worst first."""
+"""Severities of findings about nodes, the worst first."""
 
 KEYS = ("severity", "check", "subject", "message", "value", "threshold", "source", "remedy")
-"""What a finding has; findings that agree in all of it are one, of several nodes."""
+"""Keys of a finding; findings that agree in all of them are one, of several nodes."""
 
 
-def sweep(record: object) -> dict[str, Any] | None:
-    """A pair sweep; None where there is no record.
+def describe_sweep(record: object) -> dict[str, Any] | None:
+    """Describe a pair sweep; None where there is no record.
 
     Args:
         record: ``sweep.json``.
@@ -43,9 +43,13 @@ def sweep(record: object) -> dict[str, Any] | None:
     if not isinstance(record, Mapping):
         return None
     hosts = texts(record.get("hosts"))
-    pairs = _pairs(sequence(record.get("measured")), len(hosts))
-    slow_nodes = [dict(_slow(entry), host=text(entry.get("host"))) for entry in mappings(record.get("slow_nodes"))]
-    slow_links = [dict(_slow(entry), hosts=texts(entry.get("hosts"))) for entry in mappings(record.get("slow_links"))]
+    pairs = _arrange_pairs(sequence(record.get("measured")), len(hosts))
+    slow_nodes = [
+        dict(_describe_slow(entry), host=text(entry.get("host"))) for entry in mappings(record.get("slow_nodes"))
+    ]
+    slow_links = [
+        dict(_describe_slow(entry), hosts=texts(entry.get("hosts"))) for entry in mappings(record.get("slow_links"))
+    ]
     return {
         "passed": record.get("passed") is True,
         "subject": text(record.get("subject")),
@@ -54,27 +58,28 @@ def sweep(record: object) -> dict[str, Any] | None:
         "backend": text(record.get("backend")), "operation": text(record.get("operation")),
         "bytes": whole(record.get("bytes")),
         "hosts": hosts,
-        "rounds": _count(record.get("rounds")), "rounds_done": _count(record.get("rounds_done")),
+        "rounds": _round_count(record.get("rounds")), "rounds_done": _round_count(record.get("rounds_done")),
         "complete": record.get("complete") is not False,
         "pairs": pairs,
-        "nodes": _medians(hosts, pairs),
+        "nodes": _node_medians(hosts, pairs),
         "repeated": sequence(record.get("repeated")),
         "slow_nodes": slow_nodes, "slow_links": slow_links,
-        "undecided": [_words(entry) for entry in sequence(record.get("undecided"))],
+        "undecided": [_join_texts(entry) for entry in sequence(record.get("undecided"))],
         "not_checked": texts(record.get("not_checked")),
         "problems": [
             *({"message": text(entry.get("message")), "remedy": text(entry.get("remedy"))}
               for entry in mappings(record.get("failures")) if not text(entry.get("check")).startswith("slow_")),
-            *({"message": "%s is a slow node%s." % (entry["host"], _of(entry["ratio"])), "remedy": entry["evidence"]}
-              for entry in slow_nodes),
-            *({"message": "The link between %s is slow%s." % (" and ".join(entry["hosts"]), _of(entry["ratio"])),
+            *({"message": "%s is a slow node%s." % (entry["host"], _format_ratio(entry["ratio"])),
+               "remedy": entry["evidence"]} for entry in slow_nodes),
+            *({"message": "The link between %s is slow%s." % (
+                " and ".join(entry["hosts"]), _format_ratio(entry["ratio"])),
                "remedy": entry["evidence"]} for entry in slow_links),
         ],
     }
 
 
-def _pairs(measured: Sequence[Any], count: int) -> list[list[float | None]]:
-    """The speeds in rows, see :func:`sweep`; of a pair that is there twice, the later one."""
+def _arrange_pairs(measured: Sequence[Any], count: int) -> list[list[float | None]]:
+    """Arrange the speeds in rows as in :func:`describe_sweep`; a repeated pair has its later one."""
     pairs: list[list[float | None]] = [[None] * later for later in range(1, count)]
     for entry in measured:
         found = [number(value) for value in sequence(entry)]
@@ -85,24 +90,24 @@ def _pairs(measured: Sequence[Any], count: int) -> list[list[float | None]]:
     return pairs
 
 
-def _slow(entry: Mapping[str, Any]) -> dict[str, Any]:
-    return {"ratio": number(entry.get("ratio")), "evidence": _words(entry.get("evidence"))}
+def _describe_slow(entry: Mapping[str, Any]) -> dict[str, Any]:
+    return {"ratio": number(entry.get("ratio")), "evidence": _join_texts(entry.get("evidence"))}
 
 
-def _of(ratio: float | None) -> str:
+def _format_ratio(ratio: float | None) -> str:
     return "" if ratio is None else ": %.0f %% of the others" % (100 * ratio)
 
 
-def _count(value: object) -> int | None:
-    """A number of rounds, whether the record counts or lists them."""
+def _round_count(value: object) -> int | None:
+    """Read a number of rounds, whether the record counts or lists them."""
     return len(value) if isinstance(value, (list, tuple)) else whole(value)
 
 
-def _words(value: object) -> str:
+def _join_texts(value: object) -> str:
     return "; ".join(texts(value)) or shown(value)
 
 
-def _medians(hosts: Sequence[str], pairs: Sequence[Sequence[float | None]]) -> list[dict[str, Any]]:
+def _node_medians(hosts: Sequence[str], pairs: Sequence[Sequence[float | None]]) -> list[dict[str, Any]]:
     found: list[list[float]] = [[] for _host in hosts]
     for row, speeds in enumerate(pairs):
         for column, speed in enumerate(speeds):
@@ -116,8 +121,8 @@ def _medians(hosts: Sequence[str], pairs: Sequence[Sequence[float | None]]) -> l
     ]
 
 
-def health(record: object) -> dict[str, Any] | None:
-    """The health of the nodes; None where there is no record.
+def describe_health(record: object) -> dict[str, Any] | None:
+    """Describe the health of the nodes; None where there is no record.
 
     Args:
         record: ``node_health.json``.
@@ -135,24 +140,24 @@ def health(record: object) -> dict[str, Any] | None:
     ]:
         row = {key: shown(finding.get(key)) for key in KEYS}
         rows.setdefault(tuple(row.values()), dict(row, hosts=[]))["hosts"] += [host] if host else []
-    findings = sorted(rows.values(), key=lambda row: (_weight(row), row["check"], row["hosts"]))
+    findings = sorted(rows.values(), key=lambda row: (_severity_rank(row), row["check"], row["hosts"]))
     return {
         "passed": record.get("passed") is True,
         "subject": text(record.get("subject")),
         "started": text(record.get("started")),
         "seconds": number(record.get("seconds")),
-        "nodes": [_node(node) for node in nodes],
-        "storage": _storage(nodes),
+        "nodes": [_describe_node(node) for node in nodes],
+        "storage": _describe_storage(nodes),
         "findings": findings,
         "not_checked": texts(record.get("not_checked")),
         "problems": [
-            kept({"message": _on(finding), "remedy": finding["remedy"]}, "message", "remedy")
+            kept({"message": _describe_finding(finding), "remedy": finding["remedy"]}, "message", "remedy")
             for finding in findings if finding["severity"] == "failure"
         ],
     }
 
 
-def _node(node: Mapping[str, Any]) -> dict[str, Any]:
+def _describe_node(node: Mapping[str, Any]) -> dict[str, Any]:
     found = [text(finding.get("severity")) for finding in mappings(node.get("findings"))]
     facts = mapping(node.get("facts"))
     gpus = mappings(facts.get("gpus"))
@@ -169,8 +174,8 @@ def _node(node: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _storage(nodes: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """How long operations on small files take, in milliseconds, by directory: the median node and the slowest."""
+def _describe_storage(nodes: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Compute the milliseconds of small-file operations by directory: the median node and the slowest."""
     times: dict[tuple[str, str, str], list[tuple[float, str]]] = {}
     for node in nodes:
         for place in mappings(mapping(node.get("facts")).get("storage")):
@@ -187,11 +192,11 @@ def _storage(nodes: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     ]
 
 
-def _weight(row: Mapping[str, Any]) -> int:
+def _severity_rank(row: Mapping[str, Any]) -> int:
     return SEVERITIES.index(row["severity"]) if row["severity"] in SEVERITIES else 1
 
 
-def _on(finding: Mapping[str, Any]) -> str:
+def _describe_finding(finding: Mapping[str, Any]) -> str:
     hosts = finding["hosts"]
     where = "" if not hosts else "%s: " % (", ".join(hosts) if len(hosts) <= 3 else "%d nodes" % len(hosts))
     return "%s%s%s" % (where, finding["subject"] + ": " if finding["subject"] else "", finding["message"])

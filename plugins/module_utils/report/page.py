@@ -1,27 +1,33 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The page of a report: the facts in the words and the order in which people ask. Runs on the control node."""
+"""Render the page of a report from its facts. Runs on the control node."""
 
 from __future__ import annotations
 
+import re
 from typing import Any, Mapping
 
-from . import format as words
-from . import plots as report_plots
-from . import (
-    report_tables,
-    report_tiles,
-    report_timeline,
-)
+from . import formatting, plots, svg
+from .tiles import make_tiles
+from .timeline import make_timeline
 
 PAGE = "page.html.j2"
 
-RANKS = 512
-"""The page shows so many ranks; all of them are in the document with the facts."""
+MAX_RANKS = 512
+"""Largest number of ranks on the page; all of them are in the document with the facts."""
+
+MAX_SLOWEST = 20
+"""Largest number of slow pairs and nodes in a table."""
+
+KEY_LIBRARIES = re.compile(
+    r"lib(mpi|mpi_\w+|mpicxx|nccl|rccl|nccl-net|torch|torch_cpu|torch_cuda|torch_hip|c10|c10_cuda|cuda|cudart|cudnn"
+    r"|cublas|amdhip64|fabric|gomp|iomp5|stdc\+\+|mkl_rt|openblas|hdf5)[.\d-]*(\.so.*)?$"
+)
+"""Libraries that stacks are broken by when they come from the wrong place."""
 
 
-def page(facts: Mapping[str, Any], templates: str) -> str:
-    """The page as the text of one HTML document that needs nothing else.
+def render_page(facts: Mapping[str, Any], templates: str) -> str:
+    """Render the page as one HTML document that needs nothing else.
 
     Args:
         facts: as the module ``release_report`` returns them.
@@ -29,48 +35,115 @@ def page(facts: Mapping[str, Any], templates: str) -> str:
     """
     import jinja2
 
-    # Nothing of a record can become a part of the page's markup; only the drawings are taken as they are.
+    # Text of records is escaped; only the drawings are inserted as markup.
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(templates), autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True,
         lstrip_blocks=True, keep_trailing_newline=True,
     )
     environment.filters.update(
-        size=words.size, duration=words.duration, speed=words.speed, moment=words.moment, numbers=words.numbers,
-        counted=words.count, day=words.day, short=words.short, sentence=words.sentence,
+        size=formatting.size, duration=formatting.duration, speed=formatting.speed, moment=formatting.moment,
+        numbers=formatting.numbers, counted=formatting.count, day=formatting.day, short=formatting.short,
+        sentence=formatting.sentence,
     )
-    facts = plain(facts)
+    facts = to_plain(facts)
     return environment.get_template(PAGE).render(
         facts=facts,
         plots=_plots(facts, jinja2),
-        can_plot=report_plots.available(),
-        timeline=report_timeline.timeline(facts["steps"]),
-        libraries=report_tables.libraries(facts["libraries"]),
-        bandwidth=report_tables.bandwidth(facts["acceptance"]),
-        ranks_shown=RANKS,
-        sweep=report_tables.slowest(facts["sweep"]),
-        tiles=report_tiles.tiles(facts),
+        can_plot=svg.can_plot(),
+        timeline=make_timeline(facts["steps"]),
+        libraries=library_table(facts["libraries"]),
+        bandwidth=bandwidth_tables(facts["acceptance"]),
+        ranks_shown=MAX_RANKS,
+        sweep=sweep_table(facts["sweep"]),
+        tiles=make_tiles(facts),
     )
 
 
-def plain(value: Any) -> Any:
-    """A copy in plain types, without what Ansible keeps beside values."""
+def to_plain(value: Any) -> Any:
+    """Copy a value in plain types, without what Ansible keeps beside values."""
     if isinstance(value, Mapping):
-        return {str(key): plain(entry) for key, entry in value.items()}
+        return {str(key): to_plain(entry) for key, entry in value.items()}
     if isinstance(value, (list, tuple)):
-        return [plain(entry) for entry in value]
+        return [to_plain(entry) for entry in value]
     if value is None or isinstance(value, bool):
         return value
     return next((kind(value) for kind in (str, int, float) if isinstance(value, kind)), None)
 
 
 def _plots(facts: Mapping[str, Any], jinja2: Any) -> dict[str, Any]:
-    """The drawings by their names, as markup; none without matplotlib."""
-    if not report_plots.available():
+    """Draw the plots by their names, as markup; none without matplotlib."""
+    if not svg.can_plot():
         return {}
     found = {
-        group["name"]: report_plots.bandwidth(group["measurements"], group["floors"], "bandwidth-%d" % position)
-        for position, group in enumerate(report_tables.bandwidth(facts["acceptance"]))
+        group["name"]: plots.plot_bandwidth(group["measurements"], group["floors"], "bandwidth-%d" % position)
+        for position, group in enumerate(bandwidth_tables(facts["acceptance"]))
     }
     if facts["sweep"]:
-        found["sweep"] = report_plots.heat_map(facts["sweep"], "sweep")
-    return {name: jinja2.utils.markupsafe.Markup(report_plots.element(plot)) for name, plot in found.items() if plot}
+        found["sweep"] = plots.plot_heat_map(facts["sweep"], "sweep")
+    return {name: jinja2.utils.markupsafe.Markup(svg.to_element(plot)) for name, plot in found.items() if plot}
+
+
+# --- tables ----------------------------------------------------------------------------------------------------------
+
+
+def library_table(found: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """Arrange the providers of libraries, the important ones apart, each with where it lies."""
+    if found is None:
+        return None
+    rows = [dict(provider, place=_place(provider["path"])) for provider in found["providers"]]
+    reasons: dict[str, list[str]] = {}
+    for entry in found["allowed"]:
+        reasons.setdefault(entry["reason"], []).append(entry["name"])
+    return {
+        "objects": found["objects"],
+        "key": [row for row in rows if KEY_LIBRARIES.match(row["name"])],
+        "others": [row for row in rows if not KEY_LIBRARIES.match(row["name"])],
+        "allowed": reasons,
+    }
+
+
+def _place(path: str) -> str:
+    if not path.startswith("/"):
+        return "this release"
+    return "the system" if re.match(r"/(usr/)?lib(32|64)?/", path) else "the site"
+
+
+def bandwidth_tables(accepted: Mapping[str, Any] | None) -> list[dict[str, Any]]:
+    """Group measurements by backend: measurements, floors, and a table of sizes and operations."""
+    groups: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
+    for entry in (accepted or {}).get("measurements", []):
+        groups.setdefault((entry["backend"], entry["provider"]), []).append(entry)
+    floors = [floor for floor in (accepted or {}).get("floors", []) if floor["kind"] == "bandwidth"]
+    found = []
+    for (backend, provider), entries in groups.items():
+        speeds = {(row["bytes"], position): row for position, entry in enumerate(entries) for row in entry["rows"]}
+        found.append({
+            "backend": backend,
+            "name": "bandwidth of %s by %s" % (backend, provider),
+            "measurements": entries,
+            "floors": [floor for floor in floors if floor["backend"] == backend],
+            "sizes": [
+                {"bytes": size, "rows": [speeds.get((size, position)) for position in range(len(entries))]}
+                for size in sorted({size for size, _position in speeds})
+            ],
+            "verified": all(row["verified"] for entry in entries for row in entry["rows"]),
+        })
+    return found
+
+
+def sweep_table(sweep: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """Select a sweep's slowest pairs and nodes, and how far it came."""
+    if sweep is None:
+        return None
+    hosts = sweep["hosts"]
+    pairs = sorted(
+        (speed, hosts[row + 1], hosts[column])
+        for row, speeds in enumerate(sweep["pairs"]) for column, speed in enumerate(speeds) if speed is not None
+    )
+    nodes = sorted((node for node in sweep["nodes"] if node["pairs"]), key=lambda node: (node["median"], node["host"]))
+    return {
+        "measured": len(pairs), "all": len(hosts) * (len(hosts) - 1) // 2,
+        "pairs": [{"hosts": sorted([one, other]), "speed": speed} for speed, one, other in pairs[:MAX_SLOWEST]],
+        "nodes": nodes[:MAX_SLOWEST],
+        "median": pairs[len(pairs) // 2][0] if pairs else None,
+    }

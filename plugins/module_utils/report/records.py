@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The records that a report is made of, as they lie on disk; what cannot be read is named, and nothing is invented."""
+"""Read the records that a report is made of; name those that cannot be read."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ SUMMARIES: dict[str, Callable[[Any], dict]] = {"verification": summarise_librari
 
 
 class Records(NamedTuple):
-    """All that is known of a release; a record that is not there is not in its mapping."""
+    """Hold all that is known of a release; a record that is not there is not in its mapping."""
 
     release: str
     steps: dict[str, dict[str, Any]]
@@ -65,8 +65,8 @@ class Records(NamedTuple):
     unreadable: dict[str, str]
 
 
-def files_of(root: str, release: str) -> ReleaseFiles:
-    """The places of a release's records.
+def release_files(root: str, release: str) -> ReleaseFiles:
+    """Locate a release's records.
 
     Raises:
         StackError: the root is no absolute path, or the name of the release leads out of it.
@@ -80,7 +80,7 @@ def files_of(root: str, release: str) -> ReleaseFiles:
     return ReleaseFiles(root, release)
 
 
-def read(files: ReleaseFiles, tools: str = "") -> Records:
+def read_records(files: ReleaseFiles, tools: str = "") -> Records:
     """Read every record of a release; none has to be there.
 
     Args:
@@ -93,12 +93,12 @@ def read(files: ReleaseFiles, tools: str = "") -> Records:
     """
     reader = _Reader(files)
     inside = os.path.join(files.prefix, ".torchstack")
-    steps = _steps(reader, os.path.join(inside, "steps"))
-    shared = _steps(reader, tools + ".records") if os.path.isabs(tools) else {}
+    steps = _read_steps(reader, os.path.join(inside, "steps"))
+    shared = _read_steps(reader, tools + ".records") if os.path.isabs(tools) else {}
     steps.update((name, records) for name, records in shared.items() if "failure" in records and "stamp" not in records)
     afterwards = reader.all_of(files.afterwards, AFTERWARDS)
     build = {**reader.all_of(inside, BUILD), **reader.all_of(inside, tuple(SUMMARIES), SUMMARIES)}
-    name, version = _module(afterwards)
+    name, version = _module_name(afterwards)
     return Records(
         files.release,
         {name: records for name, records in steps.items() if records},
@@ -106,24 +106,24 @@ def read(files: ReleaseFiles, tools: str = "") -> Records:
         afterwards,
         reader.lines(os.path.join(files.afterwards, "acceptance.jsonl")),
         reader.lines(os.path.join(files.afterwards, JOURNAL)),
-        _patches(os.path.join(inside, "series")),
-        {syntax: _seen(files.root, syntax, name, version)[0] for syntax in SYNTAXES},
-        next(filter(None, (_seen(files.root, syntax, name, version)[1] for syntax in SYNTAXES)), ""),
-        {syntax: _default(files.root, syntax, name) == version for syntax in SYNTAXES},
+        _list_patches(os.path.join(inside, "series")),
+        {syntax: _read_visibility(files.root, syntax, name, version)[0] for syntax in SYNTAXES},
+        next(filter(None, (_read_visibility(files.root, syntax, name, version)[1] for syntax in SYNTAXES)), ""),
+        {syntax: _read_default(files.root, syntax, name) == version for syntax in SYNTAXES},
         reader.unreadable,
     )
 
 
-def _steps(reader: _Reader, directory: str) -> dict[str, dict[str, Any]]:
-    """The records of all steps that lie in a directory, by their names."""
+def _read_steps(reader: _Reader, directory: str) -> dict[str, dict[str, Any]]:
+    """Read the records of all steps in a directory, by their names."""
     return {
-        os.path.basename(path): _explained(path, reader.all_of(path, STEP, suffixes=("", ".json")))
+        os.path.basename(path): _explain_failure(path, reader.all_of(path, STEP, suffixes=("", ".json")))
         for path in sorted(glob.glob(os.path.join(glob.escape(directory), "*"))) if os.path.isdir(path)
     }
 
 
-def _explained(directory: str, records: dict[str, Any]) -> dict[str, Any]:
-    """The records of a step; of one that failed also what its log says, as ``failure``."""
+def _explain_failure(directory: str, records: dict[str, Any]) -> dict[str, Any]:
+    """Add to the records of a failed step what its log says, as ``failure``."""
     job, end = mapping(records.get("job")), mapping(records.get("exit"))
     if end.get("reason") in (None, "done"):
         return records
@@ -138,7 +138,7 @@ def _explained(directory: str, records: dict[str, Any]) -> dict[str, Any]:
 
 
 class _Reader:
-    """Reads records, and remembers which could not be read."""
+    """Read records, and remember which could not be read."""
 
     def __init__(self, files: ReleaseFiles) -> None:
         self.root = files.root
@@ -172,7 +172,7 @@ class _Reader:
             return None
 
     def lines(self, path: str) -> list[dict[str, Any]]:
-        """The records of a journal; a line that a crash has cut is left out."""
+        """Read the records of a journal; a line that a crash has cut is left out."""
         found = []
         try:
             with open(path, encoding="utf-8", errors="replace") as stream:
@@ -190,14 +190,14 @@ class _Reader:
         self.unreadable[os.path.relpath(path, self.root)] = reason
 
 
-def _module(afterwards: dict[str, Any]) -> tuple[str, str]:
-    """Name and version of the release's module; texts that no file has where there is none."""
+def _module_name(afterwards: dict[str, Any]) -> tuple[str, str]:
+    """Return name and version of the release's module; texts that no file has where there is none."""
     record = afterwards.get("modulefile", {})
     return str(record.get("name") or "."), str(record.get("version") or ".")
 
 
-def _seen(root: str, syntax: str, name: str, version: str) -> tuple[str, str]:
-    """What users see of a modulefile in one syntax, and what loading it says."""
+def _read_visibility(root: str, syntax: str, name: str, version: str) -> tuple[str, str]:
+    """Read what users see of a modulefile in one syntax, and what loading it says."""
     with contextlib.suppress(OSError, StackError):
         content = read_bytes(os.path.join(root, relative_path(syntax, name, version)))
         if content is not None:
@@ -207,26 +207,26 @@ def _seen(root: str, syntax: str, name: str, version: str) -> tuple[str, str]:
     return "", ""
 
 
-def _default(root: str, syntax: str, name: str) -> str:
+def _read_default(root: str, syntax: str, name: str) -> str:
     with contextlib.suppress(OSError), open(os.path.join(root, default_path(syntax, name)), encoding="utf-8") as stream:
         return default_version(syntax, stream.read())
     return ""
 
 
-def _patches(directory: str) -> dict[str, list[dict[str, str]]]:
-    """Component -> its patches in order: digest of the series, file, and the line that says what the patch does."""
+def _list_patches(directory: str) -> dict[str, list[dict[str, str]]]:
+    """List the patches of each component in order: digest of the series, file, and title."""
     found: dict[str, list[dict[str, str]]] = {}
     for path in sorted(glob.glob(os.path.join(glob.escape(directory), "*", "*", "*.patch"))):
         series, name = os.path.split(path)
         component, digest = os.path.split(series)
         found.setdefault(os.path.basename(component), []).append(
-            {"series": digest, "file": name, "title": _title(path)}
+            {"series": digest, "file": name, "title": _read_title(path)}
         )
     return found
 
 
-def _title(path: str) -> str:
-    """The first line of a patch, where people say what it is for."""
+def _read_title(path: str) -> str:
+    """Read the title of a patch."""
     with contextlib.suppress(OSError), open(path, encoding="utf-8", errors="replace") as stream:
         line = stream.readline().strip()
         if not line.startswith(("diff ", "--- ", "Index: ", "From ")):

@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The safety boundary of a tree: which directory may be worked on, and how it is reached without following a link."""
+"""Check that a tree may be worked on, and reach it without following a link."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _SEARCH = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def home_directories(owner: int) -> set[str]:
-    """Where accounts live, by the password database, as written there and with links in their parents resolved.
+    """List where accounts live, as the password database has it and with parents' links resolved.
 
     Only parents are looked at on disk: looking at thousands of homes could mount each.
     """
@@ -75,7 +75,10 @@ def locate(path: str, root: str, homes: Iterable[str]) -> tuple[str, str]:
 
 @contextlib.contextmanager
 def open_parent(root: str, relative: str) -> Iterator[tuple[int, str]]:
-    """The open directory that holds the tree, and the tree's name in it; no link is followed below ``root``."""
+    """Open the directory that holds the tree, and give the tree's name in it.
+
+    No link is followed below ``root``.
+    """
     parts = [os.path.basename(root)] + ([] if relative == "." else relative.split("/"))
     descriptor = os.open(os.path.dirname(root), _SEARCH)
     try:

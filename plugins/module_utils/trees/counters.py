@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What a pass over a tree has seen and done: counts, the first of many, and the error they amount to."""
+"""Count what a pass over a tree has seen and done, and make the error that it ends with."""
 
 from __future__ import annotations
 
@@ -10,16 +10,19 @@ from ..core.errors import StackError
 from ..core.text import readable, shortly
 
 
-class Drift(NamedTuple):
-    """An entry whose mode is not the policy's: path relative to the tree, permission bits before and after."""
+class ModeChange(NamedTuple):
+    """Describe an entry whose mode is not the policy's.
+
+    The path is relative to the tree; permission bits before and after.
+    """
 
     path: str
     before: int
     after: int
 
 
-class Listing:
-    """The first few of many, and how many there were."""
+class BoundedList:
+    """Keep the first few of many, and how many there were."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
@@ -34,14 +37,14 @@ class Listing:
             self.first.append(make())
             self.full = len(self.first) == self.limit
 
-    def merge(self, other: Listing) -> None:
-        """Add what another one has."""
+    def merge(self, other: BoundedList) -> None:
+        """Add what another list has."""
         self.total += other.total
         self.first = sorted(self.first + other.first)[:self.limit]
 
 
-class Tally:
-    """What one thread, or the whole walk, has seen and done."""
+class Counters:
+    """Count what one thread, or the whole walk, has seen and done."""
 
     COUNTS = (
         "files", "directories", "symlinks", "hardlinked", "changed_files", "changed_directories", "vanished",
@@ -54,44 +57,46 @@ class Tally:
         self.changed_files = self.changed_directories = self.vanished = self.excluded = 0
         self.hardlinked_outside = 0
         self.seconds = 0.0
-        self.drift = Listing(limit)
-        self.special = Listing(limit)
-        self.foreign = Listing(limit)
-        self.setgid_lost = Listing(limit)
-        self.refused = Listing(limit)
-        self.unseen = Listing(limit)
+        self.drift = BoundedList(limit)
+        self.special = BoundedList(limit)
+        self.foreign = BoundedList(limit)
+        self.setgid_lost = BoundedList(limit)
+        self.refused = BoundedList(limit)
+        self.unseen = BoundedList(limit)
 
-    def merge(self, other: Tally) -> None:
-        """Add what another one has."""
+    def merge(self, other: Counters) -> None:
+        """Add what another thread or process has counted."""
         for name in self.COUNTS:
             setattr(self, name, getattr(self, name) + getattr(other, name))
         for name in self.LISTS:
             getattr(self, name).merge(getattr(other, name))
 
 
-def as_result(tally: Tally) -> dict[str, object]:
-    """A tally as plain data, modes as four octal digits."""
-    result: dict[str, object] = {name: getattr(tally, name) for name in Tally.COUNTS}
+def as_result(counters: Counters) -> dict[str, object]:
+    """Return counters as plain data, modes as four octal digits."""
+    result: dict[str, object] = {name: getattr(counters, name) for name in Counters.COUNTS}
     result.update(
-        hardlinked_outside=tally.hardlinked_outside, seconds=tally.seconds,
-        drift=[{"path": path, "from": "%04o" % old, "to": "%04o" % new} for path, old, new in tally.drift.first],
-        drift_total=tally.drift.total,
-        special=[{"path": readable(p), "kind": kind, "mode": "%04o" % mode} for p, kind, mode in tally.special.first],
-        special_total=tally.special.total,
-        unseen=tally.unseen.first, unseen_total=tally.unseen.total,
+        hardlinked_outside=counters.hardlinked_outside, seconds=counters.seconds,
+        drift=[{"path": path, "from": "%04o" % old, "to": "%04o" % new} for path, old, new in counters.drift.first],
+        drift_total=counters.drift.total,
+        special=[
+            {"path": readable(path), "kind": kind, "mode": "%04o" % mode} for path, kind, mode in counters.special.first
+        ],
+        special_total=counters.special.total,
+        unseen=counters.unseen.first, unseen_total=counters.unseen.total,
     )
     return result
 
 
-def problem(tally: Tally, path: str) -> StackError | None:
-    """The error that a pass ends with, where entries could not be changed; everything else has been changed."""
+def permission_error(counters: Counters, path: str) -> StackError | None:
+    """Make the error of a pass that could not change some entries; all others have been changed."""
     reasons = (
-        (tally.foreign, "belong to another account", "Run this as their owner, or have them handed over (chown)."),
+        (counters.foreign, "belong to another account", "Run this as their owner, or have them handed over (chown)."),
         (
-            tally.setgid_lost, "are setgid for a group that this account is not in, and a chmod would lose that bit",
+            counters.setgid_lost, "are setgid for a group that this account is not in, and a chmod would lose that bit",
             "Become a member of the group, or have the group changed (chgrp).",
         ),
-        (tally.refused, "cannot be changed", "See the reasons, an immutable flag or an access list for instance."),
+        (counters.refused, "cannot be changed", "See the reasons, an immutable flag or an access list for instance."),
     )
     failing = [(listing, words, remedy) for listing, words, remedy in reasons if listing.total]
     if not failing:
@@ -102,7 +107,7 @@ def problem(tally: Tally, path: str) -> StackError | None:
     ]
     return StackError(
         "; ".join(sentences) + ".", "apply", " ".join(remedy for _listing, _words, remedy in failing), path,
-        foreign=tally.foreign.first, foreign_total=tally.foreign.total,
-        setgid_lost=tally.setgid_lost.first, setgid_lost_total=tally.setgid_lost.total,
-        refused=tally.refused.first, refused_total=tally.refused.total, **as_result(tally),
+        foreign=counters.foreign.first, foreign_total=counters.foreign.total,
+        setgid_lost=counters.setgid_lost.first, setgid_lost_total=counters.setgid_lost.total,
+        refused=counters.refused.first, refused_total=counters.refused.total, **as_result(counters),
     )

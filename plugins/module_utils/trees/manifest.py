@@ -1,6 +1,8 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What a tree holds, recorded and compared: type, mode, size, digest and link target of every path.
+"""Record what a tree holds, and compare it with its record.
+
+Recorded are type, mode, size, digest and link target of every path.
 
 Paths are relative to the tree, and neither times nor owners are part of what is recorded, so that a tree that was moved
 or copied still matches. Names of one file (hard links) are entries of their own, each with the content's digest: a copy
@@ -15,25 +17,19 @@ import tempfile
 import time
 from typing import IO, Callable, Iterator, NamedTuple
 
-from ..core import os_errors as failures
-from ..core.errors import StackError
+from ..core.errors import StackError, system_remedy
 from ..core.text import shortly
 from . import boundary
-from .manifest_diff import KINDS, Comparison, Drift
-from .manifest_entries import UNREADABLE, UNSTABLE, Found
-from .manifest_exclude import LeftOut
-from .manifest_file import (
-    Draft,
-    Record,
-    alone,
-    as_text,
-    write_record,
-)
+from .manifest_collector import UNREADABLE, UNSTABLE, Found
+from .manifest_diff import KINDS, Comparison, TreeDiff
+from .manifest_entry import as_text, single_run
+from .manifest_exclude import Exclusion
+from .manifest_file import Draft, Record, write_record
 from .manifest_walk import Walk
 
 
 class Request(NamedTuple):
-    """What is asked for."""
+    """Describe what is asked for."""
 
     path: str
     """The tree."""
@@ -54,7 +50,7 @@ class Request(NamedTuple):
 
 
 class Place(NamedTuple):
-    """Where tree and record are."""
+    """Describe where tree and record are."""
 
     root: str
     relative: str
@@ -111,11 +107,11 @@ def record(request: Request, apply: bool, judge: Callable[[dict], None] | None =
             "The record %s lies outside %s." % (place.record, place.root), "options",
             "Record the tree inside of root.", place.record,
         )
-    earlier, problem = _earlier(place.record)
-    with _kept(apply) as lines, _closing(earlier):
+    earlier, problem = _read_earlier(place.record)
+    with _temporary_lines(apply) as lines, contextlib.closing(earlier) if earlier else contextlib.nullcontext():
         draft = Draft(request.content, list(request.exclude), place.own, lines)
-        walk = Walk(request.content, LeftOut([request.exclude], [place.own]), request.workers)
-        drift = _side_by_side(walk, place, Comparison(earlier, None, request.limit, request.content), draft)
+        walk = Walk(request.content, Exclusion([request.exclude], [place.own]), request.workers)
+        drift = _compare_in_step(walk, place, Comparison(earlier, None, request.limit, request.content), draft)
         header = draft.header()
         result = drift.as_result()
         result.update(_facts(walk, began), digest=header.digest, counts=header.counts, bytes=header.total)
@@ -123,12 +119,12 @@ def record(request: Request, apply: bool, judge: Callable[[dict], None] | None =
         if problem:
             result["record_problem"] = problem
         if drift.unstable.total or drift.unreadable.total:
-            raise _incomplete(request.path, drift, result)
+            raise _incomplete_error(request.path, drift, result)
         if judge is not None:
             judge(result)
         result["changed"] = earlier is None or earlier.header != header
         if result["changed"] and apply:
-            write_record(place.record, _read_back(draft))
+            write_record(place.record, _document(draft))
     return result
 
 
@@ -156,11 +152,11 @@ def compare(request: Request) -> dict[str, object]:
                 "%s was recorded without content." % request.record, "read the record",
                 "Compare with content quick, or record the tree again.", request.record,
             )
-        leave_out = LeftOut([header.exclude, request.exclude], [header.own, place.own])
-        walk = Walk(request.content, leave_out, request.workers, since=request.since)
-        comparison = Comparison(earlier, leave_out if request.exclude else None, request.limit, request.content)
+        exclusion = Exclusion([header.exclude, request.exclude], [header.own, place.own])
+        walk = Walk(request.content, exclusion, request.workers, since=request.since)
+        comparison = Comparison(earlier, exclusion if request.exclude else None, request.limit, request.content)
         try:
-            drift = _side_by_side(walk, place, comparison, None)
+            drift = _compare_in_step(walk, place, comparison, None)
         except ValueError as error:
             raise earlier.damage(error) from error
         result = drift.as_result()
@@ -173,8 +169,8 @@ def compare(request: Request) -> dict[str, object]:
     return result
 
 
-def drift_error(path: str, record: str, result: dict) -> StackError:
-    """The error for a tree that does not match its record."""
+def difference_error(path: str, record: str, result: dict) -> StackError:
+    """Make the error for a tree that does not match its record."""
     totals = result["totals"]
     words = ", ".join("%d %s" % (totals[kind], kind) for kind in (*KINDS, UNSTABLE, UNREADABLE) if totals[kind])
     names = [*result["added"], *result["removed"], *(entry["path"] for entry in result["differing"])]
@@ -186,8 +182,8 @@ def drift_error(path: str, record: str, result: dict) -> StackError:
     )
 
 
-def _earlier(path: str) -> tuple[Record | None, str]:
-    """The record there is, and what is wrong with it where it cannot be used."""
+def _read_earlier(path: str) -> tuple[Record | None, str]:
+    """Return the record there is, and what is wrong with it where it cannot be used."""
     try:
         return Record(path), ""
     except FileNotFoundError:
@@ -199,15 +195,15 @@ def _earlier(path: str) -> tuple[Record | None, str]:
 
 
 @contextlib.contextmanager
-def _kept(apply: bool) -> Iterator[IO[bytes] | None]:
-    """A temporary file for the lines of a record that is to be written."""
+def _temporary_lines(apply: bool) -> Iterator[IO[bytes] | None]:
+    """Make a temporary file for the lines of a record that is to be written."""
     if not apply:
         yield None
         return
     try:
         lines = tempfile.TemporaryFile()  # noqa: SIM115 it is closed below, where that may fail
     except OSError as error:
-        raise _no_room(error) from error
+        raise _temporary_file_error(error) from error
     try:
         yield lines
     finally:
@@ -215,32 +211,23 @@ def _kept(apply: bool) -> Iterator[IO[bytes] | None]:
             lines.close()
 
 
-def _no_room(error: OSError) -> StackError:
+def _temporary_file_error(error: OSError) -> StackError:
     return StackError(
         "Cannot keep the entries of the record in a temporary file: %s; nothing was recorded." % error.strerror,
         "write the record",
-        failures.remedy(error, "Correct that") + " of temporary files, or set TMPDIR to another directory.",
+        system_remedy(error, "Correct that") + " of temporary files, or set TMPDIR to another directory.",
         tempfile.tempdir or "",
     )
 
 
-def _read_back(draft: Draft) -> bytearray:
+def _document(draft: Draft) -> bytearray:
     try:
         return draft.document()
     except OSError as error:
-        raise _no_room(error) from error
+        raise _temporary_file_error(error) from error
 
 
-@contextlib.contextmanager
-def _closing(earlier: Record | None) -> Iterator[None]:
-    try:
-        yield
-    finally:
-        if earlier is not None:
-            earlier.close()
-
-
-def _side_by_side(walk: Walk, place: Place, comparison: Comparison, draft: Draft | None) -> Drift:
+def _compare_in_step(walk: Walk, place: Place, comparison: Comparison, draft: Draft | None) -> TreeDiff:
     """Read record and tree in step."""
     for found in walk.over(place.root, place.relative):
         if isinstance(found, Found):
@@ -249,7 +236,7 @@ def _side_by_side(walk: Walk, place: Place, comparison: Comparison, draft: Draft
             if found.trouble == UNSTABLE or entry is None:
                 continue
             comparison.line(found.line)
-            run = alone(entry, found.line)
+            run = single_run(entry, found.line)
         else:
             comparison.run(found)
             run = found
@@ -257,7 +244,7 @@ def _side_by_side(walk: Walk, place: Place, comparison: Comparison, draft: Draft
             try:
                 draft.add(run)
             except OSError as error:
-                raise _no_room(error) from error
+                raise _temporary_file_error(error) from error
     return comparison.finish()
 
 
@@ -268,7 +255,7 @@ def _facts(walk: Walk, began: float) -> dict[str, object]:
     }
 
 
-def _incomplete(path: str, drift: Drift, result: dict) -> StackError:
+def _incomplete_error(path: str, drift: TreeDiff, result: dict) -> StackError:
     sentences, remedies = [], []
     for listing, words, remedy in (
         (drift.unstable, "changed while they were read", "Wait until nothing writes there any more."),

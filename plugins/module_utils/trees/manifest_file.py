@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The record of a tree as a file: one JSON document with a header and one entry per line, sorted by path.
+"""Read and write a manifest: one JSON document with a header and one entry per line, sorted by path.
 
 The format is for whoever has nothing of this collection at hand: any JSON reader takes the document, line tools take
 the entries. Names are bytes to a file system; in the record they are text as UTF-8 has it, and a byte that is not UTF-8
@@ -17,138 +17,27 @@ import errno
 import hashlib
 import json
 import os
-import re
 import signal
 import stat
 from typing import IO, Iterator, NamedTuple, cast
 
-from ..core import os_errors as failures
-from ..core.errors import StackError
+from ..core.errors import StackError, system_remedy
 from ..core.files import write_atomic
 from .dir_handles import OPEN_DIRECTORY
+from .manifest_entry import Run
+from .manifest_exclude import temporary_pattern
 
 FORMAT = 1
-TOP = b"."
-"""How a record names the tree itself; its entry comes before all others."""
 
-FILE, DIRECTORY, SYMLINK = "file", "directory", "symlink"
 
 PIECE = 1 << 16
 """Bytes of a record, about, that are in memory at a time."""
 
-_quoted = json.encoder.encode_basestring_ascii
-_DIGEST = re.compile(rb', "sha256": "[0-9a-f]{64}"')
 _INTERRUPTIONS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 
 
-class Entry(NamedTuple):
-    """What a record says of one name. What the type does not have is None."""
-
-    path: bytes
-    """Relative to the tree, ``.`` for the tree."""
-    kind: str
-    """``file``, ``directory``, ``symlink``, ``fifo``, ``socket``, ``character device`` or ``block device``."""
-    mode: int | None = None
-    """Permission bits, special ones included; a symbolic link has none of its own."""
-    size: int | None = None
-    """Bytes of a file."""
-    sha256: str | None = None
-    """Hexadecimal digest of a file's content; None in a record without content."""
-    target: bytes | None = None
-    """What a symbolic link says, as it stands."""
-
-
-class Run(NamedTuple):
-    """Entries that follow each other."""
-
-    lines: bytes
-    """As the record writes them, each with a line feed."""
-    files: int
-    directories: int
-    symlinks: int
-    others: int
-    total: int
-    """Bytes of the files."""
-    hardlinked: int = 0
-    """How many of the files have more than one name."""
-    touched: tuple[bytes, ...] = ()
-    """Paths of those whose inode was changed later than asked about."""
-
-
-def as_text(name: bytes) -> str:
-    """A name as a record writes it, the same in every locale."""
-    return name.decode("utf-8", "surrogateescape")
-
-
-def as_bytes(text: str) -> bytes:
-    """The name that a record's text stands for."""
-    return text.encode("utf-8", "surrogateescape")
-
-
-def order(path: bytes) -> bytes:
-    """What entries are sorted by: the bytes of the path, the tree itself first."""
-    return b"" if path == TOP else path
-
-
-def encode_entry(entry: Entry) -> bytes:
-    """The line of an entry, without its end."""
-    line = '{"path": %s, "type": %s' % (_quoted(as_text(entry.path)), _quoted(entry.kind))
-    if entry.mode is not None:
-        line += ', "mode": "%04o"' % entry.mode
-    if entry.size is not None:
-        line += ', "size": %d' % entry.size
-    if entry.sha256 is not None:
-        line += ', "sha256": "%s"' % entry.sha256
-    if entry.target is not None:
-        line += ', "target": %s' % _quoted(as_text(entry.target))
-    return (line + "}").encode("ascii")
-
-
-def encode_file(path: bytes, mode: int, size: int, sha256: str) -> str:
-    """What :func:`encode_entry` makes of a file that was read, in less time and as text."""
-    return '{"path": %s, "type": "file", "mode": "%04o", "size": %d, "sha256": "%s"}' % (
-        _quoted(path.decode("utf-8", "surrogateescape")), mode, size, sha256
-    )
-
-
-def encode_glance(path: bytes, mode: int, size: int) -> str:
-    """What :func:`encode_entry` makes of a file that was not read, likewise."""
-    return '{"path": %s, "type": "file", "mode": "%04o", "size": %d}' % (
-        _quoted(path.decode("utf-8", "surrogateescape")), mode, size
-    )
-
-
-def without_content(lines: bytes) -> bytes:
-    """What lines of a record would be had no file been read; in a JSON text a quote never follows a blank."""
-    return _DIGEST.sub(b"", lines)
-
-
-def alone(entry: Entry, line: bytes) -> Run:
-    """A run of one entry."""
-    files, directories, symlinks = (int(kind == entry.kind) for kind in (FILE, DIRECTORY, SYMLINK))
-    others = 1 - files - directories - symlinks
-    return Run(line + b"\n", files, directories, symlinks, others, entry.size or 0)
-
-
-def decode_entry(line: bytes) -> Entry:
-    """The entry of a line.
-
-    Raises:
-        ValueError: the line is none.
-    """
-    try:
-        fields = json.loads(line.decode("ascii"))
-        mode, target = fields.get("mode"), fields.get("target")
-        return Entry(
-            as_bytes(fields["path"]), fields["type"], None if mode is None else int(mode, 8), fields.get("size"),
-            fields.get("sha256"), None if target is None else as_bytes(target),
-        )
-    except (KeyError, TypeError, AttributeError) as error:
-        raise ValueError("not an entry: %r" % line[:80]) from error
-
-
 class Header(NamedTuple):
-    """What a record says of itself and of the tree as a whole."""
+    """Describe what a record says of itself and of the tree as a whole."""
 
     content: bool
     """Whether files have digests."""
@@ -165,7 +54,7 @@ class Header(NamedTuple):
 
 
 class Draft:
-    """A record in the making: counts and digest.
+    """Collect a record that is being made: counts, digest, and its lines.
 
     Args:
         content: whether files have digests.
@@ -193,11 +82,11 @@ class Draft:
             self._lines.write(run.lines.replace(b"\n", b",\n"))
 
     def header(self) -> Header:
-        """The header for what has been added."""
+        """Return the header for what has been added."""
         return Header(self.content, self.exclude, self.own, self.counts, self.total, self._digest.hexdigest())
 
     def document(self) -> bytearray:
-        """The whole file; a draft that is kept has at least the entry of the tree."""
+        """Return the whole file; a draft that is kept has at least the entry of the tree."""
         if self._lines is None:
             raise ValueError("this draft was not kept")
         head = _encode_header(self.header())
@@ -222,7 +111,7 @@ def _encode_header(header: Header) -> bytes:
 
 
 class Record:
-    """A record on disk. Whether it is as it was written shows when its entries have been read.
+    """Read a record on disk. Whether it is as it was written shows when its entries have been read.
 
     Args:
         path: its file.
@@ -260,7 +149,7 @@ class Record:
             raise self.damage(error) from error
 
     def damage(self, error: Exception) -> StackError:
-        """The error for a record that cannot be used."""
+        """Make the error for a record that cannot be used."""
         return StackError(
             "%s is not a record as it was written: %s." % (self.path, error), "read the record",
             "Bring it back from a copy, or remove it and record the tree again.", self.path,
@@ -286,7 +175,7 @@ class Record:
             raise ValueError("its header is incomplete (%s)" % error) from error
 
     def pieces(self) -> Iterator[bytes]:
-        """The lines of the entries, in order, each with a line feed and some hundred at a time.
+        """Yield the lines of the entries, in order, each with a line feed and some hundred at a time.
 
         Raises:
             ValueError: the file ends before the entries do, or they do not have the digest that the header names.
@@ -315,16 +204,10 @@ class Record:
         self.stream.close()
 
 
-def left_over(record: str) -> re.Pattern[str]:
-    """The temporary files that :func:`write_atomic` makes for a record, and that a killed run leaves."""
-    directory, name = os.path.split(record)
-    return re.compile(re.escape(os.path.join(directory, ".%s." % name[:200])) + "[a-z0-9_]{8}", re.S)
-
-
 def _sweep(path: str) -> None:
     """Remove what killed runs left; nobody else writes this record at the same time."""
     directory, name = os.path.split(path)
-    pattern = left_over(name)
+    pattern = temporary_pattern(name)
     for candidate in os.listdir(directory):
         if pattern.fullmatch(candidate):
             with contextlib.suppress(OSError):
@@ -353,7 +236,7 @@ def write_record(path: str, content: bytearray) -> None:
     except OSError as error:
         raise StackError(
             "Cannot write the record %s: %s." % (path, error.strerror), "write the record",
-            failures.remedy(error, "Run this as the account that owns %s" % directory) + ", then run it again.", path,
+            system_remedy(error, "Run this as the account that owns %s" % directory) + ", then run it again.", path,
         ) from error
 
 
@@ -368,7 +251,7 @@ def _held_signals() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _writable(directory: str) -> Iterator[int]:
-    """A directory that its owner may write to; yields the permission bits that it has before and after."""
+    """Make a directory writable to its owner; yields the permission bits that it has otherwise."""
     descriptor = os.open(directory, OPEN_DIRECTORY)
     try:
         found = os.fstat(descriptor)

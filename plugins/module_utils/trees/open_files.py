@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Whether any process of this host has a file open or mapped, also one of another account: by asking for a write lease.
+"""Find out whether any process of this host has a file open or mapped, by asking for a write lease.
 
 fcntl(2): a write lease may be placed on a file only if no other process has it open; a mapping and a running program
 keep it open. Whoever owns the file may ask. The kernel then grants nothing that /proc would have to show. A lease is
@@ -20,7 +20,7 @@ from typing import Callable, Iterator
 
 FREE, HELD, UNSUPPORTED, NOT_OURS, GONE = "free", "held", "unsupported", "not_ours", "gone"
 
-AGAIN = (0.05, 0.2, 0.5)
+RETRY_DELAYS = (0.05, 0.2, 0.5)
 """Seconds before each further look at a file that was held: whoever only reads it, such as a backup, is done soon."""
 
 _OF_A_SERVER = re.compile(r"nfs4?|cifs|smb3?|9p")
@@ -32,7 +32,7 @@ _UNSUPPORTED = (errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, err
 
 
 @contextlib.contextmanager
-def undisturbed() -> Iterator[None]:
+def ignored_lease_breaks() -> Iterator[None]:
     """Ignore the signal by which the kernel asks for a lease back, while leases are asked for."""
     before = signal.signal(signal.SIGIO, signal.SIG_IGN)
     try:
@@ -41,8 +41,8 @@ def undisturbed() -> Iterator[None]:
         signal.signal(signal.SIGIO, before)
 
 
-def type_of(text: str, device: int) -> str:
-    """The type of the file system with this device number; empty where none is mounted that tells.
+def file_system_type(text: str, device: int) -> str:
+    """Return the type of the file system with this device number; empty where none is mounted.
 
     Args:
         text: of /proc/self/mountinfo (proc(5)).
@@ -56,21 +56,21 @@ def type_of(text: str, device: int) -> str:
     return ""
 
 
-def means_this_host(path: str) -> bool:
-    """Whether a lease on a file system says who has a file open on this host.
+def leases_are_local(path: str) -> bool:
+    """Tell whether a lease on a file system says who has a file open on this host.
 
     Args:
         path: something that lies on it; where there is nothing, nobody asks.
     """
     try:
         with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as stream:
-            return _OF_A_SERVER.fullmatch(type_of(stream.read(), os.lstat(path).st_dev)) is None
+            return _OF_A_SERVER.fullmatch(file_system_type(stream.read(), os.lstat(path).st_dev)) is None
     except OSError:
         return True
 
 
-def ask(directory: int | None, name: str) -> str:
-    """Whether a regular file is open anywhere on this host; call it inside of :func:`undisturbed`.
+def query_lease(directory: int | None, name: str) -> str:
+    """Tell whether a file is open on this host; call it inside of :func:`ignored_lease_breaks`.
 
     Args:
         directory: descriptor of the directory that holds it; None where ``name`` is a path.
@@ -100,16 +100,16 @@ def ask(directory: int | None, name: str) -> str:
 
 
 def still_held(paths: list[str], sleep: Callable[[float], None] = time.sleep) -> list[str]:
-    """Those of some files that stay held for a moment.
+    """Return those of some files that stay held for a moment.
 
     Args:
         paths: files that were held.
         sleep: waits for some seconds.
     """
-    for pause in AGAIN:
+    for pause in RETRY_DELAYS:
         if not paths:
             break
         sleep(pause)
-        with undisturbed():
-            paths = [path for path in paths if ask(None, path) == HELD]
+        with ignored_lease_breaks():
+            paths = [path for path in paths if query_lease(None, path) == HELD]
     return paths

@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Permission policies of a tree: what the mode of each kind of entry becomes in a state.
+"""Decide what the mode of each kind of entry becomes in a state.
 
 A policy has one rule for files, one for executables (files with any x bit) and one for directories. A rule is an octal
 mode or a list of symbolic clauses as chmod(1) has them, each with an explicit who, so that no umask takes part. The
@@ -32,7 +32,7 @@ _ANY_X, _ANY_W = 0o111, 0o222
 
 
 def apply_rule(rule: str, mode: int, directory: bool) -> int:
-    """The permission bits (07777) that a rule makes of a mode.
+    """Return the permission bits (07777) that a rule makes of a mode.
 
     Args:
         rule: an octal mode, or symbolic clauses separated by commas.
@@ -68,7 +68,7 @@ def apply_rule(rule: str, mode: int, directory: bool) -> int:
 
 
 class Policy:
-    """The rules of one state; :meth:`target` says what an entry's mode becomes.
+    """Hold the rules of one state; :meth:`target` says what an entry's mode becomes.
 
     Args:
         state: ``frozen`` or ``writable``.
@@ -113,7 +113,7 @@ class Policy:
                 raise ValueError("%s takes r or x from the owner of directories (%04o)" % (rule, after))
 
     def target(self, mode: int) -> int:
-        """The permission bits that an entry with this ``st_mode`` gets.
+        """Return the permission bits that an entry with this ``st_mode`` gets.
 
         Everything but a directory counts as a file: a named pipe or a socket that others may write to is as little
         frozen as a file.

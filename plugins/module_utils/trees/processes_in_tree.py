@@ -1,10 +1,10 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Which processes of this host use a tree, as far as it lets itself be known, and what could not be seen.
+"""Find which processes of this host use a tree, and say what could not be seen.
 
 There are two ways to know, and each sees what the other does not. /proc names process, account and command, but shows
-an ordinary account nothing of others' processes. A write lease (:mod:`lease`) tells of every process whether a file is
-open, but not by whom, nor of a directory that somebody stands in; and network file systems have none.
+an ordinary account nothing of others' processes. A write lease (:mod:`open_files`) tells of every process whether a
+file is open, but not by whom, nor of a directory that somebody stands in; and network file systems have none.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from ..core.account import account_name
 from ..core.processes import command_line, read_process
 from ..elf.process_map import parse_maps
 from ..standalone import removal
-from . import open_files as lease
+from . import open_files
+from .open_files import FREE, GONE, HELD, NOT_OURS, UNSUPPORTED
 
 LISTED = 20
 """How many processes and files are named; all are counted."""
@@ -28,7 +29,7 @@ _DELETED = b" (deleted)"
 
 
 class Use(NamedTuple):
-    """One process that uses the tree, by the first thing that shows it."""
+    """Describe one process that uses the tree, by the first thing that shows it."""
 
     pid: int
     account: str
@@ -38,8 +39,8 @@ class Use(NamedTuple):
     path: str
 
 
-class Sights(NamedTuple):
-    """What /proc shows of a tree."""
+class Findings(NamedTuple):
+    """Describe what /proc shows of a tree."""
 
     uses: list[Use]
     hidden: int
@@ -47,20 +48,20 @@ class Sights(NamedTuple):
 
 
 class Tree(NamedTuple):
-    """How files of a process are known to lie in the tree: by their path or, as containers see other ones, by inode."""
+    """Tell which files lie in the tree: by their path or, as containers see other ones, by inode."""
 
     paths: tuple[bytes, ...]
     inodes: frozenset
     """Device and inode of its regular files."""
 
     def has(self, name: bytes) -> bool:
-        """Whether a path as /proc writes it lies in the tree."""
+        """Tell whether a path as /proc writes it lies in the tree."""
         name = name[:-len(_DELETED)] if name.endswith(_DELETED) else name
         return any(name == path or name.startswith(path + b"/") for path in self.paths)
 
 
-def look(path: str, leases: bool = True, proc: str = "/proc", before: str = "") -> dict[str, Any]:
-    """Who uses a tree on this host.
+def find_users(path: str, leases: bool = True, proc: str = "/proc", before: str = "") -> dict[str, Any]:
+    """Find who uses a tree on this host.
 
     Args:
         path: the tree, absolute; one that does not exist has no files, but processes may still name it.
@@ -74,52 +75,55 @@ def look(path: str, leases: bool = True, proc: str = "/proc", before: str = "") 
     """
     inodes: set[tuple[int, int]] = set()
     held: list[str] = []
-    answers = dict.fromkeys((lease.FREE, lease.HELD, lease.UNSUPPORTED, lease.NOT_OURS, lease.GONE), 0)
+    answers = dict.fromkeys((FREE, HELD, UNSUPPORTED, NOT_OURS, GONE), 0)
 
     def file(directory: int, name: str, relative: str, found: os.stat_result) -> None:
         inodes.add((found.st_dev, found.st_ino))
         if leases:
-            answer = lease.ask(directory, name) if means_this else lease.UNSUPPORTED
+            answer = open_files.query_lease(directory, name) if local else UNSUPPORTED
             answers[answer] += 1
-            if answer == lease.HELD:
+            if answer == HELD:
                 held.append(os.path.join(path, relative))
 
-    means_this = lease.means_this_host(path)
-    with lease.undisturbed():
+    local = open_files.leases_are_local(path)
+    with open_files.ignored_lease_breaks():
         amount = removal.measure(path, file=file)
-    held = lease.still_held(held)
+    held = open_files.still_held(held)
     paths = tuple(os.fsencode(os.path.realpath(place)) for place in (path, before) if place)
-    sights = processes(Tree(paths, frozenset(inodes)), proc)
-    covered = leases and not answers[lease.UNSUPPORTED] and not answers[lease.NOT_OURS] and not amount.unreadable
+    found = processes(Tree(paths, frozenset(inodes)), proc)
+    covered = leases and not answers[UNSUPPORTED] and not answers[NOT_OURS] and not amount.unreadable
     return {
         "files": len(inodes),
-        "processes": [use._asdict() for use in sights.uses[:LISTED]],
-        "process_count": len(sights.uses),
+        "processes": [use._asdict() for use in found.uses[:LISTED]],
+        "process_count": len(found.uses),
         "held": held[:LISTED],
         "held_count": len(held),
-        "in_use": bool(sights.uses or held),
+        "in_use": bool(found.uses or held),
         "unseen": [] if covered or not (inodes or amount.unreadable) else list(
-            _unseen(answers, sights.hidden, hides(proc), leases)),
+            _explain_unseen(answers, found.hidden, hides_processes(proc), leases)),
     }
 
 
-def _unseen(answers: dict[str, int], hidden: int, hides_all: bool, leases: bool) -> Iterator[str]:
+def _explain_unseen(answers: dict[str, int], hidden: int, hides_all: bool, leases: bool) -> Iterator[str]:
     if not hidden and not hides_all:
         return
     others = "a process of another account" if hides_all or hidden == 1 else "%d processes of other accounts" % hidden
     if not leases:
         why = "leases were not asked for"
-    elif answers[lease.UNSUPPORTED]:
+    elif answers[UNSUPPORTED]:
         why = "its file system has no leases"
-    elif answers[lease.NOT_OURS]:
-        why = "%d of its files may not be asked for by this account" % answers[lease.NOT_OURS]
+    elif answers[NOT_OURS]:
+        why = "%d of its files may not be asked for by this account" % answers[NOT_OURS]
     else:
         why = "a directory of it may not be read by this account"
     yield "whether %s use%s it: %s" % (others, "s" if others.startswith("a ") else "", why)
 
 
-def hides(proc: str) -> bool:
-    """Whether processes of other accounts are not even listed: mount option ``hidepid`` (proc(5)), and not root."""
+def hides_processes(proc: str) -> bool:
+    """Tell whether processes of others are not even listed: mount option ``hidepid`` (proc(5)).
+
+    Root sees them all.
+    """
     try:
         with open(os.path.join(proc, "self", "mountinfo"), encoding="utf-8", errors="replace") as stream:
             lines = stream.read().splitlines()
@@ -129,8 +133,8 @@ def hides(proc: str) -> bool:
     return bool(options) and "hidepid=" in options[-1] and "hidepid=0" not in options[-1] and os.geteuid() != 0
 
 
-def processes(tree: Tree, proc: str = "/proc") -> Sights:
-    """The processes that are seen to use a tree; this one and the threads of the kernel left out.
+def processes(tree: Tree, proc: str = "/proc") -> Findings:
+    """Find the processes that are seen to use a tree; not this one, and no thread of the kernel.
 
     Args:
         tree: what is looked for.
@@ -141,7 +145,7 @@ def processes(tree: Tree, proc: str = "/proc") -> Sights:
         if int(entry) == os.getpid():
             continue
         place = os.path.join(proc, entry)
-        found, seen = _first(place, tree)
+        found, seen = _first_use(place, tree)
         if found is None:
             hidden += not seen and not _is_kernel_thread(place)
             continue
@@ -152,16 +156,16 @@ def processes(tree: Tree, proc: str = "/proc") -> Sights:
         process = read_process(int(entry))
         command = command_line(int(entry)) or (process.command if process else "")
         uses.append(Use(int(entry), owner, command, found[0], found[1].decode("utf-8", "replace")))
-    return Sights(uses, hidden)
+    return Findings(uses, hidden)
 
 
-def _first(place: str, tree: Tree) -> tuple[tuple[str, bytes] | None, bool]:
-    """The first thing of a process that lies in the tree, and whether all of it could be seen."""
-    looks: tuple[Callable[[str, Tree], tuple[str, bytes] | None], ...] = (_program, _maps, _directory, _files)
+def _first_use(place: str, tree: Tree) -> tuple[tuple[str, bytes] | None, bool]:
+    """Find the first thing of a process in the tree, and whether all of it could be seen."""
+    checks: tuple[Callable[[str, Tree], tuple[str, bytes] | None], ...] = (_program, _maps, _directory, _files)
     seen = True
-    for glance in looks:
+    for check in checks:
         try:
-            found = glance(place, tree)
+            found = check(place, tree)
         except (FileNotFoundError, ProcessLookupError):
             continue  # it has ended, or is one of the kernel's, which have no program
         except OSError:

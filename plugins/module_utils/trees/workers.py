@@ -1,58 +1,46 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Who does the work of a pass over a tree: a thread, many threads where calls wait for a server, or some processes."""
+"""Share the work of a pass: one thread, many where calls wait for a server, or some processes."""
 
 from __future__ import annotations
 
 import contextlib
-import resource
 import threading
 import time
-from typing import NamedTuple, cast
+from typing import cast
 
 from ..core.errors import StackError
-from .counters import Tally
-from .dir_handles import Directory, Handles, Work
-from .process_pool import Crew, may_fork, processors
+from .counters import Counters
+from .dir_handles import Directory, Handles
+from .process_pool import ProcessPool, count_waits, may_fork, processors
+from .work_queue import Chunk, WorkQueue
 
-SLOW = 60e-6
+SLOW_ENTRY = 60e-6
 """Seconds per entry above which more threads pay: two quick system calls take about 5 microseconds here, a call to a
 metadata server 100 and more."""
 
-AUTO_WORKERS = 16
+MAX_THREADS = 16
 """Threads that are used once calls turn out to be slow."""
 
-WINDOW = 4096
+TIMING_WINDOW = 4096
 """Entries after which the time per entry is taken anew: the rest of a tree may be slower than what was cached."""
 
-FEW = 16
+MIN_SAMPLE = 16
 """Entries that show what calls cost."""
 
-MANY = 1500
+MIN_ENTRIES_TO_FORK = 1500
 """Entries after which other processes join in where calls are quick: some ten milliseconds, and forks cost two."""
 
-DEEP = 100
+MAX_SHARED_DEPTH = 100
 """Levels below which directories stay with the process that has found them: others would have to find the way first."""
 
-AGAIN = ", then run it again: what is done stays done."
+RUN_AGAIN = ", then run it again: what is done stays done."
 
-_ELSEWHERE = StackError("Another process of the walk has failed.", "apply", "Correct that" + AGAIN)
-
-
-def _waits() -> int:
-    """How often this thread has waited for something, not counted when others had the processor."""
-    return resource.getrusage(resource.RUSAGE_THREAD).ru_nvcsw
-
-
-class Chunk(NamedTuple):
-    """Files of one directory, for a thread to work off."""
-
-    directory: Directory
-    names: list[str]
+_FAILED_ELSEWHERE = StackError("Another process of the walk has failed.", "apply", "Correct that" + RUN_AGAIN)
 
 
 class Workers:
-    """Threads and processes that share out directories and files; what to do with these is a subclass's.
+    """Share directories and files between threads and processes; a subclass works them off.
 
     Args:
         workers: threads; 0 begins with one and adds threads where calls are slow, processes where they are quick.
@@ -62,24 +50,24 @@ class Workers:
     def __init__(self, workers: int, limit: int) -> None:
         self.workers = workers
         self.limit = limit
-        self.work = Work()
+        self.work = WorkQueue()
         self.threads: list[threading.Thread] = []
-        self.tallies: list[Tally] = []
+        self.all_counters: list[Counters] = []
         self.started = workers > 0
-        self.helpers = max(0, workers - 1)
-        self.recruited = False
-        self.put_off: list | None = None
-        self.crew: Crew | None = None
-        self.certain = True
-        """Whether the tallies have all that was done."""
+        self.extra_threads = max(0, workers - 1)
+        self.forked = False
+        self.deferred: list | None = None
+        self.pool: ProcessPool | None = None
+        self.is_complete = True
+        """Whether the counters have all that was done."""
         self.top: Directory
         self.handles: Handles
 
-    def _directory(self, directory: Directory, tally: Tally) -> None:
+    def _directory(self, directory: Directory, counters: Counters) -> None:
         """Do a directory, and turn what it holds into work."""
         raise NotImplementedError
 
-    def _chunk(self, chunk: Chunk, tally: Tally) -> None:
+    def _chunk(self, chunk: Chunk, counters: Counters) -> None:
         """Do some files."""
         raise NotImplementedError
 
@@ -87,90 +75,90 @@ class Workers:
         for thread in self.threads:
             thread.join()
 
-    def _rounds(self, tally: Tally) -> None:
+    def _work_until_done(self, counters: Counters) -> None:
         """Work off what there is, then what other processes hand over, until all is done."""
-        self._start(self.helpers)
-        self._serve(tally)
-        while self.crew is not None:
+        self._start_threads(self.extra_threads)
+        self._run_thread(counters)
+        while self.pool is not None:
             if self.work.failure is not None:
-                self.crew.give_up()
+                self.pool.give_up()
                 return
-            packet = self.crew.take()
+            packet = self.pool.take()
             if packet is None:
                 return
             self._accept(packet)
-            self._look_anew(tally)
-            self._start(self.helpers)
-            self._serve(tally)
+            self._restart_timing(counters)
+            self._start_threads(self.extra_threads)
+            self._run_thread(counters)
 
-    def _recruit(self) -> None:
+    def _start_processes(self) -> None:
         """Have other processes join in."""
         size = processors()
         if size > 1 and may_fork():
-            self.crew = Crew(size)
+            self.pool = ProcessPool(size)
             with contextlib.suppress(OSError):
-                self.crew.recruit(self._assist)
+                self.pool.start(self._run_copy)
 
-    def _assist(self) -> object:
-        """What another process does, and returns for the first one: tallies, hard links, failure."""
+    def _run_copy(self) -> object:
+        """Work as another process; returns counters, hard links and failure for the first one."""
         self.handles.close()
-        self.work, self.tallies, self.threads, self.put_off = Work(), [], [], []
+        self.work, self.all_counters, self.threads, self.deferred = WorkQueue(), [], [], []
         try:
-            self._rounds(self._tally())
+            self._work_until_done(self._new_counters())
         except Exception as error:  # the first process has to say what happened
             self.work.fail(error)
         failure = self.work.failure
-        if failure is not None and self.crew is not None:
-            self.crew.give_up()
-        told: tuple[str, ...] | None = None
+        if failure is not None and self.pool is not None:
+            self.pool.give_up()
+        reported: tuple[str, ...] | None = None
         if isinstance(failure, StackError):
-            told = (failure.message, failure.failed_step, failure.remedy, failure.path)
+            reported = (failure.message, failure.failed_step, failure.remedy, failure.path)
         elif failure is not None:
-            told = ("Cannot go on: %s." % failure, "apply", "Correct that" + AGAIN)
-        return self.tallies, self.put_off, told if failure is not _ELSEWHERE else None
+            reported = ("Cannot go on: %s." % failure, "apply", "Correct that" + RUN_AGAIN)
+        return self.all_counters, self.deferred, reported if failure is not _FAILED_ELSEWHERE else None
 
-    def _gather(self, tally: Tally) -> None:
-        """Add what the other processes have done, and do what they have put off: names of files with several names.
+    def _merge_results(self, counters: Counters) -> None:
+        """Add what the other processes have done, and do the files of several names that they deferred.
 
         Such a file is counted once, so one process has to know them all.
         """
-        crew, self.crew = self.crew, None
-        if crew is None:
+        pool, self.pool = self.pool, None
+        if pool is None:
             return
         try:
-            put_off: list = []
-            for tallies, names, failure in crew.results():
-                self.tallies += tallies
-                put_off += names
-                if failure and self.work.failure in (None, _ELSEWHERE):
+            deferred: list = []
+            for all_counters, names, failure in pool.results():
+                self.all_counters += all_counters
+                deferred += names
+                if failure and self.work.failure in (None, _FAILED_ELSEWHERE):
                     self.work.failure = StackError(*failure)
         finally:
-            crew.dismiss()
+            pool.shutdown()
         if self.work.failure is None:
-            for packet in put_off:
+            for packet in deferred:
                 self._accept(packet)
-            self._start(self.helpers)
-            self._serve(tally)
+            self._start_threads(self.extra_threads)
+            self._run_thread(counters)
 
-    def _give(self) -> None:
+    def _hand_over(self) -> None:
         """Hand over what lies deepest in the pile, so most, to a process that waits."""
-        crew = self.crew
-        if crew is None or not (crew.hungry or crew.given_up):
+        pool = self.pool
+        if pool is None or not (pool.has_idle_worker or pool.given_up):
             return
-        if crew.given_up:
-            self.work.fail(_ELSEWHERE)
+        if pool.given_up:
+            self.work.fail(_FAILED_ELSEWHERE)
             return
         with self.work.changed:
             item = self.work.items[0] if len(self.work.items) > 1 else None
-            if isinstance(item, Chunk) and item.directory.depth < DEEP:
-                gone = crew.put((item.directory.trail(), item.names))
+            if isinstance(item, Chunk) and item.directory.depth < MAX_SHARED_DEPTH:
+                handed_over = pool.put((item.directory.trail(), item.names))
                 holder: Directory | None = item.directory
-            elif isinstance(item, Directory) and item.depth < DEEP:
-                gone = crew.put((item.trail(), None))
+            elif isinstance(item, Directory) and item.depth < MAX_SHARED_DEPTH:
+                handed_over = pool.put((item.trail(), None))
                 holder = item.parent
             else:
                 return
-            if not gone:
+            if not handed_over:
                 return
             self.work.items.popleft()
             self.work.unfinished -= 1
@@ -191,16 +179,16 @@ class Workers:
             self.handles.expect(directory)
             self.work.put(Chunk(directory, names))
 
-    def _tally(self) -> Tally:
-        self.tallies.append(Tally(self.limit))
-        return self.tallies[-1]
+    def _new_counters(self) -> Counters:
+        self.all_counters.append(Counters(self.limit))
+        return self.all_counters[-1]
 
-    def _start(self, count: int) -> None:
+    def _start_threads(self, count: int) -> None:
         for _number in range(count):
-            self.threads.append(threading.Thread(target=self._serve, args=(self._tally(),), daemon=True))
+            self.threads.append(threading.Thread(target=self._run_thread, args=(self._new_counters(),), daemon=True))
             self.threads[-1].start()
 
-    def _serve(self, tally: Tally) -> None:
+    def _run_thread(self, counters: Counters) -> None:
         """Work off items until there are none."""
         try:
             while True:
@@ -208,36 +196,36 @@ class Workers:
                 if item is None:
                     return
                 if isinstance(item, Chunk):
-                    self._chunk(item, tally)
+                    self._chunk(item, counters)
                 elif isinstance(item, Directory):
-                    self._directory(item, tally)
+                    self._directory(item, counters)
                 self.work.done()
         except BaseException as error:  # an interrupt, too, has to stop the other threads before it goes on
             self.work.fail(error)
 
-    def _consider_help(self, tally: Tally) -> None:
-        """Start the other threads once what one thread has seen shows that calls wait for a server.
+    def _add_workers(self, counters: Counters) -> None:
+        """Start the other threads once the calls of one thread turn out to wait for a server.
 
         Where they do not, and there is much to do, other processes join in.
         """
         if self.started:
-            self._give()
+            self._hand_over()
             return
-        seen = tally.files + tally.directories + tally.symlinks
+        seen = counters.files + counters.directories + counters.symlinks
         entries = seen - self.counted
-        slow = entries >= FEW and time.perf_counter() - self.began > SLOW * entries
-        if slow and _waits() > self.waited + entries // 8:
+        slow = entries >= MIN_SAMPLE and time.perf_counter() - self.began > SLOW_ENTRY * entries
+        if slow and count_waits() > self.waited + entries // 8:
             self.started = True
-            self.helpers = AUTO_WORKERS - 1
-            self._start(self.helpers)
-        elif not self.recruited and seen >= MANY:
-            self.recruited = True
-            self._recruit()
-        elif entries >= WINDOW:
-            self._look_anew(tally)
-        self._give()
+            self.extra_threads = MAX_THREADS - 1
+            self._start_threads(self.extra_threads)
+        elif not self.forked and seen >= MIN_ENTRIES_TO_FORK:
+            self.forked = True
+            self._start_processes()
+        elif entries >= TIMING_WINDOW:
+            self._restart_timing(counters)
+        self._hand_over()
 
-    def _look_anew(self, tally: Tally) -> None:
-        """What calls cost is told from here on."""
-        self.began, self.waited = time.perf_counter(), _waits()
-        self.counted = tally.files + tally.directories + tally.symlinks
+    def _restart_timing(self, counters: Counters) -> None:
+        """Measure from here on what calls cost."""
+        self.began, self.waited = time.perf_counter(), count_waits()
+        self.counted = counters.files + counters.directories + counters.symlinks

@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""A copy of a library inside another file: invisible to the loader, but not to a search for what it says of itself.
+"""Search files for copies of a library, which the loader does not see.
 
 Files are read, not mapped: one that somebody truncates meanwhile would end a process that has it mapped.
 """
@@ -14,8 +14,9 @@ import stat
 from typing import Callable, Mapping, NamedTuple, Sequence
 
 from ..elf.reader import OPEN_FILE
-from .library_rules import Embedded, Paths
+from .library_rules import Embedded
 from .library_walk import close
+from .rule_globs import Paths
 
 CHUNK = 1 << 20
 """Bytes that are read at once."""
@@ -25,7 +26,7 @@ REACH = 4096
 
 
 class Copy(NamedTuple):
-    """Where a file holds what only another may hold."""
+    """Describe where a file holds what only another may hold."""
 
     path: bytes
     rule: Embedded
@@ -37,7 +38,7 @@ def search(
     files: Sequence[bytes], rules: Sequence[Embedded], paths: Paths, progress: Callable[[int], None] | None = None,
     identities: Mapping[bytes, tuple[int, int]] | None = None,
 ) -> tuple[list[Copy], list[tuple[bytes, OSError]]]:
-    """Look for every pattern in every file that is not its provider; a file with several names is read once.
+    """Look for every pattern in every file that is not its provider; a file is read only once.
 
     Args:
         files: what to read.
@@ -84,7 +85,7 @@ def search(
 def search_stream(
     read: Callable[[int], bytes], rules: Sequence[Embedded], chunk: int = CHUNK
 ) -> list[tuple[Embedded, int, bytes]]:
-    """The first find of each rule in a stream, in the order of the rules: rule, offset, text."""
+    """Find the first match of each rule in a stream, in the order of the rules: rule, offset, text."""
     left = list(rules)
     finds: dict[int, tuple[int, bytes]] = {}
     start, data = 0, b""
@@ -108,7 +109,7 @@ def search_stream(
 
 
 def first_find(data: bytes, rule: Embedded, limit: int) -> tuple[int, bytes] | None:
-    """The first match that is not empty and begins before ``limit``."""
+    """Find the first match that is not empty and begins before ``limit``."""
     position = 0
     while position < limit:
         if rule.literal:

@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What is wrong with the libraries that a process has: facts and rules in, findings out."""
+"""Check the libraries that a process has: facts and rules in, findings out. Pure."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ from typing import Any, Mapping, NamedTuple, Sequence
 from ..core.text import readable
 from ..elf.process_map import Identity, Library
 from .import_rules import EACH, Rules, Single
-from .library_rules import Paths
+from .rule_globs import Paths
 
 MISPLACED, DUPLICATES, FORBIDDEN = "misplaced", "duplicates", "forbidden"
-NAMED_NEEDERS = 5
+MAX_NAMED = 5
 
 _EXTENSION_MODULE = re.compile(r"\.(cpython-[^/]*|abi3)\.so\Z", re.S)
 
 
-class Brought(NamedTuple):
-    """A mapped library and the step of the run that brought it."""
+class MappedLibrary(NamedTuple):
+    """Describe a mapped library and the step of the run that brought it."""
 
     step: str
     library: Library
 
     @property
     def name(self) -> str:
-        """Its soname, or the name of its file."""
+        """Return the soname, or the name of the file."""
         return os.fsdecode(self.library.name)
 
     def as_result(self) -> dict[str, Any]:
-        """It as plain data."""
+        """Return the library as plain data."""
         return {
             "path": text(self.library.path), "soname": text(self.library.soname), "brought_by": self.step,
             "deleted": self.library.deleted,
@@ -39,7 +39,7 @@ class Brought(NamedTuple):
 
 
 class Recorded(NamedTuple):
-    """What the static verification found for one needed name: the needing object, the name, the path.
+    """Describe what the static verification found for one needed name: object, name, path.
 
     ``opened``: the object opens it by that name, if at all, and not as it is mapped.
     """
@@ -51,21 +51,21 @@ class Recorded(NamedTuple):
 
 
 class Finding(NamedTuple):
-    """Something wrong: its kind, whom ``allow`` can excuse, one sentence, what to do, and plain data."""
+    """Describe what is wrong: its kind, whom ``allow`` can excuse, a sentence, a remedy, and plain data."""
 
     kind: str
-    concerned: tuple[Brought, ...]
+    concerned: tuple[MappedLibrary, ...]
     sentence: str
     remedy: str
     facts: dict[str, Any]
 
     def as_result(self) -> dict[str, Any]:
-        """It as plain data."""
+        """Return the finding as plain data."""
         return dict(self.facts, remedy=self.remedy)
 
 
 class Verdict(NamedTuple):
-    """The findings that stand, what was excused, and the excuses that nobody needed."""
+    """Hold the findings that stand, what was excused, and the excuses that nobody needed."""
 
     findings: tuple[Finding, ...]
     allowed: tuple[dict[str, str], ...]
@@ -73,15 +73,15 @@ class Verdict(NamedTuple):
 
 
 def text(name: bytes) -> str:
-    """A name as text that any output can hold."""
+    """Return a name as text that any output can hold."""
     return readable(os.fsdecode(name))
 
 
-def judge(
-    mapped: Sequence[Brought], rules: Rules, recorded: Sequence[Recorded] = (),
+def check_mapped(
+    mapped: Sequence[MappedLibrary], rules: Rules, recorded: Sequence[Recorded] = (),
     identities: Mapping[bytes, Identity] | None = None, paths: Paths | None = None,
 ) -> Verdict:
-    """Hold what is mapped against the rules.
+    """Check what is mapped by the rules.
 
     Args:
         mapped: every mapped library, each file once.
@@ -92,14 +92,14 @@ def judge(
     """
     paths = paths or Paths()
     findings = [
-        *_misplaced(mapped, rules, paths), *_unlike_static(mapped, recorded, identities or {}),
+        *_misplaced(mapped, rules, paths), *_differing_from_static(mapped, recorded, identities or {}),
         *_duplicates(mapped, rules), *_forbidden(mapped, rules, paths),
     ]
-    return _excuse(findings, rules, paths)
+    return _apply_allowances(findings, rules, paths)
 
 
-def _misplaced(mapped: Sequence[Brought], rules: Rules, paths: Paths) -> list[Finding]:
-    """Libraries that come from elsewhere. Where several rules are about a library, each of them is an alternative."""
+def _misplaced(mapped: Sequence[MappedLibrary], rules: Rules, paths: Paths) -> list[Finding]:
+    """Find libraries that come from elsewhere; several rules about one library are alternatives."""
     findings = []
     for entry in mapped:
         declared = [rule for rule in rules.providers if rule.sonames.fullmatch(entry.name)]
@@ -125,15 +125,15 @@ def _misplaced(mapped: Sequence[Brought], rules: Rules, paths: Paths) -> list[Fi
     return findings
 
 
-def _names(entry: Brought) -> tuple[bytes, bytes]:
-    """The names that an object may have needed or opened a library by."""
+def _names(entry: MappedLibrary) -> tuple[bytes, bytes]:
+    """Return the names that an object may have needed or opened a library by."""
     return (entry.library.soname, os.path.basename(entry.library.path))
 
 
-def _unlike_static(
-    mapped: Sequence[Brought], recorded: Sequence[Recorded], identities: Mapping[bytes, Identity]
+def _differing_from_static(
+    mapped: Sequence[MappedLibrary], recorded: Sequence[Recorded], identities: Mapping[bytes, Identity]
 ) -> list[Finding]:
-    """What the loader did differently than each object for itself would have it: the first soname wins."""
+    """Find where the loader did not do what each object alone would have it: the first soname wins."""
     present = {entry.library.identity for entry in mapped}
     needers: dict[tuple[bytes, bytes], list[bytes]] = {}
     for edge in recorded:
@@ -158,13 +158,13 @@ def _unlike_static(
                 "path": text(actual[0].library.path) if actual else "", "soname": text(name),
                 "brought_by": actual[0].step if actual else "", "deleted": bool(actual) and actual[0].library.deleted,
                 "expected": text(path), "rule": "static", "needed_by": len(objects),
-                "reason": "needed by " + ", ".join(text(item) for item in sorted(objects)[:NAMED_NEEDERS]),
+                "reason": "needed by " + ", ".join(text(item) for item in sorted(objects)[:MAX_NAMED]),
             },
         ))
     return findings
 
 
-def _duplicates(mapped: Sequence[Brought], rules: Rules) -> list[Finding]:
+def _duplicates(mapped: Sequence[MappedLibrary], rules: Rules) -> list[Finding]:
     findings = []
     reported = set()
     for rule in rules.single:
@@ -185,12 +185,12 @@ def _duplicates(mapped: Sequence[Brought], rules: Rules) -> list[Finding]:
     return findings
 
 
-def _groups(mapped: Sequence[Brought], rule: Single) -> dict[str, list[Brought]]:
-    """Libraries of which one file may be mapped: under ``*`` those of one soname, else all that match.
+def _groups(mapped: Sequence[MappedLibrary], rule: Single) -> dict[str, list[MappedLibrary]]:
+    """Group libraries of which one file may be mapped: under ``*`` by soname, else all that match.
 
     Extension modules are opened by path and never found by their names, so under ``*`` two may be called the same.
     """
-    groups: dict[str, list[Brought]] = {}
+    groups: dict[str, list[MappedLibrary]] = {}
     for entry in mapped:
         if rule.name != EACH:
             if rule.sonames.fullmatch(entry.name):
@@ -200,7 +200,7 @@ def _groups(mapped: Sequence[Brought], rule: Single) -> dict[str, list[Brought]]
     return groups
 
 
-def _forbidden(mapped: Sequence[Brought], rules: Rules, paths: Paths) -> list[Finding]:
+def _forbidden(mapped: Sequence[MappedLibrary], rules: Rules, paths: Paths) -> list[Finding]:
     return [
         Finding(
             FORBIDDEN, (entry,),
@@ -215,16 +215,16 @@ def _forbidden(mapped: Sequence[Brought], rules: Rules, paths: Paths) -> list[Fi
     ]
 
 
-def _excuse(findings: Sequence[Finding], rules: Rules, paths: Paths) -> Verdict:
-    """Take away the findings that ``allow`` excuses. A duplicate is excused when one file is left without them."""
+def _apply_allowances(findings: Sequence[Finding], rules: Rules, paths: Paths) -> Verdict:
+    """Remove the findings that ``allow`` excuses; a duplicate, when one file is left without them."""
     used = set()
-    standing = []
+    remaining = []
     allowed = []
     for finding in findings:
-        excuses = [(_excuse_of(entry, rules, paths), entry) for entry in finding.concerned]
+        excuses = [(_find_allowance(entry, rules, paths), entry) for entry in finding.concerned]
         by = [(number, entry) for number, entry in excuses if number is not None]
         if not by or len(excuses) - len(by) > (1 if finding.kind == DUPLICATES else 0):
-            standing.append(finding)
+            remaining.append(finding)
             continue
         used |= {number for number, _entry in by}
         allowed += [
@@ -238,10 +238,10 @@ def _excuse(findings: Sequence[Finding], rules: Rules, paths: Paths) -> Verdict:
         {"name": rule.name, "path": rule.path, "reason": rule.reason}
         for number, rule in enumerate(rules.allow) if number not in used
     )
-    return Verdict(tuple(standing), tuple(allowed), unused)
+    return Verdict(tuple(remaining), tuple(allowed), unused)
 
 
-def _excuse_of(entry: Brought, rules: Rules, paths: Paths) -> int | None:
+def _find_allowance(entry: MappedLibrary, rules: Rules, paths: Paths) -> int | None:
     for number, rule in enumerate(rules.allow):
         if rule.sonames.fullmatch(entry.name) and (
             rule.paths is None or paths.match(rule.paths, entry.library.path)

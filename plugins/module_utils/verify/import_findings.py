@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What the events of a run mean: who brought which map, which imports failed and how, which values are wrong."""
+"""Interpret the events of a run: who brought which map, and which imports and values are wrong."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _REMEDIES = (
 
 
 class Run(NamedTuple):
-    """A run, understood.
+    """Hold a run, interpreted.
 
     ``maps`` are the steps and the process maps behind them, ``errors`` the imports that failed, ``values`` what the
     expressions gave, ``complaints`` why one gave nothing, ``absent`` the modules that are not there, ``version`` that
@@ -41,19 +41,19 @@ class Run(NamedTuple):
     absent: tuple[str, ...]
 
 
-def of_expression(expression: str) -> str:
-    """The name of the step that evaluates an expression."""
+def expression_step(expression: str) -> str:
+    """Return the name of the step that evaluates an expression."""
     return "expect: " + expression
 
 
-def understand(outcome: Outcome, modules: Sequence[str], timeout: float, by_hand: str) -> Run:
-    """Make sense of a run.
+def interpret(outcome: Outcome, modules: Sequence[str], timeout: float, manual_command: str) -> Run:
+    """Interpret a run.
 
     Args:
         outcome: what came of it.
         modules: the modules that it was to import.
         timeout: seconds that it had.
-        by_hand: a command that does the same imports, for remedies.
+        manual_command: a command that does the same imports, for remedies.
     """
     version, step = "", START
     maps: list[tuple[str, bytes]] = []
@@ -67,7 +67,7 @@ def understand(outcome: Outcome, modules: Sequence[str], timeout: float, by_hand
             version = event[1]
             maps.append((START, event[-1]))
         elif kind in ("import", "evaluate"):
-            step = event[1] if kind == "import" else of_expression(event[1])
+            step = event[1] if kind == "import" else expression_step(event[1])
             if kind == "import":
                 tried.append(step)
             continue
@@ -78,26 +78,26 @@ def understand(outcome: Outcome, modules: Sequence[str], timeout: float, by_hand
                 absent.append(module)
             errors.append({
                 "module": module, "error": complaint, "output": list(lines), "not_tried": [],
-                "remedy": remedy_for(complaint, missing if _MISSING in classes else "", by_hand),
+                "remedy": remedy_for(complaint, missing if _MISSING in classes else "", manual_command),
             })
         elif kind == "imported":
             maps.append((event[1], event[2]))
         elif kind in ("value", "no value"):
             (values if kind == "value" else complaints)[event[1]] = event[2]
-            maps.append((of_expression(event[1]), event[3]))
+            maps.append((expression_step(event[1]), event[3]))
         step = EXIT if kind == "end" else step
     ended = outcome.events[-1:] and outcome.events[-1][0] == "end"
     if outcome.status != 0 or not ended:
         errors.append({
-            "module": step, "error": fate(outcome.status, timeout), "output": list(outcome.output),
+            "module": step, "error": describe_end(outcome.status, timeout), "output": list(outcome.output),
             "not_tried": [module for module in modules if module not in tried],
-            "remedy": "Do the same by hand: %s" % by_hand,
+            "remedy": "Do the same by hand: %s" % manual_command,
         })
     return Run(version, tuple(maps), tuple(errors), values, complaints, tuple(absent))
 
 
-def fate(status: int | None, timeout: float) -> str:
-    """How a process ended, in words."""
+def describe_end(status: int | None, timeout: float) -> str:
+    """Tell how a process ended, in words."""
     if status is None:
         return "it did not come to an end within %g seconds" % timeout
     if status >= 0:
@@ -108,30 +108,30 @@ def fate(status: int | None, timeout: float) -> str:
         return "the process was killed by signal %d" % -status
 
 
-def remedy_for(complaint: str, missing: str, by_hand: str) -> str:
-    """What to do about an import that failed.
+def remedy_for(complaint: str, missing: str, manual_command: str) -> str:
+    """Say what to do about an import that failed.
 
     Args:
         complaint: class and text of the exception.
         missing: the module that was not found, if that is what happened.
-        by_hand: a command that does the same imports.
+        manual_command: a command that does the same imports.
     """
     if missing:
         return "Install %s into the release, or correct PYTHONPATH in environment." % missing
     for sign, remedy in _REMEDIES:
         if sign in complaint:
             return remedy
-    return "Do the same by hand: %s" % by_hand
+    return "Do the same by hand: %s" % manual_command
 
 
 def wrong_values(run: Run, expectations: Sequence[Expectation]) -> list[dict[str, Any]]:
-    """The expectations that were not met. One that could not be tried because the process died is not among them."""
+    """List the expectations that were not met, without those not tried because the process died."""
     wrong = []
     for rule in expectations:
         evaluated = rule.value in run.values
-        if rule.value in run.complaints or (evaluated and not rule.met(run.values[rule.value])):
+        if rule.value in run.complaints or (evaluated and not rule.is_met(run.values[rule.value])):
             wrong.append({
-                "value": rule.value, "expected": rule.wanted, "actual": run.values.get(rule.value),
+                "value": rule.value, "expected": rule.expected_text, "actual": run.values.get(rule.value),
                 "error": run.complaints.get(rule.value, ""), "reason": rule.reason,
                 "remedy": "Install the version that the release file names, or correct the release file.",
             })
@@ -139,7 +139,7 @@ def wrong_values(run: Run, expectations: Sequence[Expectation]) -> list[dict[str
 
 
 def sentence_of_value(finding: Mapping[str, Any]) -> str:
-    """A wrong value in one sentence."""
+    """Write a wrong value as one sentence."""
     was = finding["error"] or "is " + as_text(finding["actual"])
     return "%s has to %s and %s%s." % (
         finding["value"], finding["expected"], "gives " if finding["error"] else "", was
@@ -147,14 +147,14 @@ def sentence_of_value(finding: Mapping[str, Any]) -> str:
 
 
 def sentence_of_error(finding: Mapping[str, Any]) -> str:
-    """A failed import in one sentence."""
+    """Write a failed import as one sentence."""
     where = finding["module"]
     if where == START:
         place = "Before anything was imported, "
     elif where == EXIT:
         place = "After all imports, at its end, "
-    elif where.startswith(of_expression("")):
-        place = "While %s was evaluated, " % where[len(of_expression("")) :]
+    elif where.startswith(expression_step("")):
+        place = "While %s was evaluated, " % where[len(expression_step("")) :]
     else:
         place = "Import of %s: " % where
     untried = ", ".join(finding["not_tried"])

@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The program that runs in the released environment: imports, looks at its own process map, evaluates, reports.
+"""Run in the released environment: import, read the own process map, evaluate, report.
 
 Its source is given to the release's interpreter with ``-c``. So it imports nothing that the interpreter does not have
 anyway (a process map that differs because somebody looked would be worth little), and it reports into a file of its
@@ -17,7 +17,7 @@ LAST_LINES = 12
 
 
 def plain(value, depth=0):
-    """A value as numbers, texts, lists and dictionaries, whatever class it has; everything else becomes its text."""
+    """Return a value as numbers, texts, lists and dictionaries; everything else becomes its text."""
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, int):
@@ -38,7 +38,7 @@ def plain(value, depth=0):
 
 
 def describe(error):
-    """Class and text of an exception, whose own text may fail."""
+    """Return class and text of an exception, whose own text may fail."""
     try:
         text = str.__str__(str(error))
     except Exception:  # pylint: disable=broad-except # any class can be raised, with any __str__
@@ -48,7 +48,7 @@ def describe(error):
 
 
 def last_lines(error):
-    """The end of a traceback."""
+    """Return the end of a traceback."""
     try:
         import traceback
 
@@ -59,7 +59,7 @@ def last_lines(error):
 
 
 class Probe:
-    """Does the imports and reports every step before and after it.
+    """Do the imports and report every step before and after it.
 
     Args:
         report: path of the file to write to; events are appended, each by one write.
@@ -87,7 +87,7 @@ class Probe:
             close(descriptor)
 
     def look(self):
-        """The process map now."""
+        """Read the process map."""
         with self.calls[0](self.maps, "rb") as stream:
             return stream.read()
 
@@ -117,7 +117,7 @@ class Probe:
 
 
 def main():
-    """Take the arguments away from what is imported, as if nobody had given any, and begin.
+    """Take the arguments away from what is imported, as if there were none, and begin.
 
     The arguments are the report, the number of modules, the modules, and the expressions.
     """

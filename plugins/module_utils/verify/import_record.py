@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The record of a verification of imports, and the record of the static one that it is compared with.
+"""Make the record of a verification of imports, and read the static one to compare with.
 
 A record lies in the directory ``.torchstack`` of the release it is about; paths below the release are relative in it.
 """
@@ -14,7 +14,7 @@ from typing import Any, Mapping, NamedTuple, Sequence
 
 from ..core.errors import StackError
 from ..core.files import read_json
-from .import_checks import Brought, Recorded, text
+from .import_checks import MappedLibrary, Recorded, text
 
 FORMAT = 1
 DIRECTORY = ".torchstack"
@@ -22,8 +22,8 @@ DIRECTORY = ".torchstack"
 _ESCAPED = re.compile(rb"\\x([0-9a-f]{2})")
 
 
-class Static(NamedTuple):
-    """What ldd_verify recorded: per object (its path as text), the path of each name that it needs and that was found.
+class StaticRecord(NamedTuple):
+    """Hold what ldd_verify recorded: per object, the path of each name that it needs and found.
 
     ``release`` is the directory that the record is about, links resolved; ``opened`` the names that its rules say are
     opened by objects which do not need them.
@@ -34,8 +34,8 @@ class Static(NamedTuple):
     needed: dict[str, dict[str, bytes]]
     opened: frozenset[str] = frozenset()
 
-    def of(self, mapped: Sequence[Brought]) -> tuple[Recorded, ...]:
-        """What it found for the objects that a process has mapped.
+    def of(self, mapped: Sequence[MappedLibrary]) -> tuple[Recorded, ...]:
+        """Return what it found for the objects that a process has mapped.
 
         Raises:
             StackError: libraries of the release are mapped, and it knows none of them.
@@ -53,13 +53,13 @@ class Static(NamedTuple):
         )
 
 
-def release_of(record: str) -> str:
-    """The directory that a record is about."""
+def find_release(record: str) -> str:
+    """Return the directory that a record is about."""
     directory = os.path.dirname(os.path.abspath(record))
     return os.path.dirname(directory) if os.path.basename(directory) == DIRECTORY else directory
 
 
-def read_static(path: str, with_library_path: bool) -> Static:
+def read_static(path: str, with_library_path: bool) -> StaticRecord:
     """Read the record of ldd_verify.
 
     Args:
@@ -79,7 +79,7 @@ def read_static(path: str, with_library_path: bool) -> Static:
         raise StackError("There is no record %s." % path, "plan", remedy, path)
     known = record if isinstance(record, Mapping) and record.get("format") == FORMAT else {}
     objects = known.get("objects")
-    release = os.path.realpath(release_of(path))
+    release = os.path.realpath(find_release(path))
     needed: dict[str, dict[str, bytes]] = {}
     opened: frozenset[str] = frozenset()
     try:
@@ -93,11 +93,11 @@ def read_static(path: str, with_library_path: bool) -> Static:
         objects = None
     if objects is None:
         raise StackError("%s is not a record of ldd_verify in format %d." % (path, FORMAT), "plan", remedy, path)
-    return Static(path, release, needed, opened)
+    return StaticRecord(path, release, needed, opened)
 
 
 def _real(name: str, release: str) -> bytes:
-    """The file that a path of a record leads to; bytes that are not UTF-8 are escaped in it."""
+    """Find the file that a path of a record leads to; bytes that are not UTF-8 are escaped in it."""
     path = os.fsencode(os.path.join(release, name))
     if not os.path.lexists(path):
         path = _ESCAPED.sub(lambda match: bytes([int(match.group(1), 16)]), path)
@@ -105,10 +105,10 @@ def _real(name: str, release: str) -> bytes:
 
 
 def as_record(
-    release: str, python: str, version: str, modules: Sequence[str], mapped: Sequence[Brought],
+    release: str, python: str, version: str, modules: Sequence[str], mapped: Sequence[MappedLibrary],
     values: Mapping[str, Any], allowed: Sequence[Mapping[str, str]], scratch: str,
 ) -> dict[str, Any]:
-    """What is recorded: all that is the same whenever the same release is imported.
+    """Make the record: all that is the same whenever the same release is imported.
 
     Libraries without a name, or in the directory of the run itself, are called differently each time and are left out.
     """
@@ -136,7 +136,7 @@ def _relative(path: str, release: str) -> str:
 
 
 def read_record(path: str) -> Any:
-    """The record as it is; None where there is none, or none that can be understood."""
+    """Read the record; None where there is none, or none that can be understood."""
     try:
         return read_json(path)
     except (OSError, ValueError):
@@ -144,5 +144,5 @@ def read_record(path: str) -> Any:
 
 
 def render(record: Any) -> str:
-    """A record as it stands in its file."""
+    """Render a record as it stands in its file."""
     return "" if record is None else json.dumps(record, indent=2, sort_keys=True) + "\n"

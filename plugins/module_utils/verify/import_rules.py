@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What a release says about its imports: rules as an operator writes them, checked and ready to match."""
+"""Parse what a release says about its imports into rules that are ready to match."""
 
 from __future__ import annotations
 
@@ -10,18 +10,15 @@ import re
 from typing import Any, Mapping, NamedTuple, Sequence
 
 from ..core.errors import StackError
-from .library_rules import (
-    Forbidden,
-    rule_path_glob,
-    soname_glob,
-)
+from .library_rules import Forbidden
+from .rule_globs import rule_path_glob, soname_glob
 
 EACH = "*"
 """The rule of ``single`` that looks at each soname for itself."""
 
 
 class Provider(NamedTuple):
-    """Where a library has to come from, and whether it has to be there at all."""
+    """Describe where a library has to come from, and whether it has to be there at all."""
 
     name: str
     path: str
@@ -32,14 +29,14 @@ class Provider(NamedTuple):
 
 
 class Single(NamedTuple):
-    """Sonames of which one file may be mapped."""
+    """Describe sonames of which one file may be mapped."""
 
     name: str
     sonames: re.Pattern[str]
 
 
 class Allowance(NamedTuple):
-    """Libraries about which nothing is wrong, with the reason; ``path`` may be empty."""
+    """Describe libraries about which nothing is wrong, with the reason; ``path`` may be empty."""
 
     name: str
     path: str
@@ -49,27 +46,27 @@ class Allowance(NamedTuple):
 
 
 class Expectation(NamedTuple):
-    """An expression and what it has to be: equal to a value, or a text that a regular expression matches whole."""
+    """Describe an expression and what it has to be: a value, or a text that a pattern matches whole."""
 
     value: str
     equals: Any
     matches: re.Pattern[str] | None
     reason: str
 
-    def met(self, actual: Any) -> bool:
-        """Whether a value is what was expected."""
+    def is_met(self, actual: Any) -> bool:
+        """Tell whether a value is what was expected."""
         if self.matches is None:
-            return same(actual, self.equals)
+            return values_equal(actual, self.equals)
         return self.matches.fullmatch(actual if isinstance(actual, str) else as_text(actual)) is not None
 
     @property
-    def wanted(self) -> str:
-        """What was expected, in words."""
+    def expected_text(self) -> str:
+        """Return what was expected, in words."""
         return "match %s" % self.matches.pattern if self.matches else "be %s" % as_text(self.equals)
 
 
 class Rules(NamedTuple):
-    """All rules of a verification of imports."""
+    """Describe all rules of a verification of imports."""
 
     modules: tuple[str, ...]
     providers: tuple[Provider, ...]
@@ -80,7 +77,9 @@ class Rules(NamedTuple):
 
 
 def parse_rules(given: Mapping[str, Any]) -> Rules:
-    """Check the options of the module and make them ready; their shape is the argument specification's business.
+    """Check the options of the module and make them ready to match.
+
+    Their shape is the argument specification's business.
 
     Raises:
         StackError: one of them can never do what it is for.
@@ -116,19 +115,19 @@ def parse_rules(given: Mapping[str, Any]) -> Rules:
     )
 
 
-def same(one: Any, other: Any) -> bool:
-    """Whether two plain values are equal: 2 is 2.0, and neither 1 is true nor "2" is 2."""
+def values_equal(one: Any, other: Any) -> bool:
+    """Tell whether two plain values are equal: 2 is 2.0, and neither 1 is true nor "2" is 2."""
     if isinstance(one, bool) or isinstance(other, bool):
         return one is other
     if isinstance(one, Mapping) and isinstance(other, Mapping):
-        return one.keys() == other.keys() and all(same(one[key], other[key]) for key in one)
+        return one.keys() == other.keys() and all(values_equal(one[key], other[key]) for key in one)
     if isinstance(one, Sequence) and isinstance(other, Sequence) and not isinstance(one, str):
-        return not isinstance(other, str) and len(one) == len(other) and all(map(same, one, other))
+        return not isinstance(other, str) and len(one) == len(other) and all(map(values_equal, one, other))
     return bool(one == other)
 
 
 def as_text(value: Any) -> str:
-    """A plain value as JSON."""
+    """Render a plain value as JSON."""
     return json.dumps(value, ensure_ascii=False, sort_keys=True)
 
 

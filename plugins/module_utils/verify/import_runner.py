@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""One run of the import probe: a clean environment, a time limit, and nothing that survives it."""
+"""Run the import probe once: a clean environment, a time limit, and nothing that survives it."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from ..core.errors import StackError
 from ..core.zipapp import source_of
 from . import import_probe
 
-LAST_WORDS = 5.0
+ABORT_SECONDS = 5.0
 """Seconds that an interpreter gets to say where it hangs, before it is killed."""
 
-KEPT_OUTPUT = 64 * 1024
+MAX_OUTPUT = 64 * 1024
 """Bytes of output that are kept, from its end."""
 
 DROPPED = ("PYTHONSTARTUP", "PYTHONINSPECT", "PYTHONUSERBASE")
@@ -35,7 +35,10 @@ _FATAL = "Fatal Python error"
 
 
 class Plan(NamedTuple):
-    """What to run: interpreter, modules in order, expressions, environment as :func:`environment` has it, seconds."""
+    """Describe what to run.
+
+    Interpreter, modules in order, expressions, environment as :func:`environment` has it, and seconds.
+    """
 
     python: str
     modules: Sequence[str]
@@ -45,7 +48,7 @@ class Plan(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What came of it.
+    """Describe what came of it.
 
     ``events`` are those of :class:`import_probe.Probe`, ``status`` is the exit status (negative: the signal; None: it
     hung and was killed), ``output`` the lines that matter of what it wrote to stderr, or else to stdout.
@@ -64,7 +67,7 @@ BIND = "SINGULARITY_BIND"
 def environment(
     given: Mapping[str, Any], unset: Sequence[str], scratch: str, container: bool = False
 ) -> dict[str, str]:
-    """The environment of a run: a minimal base, what was given, and nothing of a user.
+    """Make the environment of a run: a minimal base, what was given, and nothing of a user.
 
     Args:
         given: variables of the release; they replace those of the base.
@@ -133,7 +136,7 @@ def run(plan: Plan, scratch: str) -> Outcome:
         if not in_time:
             with contextlib.suppress(OSError):
                 process.send_signal(signal.SIGABRT)
-            _wait(process, LAST_WORDS)
+            _wait(process, ABORT_SECONDS)
     finally:
         processes.stop_processes(
             lambda: processes.job_processes(nonce, process.pid, known.start_time if known else None), 0.0,
@@ -146,7 +149,7 @@ def run(plan: Plan, scratch: str) -> Outcome:
 
 
 def read_report(path: str) -> tuple[tuple[Any, ...], ...]:
-    """The events that the probe reported; a last one that it could not finish is left out."""
+    """Read the events that the probe reported; a last one that it could not finish is left out."""
     events = []
     with contextlib.suppress(FileNotFoundError), open(path, encoding="ascii", errors="replace") as stream:
         for line in stream:
@@ -158,7 +161,7 @@ def read_report(path: str) -> tuple[tuple[Any, ...], ...]:
 
 
 def excerpt(text: str, most: int = import_probe.LAST_LINES) -> tuple[str, ...]:
-    """The lines that say why a process ended.
+    """Pick the lines that say why a process ended.
 
     That is the end of what it wrote, or where the interpreter itself reports a fatal error, the beginning of that
     report: it lists the most recent call first.
@@ -171,7 +174,7 @@ def excerpt(text: str, most: int = import_probe.LAST_LINES) -> tuple[str, ...]:
 
 
 class _Tail:
-    """Reads a pipe to its end in the background, so that nobody who writes to it waits, and keeps the end."""
+    """Read a pipe to its end in the background, so that no writer waits, and keep the end."""
 
     def __init__(self, stream: BinaryIO) -> None:
         self.stream = stream
@@ -182,22 +185,22 @@ class _Tail:
     def _read(self) -> None:
         with contextlib.suppress(OSError, ValueError):
             while True:
-                block = os.read(self.stream.fileno(), KEPT_OUTPUT)
+                block = os.read(self.stream.fileno(), MAX_OUTPUT)
                 if not block:
                     return
                 self.kept += block
-                del self.kept[:-KEPT_OUTPUT]
+                del self.kept[:-MAX_OUTPUT]
 
     def text(self) -> str:
-        """What was kept, once the writers are gone."""
-        self.thread.join(LAST_WORDS)
+        """Return what was kept, once the writers are gone."""
+        self.thread.join(ABORT_SECONDS)
         if not self.thread.is_alive():
             self.stream.close()
         return bytes(self.kept).decode("utf-8", "backslashreplace")
 
 
 def _wait(process: subprocess.Popen, seconds: float) -> bool:
-    """Whether the process ended in time."""
+    """Tell whether the process ended in time."""
     try:
         process.wait(seconds)
     except subprocess.TimeoutExpired:
@@ -206,7 +209,10 @@ def _wait(process: subprocess.Popen, seconds: float) -> bool:
 
 
 def _prepare() -> Callable[[], None]:
-    """What the child does before it becomes the interpreter: no core dump, and an end when its parent ends."""
+    """Prepare what the child does before it becomes the interpreter.
+
+    No core dump, and an end when its parent ends.
+    """
     prctl = None
     with contextlib.suppress(ImportError, OSError, AttributeError):
         import ctypes

@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""From the options of import_verify to its result: one run, its libraries identified, and all of it judged."""
+"""Verify imports: one run, its libraries identified, and all of it checked."""
 
 from __future__ import annotations
 
@@ -10,17 +10,15 @@ from typing import Any, Mapping, NamedTuple, Sequence
 
 from ..core.errors import StackError
 from ..elf import process_map
-from . import import_checks as import_judgement
-from . import import_findings, import_record
-from . import import_runner as import_run
+from . import import_checks, import_findings, import_record, import_runner
 from .import_rules import Rules
-from .library_rules import Paths, PathsElsewhere
+from .rule_globs import Paths, PathsElsewhere
 
 LISTED_SENTENCES = 5
 
 
 class Report(NamedTuple):
-    """Everything about one verification.
+    """Hold everything about one verification.
 
     ``result`` is what the module returns, ``record`` what it records, ``error`` the failure if there is one, ``absent``
     the modules that are not there.
@@ -45,7 +43,7 @@ def require_interpreter(python: str) -> None:
 
 
 def verify(params: Mapping[str, Any], rules: Rules, scratch: str) -> Report:
-    """Import, look, judge.
+    """Run the imports, identify what is mapped, and check it.
 
     Args:
         params: the options of import_verify.
@@ -64,20 +62,20 @@ def verify(params: Mapping[str, Any], rules: Rules, scratch: str) -> Report:
     given = params.get("environment") or {}
     unset = params.get("unset") or []
     expressions = tuple(dict.fromkeys(rule.value for rule in rules.expect))
-    environment = import_run.environment(given, unset, scratch, container)
+    environment = import_runner.environment(given, unset, scratch, container)
     static = None
     if params.get("static"):
         static = import_record.read_static(params["static"], bool(environment.get("LD_LIBRARY_PATH")))
-    plan = import_run.Plan(params["python"], rules.modules, expressions, environment, params["timeout"])
-    outcome = import_run.run(plan, scratch)
-    run = import_findings.understand(outcome, rules.modules, plan.timeout, by_hand(plan, given))
+    plan = import_runner.Plan(params["python"], rules.modules, expressions, environment, params["timeout"])
+    outcome = import_runner.run(plan, scratch)
+    run = import_findings.interpret(outcome, rules.modules, plan.timeout, manual_command(plan, given))
     know = process_map.identify_unseen if container else process_map.identify
-    mapped = [import_judgement.Brought(step, library) for step, library in process_map.libraries(run.maps, know)]
+    mapped = [import_checks.MappedLibrary(step, library) for step, library in process_map.libraries(run.maps, know)]
     recorded = static.of(mapped) if static else ()
     paths = PathsElsewhere() if container else Paths()
-    verdict = import_judgement.judge(mapped, rules, recorded, _identities(recorded), paths)
+    verdict = import_checks.check_mapped(mapped, rules, recorded, _identities(recorded), paths)
     wrong = import_findings.wrong_values(run, rules.expect)
-    release = import_record.release_of(params["record"]) if params.get("record") else "/"
+    release = import_record.find_release(params["record"]) if params.get("record") else "/"
     record = import_record.as_record(
         release, params["python"], run.version, rules.modules, mapped, run.values, verdict.allowed, scratch
     )
@@ -86,20 +84,20 @@ def verify(params: Mapping[str, Any], rules: Rules, scratch: str) -> Report:
         "import_errors": list(run.errors), "allowed": list(verdict.allowed), "unused_allow": list(verdict.unused),
         "python_version": run.version, "seconds": outcome.seconds,
     }
-    for kind in (import_judgement.MISPLACED, import_judgement.DUPLICATES, import_judgement.FORBIDDEN):
+    for kind in (import_checks.MISPLACED, import_checks.DUPLICATES, import_checks.FORBIDDEN):
         result[kind] = [finding.as_result() for finding in verdict.findings if finding.kind == kind]
     return Report(result, record, _failure(result, verdict.findings), run.absent)
 
 
-def by_hand(plan: import_run.Plan, given: Mapping[str, Any]) -> str:
-    """A command that does the same imports in the same environment."""
+def manual_command(plan: import_runner.Plan, given: Mapping[str, Any]) -> str:
+    """Write a command that does the same imports in the same environment."""
     names = sorted({*given, "PATH", "LANG", "PYTHONDONTWRITEBYTECODE"} & set(plan.environment))
     words = ["env", "-i", "HOME=/nonexistent", *("%s=%s" % (name, plan.environment[name]) for name in names)]
     words += [plan.python, "-X", "faulthandler", "-s", "-c", "; ".join("import " + name for name in plan.modules)]
     return " ".join(shlex.quote(word) for word in words)
 
 
-def _identities(recorded: Sequence[import_judgement.Recorded]) -> dict[bytes, process_map.Identity]:
+def _identities(recorded: Sequence[import_checks.Recorded]) -> dict[bytes, process_map.Identity]:
     found = {}
     for path in {edge.path for edge in recorded}:
         try:
@@ -109,8 +107,8 @@ def _identities(recorded: Sequence[import_judgement.Recorded]) -> dict[bytes, pr
     return found
 
 
-def _failure(result: Mapping[str, Any], findings: Sequence[import_judgement.Finding]) -> StackError | None:
-    """All that is wrong as one failure; None where nothing is."""
+def _failure(result: Mapping[str, Any], findings: Sequence[import_checks.Finding]) -> StackError | None:
+    """Join all that is wrong to one failure; None where nothing is."""
     wrong = [
         *((import_findings.sentence_of_error(entry), entry["remedy"]) for entry in result["import_errors"]),
         *((import_findings.sentence_of_value(entry), entry["remedy"]) for entry in result["wrong_values"]),

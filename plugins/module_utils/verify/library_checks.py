@@ -1,16 +1,16 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What was gathered about the objects of a release, judged by its rules."""
+"""Check what was gathered about the objects of a release by its rules."""
 
 from __future__ import annotations
 
 import os
 from typing import Any, Callable, Sequence
 
-from ..elf.resolution import CACHE
-from ..elf.resolver import Searched, System
+from ..elf.glibc import System
+from ..elf.resolution import CACHE, Searched
 from ..elf.search_paths import NO_DIRECTORY, expand
-from . import library_findings as words
+from . import library_findings
 from .embedded_copies import search
 from .library_findings import Finding, text
 from .library_graph import (
@@ -18,30 +18,30 @@ from .library_graph import (
     LATE,
     WITH,
     WITHOUT,
-    Gathered,
-    Sight,
+    Dependency,
+    DependencyGraph,
 )
 from .library_rules import Provider
-from .library_scan import Scan
+from .scan_result import Scan
 
-NAMED = 3
+MAX_NAMED = 3
 """How many objects are named where many need the same."""
 
 
-class Judgement:
-    """The findings about a scan and what was gathered from it."""
+class LibraryChecks:
+    """Make the findings about a scan and what was gathered from it."""
 
-    def __init__(self, found: Scan, gathered: Gathered, system: System) -> None:
+    def __init__(self, found: Scan, graph: DependencyGraph, system: System) -> None:
         self.scan = found
         self.system = system
-        self.gathered = gathered
-        self.rules = gathered.rules
-        self.paths = gathered.paths
+        self.graph = graph
+        self.rules = graph.rules
+        self.paths = graph.paths
         self.findings: list[Finding] = []
         self.allowed: list[dict[str, Any]] = []
         self.unused: list[dict[str, str]] = []
 
-    def look_inside(self, progress: Callable[[int], None]) -> None:
+    def find_embedded(self, progress: Callable[[int], None]) -> None:
         """Search every ELF file for copies of what only its provider may hold."""
         copies, failed = search(
             self.scan.elf_files, self.rules.embedded, self.paths, progress, self.scan.identities
@@ -50,7 +50,7 @@ class Judgement:
             self.findings.append(Finding(
                 "embedded", text(path), rule.name,
                 "%s holds a copy of %s: %r at byte %d." % (text(path), rule.name, text(found)[:200], offset),
-                words.embedded_remedy(rule.name, rule.provider),
+                library_findings.embedded_remedy(rule.name, rule.provider),
                 details=(
                     ("text", text(found)[:200]), ("offset", offset), ("pattern", rule.pattern),
                     ("provider", rule.provider),
@@ -59,8 +59,8 @@ class Judgement:
         for path, error in failed:
             self.scan.failed(path, error)
 
-    def look_at_places(self, entries: Sequence[bytes]) -> None:
-        """Check the directories that LD_LIBRARY_PATH and the objects name, whether or not anything is found there."""
+    def check_places(self, entries: Sequence[bytes]) -> None:
+        """Check the directories that LD_LIBRARY_PATH and the objects name, also where nothing is found."""
         for entry in entries:
             if not entry.startswith(b"/") and not entry.startswith(b"$"):
                 shown = text(entry) or "an empty entry"
@@ -85,43 +85,43 @@ class Judgement:
                     "forbidden", shown, "",
                     "%s %s %s, from which nothing may come: %s."
                     % (shown, "has the %s" % rule if path else "names", text(place), forbidden.reason.rstrip(".")),
-                    words.forbidden_remedy(rule), environment=environment,
+                    library_findings.forbidden_remedy(rule), environment=environment,
                     details=(("path", text(place)), ("rule", rule), ("reason", forbidden.reason)),
                 ))
                 return
 
-    def look_at_libraries(self) -> None:
-        """Judge what every object found, or did not find."""
+    def check_libraries(self) -> None:
+        """Check what every object found, or did not find."""
         excused: dict[tuple[str, str, str], set[str]] = {}
         used: set[int] = set()
         declared: set[int] = set()
         elsewhere = self.scan.by_name()
-        for sight in self.gathered.sights.values():
-            names = self.gathered.names(sight.edge)
-            if sight.edge.path is None:
+        for dependency in self.graph.dependencies.values():
+            names = self.graph.names(dependency.edge)
+            if dependency.edge.path is None:
                 for number, rule in enumerate(self.rules.allow_missing):
                     if any(rule.sonames.fullmatch(name) for name in names) and self.paths.match(
-                        rule.objects, sight.edge.needer
+                        rule.objects, dependency.edge.needer
                     ):
                         used.add(number)
-                        key = (text(sight.edge.name), rule.name, rule.reason)
-                        excused.setdefault(key, set()).add(text(sight.edge.needer))
+                        key = (text(dependency.edge.name), rule.name, rule.reason)
+                        excused.setdefault(key, set()).add(text(dependency.edge.needer))
                         break
                 else:
-                    self.findings.append(self._missing(sight, elsewhere))
+                    self.findings.append(self._missing(dependency, elsewhere))
                 continue
             providers = []
             for number, provider in enumerate(self.rules.providers):
                 if any(provider.sonames.fullmatch(name) for name in names):
                     declared.add(number)
                     providers.append(provider)
-            if providers and not any(self.paths.match(provider.paths, sight.edge.path) for provider in providers):
-                self.findings.append(self._misplaced(sight, providers))
-            self._forbid_resolution(sight)
+            if providers and not any(self.paths.match(provider.paths, dependency.edge.path) for provider in providers):
+                self.findings.append(self._misplaced(dependency, providers))
+            self._forbid_resolution(dependency)
         self.allowed = [
             {
                 "soname": soname, "name": name, "reason": reason,
-                "objects": sorted(objects)[:NAMED], "objects_total": len(objects),
+                "objects": sorted(objects)[:MAX_NAMED], "objects_total": len(objects),
             }
             for (soname, name, reason), objects in sorted(excused.items())
         ]
@@ -137,20 +137,20 @@ class Judgement:
     def _environment(self, labels: Sequence[str]) -> str:
         return BOTH if len(set(labels)) > 1 else next(iter(labels))
 
-    def _roots(self, sight: Sight) -> tuple[tuple[str, Any], ...]:
-        """For whom a library is looked for, where that is not the object that needs it."""
-        if sight.root == sight.edge.needer:
+    def _roots(self, dependency: Dependency) -> tuple[tuple[str, Any], ...]:
+        """Tell for whom a library is looked for, where that is not the object that needs it."""
+        if dependency.root == dependency.edge.needer:
             return ()
-        return (("root", text(sight.root)), ("roots", max(sight.roots.values())))
+        return (("root", text(dependency.root)), ("roots", max(dependency.roots.values())))
 
-    def _missing(self, sight: Sight, elsewhere: dict[bytes, list[bytes]]) -> Finding:
-        edge = sight.edge
+    def _missing(self, dependency: Dependency, elsewhere: dict[bytes, list[bytes]]) -> Finding:
+        edge = dependency.edge
         bare_only = None
-        if list(sight.roots) == [WITHOUT]:
+        if list(dependency.roots) == [WITHOUT]:
             bare_only = next(
-                (other.edge.path for key, other in self.gathered.sights.items()
+                (other.edge.path for key, other in self.graph.dependencies.items()
                  if key[:2] == (edge.needer, edge.name) and edge.path != key[2] and WITH in other.roots), None,
-            ) if WITH in self.gathered.labels else None
+            ) if WITH in self.graph.labels else None
         searched = tuple(
             self._place(place) for place in edge.searched
         )
@@ -158,40 +158,41 @@ class Judgement:
             "%s (%s)" % (text(os.path.join(place.directory, edge.name)), place.skipped)
             for place in edge.searched if place.skipped not in ("", NO_DIRECTORY)
         ]
-        for_whom = " when %s is loaded" % text(sight.root) if sight.root != edge.needer else ""
+        for_whom = " when %s is loaded" % text(dependency.root) if dependency.root != edge.needer else ""
         return Finding(
             "missing", text(edge.needer), text(edge.name),
             "%s needs %s, which is not found%s." % (text(edge.needer), text(edge.name), for_whom),
-            words.missing_remedy(
+            library_findings.missing_remedy(
                 text(edge.name), edge.needer, elsewhere.get(os.path.basename(edge.name), ()), bare_only, skipped
             ),
-            searched, self._environment(list(sight.roots)), self._roots(sight),
+            searched, self._environment(list(dependency.roots)), self._roots(dependency),
         )
 
     def _place(self, place: Searched) -> str:
-        """A place that was searched, as an operator reads it."""
+        """Show a place that was searched to an operator."""
         if place.rule == CACHE and not place.directory:
             return "%s: no entry" % place.rule
         directory = text(self.paths.plain(place.directory)) if place.directory else "the current directory"
         return "%s: %s (%s)" % (place.rule, directory, place.skipped or "no such file")
 
-    def _misplaced(self, sight: Sight, providers: Sequence[Provider]) -> Finding:
-        edge, declared = sight.edge, [provider.path for provider in providers]
+    def _misplaced(self, dependency: Dependency, providers: Sequence[Provider]) -> Finding:
+        edge, declared = dependency.edge, [provider.path for provider in providers]
         path = self.paths.plain(edge.path or b"")
         return Finding(
             "misplaced", text(edge.needer), text(edge.name),
             "%s gets %s from %s (%s), and not from %s."
             % (text(edge.needer), text(edge.name), text(path), edge.rule, " or ".join(declared)),
-            words.misplaced_remedy(edge.needer, path, edge.rule, declared),
-            environment=self._environment(list(sight.roots)),
+            library_findings.misplaced_remedy(edge.needer, path, edge.rule, declared),
+            environment=self._environment(list(dependency.roots)),
             details=(
                 ("path", text(path)), ("rule", edge.rule), ("declared", declared),
-                ("reason", " ".join(provider.reason for provider in providers if provider.reason)), *self._roots(sight),
+                ("reason", " ".join(provider.reason for provider in providers if provider.reason)),
+                *self._roots(dependency),
             ),
         )
 
-    def _forbid_resolution(self, sight: Sight) -> None:
-        edge = sight.edge
+    def _forbid_resolution(self, dependency: Dependency) -> None:
+        edge = dependency.edge
         path = edge.path or b""
         for rule in self.rules.forbid:
             if self.paths.match(rule.paths, path):
@@ -200,8 +201,8 @@ class Judgement:
                     "forbidden", text(edge.needer), text(edge.name),
                     "%s gets %s from %s (%s), from which nothing may come: %s."
                     % (text(edge.needer), text(edge.name), plain, edge.rule, rule.reason.rstrip(".")),
-                    words.forbidden_remedy(edge.rule), environment=self._environment(list(sight.roots)),
-                    details=(("path", plain), ("rule", edge.rule), ("reason", rule.reason), *self._roots(sight)),
+                    library_findings.forbidden_remedy(edge.rule), environment=self._environment(list(dependency.roots)),
+                    details=(("path", plain), ("rule", edge.rule), ("reason", rule.reason), *self._roots(dependency)),
                 ))
                 return
 
@@ -209,7 +210,7 @@ class Judgement:
         for rule in self.rules.require:
             objects = [item for item in self.scan.objects if self.paths.match(rule.objects, item.path)]
             for item in objects:
-                labels = self.gathered.lacking(rule, item)
+                labels = self.graph.labels_lacking(rule, item)
                 if labels:
                     self.findings.append(Finding(
                         "required", text(item.path), rule.needs,
@@ -226,52 +227,52 @@ class Judgement:
                 ))
 
     def _versions(self) -> None:
-        for (needer, library, name, version), labels in self.gathered.versions.items():
+        for (needer, library, name, version), labels in self.graph.versions.items():
             path = self.paths.plain(library)
             self.findings.append(Finding(
                 "versions", text(needer), text(name),
                 "%s needs %s of %s, and %s does not have it." % (text(needer), text(version), text(name), text(path)),
-                words.version_remedy(path, text(version)), environment=self._environment(sorted(labels)),
+                library_findings.version_remedy(path, text(version)), environment=self._environment(sorted(labels)),
                 details=(("version", text(version)), ("path", text(path))),
             ))
 
-    def look_at_unreadable(self) -> None:
+    def check_unreadable(self) -> None:
         """List what could not be read, and what the loader gives up at."""
-        for (path, problem), labels in self.gathered.problems.items():
+        for (path, problem), labels in self.graph.problems.items():
             self.findings.append(Finding(
                 "unreadable", text(path), "",
                 "%s cannot be loaded: %s." % (text(path), problem.rstrip(".")),
-                words.problem_remedy(problem), environment=self._environment(sorted(labels)),
+                library_findings.problem_remedy(problem), environment=self._environment(sorted(labels)),
                 details=(("reason", problem),),
             ))
         for path, reason, code in self.scan.unreadable:
             self.findings.append(Finding(
                 "unreadable", text(path), "",
                 "%s %s: %s." % (text(path), "cannot be read" if code else "is a broken ELF file", reason.rstrip(".")),
-                words.unreadable_remedy(code), details=(("reason", reason),),
+                library_findings.unreadable_remedy(code), details=(("reason", reason),),
             ))
 
     def providers(self) -> dict[str, list[dict[str, Any]]]:
-        """Which files the libraries are, and who needs them."""
+        """List which files the libraries are, and who needs them."""
         table: dict[str, dict[bytes, tuple[set[str], set[str], set[bytes]]]] = {}
-        for sight in self.gathered.sights.values():
-            if sight.edge.path is not None:
-                files = table.setdefault(text(sight.edge.name), {})
+        for dependency in self.graph.dependencies.values():
+            if dependency.edge.path is not None:
+                files = table.setdefault(text(dependency.edge.name), {})
                 rules, labels, needers = files.setdefault(
-                    self.paths.plain(sight.edge.path), (set(), set(), set())
+                    self.paths.plain(dependency.edge.path), (set(), set(), set())
                 )
-                rules.add(sight.edge.rule)
-                labels.update(sight.roots)
-                needers.add(sight.edge.needer)
+                rules.add(dependency.edge.rule)
+                labels.update(dependency.roots)
+                needers.add(dependency.edge.needer)
         providers: dict[str, list[dict[str, Any]]] = {}
         for name in sorted(table):
             rows = providers[name] = []
             for path, (rules, labels, needers) in sorted(table[name].items()):
                 row: dict[str, Any] = {
                     "path": text(path), "rule": min(rules, key=lambda rule: (rule in LATE, rule)),
-                    "needed_by": len(needers), "first": [text(needer) for needer in sorted(needers)[:NAMED]],
+                    "needed_by": len(needers), "first": [text(needer) for needer in sorted(needers)[:MAX_NAMED]],
                 }
-                if len(labels) < len(self.gathered.labels):
+                if len(labels) < len(self.graph.labels):
                     row["environment"] = next(iter(labels))
                 rows.append(row)
         return providers

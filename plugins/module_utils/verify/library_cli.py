@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The command ``bin/verify``: the verification without Ansible, for any directory."""
+"""Run the command ``bin/verify``: the verification without Ansible, for any directory."""
 
 from __future__ import annotations
 
@@ -15,15 +15,26 @@ from typing import Any, Sequence
 
 from ..core.cli import Display
 from ..core.errors import StackError
-from . import library_record, library_table
+from . import library_record
 from .libraries import verify
-from .library_findings import sentence
+from .library_findings import KINDS, sentence
 from .library_rules import parse_rules
 
 CLEAN, FINDINGS, CANNOT = 0, 1, 2
 
+HEAD = {
+    "missing": "Libraries that are not found",
+    "misplaced": "Libraries that come from elsewhere than declared",
+    "embedded": "Copies of a library inside another file",
+    "forbidden": "Places that nothing may come from",
+    "required": "Objects that do not need what they have to",
+    "versions": "Symbol versions that a library does not have",
+    "unreadable": "Files that cannot be looked at",
+}
+
+
 def parser() -> argparse.ArgumentParser:
-    """The command line."""
+    """Define the command line."""
     command = argparse.ArgumentParser(
         prog="verify",
         description="Say where every ELF object below PREFIX finds the libraries that it needs. Executes none of them.",
@@ -40,7 +51,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def read_rules(path: str) -> Any:
-    """The content of a file with rules."""
+    """Read a file with rules."""
     try:
         with open(path, encoding="utf-8") as stream:
             return json.load(stream)
@@ -77,7 +88,75 @@ def run(arguments: argparse.Namespace, display: Display) -> tuple[int, list[str]
         return code, [json.dumps(result, indent=2, sort_keys=True)]
     reasons = collections.Counter(item.why for item in outcome.not_checked)
     rules = ["Rules: %s" % source, ""] if source else []
-    return code, rules + library_table.render(result, reasons, os.path.abspath(arguments.prefix))
+    return code, rules + render_table(result, reasons, os.path.abspath(arguments.prefix))
+
+
+def columns(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Align rows, each column as wide as its widest cell."""
+    widths = [max(len(row[index]) for row in rows) for index in range(len(rows[0]))] if rows else []
+    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in rows]
+
+
+def searched(places: Sequence[str]) -> list[str]:
+    """List the places that were searched, one line for each rule."""
+    rules: dict[str, list[str]] = {}
+    for place in places:
+        rule, _colon, where = place.partition(": ")
+        rules.setdefault(rule, []).append(where.replace(" (no such file)", ""))
+    return ["      searched %s: %s" % (rule, ", ".join(where)) for rule, where in rules.items()]
+
+
+def render_table(result: dict[str, Any], not_checked: collections.Counter[str], top: str = "") -> list[str]:
+    """Render a verification's result as lines for a terminal.
+
+    Args:
+        result: as the module returns it.
+        not_checked: how many files were not checked, by the reason.
+        top: the verified directory, to which the table's paths are relative; empty: they are absolute.
+    """
+    below = top.rstrip("/") + "/"
+    lines: list[str] = []
+    for kind in KINDS:
+        if not result[kind + "_total"]:
+            continue
+        lines.append("%s: %d" % (HEAD[kind], result[kind + "_total"]))
+        for finding in result[kind]:
+            where = finding.get("environment")
+            lines.append("  " + finding["message"] + (" (%s)" % where if where else ""))
+            if "root" in finding:
+                lines.append("      for %s, %d objects in all" % (finding["root"], finding["roots"]))
+            lines += searched(finding["searched"])
+            lines.append("      " + finding["remedy"])
+        left = result[kind + "_total"] - len(result[kind])
+        lines += ["  and %d more" % left] * bool(left) + [""]
+    rows = [("library", "is", "found by", "needed by")]
+    for name, places in result["providers"].items():
+        for place in places:
+            rule = place["rule"] + (" (%s)" % place["environment"] if "environment" in place else "")
+            path = place["path"]
+            shown = path[len(below) :] if top and path.startswith(below) else path
+            rows.append((name, shown, rule, str(place["needed_by"])))
+    relative = any(not row[1].startswith("/") for row in rows[1:])
+    lines += ["Relative paths are below %s." % top, ""] if relative else []
+    lines += [*columns(rows), ""] if len(rows) > 1 else []
+    for entry in result["allowed"]:
+        lines.append(
+            "%s may be missing for %s (%d): %s"
+            % (entry["soname"], entry["objects"][0], entry["objects_total"], entry["reason"])
+        )
+    lines += ["The %s rule for %s met nothing." % (rule["rule"], rule["name"]) for rule in result["unused"]]
+    lines += ["Not checked, %s: %d." % (why, count) for why, count in sorted(not_checked.items())]
+    if result["unopened"]:
+        lines.append("Not opened, for their names: %d." % result["unopened"])
+    total = sum(result[kind + "_total"] for kind in KINDS)
+    lines.append(
+        "%d object%s of %d files, %d finding%s, %.1f s"
+        % (
+            result["objects"], "" if result["objects"] == 1 else "s", result["files"],
+            total, "" if total == 1 else "s", result["seconds"],
+        )
+    )
+    return lines
 
 
 def main(arguments: Sequence[str]) -> int:

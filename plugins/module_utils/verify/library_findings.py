@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What is wrong with the libraries of a release, in sentences that say what to do."""
+"""Describe what is wrong with the libraries of a release, in sentences that say what to do."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _MUSL = re.compile(r"libc\.musl")
 
 
 class Finding(NamedTuple):
-    """One thing that is wrong.
+    """Describe one thing that is wrong.
 
     ``message`` and ``remedy`` are sentences; ``environment`` says whether it is so with the LD_LIBRARY_PATH of the
     release, without one, or both; ``details`` has more plain data of its kind.
@@ -37,11 +37,11 @@ class Finding(NamedTuple):
     details: tuple[tuple[str, Any], ...] = ()
 
     def order(self) -> tuple[int, str, str, str]:
-        """What findings are sorted by."""
+        """Return what findings are sorted by."""
         return KINDS.index(self.kind), self.object, self.soname, self.message
 
     def as_result(self) -> dict[str, Any]:
-        """Plain data."""
+        """Return the finding as plain data."""
         result: dict[str, Any] = {"object": self.object, "soname": self.soname, "searched": list(self.searched)}
         result.update(self.details)
         result.update(message=self.message, remedy=self.remedy)
@@ -51,7 +51,7 @@ class Finding(NamedTuple):
 
 
 def text(name: bytes) -> str:
-    """A name as text for one line of any output: what is not UTF-8, or would not print, is escaped."""
+    """Return a name as text for one line of any output: what would not print is escaped."""
     decoded = name.decode("utf-8", "backslashreplace")
     return decoded if decoded.isprintable() else "".join(
         character if character.isprintable() else character.encode("unicode_escape").decode("ascii")
@@ -60,7 +60,7 @@ def text(name: bytes) -> str:
 
 
 def rpath_to(path: bytes, directory: bytes) -> str:
-    """The ``$ORIGIN`` entry that leads from an object to a directory."""
+    """Return the ``$ORIGIN`` entry that leads from an object to a directory."""
     relative = os.path.relpath(directory, os.path.dirname(path))
     return "$ORIGIN" if relative == b"." else "$ORIGIN/" + text(relative)
 
@@ -68,7 +68,7 @@ def rpath_to(path: bytes, directory: bytes) -> str:
 def missing_remedy(
     soname: str, path: bytes, elsewhere: Sequence[bytes], bare_only: bytes | None, skipped: Sequence[str]
 ) -> str:
-    """What to do about a library that is not found.
+    """Say what to do about a library that is not found.
 
     Args:
         soname: the library.
@@ -127,7 +127,7 @@ def missing_remedy(
 
 
 def misplaced_remedy(path: bytes, found: bytes, rule: str, declared: Sequence[str]) -> str:
-    """What to do about a library that comes from elsewhere than declared."""
+    """Say what to do about a library that comes from elsewhere than declared."""
     directory, wanted = text(os.path.dirname(found)), " or ".join(declared)
     if rule == "LD_LIBRARY_PATH":
         return "Take %s out of LD_LIBRARY_PATH, or name the directory of %s before it." % (directory, wanted)
@@ -143,7 +143,7 @@ def misplaced_remedy(path: bytes, found: bytes, rule: str, declared: Sequence[st
 
 
 def version_remedy(library: bytes, version: str) -> str:
-    """What to do about a symbol version that a library does not have."""
+    """Say what to do about a symbol version that a library does not have."""
     if version.startswith("GLIBC_"):
         return "The object was built on a system with a newer C library. Build it here, or install an older wheel."
     return (
@@ -153,7 +153,7 @@ def version_remedy(library: bytes, version: str) -> str:
 
 
 def problem_remedy(problem: str) -> str:
-    """What to do about an object that the loader gives up on."""
+    """Say what to do about an object that the loader gives up on."""
     if "CPU ISA level" in problem:
         return "It was built for newer processors than this host's: build it for this one, or verify on a compute node."
     if "does not exist" in problem:
@@ -162,7 +162,7 @@ def problem_remedy(problem: str) -> str:
 
 
 def unreadable_remedy(code: int) -> str:
-    """What to do about something that could not be looked at.
+    """Say what to do about something that could not be looked at.
 
     Args:
         code: the system's errno(3), 0 for a broken ELF file.
@@ -179,7 +179,7 @@ def unreadable_remedy(code: int) -> str:
 
 
 def embedded_remedy(name: str, provider: str) -> str:
-    """What to do about a copy inside another file."""
+    """Say what to do about a copy inside another file."""
     option = " (PyTorch: USE_SYSTEM_NCCL=ON, Horovod: HOROVOD_NCCL_LINK=SHARED)" if "nccl" in name.lower() else ""
     return (
         "This copy is used, whichever the loader finds. Build the object against %s%s, and see that the option "
@@ -188,7 +188,7 @@ def embedded_remedy(name: str, provider: str) -> str:
 
 
 def forbidden_remedy(rule: str) -> str:
-    """What to do about a place that nothing may come from."""
+    """Say what to do about a place that nothing may come from."""
     if rule == "LD_LIBRARY_PATH":
         return "Take it out of the environment that the modulefile sets; a build can have it for itself."
     if rule.startswith(("RPATH", "RUNPATH")):
@@ -197,7 +197,7 @@ def forbidden_remedy(rule: str) -> str:
 
 
 def sentence(findings: Sequence[Finding], objects: int) -> str:
-    """The findings of a verification as one message: the first, and how many more there are of which kind."""
+    """Write the findings as one message: the first, and how many more there are of which kind."""
     first = findings[0]
     where = " (%s)" % first.environment if first.environment not in ("", "always") else ""
     message = "%s%s. %s" % (first.message.rstrip("."), where, first.remedy)

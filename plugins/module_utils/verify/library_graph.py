@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Who needs which library and where it is found, gathered from the resolutions of many objects."""
+"""Gather who needs which library and where it is found, from the resolutions of many objects."""
 
 from __future__ import annotations
 
@@ -8,10 +8,12 @@ import contextlib
 import os
 from typing import Iterable, Iterator, NamedTuple
 
-from ..elf import reader as elf
-from ..elf.resolver import Edge, Resolution
-from .library_rules import Paths, Requirement, Rules
-from .library_scan import Object
+from ..elf.image import ElfError
+from ..elf.reader import read_elf
+from ..elf.resolution import Edge, Resolution
+from .library_rules import Requirement, Rules
+from .rule_globs import Paths
+from .scan_result import Object
 
 WITH, WITHOUT, BOTH = "with LD_LIBRARY_PATH", "without LD_LIBRARY_PATH", "with and without LD_LIBRARY_PATH"
 
@@ -20,14 +22,14 @@ LATE = ("already loaded", "preloaded")
 
 
 class Found(NamedTuple):
-    """Where an object finds a library that it needs; None for the path: nowhere."""
+    """Describe where an object finds a library that it needs; None for the path: nowhere."""
 
     path: bytes | None
     rule: str
 
 
-class Sight:
-    """One object's need of one library, found in one place or nowhere, and for whom it was looked for."""
+class Dependency:
+    """Describe one object's need of one library, found in one place or nowhere, and for which roots."""
 
     def __init__(self, edge: Edge, root: bytes) -> None:
         self.edge = edge
@@ -35,20 +37,20 @@ class Sight:
         self.roots: dict[str, int] = {}
 
     def add(self, edge: Edge, label: str) -> None:
-        """Count one more root; a rule that says how the file was found is kept rather than that it was there."""
+        """Count one more root; a rule that found the file is kept rather than one that it was there."""
         self.roots[label] = self.roots.get(label, 0) + 1
         if self.edge.rule in LATE and edge.rule not in LATE:
             self.edge = self.edge._replace(rule=edge.rule, searched=edge.searched)
 
 
-def _gives_up(edge: Edge, problem: str) -> bool:
-    """Whether a library is there, and is what the loader gives up on: it is not missing then."""
+def _is_given_up(edge: Edge, problem: str) -> bool:
+    """Tell whether a library is there, and is what the loader gives up on: it is not missing then."""
     last = edge.searched[-1] if edge.path is None and edge.searched else None
     return last is not None and problem == "%s: %s" % (os.fsdecode(last.directory), last.skipped)
 
 
-class Gathered:
-    """What objects need, in one or two environments.
+class DependencyGraph:
+    """Gather what objects need, in one or two environments.
 
     Args:
         rules: tells what has to be remembered.
@@ -59,7 +61,7 @@ class Gathered:
         self.rules = rules
         self.paths = Paths()
         self.labels: list[str] = []
-        self.sights: dict[tuple[bytes, bytes, bytes | None], Sight] = {}
+        self.dependencies: dict[tuple[bytes, bytes, bytes | None], Dependency] = {}
         self.versions: dict[tuple[bytes, bytes, bytes, bytes], set[str]] = {}
         self.needed: dict[bytes, dict[str, dict[bytes, Found]]] = {}
         self.problems: dict[tuple[bytes, str], set[str]] = {}
@@ -68,7 +70,7 @@ class Gathered:
         self._facts: dict[bytes, tuple[bytes | None, tuple[bytes, ...]]] = {}
         self._graphs: dict[str, dict[bytes, list[Edge]]] = {}
 
-    def take(self, label: str, item: Object, resolution: Resolution) -> None:
+    def add(self, label: str, item: Object, resolution: Resolution) -> None:
         """Gather what one object resolves to in one environment."""
         if label not in self.labels:
             self.labels.append(label)
@@ -80,13 +82,13 @@ class Gathered:
             path = edge.path and self.paths.plain(edge.path)
             if needer == item.path:
                 own[edge.name] = Found(path, edge.rule)
-            if _gives_up(edge, resolution.problem):
+            if _is_given_up(edge, resolution.problem):
                 continue
             key = (needer, edge.name, path)
-            sight = self.sights.get(key)
-            if sight is None:
-                sight = self.sights[key] = Sight(edge._replace(needer=needer, path=path), item.path)
-            sight.add(edge, label)
+            dependency = self.dependencies.get(key)
+            if dependency is None:
+                dependency = self.dependencies[key] = Dependency(edge._replace(needer=needer, path=path), item.path)
+            dependency.add(edge, label)
         self.needed.setdefault(item.path, {})[label] = own
         for problem in resolution.version_problems:
             if not problem.weak:
@@ -94,7 +96,10 @@ class Gathered:
                 self.versions.setdefault(version, set()).add(label)
 
     def canonical(self, path: bytes) -> bytes:
-        """The name of an object: of its links in the same directory, where $ORIGIN is the same, the verified file."""
+        """Return the name of an object; of links in one directory, the verified file.
+
+        There $ORIGIN is the same.
+        """
         found = self._canonical.get(path)
         if found is None:
             found = self.paths.plain(path)
@@ -104,15 +109,15 @@ class Gathered:
             self._canonical[path] = found
         return found
 
-    def lacking(self, rule: Requirement, item: Object) -> list[str]:
-        """The environments in which nothing that an object needs, directly or through it, is what a rule asks for."""
+    def labels_lacking(self, rule: Requirement, item: Object) -> list[str]:
+        """List the environments in which an object needs nothing, at any depth, that a rule asks for."""
         return [
             label for label in self.labels
             if not any(rule.sonames.fullmatch(name) for name in self._closure(item.path, label))
         ]
 
     def _closure(self, root: bytes, label: str) -> Iterator[str]:
-        """The names of everything that an object needs, directly or through what it needs."""
+        """Yield the names of everything that an object needs, directly or through what it needs."""
         edges = self._edges(label)
         pending, seen = [root], {root}
         while pending:
@@ -129,13 +134,13 @@ class Gathered:
     def _edges(self, label: str) -> dict[bytes, list[Edge]]:
         if label not in self._graphs:
             graph = self._graphs[label] = {}
-            for sight in self.sights.values():
-                if label in sight.roots:
-                    graph.setdefault(sight.edge.needer, []).append(sight.edge)
+            for dependency in self.dependencies.values():
+                if label in dependency.roots:
+                    graph.setdefault(dependency.edge.needer, []).append(dependency.edge)
         return self._graphs[label]
 
     def names(self, edge: Edge) -> set[str]:
-        """What a needed library is called: by who needs it, and by itself."""
+        """Return what a needed library is called: by who needs it, and by itself."""
         names = {os.fsdecode(edge.name), os.fsdecode(os.path.basename(edge.name))}
         soname = self._read(edge.path)[0] if edge.path is not None else None
         if soname:
@@ -143,10 +148,10 @@ class Gathered:
         return names
 
     def _read(self, path: bytes) -> tuple[bytes | None, tuple[bytes, ...]]:
-        """The soname of an object and the names that it needs."""
+        """Return the soname of an object and the names that it needs."""
         if path not in self._facts:
             facts = None
-            with contextlib.suppress(OSError, elf.ElfError):
-                facts = elf.read_elf(path)
+            with contextlib.suppress(OSError, ElfError):
+                facts = read_elf(path)
             self._facts[path] = (facts.soname, facts.needed) if facts else (None, ())
         return self._facts[path]

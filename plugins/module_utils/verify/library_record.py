@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What a verification leaves behind: its rules, and where each object finds each library that it needs.
+"""Record a verification: its rules, and where each object finds each library that it needs.
 
 Paths below the verified directory are relative to it, in the rules as ``{prefix}``: the record survives a move.
 """
@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import json
 import os
-from typing import Any, Sequence
+from typing import Any, Mapping, Sequence
 
 from ..core.errors import StackError
-from ..core.files import read_json
+from ..core.files import read_json, write_json
 from .libraries import Outcome
 from .library_findings import text
 from .library_graph import WITH, WITHOUT, Found
@@ -28,8 +28,8 @@ NAME = os.path.join(".torchstack", "verification.json")
 """Where a release has its record."""
 
 
-def top_of(record: str, paths: Sequence[str]) -> bytes:
-    """What a record's paths are relative to: the release that it lies in, else what was verified first."""
+def find_top(record: str, paths: Sequence[str]) -> bytes:
+    """Find what a record's paths are relative to: the release it lies in, else what was verified first."""
     directory = os.path.dirname(os.path.abspath(record))
     if os.path.basename(directory) == os.path.dirname(NAME):
         return os.fsencode(os.path.dirname(directory))
@@ -37,7 +37,7 @@ def top_of(record: str, paths: Sequence[str]) -> bytes:
 
 
 def build(rules: Rules, paths: Sequence[str], outcome: Outcome, top: bytes) -> dict[str, Any]:
-    """The record of a verification, its paths relative to the directory ``top``.
+    """Build the record of a verification, its paths relative to the directory ``top``.
 
     ``needed`` is what holds with the LD_LIBRARY_PATH of the rules, if they have one; ``needed_without`` has what is
     different with none.
@@ -68,7 +68,7 @@ def _relative(path: bytes, top: bytes) -> str:
 
 
 def read(path: str) -> dict[str, Any] | None:
-    """The record in a file; None where there is none, or one that this version does not understand."""
+    """Read the record in a file; None where there is none, or one that this version cannot read."""
     try:
         record = read_json(path)
     except (ValueError, RecursionError):
@@ -82,7 +82,7 @@ def read(path: str) -> dict[str, Any] | None:
 
 
 def _is_record(record: dict[str, Any]) -> bool:
-    """Whether it is what :func:`build` makes, as far as :func:`render` goes into it."""
+    """Tell whether it is what :func:`build` makes, as far as :func:`render` goes into it."""
     try:
         return record["format"] == FORMAT and isinstance(record["rules"], dict) and all(
             isinstance(place["rule"], str) and isinstance(place["path"], (str, type(None)))
@@ -93,7 +93,7 @@ def _is_record(record: dict[str, Any]) -> bool:
 
 
 def render(record: dict[str, Any] | None) -> str:
-    """A record as text to compare: where each library comes from, for how many objects, and the rules."""
+    """Render a record as text to compare: where each library comes from, for how many, and the rules."""
     if record is None:
         return ""
     places: dict[tuple[str, str, str], int] = {}
@@ -107,9 +107,25 @@ def render(record: dict[str, Any] | None) -> str:
 
 
 def rules_for(prefix: str, given: Any) -> Any:
-    """The rules in the content of a file, a record or plain rules, for the directory that is to be verified now."""
+    """Adapt the rules of a file, a record or plain rules, to the directory that is verified now."""
     if isinstance(given, dict) and "format" in given:
         if given["format"] != FORMAT or not isinstance(given.get("rules"), dict):
             raise StackError("The record has an unknown format.", "rules", "Verify with the version that wrote it.")
         given = given["rules"]
     return relocate(given, PREFIX, os.path.abspath(prefix))
+
+
+def write_record(path: str, record: Mapping[str, Any]) -> None:
+    """Replace a record.
+
+    Raises:
+        StackError: it cannot be written; an older one is still there then.
+    """
+    try:
+        write_json(path, record)
+    except OSError as error:
+        raise StackError(
+            "Cannot write the record %s: %s." % (path, error.strerror), "record",
+            "Thaw the release if it is frozen, and see that its directory exists and has room; then verify again.",
+            path,
+        ) from error

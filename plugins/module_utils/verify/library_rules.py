@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What a release says about its libraries: rules as an operator writes them, checked and ready to match.
+"""Parse what a release says about its libraries into rules that are ready to match.
 
 Globs are those of :func:`globs.compile_globs`. A path glob is matched against a path as it is and with its links
 resolved, and the fixed beginning of the glob is taken both ways, too: a release that lies behind a link is the same.
@@ -13,66 +13,14 @@ import re
 from typing import Any, Mapping, NamedTuple
 
 from ..core.errors import StackError
-from ..core.globs import compile_globs
+from .rule_globs import rule_path_glob, soname_glob
 
 PREFIX = "{prefix}"
 """Stands in a record for the directory that was verified, so that the record survives a move."""
 
-_SPECIAL = re.compile(r"[*?\[]")
-_NEVER = re.compile(r"(?!)")
-
-
-class Paths:
-    """Matches path globs; remembers where links lead."""
-
-    def __init__(self) -> None:
-        self._names: dict[bytes, tuple[str, ...]] = {}
-        self._plain: dict[bytes, bytes] = {}
-        self._directories: dict[bytes, bytes] = {}
-
-    def real(self, path: bytes) -> bytes:
-        """An absolute path with its links resolved; directories, which hold many files each, are resolved once."""
-        directory, _slash, name = path.rpartition(b"/")
-        if not directory or name in (b"", b".", b"..") or os.path.islink(path):
-            return os.path.realpath(path)
-        real = self._directories.get(directory)
-        if real is None:
-            real = self._directories[directory] = os.path.realpath(directory)
-        return real.rstrip(b"/") + b"/" + name
-
-    def plain(self, path: bytes) -> bytes:
-        """A path without ``..`` and double slashes, where that is the same file."""
-        plain = self._plain.get(path)
-        if plain is None:
-            plain = os.path.normpath(path)
-            if plain != path and self.real(plain) != self.real(path):
-                plain = path
-            self._plain[path] = plain
-        return plain
-
-    def names(self, path: bytes) -> tuple[str, ...]:
-        """A path, plain and with its links resolved, as globs see it."""
-        names = self._names.get(path)
-        if names is None:
-            both = (self.plain(path), self.real(path))
-            names = self._names[path] = tuple(sorted({os.fsdecode(name).strip("/") for name in both}))
-        return names
-
-    def match(self, glob: re.Pattern[str], path: bytes) -> bool:
-        """Whether a path, or where it leads, is what the glob means."""
-        return any(glob.fullmatch(name) for name in self.names(path))
-
-
-class PathsElsewhere(Paths):
-    """Matches paths that are not of this machine, as inside of a container: links here say nothing of them."""
-
-    def real(self, path: bytes) -> bytes:
-        """The path without ``..`` and double slashes."""
-        return os.path.normpath(path)
-
 
 class Allowance(NamedTuple):
-    """A library that may be missing, for all objects or some."""
+    """Describe a library that may be missing, for all objects or some."""
 
     name: str
     object: str
@@ -82,7 +30,7 @@ class Allowance(NamedTuple):
 
 
 class Provider(NamedTuple):
-    """Where a library has to come from."""
+    """Describe where a library has to come from."""
 
     name: str
     path: str
@@ -92,7 +40,7 @@ class Provider(NamedTuple):
 
 
 class Requirement(NamedTuple):
-    """Objects that have to need a library, directly or through what they need."""
+    """Describe objects that have to need a library, directly or through what they need."""
 
     object: str
     needs: str
@@ -102,7 +50,7 @@ class Requirement(NamedTuple):
 
 
 class Embedded(NamedTuple):
-    """Bytes that only the provider of a library may hold."""
+    """Describe bytes that only the provider of a library may hold."""
 
     pattern: str
     provider: str
@@ -113,7 +61,7 @@ class Embedded(NamedTuple):
 
 
 class Forbidden(NamedTuple):
-    """A directory, or file, that nothing may come from."""
+    """Describe a directory, or file, that nothing may come from."""
 
     path: str
     reason: str
@@ -121,14 +69,14 @@ class Forbidden(NamedTuple):
 
 
 class Dlopen(NamedTuple):
-    """A library that another one opens by name."""
+    """Describe a library that another one opens by name."""
 
     caller: str
     name: str
 
 
 class Rules(NamedTuple):
-    """All rules of a verification."""
+    """Describe all rules of a verification."""
 
     library_path: str
     allow_missing: tuple[Allowance, ...]
@@ -164,48 +112,8 @@ OPTIONAL = {("allow_missing", "object"), ("providers", "reason")}
 _PLAIN = ("environment", "preloaded", "program", "exclude", "unopened")
 
 
-def soname_glob(pattern: str) -> re.Pattern[str]:
-    """A glob over sonames."""
-    return compile_globs([pattern]) or _NEVER
-
-
-def path_glob(pattern: str, below: bool = False, here: bool = True) -> re.Pattern[str]:
-    """A glob over absolute paths.
-
-    Args:
-        pattern: begins with ``/`` or ``**``.
-        below: what lies below a path that matches, matches as well.
-        here: whether it is about files of this machine, so that where its own links lead is meant, too.
-    """
-    variants = [pattern]
-    if here and pattern.startswith("/"):
-        fixed = _SPECIAL.split(pattern, maxsplit=1)[0]
-        if fixed != pattern:
-            fixed = fixed[:fixed.rindex("/")]
-        variants.append(os.path.realpath(fixed) + pattern[len(fixed):])
-    if below:
-        variants += [variant.rstrip("/") + "/**" for variant in variants]
-    return compile_globs(variants) or _NEVER
-
-
-def rule_path_glob(
-    kind: str, pattern: str, below: bool = False, failed_step: str = "rules", here: bool = True
-) -> re.Pattern[str]:
-    """A path glob (see :func:`path_glob`) out of a rule of some kind.
-
-    Raises:
-        StackError: it can never match; ``failed_step`` is what that error names.
-    """
-    if not pattern.startswith(("/", "**")):
-        raise StackError(
-            "The path %r under %s can never match: paths are absolute." % (pattern, kind), failed_step,
-            "Begin it with / or **.",
-        )
-    return path_glob(pattern, below, here)
-
-
 def literal_beginning(pattern: str) -> bytes:
-    """The bytes that every match of a regular expression begins with; empty where that is not plain to see."""
+    """Return the bytes that every match of a pattern begins with; empty where that is not plain."""
     literal, position = "", 0
     while position < len(pattern):
         character = pattern[position]
@@ -222,7 +130,7 @@ def literal_beginning(pattern: str) -> bytes:
 
 
 def parse_rules(given: Mapping[str, Any]) -> Rules:
-    """Check rules and make them ready; an option that is absent or None is empty, or has its default.
+    """Check rules and make them ready; an option that is absent or None has its default.
 
     Raises:
         StackError: one of them is not what it has to be.
@@ -268,7 +176,7 @@ def parse_rules(given: Mapping[str, Any]) -> Rules:
 
 
 def as_record(rules: Rules) -> dict[str, Any]:
-    """The rules as plain data, in the form that :func:`parse_rules` takes; what is empty is left out."""
+    """Return the rules as :func:`parse_rules` takes them; what is empty is left out."""
     record: dict[str, Any] = {
         kind: [{key: getattr(rule, key) for key in keys if getattr(rule, key)} for rule in getattr(rules, kind)]
         for kind, keys in KEYS.items()
@@ -284,7 +192,7 @@ def as_record(rules: Rules) -> dict[str, Any]:
 
 
 def relocate(value: Any, old: str, new: str) -> Any:
-    """The same data with a directory named differently, alone, at the beginning of a path or in a list of paths."""
+    """Rename a directory in data: alone, at the beginning of a path or in a list of paths."""
     if isinstance(value, str):
         return re.sub(r"(?<![^:])%s(?=[/:]|$)" % re.escape(old), lambda match: new, value)
     if isinstance(value, Mapping):
@@ -295,7 +203,7 @@ def relocate(value: Any, old: str, new: str) -> Any:
 
 
 def _entries(kind: str, given: Any) -> list[dict[str, str]]:
-    """The rules of one kind, each with all its keys."""
+    """Parse the rules of one kind, each with all its keys."""
     if not isinstance(given, (list, tuple)):
         raise _wrong("%s is not a list." % kind, "Write a list of entries with %s." % ", ".join(KEYS[kind]))
     entries = []
@@ -318,7 +226,7 @@ def _texts(given: Mapping[str, Any], key: str) -> list[str]:
 
 
 def _endings(given: Mapping[str, Any]) -> list[str]:
-    """The endings of names whose files are not opened; an empty list is one, too."""
+    """Parse the endings of names whose files are not opened; an empty list is one, too."""
     if given.get("unopened") is None:
         return list(UNOPENED)
     endings = _texts(given, "unopened")

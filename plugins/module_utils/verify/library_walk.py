@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The directories below one, each open while its files are looked at, so that nobody leads the walk elsewhere.
+"""Walk directories, each open while its files are looked at, so that nobody leads it elsewhere.
 
 Every directory is opened by its name in the open directory above it, and not where that name is a link. So a name that
 somebody swaps for a link meanwhile is passed over, and no path is too long. Descriptors are bounded: of the directories
@@ -24,13 +24,13 @@ MOVED = "what lies in it was moved or removed while it was walked"
 
 
 def close(descriptor: int) -> None:
-    """Close what was only read: that this fails, as an interrupt can make it, says nothing about what was read."""
+    """Close what was only read: that this fails, as by an interrupt, says nothing about what was read."""
     with contextlib.suppress(OSError):
         os.close(descriptor)
 
 
 class Level:
-    """One directory between the first one and where the walk is, itself included.
+    """Describe one directory between the first one and where the walk is, itself included.
 
     Attributes:
         name: its name in the directory above; of the first one its path.
@@ -51,7 +51,7 @@ class Level:
 
 
 class Walk:
-    """Walks the directories below one; where it is, is in ``levels``.
+    """Walk the directories below one; where it is, is in ``levels``.
 
     Args:
         top: the path of the first directory; it may be a link itself.
@@ -72,7 +72,7 @@ class Walk:
         self._start = start
 
     def spare(self) -> list[str] | None:
-        """Give away a directory that was not walked yet, the highest one, if another one is left; see ``start``."""
+        """Give away the highest directory that was not walked yet, if another one is left; see ``start``."""
         for depth, level in enumerate(self.levels):
             if level.pending:
                 if len(level.pending) == 1 and not any(below.pending for below in self.levels[depth + 1:]):
@@ -85,17 +85,17 @@ class Walk:
         self.levels[len(spare) - 1].pending.insert(0, spare[-1])
 
     def relative(self, name: str = "") -> str:
-        """A name in the directory where the walk is, or that directory, relative to the first one."""
+        """Return a name in the walk's directory, or that directory, relative to the first one."""
         names = [level.name for level in self.levels[1:]]
         return "/".join([*names, name] if name else names)
 
     def path(self, name: str = "") -> str:
-        """The absolute path of the same."""
+        """Return the absolute path of the same."""
         relative = self.relative(name)
         return self._top.rstrip("/") + "/" + relative if relative else self._top
 
     def __iter__(self) -> Iterator[Level]:
-        """Each directory, listed; it is open until the next one is asked for.
+        """Yield each directory, listed; it is open until the next one is asked for.
 
         Raises:
             OSError: the first one cannot be opened.

@@ -1,24 +1,21 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What a summary says of the two verifications of a release, whose records have an entry for each object."""
+"""Summarise the two verifications of a release, whose records have an entry for each object."""
 
 from __future__ import annotations
 
 import os
 from typing import Any, Mapping
 
-from .library_rules import (
-    PREFIX,
-    path_glob,
-    soname_glob,
-)
+from .library_rules import PREFIX
+from .rule_globs import path_glob, soname_glob
 
 SECOND_HAND = ("already loaded", "preloaded")
 """Rules that say only that another object brought the library."""
 
 
 def summarise_libraries(record: Mapping[str, Any]) -> dict[str, Any]:
-    """The record of ldd_verify in short.
+    """Summarise the record of ldd_verify.
 
     Args:
         record: the content of ``verification.json``.
@@ -65,7 +62,7 @@ def summarise_libraries(record: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _reason(name: str, path: str, allowances: list) -> str:
-    """The reason of the first rule that lets an object miss a library; empty where there is none."""
+    """Find the reason of the first rule that lets an object miss a library; empty where there is none."""
     place = os.path.join(PREFIX, path).lstrip("/")
     return next(
         (reason for names, objects, reason in allowances if names.fullmatch(name) and objects.fullmatch(place)), ""
@@ -73,7 +70,7 @@ def _reason(name: str, path: str, allowances: list) -> str:
 
 
 def summarise_imports(record: Mapping[str, Any]) -> dict[str, Any]:
-    """The record of import_verify in short: ``modules``, ``mapped`` (count), ``reported`` and ``allowed``.
+    """Summarise the record of import_verify: ``modules``, ``mapped`` (count), ``reported``, ``allowed``.
 
     Raises:
         ValueError: it is no such record.

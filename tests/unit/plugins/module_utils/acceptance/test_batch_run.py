@@ -12,14 +12,13 @@ import sys
 import zipfile
 
 import pytest
-from ansible_collections.hpcml.torchstack.plugins.module_utils.acceptance import batch_run as acceptance_batch
-from ansible_collections.hpcml.torchstack.plugins.module_utils.acceptance import login as acceptance_login
-from ansible_collections.hpcml.torchstack.plugins.module_utils.acceptance import verdict as acceptance_verdict
-from ansible_collections.hpcml.torchstack.plugins.module_utils.acceptance.records import Files, Run
+from ansible_collections.hpcml.torchstack.plugins.module_utils.acceptance import batch_run, login, verdict
+from ansible_collections.hpcml.torchstack.plugins.module_utils.acceptance.records import Files
+from ansible_collections.hpcml.torchstack.plugins.module_utils.acceptance.run import Run
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
 
 JOB = {"launcher": "slurm", "options": {"python": sys.executable, "walltime": "00:15:00"}}
-RUN = Run(acceptance_login.find_account(""), ["/usr/bin/env"], 600)
+RUN = Run(login.find_account(""), ["/usr/bin/env"], 600)
 OTHER = RUN._replace(account=RUN.account._replace(name="tester", home="/home/tester", other=True))
 
 
@@ -32,7 +31,7 @@ def program(main):
 
 
 PROGRAM = program("import os, sys; print('rank', sys.argv[1:], sorted(os.environ))\n")
-CONCLUDE = acceptance_verdict.conclude
+CONCLUDE = verdict.conclude
 
 
 @pytest.fixture()
@@ -59,54 +58,54 @@ def perform(asked, **variables):
 
 
 def test_the_same_question_is_asked_until_it_is_judged(files, question):
-    first = acceptance_batch.ask(files, question, RUN, PROGRAM, JOB)
-    assert acceptance_batch.ask(files, question, RUN, PROGRAM, JOB) == first
-    moved = acceptance_batch.ask(files, question, RUN, PROGRAM, dict(JOB, options={"python": "/usr/bin/python3"}))
+    first = batch_run.request_job(files, question, RUN, PROGRAM, JOB)
+    assert batch_run.request_job(files, question, RUN, PROGRAM, JOB) == first
+    moved = batch_run.request_job(files, question, RUN, PROGRAM, dict(JOB, options={"python": "/usr/bin/python3"}))
     assert moved["inputs"] == first["inputs"], "another queue or interpreter is not another question"
-    other = acceptance_batch.ask(files, dict(question, ranks=2), RUN, PROGRAM, JOB)
+    other = batch_run.request_job(files, dict(question, ranks=2), RUN, PROGRAM, JOB)
     assert other["inputs"]["nonce"] != first["inputs"]["nonce"]
 
 
 def test_a_plan_writes_nothing(files, question):
-    planned = acceptance_batch.planned(files, question, RUN, PROGRAM, JOB)
+    planned = batch_run.plan_job(files, question, RUN, PROGRAM, JOB)
     assert planned["inputs"]["nonce"] == "planned" and not os.path.exists(files.state)
 
 
 def test_the_answer_of_the_job_is_judged_once_and_recorded(files, question):
-    asked = acceptance_batch.ask(files, question, RUN, PROGRAM, JOB)
+    asked = batch_run.request_job(files, question, RUN, PROGRAM, JOB)
     perform(asked, SLURM_JOB_ID="7")
     # No rank has reported: the verdict is the one of ranks that never came.
     with pytest.raises(StackError) as caught:
-        acceptance_batch.judge(files, question, RUN, PROGRAM, 0, CONCLUDE)
+        batch_run.conclude_job(files, question, RUN, PROGRAM, 0, CONCLUDE)
     assert caught.value.failed_step == "ranks"
     record = files.last()
     assert record["passed"] is False and record["started"] and record["seconds"] >= 0
     with open(files.log, encoding="utf-8") as stream:
         assert "rank ['%s" % asked["state_dir"] in stream.read()
     with pytest.raises(StackError, match="No compute node was asked this"):
-        acceptance_batch.judge(files, question, RUN, PROGRAM, 0, CONCLUDE)
-    assert acceptance_batch.ask(files, question, RUN, PROGRAM, JOB)["inputs"] != asked["inputs"]
+        batch_run.conclude_job(files, question, RUN, PROGRAM, 0, CONCLUDE)
+    assert batch_run.request_job(files, question, RUN, PROGRAM, JOB)["inputs"] != asked["inputs"]
 
 
 def test_the_ranks_of_a_job_know_their_job_and_nothing_else_of_the_rollout(files, question):
-    perform(acceptance_batch.ask(files, question, RUN, PROGRAM, JOB), SLURM_JOB_ID="7", PBS_JOBID="8")
+    perform(batch_run.request_job(files, question, RUN, PROGRAM, JOB), SLURM_JOB_ID="7", PBS_JOBID="8")
     with pytest.raises(StackError):
-        acceptance_batch.judge(files, question, RUN, PROGRAM, 0, CONCLUDE)
+        batch_run.conclude_job(files, question, RUN, PROGRAM, 0, CONCLUDE)
     with open(files.log, encoding="utf-8") as stream:
         shown = stream.read()
     assert "'SLURM_JOB_ID'" in shown and "SECRET" not in shown and "PBS_JOBID" not in shown
 
 
 def test_an_answer_that_does_not_come_is_a_file_system_that_is_not_shared(files, question):
-    asked = acceptance_batch.ask(files, question, RUN, PROGRAM, JOB)
+    asked = batch_run.request_job(files, question, RUN, PROGRAM, JOB)
     with pytest.raises(StackError, match="what it wrote is not seen here after 0 seconds"):
-        acceptance_batch.judge(files, question, RUN, PROGRAM, 0, CONCLUDE)
+        batch_run.conclude_job(files, question, RUN, PROGRAM, 0, CONCLUDE)
     assert files.last() is None, "nobody knows how it went"
-    assert acceptance_batch.ask(files, question, RUN, PROGRAM, JOB)["inputs"] != asked["inputs"]
+    assert batch_run.request_job(files, question, RUN, PROGRAM, JOB)["inputs"] != asked["inputs"]
 
 
 def test_a_supervisor_that_was_killed_leaves_a_verdict(files, question):
-    asked = acceptance_batch.ask(files, question, RUN, PROGRAM, JOB)
+    asked = batch_run.request_job(files, question, RUN, PROGRAM, JOB)
     perform(asked)
     output = os.path.join(asked["state_dir"], "output." + asked["inputs"]["nonce"])
     with open(output, "r+", encoding="utf-8") as stream:
@@ -115,16 +114,16 @@ def test_a_supervisor_that_was_killed_leaves_a_verdict(files, question):
         stream.truncate()
         stream.writelines(lines)
     with pytest.raises(StackError):
-        acceptance_batch.judge(files, question, RUN, PROGRAM, 0, CONCLUDE)
+        batch_run.conclude_job(files, question, RUN, PROGRAM, 0, CONCLUDE)
     assert files.last()["passed"] is False
 
 
 def test_the_step_of_another_account_is_in_its_home_and_its_own(files, question):
-    asked = acceptance_batch.ask(files, question, OTHER, PROGRAM, JOB)
+    asked = batch_run.request_job(files, question, OTHER, PROGRAM, JOB)
     assert asked["state_dir"].startswith("/home/tester/.torchstack/acceptance/r1-")
     assert "HOME=/home/tester" in asked["script"] and "sudo" not in asked["script"]
     elsewhere = Files.below("/elsewhere", "r1")
-    planned = acceptance_batch.planned(elsewhere, question, OTHER, PROGRAM, JOB)
+    planned = batch_run.plan_job(elsewhere, question, OTHER, PROGRAM, JOB)
     assert planned["state_dir"] != asked["state_dir"]
 
 
@@ -134,14 +133,14 @@ def test_the_step_of_another_account_is_in_its_home_and_its_own(files, question)
     (dict(JOB, options={"walltime": "00:10:30"}), "may take 00:10:30, which is too short for acceptance_timeout, 600"),
 ])
 def test_a_job_that_cannot_hold_the_acceptance_is_refused(job, said):
-    acceptance_batch.check_job(JOB, 600)
+    batch_run.check_job(JOB, 600)
     with pytest.raises(StackError, match=said):
-        acceptance_batch.check_job(job, 600)
+        batch_run.check_job(job, 600)
 
 
 def test_the_step_shows_how_far_the_ranks_are_and_nothing_else_of_what_they_print(files, question):
     main = "for n in (1, 2, 63): print('0: [%2d/63] round %d' % (n, n), flush=True)\nprint('secret')\n"
-    asked = acceptance_batch.ask(files, question, RUN, program(main), JOB)
+    asked = batch_run.request_job(files, question, RUN, program(main), JOB)
     shown = perform(asked).splitlines()
     assert shown[0].startswith("What the ranks print is in ")
     assert shown[1:] == ["[ 1/63] round 1", "[ 2/63] round 2", "[63/63] round 63"]
@@ -150,7 +149,7 @@ def test_the_step_shows_how_far_the_ranks_are_and_nothing_else_of_what_they_prin
 def test_another_question_of_the_same_release_has_files_and_a_step_of_its_own(files, question):
     sweep = Files.below(os.path.dirname(os.path.dirname(files.state)), "r1", "sweep")
     assert (sweep.state, sweep.stem) == (files.state, "sweep") and sweep.record.endswith("/r1/sweep.json")
-    asked = [acceptance_batch.ask(kind, question, RUN, PROGRAM, JOB) for kind in (files, sweep)]
+    asked = [batch_run.request_job(kind, question, RUN, PROGRAM, JOB) for kind in (files, sweep)]
     assert [os.path.basename(one["state_dir"]) for one in asked] == ["acceptance", "sweep"]
     for one in asked:
         perform(one)
@@ -160,14 +159,14 @@ def test_another_question_of_the_same_release_has_files_and_a_step_of_its_own(fi
         seen.append(given)
         return {"passed": True}
 
-    assert acceptance_batch.judge(sweep, question, RUN, PROGRAM, 0, conclude) == {"passed": True}
+    assert batch_run.conclude_job(sweep, question, RUN, PROGRAM, 0, conclude) == {"passed": True}
     assert seen[0][:3] == (sweep, question, RUN.account) and "rank ['" in seen[0][3]
     with pytest.raises(StackError, match="1 ranks were asked for, 0 reported"):
-        acceptance_batch.judge(files, question, RUN, PROGRAM, 0, CONCLUDE)
+        batch_run.conclude_job(files, question, RUN, PROGRAM, 0, CONCLUDE)
 
 
 def test_the_ranks_are_asked_all_of_the_question_but_what_is_for_whoever_starts_them(files, question):
-    asked = acceptance_batch.ask(files, dict(question, rounds=[[0, 1]]), RUN, PROGRAM, JOB)
+    asked = batch_run.request_job(files, dict(question, rounds=[[0, 1]]), RUN, PROGRAM, JOB)
     directory = os.path.join(files.state, "acceptance", "asked." + asked["inputs"]["nonce"])
     with open(os.path.join(directory, "question.json"), encoding="utf-8") as stream:
         given = json.load(stream)

@@ -1,6 +1,9 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What the ranks report, how it is read through a launcher's mixed output, and how it is judged."""
+"""What the ranks report, how it is read through a launcher's mixed output, and how it is judged.
+
+Covers failures, output and reports, too.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +11,8 @@ import json
 import re
 
 import pytest
-from ansible_collections.hpcml.torchstack.plugins.module_utils.acceptance import acceptance_gaps, acceptance_table
-from ansible_collections.hpcml.torchstack.plugins.module_utils.acceptance import checks as acceptance
+from ansible_collections.hpcml.torchstack.plugins.module_utils.acceptance import checks as acceptance_checks
+from ansible_collections.hpcml.torchstack.plugins.module_utils.acceptance import evidence, verdict
 from ansible_collections.hpcml.torchstack.plugins.module_utils.acceptance import output as acceptance_output
 from ansible_collections.hpcml.torchstack.plugins.module_utils.acceptance import reports as acceptance_reports
 from ansible_collections.hpcml.torchstack.plugins.module_utils.ranks import output as rank_output
@@ -43,14 +46,15 @@ def printed(reports, before="", after="", events=(("through", "lmod"), ("exit", 
     """What a job prints whose ranks have these reports."""
     frames = [
         frame.decode("ascii")
-        for number, one in enumerate(reports) for frame in rank_output.frames("report", "%012x" % number, one)
+        for number, one in enumerate(reports) for frame in rank_output.encode_frames("report", "%012x" % number, one)
     ]
     ends = ["%s %s\t%s\n" % (acceptance_output.EVENT, *event) for event in events]
     return "".join([before, *frames, after, *ends])
 
 
 def judged(reports, question=None, **kwargs):
-    return acceptance.judge(dict(QUESTION, **(question or {})), acceptance_output.hear(printed(reports, **kwargs)))
+    heard = acceptance_output.parse_output(printed(reports, **kwargs))
+    return acceptance_checks.check_reports(dict(QUESTION, **(question or {})), heard)
 
 
 def gpu(index, uuid, bus="0000:07:00"):
@@ -65,33 +69,34 @@ def test_reports_are_found_in_the_mixed_output_of_a_launcher():
     reports = [report(0), report(1)]
     lines = [
         frame.decode("ascii")
-        for key, one in (("a0", reports[0]), ("b1", reports[1])) for frame in rank_output.frames("report", key, one)
+        for key, one in (("a0", reports[0]), ("b1", reports[1]))
+        for frame in rank_output.encode_frames("report", key, one)
     ]
     mixed = "".join("[n1:%d] %s" % (number, line) for number, line in enumerate(reversed(lines)))
-    heard = acceptance_output.hear("Loading torchstack\n" + mixed + "no newline at the end of this" + lines[0])
+    heard = acceptance_output.parse_output("Loading torchstack\n" + mixed + "no newline at the end of this" + lines[0])
     assert heard.reports == reports
     assert heard.broken == 0
 
 
 def test_a_report_that_was_cut_on_the_way_counts_by_its_second_copy():
-    first, second = (list(rank_output.frames("report", "c0", report(0))) for _copy in range(2))
+    first, second = (list(rank_output.encode_frames("report", "c0", report(0))) for _copy in range(2))
     cut = first[0].decode("ascii").replace(":", ":x", 5)
     output = cut + b"".join(first[1:]).decode("ascii")
-    assert acceptance_output.hear(output).reports == []
-    assert acceptance_output.hear(output + b"".join(second).decode("ascii")).reports == [report(0)]
+    assert acceptance_output.parse_output(output).reports == []
+    assert acceptance_output.parse_output(output + b"".join(second).decode("ascii")).reports == [report(0)]
 
 
 def test_a_report_with_a_wrong_checksum_is_not_believed():
-    text = b"".join(rank_output.frames("report", "c0", report(0))).decode("ascii")
+    text = b"".join(rank_output.encode_frames("report", "c0", report(0))).decode("ascii")
     spoilt = re.sub(r":([A-Za-z0-9+/=])([A-Za-z0-9+/=]+)@", r":\2\1@", text, count=1)
-    heard = acceptance_output.hear(spoilt)
+    heard = acceptance_output.parse_output(spoilt)
     assert heard.reports == []
     assert heard.broken == 1
 
 
 def test_the_log_for_people_has_stages_and_the_job_s_own_words_but_no_frames():
     told = {"rank": 1, "host": "n1", "pid": 7, "stage": "imports"}
-    stage = b"".join(rank_output.frames("stage", "a0", told)).decode("ascii")
+    stage = b"".join(rank_output.encode_frames("stage", "a0", told)).decode("ascii")
     text = acceptance_output.readable(printed([report(0)], before="hello\n\n" + stage, after="srun: error: oops\n"))
     assert text == "hello\n\n==== rank 1 on n1: imports\nsrun: error: oops\n==== through: lmod\n==== exit: 0\n"
     assert acceptance_output.last_lines(printed([report(0)], after="srun: error: oops\n")) == ["srun: error: oops"]
@@ -168,26 +173,26 @@ def test_s07_duplicates_are_found_even_if_the_ranks_did_not_notice():
         {"rank": rank, "host": "n%d" % (rank // 4), "device_facts": gpu(rank % 4, "", "0000:%02x:00" % (rank % 4))}
         for rank in range(8)
     ]
-    assert acceptance_reports.duplicate_devices(ranks) == []
+    assert acceptance_reports.find_shared_devices(ranks) == []
     ranks[4]["host"] = "n0"
-    assert acceptance_reports.duplicate_devices(ranks) == [("n0 0000:00:00", [0, 4])]
+    assert acceptance_reports.find_shared_devices(ranks) == [("n0 0000:00:00", [0, 4])]
 
 
 def test_s07_the_same_index_on_two_hosts_or_behind_a_mask_is_not_a_duplicate():
     own = [{"rank": rank, "host": "n1", "device_facts": gpu(0, "u-%d" % rank)} for rank in (0, 1)]
-    assert acceptance_reports.duplicate_devices(own) == []
+    assert acceptance_reports.find_shared_devices(own) == []
     hosts = ("n1", "n2", "n1")
     unknown = [{"rank": rank, "host": host, "device_facts": gpu(0, "", bus="")} for rank, host in enumerate(hosts)]
-    assert acceptance_reports.duplicate_devices(unknown) == [("n1 index 0", [0, 2])]
+    assert acceptance_reports.find_shared_devices(unknown) == [("n1 index 0", [0, 2])]
 
 
 def test_ranks_may_share_cores():
-    assert acceptance_reports.duplicate_devices(judged([report(0), report(1)]).ranks) == []
+    assert acceptance_reports.find_shared_devices(judged([report(0), report(1)]).ranks) == []
 
 
 def test_fewer_ranks_than_asked_are_refused_and_the_silent_ones_named():
     stage = {"rank": 1, "host": "n2", "pid": 7, "stage": "start"}
-    before = b"".join(rank_output.frames("stage", "d1", stage)).decode("ascii")
+    before = b"".join(rank_output.encode_frames("stage", "d1", stage)).decode("ascii")
     failure = judged([report(0)], before=before).failures[0]
     assert failure.check == "ranks"
     assert failure.message == "2 ranks were asked for, 1 reported; rank 1 on n2 was last in start"
@@ -292,7 +297,7 @@ def test_a_rank_that_said_why_it_left_comes_before_the_timeout_of_those_that_wai
 def test_s32_a_hang_names_where_each_rank_was():
     stages = "".join(
         frame.decode("ascii") for rank, stage in ((1, "start"), (0, "torch_gloo"))
-        for frame in rank_output.frames(
+        for frame in rank_output.encode_frames(
             "stage", "e%d" % rank, {"rank": rank, "host": "n1", "pid": rank, "stage": stage}
         )
     )
@@ -307,7 +312,7 @@ def test_s32_of_thousands_of_ranks_that_hang_the_sentence_names_one_for_each_pla
     told = [{"rank": rank, "host": "n1", "pid": rank, "stage": "horovod"} for rank in range(2240)]
     told[7]["stage"] = "start"
     stages = b"".join(
-        frame for one in told for frame in rank_output.frames("stage", "e%d" % one["rank"], one)
+        frame for one in told for frame in rank_output.encode_frames("stage", "e%d" % one["rank"], one)
     ).decode("ascii")
     failure = judged([], before=stages, events=(("timeout", "60"), ("exit", "124"))).failures[0]
     assert failure.message == (
@@ -366,23 +371,23 @@ def test_a_gpu_known_by_its_index_only_is_said():
 
 
 def test_the_rollout_account_says_what_it_hides_and_root_more():
-    assert acceptance_gaps.own_account_gaps("build", 1001, "tester") == []
-    assert len(acceptance_gaps.own_account_gaps("build", 1001, "")) == 1
-    assert "rollout account build itself" in acceptance_gaps.own_account_gaps("build", 1001, "")[0]
-    assert "permission check" in acceptance_gaps.own_account_gaps("root", 0, "")[1]
+    assert evidence.account_gaps("build", 1001, "tester") == []
+    assert len(evidence.account_gaps("build", 1001, "")) == 1
+    assert "rollout account build itself" in evidence.account_gaps("build", 1001, "")[0]
+    assert "permission check" in evidence.account_gaps("root", 0, "")[1]
 
 
 def test_the_table_is_aligned_and_has_host_and_device_of_each_rank():
     rows = judged([report(0), report(1, host="node-with-a-name", device=gpu(3, "u-2"))]).ranks
-    assert acceptance_table.table(rows).splitlines() == [
+    assert verdict.format_rank_table(rows).splitlines() == [
         "rank  local  host              pid  device                cores  numa",
         "0     0      n1                100  cpu                   0-1    0",
         "1     1      node-with-a-name  101  gpu 3 0000:07:00 u-2  0-7    3",
     ]
-    assert acceptance_table.table([]) == ""
+    assert verdict.format_rank_table([]) == ""
 
 
 def test_the_table_has_the_memory_node_of_the_gpus_where_the_kernel_tells_it():
     rows = judged([report(0, device=dict(gpu(0, "u-1"), gpu_numa=3)), report(1, device=gpu(1, "u-2"))]).ranks
-    lines = acceptance_table.table(rows).splitlines()
+    lines = verdict.format_rank_table(rows).splitlines()
     assert [line.split()[-1] for line in lines] == ["at", "3", "?"]

@@ -7,10 +7,10 @@ from __future__ import annotations
 import pathlib
 
 import pytest
-from ansible_collections.hpcml.torchstack.plugins.module_utils.acceptance import checks as acceptance
-from ansible_collections.hpcml.torchstack.plugins.module_utils.acceptance import evidence as acceptance_evidence
+from ansible_collections.hpcml.torchstack.plugins.module_utils.acceptance import checks as acceptance_checks
+from ansible_collections.hpcml.torchstack.plugins.module_utils.acceptance import evidence
 from ansible_collections.hpcml.torchstack.plugins.module_utils.acceptance import output as acceptance_output
-from ansible_collections.hpcml.torchstack.plugins.module_utils.ranks import nccl_log as rank_nccl_log
+from ansible_collections.hpcml.torchstack.plugins.module_utils.ranks import nccl_log
 from ansible_collections.hpcml.torchstack.plugins.module_utils.ranks import output as rank_output
 
 LOGS = pathlib.Path(__file__).resolve().parents[4] / "fixtures" / "acceptance" / "nccl"
@@ -32,12 +32,12 @@ MEASURED = {
 
 def ranks(*names, host="n1"):
     """Reports of ranks whose NCCL wrote these logs."""
-    logs = [rank_nccl_log.parse((LOGS / (name + ".log")).read_text(encoding="utf-8")) for name in names]
+    logs = [nccl_log.parse((LOGS / (name + ".log")).read_text(encoding="utf-8")) for name in names]
     return [{"rank": rank, "host": host, "pid": 7, "transport": log} for rank, log in enumerate(logs)]
 
 
 def problems(rule, *names):
-    return acceptance_evidence.transport_problems(rule, acceptance_evidence.transports(ranks(*names)))
+    return evidence.transport_problems(rule, evidence.list_transports(ranks(*names)))
 
 
 # --- the network -----------------------------------------------------------------------------------------------------
@@ -66,21 +66,21 @@ def test_s17_one_rank_of_many_on_sockets_is_named():
 
 
 def test_s17_a_log_without_a_network_is_no_proof():
-    silent = [{"rank": 0, "host": "n1", "transport": rank_nccl_log.parse("")}]
-    rows = acceptance_evidence.transports(silent)
-    assert acceptance_evidence.transport_problems(SLINGSHOT, rows)[0].endswith("not said by which network it goes")
+    silent = [{"rank": 0, "host": "n1", "transport": nccl_log.parse("")}]
+    rows = evidence.list_transports(silent)
+    assert evidence.transport_problems(SLINGSHOT, rows)[0].endswith("not said by which network it goes")
     unnamed = [dict(silent[0], transport=dict(silent[0]["transport"], networks=["Libfabric"]))]
-    rows = acceptance_evidence.transports(unnamed)
-    assert "has not said which provider" in acceptance_evidence.transport_problems(SLINGSHOT, rows)[0]
+    rows = evidence.list_transports(unnamed)
+    assert "has not said which provider" in evidence.transport_problems(SLINGSHOT, rows)[0]
 
 
 def test_where_nobody_has_said_which_network_it_has_to_be_the_record_says_so():
-    rows = acceptance_evidence.transports(ranks("h200-sockets"))
-    assert acceptance_evidence.transport_problems({}, rows) == []
-    assert "recorded and not judged" in acceptance_evidence.transport_gaps({}, rows, 1)[0]
-    assert acceptance_evidence.transport_gaps({}, [], 2) == []
-    assert acceptance_evidence.transport_gaps(SLINGSHOT, rows, 1) == []
-    assert "not judged on 2 of 2 ranks" in acceptance_evidence.transport_gaps(SLINGSHOT, [], 2)[0]
+    rows = evidence.list_transports(ranks("h200-sockets"))
+    assert evidence.transport_problems({}, rows) == []
+    assert "recorded and not judged" in evidence.transport_gaps({}, rows, 1)[0]
+    assert evidence.transport_gaps({}, [], 2) == []
+    assert evidence.transport_gaps(SLINGSHOT, rows, 1) == []
+    assert "not judged on 2 of 2 ranks" in evidence.transport_gaps(SLINGSHOT, [], 2)[0]
 
 
 # --- the import ------------------------------------------------------------------------------------------------------
@@ -91,14 +91,14 @@ def test_the_slowest_rank_of_an_import_storm_is_named():
         {"rank": rank, "host": "n%d" % (rank // 2), "pid": 1, "import_seconds": {"torch": seconds}}
         for rank, seconds in enumerate((4.0, 5.0, 31.5, 6.0))
     ]
-    seconds = acceptance_evidence.import_seconds(reports)
+    seconds = evidence.import_seconds(reports)
     assert seconds == {"torch": {"median": 5.5, "slowest": {"rank": 2, "host": "n1", "seconds": 31.5}}}
-    assert acceptance_evidence.import_problems(30, seconds, 4) == [
+    assert evidence.import_problems(30, seconds, 4) == [
         "rank 2 on n1 took 31.5 s to import torch, 4 ranks at once; at most 30 s are allowed"
     ]
     for ceiling in (0, 32):
-        assert acceptance_evidence.import_problems(ceiling, seconds, 4) == []
-    assert acceptance_evidence.import_problems(30, {}, 4) == []
+        assert evidence.import_problems(ceiling, seconds, 4) == []
+    assert evidence.import_problems(30, {}, 4) == []
 
 
 # --- the speed -------------------------------------------------------------------------------------------------------
@@ -110,8 +110,8 @@ def floors(backend="gloo", busbw=2.0, microseconds=100.0):
 
 
 def judged(asked, checks=("torch_gloo",)):
-    found = acceptance_evidence.measured([{"rank": 0, "measured": MEASURED}])
-    return acceptance_evidence.floor_problems({"measure": {"floors": asked}, "checks": list(checks)}, found)
+    found = evidence.read_measurements([{"rank": 0, "measured": MEASURED}])
+    return evidence.bandwidth_problems({"measure": {"floors": asked}, "checks": list(checks)}, found)
 
 
 def test_s44_what_is_slower_than_its_floor_is_refused():
@@ -127,9 +127,9 @@ def test_floors_of_a_backend_that_could_not_run_are_said_and_those_of_one_that_h
 
 
 def test_without_figures_and_floors_nothing_is_said():
-    assert acceptance_evidence.measured([]) == {"measurements": [], "latency": [], "left_out": []}
-    found = acceptance_evidence.measured([{"rank": 1, "measured": MEASURED}])
-    assert acceptance_evidence.floor_problems({"checks": []}, found) == ([], [])
+    assert evidence.read_measurements([]) == {"measurements": [], "latency": [], "left_out": []}
+    found = evidence.read_measurements([{"rank": 1, "measured": MEASURED}])
+    assert evidence.bandwidth_problems({"checks": []}, found) == ([], [])
 
 
 def test_figures_without_a_floor_are_said_to_be_recorded_only():
@@ -141,7 +141,7 @@ def test_the_variables_of_a_rank_are_kept_where_they_are_not_those_of_the_first(
     reports = ranks("slingshot-1.6.0", "slingshot-1.6.0", "h200-sockets")
     for report, network in zip(reports, ("AWS Libfabric", "AWS Libfabric", "Socket")):
         report["transport"]["variables"] = {"NCCL_NET": network}
-    rows = acceptance_evidence.transports(reports)
+    rows = evidence.list_transports(reports)
     assert [row.get("variables") for row in rows] == [{"NCCL_NET": "AWS Libfabric"}, None, {"NCCL_NET": "Socket"}]
 
 
@@ -156,7 +156,7 @@ def test_a_rank_on_cores_far_from_its_gpu_is_remarked():
         {"rank": 2, "host": "Node1", "pid": 3, "device_facts": dict(gpu, gpu_numa=None)},
         {"rank": 3, "host": "Node1", "pid": 4, "device_facts": {"kind": "cpu", "cpus": "0", "numa": "0"}},
     ]
-    assert acceptance_evidence.remarks(rows) == [
+    assert evidence.numa_remarks(rows) == [
         "Rank 0 on Node1 runs on cores of NUMA node 0, and its GPU 0000:c7:00 is at NUMA node 1."
     ]
 
@@ -174,14 +174,14 @@ def test_a_release_is_refused_for_its_network_its_import_and_its_speed_and_the_r
             checks=[entry], import_seconds={"torch": 9.0}, measured=MEASURED if report["rank"] == 0 else {},
         ))
     frames = [
-        frame for report in reports for frame in rank_output.frames("report", "%012x" % report["rank"], report)
+        frame for report in reports for frame in rank_output.encode_frames("report", "%012x" % report["rank"], report)
     ]
     output = b"".join(frames).decode("ascii") + "%s exit\t0\n" % acceptance_output.EVENT
     question = {
         "ranks": 2, "checks": ["torch_nccl", "torch_gloo"], "where_possible": [], "imports": [],
         "module_system": "auto", "transport": SLINGSHOT, "import_ceiling": 5, "measure": {"floors": floors()},
     }
-    verdict = acceptance.judge(question, acceptance_output.hear(output))
+    verdict = acceptance_checks.check_reports(question, acceptance_output.parse_output(output))
     assert [failure.check for failure in verdict.failures] == ["transport", "import_time", "bandwidth"]
     assert "NCCL_NET" in verdict.failures[0].remedy and "acceptance_import_ceiling" in verdict.failures[1].remedy
     assert [(one["name"], one["status"]) for one in verdict.checks] == [
@@ -193,7 +193,7 @@ def test_a_release_is_refused_for_its_network_its_import_and_its_speed_and_the_r
     assert verdict.evidence["import_seconds"]["torch"]["median"] == 9.0
     assert len(verdict.evidence["remarks"]) == 2
     del question["transport"], question["import_ceiling"], question["measure"]
-    verdict = acceptance.judge(question, acceptance_output.hear(output))
+    verdict = acceptance_checks.check_reports(question, acceptance_output.parse_output(output))
     assert verdict.failures == []
     assert [one["name"] for one in verdict.checks] == ["torch_nccl"]
     assert [text.split(" is ")[0] for text in verdict.not_checked[-2:]] == ["NCCL's network", "The speed"]

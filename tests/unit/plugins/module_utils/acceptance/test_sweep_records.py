@@ -1,5 +1,10 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
+"""The record of a pair sweep, of whatever its ranks have printed.
+
+Covers sweep_results, too.
+"""
+
 from __future__ import annotations
 
 import json
@@ -10,12 +15,12 @@ from ansible_collections.hpcml.torchstack.plugins.module_utils.acceptance.login 
 from ansible_collections.hpcml.torchstack.plugins.module_utils.acceptance.records import Files
 from ansible_collections.hpcml.torchstack.plugins.module_utils.acceptance.sweep_records import (
     conclude,
-    known,
+    parse_rule,
     reason_to_run,
-    rule,
+    resume_data,
 )
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
-from ansible_collections.hpcml.torchstack.plugins.module_utils.ranks.output import frames
+from ansible_collections.hpcml.torchstack.plugins.module_utils.ranks.output import encode_frames
 from ansible_collections.hpcml.torchstack.plugins.module_utils.ranks.pair_rounds import schedule
 
 HOSTS = ["n1", "n2", "n3", "n4"]
@@ -32,7 +37,7 @@ def files(tmp_path):
 def question(**more):
     sweep = {
         "backend": "gloo", "operation": "all_reduce", "bytes": 1 << 20, "warmups": 1, "trials": 3,
-        "rule": rule({})._asdict(), "known": {},
+        "rule": parse_rule({})._asdict(), "known": {},
     }
     given = {"module": "", "launcher": ["srun"], "nodes": 4, "ranks": 4, "subject": "sha256:1", "sweep": sweep}
     return dict(given, **more)
@@ -42,7 +47,7 @@ def said(*messages):
     """What rank 0 prints: every message twice."""
     lines = []
     for number, (kind, data) in enumerate(messages * 2):
-        lines += [frame.decode("ascii") for frame in frames(kind, "ab%06x" % number, data)]
+        lines += [frame.decode("ascii") for frame in encode_frames(kind, "ab%06x" % number, data)]
     return "@torchstack-job started\tx\n" + "".join(lines)
 
 
@@ -66,7 +71,7 @@ def test_all_rounds_make_a_record_that_answers_the_next_question(files):
     assert record["hosts"] == HOSTS and record["slow_nodes"] == record["slow_links"] == record["undecided"] == []
     last = files.last()
     assert last == json.loads(json.dumps(record))
-    assert reason_to_run(last, question(), False) == "" and known(last, question()) == {}
+    assert reason_to_run(last, question(), False) == "" and resume_data(last, question()) == {}
     assert reason_to_run(last, question(), True) == "it was asked for again"
     assert reason_to_run(last, question(subject="sha256:2"), False).endswith("another state of this release")
     assert reason_to_run(last, question(nodes=5), False) == "the site now asks for something else: nodes"
@@ -78,9 +83,9 @@ def test_s28_a_sweep_that_ended_early_is_an_error_and_leaves_its_rounds(files):
     assert failed.value.failed_step == "incomplete" and "1 of 3 rounds are done" in str(failed.value)
     last = files.last()
     assert reason_to_run(last, question(), True) == "the last sweep ended after 1 of 3 rounds"
-    left = known(last, question())
+    left = resume_data(last, question())
     assert left["hosts"] == HOSTS and len(left["measured"]) == 2
-    assert known(last, question(nodes=5)) == {} and known(last, question(subject="sha256:2")) == {}
+    assert resume_data(last, question(nodes=5)) == {} and resume_data(last, question(subject="sha256:2")) == {}
     asked = question()
     asked["sweep"]["known"] = left
     begun, *others = rounds(3)
@@ -130,7 +135,7 @@ def test_s28_a_round_that_gave_no_answer_is_remembered_until_it_has_one(files):
     last = files.last()
     assert last["unanswered"] == sorted([*row[:2], 1] for row in second[1]["pairs"])
     asked = question()
-    asked["sweep"]["known"] = known(last, question())
+    asked["sweep"]["known"] = resume_data(last, question())
     with pytest.raises(StackError):
         concluded(files, said(begun, third, order), asked)
     assert [row[2] for row in files.last()["unanswered"]] == [2, 2]
@@ -139,7 +144,7 @@ def test_s28_a_round_that_gave_no_answer_is_remembered_until_it_has_one(files):
 
 def test_a_hang_says_with_whom(files):
     stage = {"host": "n3", "pid": 5, "rank": 2, "stage": "round 2 with n4"}
-    output = said(*rounds(1)) + "".join(frame.decode("ascii") for frame in frames("stage", "cd", stage))
+    output = said(*rounds(1)) + "".join(frame.decode("ascii") for frame in encode_frames("stage", "cd", stage))
     with pytest.raises(StackError) as failed:
         concluded(files, output + "@torchstack-job timeout\t60\n")
     assert failed.value.failed_step == "timeout"
@@ -152,7 +157,7 @@ def test_a_rank_that_could_not_begin_is_named_before_those_that_lost_it(files):
         {"host": "n2", "pid": 2, "rank": 1, "error": "PyTorch sees no GPU here"},
     ]
     lines = [frame.decode("ascii") for number, report in enumerate(reports) for frame in
-             frames("report", "e%d" % number, report)]
+             encode_frames("report", "e%d" % number, report)]
     with pytest.raises(StackError) as failed:
         concluded(files, "".join(lines))
     assert failed.value.failed_step == "ranks" and "rank 1 on n2: PyTorch sees no GPU here" in str(failed.value)
@@ -169,5 +174,5 @@ def test_another_number_of_nodes_than_was_asked_for_is_refused(files):
 ])
 def test_thresholds_that_make_no_sense_are_refused(thresholds):
     with pytest.raises(StackError) as refused:
-        rule(thresholds)
+        parse_rule(thresholds)
     assert refused.value.failed_step == "thresholds"

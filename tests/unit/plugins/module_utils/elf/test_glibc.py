@@ -105,7 +105,7 @@ def test_directories_cache_and_version_are_read_from_the_files(tmp_path, directo
     banner = b"GNU C Library (Some Distribution 2.31-7) stable release version 2.31."
     path = loader(tmp_path, b"/proc/self/\0/dev/", *directories, b"", b"x86-64-v4:x86-64-v3:x86-64-v2",
                   os.fsencode(str(tmp_path / "etc/ld.so.cache")), libc=banner)
-    system = System.behind(path)
+    system = System.of_interpreter(path)
     assert (system.glibc, system.default_directories, system.lib) == ((2, 31), directories, lib)
     assert system.interpreter == path
     assert "No such file" in system.cache.problem
@@ -113,8 +113,8 @@ def test_directories_cache_and_version_are_read_from_the_files(tmp_path, directo
 
 def test_a_distribution_s_own_sub_directories_are_seen_in_the_loader(tmp_path):
     banner = b"GNU C Library (GNU libc) stable release version 2.28."
-    with_names = System.behind(loader(tmp_path / "a", b"x86-64-v3:x86-64-v2:x86-64-v4", libc=banner))
-    without = System.behind(loader(tmp_path / "b", b"tls", libc=banner))
+    with_names = System.of_interpreter(loader(tmp_path / "a", b"x86-64-v3:x86-64-v2:x86-64-v4", libc=banner))
+    without = System.of_interpreter(loader(tmp_path / "b", b"tls", libc=banner))
     assert without.cache_rules.hwcaps == ()
     assert not any(name.startswith(b"glibc-hwcaps") for name in without.subdirectories)
     assert set(with_names.cache_rules.hwcaps) <= {b"x86-64-v2", b"x86-64-v3", b"x86-64-v4"}
@@ -125,7 +125,7 @@ def test_the_version_may_stand_in_the_file_name_only(tmp_path):
     real = loader(tmp_path, b"", name="ld-2.31.so")
     link = tmp_path / "ld-linux-x86-64.so.2"
     link.symlink_to(os.fsdecode(real))
-    assert System.behind(os.fsencode(str(link))).glibc == (2, 31)
+    assert System.of_interpreter(os.fsencode(str(link))).glibc == (2, 31)
 
 
 @pytest.mark.parametrize("make, reason", [
@@ -137,7 +137,7 @@ def test_the_version_may_stand_in_the_file_name_only(tmp_path):
 ])
 def test_a_loader_whose_rules_are_not_known_is_an_error_with_a_remedy(tmp_path, make, reason):
     with pytest.raises(StackError, match=reason) as caught:
-        System.behind(make(tmp_path))
+        System.of_interpreter(make(tmp_path))
     assert caught.value.remedy
 
 

@@ -10,6 +10,7 @@ from collections import namedtuple
 
 import pytest
 from ansible_collections.hpcml.torchstack.plugins.module_utils.elf import process_map
+from ansible_collections.hpcml.torchstack.plugins.module_utils.elf.image import ElfError
 from ansible_collections.hpcml.torchstack.plugins.module_utils.elf.process_map import (
     Library,
     MappedFile,
@@ -19,7 +20,6 @@ from ansible_collections.hpcml.torchstack.plugins.module_utils.elf.process_map i
     libraries,
     parse_maps,
 )
-from ansible_collections.hpcml.torchstack.plugins.module_utils.elf.reader import ElfError
 
 Elf = namedtuple("Elf", "kind soname")
 

@@ -3,6 +3,8 @@
 """ELF files are read as the loader sees them, and nothing that a file says can crash or stall the reader.
 
 The files are written by :func:`build`, byte by byte, so that each lie of a hostile file is a single changed field.
+
+Covers elf_object, image, layout, dynamic_section and notes, too.
 """
 
 from __future__ import annotations
@@ -18,14 +20,15 @@ import tracemalloc
 from typing import NamedTuple, Sequence
 
 import pytest
-from ansible_collections.hpcml.torchstack.plugins.module_utils.elf import image as elf_image
-from ansible_collections.hpcml.torchstack.plugins.module_utils.elf import reader as elf
-from ansible_collections.hpcml.torchstack.plugins.module_utils.elf.reader import (
-    ElfError,
+from ansible_collections.hpcml.torchstack.plugins.module_utils.elf import dynamic_section, image, reader
+from ansible_collections.hpcml.torchstack.plugins.module_utils.elf.elf_object import (
+    ET_DYN,
+    MAGIC,
+    ElfObject,
     VersionNeed,
-    parse_elf,
-    read_elf,
 )
+from ansible_collections.hpcml.torchstack.plugins.module_utils.elf.image import ElfError
+from ansible_collections.hpcml.torchstack.plugins.module_utils.elf.reader import read_elf
 
 CORPUS = pathlib.Path(__file__).parents[4] / "fixtures" / "elf_corpus"
 BASE = 0x10000
@@ -172,8 +175,16 @@ def library(bits: int = 64, order: str = "<") -> Built:
     )
 
 
-def parse(built: Built) -> elf.ElfObject:
-    return parse_elf(io.BytesIO(bytes(built.data)), len(built.data))
+def parse_stream(stream: io.BytesIO, size: int) -> ElfObject | None:
+    def read(length: int, offset: int) -> bytes:
+        stream.seek(offset)
+        return stream.read(length)
+
+    return reader.parse_elf(read, size)
+
+
+def parse(built: Built) -> ElfObject:
+    return parse_stream(io.BytesIO(bytes(built.data)), len(built.data))
 
 
 class CountingStream(io.BytesIO):
@@ -192,11 +203,11 @@ class CountingStream(io.BytesIO):
 @pytest.mark.parametrize(("bits", "order"), LAYOUTS)
 def test_a_shared_object_says_what_it_is_and_what_it_needs_in_each_class_and_byte_order(bits, order):
     facts = parse(library(bits, order))
-    assert facts == elf.ElfObject(
+    assert facts == ElfObject(
         bits=bits,
         little_endian=order == "<",
         machine=62,
-        kind=elf.ET_DYN,
+        kind=ET_DYN,
         os_abi=0,
         flags=0,
         interpreter=b"/lib64/ld.so",
@@ -302,9 +313,9 @@ def test_segments_of_size_zero_are_nothing():
 @pytest.mark.parametrize("block", [1, 7, 64])
 def test_blocks_of_any_size_give_the_same_facts(monkeypatch, bits, order, block):
     expected = parse(library(bits, order))
-    monkeypatch.setattr(elf_image, "BLOCK", block)
-    monkeypatch.setattr(elf, "BLOCK", block)
-    monkeypatch.setattr(elf_image, "MAX_BLOCKS", 2)
+    monkeypatch.setattr(image, "BLOCK", block)
+    monkeypatch.setattr(dynamic_section, "BLOCK", block)
+    monkeypatch.setattr(image, "MAX_BLOCKS", 2)
     assert parse(library(bits, order)) == expected
 
 
@@ -327,7 +338,7 @@ def test_memory_put_together_of_single_bytes_is_read():
 
 
 def test_a_string_and_a_table_may_cross_from_block_to_block():
-    long = b"/" + b"x" * 3 * elf_image.BLOCK
+    long = b"/" + b"x" * 3 * image.BLOCK
     needed = [(NEEDED, b"lib%04d.so" % number) for number in range(1000)]
     facts = parse(build(strings=[(RUNPATH, long), *needed]))
     assert facts.runpath == long and len(facts.needed) == 1000 and facts.needed[999] == b"lib0999.so"
@@ -445,7 +456,7 @@ def test_a_hostile_file_takes_a_few_megabytes_only(case):
     tracemalloc.start()
     try:
         with pytest.raises(ElfError):
-            parse_elf(stream, size)
+            parse_stream(stream, size)
         _now, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
@@ -456,9 +467,11 @@ def test_a_hostile_file_takes_a_few_megabytes_only(case):
 @pytest.mark.parametrize(("bits", "order"), LAYOUTS)
 def test_a_file_cut_anywhere_is_an_error(bits, order):
     data = bytes(library(bits, order).data)
-    for size in range(len(data)):
+    for size in range(len(MAGIC)):
+        assert parse_stream(io.BytesIO(data[:size]), size) is None
+    for size in range(len(MAGIC), len(data)):
         with pytest.raises(ElfError):
-            parse_elf(io.BytesIO(data[:size]), size)
+            parse_stream(io.BytesIO(data[:size]), size)
 
 
 @pytest.mark.parametrize(("bits", "order"), LAYOUTS)
@@ -469,16 +482,16 @@ def test_a_file_with_any_byte_changed_is_facts_or_an_error(bits, order):
         for value in (0x00, 0x7F, 0xFF):
             changed = data[:position] + bytes([value]) + data[position + 1 :]
             try:
-                seen.add(type(parse_elf(io.BytesIO(changed), len(changed))))
+                seen.add(type(parse_stream(io.BytesIO(changed), len(changed))))
             except ElfError:
                 seen.add(ElfError)
-    assert seen == {elf.ElfObject, ElfError}
+    assert seen == {ElfObject, ElfError, type(None)}
 
 
 def test_a_file_that_becomes_shorter_while_it_is_read_is_an_error():
     data = bytes(library().data)
     with pytest.raises(ElfError, match="became shorter"):
-        parse_elf(io.BytesIO(data[:-1]), len(data))
+        parse_stream(io.BytesIO(data[:-1]), len(data))
 
 
 def test_a_file_that_gives_a_few_bytes_at_a_time_is_read_all_the_same():
@@ -487,15 +500,15 @@ def test_a_file_that_gives_a_few_bytes_at_a_time_is_read_all_the_same():
             return super().read(64 if size is None or size < 0 else min(size, 64))
 
     data = bytes(library().data)
-    assert parse_elf(Slow(data), len(data)) == parse(library())
+    assert parse_stream(Slow(data), len(data)) == parse(library())
 
 
 def test_what_is_read_is_a_few_small_blocks():
     built = library()
     built.data.extend(bytes(64 << 20))
     stream = CountingStream(bytes(built.data))
-    assert parse_elf(stream, len(built.data)).soname == b"liba.so.1"
-    assert stream.sizes == [64, elf_image.BLOCK]
+    assert parse_stream(stream, len(built.data)).soname == b"liba.so.1"
+    assert stream.sizes == [64, image.BLOCK]
 
 
 def test_a_dynamic_section_beyond_4_gib_is_found_in_a_sparse_file(tmp_path):
@@ -529,7 +542,7 @@ def test_a_file_that_is_not_elf_costs_one_small_read(tmp_path, monkeypatch):
         sizes.append(length)
         return real(descriptor, length, offset)
 
-    monkeypatch.setattr(elf.os, "pread", counted)
+    monkeypatch.setattr(reader.os, "pread", counted)
     assert read_elf(str(path)) is None
     assert sizes == [64]
     path.write_bytes(bytes(library().data))
@@ -582,7 +595,7 @@ def test_what_takes_the_place_of_a_file_is_not_waited_for(tmp_path, monkeypatch,
     status = os.stat(tmp_path / "file")
     before = len(os.listdir("/proc/self/fd"))
     with monkeypatch.context() as patched:
-        patched.setattr(elf.os, "stat", lambda path: status)
+        patched.setattr(reader.os, "stat", lambda path: status)
         with pytest.raises(OSError) as caught:
             read_elf(str(tmp_path / name))
     assert caught.value.errno == code
@@ -608,7 +621,7 @@ def test_what_fuzzing_found_is_facts_or_an_error(path):
     except ElfError as error:
         assert "\n" not in str(error)
     else:
-        assert facts is None or isinstance(facts, elf.ElfObject)
+        assert facts is None or isinstance(facts, ElfObject)
 
 
 def test_the_corpus_is_there():

@@ -1,6 +1,9 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The loader's rules on invented machines; objects are a few hundred bytes that are written here."""
+"""The loader's rules on invented machines; objects are a few hundred bytes that are written here.
+
+Covers search_paths, library_search, link_map, symbol_versions and resolution, too.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,8 @@ from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors impor
 from ansible_collections.hpcml.torchstack.plugins.module_utils.elf.glibc import System, describe
 from ansible_collections.hpcml.torchstack.plugins.module_utils.elf.hwcaps import Processor
 from ansible_collections.hpcml.torchstack.plugins.module_utils.elf.ld_so_cache import CacheEntry, LdCache
-from ansible_collections.hpcml.torchstack.plugins.module_utils.elf.resolver import Loader, Plugin
+from ansible_collections.hpcml.torchstack.plugins.module_utils.elf.resolution import Plugin
+from ansible_collections.hpcml.torchstack.plugins.module_utils.elf.resolver import Loader
 
 NODEFLIB, PIE = 0x800, 0x08000000
 SKYLAKE = Processor(

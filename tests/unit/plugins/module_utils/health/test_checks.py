@@ -1,6 +1,9 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What facts about nodes mean, by the thresholds of the role."""
+"""What facts about nodes mean, by the thresholds of the role.
+
+Covers facts, gpu, kernel_log, network, nodes, records, summary and thresholds, too.
+"""
 
 from __future__ import annotations
 
@@ -10,11 +13,15 @@ import pathlib
 
 import pytest
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
-from ansible_collections.hpcml.torchstack.plugins.module_utils.health import checks as health_judgement
-from ansible_collections.hpcml.torchstack.plugins.module_utils.health import facts as health_facts
-from ansible_collections.hpcml.torchstack.plugins.module_utils.health import nodes as health_fleet
-from ansible_collections.hpcml.torchstack.plugins.module_utils.health import records as health_records
-from ansible_collections.hpcml.torchstack.plugins.module_utils.health import sysfs as health_sysfs
+from ansible_collections.hpcml.torchstack.plugins.module_utils.health import (
+    checks,
+    facts,
+    nvidia_smi,
+    records,
+    summary,
+    sysfs,
+)
+from ansible_collections.hpcml.torchstack.plugins.module_utils.health import nodes as health_nodes
 from ansible_collections.hpcml.torchstack.plugins.module_utils.health import thresholds as health_thresholds
 
 yaml = pytest.importorskip("yaml")
@@ -48,7 +55,7 @@ def collected(generation="h200-580", replace=(), links=(), errors=(), log=(), ho
         {"address": gpu["address"], "class": "0x030200", "vendor": "0x10de", "driver": "nvidia",
          "current_link_width": "16", "max_link_width": "16", "current_link_speed": "2.5 GT/s PCIe",
          "max_link_speed": "32.0 GT/s PCIe"}
-        for gpu in health_facts.health_nvidia.parse(xml)["gpus"]
+        for gpu in nvidia_smi.parse(xml)["gpus"]
     ]
     parts = {
         "machine": {"kernel": "5.14.0", "uptime": 360000.0}, "nvidia": nvidia, "pci": pci,
@@ -62,7 +69,7 @@ def collected(generation="h200-580", replace=(), links=(), errors=(), log=(), ho
 
 
 def judge(node, expected=None, thresholds=None):
-    return health_judgement.judge(health_facts.of(node), expected or {}, thresholds or THRESHOLDS)
+    return checks.check_node(facts.read_facts(node), expected or {}, thresholds or THRESHOLDS)
 
 
 def found(node, expected=None):
@@ -86,12 +93,12 @@ def test_s29_a_healthy_node_of_any_driver_has_no_finding(generation):
 
 
 def test_s29_the_log_of_a_healthy_h200_has_no_finding():
-    lines = health_sysfs.parse_log((FIXTURES / "h200-580" / "kernel.txt").read_text())
+    lines = sysfs.parse_log((FIXTURES / "h200-580" / "kernel.txt").read_text())
     assert len(lines) == 10 and found(collected(log=lines)) == []
 
 
 def test_the_usual_thresholds_are_well_formed_and_all_there():
-    health_thresholds.check(THRESHOLDS, {})
+    health_thresholds.check_settings(THRESHOLDS, {})
     known = {*health_thresholds.NUMBERS, *health_thresholds.LISTS, *health_thresholds.OTHERS}
     assert set(THRESHOLDS) == known
 
@@ -416,30 +423,30 @@ def test_s31_a_file_system_that_is_slow_with_small_files_is_a_warning():
 # --- several nodes ---------------------------------------------------------------------------------------------------
 
 
-def fleet(*nodes, asked=0):
+def compared(*nodes, asked=0):
     return [(entry.severity, entry.check, entry.message)
-            for entry in health_fleet.judge_fleet([health_facts.of(node) for node in nodes], asked, THRESHOLDS)]
+            for entry in health_nodes.compare_nodes([facts.read_facts(node) for node in nodes], asked, THRESHOLDS)]
 
 
 def test_s29_nodes_that_are_alike_have_no_finding():
-    assert fleet(*(collected(host="n%d" % number) for number in range(3)), asked=3) == []
+    assert compared(*(collected(host="n%d" % number) for number in range(3)), asked=3) == []
 
 
 def test_s29_another_vbios_or_driver_is_named_with_who_has_it():
     odd = collected(host="n3", replace=[("<vbios_version>96.00.A5.00.1A", "<vbios_version>96.00.88.00.11")])
-    assert fleet(collected(host="n1"), collected(host="n2"), odd) == [(
+    assert compared(collected(host="n1"), collected(host="n2"), odd) == [(
         "failure", "vbios", "There are 2 versions of the VBIOS of NVIDIA H200: 96.00.A5.00.1A on n1 gpu 0, n1 gpu 1, "
         "n2 gpu 0, n2 gpu 1, n3 gpu 1; 96.00.88.00.11 on n3 gpu 0.")]
     older = collected(host="n3", replace=[("580.159.04", "580.105.08")])
-    assert fleet(collected(host="n1"), collected(host="n2"), older) == [(
+    assert compared(collected(host="n1"), collected(host="n2"), older) == [(
         "failure", "driver", "There are 2 versions of the driver of the GPUs: 580.159.04 on n1, n2; 580.105.08 on n3.")]
 
 
 def test_nodes_that_did_not_answer_or_answered_twice():
-    said = fleet(collected(host="n1"), collected(host="n1"), asked=2)
+    said = compared(collected(host="n1"), collected(host="n1"), asked=2)
     assert [entry[:2] for entry in said] == [("failure", "nodes"), ("failure", "nodes")]
     assert said[0][2].startswith("n1 answered more than once") and said[1][2] == "1 of 2 nodes have answered: n1."
-    assert fleet(asked=4) == [("failure", "nodes", "0 of 4 nodes have answered.")]
+    assert compared(asked=4) == [("failure", "nodes", "0 of 4 nodes have answered.")]
 
 
 # --- data that nobody could judge by ---------------------------------------------------------------------------------
@@ -459,14 +466,14 @@ def test_nodes_that_did_not_answer_or_answered_twice():
 ])
 def test_bad_data_is_refused_with_one_sentence(thresholds, expected, said):
     with pytest.raises(StackError) as caught:
-        health_thresholds.check(thresholds, expected)
+        health_thresholds.check_settings(thresholds, expected)
     assert said in caught.value.message
 
 
 def test_what_has_no_threshold_is_not_judged():
     sick = collected(replace=[("<remapped_row_pending>No", "<remapped_row_pending>Yes")],
                      log=[(359000.0, XID % 79)])
-    assert health_judgement.judge(health_facts.of(sick), {}, {}).findings == []
+    assert checks.check_node(facts.read_facts(sick), {}, {}).findings == []
 
 
 # --- the record ------------------------------------------------------------------------------------------------------
@@ -475,24 +482,24 @@ QUESTION = {"expected": {"gpus": 2}, "thresholds": THRESHOLDS, "subject": "s1", 
 
 
 def record(*raw):
-    nodes, troubles = health_records.read(raw, QUESTION)
-    return health_records.compose(nodes, troubles, QUESTION, "builder", "2026-11-22T03:00:00Z", 2.0)
+    nodes, troubles = records.check_answers(raw, QUESTION)
+    return records.make_record(nodes, troubles, QUESTION, "builder", "2026-11-22T03:00:00Z", 2.0)
 
 
 def test_the_record_names_nodes_findings_and_gaps():
     sick = collected(host="n2", replace=[("<remapped_row_failure>No", "<remapped_row_failure>Yes")])
     kept = json.loads(json.dumps(record(sick, collected(host="n1"))))
     assert not kept["passed"] and [node["host"] for node in kept["nodes"]] == ["n1", "n2"]
-    described = health_records.described(kept)
+    described = summary.describe_record(kept)
     assert described["summary"] == "Not healthy: 2 nodes looked at in 2.0 s; 1 failures, 0 warnings, 0 remarks."
-    assert health_records.sentence(described["findings"][0]) == (
+    assert summary.format_finding(described["findings"][0]) == (
         "n2 gpu 0 (0000:00:06.0): A row could not be remapped (threshold 0: NHC, azure_gpu_ecc; debug chapter: 0).")
     assert described["table"].splitlines()[2].split() == [
         "n2", "2", "NVIDIA", "H200", "580.159.04", "18", "seen", "1", "0", "0"]
     assert described["not_checked"] == ["Another job, that of the acceptance too, may get other nodes than n1, n2."]
     hidden = json.loads(json.dumps(kept))
     hidden["nodes"][0]["not_seen"] = hidden["nodes"][1]["not_seen"] = ["The log was not seen."]
-    assert health_records.gaps(hidden)[0] == "On n1, n2: The log was not seen."
+    assert summary.list_gaps(hidden)[0] == "On n1, n2: The log was not seen."
     # No line of the log and no single link: the record of many nodes stays small.
     assert len(json.dumps(kept["nodes"][0])) < 6000 and "lines" not in kept["nodes"][0]["facts"]["log"]
 
@@ -513,7 +520,7 @@ def test_a_look_holds_for_a_release_that_is_accepted_since(change, again, accept
     last = json.loads(json.dumps(record(collected(host="n1"), collected(host="n2"))))
     assert last["passed"]
     asked = dict(copy.deepcopy(QUESTION), **change)
-    assert health_records.reason_to_look(last, asked, again, accepted) == reason
-    assert health_records.reason_to_look(None, asked, again, accepted) == "the nodes were not looked at yet"
+    assert records.reason_to_run(last, asked, again, accepted) == reason
+    assert records.reason_to_run(None, asked, again, accepted) == "the nodes were not looked at yet"
     failed = dict(last, passed=False)
-    assert health_records.reason_to_look(failed, asked, False, accepted) == "the last look found failures"
+    assert records.reason_to_run(failed, asked, False, accepted) == "the last look found failures"

@@ -1,6 +1,9 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The program that looks at a node: always an end, whatever hangs, and facts only."""
+"""The program that looks at a node: always an end, whatever hangs, and facts only.
+
+Covers run_programs, storage_probe and sysfs, too.
+"""
 
 from __future__ import annotations
 
@@ -15,12 +18,9 @@ import time
 import pytest
 from ansible_collections.hpcml.torchstack.plugins.module_utils.acceptance import output as acceptance_output
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.zipapp import program_archive
-from ansible_collections.hpcml.torchstack.plugins.module_utils.health import collect as health_collect
-from ansible_collections.hpcml.torchstack.plugins.module_utils.health import run_programs as health_programs
-from ansible_collections.hpcml.torchstack.plugins.module_utils.health import storage_probe as health_storage
-from ansible_collections.hpcml.torchstack.plugins.module_utils.health import sysfs as health_sysfs
+from ansible_collections.hpcml.torchstack.plugins.module_utils.health import collect, run_programs, storage_probe, sysfs
 
-PARTS = (health_collect, health_programs, health_storage, health_sysfs)
+PARTS = (collect, run_programs, storage_probe, sysfs)
 
 
 def program(directory, text, name="nvidia-smi", mode=0o755):
@@ -42,7 +42,7 @@ def test_the_program_is_text_for_the_python_of_old_systems(part):
 
 def test_the_program_answers_by_itself_as_frames_or_as_text(tmp_path):
     archive = tmp_path / "health.pyz"
-    archive.write_bytes(program_archive(health_collect))
+    archive.write_bytes(program_archive(collect))
     (tmp_path / "place").mkdir()
     question = {"directories": [str(tmp_path / "place")], "files": 5, "command_seconds": 20}
     (tmp_path / "question.json").write_text(json.dumps(question))
@@ -53,13 +53,13 @@ def test_the_program_answers_by_itself_as_frames_or_as_text(tmp_path):
     output = done.stdout.decode()
     # srun puts what other nodes say between the parts of longer lines.
     assert max(len(line) for line in output.splitlines()) < 1024
-    (facts,) = acceptance_output.hear("[n07] " + output).messages["node"]
+    (facts,) = acceptance_output.parse_output("[n07] " + output).messages["node"]
     assert facts["host"] == "n07" and facts["schema"] == 1
     assert set(facts["parts"]) == {
         "machine", "nvidia", "driver", "pci", "fabric", "log", "storage " + str(tmp_path / "place")}
     assert all(part["problem"] == "" for part in facts["parts"].values()), facts["parts"]
     tried = facts["parts"]["storage " + str(tmp_path / "place")]["result"]
-    assert tried["files"] == 5 and set(tried["operations"]) == set(health_storage.OPERATIONS)
+    assert tried["files"] == 5 and set(tried["operations"]) == set(storage_probe.OPERATIONS)
     assert list((tmp_path / "place").iterdir()) == []
     subprocess.run([*command, "--output", str(tmp_path / "facts.json")], cwd="/", check=True)
     assert json.loads((tmp_path / "facts.json").read_text())["host"] == os.uname().nodename
@@ -69,14 +69,14 @@ def test_the_program_answers_by_itself_as_frames_or_as_text(tmp_path):
 
 
 def test_a_program_that_is_missing_or_forbidden_is_said_to_be(tmp_path):
-    assert health_programs.run(["nvidia-smi"], 5, str(tmp_path))["status"] == "missing"
+    assert run_programs.run(["nvidia-smi"], 5, str(tmp_path))["status"] == "missing"
     program(tmp_path, "exit 0\n", mode=0o644)
-    assert health_programs.run(["nvidia-smi"], 5, str(tmp_path))["status"] == "denied"
+    assert run_programs.run(["nvidia-smi"], 5, str(tmp_path))["status"] == "denied"
 
 
 def test_a_program_that_fails_keeps_what_it_said(tmp_path):
     path = program(tmp_path, "echo 'Failed to initialize NVML: version mismatch'; echo why >&2; exit 18\n")
-    ran = health_programs.run(["nvidia-smi", "-q"], 5, path)
+    ran = run_programs.run(["nvidia-smi", "-q"], 5, path)
     assert (ran["status"], ran["code"], ran["error"]) == ("failed", 18, "why") and "mismatch" in ran["output"]
 
 
@@ -89,7 +89,7 @@ def ended(pid):
 
 def test_a_program_that_hangs_is_ended_with_its_children(tmp_path):
     path = program(tmp_path, "echo before; sleep 300 & echo $! > %s/child; wait\n" % tmp_path)
-    ran = health_programs.run(["nvidia-smi"], 1.0, path)
+    ran = run_programs.run(["nvidia-smi"], 1.0, path)
     assert ran["status"] == "hung" and ran["output"] == "before\n"
     child = int((tmp_path / "child").read_text())
     deadline = time.monotonic() + 60
@@ -100,26 +100,26 @@ def test_a_program_that_hangs_is_ended_with_its_children(tmp_path):
 
 def test_a_program_that_leaves_a_child_with_its_output_is_not_waited_for(tmp_path):
     path = program(tmp_path, "setsid sleep 300 & echo $! > %s/child; echo done\n" % tmp_path)
-    ran = health_programs.run(["nvidia-smi"], 200.0, path)
+    ran = run_programs.run(["nvidia-smi"], 200.0, path)
     assert ran["status"] == "ok" and ran["output"] == "done\n"
     os.kill(int((tmp_path / "child").read_text()), 9)
 
 
 def test_a_program_that_prints_without_end_is_ended(tmp_path, monkeypatch):
-    monkeypatch.setattr(health_programs, "MOST_BYTES", 100000)
+    monkeypatch.setattr(run_programs, "MAX_OUTPUT_BYTES", 100000)
     path = program(tmp_path, "while :; do echo xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx; done\n")
-    ran = health_programs.run(["nvidia-smi"], 60.0, path)
+    ran = run_programs.run(["nvidia-smi"], 60.0, path)
     assert ran["status"] == "endless"
 
 
 def test_one_that_has_hung_is_not_asked_again(tmp_path, monkeypatch):
     program(tmp_path, "echo asked >> %s/asked; sleep 300\n" % tmp_path)
     monkeypatch.setenv("PATH", "%s:/usr/bin:/bin" % tmp_path)
-    answers = health_collect.nvidia(0.5)
+    answers = collect.query_nvidia(0.5)
     assert [answer["status"] for answer in answers] == ["hung"]
     assert (tmp_path / "asked").read_text() == "asked\n"
     program(tmp_path, "if [ $1 != -q ]; then sleep 300; fi\n")
-    assert [answer["status"] for answer in health_collect.nvidia(0.5)] == ["ok", "hung"]
+    assert [answer["status"] for answer in collect.query_nvidia(0.5)] == ["ok", "hung"]
 
 
 def test_a_look_that_hangs_or_breaks_keeps_no_other_one_waiting():
@@ -132,7 +132,7 @@ def test_a_look_that_hangs_or_breaks_keeps_no_other_one_waiting():
     def end():
         os._exit(3)
 
-    answers = health_programs.apart({"hang": hang, "fall": fall, "end": end, "well": lambda: {"is": "well"}}, 1.5)
+    answers = run_programs.run_apart({"hang": hang, "fall": fall, "end": end, "well": lambda: {"is": "well"}}, 1.5)
     assert answers["well"]["result"] == {"is": "well"} and answers["well"]["problem"] == ""
     assert answers["hang"]["problem"] == "it did not end within 1.5 seconds"
     assert answers["fall"]["problem"] == "OSError: no such luck" and answers["fall"]["result"] is None
@@ -143,14 +143,14 @@ def test_other_peoples_programs_and_lists_of_clocks_stay_on_the_node(tmp_path, m
     said = "<a><supported_clocks>1</supported_clocks><process_name>/home/x/secret</process_name></a>"
     program(tmp_path, "echo '%s'\n" % said)
     monkeypatch.setenv("PATH", "%s:/usr/bin:/bin" % tmp_path)
-    assert health_collect.nvidia(10)[0]["output"] == "<a><process_name/></a>\n"
+    assert collect.query_nvidia(10)[0]["output"] == "<a><process_name/></a>\n"
 
 
 # --- file systems ----------------------------------------------------------------------------------------------------
 
 
 def test_s31_small_files_are_timed_and_nothing_is_left(tmp_path):
-    facts = health_storage.churn(str(tmp_path), 20)
+    facts = storage_probe.probe_directory(str(tmp_path), 20)
     assert facts["files"] == 20 and facts["problem"] == "" and facts["kind"]
     for times in facts["operations"].values():
         assert 0 <= times["median"] <= times["p99"] <= times["max"]
@@ -158,20 +158,20 @@ def test_s31_small_files_are_timed_and_nothing_is_left(tmp_path):
 
 
 def test_s31_a_slow_file_system_is_tried_with_fewer_files(tmp_path, monkeypatch):
-    monkeypatch.setattr(health_storage, "_create", lambda path, content: (time.sleep(0.05), open(path, "wb").close()))
-    facts = health_storage.churn(str(tmp_path), 100, 0.2)
+    monkeypatch.setattr(storage_probe, "_create", lambda path, content: (time.sleep(0.05), open(path, "wb").close()))
+    facts = storage_probe.probe_directory(str(tmp_path), 100, 0.2)
     assert 1 <= facts["files"] < 20 and facts["operations"]["create"]["median"] >= 50
 
 
 def test_s31_a_look_that_is_ended_before_its_time_leaves_nothing(tmp_path, monkeypatch):
-    monkeypatch.setattr(health_storage, "_create", lambda path, content: (open(path, "wb").close(), time.sleep(300)))
-    answers = health_programs.apart({"storage": lambda: health_storage.churn(str(tmp_path))}, 1.0)
+    monkeypatch.setattr(storage_probe, "_create", lambda path, content: (open(path, "wb").close(), time.sleep(300)))
+    answers = run_programs.run_apart({"storage": lambda: storage_probe.probe_directory(str(tmp_path))}, 1.0)
     assert "did not end" in answers["storage"]["problem"] and list(tmp_path.iterdir()) == []
 
 
 def test_s31_what_a_killed_look_has_left_is_removed_by_a_later_one_of_the_same_node(tmp_path, monkeypatch):
-    own, kept = health_storage.prefix(), set()
-    for name, age in ((own + "old", 7200), (own + "young", 0), (health_storage.PREFIX + "n7.old", 7200)):
+    own, kept = storage_probe.directory_prefix(), set()
+    for name, age in ((own + "old", 7200), (own + "young", 0), (storage_probe.PREFIX + "n7.old", 7200)):
         left = tmp_path / name
         left.mkdir()
         (left / "file0").write_text("x")
@@ -179,25 +179,25 @@ def test_s31_what_a_killed_look_has_left_is_removed_by_a_later_one_of_the_same_n
         kept.add(name)
     kept.remove(own + "old")
     # What others remove at the same moment is no trouble of the file system.
-    monkeypatch.setattr(health_storage, "listed", lambda path: [own + "gone", *sorted(os.listdir(path))])
-    assert health_storage.churn(str(tmp_path), 3)["problem"] == ""
+    monkeypatch.setattr(storage_probe, "list_names", lambda path: [own + "gone", *sorted(os.listdir(path))])
+    assert storage_probe.probe_directory(str(tmp_path), 3)["problem"] == ""
     assert {path.name for path in tmp_path.iterdir()} == kept
 
 
 def test_s31_a_directory_that_cannot_be_written_is_said_to_be(tmp_path):
-    assert health_storage.churn(str(tmp_path / "missing"))["problem"] == "No such file or directory"
+    assert storage_probe.probe_directory(str(tmp_path / "missing"))["problem"] == "No such file or directory"
 
 
 def test_the_median_and_the_late_ones():
-    assert health_storage.summary([4.0, 1.0, 2.0, 3.0]) == {"median": 2.5, "p99": 4.0, "max": 4.0}
-    assert health_storage.summary(list(map(float, range(1, 201))))["p99"] == 198.0
+    assert storage_probe.summarise([4.0, 1.0, 2.0, 3.0]) == {"median": 2.5, "p99": 4.0, "max": 4.0}
+    assert storage_probe.summarise(list(map(float, range(1, 201))))["p99"] == 198.0
 
 
 def test_the_innermost_and_latest_mount_is_the_file_system(tmp_path):
     mounts = tmp_path / "mounts"
     mounts.write_text("a / ext4 rw 0 0\nb %s nfs rw 0 0\nc %s lustre rw 0 0\nd %sx xfs rw 0 0\n" % ((tmp_path,) * 3))
-    assert health_storage.kind(str(tmp_path / "below"), str(mounts)) == "lustre"
-    assert health_storage.kind("/etc", str(mounts)) == "ext4"
+    assert storage_probe.file_system_type(str(tmp_path / "below"), str(mounts)) == "lustre"
+    assert storage_probe.file_system_type("/etc", str(mounts)) == "ext4"
 
 
 # --- the kernel ------------------------------------------------------------------------------------------------------
@@ -216,9 +216,9 @@ def test_devices_of_the_bus_with_their_links(tmp_path):
         "0000:c1:00.0/class": "0x030200", "0000:c1:00.0/vendor": "0x10de", "0000:c1:00.0/current_link_width": "8",
         "0000:c1:00.0/max_link_width": "16", "0000:00:1f.0/class": "0x060100", "0000:00:1f.0/vendor": "0x8086",
     })
-    (found,) = health_sysfs.devices(top)
+    (found,) = sysfs.read_devices(top)
     assert found["address"] == "0000:c1:00.0" and found["current_link_width"] == "8" and found["driver"] == ""
-    assert health_sysfs.devices(str(tmp_path / "missing")) == []
+    assert sysfs.read_devices(str(tmp_path / "missing")) == []
 
 
 def test_adapters_of_every_kind(tmp_path):
@@ -232,7 +232,7 @@ def test_adapters_of_every_kind(tmp_path):
         "net/hsn0/device/vendor": "0x17db", "net/hsn0/operstate": "up", "net/hsn0/statistics/rx_errors": "0",
         "net/lo/operstate": "unknown",
     })
-    found = health_sysfs.fabric(top)
+    found = sysfs.read_fabric(top)
     (port,), (cxi,), (interface,) = found["infiniband"], found["cxi"], found["net"]
     assert port["counters"] == {"link_downed": "1"} and port["state"] == "4: ACTIVE"
     assert cxi["link"] == "up" and cxi["pcie_speed"] == "16.0 GT/s PCIe"
@@ -242,7 +242,7 @@ def test_adapters_of_every_kind(tmp_path):
 
 def test_the_second_generation_of_slingshot_keeps_its_port_elsewhere(tmp_path):
     top = tree(tmp_path, {"cxi/cxi0/device/port/0/link/state": "up", "cxi/cxi0/device/port/0/link/speed": "ck400G"})
-    (found,) = health_sysfs.fabric(top)["cxi"]
+    (found,) = sysfs.read_fabric(top)["cxi"]
     assert (found["link"], found["speed"]) == ("up", "ck400G")
 
 
@@ -257,16 +257,16 @@ LOG = """\
 def test_the_log_comes_from_whoever_shows_it(tmp_path):
     path = program(tmp_path, "echo 'dmesg: read kernel buffer failed: Operation not permitted' >&2; exit 1\n", "dmesg")
     program(tmp_path, "cat << 'END'\n%sEND\n" % LOG.replace("] ", "] n1 kernel: "), "journalctl")
-    found = health_sysfs.log(10, (), str(tmp_path / "no-kmsg"), path)
+    found = sysfs.read_log(10, (), str(tmp_path / "no-kmsg"), path)
     assert found["source"] == "journalctl" and found["total"] == 4 and found["since"] == 0.5
     assert [line[0] for line in found["lines"]] == [1.5, 3600.25]
     assert found["tried"] == {
         "/dev/kmsg": "No such file or directory", "dmesg": "dmesg: read kernel buffer failed: Operation not permitted"}
-    assert health_sysfs.log(10, ("something",), str(tmp_path / "no-kmsg"), path)["lines"][1][1] == "something else"
+    assert sysfs.read_log(10, ("something",), str(tmp_path / "no-kmsg"), path)["lines"][1][1] == "something else"
 
 
 def test_a_log_that_nobody_shows_is_no_empty_log(tmp_path):
     path = program(tmp_path, "exit 0\n", "journalctl")
-    found = health_sysfs.log(10, (), str(tmp_path / "no-kmsg"), path)
+    found = sysfs.read_log(10, (), str(tmp_path / "no-kmsg"), path)
     assert found["source"] == "" and found["tried"]["dmesg"] == "missing"
     assert found["tried"]["journalctl"] == "it shows nothing to this account"

@@ -5,9 +5,14 @@
 from __future__ import annotations
 
 import pytest
-from ansible_collections.hpcml.torchstack.plugins.module_utils.patches.hunks import FileLines, Misfit, reverse_hunks
+from ansible_collections.hpcml.torchstack.plugins.module_utils.patches.diff_model import Hunk, split_lines
+from ansible_collections.hpcml.torchstack.plugins.module_utils.patches.hunks import (
+    FileLines,
+    Mismatch,
+    reverse_hunks,
+)
 from ansible_collections.hpcml.torchstack.plugins.module_utils.patches.hunks import apply_hunks as apply_to
-from ansible_collections.hpcml.torchstack.plugins.module_utils.patches.parser import Hunk, parse_patch, split_lines
+from ansible_collections.hpcml.torchstack.plugins.module_utils.patches.parser import parse_patch
 
 FILE = split_lines(b"".join(b"l%d\n" % number for number in range(1, 21)))
 FAR = 1000
@@ -43,11 +48,11 @@ def test_offsets_are_counted_from_the_header_and_carried_to_the_next_hunk():
     both = CHANGE + hunks(b"@@ -15,3 +15,3 @@\n l15\n-l16\n+sixteen\n l17\n")
     moved = [b"x\n", b"y\n", *FILE]
     assert apply_hunks(moved, both, 2).offsets == (2, 2)
-    with pytest.raises(Misfit) as caught:
+    with pytest.raises(Mismatch) as caught:
         apply_hunks(moved, both, 1)
     assert (caught.value.hunk, caught.value.offset) == (1, 2)
     assert caught.value.reason == "it fits 2 lines further down, and max_offset allows 1"
-    with pytest.raises(Misfit, match="it fits 1 line further up, and max_offset allows 0"):
+    with pytest.raises(Mismatch, match="it fits 1 line further up, and max_offset allows 0"):
         apply_hunks(FILE[1:], CHANGE, 0)
 
 
@@ -67,14 +72,14 @@ def test_of_two_places_equally_near_the_later_one_is_taken():
     lambda lines: [b" " + line for line in lines],
 ])
 def test_context_is_exact_whatever_the_offset(change):
-    with pytest.raises(Misfit):
+    with pytest.raises(Mismatch):
         apply_hunks(change(list(FILE)), CHANGE, FAR)
 
 
 def test_less_context_before_than_after_ties_a_hunk_to_the_first_line():
     first = hunks(b"@@ -1,2 +1,3 @@\n+zero\n l1\n l2\n")
     assert apply_hunks(FILE, first, 0).lines[0] == b"zero\n"
-    with pytest.raises(Misfit):
+    with pytest.raises(Mismatch):
         apply_hunks([b"x\n", *FILE], first, FAR)
 
 
@@ -82,48 +87,48 @@ def test_less_context_after_than_before_ties_a_hunk_to_the_last_line():
     last = hunks(b"@@ -19,2 +19,3 @@\n l19\n l20\n+end\n")
     assert apply_hunks(FILE, last, 0).lines[-1] == b"end\n"
     assert apply_hunks([b"x\n", *FILE], last, 1).offsets == (1,)
-    with pytest.raises(Misfit, match="tied to the begin or end"):
+    with pytest.raises(Mismatch, match="tied to the begin or end"):
         apply_hunks([*FILE, b"x\n"], last, FAR)
 
 
 def test_a_missing_newline_is_part_of_the_line():
     grow = hunks(b"@@ -1 +1,2 @@\n-x\n\\ No newline at end of file\n+x\n+y\n")
     assert apply_hunks([b"x"], grow, 0).lines == [b"x\n", b"y\n"]
-    with pytest.raises(Misfit, match=r"line 1 of the file is 'x' where the patch expects 'x' without a newline"):
+    with pytest.raises(Mismatch, match=r"line 1 of the file is 'x' where the patch expects 'x' without a newline"):
         apply_hunks([b"x\n"], grow, 0)
     shrink = hunks(b"@@ -1 +1 @@\n-x\n+y\n\\ No newline at end of file\n")
-    with pytest.raises(Misfit, match="without a newline inside the file"):
+    with pytest.raises(Mismatch, match="without a newline inside the file"):
         apply_hunks([b"x\n", b"z\n"], shrink, 0)
 
 
 def test_an_insertion_without_context_stays_inside_the_file():
     insert = hunks(b"@@ -3,0 +4 @@\n+x\n")
     assert apply_hunks(FILE, insert, 0).lines[3] == b"x\n"
-    with pytest.raises(Misfit, match="inserts at line 4 of a file with 2 lines"):
+    with pytest.raises(Mismatch, match="inserts at line 4 of a file with 2 lines"):
         apply_hunks(FILE[:2], insert, 0)
 
 
 def test_hunks_that_overlap_are_refused():
     again = (*CHANGE, CHANGE[0]._replace(old=(b"l9\n", b"l10\n", b"l11\n"), new=(b"l9\n", b"10\n", b"l11\n")))
-    with pytest.raises(Misfit) as caught:
+    with pytest.raises(Mismatch) as caught:
         apply_hunks(FILE, again, FAR)
     assert caught.value.hunk == 2
 
 
 def test_a_hunk_that_changes_the_context_of_the_one_before_is_refused_for_it_could_not_be_undone():
-    inside = hunks(b"@@ -11 +11 @@\n-l11\n+eleven\n")
-    with pytest.raises(Misfit, match="it changes the context of the hunk before it"):
-        apply_hunks(FILE, CHANGE + inside, FAR)
+    strip_path = hunks(b"@@ -11 +11 @@\n-l11\n+eleven\n")
+    with pytest.raises(Mismatch, match="it changes the context of the hunk before it"):
+        apply_hunks(FILE, CHANGE + strip_path, FAR)
     behind = CHANGE + hunks(b"@@ -12 +12 @@\n-l12\n+twelve\n")
     applied = apply_hunks(FILE, behind, 0)
     assert apply_hunks(applied.lines, reverse_hunks(behind), 0).lines == FILE
 
 
 def test_the_message_shows_the_first_line_that_differs_or_is_not_there():
-    with pytest.raises(Misfit, match="line 9 of the file is expected to be 'l9', and the file has 3 lines"):
+    with pytest.raises(Mismatch, match="line 9 of the file is expected to be 'l9', and the file has 3 lines"):
         apply_hunks(FILE[:3], CHANGE, 0)
     long = [b"%s\n" % (b"y" * 200)] * 20
-    with pytest.raises(Misfit) as caught:
+    with pytest.raises(Mismatch) as caught:
         apply_hunks(long, CHANGE, 0)
     assert "'%s...'" % ("y" * 80) in caught.value.reason
 
@@ -133,7 +138,7 @@ def test_pinned_offsets_are_used_without_a_search_and_without_a_limit():
     assert apply_hunks(lines, CHANGE, 0).lines[9] == b"ten\n"
     pinned = apply_hunks(lines, CHANGE, 0, pinned=[20])
     assert pinned.lines[29] == b"ten\n" and pinned.lines[9] == b"l10\n"
-    with pytest.raises(Misfit):
+    with pytest.raises(Mismatch):
         apply_hunks(lines, CHANGE, FAR, pinned=[3])
 
 
@@ -149,5 +154,5 @@ def test_reversed_hunks_undo_whatever_the_header_says_about_the_new_side():
 def test_a_hunk_far_away_is_found_in_a_large_file():
     lines = [b"same\n"] * 50000 + [b"l9\n", b"l10\n", b"l11\n"]
     assert apply_hunks(lines, CHANGE, 10**6).offsets == (50000 - 8,)
-    with pytest.raises(Misfit):
+    with pytest.raises(Mismatch):
         apply_hunks(lines, (Hunk(1, 9, (b"none\n",), (), 0, 0),), 10**6)

@@ -1,6 +1,9 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The journal: before or after, whatever happens in between. Whole runs that are killed are in tests/modules."""
+"""The journal: before or after, whatever happens in between. Whole runs that are killed are in tests/modules.
+
+Covers transaction, series_record and source_files, too.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +12,7 @@ import stat
 
 import pytest
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
-from ansible_collections.hpcml.torchstack.plugins.module_utils.patches import journal as journals
-from ansible_collections.hpcml.torchstack.plugins.module_utils.patches import series_record as records
+from ansible_collections.hpcml.torchstack.plugins.module_utils.patches import journal, series_record, transaction
 from ansible_collections.hpcml.torchstack.plugins.module_utils.patches.journal import Change, Journal
 from ansible_collections.hpcml.torchstack.plugins.module_utils.patches.series_record import Place
 from ansible_collections.hpcml.torchstack.plugins.module_utils.patches.source_files import (
@@ -22,7 +24,7 @@ from ansible_collections.hpcml.torchstack.plugins.module_utils.patches.source_fi
 )
 
 WISH = {"series_digest": "x", "state": "present", "strip": 1}
-RECORD = {"format": records.FORMAT, "applied": 1}
+RECORD = {"format": series_record.FORMAT, "applied": 1}
 
 
 @pytest.fixture()
@@ -34,11 +36,11 @@ def place(tmp_path):
     for path in ("edit", "old/gone"):
         (src / path).chmod(0o640)
     found = Place(str(src), str(tmp_path / "a" / "state"))
-    with records.locked(found):
+    with series_record.locked(found):
         return found
 
 
-def journal(previous=None):
+def sample_journal(previous=None):
     return Journal(
         "0123456789ab", WISH,
         (
@@ -68,30 +70,30 @@ AFTER = {b"edit": (b"after\n", 0o750), b"new": (None, 0o755), b"new/\xe9": (b"ne
 
 
 def is_open(place):
-    return journals.has_open_journal(os.fsdecode(place.src), os.fsdecode(place.state_dir))
+    return journal.has_open_journal(os.fsdecode(place.src), os.fsdecode(place.state_dir))
 
 
 def test_a_change_is_carried_out_recorded_and_closed(place):
-    journals.carry_out(place, journal())
+    transaction.commit(place, sample_journal())
     assert entries(place) == AFTER
-    assert records.read_record(place) == RECORD
+    assert series_record.read_record(place) == RECORD
     assert not is_open(place)
 
 
 def test_a_journal_survives_the_disk_byte_for_byte(place):
-    journals.write_journal(place, journal(RECORD))
+    journal.write_journal(place, sample_journal(RECORD))
     assert is_open(place)
-    assert journals.read_journal(place) == journal(RECORD)
+    assert journal.read_journal(place) == sample_journal(RECORD)
 
 
-@pytest.mark.parametrize("wish, direction", [(WISH, "forward"), (dict(WISH, state="absent"), "back")])
+@pytest.mark.parametrize("desired, direction", [(WISH, "forward"), (dict(WISH, state="absent"), "back")])
 @pytest.mark.parametrize("torn", [[], [b"edit"], [b"edit", b"new/\xe9"]])
-def test_an_open_journal_is_completed_for_the_same_wish_and_undone_for_another(place, wish, direction, torn):
+def test_an_open_journal_is_completed_for_the_same_wish_and_undone_for_another(place, desired, direction, torn):
     os.chmod(os.path.join(place.src, b"old"), 0o750)
     before = entries(place)
     previous = dict(RECORD, applied=0)
-    records.write_record(place, previous)
-    journals.write_journal(place, journal(previous))
+    series_record.write_record(place, previous)
+    journal.write_journal(place, sample_journal(previous))
     os.mkdir(os.path.join(place.src, b"new"))
     for path in torn:
         with open(os.path.join(place.src, path), "wb") as stream:
@@ -99,30 +101,30 @@ def test_an_open_journal_is_completed_for_the_same_wish_and_undone_for_another(p
     with open(os.path.join(place.src, b".torchstack-0123456789ab-0"), "wb") as stream:
         stream.write(b"half")
     half = entries(place)
-    report, settled, record = journals.recover(place, wish, check=True)
+    report, reconciled, record = transaction.recover(place, desired, check=True)
     assert entries(place) == half and is_open(place)
-    assert journals.recover(place, wish, check=False) == (report, settled, record)
+    assert transaction.recover(place, desired, check=False) == (report, reconciled, record)
     assert report == {"direction": direction, "files": ["edit", "new/\\xe9", "old/gone"]}
     assert entries(place) == (AFTER if direction == "forward" else before)
-    assert records.read_record(place) == record == (RECORD if direction == "forward" else previous)
+    assert series_record.read_record(place) == record == (RECORD if direction == "forward" else previous)
     assert not is_open(place)
-    assert journals.recover(place, wish, check=False) == (None, {}, record)
+    assert transaction.recover(place, desired, check=False) == (None, {}, record)
 
 
 def test_undoing_the_very_first_change_leaves_no_record(place):
-    journals.write_journal(place, journal())
-    records.write_record(place, RECORD)
-    journals.recover(place, {}, check=False)
-    assert records.read_record(place) is None
+    journal.write_journal(place, sample_journal())
+    series_record.write_record(place, RECORD)
+    transaction.recover(place, {}, check=False)
+    assert series_record.read_record(place) is None
 
 
 def test_a_file_that_is_neither_before_nor_after_stops_everything_untouched(place):
-    journals.write_journal(place, journal())
+    journal.write_journal(place, sample_journal())
     with open(os.path.join(place.src, b"old/gone"), "wb") as stream:
         stream.write(b"by hand\n")
     half = entries(place)
     with pytest.raises(StackError, match="old/gone is neither what it was") as caught:
-        journals.recover(place, WISH, check=False)
+        transaction.recover(place, WISH, check=False)
     assert place.journal in caught.value.remedy
     assert entries(place) == half and is_open(place)
 
@@ -130,7 +132,7 @@ def test_a_file_that_is_neither_before_nor_after_stops_everything_untouched(plac
 def test_a_directory_with_something_else_in_it_stays(place):
     with open(os.path.join(place.src, b"old/other"), "wb") as stream:
         stream.write(b"mine\n")
-    journals.carry_out(place, journal())
+    transaction.commit(place, sample_journal())
     assert b"old/other" in entries(place)
 
 
@@ -141,7 +143,7 @@ def test_what_is_not_a_record_of_ours_is_refused_with_its_path(place, name, text
     with open(path, "w") as stream:
         stream.write(text)
     with pytest.raises(StackError) as caught:
-        journals.recover(place, WISH, check=True)
+        transaction.recover(place, WISH, check=True)
     assert caught.value.path == path and caught.value.remedy
 
 
@@ -156,11 +158,11 @@ def test_a_second_run_is_kept_out_and_leavings_of_a_killed_one_are_cleared(place
     leaving = os.path.join(place.state_dir, b"." + place.stem + b".journal.x1y2z3")
     with open(leaving, "wb"):
         pass
-    with records.locked(place):
+    with series_record.locked(place):
         assert not os.path.exists(leaving)
-        with pytest.raises(StackError, match="Another run is patching"), records.locked(place):
+        with pytest.raises(StackError, match="Another run is patching"), series_record.locked(place):
             raise AssertionError("two runs at once")
-    with records.locked(place):
+    with series_record.locked(place):
         pass
 
 

@@ -1,6 +1,9 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Patch files as data: what is understood, and what is refused with its line."""
+"""Patch files as data: what is understood, and what is refused with its line.
+
+Covers diff_model and hunk_parser, too.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +11,9 @@ import hashlib
 
 import pytest
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
-from ansible_collections.hpcml.torchstack.plugins.module_utils.patches.parser import (
-    blob_id,
-    parse_patch,
-    settle_names,
-    split_lines,
-)
+from ansible_collections.hpcml.torchstack.plugins.module_utils.patches.diff_model import blob_id, split_lines
+from ansible_collections.hpcml.torchstack.plugins.module_utils.patches.parser import parse_patch
+from ansible_collections.hpcml.torchstack.plugins.module_utils.patches.series import reconcile_names
 
 NOW = b"\t2024-01-01 00:00:00.5 +0000"
 EPOCH = b"\t1970-01-01 00:00:00.000000000 +0000"
@@ -184,5 +184,5 @@ def test_only_newlines_end_lines():
 ])
 def test_of_two_names_in_a_plain_diff_the_one_is_taken_that_is_there(there, chosen):
     patch = parse(PLAIN.replace(b"a/f.c", b"a/f.c.orig"))
-    (section,) = settle_names(patch, lambda path: path in there).files
+    (section,) = reconcile_names(patch, lambda path: path in there).files
     assert (section.old, section.new) == (chosen, chosen)

@@ -1,6 +1,9 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""A series in memory: order, digests, renames and copies as git means them, and how far a tree is."""
+"""A series in memory: order, digests, renames and copies as git means them, and how far a tree is.
+
+Covers patch_apply, series_state and series_plan, too.
+"""
 
 from __future__ import annotations
 
@@ -8,20 +11,19 @@ import hashlib
 
 import pytest
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
+from ansible_collections.hpcml.torchstack.plugins.module_utils.patches.diff_model import blob_id
 from ansible_collections.hpcml.torchstack.plugins.module_utils.patches.journal import Place
-from ansible_collections.hpcml.torchstack.plugins.module_utils.patches.parser import blob_id, parse_patch
+from ansible_collections.hpcml.torchstack.plugins.module_utils.patches.parser import parse_patch
+from ansible_collections.hpcml.torchstack.plugins.module_utils.patches.patch_apply import MemoryTree, apply_patch
 from ansible_collections.hpcml.torchstack.plugins.module_utils.patches.series import (
-    Files,
     Series,
-    apply_patch,
     load_series,
-    settle_series,
+    reconcile_series,
 )
+from ansible_collections.hpcml.torchstack.plugins.module_utils.patches.series_plan import make_record, plan
 from ansible_collections.hpcml.torchstack.plugins.module_utils.patches.series_state import (
     detect,
-    make_record,
-    plan,
-    possible_levels,
+    find_possible_levels,
     run_trial,
 )
 from ansible_collections.hpcml.torchstack.plugins.module_utils.patches.source_files import TreeFile
@@ -45,7 +47,7 @@ def tree(**files):
 
 
 def after(patch, start, undo=False):
-    files = Files(start.get)
+    files = MemoryTree(start.get)
     parsed = parse_patch(patch, b"x.patch")
     outcome = apply_patch(parsed, files, 0, undo=undo)
     paths = set(start) | {path for section in parsed.files for path in (section.old, section.new)}
@@ -66,7 +68,7 @@ def test_the_level_of_a_tree_is_told_from_its_contents(level):
 
 
 def test_only_levels_between_what_can_be_undone_and_what_can_be_applied_are_tried():
-    assert possible_levels(CHAIN, LEVELS[2].get, 0) == [2]
+    assert find_possible_levels(CHAIN, LEVELS[2].get, 0) == [2]
 
 
 def test_a_mix_of_levels_is_foreign_and_says_which_file_is_where():
@@ -183,7 +185,7 @@ def test_names_come_in_byte_order_and_the_digest_is_over_names_and_contents(tmp_
 def test_a_name_that_an_earlier_patch_creates_counts_as_there():
     create = b"--- /dev/null\n+++ b/new/f\n@@ -0,0 +1 @@\n+x\n"
     change = b"--- old/f.orig\n+++ b/new/f\n@@ -1 +1 @@\n-x\n+y\n"
-    series = settle_series(series_of(create, change), {}.get)
+    series = reconcile_series(series_of(create, change), {}.get)
     assert series.patches[1].files[0].old == b"new/f"
 
 

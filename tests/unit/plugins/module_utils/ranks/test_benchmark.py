@@ -1,6 +1,10 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The benchmark as ranks run it, over a carrier of threads whose clock, memory and mistakes a test decides on."""
+"""The benchmark as ranks run it, over a carrier of threads whose clock, memory and mistakes a test decides on.
+
+Covers benchmark, ping_pong, time_budget, transport and transport_torch; transport_mpi, benchmark_cli and
+benchmark_output run in tests/modules/test_collectives_program.py.
+"""
 
 from __future__ import annotations
 
@@ -9,11 +13,13 @@ import threading
 import types
 
 import pytest
-from ansible_collections.hpcml.torchstack.plugins.module_utils.ranks import bandwidth_values
-from ansible_collections.hpcml.torchstack.plugins.module_utils.ranks import benchmark as rank_bandwidth
-from ansible_collections.hpcml.torchstack.plugins.module_utils.ranks import plan as bandwidth_plan
-from ansible_collections.hpcml.torchstack.plugins.module_utils.ranks import transport_torch as rank_bandwidth_torch
-from ansible_collections.hpcml.torchstack.plugins.module_utils.ranks import units as bandwidth
+from ansible_collections.hpcml.torchstack.plugins.module_utils.ranks import (
+    benchmark,
+    expected_values,
+    transport_torch,
+    units,
+)
+from ansible_collections.hpcml.torchstack.plugins.module_utils.ranks.plan import resolve_plan
 
 
 class World:
@@ -25,26 +31,26 @@ class World:
         self.barrier = threading.Barrier(size, timeout=20)
         self.steps = []
 
-    def gather(self, rank, thing):
+    def all_gather(self, rank, thing):
         self.slots[rank] = thing
         self.barrier.wait()
-        told = list(self.slots)
+        gathered = list(self.slots)
         self.barrier.wait()
-        return told
+        return gathered
 
     def run(self, measure):
         """Every rank's result, or its exception."""
         results = [None] * self.size
-        asked = bandwidth_plan.plan(measure)
+        asked = resolve_plan(measure)
 
-        def work(rank):
+        def run_rank(rank):
             try:
-                results[rank] = rank_bandwidth.Bench(Carrier(self, rank), asked, None).run()
+                results[rank] = benchmark.Benchmark(Transport(self, rank), asked, None).run()
             except Exception as error:
                 results[rank] = error
                 self.barrier.abort()
 
-        threads = [threading.Thread(target=work, args=(rank,)) for rank in range(self.size)]
+        threads = [threading.Thread(target=run_rank, args=(rank,)) for rank in range(self.size)]
         for thread in threads:
             thread.start()
         for thread in threads:
@@ -59,58 +65,58 @@ class World:
         return results[0]
 
 
-class Carrier:
+class Transport:
     backend, provider, device = "gloo", "threads", "cpu"
 
     def __init__(self, world, rank):
         self.world, self.rank, self.size = world, rank, world.size
-        self.most = world.settings.get("most", 1 << 62)
+        self.max_elements = world.settings.get("most", 1 << 62)
 
-    def gather(self, thing):
-        return self.world.gather(self.rank, thing)
+    def all_gather(self, thing):
+        return self.world.all_gather(self.rank, thing)
 
-    def room(self):
-        rooms = self.world.settings.get("rooms", {})
-        return "cpu", rooms.get(self.rank, 1 << 40)
+    def free_memory(self):
+        free_bytes = self.world.settings.get("rooms", {})
+        return "cpu", free_bytes.get(self.rank, 1 << 40)
 
-    def finish(self):
+    def synchronize(self):
         pass
 
-    def work(self, operation, plan, other=None):
-        return Work(self, operation, plan)
+    def prepare(self, operation, plan, peer=None):
+        return Operation(self, operation, plan)
 
-    def timed(self, step, trials, blocking, alone=False):
+    def time_trials(self, step, trials, blocking, alone=False):
         for _number in range(trials):
             step()
         seconds = self.world.settings.get("seconds", 1e-3)
         return trials * seconds, [seconds] * trials
 
 
-class Work:
+class Operation:
     """The operations by their definitions, on lists; what all ranks get is worked out by each."""
 
-    def __init__(self, carrier, operation, plan):
-        self.carrier, self.operation, self.plan = carrier, operation, plan
+    def __init__(self, transport, operation, plan):
+        self.transport, self.operation, self.plan = transport, operation, plan
         self.source, self.target = [0.0] * plan.source, [0.0] * (plan.target or plan.source)
 
     def _contribution(self, part, seed):
-        once = bandwidth_values.period(part.who, self.carrier.size)
+        once = expected_values.period(part.rank, self.transport.size)
         return [once[(part.offset + seed + place) % len(once)] for place in range(part.length)]
 
     def fill(self, seed):
-        self.source = self._contribution(bandwidth_values.Part(0, self.plan.source, self.carrier.rank, 0), seed)
+        self.source = self._contribution(expected_values.Part(0, self.plan.source, self.transport.rank, 0), seed)
         self.target = [-1.0] * len(self.target)
 
     def step(self):
-        settings, rank, ranks = self.carrier.world.settings, self.carrier.rank, self.carrier.size
-        self.carrier.world.steps.append((self.operation, self.plan.source))
+        settings, rank, ranks = self.transport.world.settings, self.transport.rank, self.transport.size
+        self.transport.world.steps.append((self.operation, self.plan.source))
         if rank in settings.get("without", {}).get(self.operation, ()):
             raise RuntimeError("threads do not do that")
         if self.operation == "message":
             # A message has two ranks, and only they are here.
             self.target = self._contribution(self.plan.result[0], 1)
             return
-        given = self.carrier.gather(self.source)
+        given = self.transport.all_gather(self.source)
         total = [sum(column) for column in zip(*given)] if "reduce" in self.operation else self.source
         part = len(total) // ranks
         mine = slice(rank * part, (rank + 1) * part)
@@ -124,7 +130,7 @@ class Work:
         if (rank, self.plan.source) == settings.get("liar"):
             self.target = [*self.target[:-1], self.target[-1] + 1]
 
-    def wrong(self, seed):
+    def mismatch(self, seed):
         expected = [0.0] * len(self.target)
         for part in self.plan.result:
             expected[part.start:part.start + part.length] = self._contribution(part, seed)
@@ -136,7 +142,7 @@ class Work:
 
 
 SMALL = {"smallest": "1 KiB", "largest": "4 KiB", "warmups": 1, "trials": 3}
-ALL = sorted(bandwidth.FACTORS)
+ALL = sorted(units.FACTORS)
 
 
 @pytest.mark.parametrize("ranks", [2, 3])
@@ -148,15 +154,15 @@ def test_s30_every_operation_is_measured_at_every_size_and_its_values_are_right(
         assert [(line["bytes"], line["trials"], line["verified"]) for line in group["rows"]] == [
             (1024, 3, True), (2048, 3, True), (4096, 3, True)
         ]
-        count = bandwidth.elements(group["operation"], 4096, ranks)
-        factor = bandwidth.FACTORS[group["operation"]](ranks)
+        count = units.element_count(group["operation"], 4096, ranks)
+        factor = units.FACTORS[group["operation"]](ranks)
         assert group["rows"][-1]["busbw"] == pytest.approx(count * 4 / 1e-3 / 1e9 * factor, rel=1e-4)
 
 
 @pytest.mark.parametrize("operation", ALL)
 def test_s30_one_wrong_number_on_one_rank_at_one_size_is_named(operation):
-    count = bandwidth.elements(operation, 2048, 3)
-    liar = bandwidth_values.layout(operation, 2, 3, count).source
+    count = units.element_count(operation, 2048, 3)
+    liar = expected_values.layout(operation, 2, 3, count).source
     rows = World(3, liar=(2, liar)).result(dict(SMALL, operations=[operation]))["measurements"][0]["rows"]
     assert [line["verified"] for line in rows] == [True, False, True]
     assert rows[1]["wrong"].startswith("rank 2 on ") and "expected" in rows[1]["wrong"]
@@ -188,8 +194,8 @@ def test_s30_a_budget_makes_fewer_trials_and_leaves_out_large_sizes_and_that_is_
         clocks.now = getattr(clocks, "now", 0.0) + 1.0
         return clocks.now
 
-    monkeypatch.setattr(rank_bandwidth.time, "perf_counter", clock)
-    monkeypatch.setattr(rank_bandwidth.time, "monotonic", clock)
+    monkeypatch.setattr(benchmark.time, "perf_counter", clock)
+    monkeypatch.setattr(benchmark.time, "monotonic", clock)
     result = World(2).result(dict(SMALL, warmups=5, trials=20, seconds=20, latency={"bytes": [8], "iterations": 9000}))
     group = result["measurements"][0]
     assert 1 <= len(group["rows"]) < 3
@@ -215,12 +221,12 @@ def test_s30_one_rank_alone_has_no_messages_and_no_ring():
 
 def test_s44_messages_go_between_rank_0_and_the_last_rank_of_another_node(monkeypatch):
     hosts = {0: "nid001", 1: "nid001", 2: "nid002", 3: "nid001"}
-    gather = World.gather
+    gather = World.all_gather
 
     def placed(world, rank, thing):
         return gather(world, rank, hosts[rank] if isinstance(thing, str) and thing else thing)
 
-    monkeypatch.setattr(World, "gather", placed)
+    monkeypatch.setattr(World, "all_gather", placed)
     result = World(4).result(dict(SMALL, operations=[], latency={"bytes": [8, "128 KiB"], "iterations": 50}))
     assert [(line["bytes"], line["ranks"], line["hosts"]) for line in result["latency"]] == [
         (8, [0, 2], ["nid001", "nid002"]), (128 << 10, [0, 2], ["nid001", "nid002"])
@@ -264,9 +270,9 @@ def some_torch(done, **functions):
 
 def test_s30_on_a_gpu_the_clock_starts_when_the_ranks_are_at_work():
     done = []
-    carrier = rank_bandwidth_torch.TorchCarrier(some_torch(done), "nccl", "cuda", 0, 2, None)
-    batch, times = carrier.timed(lambda: done.append("trial"), 5, False)
-    assert done == ["waited", "all_reduce", "waited", *["trial"] * (rank_bandwidth_torch.RUN_IN + 5), "waited"]
+    transport = transport_torch.TorchTransport(some_torch(done), "nccl", "cuda", 0, 2, None)
+    batch, times = transport.time_trials(lambda: done.append("trial"), 5, False)
+    assert done == ["waited", "all_reduce", "waited", *["trial"] * (transport_torch.WARMUP_LAUNCHES + 5), "waited"]
     assert batch == pytest.approx(5e-3) and times == pytest.approx([1e-3] * 5)
 
 
@@ -279,19 +285,19 @@ def test_s30_memory_that_does_not_suffice_later_is_no_reason_to_do_something_els
             raise RuntimeError("out of memory")
 
     torch = some_torch(done, all_gather_single=single, all_gather=lambda *_all, **_group: done.append("other"))
-    carrier = rank_bandwidth_torch.TorchCarrier(torch, "gloo", "cpu", 0, 2, None)
-    plan = bandwidth_values.layout("all_gather", 0, 2, 8)
-    carrier.work("all_gather", plan).step()
+    transport = transport_torch.TorchTransport(torch, "gloo", "cpu", 0, 2, None)
+    plan = expected_values.layout("all_gather", 0, 2, 8)
+    transport.prepare("all_gather", plan).step()
     with pytest.raises(RuntimeError, match="out of memory"):
-        carrier.work("all_gather", plan).step()
+        transport.prepare("all_gather", plan).step()
     assert done == ["single", "single"]
 
 
 def test_s30_what_this_pytorch_does_not_have_is_done_in_its_older_way_each_time():
     done = []
     torch = some_torch(done, all_gather=lambda *_all, **_group: done.append("other"))
-    carrier = rank_bandwidth_torch.TorchCarrier(torch, "gloo", "cpu", 0, 2, None)
-    plan = bandwidth_values.layout("all_gather", 0, 2, 8)
+    transport = transport_torch.TorchTransport(torch, "gloo", "cpu", 0, 2, None)
+    plan = expected_values.layout("all_gather", 0, 2, 8)
     for _number in range(2):
-        carrier.work("all_gather", plan).step()
+        transport.prepare("all_gather", plan).step()
     assert done == ["other", "other"]

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import pytest
-from ansible_collections.hpcml.torchstack.plugins.module_utils.ranks import memory as rank_memory
+from ansible_collections.hpcml.torchstack.plugins.module_utils.ranks import memory
 
 
 @pytest.fixture()
@@ -27,7 +27,7 @@ def machine(tmp_path):
 
 
 def test_s30_without_control_groups_it_is_what_the_kernel_calls_available(machine):
-    assert rank_memory.available(*machine(1 << 30, "", {})) == 1 << 30
+    assert memory.available_memory(*machine(1 << 30, "", {})) == 1 << 30
 
 
 def test_s30_the_tightest_control_group_above_the_rank_counts(machine):
@@ -35,7 +35,7 @@ def test_s30_the_tightest_control_group_above_the_rank_counts(machine):
         "job/memory.max": str(500 << 20), "job/memory.current": str(300 << 20),
         "job/step/memory.max": "max", "job/step/memory.current": str(100 << 20),
     }
-    assert rank_memory.available(*machine(1 << 30, "0::/job/step\n", files)) == 200 << 20
+    assert memory.available_memory(*machine(1 << 30, "0::/job/step\n", files)) == 200 << 20
 
 
 def test_s30_files_in_the_cache_of_a_control_group_do_not_count_as_taken(machine):
@@ -43,7 +43,7 @@ def test_s30_files_in_the_cache_of_a_control_group_do_not_count_as_taken(machine
         "job/memory.max": str(500 << 20), "job/memory.current": str(490 << 20),
         "job/memory.stat": "anon 5\ninactive_file %d" % (400 << 20),
     }
-    assert rank_memory.available(*machine(1 << 30, "0::/job\n", files)) == 410 << 20
+    assert memory.available_memory(*machine(1 << 30, "0::/job\n", files)) == 410 << 20
 
 
 def test_s30_the_older_control_groups_are_read_too_and_their_way_to_say_no_limit(machine):
@@ -53,8 +53,8 @@ def test_s30_the_older_control_groups_are_read_too_and_their_way_to_say_no_limit
         "memory/slurm/job/memory.stat": "inactive_file 0\ntotal_inactive_file %d" % (60 << 20),
         "memory/slurm/memory.limit_in_bytes": str((1 << 63) - 4096), "memory/slurm/memory.usage_in_bytes": "0",
     }
-    assert rank_memory.available(*machine(1 << 30, "9:cpu:/\n4:memory,hugetlb:/slurm/job\n", files)) == 64 << 20
+    assert memory.available_memory(*machine(1 << 30, "9:cpu:/\n4:memory,hugetlb:/slurm/job\n", files)) == 64 << 20
 
 
 def test_s30_this_machine_has_some():
-    assert 0 < rank_memory.available() < rank_memory.UNLIMITED
+    assert 0 < memory.available_memory() < memory.UNLIMITED

@@ -7,8 +7,7 @@ from __future__ import annotations
 import threading
 
 import pytest
-from ansible_collections.hpcml.torchstack.plugins.module_utils.ranks import collective_checks as rank_collectives
-from ansible_collections.hpcml.torchstack.plugins.module_utils.ranks import mpi_checks as rank_arrays
+from ansible_collections.hpcml.torchstack.plugins.module_utils.ranks import collective_checks, mpi_checks
 
 SUM = "sum"
 
@@ -72,7 +71,7 @@ def checked(world):
 
     def run(rank):
         world.own.rank = rank
-        outcomes[rank] = rank_arrays.Arrays(Mpi(world), rank, world.size, problems[rank]).check()
+        outcomes[rank] = mpi_checks.MpiChecks(Mpi(world), rank, world.size, problems[rank]).check()
 
     threads = [threading.Thread(target=run, args=(rank,)) for rank in range(world.size)]
     for thread in threads:
@@ -121,4 +120,4 @@ def test_s21_what_another_rank_has_sent_than_the_one_that_should_is_refused():
 
 
 def test_ranks_send_to_the_next_one_and_to_the_farthest():
-    assert [rank_collectives.shifts(size) for size in (1, 2, 3, 4, 8)] == [[], [1], [1], [1, 2], [1, 4]]
+    assert [collective_checks.ring_shifts(size) for size in (1, 2, 3, 4, 8)] == [[], [1], [1], [1, 2], [1, 4]]

@@ -8,7 +8,7 @@ import os
 import pathlib
 
 import pytest
-from ansible_collections.hpcml.torchstack.plugins.module_utils.ranks import nccl_log as rank_nccl_log
+from ansible_collections.hpcml.torchstack.plugins.module_utils.ranks import nccl_log
 
 LOGS = pathlib.Path(__file__).resolve().parents[4] / "fixtures" / "acceptance" / "nccl"
 
@@ -25,42 +25,42 @@ LOGS = pathlib.Path(__file__).resolve().parents[4] / "fixtures" / "acceptance" /
     ("old-2.4", "AWS Libfabric", "", "efa", "2.4.8+cuda10.0", {"NET/AWS Libfabric/0": 1, "P2P/IPC": 1}),
 ])
 def test_s17_the_network_and_every_channel_are_read_from_the_log(name, network, plugin, provider, version, channels):
-    assert rank_nccl_log.parse((LOGS / (name + ".log")).read_text(encoding="utf-8")) == {
+    assert nccl_log.parse((LOGS / (name + ".log")).read_text(encoding="utf-8")) == {
         "network": network, "networks": [network], "plugin": plugin, "provider": provider, "version": version,
         "channels": channels,
     }
 
 
 def test_a_log_that_says_nothing_is_no_network():
-    assert rank_nccl_log.parse("") == {
+    assert nccl_log.parse("") == {
         "network": "", "networks": [], "plugin": "", "provider": "", "version": "", "channels": {},
     }
 
 
 def test_a_plugin_that_names_no_version_goes_by_its_name():
-    found = rank_nccl_log.parse("n1:1:1 [0] NCCL INFO NET/Plugin: Loaded net plugin NCCL RDMA Plugin v6 (v6)\n")
+    found = nccl_log.parse("n1:1:1 [0] NCCL INFO NET/Plugin: Loaded net plugin NCCL RDMA Plugin v6 (v6)\n")
     assert found["plugin"] == "NCCL RDMA Plugin v6"
 
 
 def test_communicators_on_two_networks_are_both_known():
     text = "n1:1:1 [0] NCCL INFO Using network Socket\nn1:1:1 [0] NCCL INFO Using network Libfabric\n"
-    found = rank_nccl_log.parse(text)
+    found = nccl_log.parse(text)
     assert (found["network"], found["networks"]) == ("Libfabric", ["Socket", "Libfabric"])
 
 
 def test_nccl_is_made_to_write_and_what_the_rank_was_given_is_kept():
     environment = {"NCCL_DEBUG": "WARN", "NCCL_NET": "AWS Libfabric", "FI_PROVIDER": "cxi", "HOME": "/h"}
-    log = rank_nccl_log.Log(environment)
+    log = nccl_log.NcclLog(environment)
     try:
         assert (environment["NCCL_DEBUG"], environment["NCCL_DEBUG_FILE"]) == ("INFO", log.path)
         with open(log.path, "w", encoding="utf-8") as stream:
             stream.write((LOGS / "slingshot-1.6.0.log").read_text(encoding="utf-8"))
-        heard = log.heard()
-        assert heard["network"] == "AWS Libfabric"
-        assert heard["variables"] == {"FI_PROVIDER": "cxi", "NCCL_DEBUG": "WARN", "NCCL_NET": "AWS Libfabric"}
-        shown = log.notable()
+        summary = log.summary()
+        assert summary["network"] == "AWS Libfabric"
+        assert summary["variables"] == {"FI_PROVIDER": "cxi", "NCCL_DEBUG": "WARN", "NCCL_NET": "AWS Libfabric"}
+        shown = log.notable_lines()
         assert "Selected Provider is cxi" in shown and "Channel" not in shown
     finally:
         log.remove()
-    assert not os.path.exists(log.path) and log.heard()["network"] == ""
+    assert not os.path.exists(log.path) and log.summary()["network"] == ""
     log.remove()

@@ -6,10 +6,10 @@ import itertools
 
 import pytest
 from ansible_collections.hpcml.torchstack.plugins.module_utils.ranks.pair_rounds import (
-    carried,
-    missing,
-    packed,
+    missing_rounds,
+    pack_rounds,
     schedule,
+    translate_rows,
 )
 
 
@@ -27,10 +27,10 @@ def test_s28_every_pair_meets_once_in_the_fewest_rounds_of_disjoint_pairs(count)
 def test_s28_an_early_stop_leaves_every_node_measured_and_compared_with_all(count):
     rounds = schedule(count)
     for first, second in zip(rounds, rounds[1:]):
-        reached, edges = {first[0][0]}, [*first, *second]
+        pair_shares, edges = {first[0][0]}, [*first, *second]
         for _turn in range(count):
-            reached |= {node for pair in edges if reached.intersection(pair) for node in pair}
-        assert reached == set(range(count))
+            pair_shares |= {node for pair in edges if pair_shares.intersection(pair) for node in pair}
+        assert pair_shares == set(range(count))
 
 
 def test_nobody_alone_has_a_schedule():
@@ -41,18 +41,18 @@ def test_nobody_alone_has_a_schedule():
 
 def test_what_is_missing_is_what_has_no_value():
     rounds = schedule(4)
-    assert missing(rounds, rounds[0]) == rounds[1:]
-    assert missing(rounds, [pair for pairs in rounds for pair in pairs]) == []
-    assert missing(rounds, [*rounds[0], rounds[1][0]]) == [rounds[1][1:], rounds[2]]
+    assert missing_rounds(rounds, rounds[0]) == rounds[1:]
+    assert missing_rounds(rounds, [pair for pairs in rounds for pair in pairs]) == []
+    assert missing_rounds(rounds, [*rounds[0], rounds[1][0]]) == [rounds[1][1:], rounds[2]]
 
 
 def test_what_is_known_of_a_pair_is_known_of_it_among_other_hosts():
     rows = [[0, 1, 9.0], [0, 2, 8.0], [1, 2, 7.0]]
-    assert carried(rows, ["a", "b", "c"], ["c", "x", "a"]) == [[0, 2, 8.0]]
-    assert carried(rows, ["a", "b", "c"], ["a", "b", "c"]) == rows
-    assert carried([], [], ["a"]) == []
+    assert translate_rows(rows, ["a", "b", "c"], ["c", "x", "a"]) == [[0, 2, 8.0]]
+    assert translate_rows(rows, ["a", "b", "c"], ["a", "b", "c"]) == rows
+    assert translate_rows([], [], ["a"]) == []
 
 
 def test_wanted_pairs_share_rounds_where_their_nodes_are_free():
-    assert packed([(0, 1), (2, 3), (0, 1), (1, 2)]) == [[(0, 1), (2, 3)], [(0, 1)], [(1, 2)]]
-    assert packed([]) == []
+    assert pack_rounds([(0, 1), (2, 3), (0, 1), (1, 2)]) == [[(0, 1), (2, 3)], [(0, 1)], [(1, 2)]]
+    assert pack_rounds([]) == []

@@ -1,6 +1,10 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The program of a rank: that it travels whole, and what it does where hardware or a library is missing."""
+"""The program of a rank: that it travels whole, and what it does where hardware or a library is missing.
+
+Covers program, backend_checks, libraries, output and start; tests/fixtures/acceptance/faults.py has the faults for
+collective_checks, which tests/modules/test_acceptance_run.py runs.
+"""
 
 from __future__ import annotations
 
@@ -15,9 +19,10 @@ import zipfile
 import pytest
 from ansible_collections.hpcml.torchstack.plugins.module_utils.acceptance import output as acceptance_output
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.zipapp import program_archive
+from ansible_collections.hpcml.torchstack.plugins.module_utils.ranks import benchmark, collective_checks
 from ansible_collections.hpcml.torchstack.plugins.module_utils.ranks import output as rank_output
 from ansible_collections.hpcml.torchstack.plugins.module_utils.ranks import program as rank_program
-from ansible_collections.hpcml.torchstack.plugins.module_utils.ranks.rank_errors import Refused, Unusable
+from ansible_collections.hpcml.torchstack.plugins.module_utils.ranks.errors import CheckUnavailable, RankError
 
 ALONE = {"PMI_RANK": "0", "PMI_SIZE": "1", "MPI_LOCALRANKID": "0", "MPI_LOCALNRANKS": "1"}
 QUESTION = {"prefix": "/r", "imports": [], "checks": [], "where_possible": [], "patience": 5}
@@ -46,7 +51,7 @@ def test_the_archive_has_all_that_it_imports_and_reports_without_pytorch(tmp_pat
         [sys.executable, "-I", "-S", str(program), str(question), str(time.time() + 60)], capture_output=True,
         text=True, check=False, env={**ALONE, "TMPDIR": str(tmp_path)},
     )
-    heard = acceptance_output.hear(done.stdout)
+    heard = acceptance_output.parse_output(done.stdout)
     assert done.returncode == 0 and len(heard.reports) == 1, done.stderr
     assert sorted(path.name for path in tmp_path.iterdir()) == ["question.json", "ranks.pyz"], "NCCL's log is removed"
     assert [(entry["name"], entry["status"]) for entry in heard.reports[0]["checks"]] == [
@@ -83,21 +88,21 @@ CORES = {"kind": "cpu", "cpus": "0", "numa": "0"}
 ])
 def test_s07_gpus_are_used_only_where_every_rank_has_one_and_each_says_what_is_wrong_with_its_own(devices, used, said):
     one = rank(device=devices[0])
-    one.meeting = Meeting(*devices)
-    one.meet()
+    one.rendezvous = Meeting(*devices)
+    one.check_devices()
     assert (one.gpu, one.problems) == (used, said)
 
 
 def test_a_rank_that_has_met_nobody_refuses_to_exchange():
-    with pytest.raises(Refused):
-        rank().met()
+    with pytest.raises(RankError):
+        rank().connected()
 
 
 def test_s40_without_a_gpu_a_graph_is_not_replayed_and_the_reason_is_said():
     one = rank()
     one.check("cuda_graph_replay", one.cuda_graph_replay)
     assert (one.entry["status"], one.entry["note"]) == ("skipped", "no rank has a GPU")
-    with pytest.raises(Unusable):
+    with pytest.raises(CheckUnavailable):
         one.torch_nccl()
 
 
@@ -114,7 +119,7 @@ def test_s40_a_stream_that_cannot_be_captured_fails_the_check_with_what_cuda_say
 
 def test_what_a_backend_lacks_is_kept_beside_its_note():
     one = rank()
-    one.check("horovod", lambda: one.keep(rank_program.rank_collectives.Outcome("n", {"send_recv": "it has none"})))
+    one.check("horovod", lambda: one.record_lacks(collective_checks.Outcome("n", {"send_recv": "it has none"})))
     assert one.entry["note"] == "n" and one.entry["lacks"] == {"send_recv": "it has none"}
 
 
@@ -129,7 +134,7 @@ def test_a_backend_is_measured_where_the_question_asks_for_it(monkeypatch, measu
         seen.append(given)
         return {"measurements": [1], "latency": [2], "latency_left_out": "there is one rank"}
 
-    monkeypatch.setattr(rank_program.rank_bandwidth, "measure_in_group", measure_in_group)
+    monkeypatch.setattr(benchmark, "measure_in_group", measure_in_group)
     one = rank()
     one.question = dict(QUESTION, measure=measure)
     one.entry, one.modules["torch"] = {"name": "torch_gloo"}, "torch"
@@ -140,13 +145,13 @@ def test_a_backend_is_measured_where_the_question_asks_for_it(monkeypatch, measu
 
 
 def test_messages_of_other_kinds_are_heard_in_order_and_a_broken_one_is_not(capfd):
-    output = rank_output.Output({"host": "n1", "pid": 7, "rank": 0})
+    output = rank_output.RankOutput({"host": "n1", "pid": 7, "rank": 0})
     for number in range(3):
-        output.say("round", {"number": number, "pad": "x%d" % number * 400})
+        output.send("round", {"number": number, "pad": "x%d" % number * 400})
     text = capfd.readouterr().out
-    heard = acceptance_output.hear("0: " + text.replace("\n", "\n0: "))
+    heard = acceptance_output.parse_output("0: " + text.replace("\n", "\n0: "))
     assert [message["number"] for message in heard.messages["round"]] == [0, 1, 2]
     assert acceptance_output.readable(text).strip() == ""
     first = text.splitlines()[0]
-    heard = acceptance_output.hear(text.replace(first, first.replace("@torchstack:", "@torchstick:")))
+    heard = acceptance_output.parse_output(text.replace(first, first.replace("@torchstack:", "@torchstick:")))
     assert [message["number"] for message in heard.messages["round"]] == [1, 2] and heard.reports == []

@@ -1,6 +1,10 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What is installed in a release; releases on disk are in tests/modules/test_release_sbom.py."""
+"""What is installed in a release; releases on disk are in tests/modules/test_release_sbom.py.
+
+Covers installed_components, installed_python and installed_records, too; installed_libraries, spdx and sbom_file are
+covered there.
+"""
 
 from __future__ import annotations
 

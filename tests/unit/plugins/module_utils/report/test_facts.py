@@ -1,6 +1,9 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What a report says of a release, and what it does not know."""
+"""What a report says of a release, and what it does not know.
+
+Covers document, records, tiles, verdict and versions, too.
+"""
 
 from __future__ import annotations
 
@@ -12,10 +15,9 @@ from ansible_collections.hpcml.torchstack.plugins.module_utils.core import json_
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
 from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles import visible_text
 from ansible_collections.hpcml.torchstack.plugins.module_utils.release import records as release_records
-from ansible_collections.hpcml.torchstack.plugins.module_utils.report import document as report_document
+from ansible_collections.hpcml.torchstack.plugins.module_utils.report import document, tiles
 from ansible_collections.hpcml.torchstack.plugins.module_utils.report import facts as report_facts
 from ansible_collections.hpcml.torchstack.plugins.module_utils.report import records as report_records
-from ansible_collections.hpcml.torchstack.plugins.module_utils.report import report_tiles
 
 RELEASE = "2026-11-20"
 
@@ -32,7 +34,8 @@ def write(path, record):
 
 
 def facts(root, resolved=None):
-    return report_facts.facts(report_records.read(report_records.files_of(str(root), RELEASE)), resolved)
+    records = report_records.read_records(report_records.release_files(str(root), RELEASE))
+    return report_facts.compile_facts(records, resolved)
 
 
 def accept(root, **changed):
@@ -99,7 +102,7 @@ def test_nodes_are_not_well_because_nobody_says_otherwise(root, name, record, se
 
 
 def tile(root, name):
-    found = {one.name: (one.value, one.tone) for one in report_tiles.tiles(facts(root, {"digest": "d"}))}
+    found = {one.name: (one.value, one.tone) for one in tiles.make_tiles(facts(root, {"digest": "d"}))}
     return found.get(name)
 
 
@@ -168,10 +171,10 @@ def test_a_step_of_shared_tools_is_a_matter_of_the_release_while_it_fails(root):
     write(place / "job.json", {"digest": "1", "nonce": "n", "log_offset": 0})
     write(place / "log", "ERROR: No matching distribution found for cmake\n")
     write(place / "exit", {"nonce": "n", "reason": "exit", "code": 1})
-    problem, = report_document.renew(str(root), RELEASE, {"tools": str(tools)}, True)["facts"]["verdict"]["problems"]
+    problem, = document.update_document(str(root), RELEASE, {"tools": str(tools)}, True)["facts"]["verdict"]["problems"]
     assert (problem["of"], problem["log"], problem["lines"][0]["line"]) == ("step tools", str(place / "log"), 1)
     write(place / "stamp.json", {"digest": "1", "nonce": "m"})
-    assert report_document.renew(str(root), RELEASE, {"tools": str(tools)}, True)["facts"]["steps"] == []
+    assert document.update_document(str(root), RELEASE, {"tools": str(tools)}, True)["facts"]["steps"] == []
 
 
 @pytest.mark.parametrize("offset", [None, "x", -5, 10**9, True])
@@ -271,36 +274,36 @@ def test_what_cannot_be_read_is_named_with_its_path(root):
 
 def test_the_same_records_give_the_same_bytes_and_nothing_is_written_again(root):
     accept(root)
-    assert report_document.renew(str(root), RELEASE, {}, False)["changed"]
+    assert document.update_document(str(root), RELEASE, {}, False)["changed"]
     path = root / ".torchstack" / RELEASE / "report.json"
     content = path.read_bytes()
-    assert not report_document.renew(str(root), RELEASE, {}, False)["changed"]
+    assert not document.update_document(str(root), RELEASE, {}, False)["changed"]
     assert path.read_bytes() == content
-    assert json.loads(content) == report_document.renew(str(root), RELEASE, {}, True)["facts"]
+    assert json.loads(content) == document.update_document(str(root), RELEASE, {}, True)["facts"]
     accept(root, passed=False)
-    assert report_document.renew(str(root), RELEASE, {}, True)["changed"]
+    assert document.update_document(str(root), RELEASE, {}, True)["changed"]
     assert path.read_bytes() == content
 
 
 def test_a_release_that_is_not_there_is_planned_for_and_refused_in_a_sentence(tmp_path):
-    planned = report_document.renew(str(tmp_path), RELEASE, {}, True)
+    planned = document.update_document(str(tmp_path), RELEASE, {}, True)
     assert planned["planned_after"] == "release" and planned["facts"]["verdict"]["word"] == "Not accepted yet"
     with pytest.raises(StackError, match=r"There are no records of release %s below %s\." % (RELEASE, tmp_path)):
-        report_document.renew(str(tmp_path), RELEASE, {}, False)
+        document.update_document(str(tmp_path), RELEASE, {}, False)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_report_that_cannot_be_written_is_refused_in_a_sentence(root):
     (root / ".torchstack" / RELEASE / "report.json").mkdir()
     with pytest.raises(StackError, match=r"The report .*report\.json cannot be written: Is a directory\."):
-        report_document.renew(str(root), RELEASE, {}, False)
+        document.update_document(str(root), RELEASE, {}, False)
 
 
 @pytest.mark.parametrize(("root", "release"), [
     ("/soft", "../elsewhere"), ("/soft", ".torchstack"), ("/soft", ""), ("soft", RELEASE)])
 def test_a_name_that_leads_elsewhere_is_refused(root, release):
     with pytest.raises(StackError, match=r"is not the name of a release|not an absolute path"):
-        report_records.files_of(root, release)
+        report_records.release_files(root, release)
 
 
 def test_what_came_after_the_release_was_published_is_in_its_report(root):
@@ -316,7 +319,7 @@ def test_what_came_after_the_release_was_published_is_in_its_report(root):
     found = facts(root)
     release = found["release"]
     assert (release["visible"], release["hidden"], release["gone"]) == (["lmod"], [], ["tcl"])
-    assert release["said"] and report_tiles.tiles(found)[1].value == "Deprecated"
+    assert release["said"] and tiles.make_tiles(found)[1].value == "Deprecated"
     assert release["retired"]["successor"] == "2026-11-21" and release["thawed"] is None
     assert found["known_problems"] == [{"problem": "It hangs", "workaround": "", "url": ""}]
 

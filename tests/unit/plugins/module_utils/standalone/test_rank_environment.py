@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import pytest
-from ansible_collections.hpcml.torchstack.plugins.module_utils.standalone import rank_environment as ranks
+from ansible_collections.hpcml.torchstack.plugins.module_utils.standalone import rank_environment
 
 # All of these are rank 5 of 8, number 1 of 4 on the second of two nodes.
 PALS = {
@@ -82,7 +82,8 @@ BY_HAND = {"RANK": "5", "WORLD_SIZE": "8", "LOCAL_RANK": "1"}
 ])
 def test_s43_every_launcher_gives_rank_local_rank_and_world_size(environment, source, local_size, node):
     nodes = None if node is None or source == "pals" else 2
-    assert ranks.placement(environment) == ranks.Placement(source, 5, 8, 1, local_size, node, nodes)
+    expected = rank_environment.Placement(source, 5, 8, 1, local_size, node, nodes)
+    assert rank_environment.placement(environment) == expected
 
 
 @pytest.mark.parametrize("environment", [
@@ -90,13 +91,13 @@ def test_s43_every_launcher_gives_rank_local_rank_and_world_size(environment, so
     {"PMI_RANK": "", "PMI_SIZE": ""},
 ], ids=["nothing", "a shell", "a batch script", "salloc's shell", "an old salloc's shell", "RANK alone", "empty"])
 def test_s43_a_process_without_a_launcher_is_alone(environment):
-    assert ranks.placement(environment) == ranks.Placement("none", 0, 1, 0, 1, 0, 1)
+    assert rank_environment.placement(environment) == rank_environment.Placement("none", 0, 1, 0, 1, 0, 1)
 
 
 def test_s43_the_one_rank_of_a_step_is_alone_as_well():
     one = dict(SRUN, SLURM_PROCID="0", SLURM_LOCALID="0", SLURM_NODEID="0", SLURM_STEP_NUM_TASKS="1",
                SLURM_STEP_NUM_NODES="1", SLURM_STEP_TASKS_PER_NODE="1")
-    assert ranks.placement(one) == ranks.Placement("slurm", 0, 1, 0, 1, 0, 1)
+    assert rank_environment.placement(one) == rank_environment.Placement("slurm", 0, 1, 0, 1, 0, 1)
 
 
 def test_s43_one_rank_per_node_by_mpirun_within_a_step_of_srun_is_mpirun_s():
@@ -104,7 +105,7 @@ def test_s43_one_rank_per_node_by_mpirun_within_a_step_of_srun_is_mpirun_s():
         DAEMON, OMPI_COMM_WORLD_RANK="0", OMPI_COMM_WORLD_SIZE="2", OMPI_COMM_WORLD_LOCAL_RANK="0",
         OMPI_COMM_WORLD_LOCAL_SIZE="1",
     )
-    assert ranks.placement(one_each)[:4] == ("openmpi", 0, 2, 0)
+    assert rank_environment.placement(one_each)[:4] == ("openmpi", 0, 2, 0)
 
 
 @pytest.mark.parametrize(("environment", "said"), [
@@ -130,24 +131,25 @@ def test_s43_one_rank_per_node_by_mpirun_within_a_step_of_srun_is_mpirun_s():
 ])
 def test_s43_launcher_variables_that_make_no_sense_are_refused(environment, said):
     with pytest.raises(ValueError, match=said):
-        ranks.placement(environment)
+        rank_environment.placement(environment)
 
 
 def test_s43_pytorch_reads_the_variables_by_its_own_names():
-    found = ranks.placement(SRUN)
-    assert ranks.variables(found, ranks.rendezvous(SRUN, found)) == {
+    found = rank_environment.placement(SRUN)
+    assert rank_environment.variables(found, rank_environment.rendezvous(SRUN, found)) == {
         "RANK": "5", "WORLD_SIZE": "8", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "4", "GROUP_RANK": "1",
-        "MASTER_ADDR": "nid001", "MASTER_PORT": str(ranks.rendezvous(SRUN, found).port),
+        "MASTER_ADDR": "nid001", "MASTER_PORT": str(rank_environment.rendezvous(SRUN, found).port),
     }
-    assert ranks.variables(ranks.placement(BY_HAND)) == {"RANK": "5", "WORLD_SIZE": "8", "LOCAL_RANK": "1"}
+    by_hand = rank_environment.variables(rank_environment.placement(BY_HAND))
+    assert by_hand == {"RANK": "5", "WORLD_SIZE": "8", "LOCAL_RANK": "1"}
 
 
 def hint(environment, first_line=None):
-    return ranks.rendezvous(environment, ranks.placement(environment), first_line)
+    return rank_environment.rendezvous(environment, rank_environment.placement(environment), first_line)
 
 
 def test_s36_ranks_of_one_job_derive_the_same_port_and_other_jobs_another_one():
-    low, high = ranks.PORTS
+    low, high = rank_environment.PORTS
     steps = [dict(SRUN, SLURM_JOB_ID=str(job), SLURM_STEP_ID=str(step)) for job in range(40, 60) for step in (0, 1)]
     ports = [hint(step).port for step in steps]
     assert len(set(ports)) == len(ports) and all(low <= port < high for port in ports)
@@ -178,4 +180,4 @@ def test_what_somebody_has_chosen_for_the_meeting_is_kept():
     ("r[1-2]n[3-4]", "r1n3"), ("a-b[2,4]-ib,c", "a-b2-ib"), ("r[10-11]x", "r10x"),
 ])
 def test_the_first_of_slurm_s_host_names(names, first):
-    assert ranks.first_host(names) == first
+    assert rank_environment.first_host(names) == first

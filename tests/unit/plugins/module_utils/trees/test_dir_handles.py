@@ -1,35 +1,17 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Open directories, work for threads, and a chmod that follows no link."""
+"""Keep directories open, and find those again that were closed."""
 
 from __future__ import annotations
 
 import os
-import stat
-import threading
 
 import pytest
-from ansible_collections.hpcml.torchstack.plugins.module_utils.trees import dir_handles as directories
 from ansible_collections.hpcml.torchstack.plugins.module_utils.trees.dir_handles import (
     OPEN_DIRECTORY,
     Directory,
     Handles,
-    Work,
 )
-
-WAYS = {
-    "chosen": directories.choose_chmod(),
-    "direct": directories._chmod_direct(),
-    "library": directories._chmod_library,
-    "by hand": directories._chmod_by_hand,
-}
-
-
-@pytest.fixture(params=sorted(WAYS))
-def chmod(request):
-    if WAYS[request.param] is None:
-        pytest.skip("this kernel has no fchmodat2")
-    return WAYS[request.param]
 
 
 @pytest.fixture()
@@ -37,51 +19,6 @@ def top(tmp_path):
     descriptor = os.open(str(tmp_path), OPEN_DIRECTORY)
     yield descriptor
     os.close(descriptor)
-
-
-def mode(path):
-    return stat.S_IMODE(os.lstat(str(path)).st_mode)
-
-
-def test_every_way_to_change_a_mode_changes_it(chmod, tmp_path, top):
-    (tmp_path / "file").write_text("")
-    os.mkfifo(str(tmp_path / "pipe"))
-    (tmp_path / "with space \n").mkdir()
-    for name, bits in (("file", 0o400), ("pipe", 0o444), ("with space \n", 0o2555)):
-        chmod(top, name, bits)
-        assert mode(tmp_path / name) == bits
-
-
-def test_no_way_to_change_a_mode_follows_a_link(chmod, tmp_path, top):
-    (tmp_path / "file").write_text("")
-    (tmp_path / "file").chmod(0o644)
-    (tmp_path / "link").symlink_to("file")
-    with pytest.raises(OSError):
-        chmod(top, "link", 0o400)
-    assert mode(tmp_path / "file") == 0o644
-
-
-def test_every_way_to_change_a_mode_says_when_the_name_is_gone(chmod, top):
-    with pytest.raises(FileNotFoundError):
-        chmod(top, "nothing", 0o400)
-
-
-def test_a_file_that_its_owner_cannot_read_can_be_changed(chmod, tmp_path, top):
-    (tmp_path / "file").write_text("")
-    (tmp_path / "file").chmod(0)
-    chmod(top, "file", 0o444)
-    assert mode(tmp_path / "file") == 0o444
-
-
-def test_an_older_system_falls_back_to_what_it_has(monkeypatch):
-    monkeypatch.setattr(directories, "_chmod_direct", lambda: None)
-    assert directories.choose_chmod() in (directories._chmod_library, directories._chmod_by_hand)
-
-    def without(*_arguments, **_options):
-        raise NotImplementedError("chmod: follow_symlinks unavailable on this platform")
-
-    monkeypatch.setattr(directories.os, "chmod", without)
-    assert directories.choose_chmod() is directories._chmod_by_hand
 
 
 @pytest.fixture()
@@ -148,37 +85,3 @@ def test_a_directory_that_another_thread_passes_through_is_not_closed(chain):
         handles.release(nodes[0])
         os.fstat(descriptor)
     assert nodes[0] in handles.open
-
-
-def test_every_item_is_worked_off_once_by_any_number_of_threads():
-    work, done, lock = Work(), [], threading.Lock()
-
-    def serve():
-        for item in iter(work.get, None):
-            with lock:
-                done.append(item)
-            if item < 500:
-                work.put(item + 1000)
-            work.done()
-
-    for number in range(500):
-        work.put(number)
-    threads = [threading.Thread(target=serve) for _number in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(30)
-    assert sorted(done) == [*range(500), *range(1000, 1500)]
-
-
-def test_a_failure_lets_every_thread_go():
-    work = Work()
-    work.put("never finished")
-    assert work.get() == "never finished"
-    waiting = threading.Thread(target=work.get)
-    waiting.start()
-    work.fail(ValueError("first"))
-    work.fail(ValueError("second"))
-    waiting.join(30)
-    assert not waiting.is_alive()
-    assert str(work.failure) == "first"

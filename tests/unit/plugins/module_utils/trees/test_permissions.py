@@ -1,6 +1,9 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""A pass over a tree: what it changes, what it reports, and what it survives."""
+"""A pass over a tree: what it changes, what it reports, and what it survives.
+
+Covers workers and mode_changes, too.
+"""
 
 from __future__ import annotations
 
@@ -16,9 +19,8 @@ import time
 import pytest
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.text import shortly
-from ansible_collections.hpcml.torchstack.plugins.module_utils.trees import permissions as tree_module
-from ansible_collections.hpcml.torchstack.plugins.module_utils.trees import workers as tree_workers
-from ansible_collections.hpcml.torchstack.plugins.module_utils.trees.counters import as_result, problem
+from ansible_collections.hpcml.torchstack.plugins.module_utils.trees import permissions, workers
+from ansible_collections.hpcml.torchstack.plugins.module_utils.trees.counters import as_result, permission_error
 from ansible_collections.hpcml.torchstack.plugins.module_utils.trees.permissions import Pass, compile_globs
 from ansible_collections.hpcml.torchstack.plugins.module_utils.trees.policy import Policy
 
@@ -57,7 +59,7 @@ def top(tmp_path):
 def writable_directories():
     """A pass that freezes files and leaves directories alone, so that a test can play the one who swaps names."""
     one_pass = Pass(Policy("frozen"), True)
-    one_pass.policy.rules["directories"] = "u+w"
+    one_pass.changes.policy.rules["directories"] = "u+w"
     return one_pass
 
 
@@ -91,8 +93,8 @@ def test_a_frozen_tree_is_only_read(top, monkeypatch):
     go(top)
     one_pass = Pass(Policy("frozen"), True)
     with monkeypatch.context() as patched:
-        patched.setattr(one_pass, "chmod", lambda *_arguments: pytest.fail("a mode was changed"))
-        patched.setattr(tree_module.os, "fchmod", lambda *_arguments: pytest.fail("a mode was changed"))
+        patched.setattr(one_pass.changes, "chmod", lambda *_arguments: pytest.fail("a mode was changed"))
+        patched.setattr(permissions.os, "fchmod", lambda *_arguments: pytest.fail("a mode was changed"))
         assert over(one_pass, top).files == 3
 
 
@@ -111,12 +113,12 @@ def test_links_are_counted_and_never_followed(top):
 
 @pytest.mark.parametrize("way", ["_chmod_library", "_chmod_by_hand", "choose_chmod"])
 def test_a_file_swapped_for_a_link_before_its_chmod_does_not_lead_outside(top, writable_directories, way):
-    from ansible_collections.hpcml.torchstack.plugins.module_utils.trees import dir_handles as directories
+    from ansible_collections.hpcml.torchstack.plugins.module_utils.trees import nofollow_chmod
 
     victim = top.parent / "victim"
     victim.write_text("")
     victim.chmod(0o666)
-    real = directories.choose_chmod() if way == "choose_chmod" else getattr(directories, way)
+    real = nofollow_chmod.choose_chmod() if way == "choose_chmod" else getattr(nofollow_chmod, way)
 
     def swapping(directory, name, bits):
         if name == "data":
@@ -124,7 +126,7 @@ def test_a_file_swapped_for_a_link_before_its_chmod_does_not_lead_outside(top, w
             os.symlink(str(victim), name, dir_fd=directory)
         real(directory, name, bits)
 
-    writable_directories.chmod = swapping
+    writable_directories.changes.chmod = swapping
     result = as_result(over(writable_directories, top))
     assert mode(victim) == 0o666
     assert result["vanished"] == 1
@@ -147,7 +149,7 @@ def test_a_directory_swapped_for_a_link_before_it_is_opened_does_not_lead_outsid
         return real(name, flags, *arguments, dir_fd=dir_fd)
 
     with monkeypatch.context() as patched:
-        patched.setattr(tree_module.os, "open", swapping)
+        patched.setattr(permissions.os, "open", swapping)
         result = as_result(over(writable_directories, top))
     assert result["vanished"] == 1
     assert mode(outside / "file") == 0o666
@@ -162,7 +164,7 @@ def test_names_that_vanish_during_the_walk_are_counted_and_survived(top, writabl
         return real(name, **options)
 
     with monkeypatch.context() as patched:
-        patched.setattr(tree_module.os, "stat", removing)
+        patched.setattr(permissions.os, "stat", removing)
         result = as_result(over(writable_directories, top))
     assert result["vanished"] == 1
     assert mode(top / "bin" / "tool") == 0o555
@@ -178,7 +180,7 @@ def test_a_directory_that_vanishes_during_the_walk_is_counted_and_survived(top, 
         return real(name, flags, *arguments, dir_fd=dir_fd)
 
     with monkeypatch.context() as patched:
-        patched.setattr(tree_module.os, "open", removing)
+        patched.setattr(permissions.os, "open", removing)
         assert over(writable_directories, top).vanished == 1
 
 
@@ -223,7 +225,7 @@ def test_check_mode_names_directories_that_it_cannot_look_into(top, bits):
 @not_root
 def test_a_directory_that_stays_unreadable_is_an_error_by_name(top):
     (top / "lib").chmod(0o200)
-    error = problem(over(Pass(Policy("writable"), True), top), str(top))
+    error = permission_error(over(Pass(Policy("writable"), True), top), str(top))
     assert error.details["refused"] == ["lib (Permission denied)"]
     go(top)
 
@@ -295,8 +297,8 @@ def test_lists_are_short_and_totals_whole(top):
 @not_root
 def test_a_foreign_owner_is_one_error_with_count_and_names(top):
     one_pass = Pass(Policy("frozen"), True)
-    one_pass.uid += 1
-    error = problem(over(one_pass, top), str(top))
+    one_pass.changes.uid += 1
+    error = permission_error(over(one_pass, top), str(top))
     assert isinstance(error, StackError)
     assert "7 of the entries below %s belong to another account, first ., bin, bin/tool" % top in error.message
     assert error.details["foreign_total"] == 7
@@ -307,16 +309,16 @@ def test_a_foreign_owner_is_one_error_with_count_and_names(top):
 def test_foreign_files_that_need_no_change_are_no_error(top):
     go(top)
     one_pass = Pass(Policy("frozen"), True)
-    one_pass.uid += 1
-    assert problem(over(one_pass, top), str(top)) is None
+    one_pass.changes.uid += 1
+    assert permission_error(over(one_pass, top), str(top)) is None
 
 
 @not_root
 def test_setgid_that_a_chmod_would_lose_is_an_error_and_the_entry_untouched(top):
     (top / "lib").chmod(0o2755)
     one_pass = Pass(Policy("frozen"), True)
-    one_pass.groups = set()
-    error = problem(over(one_pass, top), str(top))
+    one_pass.changes.groups = set()
+    error = permission_error(over(one_pass, top), str(top))
     assert "setgid for a group" in error.message
     assert error.details["setgid_lost"] == ["lib"]
     assert (mode(top / "lib"), mode(top / "lib" / "data")) == (0o2755, 0o444)
@@ -324,15 +326,15 @@ def test_setgid_that_a_chmod_would_lose_is_an_error_and_the_entry_untouched(top)
 
 def test_a_refusal_of_the_system_is_reported_and_the_rest_done(top):
     one_pass = Pass(Policy("frozen"), True)
-    real = one_pass.chmod
+    real = one_pass.changes.chmod
 
     def refusing(directory, name, bits):
         if name == "data":
             raise PermissionError(1, "Operation not permitted")
         real(directory, name, bits)
 
-    one_pass.chmod = refusing
-    error = problem(over(one_pass, top), str(top))
+    one_pass.changes.chmod = refusing
+    error = permission_error(over(one_pass, top), str(top))
     assert error.details["refused"] == ["lib/data (Operation not permitted)"]
     assert mode(top / "lib" / "deep" / "x.so") == 0o555
 
@@ -344,7 +346,7 @@ def test_a_failing_file_system_stops_the_pass_with_its_reason(top, workers):
     def failing(_directory, _name, _bits):
         raise OSError(30, "Read-only file system")
 
-    one_pass.chmod = failing
+    one_pass.changes.chmod = failing
     with pytest.raises(StackError, match="Read-only file system"):
         over(one_pass, top)
     assert not any(thread.is_alive() for thread in one_pass.threads)
@@ -395,14 +397,14 @@ def flat(tmp_path, entries):
 def test_a_large_directory_is_shared_between_threads(tmp_path):
     top = flat(tmp_path, 2000)
     one_pass = Pass(Policy("frozen"), True, workers=4)
-    real, names = one_pass.chmod, set()
+    real, names = one_pass.changes.chmod, set()
 
     def noting(directory, name, bits):
         names.add(threading.current_thread().name)
         time.sleep(0.0002)
         real(directory, name, bits)
 
-    one_pass.chmod = noting
+    one_pass.changes.chmod = noting
     assert over(one_pass, top).changed_files == 2000
     assert len(names) > 1
     go(top, "writable")
@@ -411,7 +413,7 @@ def test_a_large_directory_is_shared_between_threads(tmp_path):
 def test_slow_calls_bring_in_more_threads_and_pay(tmp_path):
     top = flat(tmp_path, 3000)
     one_pass = Pass(Policy("frozen"), True)
-    real = one_pass.chmod
+    real = one_pass.changes.chmod
     inside, most = [], [0]
 
     def slow(directory, name, bits):
@@ -421,10 +423,10 @@ def test_slow_calls_bring_in_more_threads_and_pay(tmp_path):
         inside.pop()
         real(directory, name, bits)
 
-    one_pass.chmod = slow
-    tally = over(one_pass, top)
-    assert len(one_pass.threads) == tree_workers.AUTO_WORKERS - 1
-    assert tally.changed_files == 3000
+    one_pass.changes.chmod = slow
+    done = over(one_pass, top)
+    assert len(one_pass.threads) == workers.MAX_THREADS - 1
+    assert done.changed_files == 3000
     assert most[0] >= 4, "that many calls waited at the same time"
     go(top, "writable")
 
@@ -438,7 +440,7 @@ def test_the_number_of_workers_is_the_number_asked_for(tmp_path):
 
 
 def test_one_worker_means_one_however_slow(top, monkeypatch):
-    monkeypatch.setattr(tree_workers, "SLOW", 0.0)
+    monkeypatch.setattr(workers, "SLOW_ENTRY", 0.0)
     one_pass = Pass(Policy("frozen"), True, workers=1)
     over(one_pass, top)
     assert one_pass.threads == []
@@ -471,8 +473,8 @@ def test_a_large_tree_needs_little_memory(tmp_path):
     """Two hundred thousand entries in one directory, without a disk: scandir and stat are stand-ins."""
     program = """
 import os, sys
-from ansible_collections.hpcml.torchstack.plugins.module_utils.trees import permissions as tree
-from ansible_collections.hpcml.torchstack.plugins.module_utils.trees import policy as modes
+from ansible_collections.hpcml.torchstack.plugins.module_utils.trees import permissions
+from ansible_collections.hpcml.torchstack.plugins.module_utils.trees import policy
 top = sys.argv[1]
 os.mkdir(top)
 open(top + "/file", "w").close()
@@ -484,19 +486,19 @@ class Entry:
 class Many:
     def __enter__(self): return (Entry("name-of-ordinary-length-%d" % n) for n in range(200000))
     def __exit__(self, *error): return None
-tree.os.scandir = lambda descriptor: Many()
+permissions.os.scandir = lambda descriptor: Many()
 real = os.stat
-tree.os.stat = lambda name, **options: found if "dir_fd" in options else real(name, **options)
-one_pass = tree.Pass(modes.Policy("frozen"), True, workers=int(sys.argv[2]))
-one_pass.chmod = lambda *arguments: None
-tally = one_pass.over(os.path.dirname(top), os.path.basename(top))
-assert tally.changed_files == 200000, tally.changed_files
+permissions.os.stat = lambda name, **options: found if "dir_fd" in options else real(name, **options)
+one_pass = permissions.Pass(policy.Policy("frozen"), True, workers=int(sys.argv[2]))
+one_pass.changes.chmod = lambda *arguments: None
+done = one_pass.over(os.path.dirname(top), os.path.basename(top))
+assert done.changed_files == 200000, done.changed_files
 # Not ru_maxrss, which begins with what the process had that started this one.
 print([int(line.split()[1]) // 1024 for line in open("/proc/self/status") if line.startswith("VmHWM:")][0])
 """
-    for workers in ("1", "4"):
+    for count in ("1", "4"):
         output = subprocess.check_output(
-            [sys.executable, "-c", program, str(tmp_path / ("many" + workers)), workers],
+            [sys.executable, "-c", program, str(tmp_path / ("many" + count)), count],
             env=dict(os.environ, PYTHONPATH=os.pathsep.join(filter(None, sys.path))),
         )
         assert int(output) < 200
@@ -504,8 +506,8 @@ print([int(line.split()[1]) // 1024 for line in open("/proc/self/status") if lin
 
 def test_processes_come_to_the_same_result_as_one_hard_links_included(tmp_path, monkeypatch):
     """Names of one file in many directories, which several processes meet, are one change."""
-    monkeypatch.setattr(tree_workers, "MANY", 50)
-    monkeypatch.setattr(tree_workers, "processors", lambda: 3)
+    monkeypatch.setattr(workers, "MIN_ENTRIES_TO_FORK", 50)
+    monkeypatch.setattr(workers, "processors", lambda: 3)
     top = tmp_path / "tree"
     for number in range(60):
         (top / ("d%d" % (number % 7)) / str(number)).mkdir(parents=True)
@@ -528,16 +530,16 @@ def test_processes_come_to_the_same_result_as_one_hard_links_included(tmp_path, 
 
 
 def test_a_failure_in_another_process_stops_all_and_is_told_with_what_all_have_changed(tmp_path, monkeypatch):
-    monkeypatch.setattr(tree_workers, "MANY", 50)
-    monkeypatch.setattr(tree_workers, "SLOW", 1000.0)
-    monkeypatch.setattr(tree_workers, "processors", lambda: 2)
+    monkeypatch.setattr(workers, "MIN_ENTRIES_TO_FORK", 50)
+    monkeypatch.setattr(workers, "SLOW_ENTRY", 1000.0)
+    monkeypatch.setattr(workers, "processors", lambda: 2)
     top = tmp_path / "tree"
     for number in range(80):
         (top / str(number)).mkdir(parents=True)
         for name in range(20):
             (top / str(number) / str(name)).write_text("")
     one_pass = Pass(Policy("frozen"), True)
-    first, real = os.getpid(), one_pass.chmod
+    first, real = os.getpid(), one_pass.changes.chmod
 
     def failing(directory, name, bits):
         if os.getpid() != first:
@@ -545,7 +547,7 @@ def test_a_failure_in_another_process_stops_all_and_is_told_with_what_all_have_c
         time.sleep(0.0005)
         real(directory, name, bits)
 
-    one_pass.chmod = failing
+    one_pass.changes.chmod = failing
     with pytest.raises(StackError, match="Read-only file system; before that, ") as caught:
         over(one_pass, top)
     frozen = sum(mode(path) == 0o444 for path in top.glob("*/*"))

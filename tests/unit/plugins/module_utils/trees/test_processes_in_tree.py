@@ -11,8 +11,7 @@ import subprocess
 import sys
 
 import pytest
-from ansible_collections.hpcml.torchstack.plugins.module_utils.trees import open_files as lease
-from ansible_collections.hpcml.torchstack.plugins.module_utils.trees import processes_in_tree as in_use
+from ansible_collections.hpcml.torchstack.plugins.module_utils.trees import open_files, processes_in_tree
 
 SLEEPER = "import sys; print(1, flush=True); sys.stdin.read()"
 
@@ -44,11 +43,11 @@ def runner():
 
 
 def uses(tree, **options):
-    return in_use.look(str(tree), **options)["processes"]
+    return processes_in_tree.find_users(str(tree), **options)["processes"]
 
 
 def test_nobody_uses_a_tree_that_nobody_uses(tree):
-    found = in_use.look(str(tree))
+    found = processes_in_tree.find_users(str(tree))
     assert (found["in_use"], found["files"], found["processes"], found["held"]) == (False, 1, [], [])
 
 
@@ -108,18 +107,19 @@ def test_a_mapped_file_is_known_by_its_inode_where_a_container_sees_another_path
     device = "%02x:%02x" % (os.major(status.st_dev), os.minor(status.st_dev))
     (place / "maps").write_text("7f00-7f01 r--p 00000000 %s %d    /image/lib.so\n" % (device, status.st_ino))
     inodes = frozenset({(status.st_dev, status.st_ino)})
-    found = in_use.processes(in_use.Tree((os.fsencode(str(tree)),), inodes), str(tmp_path / "proc"))
+    used = processes_in_tree.Tree((os.fsencode(str(tree)),), inodes)
+    found = processes_in_tree.processes(used, str(tmp_path / "proc"))
     assert [(use.pid, use.how, use.path) for use in found.uses] == [(4711, "mapped", "/image/lib.so")]
 
 
 def test_what_the_kernel_holds_is_in_use_though_no_process_is_seen(tree, tmp_path, monkeypatch):
-    with lease.undisturbed():
-        if lease.ask(None, str(tree / "lib.so")) == lease.UNSUPPORTED:
+    with open_files.ignored_lease_breaks():
+        if open_files.query_lease(None, str(tree / "lib.so")) == open_files.UNSUPPORTED:
             pytest.skip("the file system of the tests has no leases")
-    monkeypatch.setattr(lease, "AGAIN", (0.0,))
+    monkeypatch.setattr(open_files, "RETRY_DELAYS", (0.0,))
     (tmp_path / "proc").mkdir()
     with open(str(tree / "lib.so"), "rb") as stream, mmap.mmap(stream.fileno(), 0, prot=mmap.PROT_READ):
-        found = in_use.look(str(tree), proc=str(tmp_path / "proc"))
+        found = processes_in_tree.find_users(str(tree), proc=str(tmp_path / "proc"))
     assert found["in_use"] and found["processes"] == [] and found["held"] == [str(tree / "lib.so")]
     assert found["unseen"] == []
 
@@ -138,23 +138,23 @@ def others(tmp_path, flags):
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may look into every process")
 def test_what_no_lease_tells_of_others_is_said(tree, tmp_path, monkeypatch):
-    monkeypatch.setattr(lease, "ask", lambda directory, name: lease.UNSUPPORTED)
-    found = in_use.look(str(tree), proc=others(tmp_path, 0))
+    monkeypatch.setattr(open_files, "query_lease", lambda directory, name: open_files.UNSUPPORTED)
+    found = processes_in_tree.find_users(str(tree), proc=others(tmp_path, 0))
     assert found["unseen"] == ["whether a process of another account uses it: its file system has no leases"]
     assert not found["in_use"]
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may look into every process")
 def test_files_that_may_not_be_asked_for_are_said(tree, tmp_path, monkeypatch):
-    monkeypatch.setattr(lease, "ask", lambda directory, name: lease.NOT_OURS)
-    found = in_use.look(str(tree), proc=others(tmp_path, 0))
+    monkeypatch.setattr(open_files, "query_lease", lambda directory, name: open_files.NOT_OURS)
+    found = processes_in_tree.find_users(str(tree), proc=others(tmp_path, 0))
     assert found["unseen"] == [
         "whether a process of another account uses it: 1 of its files may not be asked for by this account"]
 
 
 def test_threads_of_the_kernel_use_nothing(tree, tmp_path, monkeypatch):
-    monkeypatch.setattr(lease, "ask", lambda directory, name: lease.UNSUPPORTED)
-    assert in_use.look(str(tree), proc=others(tmp_path, 0x00200000))["unseen"] == []
+    monkeypatch.setattr(open_files, "query_lease", lambda directory, name: open_files.UNSUPPORTED)
+    assert processes_in_tree.find_users(str(tree), proc=others(tmp_path, 0x00200000))["unseen"] == []
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="nothing is hidden from root")
@@ -166,14 +166,14 @@ def test_a_proc_that_hides_others_is_known(tmp_path, options, hidden):
     os.makedirs(proc + "/self")
     with open(proc + "/self/mountinfo", "w", encoding="utf-8") as stream:
         stream.write("22 1 0:21 / %s rw - proc proc %s\n" % (proc, options))
-    assert in_use.hides(proc) is hidden
+    assert processes_in_tree.hides_processes(proc) is hidden
 
 
 def test_where_the_file_system_answers_for_its_server_no_file_is_held_and_that_is_said(tree, run, monkeypatch):
     run("import sys; s = open(sys.argv[1], 'rb'); %s" % SLEEPER, str(tree / "lib.so"))
-    monkeypatch.setattr(lease, "means_this_host", lambda _path: False)
-    monkeypatch.setattr(in_use, "hides", lambda _proc: True)
-    found = in_use.look(str(tree))
+    monkeypatch.setattr(open_files, "leases_are_local", lambda _path: False)
+    monkeypatch.setattr(processes_in_tree, "hides_processes", lambda _proc: True)
+    found = processes_in_tree.find_users(str(tree))
     assert found["held_count"] == 0 and found["process_count"] == 1
     (sentence,) = found["unseen"]
     assert "has no leases" in sentence
@@ -181,10 +181,10 @@ def test_where_the_file_system_answers_for_its_server_no_file_is_held_and_that_i
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root reads everything")
 def test_a_tree_that_may_not_be_read_is_not_one_that_nobody_uses(tree, monkeypatch):
-    monkeypatch.setattr(in_use, "hides", lambda _proc: True)
+    monkeypatch.setattr(processes_in_tree, "hides_processes", lambda _proc: True)
     tree.chmod(0)
     try:
-        (sentence,) = in_use.look(str(tree))["unseen"]
+        (sentence,) = processes_in_tree.find_users(str(tree))["unseen"]
     finally:
         tree.chmod(0o755)
     assert "may not be read" in sentence

@@ -13,7 +13,8 @@ from ansible_collections.hpcml.torchstack.plugins.module_utils.verify.embedded_c
     search,
     search_stream,
 )
-from ansible_collections.hpcml.torchstack.plugins.module_utils.verify.library_rules import Paths, parse_rules
+from ansible_collections.hpcml.torchstack.plugins.module_utils.verify.library_rules import parse_rules
+from ansible_collections.hpcml.torchstack.plugins.module_utils.verify.rule_globs import Paths
 
 BANNER = b"NCCL version 2.14.3+cuda11.8"
 

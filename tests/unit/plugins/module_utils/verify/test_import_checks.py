@@ -1,19 +1,26 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Mapped libraries held against rules: tables of facts and findings."""
+"""Mapped libraries held against rules: tables of facts and findings.
+
+Covers import_rules, too.
+"""
 
 from __future__ import annotations
 
 import pytest
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
 from ansible_collections.hpcml.torchstack.plugins.module_utils.elf.process_map import Library
-from ansible_collections.hpcml.torchstack.plugins.module_utils.verify.import_checks import Brought, Recorded, judge
-from ansible_collections.hpcml.torchstack.plugins.module_utils.verify.import_rules import parse_rules, same
+from ansible_collections.hpcml.torchstack.plugins.module_utils.verify.import_checks import (
+    MappedLibrary,
+    Recorded,
+    check_mapped,
+)
+from ansible_collections.hpcml.torchstack.plugins.module_utils.verify.import_rules import parse_rules, values_equal
 
 
 def brought(step, path, soname="", deleted=False):
     library = Library(path.encode(), soname.encode(), ("stat", "0:1", hash(path)), deleted, True)
-    return Brought(step, library)
+    return MappedLibrary(step, library)
 
 
 def rules(**given):
@@ -82,7 +89,7 @@ CASES = {
 @pytest.mark.parametrize("mapped, given, expected", CASES.values(), ids=CASES.keys())
 def test_findings(mapped, given, expected):
     expected = [(kind, [entry.library.path.decode() for entry in entries]) for kind, entries in expected]
-    assert found(judge(mapped, rules(**given))) == expected
+    assert found(check_mapped(mapped, rules(**given))) == expected
 
 
 def allow(name, **more):
@@ -100,17 +107,17 @@ EXCUSES = {
 }
 
 
-@pytest.mark.parametrize("excuses, standing, allowed, unused", EXCUSES.values(), ids=EXCUSES.keys())
-def test_an_excuse_takes_a_file_out_of_a_duplicate_and_unused_ones_are_told(excuses, standing, allowed, unused):
-    verdict = judge([NCCL, OTHER_NCCL], rules(allow=excuses))
-    assert len(verdict.findings) == standing
+@pytest.mark.parametrize("excuses, remaining, allowed, unused", EXCUSES.values(), ids=EXCUSES.keys())
+def test_an_excuse_takes_a_file_out_of_a_duplicate_and_unused_ones_are_told(excuses, remaining, allowed, unused):
+    verdict = check_mapped([NCCL, OTHER_NCCL], rules(allow=excuses))
+    assert len(verdict.findings) == remaining
     assert sorted(entry["path"] for entry in verdict.allowed) == allowed
     assert len(verdict.unused) == unused
 
 
 def test_two_files_of_three_are_still_a_duplicate_when_the_third_is_excused():
     third = brought("x", "/r/third/libnccl.so.2", "libnccl.so.2")
-    verdict = judge([NCCL, OTHER_NCCL, third], rules(allow=[allow("*", path="/r/third/*")]))
+    verdict = check_mapped([NCCL, OTHER_NCCL, third], rules(allow=[allow("*", path="/r/third/*")]))
     assert found(verdict) == [
         ("duplicates", ["/r/nccl/lib/libnccl.so.2.18.3", "/r/base/lib/libnccl.so.2.14.3", "/r/third/libnccl.so.2"])
     ]
@@ -118,7 +125,7 @@ def test_two_files_of_three_are_still_a_duplicate_when_the_third_is_excused():
 
 def test_an_excuse_covers_misplaced_and_forbidden_libraries():
     given = {"providers": [PROVIDER], "forbid": [{"path": "/r/base", "reason": "no"}]}
-    verdict = judge([OTHER_NCCL], rules(allow=[allow("libnccl*")], **given))
+    verdict = check_mapped([OTHER_NCCL], rules(allow=[allow("libnccl*")], **given))
     assert (verdict.findings, [entry["kind"] for entry in verdict.allowed]) == ((), ["misplaced", "forbidden"])
 
 
@@ -134,7 +141,7 @@ STATIC = {
 @pytest.mark.parametrize("mapped, identity, expected", STATIC.values(), ids=STATIC.keys())
 def test_what_the_static_verification_found_has_to_be_what_is_mapped(mapped, identity, expected):
     identities = {EDGE.path: identity} if identity else {}
-    verdict = judge(mapped, rules(), [EDGE, EDGE._replace(needer=b"/r/torch.so")], identities)
+    verdict = check_mapped(mapped, rules(), [EDGE, EDGE._replace(needer=b"/r/torch.so")], identities)
     assert len(verdict.findings) == (expected is not None)
     for finding in verdict.findings:
         assert expected in finding.sentence
@@ -143,13 +150,13 @@ def test_what_the_static_verification_found_has_to_be_what_is_mapped(mapped, ide
 
 @pytest.mark.parametrize("mapped, found", [([PYTHON], 0), ([NCCL], 0), ([OTHER_NCCL], 1)])
 def test_what_an_object_only_opens_need_not_be_mapped_and_has_to_be_the_one_that_was_found(mapped, found):
-    verdict = judge(mapped, rules(), [EDGE._replace(opened=True)], {EDGE.path: NCCL.library.identity})
+    verdict = check_mapped(mapped, rules(), [EDGE._replace(opened=True)], {EDGE.path: NCCL.library.identity})
     assert len(verdict.findings) == found
 
 
 def test_names_that_are_not_text_are_shown_escaped():
-    odd = Brought("torch", Library(b"/r/\xff\n/libx.so", b"lib\xfe.so", ("stat", "0:1", 1), False, True))
-    [finding] = judge([odd], rules(providers=[{"name": "lib*", "path": "/elsewhere/**"}])).findings
+    odd = MappedLibrary("torch", Library(b"/r/\xff\n/libx.so", b"lib\xfe.so", ("stat", "0:1", 1), False, True))
+    [finding] = check_mapped([odd], rules(providers=[{"name": "lib*", "path": "/elsewhere/**"}])).findings
     assert (finding.facts["path"], finding.facts["soname"]) == ("/r/\\xff\n/libx.so", "lib\\xfe.so")
     finding.sentence.encode("utf-8")
 
@@ -181,7 +188,7 @@ SAME = [
 
 @pytest.mark.parametrize("first, second, expected", SAME)
 def test_values_are_equal_only_as_the_same_kind_of_thing(first, second, expected):
-    assert [same(*pair) for pair in ((first, second), (second, first))] == [expected, expected]
+    assert [values_equal(*pair) for pair in ((first, second), (second, first))] == [expected, expected]
 
 
 MET = [
@@ -194,4 +201,4 @@ MET = [
 @pytest.mark.parametrize("rule, actual, expected", MET)
 def test_expectations(rule, actual, expected):
     [expectation] = rules(expect=[dict(rule, value="x")]).expect
-    assert expectation.met(actual) is expected
+    assert expectation.is_met(actual) is expected

@@ -10,23 +10,23 @@ import os
 import pytest
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
 from ansible_collections.hpcml.torchstack.plugins.module_utils.elf.process_map import Library
-from ansible_collections.hpcml.torchstack.plugins.module_utils.verify.import_checks import Brought
+from ansible_collections.hpcml.torchstack.plugins.module_utils.verify.import_checks import MappedLibrary
 from ansible_collections.hpcml.torchstack.plugins.module_utils.verify.import_record import (
     as_record,
+    find_release,
     read_static,
-    release_of,
 )
 
 
 def brought(path, step="torch", deleted=False):
-    return Brought(step, Library(os.fsencode(path), b"s", ("stat", "0:1", 1), deleted, True))
+    return MappedLibrary(step, Library(os.fsencode(path), b"s", ("stat", "0:1", 1), deleted, True))
 
 
 @pytest.mark.parametrize(
     "record, release", [("/r/.torchstack/imports.json", "/r"), ("/records/imports.json", "/records")]
 )
 def test_a_record_is_about_the_directory_that_its_own_directory_lies_in(record, release):
-    assert release_of(record) == release
+    assert find_release(record) == release
 
 
 def test_the_record_holds_relative_paths_and_nothing_that_differs_from_run_to_run(tmp_path):

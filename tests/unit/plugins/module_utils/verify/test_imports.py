@@ -1,6 +1,9 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Imports that go wrong in every way, run with this very interpreter."""
+"""Imports that go wrong in every way, run with this very interpreter.
+
+Covers import_runner, import_probe and import_findings, too.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +17,11 @@ import time
 import pytest
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.processes import read_process
-from ansible_collections.hpcml.torchstack.plugins.module_utils.verify import import_findings, import_probe
-from ansible_collections.hpcml.torchstack.plugins.module_utils.verify import import_runner as import_run
+from ansible_collections.hpcml.torchstack.plugins.module_utils.verify import (
+    import_findings,
+    import_probe,
+    import_runner,
+)
 from ansible_collections.hpcml.torchstack.plugins.module_utils.verify.import_rules import parse_rules
 from ansible_collections.hpcml.torchstack.plugins.module_utils.verify.imports import verify
 
@@ -115,13 +121,13 @@ DEATHS = {
 }
 
 
-@pytest.mark.parametrize("source, fate", DEATHS.values(), ids=DEATHS.keys())
-def test_an_import_that_ends_the_process_is_a_finding_that_names_it(packages, check, source, fate):
+@pytest.mark.parametrize("source, ending", DEATHS.values(), ids=DEATHS.keys())
+def test_an_import_that_ends_the_process_is_a_finding_that_names_it(packages, check, source, ending):
     given = packages(before="import decimal", deadly=source, after="")
     report = check(given, expect=[{"value": "before.__name__", "equals": "before"}])
     [finding] = report.result["import_errors"]
     assert (finding["module"], finding["not_tried"]) == ("deadly", ["after"])
-    assert fate in finding["error"] and "import before; import deadly; import after" in finding["remedy"]
+    assert ending in finding["error"] and "import before; import deadly; import after" in finding["remedy"]
     assert report.result["wrong_values"] == []
     assert any(entry["brought_by"] == import_findings.START for entry in report.result["mapped"])
 
@@ -148,7 +154,7 @@ def test_a_crash_in_a_value_names_the_value(packages, check):
 def impatient(monkeypatch, tmp_path):
     """A time limit that is over as soon as a file is there, so that no test waits for a clock."""
     ready = tmp_path / "ready"
-    real = import_run._wait
+    real = import_runner._wait
 
     def wait(process, seconds):
         if seconds != 300.0:
@@ -157,7 +163,7 @@ def impatient(monkeypatch, tmp_path):
             time.sleep(0.02)
         return process.poll() is not None
 
-    monkeypatch.setattr(import_run, "_wait", wait)
+    monkeypatch.setattr(import_runner, "_wait", wait)
     return ready
 
 
@@ -331,14 +337,14 @@ EXCERPTS = {
 
 @pytest.mark.parametrize("text, lines", EXCERPTS.values(), ids=EXCERPTS.keys())
 def test_the_lines_that_say_why(text, lines):
-    assert import_run.excerpt(text, 2) == lines
+    assert import_runner.excerpt(text, 2) == lines
 
 
 def test_a_report_that_was_cut_short_is_read_as_far_as_it_goes(tmp_path):
     path = tmp_path / "report"
     path.write_text("('start', 1)\nnonsense(\n[]\n('import', 'tor")
-    assert import_run.read_report(str(path)) == (("start", 1),)
-    assert import_run.read_report(str(tmp_path / "none")) == ()
+    assert import_runner.read_report(str(path)) == (("start", 1),)
+    assert import_runner.read_report(str(tmp_path / "none")) == ()
 
 
 def test_every_value_becomes_plain_data():
@@ -384,10 +390,10 @@ def test_the_probe_dies_with_whoever_runs_it(packages, tmp_path):
     scratch.mkdir()
     child = os.fork()
     if child == 0:
-        plan = import_run.Plan(
-            sys.executable, given["modules"], (), import_run.environment(given["environment"], (), str(scratch)), 300
+        plan = import_runner.Plan(
+            sys.executable, given["modules"], (), import_runner.environment(given["environment"], (), str(scratch)), 300
         )
-        import_run.run(plan, str(scratch))
+        import_runner.run(plan, str(scratch))
         os._exit(0)
     deadline = time.monotonic() + 60
     while not (tmp_path / "pid").exists() or not (tmp_path / "pid").read_text():

@@ -1,6 +1,9 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""A verification of objects that were written byte by byte, for an invented machine."""
+"""A verification of objects that were written byte by byte, for an invented machine.
+
+Covers library_graph, library_checks and library_record, too.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ import struct
 
 import pytest
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
-from ansible_collections.hpcml.torchstack.plugins.module_utils.elf.resolver import System
+from ansible_collections.hpcml.torchstack.plugins.module_utils.elf.glibc import System
 from ansible_collections.hpcml.torchstack.plugins.module_utils.verify import library_record, library_scan
 from ansible_collections.hpcml.torchstack.plugins.module_utils.verify.libraries import verify
 from ansible_collections.hpcml.torchstack.plugins.module_utils.verify.library_rules import parse_rules
@@ -189,7 +192,7 @@ def test_a_record_tells_where_it_differs_without_the_library_path(tree, tmp_path
         "needed_without": {"liba.so": {"path": "liba.so", "rule": "RUNPATH"}},
     }
     assert record["rules"]["environment"] == {"LD_LIBRARY_PATH": "{prefix}/other"}
-    assert library_record.top_of(str(tmp_path / ".torchstack" / "verification.json"), [top]) == os.fsencode(
+    assert library_record.find_top(str(tmp_path / ".torchstack" / "verification.json"), [top]) == os.fsencode(
         str(tmp_path)
     )
 

@@ -11,14 +11,12 @@ import pytest
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
 from ansible_collections.hpcml.torchstack.plugins.module_utils.verify.library_rules import (
     UNOPENED,
-    Paths,
     as_record,
     literal_beginning,
     parse_rules,
-    path_glob,
     relocate,
-    soname_glob,
 )
+from ansible_collections.hpcml.torchstack.plugins.module_utils.verify.rule_globs import Paths, path_glob, soname_glob
 
 FULL = {
     "environment": {"LD_LIBRARY_PATH": "/r/nccl/lib:/r/base/lib", "PATH": "/bin"},

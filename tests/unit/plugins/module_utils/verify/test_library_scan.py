@@ -1,6 +1,9 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Trees that are deep, strange, or change while they are looked at."""
+"""Trees that are deep, strange, or change while they are looked at.
+
+Covers library_walk and scan_result, too.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ import time
 
 import pytest
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
-from ansible_collections.hpcml.torchstack.plugins.module_utils.verify import library_scan, library_walk
+from ansible_collections.hpcml.torchstack.plugins.module_utils.verify import library_scan, library_walk, scan_result
 from ansible_collections.hpcml.torchstack.plugins.module_utils.verify.library_scan import scan
 
 RELOCATABLE = b"\x7fELF\x02\x01\x01" + bytes(9) + b"\x01\x00\x3e\x00\x01\x00\x00\x00" + bytes(40)
@@ -71,7 +74,7 @@ def test_directories_in_each_other_beyond_the_longest_path_are_walked_to_the_las
 
 
 def test_an_object_that_no_program_can_open_is_a_finding(tmp_path, monkeypatch):
-    monkeypatch.setattr(library_scan, "MAX_PATH", len(str(tmp_path)) + 20)
+    monkeypatch.setattr(scan_result, "MAX_PATH", len(str(tmp_path)) + 20)
     data = bytearray(pathlib.Path(os.path.realpath("/proc/self/exe")).read_bytes())
     machine = int.from_bytes(data[18:20], "little")
     for name in ("a" * 19, "b" * 20):
@@ -249,7 +252,7 @@ def test_several_processes_find_what_one_finds(tmp_path, monkeypatch, size):
     alone = look(tmp_path / "tree", exclude=["left out"], unopened=[".py"])
     monkeypatch.setattr(library_scan, "processors", lambda: size)
     monkeypatch.setattr(library_scan, "may_fork", lambda: True)
-    monkeypatch.setattr(library_scan, "MANY", 0)
+    monkeypatch.setattr(library_scan, "MIN_FILES_TO_FORK", 0)
     together = look(tmp_path / "tree", exclude=["left out"], unopened=[".py"])
     assert vars(together) == vars(alone)
     assert (alone.files, alone.unopened, alone.excluded) == (121, 1, 1)
@@ -267,10 +270,10 @@ def test_a_failure_of_another_process_ends_the_scan_with_its_words(tmp_path, mon
         # Until the other one has something to refuse, and has done so.
         time.sleep(0.1)
 
-    monkeypatch.setattr(library_scan, "_look_at_files", lambda kinds, *rest: refuse(*rest))
+    monkeypatch.setattr(library_scan, "_scan_files", lambda sorter, *rest: refuse(*rest))
     monkeypatch.setattr(library_scan, "processors", lambda: 2)
     monkeypatch.setattr(library_scan, "may_fork", lambda: True)
-    monkeypatch.setattr(library_scan, "MANY", 0)
+    monkeypatch.setattr(library_scan, "MIN_FILES_TO_FORK", 0)
     with pytest.raises(StackError, match="no more files") as caught:
         look(tmp_path)
     assert (caught.value.failed_step, caught.value.remedy) == ("scan", "Raise the limit.")

@@ -1,0 +1,218 @@
+# Copyright (c) the hpcml.torchstack contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Connect the ranks of a job to rank 0 by TCP, and exchange JSON over these connections."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import resource
+import socket
+import time
+from typing import Any, Callable, Sequence
+
+JOIN_SECONDS = 0.2
+"""Between two attempts to reach rank 0, which may begin later than the others."""
+
+GREETING_SECONDS = 10.0
+"""For whoever has come to say which rank it is, which a rank does at once."""
+
+SHOWN = 12
+"""Number of missing ranks that are named."""
+
+SPARE_FILES = 64
+"""Descriptors beside one for each rank at rank 0."""
+
+
+def listen(port: int = 0, connections: int = 128) -> socket.socket:
+    """Open a socket on all addresses of this host, of both families where it has them.
+
+    Args:
+        port: on which; a free one by default.
+        seats: how many may come at once.
+    """
+    both = socket.has_dualstack_ipv6()
+    family = socket.AF_INET6 if both else socket.AF_INET
+    return socket.create_server(("", port), family=family, dualstack_ipv6=both, backlog=max(1, connections))
+
+
+class SocketGroup:
+    """Connect all ranks to rank 0, at its address and a port: a star of connections.
+
+    What it costs at rank 0: one descriptor for each other rank, and the time to read and write as many lines.
+
+    Args:
+        rank: which one this is.
+        size: how many there are.
+        address: rank 0's.
+        port: on which it listens.
+        limit: how long one waits for the others, in seconds.
+        server: what rank 0 listens with already.
+    """
+
+    def __init__(
+        self, rank: int, size: int, address: str, port: int, limit: float, server: socket.socket | None = None
+    ) -> None:
+        self.rank, self.size = rank, size
+        self.connections: dict[int, Any] = {}
+        if rank:
+            self.connections[0] = self._connect(address, port, time.monotonic() + limit, limit)
+            return
+        _raise_open_file_limit(size + SPARE_FILES)
+        end = time.monotonic() + limit
+        with server or listen(port, size) as door:
+            while len(self.connections) < size - 1:
+                door.settimeout(max(0.01, end - time.monotonic()))
+                try:
+                    connection, _address = door.accept()
+                except socket.timeout as error:
+                    missing = sorted(set(range(1, size)) - set(self.connections))
+                    raise ConnectionError("%d of %d ranks have not come to rank 0 within %d s: %s%s" % (
+                        len(missing), size, limit, ", ".join(map(str, missing[:SHOWN])),
+                        " ..." if missing[SHOWN:] else "")) from error
+                connection.settimeout(GREETING_SECONDS)
+                stream = connection.makefile("rwb")
+                # A line of anything else, such as of a port scanner, is no rank of this job.
+                with contextlib.suppress(ValueError, OSError):
+                    peer = int(stream.readline(16))
+                    if 0 < peer < size:
+                        connection.settimeout(limit)
+                        self.connections[peer] = stream
+
+    @classmethod
+    def from_exchange(cls, exchange: Callable[[Any], Sequence[Any]], rank: int, size: int, limit: float) -> SocketGroup:
+        """Create a group of ranks that can exchange data already, as by MPI, without using that later.
+
+        Args:
+            exchange: gives what every rank has given.
+            rank: which one this is.
+            size: how many there are.
+            limit: how long one waits for the others, in seconds.
+        """
+        host = socket.gethostname()
+        server = None if rank else listen(0, size)
+        offer = None
+        if server is not None:
+            offer = {"port": server.getsockname()[1], "host": host, "addresses": addresses(host)}
+        offer = exchange(offer)[0]
+        near = ["127.0.0.1"] if offer["host"] == host else []
+        address = first_reachable([*near, *offer["addresses"]], offer["port"]) if rank else ""
+        return cls(rank, size, address, offer["port"], limit, server)
+
+    def _connect(self, address: str, port: int, end: float, limit: float) -> Any:
+        while True:
+            try:
+                connection = socket.create_connection((address, port), timeout=limit)
+                break
+            except OSError as error:
+                if time.monotonic() > end:
+                    raise ConnectionError("rank 0 is not reached at %s port %d: %s" % (address, port, error)) from error
+                time.sleep(JOIN_SECONDS)
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        stream = connection.makefile("rwb")
+        self._send(stream, self.rank)
+        return stream
+
+    def all_gather(self, value: Any) -> list[Any]:
+        """Gather what every rank gives, in their order.
+
+        Raises:
+            ConnectionError: another rank has left.
+        """
+        return self.broadcast(self.gather(value))
+
+    def gather(self, value: Any) -> list[Any] | None:
+        """Gather at rank 0 what every rank gives, in their order; return None elsewhere.
+
+        Raises:
+            ConnectionError: another rank has left.
+        """
+        if self.rank:
+            self._send(self.connections[0], value)
+            return None
+        return [value, *(self._receive(peer) for peer in range(1, self.size))]
+
+    def broadcast(self, value: Any) -> Any:
+        """Broadcast what rank 0 gives.
+
+        Raises:
+            ConnectionError: another rank has left.
+        """
+        if self.rank:
+            return self._receive(0)
+        line = _line(value)
+        for stream in self.connections.values():
+            stream.write(line)
+            stream.flush()
+        return value
+
+    def barrier(self) -> None:
+        """Wait for all ranks.
+
+        Raises:
+            ConnectionError: another rank has left.
+        """
+        self.gather(None)
+        self.broadcast(None)
+
+    @staticmethod
+    def _send(stream: Any, value: Any) -> None:
+        stream.write(_line(value))
+        stream.flush()
+
+    def _receive(self, other: int) -> Any:
+        line = self.connections[other].readline()
+        if not line:
+            raise ConnectionError("rank %d has left" % other)
+        return json.loads(line.decode("ascii"))
+
+
+def _line(value: Any) -> bytes:
+    return json.dumps(value).encode("ascii") + b"\n"
+
+
+def _raise_open_file_limit(wanted: int) -> None:
+    """Raise this process' limit of open files to ``wanted``, as far as it can be."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        with contextlib.suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+
+
+def addresses(host: str) -> list[str]:
+    """List names and addresses under which others may reach this host, the likeliest first."""
+    found = [host]
+    for name in (host, socket.getfqdn()):
+        with contextlib.suppress(OSError):
+            found += [str(entry[4][0]) for entry in socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)]
+    return list(dict.fromkeys(found))
+
+
+def addresses_towards(address: str) -> list[str]:
+    """List this host's own address on the way to another one, where its name may not resolve."""
+    if not address:
+        return []
+    with contextlib.suppress(OSError):
+        family, _type, _protocol, _name, place = socket.getaddrinfo(address, 9, type=socket.SOCK_DGRAM)[0]
+        with socket.socket(family, socket.SOCK_DGRAM) as probe:
+            # Nothing is sent: the kernel only chooses the route.
+            probe.connect(place)
+            return [str(probe.getsockname()[0])]
+    return []
+
+
+def first_reachable(candidates: Sequence[str], port: int) -> str:
+    """Return the first address at which a connection is accepted.
+
+    Raises:
+        ConnectionError: none of them.
+    """
+    reasons = []
+    for address in candidates:
+        try:
+            socket.create_connection((address, port), timeout=5).close()
+            return address
+        except OSError as error:
+            reasons.append("%s (%s)" % (address, error))
+    raise ConnectionError("rank 0 cannot be reached at port %d: %s" % (port, ", ".join(reasons)))

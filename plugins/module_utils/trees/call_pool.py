@@ -1,0 +1,110 @@
+# Copyright (c) the hpcml.torchstack contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Have forked copies of this process answer calls.
+
+The process that calls never waits for room in a copy's pipe, so the two never wait for each other. A copy ends with the
+pool, and with the process that made it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import marshal
+import os
+import select
+import struct
+from typing import Any, Callable
+
+from ..core.errors import StackError
+from .process_pool import ProcessPool
+
+_LENGTH = struct.Struct("=Q")
+
+
+class Call:
+    """Hold a call whose answer comes later."""
+
+    def __init__(self, pool: CallPool) -> None:
+        self._pool = pool
+        self.answer: Any = None
+
+    def result(self) -> Any:
+        """Wait for the answer.
+
+        Raises:
+            StackError: a copy was killed.
+        """
+        while self.answer is None:
+            self._pool.receive(None)
+        return self.answer
+
+
+class CallPool(ProcessPool):
+    """Let copies of this process answer calls, several at a time and in any order.
+
+    Args:
+        count: how many copies; fewer where the system gives no more processes.
+        function: answers a call; it takes and returns plain data (see :mod:`marshal`), and never None.
+        waiting: how many calls there may be for each copy, the one that it works on included.
+        killed: the error for a copy that was killed.
+    """
+
+    def __init__(self, count: int, function: Callable[[Any], Any], waiting: int, killed: StackError) -> None:
+        super().__init__(count + 1, killed)
+        with contextlib.suppress(OSError):  # the copies that there are do
+            self._fork(lambda writing: self._answer(function, writing))
+        self._limit = waiting * len(self.copies)
+        self._calls: dict[int, Call] = {}
+        self._number = 0
+        self._poll = select.poll()
+        for reading in self.copies.values():
+            self._poll.register(reading, select.POLLIN)
+
+    def submit(self, argument: Any) -> Call | None:
+        """Call the function in a copy; None where all copies have enough to do.
+
+        Raises:
+            StackError: a copy was killed.
+        """
+        self.receive(0)
+        if len(self._calls) >= self._limit or not self.put((self._number, argument)):
+            return None
+        call = self._calls[self._number] = Call(self)
+        self._number += 1
+        return call
+
+    def receive(self, timeout: int | None) -> None:
+        """Take the answers that have come.
+
+        Args:
+            timeout: milliseconds to wait for one; None waits as long as it takes.
+
+        Raises:
+            StackError: a copy was killed.
+        """
+        for reading, _event in self._poll.poll(timeout):
+            length, = _LENGTH.unpack(self._read(reading, _LENGTH.size))
+            number, answer = marshal.loads(self._read(reading, length))
+            self._calls.pop(number).answer = answer
+
+    def _read(self, reading: int, length: int) -> bytes:
+        """Read so many bytes of an answer."""
+        data = os.read(reading, length)
+        while len(data) < length:
+            more = os.read(reading, length - len(data))
+            if not more:
+                raise self.killed
+            data += more
+        return data
+
+    def _answer(self, function: Callable[[Any], Any], writing: int) -> None:
+        """Answer calls as a copy, until the pool is shut down."""
+        with os.fdopen(writing, "wb") as stream:
+            while True:
+                packet = self.take()
+                if packet is None:
+                    return
+                number, argument = packet
+                answer = marshal.dumps((number, function(argument)))
+                stream.write(_LENGTH.pack(len(answer)) + answer)
+                stream.flush()
