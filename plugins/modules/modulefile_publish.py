@@ -262,18 +262,20 @@ from ansible_collections.hpcml.torchstack.plugins.module_utils.lifecycle.publica
     SHOW,
     Action,
     carry_out,
+    publishing,
+    remove_stale_lock,
 )
-from ansible_collections.hpcml.torchstack.plugins.module_utils.lifecycle.publication_defaults import (
+from ansible_collections.hpcml.torchstack.plugins.module_utils.lifecycle.publication_facts import (
+    Facts,
     last_move,
     last_rollback,
+    read_facts,
 )
-from ansible_collections.hpcml.torchstack.plugins.module_utils.lifecycle.publication_facts import Facts, read_facts
 from ansible_collections.hpcml.torchstack.plugins.module_utils.lifecycle.publication_first import (
     Candidate,
     loaded_by_default,
     reason_to_keep,
 )
-from ansible_collections.hpcml.torchstack.plugins.module_utils.lifecycle.publication_lock import publishing, tidy
 from ansible_collections.hpcml.torchstack.plugins.module_utils.lifecycle.publication_summary import summary_lines
 from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles.layout import (
     SYNTAXES,
@@ -330,7 +332,7 @@ def publish(module: AnsibleModule) -> dict:
                     "first": desired.first_only and any(action.action == DEFAULT for action in actions),
                 })
     elif not module.check_mode:
-        tidy(params["root"])
+        remove_stale_lock(params["root"])
     if not found:
         return {"changed": False, **NOTHING, "summary": ["No default was ever moved below %s." % params["root"]]}
     return result_of(module, desired, *found)

@@ -1,6 +1,9 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""A mirror holds all that a release fetches, from an index that behaves and from one that does not."""
+"""A mirror holds all that a release fetches, from an index that behaves and from one that does not.
+
+Covers mirror, plan, contents, conda_channel, conda_plan and git_archive of module_utils/mirror, too.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,7 @@ import zipfile
 import pytest
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core import download as downloads
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
-from ansible_collections.hpcml.torchstack.plugins.module_utils.mirror import mirror_use
+from ansible_collections.hpcml.torchstack.plugins.module_utils.mirror.environment import mirror_context
 from ansible_collections.hpcml.torchstack.plugins.module_utils.mirror.mirror import Mirror
 from ansible_collections.hpcml.torchstack.plugins.modules import release_mirror
 from support import conda_channel
@@ -574,7 +577,7 @@ def test_the_packages_of_a_conda_base_are_a_channel_in_the_mirror(conda, run_mod
     shutil.move(conda.channel.directory, conda.place / "away")
     made = run_module("conda_environment", {
         "prefix": str(conda.place / "prefix"), "channels": base["channels"], "specs": base["specs"],
-        "mirrors": mirror_use.context(str(conda.mirror), conda.definition, ())["channels"],
+        "mirrors": mirror_context(str(conda.mirror), conda.definition, ())["channels"],
         "cache": str(conda.place / "cache")})
     assert not made.failed, made.console
     assert [package["channel"] for package in made["packages"]] == [url, url]

@@ -1,6 +1,9 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""release_retire and release_in_use: what they refuse, and what they do, on a real root."""
+"""release_retire and release_in_use: what they refuse, and what they do, on a real root.
+
+Covers retire_steps of module_utils/lifecycle, too.
+"""
 
 from __future__ import annotations
 

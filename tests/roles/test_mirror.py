@@ -18,7 +18,8 @@ import pytest
 import yaml
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
 from ansible_collections.hpcml.torchstack.plugins.module_utils.definition import base as bases
-from ansible_collections.hpcml.torchstack.plugins.module_utils.mirror import mirror, mirror_use
+from ansible_collections.hpcml.torchstack.plugins.module_utils.mirror import mirror
+from ansible_collections.hpcml.torchstack.plugins.module_utils.mirror.environment import mirror_context
 from ansible_collections.hpcml.torchstack.plugins.modules import release_mirror
 from test_python_packages import CHECKOUT, MINOR, PYTHON, git, locked, make_wheel
 
@@ -137,7 +138,7 @@ def test_tools_wheels_archives_and_commits_come_from_the_mirror_with_the_network
         "prefix": str(prefix), "records": str(prefix / ".torchstack"), "tools": base["tools"], "frozen": False,
         "python": {"executable": PYTHON}, "base": base, "mpi": {"bin": "/usr/bin"},
         "compilers": {"CC": "cc", "CXX": "c++"}, "definition": definition,
-        "mirror": mirror_use.context(str(place / "the mirror"), definition, ())}
+        "mirror": mirror_context(str(place / "the mirror"), definition, ())}
     variables = {"python_packages_needs": [], "release_context": context}
     code, said = play(place, ansible_environment, "rollout", PLAYBOOK, variables)
     logs = "".join(path.read_text()[-2000:] for path in (prefix / ".torchstack" / "steps").glob("*/log"))
@@ -146,7 +147,7 @@ def test_tools_wheels_archives_and_commits_come_from_the_mirror_with_the_network
     assert sorted(path.name for path in site.glob("*.dist-info")) == [
         "far-1.0.dist-info", "near-1.0.dist-info", "tiny-1.0.dist-info"]
     # The same steps without the mirror have been done already: the mirror is no part of what they are.
-    context["mirror"] = mirror_use.context("", definition, ())
+    context["mirror"] = mirror_context("", definition, ())
     code, said = play(place, ansible_environment, "again", PLAYBOOK, variables)
     assert code == 0 and re.search(r"ok=\d+ +changed=0 ", said), said[-2000:]
 

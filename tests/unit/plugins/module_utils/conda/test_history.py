@@ -38,6 +38,7 @@ def test_a_lock_leaves_no_specs_in_the_history():
 
 
 def test_the_history_goes_on_from_where_it_was(tmp_path):
+    (tmp_path / "conda-meta").mkdir()
     history.write_history(str(tmp_path), "old\n", "new\n")
     assert history.read_history(str(tmp_path)) == "old\nnew\n"
     assert history.read_history(str(tmp_path / "nothing")) == ""

@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from ansible_collections.hpcml.torchstack.plugins.module_utils.conda.environment import _relinked
+from ansible_collections.hpcml.torchstack.plugins.module_utils.conda.linker import _relinked
 from ansible_collections.hpcml.torchstack.plugins.module_utils.conda.package import Package, plan_transaction
 from ansible_collections.hpcml.torchstack.plugins.module_utils.conda.prefix import Record
 
