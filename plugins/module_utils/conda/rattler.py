@@ -132,9 +132,7 @@ class Session:
         return [package_of(record).as_result() for record in self.records]
 
     def check(self, cache: str, shared_caches: list[str], names: list[str], known: dict[str, str]) -> None:
-        """Check archives and cache entries of packages that will be linked.
-
-        That is done before the prefix is changed.
+        """Check archives and cache entries of packages before the prefix is changed.
 
         Args:
             cache: the directory of extracted packages.

@@ -3,7 +3,7 @@
 """Collect facts about a compute node on that node: ``node_facts.py QUESTION``, a JSON text.
 
 It travels as text in the script of a step, to a node that may not have this collection, and therefore imports nothing
-of it. Python 3.8 or later. What the facts mean is in node_checks.py.
+of it and is one file. Python 3.8 or later. What the facts mean is in node_checks.py.
 """
 
 from __future__ import annotations
