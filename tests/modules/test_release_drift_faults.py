@@ -17,7 +17,7 @@ from support import faults
 PROGRAM = """
 import sys
 from ansible_collections.hpcml.torchstack.plugins.module_utils.lifecycle import drift_record
-drift_record.keep(sys.argv[1], "2026-11-20", "quick", {"matches": False, "findings": ["size: x"]}, True)
+drift_record.keep_outcome(sys.argv[1], "2026-11-20", "quick", {"matches": False, "findings": ["size: x"]}, True)
 """
 
 

@@ -121,8 +121,8 @@ PROGRAM = """
 import json, sys
 from ansible_collections.hpcml.torchstack.plugins.module_utils.lifecycle import notice_document
 root, release, resolved, since = json.loads(sys.argv[1])
-found = notice_document.releases(root, release, "")
-print(notice_document.renew(found, (resolved, since), (None, None), "", False)["changed"])
+found = notice_document.compared_releases(root, release, "")
+print(notice_document.write_notice(found, (resolved, since), (None, None), "", False)["changed"])
 """
 
 

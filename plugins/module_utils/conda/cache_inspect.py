@@ -92,7 +92,7 @@ def records(places: Iterable[str]) -> dict[str, list[str]]:
     Raises:
         StackError: a prefix cannot be read.
     """
-    found = {}  # type: dict[str, list[str]]
+    found: dict[str, list[str]] = {}
     for place in places:
         directory = os.path.join(place, META)
         try:

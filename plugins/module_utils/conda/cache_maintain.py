@@ -105,7 +105,7 @@ class Cache:
             StackError: the cache cannot be made, read or changed.
         """
         made = not os.path.isdir(self.path)
-        modes = {}  # type: Mapping[str, Any]
+        modes: Mapping[str, Any] = {}
         try:
             if made and self.apply:
                 self._make()

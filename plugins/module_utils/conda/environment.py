@@ -124,11 +124,11 @@ class Environment:
         self, worker: Worker, request: Request, state: State, records: Sequence[Record],
         damaged: list[str],
     ) -> Outcome:
-        known = {}  # type: dict[str, str]
+        known: dict[str, str] = {}
         ahead = check_ahead(self.params["cache"], known) if self.apply else None
         worker.call("load", ahead)
         repodata = os.path.join(self.params["cache"], "repodata") if self.apply else self.scratch
-        mirrors = {}  # type: dict[str, str]
+        mirrors: dict[str, str] = {}
         if self.mirrors:
             mirrors = worker.call("choose", choices=self.mirrors, platform=request.platform, repodata_cache=repodata)
         fetched_from = [replace_start(url, mirrors) for url in request.channels]

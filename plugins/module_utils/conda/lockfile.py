@@ -34,7 +34,7 @@ def parse(text: str, path: str) -> list[Package]:
     Raises:
         StackError: a line is no package with a sha256, or a package is listed twice.
     """
-    packages = {}  # type: dict[str, Package]
+    packages: dict[str, Package] = {}
     for number, raw in enumerate(text.splitlines(), 1):
         line = raw.strip()
         if not line or line.startswith("#") or line == MARK:

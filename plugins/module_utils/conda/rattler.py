@@ -36,10 +36,10 @@ class Session:
     """py-rattler, and the records that were resolved last."""
 
     def __init__(self) -> None:
-        self.rattler = None  # type: Any
-        self.records = []  # type: list[Any]
-        self.specs = []  # type: list[str]
-        self.unsure = []  # type: list[Package]
+        self.rattler: Any = None
+        self.records: list[Any] = []
+        self.specs: list[str] = []
+        self.unsure: list[Package] = []
 
     def load(self) -> str:
         """Import py-rattler.

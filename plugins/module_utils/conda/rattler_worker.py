@@ -122,12 +122,12 @@ def _serve(prepare: Callable[[], Handlers], parent: int, asked: int, answer: int
         os.dup2(2, 1)
         gc.disable()  # the process is too short-lived to leave anything worth collecting
         with os.fdopen(asked, encoding="utf-8") as calls, os.fdopen(answer, "w", encoding="utf-8") as out:
-            handlers = None  # type: Handlers | None
+            handlers: Handlers | None = None
             for line in calls:
                 name, arguments = json.loads(line)
                 try:
                     handlers = handlers or prepare()
-                    reply = {"result": handlers[name](**arguments)}  # type: dict[str, Any]
+                    reply: dict[str, Any] = {"result": handlers[name](**arguments)}
                 except StackError as error:
                     reply = {"error": dict(
                         error.details, message=error.message, failed_step=error.failed_step, remedy=error.remedy,

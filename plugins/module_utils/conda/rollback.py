@@ -131,7 +131,7 @@ def restore(prefix: str, record: str, before: Sequence[Package], kept: Iterable[
 
 
 def _directories(names: Iterable[str]) -> set[str]:
-    found = set()  # type: set[str]
+    found: set[str] = set()
     for name in names:
         directory = os.path.dirname(name)
         while directory and directory not in found:

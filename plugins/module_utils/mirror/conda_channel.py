@@ -63,7 +63,7 @@ def channels_of(base: Mapping[str, Any], channels: Iterable[str]) -> list[str]:
     """
     if base.get("kind") != CONDA:
         return []
-    found = []  # type: list[str]
+    found: list[str] = []
     if base.get("specs"):
         specs = [*base["specs"], *(base.get("optional_specs") or ())]
         named = [*(base.get("channels") or channels), *request.named_channels(specs)]

@@ -33,7 +33,7 @@ class Contents:
         self.directory = directory
         self.listed = listed
         self.others = others
-        self.digests = {}  # type: dict[str, str]
+        self.digests: dict[str, str] = {}
         try:
             names = os.listdir(os.path.join(directory, FILES)) if directory else []
         except FileNotFoundError:

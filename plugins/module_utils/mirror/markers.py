@@ -63,7 +63,7 @@ class _Reader:
     def __init__(self, marker: str, variables: Mapping[str, str]) -> None:
         self.marker = marker
         self.variables = variables
-        self.tokens = []  # type: list[tuple[str, str]]
+        self.tokens: list[tuple[str, str]] = []
         position = 0
         text = marker.rstrip()
         while position < len(text):

@@ -53,13 +53,13 @@ class Mirror:
         self.params = params
         self.variables = variables
         self.scratch = scratch
-        self.directory = params["path"]  # type: str
-        self.definition = params["definition"]  # type: Mapping[str, Any]
+        self.directory: str = params["path"]
+        self.definition: Mapping[str, Any] = params["definition"]
         self.release = str(self.definition["release"])
-        self.base = self.definition.get("base") or {}  # type: Mapping[str, Any]
+        self.base: Mapping[str, Any] = self.definition.get("base") or {}
         self.parts = [part for part in params["parts"] if part != CONDA or self.base.get("kind") == CONDA]
         self.record = index.read(self.directory)
-        self.found = None  # type: Interpreter | None
+        self.found: Interpreter | None = None
 
     def interpreter(self) -> Interpreter:
         """Return the machine's interpreter, which is asked once.
@@ -160,7 +160,7 @@ class Mirror:
             StackError: one cannot be fetched; those before it stay.
         """
         network, _settings = self.network()
-        done = []  # type: list[Item]
+        done: list[Item] = []
         end = time.monotonic() + seconds
         with self.held():
             for item in items:

@@ -47,8 +47,8 @@ class Indexes:
     def __init__(self, network: Network, settings: Settings) -> None:
         self.network = network
         self.settings = settings
-        self.pages = {}  # type: dict[str, list[Link]]
-        self.problems = {}  # type: dict[str, str]
+        self.pages: dict[str, list[Link]] = {}
+        self.problems: dict[str, str] = {}
 
     def links(self, project: str, index: str = "") -> list[Link]:
         """Return the files of all places, those of directories first, as they need no network.
@@ -83,7 +83,7 @@ class Indexes:
 
     def _page(self, place: str) -> list[Link]:
         if place not in self.pages:
-            found = []  # type: list[Link]
+            found: list[Link] = []
             try:
                 found = self._read(place)
             except Unreachable as error:
@@ -150,7 +150,7 @@ class _Anchors(html.parser.HTMLParser):
     def __init__(self, url: str) -> None:
         super().__init__()
         self.base = url
-        self.links = []  # type: list[Link]
+        self.links: list[Link] = []
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         """See :class:`html.parser.HTMLParser`."""

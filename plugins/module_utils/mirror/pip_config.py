@@ -80,7 +80,7 @@ def options(variables: Mapping[str, str], prefix: str = sys.prefix) -> dict[str,
     Raises:
         StackError: a configuration file cannot be read.
     """
-    found = {}  # type: dict[str, str]
+    found: dict[str, str] = {}
     for path in files(variables, prefix):
         parser = configparser.RawConfigParser()
         try:
@@ -128,7 +128,7 @@ def read(variables: Mapping[str, str], prefix: str = sys.prefix, python: str = s
     """
     found = options(variables, prefix)
     if found.get("no-index", "").strip().lower() in _YES:
-        indexes = []  # type: list[str]
+        indexes: list[str] = []
     else:
         first = found.get("index-url", "").split() or [default_index(python)]
         indexes = [*first, *found.get("extra-index-url", "").split()]

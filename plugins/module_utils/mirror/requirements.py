@@ -124,7 +124,7 @@ def needs_of(definition: Mapping[str, Any], machine: Interpreter, mpi_wheel: boo
         StackError: a lock cannot be read.
     """
     asked = _Asked(definition, base_interpreter(definition, machine))
-    plain = []  # type: list[Need]
+    plain: list[Need] = []
     for name in sorted(asked.section("locks")):
         if name == CONDA:
             plain += [need._replace(for_machine=True) for need in _Asked(definition, machine).lock("locks.conda")]
@@ -141,7 +141,7 @@ def needs_of(definition: Mapping[str, Any], machine: Interpreter, mpi_wheel: boo
     venv = asked.section("base").get("venv") or {}
     plain += asked.locked(str(venv.get("lock") or ""), "base.venv.lock", ANY, "")
     plain += asked.repositories()
-    problems = []  # type: list[str]
+    problems: list[str] = []
     for entry in packages.planned_packages(list(definition.get("packages") or [])):
         plain += asked.package(entry)
         if entry["build_isolation"]:
@@ -154,7 +154,7 @@ def needs_of(definition: Mapping[str, Any], machine: Interpreter, mpi_wheel: boo
 
 def _without_repetitions(needs: list[Need]) -> Iterator[Need]:
     """Return the needs without repetitions; of one that several ask for, all of them are named."""
-    merged = {}  # type: dict[Need, list[str]]
+    merged: dict[Need, list[str]] = {}
     for need in needs:
         merged.setdefault(need._replace(who=""), []).append(need.who)
     for need, who in merged.items():
@@ -228,7 +228,7 @@ class _Asked:
     def package(self, entry: dict[str, Any]) -> list[Need]:
         """Return the needs of one planned entry of ``packages``."""
         who = "package %s" % entry["name"]
-        found = []  # type: list[Need]
+        found: list[Need] = []
         if "lock" in entry:
             found += self.locked(entry["lock"], who, SOURCE if entry["kind"] == "archive" else WHEEL, entry["index"])
         elif "archive" in entry:

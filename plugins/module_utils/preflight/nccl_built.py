@@ -64,7 +64,7 @@ def inspect(prefix: str, wanted: Wanted) -> Built:
     Raises:
         StackError: a file is not there, or is no shared object.
     """
-    problems = []  # type: list[tuple[str, str]]
+    problems: list[tuple[str, str]] = []
     header = header_version(prefix)
     banner = _banner(os.path.join(prefix, LIBRARY))
     library = _elf(prefix, LIBRARY)

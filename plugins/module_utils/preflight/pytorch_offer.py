@@ -80,7 +80,7 @@ def find(choice: Choice, planner: Planner, network: Network | None) -> Offer:
         planner: looks at a mirror or at indexes.
         network: opens addresses of indexes; None with a mirror.
     """
-    why = []  # type: list[str]
+    why: list[str] = []
     if choice.first is not None:
         item = _item(planner, choice.first)
         if item is not None:
@@ -129,7 +129,7 @@ def fitting_pythons(choice: Choice, filenames: Iterable[str], minimum: str) -> l
     """
     lowest = int(minimum.split(".")[1]) if "." in minimum else 0
     wanted = [need for need in (choice.first, *choice.otherwise) if need is not None and need.name == "torch"]
-    minors = set()  # type: set[int]
+    minors: set[int] = set()
     for filename in filenames:
         name = parse(filename, "torch")
         if name is None or not any(same_version(need.version, name.version) for need in wanted):

@@ -115,7 +115,7 @@ def held(directory: str, budget: float = HELD_SECONDS) -> dict[str, Any]:
     Returns:
         ``bytes``, ``inodes``, and ``complete``: whether all of it was counted.
     """
-    seen = set()  # type: set[tuple[int, int]]
+    seen: set[tuple[int, int]] = set()
     amount = {"bytes": 0, "inodes": 0, "complete": True}
     waiting = [directory]
     deadline = time.monotonic() + budget
