@@ -1,0 +1,74 @@
+# Copyright (c) the hpcml.torchstack contributors
+# SPDX-License-Identifier: Apache-2.0
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+name: site_hosts
+short_description: Give a play its hosts, or say which inventory is missing
+version_added: 0.2.0
+author:
+  - The hpcml.torchstack contributors (@hpcml)
+description:
+  - Every playbook of this collection names its hosts through this lookup.
+  - It gives the pattern back as it is where the inventory has a host for it.
+  - Where there is none, the run ends with one sentence that names an inventory to give. Without it, a play that
+    matches no host counts as success.
+options:
+  _terms:
+    description: The pattern of hosts, as C(hosts) of a play takes it.
+    required: true
+"""
+
+EXAMPLES = r"""
+- name: Roll out a release of Polaris
+  hosts: "{{ lookup('hpcml.torchstack.site_hosts', 'polaris') }}"
+  gather_facts: false
+  tasks: []
+"""
+
+RETURN = r"""
+_raw:
+  description: The pattern.
+  type: list
+  elements: str
+"""
+
+import pathlib
+from typing import Any
+
+from ansible import context
+from ansible.errors import AnsibleLookupError
+from ansible.plugins.loader import lookup_loader
+from ansible.plugins.lookup import LookupBase
+
+INVENTORIES = pathlib.Path(__file__).parents[2] / "inventories"
+
+
+def missing(pattern: str, inventories: pathlib.Path) -> str:
+    """Say which inventory to give for a pattern that matches no host.
+
+    Args:
+        pattern: the play's pattern, such as the name of a site.
+        inventories: the directory with one directory for each site.
+    """
+    hosts = inventories / pattern / "hosts.yml"
+    if hosts.is_file():
+        return "The inventory has no host for '%s': give the site's, as in -i %s, or one of your own." % (pattern, hosts)
+    sites = sorted(path.parent.name for path in inventories.glob("*/hosts.yml"))
+    return "The inventory has no host for '%s': give the hosts file of that site with -i; the collection has %s in %s." % (
+        pattern, ", ".join("%s/hosts.yml" % site for site in sites), inventories)
+
+
+class LookupModule(LookupBase):
+    """Looks at the inventory of the run before its first task."""
+
+    def run(self, terms: list[str], variables: dict[str, Any] | None = None, **kwargs: Any) -> list[str]:
+        """See :class:`ansible.plugins.lookup.LookupBase`."""
+        # A check of the syntax needs no hosts.
+        if not context.CLIARGS.get("syntax"):
+            names = lookup_loader.get("ansible.builtin.inventory_hostnames", loader=self._loader, templar=self._templar)
+            for pattern in terms:
+                if not names.run([pattern], variables=variables):
+                    raise AnsibleLookupError(missing(pattern, INVENTORIES))
+        return terms
