@@ -39,8 +39,7 @@ from typing import Any
 
 from ansible import context
 from ansible.errors import AnsibleLookupError
-from ansible.plugins.loader import lookup_loader
-from ansible.plugins.lookup import LookupBase
+from ansible.plugins.lookup import LookupBase, inventory_hostnames
 
 INVENTORIES = pathlib.Path(__file__).parents[2] / "inventories"
 
@@ -52,12 +51,12 @@ def missing(pattern: str, inventories: pathlib.Path) -> str:
         pattern: the play's pattern, such as the name of a site.
         inventories: the directory with one directory for each site.
     """
+    said = "The inventory has no host for '%s': " % pattern
     hosts = inventories / pattern / "hosts.yml"
     if hosts.is_file():
-        return "The inventory has no host for '%s': give the site's, as in -i %s, or one of your own." % (pattern, hosts)
-    sites = sorted(path.parent.name for path in inventories.glob("*/hosts.yml"))
-    return "The inventory has no host for '%s': give the hosts file of that site with -i; the collection has %s in %s." % (
-        pattern, ", ".join("%s/hosts.yml" % site for site in sites), inventories)
+        return said + "give the site's, as in -i %s, or one of your own." % hosts
+    files = ", ".join(str(path.relative_to(inventories)) for path in sorted(inventories.glob("*/hosts.yml")))
+    return said + "give the hosts file of that site with -i; the collection has %s in %s." % (files, inventories)
 
 
 class LookupModule(LookupBase):
@@ -67,8 +66,8 @@ class LookupModule(LookupBase):
         """See :class:`ansible.plugins.lookup.LookupBase`."""
         # A check of the syntax needs no hosts.
         if not context.CLIARGS.get("syntax"):
-            names = lookup_loader.get("ansible.builtin.inventory_hostnames", loader=self._loader, templar=self._templar)
+            hosts = inventory_hostnames.LookupModule(loader=self._loader)
             for pattern in terms:
-                if not names.run([pattern], variables=variables):
+                if not hosts.run([pattern], variables=variables):
                     raise AnsibleLookupError(missing(pattern, INVENTORIES))
         return terms
