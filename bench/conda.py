@@ -20,10 +20,10 @@ import time
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-import conda_channel
 from installed_tree import measure
 from measuring import UnavailableError
 from plays import collection_environment
+from support import conda_channel
 from table import Goal, Kind, Outcome, Row
 
 PACKAGES = 50
@@ -53,7 +53,7 @@ os._exit(0)
 """
 OURS = """
 import json, sys
-from ansible_collections.hpcml.torchstack.plugins.module_utils import conda_prefixes
+from ansible_collections.hpcml.torchstack.plugins.module_utils.conda import environment as conda_prefixes
 outcome = conda_prefixes.Environment(json.loads(sys.argv[1]), True, "").present()
 print(json.dumps(conda_prefixes.as_result(outcome, "")))
 """

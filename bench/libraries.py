@@ -27,8 +27,8 @@ RUNS = 5
 FILES = r"find . -type f \( -name '*.so*' -o -perm -0100 \)"
 WORK = """
 import os, sys, time
-from ansible_collections.hpcml.torchstack.plugins.module_utils.library_rules import parse_rules
-from ansible_collections.hpcml.torchstack.plugins.module_utils.library_verification import verify
+from ansible_collections.hpcml.torchstack.plugins.module_utils.verify.library_rules import parse_rules
+from ansible_collections.hpcml.torchstack.plugins.module_utils.verify.libraries import verify
 before, begun = os.times(), time.perf_counter()
 outcome = verify(parse_rules({}), sys.argv[1:])
 took, after = time.perf_counter() - begun, os.times()

@@ -11,13 +11,13 @@ from collections.abc import Callable
 
 import build_step
 import conda
-import faults
 import libraries
 import noop_rollout
 import patch_loop
 import trees
 from installed_tree import measure, writable
 from measuring import UnavailableError
+from support import faults
 from table import Goal, Kind, Outcome, Row
 
 # Every call takes a millisecond, so the whole tree would take chmod two minutes each time.

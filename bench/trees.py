@@ -20,15 +20,15 @@ import tempfile
 import time
 from typing import Callable, Mapping, NamedTuple
 
-import faults
 from measuring import require
 from plays import collection_environment
+from support import faults
 
 RUNS = 5
 DELAY = "delay:1000"
 _COMPARE = """
 import os, sys, time
-from ansible_collections.hpcml.torchstack.plugins.module_utils import manifest
+from ansible_collections.hpcml.torchstack.plugins.module_utils.trees import manifest
 record = sys.argv[1] + ".manifest.json"
 since = os.stat(record).st_mtime_ns
 begun = time.perf_counter()
@@ -42,14 +42,15 @@ print(seconds)
 WORK = {
     "tree_permissions": """
 import os, sys, time
-from ansible_collections.hpcml.torchstack.plugins.module_utils import modes, tree
+from ansible_collections.hpcml.torchstack.plugins.module_utils.trees import policy as modes
+from ansible_collections.hpcml.torchstack.plugins.module_utils.trees import permissions as tree
 begun = time.perf_counter()
 tree.Pass(modes.Policy("frozen"), True).over(*os.path.split(sys.argv[1]))
 print(time.perf_counter() - begun)
 """,
     "tree_manifest": """
 import os, sys, time
-from ansible_collections.hpcml.torchstack.plugins.module_utils import manifest
+from ansible_collections.hpcml.torchstack.plugins.module_utils.trees import manifest
 begun = time.perf_counter()
 manifest.record(manifest.Request(sys.argv[1], os.path.dirname(sys.argv[1]), sys.argv[1] + ".manifest.json"), True)
 print(time.perf_counter() - begun)

@@ -99,10 +99,10 @@ class ModuleResult(dict):
 
 @pytest.fixture(scope="session")
 def warm_ansible(ansible_environment):
-    """The program `ansible`, started once; see tests/warm_ansible.py."""
-    import warm_ansible  # not beside the tests that ansible-test runs, which read this file too
+    """The program `ansible`, started once; see tests/support/ansible_server.py."""
+    from support import ansible_server  # not beside the tests that ansible-test runs, which read this file too
 
-    process = warm_ansible.WarmAnsible(ansible_environment)
+    process = ansible_server.WarmAnsible(ansible_environment)
     yield process
     process.close()
 
@@ -143,8 +143,8 @@ def ordinary_user():
 
 @pytest.fixture(scope="session")
 def fault_library(tmp_path_factory):
-    """The library under which calls of unchanged programs fail, stop, die or take time; see tests/faults.py."""
-    import faults  # not beside the tests that ansible-test runs, which read this file too
+    """The library under which calls of unchanged programs fail, stop, die or take time; see tests/support/faults.py."""
+    from support import faults  # not beside the tests that ansible-test runs, which read this file too
 
     if not faults.compiler():
         pytest.skip("no C compiler: nothing to build the library of faults with")
@@ -153,7 +153,7 @@ def fault_library(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def small_image():
-    """Make a small image for Apptainer, see tests/small_image.py; skips where there is no Apptainer."""
-    import small_image  # not beside the tests that ansible-test runs, which read this file too
+    """Make a small image for Apptainer, see tests/support/apptainer_image.py; skips where there is no Apptainer."""
+    from support import apptainer_image  # not beside the tests that ansible-test runs, which read this file too
 
-    return small_image.image
+    return apptainer_image.image

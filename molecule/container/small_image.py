@@ -11,13 +11,13 @@ import sys
 import zipfile
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "tests"))
-import small_image
+from support import apptainer_image
 
 images, mirror = map(pathlib.Path, sys.argv[1:])
 images.mkdir(parents=True, exist_ok=True)
 image = images / "small.sif"
 if not image.exists():
-    image.write_bytes(small_image.image().read_bytes())
+    image.write_bytes(apptainer_image.image().read_bytes())
 (images / "small.docker").write_text("FROM scratch\n")
 (images / "SHA256SUMS").write_text("%s  small.sif\n" % hashlib.sha256(image.read_bytes()).hexdigest())
 
@@ -32,4 +32,4 @@ if not wheel.exists():
         archive.writestr(
             "probe-1.0.dist-info/RECORD",
             "".join("probe%s,,\n" % name for name in (".py", "-1.0.dist-info/METADATA", "-1.0.dist-info/WHEEL")))
-print(small_image.python_version(), hashlib.sha256(wheel.read_bytes()).hexdigest())
+print(apptainer_image.python_version(), hashlib.sha256(wheel.read_bytes()).hexdigest())

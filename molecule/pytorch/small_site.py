@@ -10,7 +10,7 @@ import sys
 PROJECT = pathlib.Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(PROJECT), str(PROJECT / "tests")]
 
-import torch_world
+from support import fake_torch
 
 if __name__ == "__main__":
-    print(torch_world.make_site(pathlib.Path(sys.argv[1])))
+    print(fake_torch.make_site(pathlib.Path(sys.argv[1])))

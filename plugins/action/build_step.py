@@ -18,10 +18,10 @@ from ansible.errors import AnsibleActionFail, AnsibleConnectionFailure
 from ansible.module_utils.parsing.convert_bool import boolean
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
-from ansible_collections.hpcml.torchstack.plugins.module_utils.follow import Follow
-from ansible_collections.hpcml.torchstack.plugins.module_utils.glances import glance, glance_command
-from ansible_collections.hpcml.torchstack.plugins.module_utils.processes import read_process
-from ansible_collections.hpcml.torchstack.plugins.module_utils.step_results import took_over
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core.processes import read_process
+from ansible_collections.hpcml.torchstack.plugins.module_utils.steps.follow import Follow
+from ansible_collections.hpcml.torchstack.plugins.module_utils.steps.poll import glance, glance_command
+from ansible_collections.hpcml.torchstack.plugins.module_utils.steps.step_results import took_over
 
 display = Display()
 

@@ -15,7 +15,7 @@ from ansible.inventory.manager import InventoryManager
 from ansible.plugins.action import ActionBase
 from ansible.utils.vars import load_extra_vars
 from ansible.vars.manager import VariableManager
-from ansible_collections.hpcml.torchstack.plugins.module_utils import variable_names
+from ansible_collections.hpcml.torchstack.plugins.module_utils.definition import variable_names
 
 TOP = pathlib.Path(__file__).parents[2]
 ROLES = TOP / "roles"

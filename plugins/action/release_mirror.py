@@ -10,7 +10,7 @@ from typing import Any
 from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
-from ansible_collections.hpcml.torchstack.plugins.module_utils.mirror_record import Item, in_words
+from ansible_collections.hpcml.torchstack.plugins.module_utils.mirror.index import Item, in_words
 
 display = Display()
 

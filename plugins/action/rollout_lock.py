@@ -10,7 +10,7 @@ from typing import Any
 
 from ansible import context
 from ansible.plugins.action import ActionBase
-from ansible_collections.hpcml.torchstack.plugins.module_utils import lock
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core import rollout_lock as lock
 
 #: A lock can pass from one dead holder to the next while we judge; more often than this it is not one of those.
 ROUNDS = 5

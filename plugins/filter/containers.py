@@ -7,10 +7,10 @@ from __future__ import annotations
 from typing import Any, Callable, Mapping
 
 from ansible.errors import AnsibleFilterError
-from ansible_collections.hpcml.torchstack.plugins.module_utils.late import Late
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core.late import Late
 
-containers = Late("containers")
-schemas = Late("schema")
+containers = Late("definition.container")
+schemas = Late("core.schema")
 
 
 def container_problems(data: object, schema: dict[str, Any], root: str, source: str = "") -> list[str]:

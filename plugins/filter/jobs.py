@@ -7,9 +7,9 @@ from __future__ import annotations
 from typing import Any, Callable, Mapping
 
 from ansible.errors import AnsibleFilterError
-from ansible_collections.hpcml.torchstack.plugins.module_utils.late import Late
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core.late import Late
 
-site_jobs = Late("site_jobs")
+site_jobs = Late("definition.site_jobs")
 
 
 def job_problems(

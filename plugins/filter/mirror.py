@@ -6,9 +6,9 @@ from __future__ import annotations
 
 from typing import Any, Callable, Mapping, Sequence
 
-from ansible_collections.hpcml.torchstack.plugins.module_utils.late import Late
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core.late import Late
 
-mirror_use = Late("mirror_use")
+mirror_use = Late("mirror.mirror_use")
 
 
 def mirror_environment(directory: str) -> dict[str, str]:

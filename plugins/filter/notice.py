@@ -7,11 +7,11 @@ from __future__ import annotations
 from typing import Any, Callable, Mapping, Sequence
 
 from ansible.errors import AnsibleFilterError
-from ansible_collections.hpcml.torchstack.plugins.module_utils.late import Late
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core.late import Late
 
-facts_of = Late("notice_facts")
-texts = Late("notice_text")
-wording = Late("notice_words")
+facts_of = Late("lifecycle.notice_facts")
+texts = Late("lifecycle.notice_text")
+wording = Late("lifecycle.notice_render")
 
 
 def notice_words(facts: Any, site: Mapping[str, Any] | None = None, default_from: str = "") -> dict[str, Any]:

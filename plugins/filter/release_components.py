@@ -7,14 +7,14 @@ from __future__ import annotations
 from typing import Any, Callable, Mapping, Sequence
 
 from ansible.errors import AnsibleFilterError
-from ansible_collections.hpcml.torchstack.plugins.module_utils.late import Late
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core.late import Late
 
-components = Late("components")
-left_over = Late("left_over")
-module_references = Late("module_references")
-release_module = Late("release_module")
-runtime_settings = Late("runtime_settings")
-toolchains = Late("toolchains")
+components = Late("definition.components")
+left_over = Late("definition.left_over")
+module_references = Late("definition.module_variables")
+release_module = Late("definition.modulefile")
+runtime_settings = Late("definition.runtime_settings")
+toolchains = Late("definition.toolchain")
 
 
 def component_problems(definition: object, source: str = "", lines: Mapping[str, int] | None = None) -> list[str]:

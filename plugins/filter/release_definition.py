@@ -8,11 +8,11 @@ import os
 from typing import Any, Callable
 
 from ansible.errors import AnsibleFilterError
-from ansible_collections.hpcml.torchstack.plugins.module_utils.late import Late
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core.late import Late
 
-components = Late("components")
-errors = Late("errors")
-series = Late("series")
+components = Late("definition.components")
+errors = Late("core.errors")
+series = Late("patches.series")
 
 
 def series_digests(definition: dict[str, Any], roles: str) -> dict[str, str]:

@@ -7,9 +7,9 @@ from __future__ import annotations
 from typing import Any, Callable, Mapping
 
 from ansible.errors import AnsibleFilterError
-from ansible_collections.hpcml.torchstack.plugins.module_utils.late import Late
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core.late import Late
 
-easyconfigs = Late("easyconfigs")
+easyconfigs = Late("definition.easyconfig")
 
 
 def easyconfig_parameters(description: Mapping[str, Any], base: Mapping[str, Any], release: str) -> dict[str, Any]:

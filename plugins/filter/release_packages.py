@@ -8,9 +8,9 @@ import re
 from typing import Any, Callable, Mapping
 
 from ansible.errors import AnsibleFilterError
-from ansible_collections.hpcml.torchstack.plugins.module_utils.late import Late
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core.late import Late
 
-packages = Late("packages")
+packages = Late("definition.packages")
 
 
 def package_problems(definition: object, source: str = "") -> list[str]:

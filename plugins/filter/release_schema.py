@@ -7,13 +7,13 @@ from __future__ import annotations
 from typing import Any, Callable
 
 from ansible.errors import AnsibleFilterError
-from ansible_collections.hpcml.torchstack.plugins.module_utils.late import Late
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core.late import Late
 
-bases = Late("bases")
-errors = Late("errors")
-known = Late("known_problems")
-schemas = Late("schema")
-steps = Late("steps")
+bases = Late("definition.base")
+errors = Late("core.errors")
+known = Late("definition.known_problems")
+schemas = Late("core.schema")
+canonical = Late("core.canonical")
 
 
 def release_problems(
@@ -40,7 +40,7 @@ def resolved_release(definition: dict[str, Any], schema: dict[str, Any]) -> dict
 def canonical_digest(data: dict[str, Any]) -> str:
     """The sha256 of plain data in its canonical JSON form, the one that build steps are digested in."""
     try:
-        return steps.digest_of(data)
+        return canonical.digest_of(data)
     except errors.StackError as error:
         raise AnsibleFilterError("canonical_digest: %s" % error) from error
 

@@ -7,9 +7,9 @@ from __future__ import annotations
 from typing import Any, Callable, Mapping
 
 from ansible.errors import AnsibleFilterError
-from ansible_collections.hpcml.torchstack.plugins.module_utils.late import Late
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core.late import Late
 
-pages = Late("report_page")
+pages = Late("report.page")
 
 
 def report_page(facts: Any, templates: str) -> str:

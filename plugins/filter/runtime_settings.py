@@ -7,9 +7,9 @@ from __future__ import annotations
 from typing import Any, Callable
 
 from ansible.errors import AnsibleFilterError
-from ansible_collections.hpcml.torchstack.plugins.module_utils.late import Late
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core.late import Late
 
-runtime_settings = Late("runtime_settings")
+runtime_settings = Late("definition.runtime_settings")
 
 
 def runtime_problems(settings: object) -> list[str]:

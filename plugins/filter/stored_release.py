@@ -7,10 +7,10 @@ from __future__ import annotations
 from typing import Any, Callable
 
 from ansible.errors import AnsibleFilterError
-from ansible_collections.hpcml.torchstack.plugins.module_utils.late import Late
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core.late import Late
 
-errors = Late("errors")
-stored = Late("stored_release")
+errors = Late("core.errors")
+stored = Late("definition.stored_release")
 
 
 def is_stored_release(content: Any) -> bool:

@@ -7,9 +7,9 @@ from __future__ import annotations
 from typing import Any, Callable, Mapping, Sequence
 
 from ansible.errors import AnsibleFilterError
-from ansible_collections.hpcml.torchstack.plugins.module_utils.late import Late
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core.late import Late
 
-toolchains = Late("toolchains")
+toolchains = Late("definition.toolchain")
 
 
 def toolchain_problems(definition: object, source: str = "") -> list[str]:

@@ -7,12 +7,12 @@ from __future__ import annotations
 from typing import Any, Callable, Mapping
 
 from ansible.errors import AnsibleFilterError
-from ansible_collections.hpcml.torchstack.plugins.module_utils.late import Late
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core.late import Late
 
-errors = Late("errors")
-jobs = Late("example_jobs")
-site_topology = Late("site_topology")
-topologies = Late("topology")
+errors = Late("core.errors")
+jobs = Late("definition.example_jobs")
+site_topology = Late("definition.gpu_nodes")
+topologies = Late("standalone.topology")
 
 
 def topology_problems(topology: object, gpus: int = 0) -> list[str]:

@@ -340,20 +340,19 @@ import os
 import shlex
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.hpcml.torchstack.plugins.module_utils import (
-    acceptance,
-    acceptance_batch,
-    acceptance_job,
-    acceptance_login,
-    acceptance_records,
-    acceptance_script,
-    acceptance_verdict,
-    bandwidth_plan,
-    rank_archive,
-    rank_options,
-)
-from ansible_collections.hpcml.torchstack.plugins.module_utils.acceptance_records import Files, Run
-from ansible_collections.hpcml.torchstack.plugins.module_utils.errors import StackError
+from ansible_collections.hpcml.torchstack.plugins.module_utils.acceptance import batch_run as acceptance_batch
+from ansible_collections.hpcml.torchstack.plugins.module_utils.acceptance import checks as acceptance
+from ansible_collections.hpcml.torchstack.plugins.module_utils.acceptance import local_run as acceptance_job
+from ansible_collections.hpcml.torchstack.plugins.module_utils.acceptance import login as acceptance_login
+from ansible_collections.hpcml.torchstack.plugins.module_utils.acceptance import records as acceptance_records
+from ansible_collections.hpcml.torchstack.plugins.module_utils.acceptance import script as acceptance_script
+from ansible_collections.hpcml.torchstack.plugins.module_utils.acceptance import verdict as acceptance_verdict
+from ansible_collections.hpcml.torchstack.plugins.module_utils.acceptance.records import Files, Run
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core.zipapp import program_archive
+from ansible_collections.hpcml.torchstack.plugins.module_utils.ranks import module_options as rank_options
+from ansible_collections.hpcml.torchstack.plugins.module_utils.ranks import plan as bandwidth_plan
+from ansible_collections.hpcml.torchstack.plugins.module_utils.ranks import program as rank_program
 
 ASKED = (
     "module", "module_system", "module_init", "modulepaths", "environment", "environment_keep", "ranks", "python",
@@ -403,7 +402,7 @@ def perform(params: dict, check: bool) -> dict:
         **{key: given[key] for key in WHERE_GIVEN if given[key] not in (None, {}, 0)},
     )
     files = Files.below(params["root"], params["release"])
-    program, job, judged = rank_archive.archive(), params["job"], params["state"] == "judged"
+    program, job, judged = program_archive(rank_program), params["job"], params["state"] == "judged"
     if job:
         acceptance_batch.check_job(job, run.timeout)
     result = plan(params, files, question, check)

@@ -614,16 +614,10 @@ import os
 from typing import Callable, NamedTuple
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.hpcml.torchstack.plugins.module_utils.errors import StackError
-from ansible_collections.hpcml.torchstack.plugins.module_utils.job_options import KEYS, LAUNCHERS, check_options
-from ansible_collections.hpcml.torchstack.plugins.module_utils.jobs import read_record
-from ansible_collections.hpcml.torchstack.plugins.module_utils.step_results import (
-    counted,
-    ground_of,
-    result_of,
-    stamped,
-)
-from ansible_collections.hpcml.torchstack.plugins.module_utils.steps import (
+from ansible_collections.hpcml.torchstack.plugins.module_utils.batch.options import KEYS, LAUNCHERS, check_options
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
+from ansible_collections.hpcml.torchstack.plugins.module_utils.steps.job import read_record
+from ansible_collections.hpcml.torchstack.plugins.module_utils.steps.step import (
     Request,
     check_request,
     created_paths,
@@ -634,6 +628,12 @@ from ansible_collections.hpcml.torchstack.plugins.module_utils.steps import (
     step_digest,
     step_files,
     step_record,
+)
+from ansible_collections.hpcml.torchstack.plugins.module_utils.steps.step_results import (
+    counted,
+    ground_of,
+    result_of,
+    stamped,
 )
 
 ARGUMENTS = {
@@ -763,7 +763,7 @@ def refuse_unready(request: Request, trees: list[dict], launcher: str) -> None:
             "options", "Set it in the environment of the task.",
         )
     if trees:
-        from ansible_collections.hpcml.torchstack.plugins.module_utils.journal import has_open_journal
+        from ansible_collections.hpcml.torchstack.plugins.module_utils.patches.journal import has_open_journal
 
         for tree in trees:
             if has_open_journal(tree["src"], tree["state_dir"]):
@@ -798,8 +798,8 @@ def present(params: dict, check: bool, diff: bool) -> dict:
         base["diff"] = difference(request, digest or "known after step %s" % known.pending, known.needs)
     if check or digest is None:
         return dict(base, **would_be(request, params, known, digest), changed=True, state="planned", **files)
-    from ansible_collections.hpcml.torchstack.plugins.module_utils.builds import begin
-    from ansible_collections.hpcml.torchstack.plugins.module_utils.hang_actions import check_actions
+    from ansible_collections.hpcml.torchstack.plugins.module_utils.steps.hang_actions import check_actions
+    from ansible_collections.hpcml.torchstack.plugins.module_utils.steps.start import begin
 
     refuse_unready(request, params["trees"], params["launcher"])
     limits = {key: params[key] for key in ("timeout", "no_output_timeout", "grace", "hang_signal")}
@@ -813,7 +813,7 @@ def with_index(request: Request, params: dict) -> Request:
     """The step with where pip looks for packages, where it fetches some."""
     if not params["index"]:
         return request
-    from ansible_collections.hpcml.torchstack.plugins.module_utils.pip_settings import places_digest
+    from ansible_collections.hpcml.torchstack.plugins.module_utils.mirror.pip_config import places_digest
 
     return request._replace(places=places_digest(dict(os.environ, **request.environment)))
 
@@ -827,7 +827,7 @@ def from_stamp(stamp: dict) -> dict:
 
 def would_be(request: Request, params: dict, known: Known, digest: str | None) -> dict:
     """What check mode says of a step that would run: what its result would be, and whether it would be taken over."""
-    from ansible_collections.hpcml.torchstack.plugins.module_utils.artefacts import origin_of
+    from ansible_collections.hpcml.torchstack.plugins.module_utils.steps.build_cache import origin_of
 
     result, ground, origin = known.result, known.ground, None
     if request.produces and digest and params["cache"] and not os.path.exists(request.files.again):
@@ -843,8 +843,8 @@ def choose(params: dict, check: bool, diff: bool) -> Callable[[], dict]:
     if params["follow"] is None and params["state"] == "present":
         return lambda: present(params, check, diff)
     files = step_files(params["state_dir"], params["name"])
-    from ansible_collections.hpcml.torchstack.plugins.module_utils.builds import look
-    from ansible_collections.hpcml.torchstack.plugins.module_utils.withdrawals import cancel, forget
+    from ansible_collections.hpcml.torchstack.plugins.module_utils.steps.cancel import cancel, forget
+    from ansible_collections.hpcml.torchstack.plugins.module_utils.steps.start import look
 
     if params["follow"] is not None:
         return lambda: look(files, params["follow"], params["unchanged"])
@@ -860,7 +860,7 @@ def main() -> None:
             raise StackError("Step %s has no script." % name, "options", "Give its commands in script.")
         result = choose(module.params, module.check_mode, module._diff)()
     except StackError as error:
-        from ansible_collections.hpcml.torchstack.plugins.module_utils.results import in_short
+        from ansible_collections.hpcml.torchstack.plugins.module_utils.steps.results import in_short
 
         failed = dict(in_short(error.as_result()), step=name)
         # A result with a path gets the file's mode, owner and "state: file" added by AnsibleModule.

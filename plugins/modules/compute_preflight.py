@@ -179,11 +179,13 @@ import sys
 import time
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.hpcml.torchstack.plugins.module_utils import compute_facts, compute_judgement, compute_request
-from ansible_collections.hpcml.torchstack.plugins.module_utils.errors import StackError
-from ansible_collections.hpcml.torchstack.plugins.module_utils.files import read_json, write_json
-from ansible_collections.hpcml.torchstack.plugins.module_utils.findings import Finding, end, failure
-from ansible_collections.hpcml.torchstack.plugins.module_utils.release_records import ReleaseFiles
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core.files import read_json, write_json
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core.findings import Finding, end, failure
+from ansible_collections.hpcml.torchstack.plugins.module_utils.preflight import node_checks as compute_judgement
+from ansible_collections.hpcml.torchstack.plugins.module_utils.preflight import node_facts as compute_facts
+from ansible_collections.hpcml.torchstack.plugins.module_utils.preflight import node_query as compute_request
+from ansible_collections.hpcml.torchstack.plugins.module_utils.release.records import ReleaseFiles
 
 SPEC = {
     "root": {"type": "path", "required": True},

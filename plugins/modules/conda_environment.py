@@ -302,8 +302,10 @@ failed_step:
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.hpcml.torchstack.plugins.module_utils import conda_packages, conda_prefixes, conda_request
-from ansible_collections.hpcml.torchstack.plugins.module_utils.errors import StackError
+from ansible_collections.hpcml.torchstack.plugins.module_utils.conda import environment as conda_prefixes
+from ansible_collections.hpcml.torchstack.plugins.module_utils.conda import package as conda_packages
+from ansible_collections.hpcml.torchstack.plugins.module_utils.conda import request as conda_request
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
 
 
 def main() -> None:

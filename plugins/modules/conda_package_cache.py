@@ -155,8 +155,8 @@ failed_step:
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.hpcml.torchstack.plugins.module_utils import conda_cache_keeping
-from ansible_collections.hpcml.torchstack.plugins.module_utils.errors import StackError
+from ansible_collections.hpcml.torchstack.plugins.module_utils.conda import cache_maintain as conda_cache_keeping
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
 
 
 def main() -> None:

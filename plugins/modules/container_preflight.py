@@ -146,11 +146,15 @@ import stat
 from typing import Any, Mapping, Sequence
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.hpcml.torchstack.plugins.module_utils import commands, containers, images, root_directory
-from ansible_collections.hpcml.torchstack.plugins.module_utils.errors import StackError
-from ansible_collections.hpcml.torchstack.plugins.module_utils.files import read_json
-from ansible_collections.hpcml.torchstack.plugins.module_utils.findings import Finding, end
-from ansible_collections.hpcml.torchstack.plugins.module_utils.local_files import sha256_of, text_of
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core import run_command as commands
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core.account import account_name
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core.digests import sha256_of, text_of
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core.files import read_json
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core.findings import Finding, end
+from ansible_collections.hpcml.torchstack.plugins.module_utils.definition import container as containers
+from ansible_collections.hpcml.torchstack.plugins.module_utils.preflight import container_image as images
+from ansible_collections.hpcml.torchstack.plugins.module_utils.preflight import root_facts as root_directory
 
 SPEC = {
     "image": {
@@ -179,7 +183,7 @@ def file_problem(path: str) -> str:
     except OSError as error:
         return "cannot be looked at (%s)" % error.strerror if os.path.lexists(path) else "is not there"
     if not os.access(path, os.R_OK):
-        return "cannot be read by %s" % root_directory.account(os.geteuid())
+        return "cannot be read by %s" % account_name(os.geteuid())
     return "" if os.path.getsize(path) else "is empty"
 
 
@@ -226,7 +230,7 @@ def look_at_image(wanted: Mapping[str, Any], write: bool) -> tuple[list[Finding]
         volume = root_directory.examine(os.path.dirname(where.copy))
         if write and needed and volume["directory"] and volume["writable"]:
             volume["probe"] = root_directory.probe(volume["nearest"], needed, 0)
-        findings += images.judge_room(where, needed, volume, root_directory.account(os.geteuid()))
+        findings += images.judge_room(where, needed, volume, account_name(os.geteuid()))
     return findings, dict(where._asdict(), file=image["file"], sha256=sha256, bytes=there["bytes"])
 
 

@@ -333,9 +333,10 @@ import shutil
 import tempfile
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.hpcml.torchstack.plugins.module_utils import import_record, import_rules, import_verification
-from ansible_collections.hpcml.torchstack.plugins.module_utils.errors import StackError
-from ansible_collections.hpcml.torchstack.plugins.module_utils.verification_record import write_record
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
+from ansible_collections.hpcml.torchstack.plugins.module_utils.verify import import_record, import_rules
+from ansible_collections.hpcml.torchstack.plugins.module_utils.verify import imports as import_verification
+from ansible_collections.hpcml.torchstack.plugins.module_utils.verify.verification_record import write_record
 
 PROVIDER = {
     "name": {"type": "str", "required": True}, "path": {"type": "str", "required": True}, "reason": {"type": "str"},

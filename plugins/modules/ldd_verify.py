@@ -384,17 +384,17 @@ failed_step:
 import os
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.hpcml.torchstack.plugins.module_utils import library_record
-from ansible_collections.hpcml.torchstack.plugins.module_utils.errors import StackError
-from ansible_collections.hpcml.torchstack.plugins.module_utils.library_findings import sentence
-from ansible_collections.hpcml.torchstack.plugins.module_utils.library_rules import (
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
+from ansible_collections.hpcml.torchstack.plugins.module_utils.verify import library_record
+from ansible_collections.hpcml.torchstack.plugins.module_utils.verify.libraries import verify
+from ansible_collections.hpcml.torchstack.plugins.module_utils.verify.library_findings import sentence
+from ansible_collections.hpcml.torchstack.plugins.module_utils.verify.library_rules import (
     KEYS,
     OPTIONAL,
     UNOPENED,
     parse_rules,
 )
-from ansible_collections.hpcml.torchstack.plugins.module_utils.library_verification import verify
-from ansible_collections.hpcml.torchstack.plugins.module_utils.verification_record import write_record
+from ansible_collections.hpcml.torchstack.plugins.module_utils.verify.verification_record import write_record
 
 
 def rule_options() -> dict[str, dict]:

@@ -143,8 +143,9 @@ failed_step:
 import os
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.hpcml.torchstack.plugins.module_utils import log_archive, log_repository
-from ansible_collections.hpcml.torchstack.plugins.module_utils.errors import StackError
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
+from ansible_collections.hpcml.torchstack.plugins.module_utils.logs import archive as log_archive
+from ansible_collections.hpcml.torchstack.plugins.module_utils.logs import repository as log_repository
 
 
 def check_archive(archive: str, steps: str) -> str:

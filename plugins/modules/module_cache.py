@@ -77,8 +77,13 @@ rc:
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.hpcml.torchstack.plugins.module_utils.errors import StackError
-from ansible_collections.hpcml.torchstack.plugins.module_utils.module_cache import Cache, look, record_path, renew
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
+from ansible_collections.hpcml.torchstack.plugins.module_utils.lifecycle.spider_cache import (
+    Cache,
+    look,
+    record_path,
+    renew,
+)
 
 
 def run(module: AnsibleModule) -> dict:

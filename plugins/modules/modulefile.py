@@ -251,9 +251,9 @@ import json
 import os
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.hpcml.torchstack.plugins.module_utils.errors import StackError
-from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefile_description import faults, normalised
-from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefile_layout import (
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
+from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles.description import faults, normalised
+from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles.layout import (
     DESCRIPTION,
     read_bytes,
     relative_path,

@@ -245,15 +245,10 @@ failed_step:
 import os
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.hpcml.torchstack.plugins.module_utils.credentials import without_credentials
-from ansible_collections.hpcml.torchstack.plugins.module_utils.errors import StackError
-from ansible_collections.hpcml.torchstack.plugins.module_utils.files import read_json
-from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefile_layout import (
-    SYNTAXES,
-    stage_directory,
-    visible_versions,
-)
-from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefile_publication import (
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core.files import read_json
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core.redaction import without_credentials
+from ansible_collections.hpcml.torchstack.plugins.module_utils.lifecycle.publication import (
     STATES,
     Wish,
     candidate,
@@ -262,22 +257,30 @@ from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefile_public
     make_plan,
     not_verified,
 )
-from ansible_collections.hpcml.torchstack.plugins.module_utils.publication_changes import (
+from ansible_collections.hpcml.torchstack.plugins.module_utils.lifecycle.publication_changes import (
     DEFAULT,
     SHOW,
     Action,
     carry_out,
 )
-from ansible_collections.hpcml.torchstack.plugins.module_utils.publication_defaults import last_move, last_rollback
-from ansible_collections.hpcml.torchstack.plugins.module_utils.publication_facts import Facts, read_facts
-from ansible_collections.hpcml.torchstack.plugins.module_utils.publication_first import (
+from ansible_collections.hpcml.torchstack.plugins.module_utils.lifecycle.publication_defaults import (
+    last_move,
+    last_rollback,
+)
+from ansible_collections.hpcml.torchstack.plugins.module_utils.lifecycle.publication_facts import Facts, read_facts
+from ansible_collections.hpcml.torchstack.plugins.module_utils.lifecycle.publication_first import (
     Candidate,
     users_load,
     what_stands,
 )
-from ansible_collections.hpcml.torchstack.plugins.module_utils.publication_lock import publishing, tidy
-from ansible_collections.hpcml.torchstack.plugins.module_utils.publication_summary import sentences
-from ansible_collections.hpcml.torchstack.plugins.module_utils.release_states import all_publications, default_of
+from ansible_collections.hpcml.torchstack.plugins.module_utils.lifecycle.publication_lock import publishing, tidy
+from ansible_collections.hpcml.torchstack.plugins.module_utils.lifecycle.publication_summary import sentences
+from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles.layout import (
+    SYNTAXES,
+    stage_directory,
+    visible_versions,
+)
+from ansible_collections.hpcml.torchstack.plugins.module_utils.release.states import all_publications, default_of
 
 NOTHING: dict = {
     "actions": [], "previous_default": {}, "default": {}, "states": {}, "not_verified": [], "release": "", "module": "",

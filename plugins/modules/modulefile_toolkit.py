@@ -224,28 +224,28 @@ failed_step:
 import os
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.hpcml.torchstack.plugins.module_utils.errors import StackError
-from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefile_layout import (
-    SYNTAXES,
-    read_bytes,
-    relative_path,
-    render_under,
-    write_file,
-)
-from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefile_verification import (
-    carry_out,
-    find_commands,
-    make_plan,
-    verdict,
-)
-from ansible_collections.hpcml.torchstack.plugins.module_utils.publication_rules import require_ours
-from ansible_collections.hpcml.torchstack.plugins.module_utils.toolkit import (
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
+from ansible_collections.hpcml.torchstack.plugins.module_utils.lifecycle.publication_rules import require_ours
+from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles.cuda_toolkit import (
     HEADER_VARIABLES,
     describe,
     find_toolkit,
     package_path,
     package_text,
     usual_libraries,
+)
+from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles.layout import (
+    SYNTAXES,
+    read_bytes,
+    relative_path,
+    render_under,
+    write_file,
+)
+from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles.verify import (
+    carry_out,
+    find_commands,
+    make_plan,
+    verdict,
 )
 
 

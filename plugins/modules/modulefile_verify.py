@@ -131,10 +131,10 @@ failed_step:
 import os
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.hpcml.torchstack.plugins.module_utils.errors import StackError
-from ansible_collections.hpcml.torchstack.plugins.module_utils.files import read_json, write_json
-from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefile_layout import RECORD, stage_directory
-from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefile_verification import (
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core.files import read_json, write_json
+from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles.layout import RECORD, stage_directory
+from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles.verify import (
     carry_out,
     find_commands,
     is_done,

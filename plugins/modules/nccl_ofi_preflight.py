@@ -134,9 +134,10 @@ import os
 from typing import Any, Mapping
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.hpcml.torchstack.plugins.module_utils import nccl_compatibility, nccl_places
-from ansible_collections.hpcml.torchstack.plugins.module_utils.errors import StackError
-from ansible_collections.hpcml.torchstack.plugins.module_utils.findings import Finding, end, warning
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core.findings import Finding, end, warning
+from ansible_collections.hpcml.torchstack.plugins.module_utils.definition import nccl_compatibility
+from ansible_collections.hpcml.torchstack.plugins.module_utils.preflight import nccl_find as nccl_places
 
 SPEC = {
     "nccl": {"type": "dict", "required": True},

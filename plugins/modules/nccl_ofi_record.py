@@ -117,9 +117,9 @@ import json
 import os
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.hpcml.torchstack.plugins.module_utils import nccl_built
-from ansible_collections.hpcml.torchstack.plugins.module_utils.errors import StackError
-from ansible_collections.hpcml.torchstack.plugins.module_utils.files import read_json, write_json
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core.files import read_json, write_json
+from ansible_collections.hpcml.torchstack.plugins.module_utils.preflight import nccl_built
 
 SPEC = {
     "prefix": {"type": "path", "required": True},

@@ -303,18 +303,17 @@ import shlex
 import time
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.hpcml.torchstack.plugins.module_utils import (
-    acceptance_batch,
-    acceptance_job,
-    acceptance_login,
-    acceptance_records,
-    health_archive,
-    health_records,
-    health_thresholds,
-    rank_options,
-)
-from ansible_collections.hpcml.torchstack.plugins.module_utils.acceptance_records import Files, Run
-from ansible_collections.hpcml.torchstack.plugins.module_utils.errors import StackError
+from ansible_collections.hpcml.torchstack.plugins.module_utils.acceptance import batch_run as acceptance_batch
+from ansible_collections.hpcml.torchstack.plugins.module_utils.acceptance import local_run as acceptance_job
+from ansible_collections.hpcml.torchstack.plugins.module_utils.acceptance import login as acceptance_login
+from ansible_collections.hpcml.torchstack.plugins.module_utils.acceptance import records as acceptance_records
+from ansible_collections.hpcml.torchstack.plugins.module_utils.acceptance.records import Files, Run
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core.zipapp import program_archive
+from ansible_collections.hpcml.torchstack.plugins.module_utils.health import collect as health_collect
+from ansible_collections.hpcml.torchstack.plugins.module_utils.health import records as health_records
+from ansible_collections.hpcml.torchstack.plugins.module_utils.health import thresholds as health_thresholds
+from ansible_collections.hpcml.torchstack.plugins.module_utils.ranks import module_options as rank_options
 
 FABRIC = {
     "kind": {"type": "str", "choices": ["infiniband", "cxi", "net"], "required": True},
@@ -420,7 +419,7 @@ def perform(params: dict, check: bool) -> dict:
     result.update(reason=reason, command=" ".join(map(shlex.quote, words)))
     if not reason:
         return dict(result, **health_records.described(last), **({"needed": False} if job else {}))
-    program = health_archive.archive()
+    program = program_archive(health_collect)
     if job and not judged:
         ask = acceptance_batch.planned if check else acceptance_batch.ask
         return dict(result, passed=None, needed=True, **ask(files, question, run, program, job))

@@ -281,19 +281,18 @@ import os
 import shlex
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.hpcml.torchstack.plugins.module_utils import (
-    acceptance_batch,
-    acceptance_job,
-    acceptance_login,
-    acceptance_records,
-    acceptance_script,
-    bandwidth,
-    rank_options,
-    sweep_archive,
-    sweep_records,
-)
-from ansible_collections.hpcml.torchstack.plugins.module_utils.acceptance_records import Files, Run
-from ansible_collections.hpcml.torchstack.plugins.module_utils.errors import StackError
+from ansible_collections.hpcml.torchstack.plugins.module_utils.acceptance import batch_run as acceptance_batch
+from ansible_collections.hpcml.torchstack.plugins.module_utils.acceptance import local_run as acceptance_job
+from ansible_collections.hpcml.torchstack.plugins.module_utils.acceptance import login as acceptance_login
+from ansible_collections.hpcml.torchstack.plugins.module_utils.acceptance import records as acceptance_records
+from ansible_collections.hpcml.torchstack.plugins.module_utils.acceptance import script as acceptance_script
+from ansible_collections.hpcml.torchstack.plugins.module_utils.acceptance import sweep_records
+from ansible_collections.hpcml.torchstack.plugins.module_utils.acceptance.records import Files, Run
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core.zipapp import program_archive
+from ansible_collections.hpcml.torchstack.plugins.module_utils.ranks import module_options as rank_options
+from ansible_collections.hpcml.torchstack.plugins.module_utils.ranks import pair_sweep as rank_sweep
+from ansible_collections.hpcml.torchstack.plugins.module_utils.ranks import units as bandwidth
 
 STEM = "sweep"
 ASKED = (
@@ -363,7 +362,7 @@ def perform(params: dict, check: bool) -> dict:
         acceptance_batch.check_job(job, run.timeout, STEM)
     result = plan(params, files, question, last, check)
     question["sweep"]["known"] = sweep_records.known(last, question)
-    program = sweep_archive.archive()
+    program = program_archive(rank_sweep)
     if job and params["state"] == "present":
         if not result["reason"]:
             return dict(result, needed=False)

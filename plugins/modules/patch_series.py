@@ -253,13 +253,13 @@ import functools
 import os
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.hpcml.torchstack.plugins.module_utils import journal as journals
-from ansible_collections.hpcml.torchstack.plugins.module_utils.errors import StackError
-from ansible_collections.hpcml.torchstack.plugins.module_utils.patch_names import display
-from ansible_collections.hpcml.torchstack.plugins.module_utils.series import Series, load_series, settle_series
-from ansible_collections.hpcml.torchstack.plugins.module_utils.series_records import Place, locked
-from ansible_collections.hpcml.torchstack.plugins.module_utils.series_state import Trial, detect, plan, wish
-from ansible_collections.hpcml.torchstack.plugins.module_utils.tree_files import TreeFile, read_tree_file
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
+from ansible_collections.hpcml.torchstack.plugins.module_utils.patches import journal as journals
+from ansible_collections.hpcml.torchstack.plugins.module_utils.patches.header_paths import display
+from ansible_collections.hpcml.torchstack.plugins.module_utils.patches.series import Series, load_series, settle_series
+from ansible_collections.hpcml.torchstack.plugins.module_utils.patches.series_record import Place, locked
+from ansible_collections.hpcml.torchstack.plugins.module_utils.patches.series_state import Trial, detect, plan, wish
+from ansible_collections.hpcml.torchstack.plugins.module_utils.patches.source_files import TreeFile, read_tree_file
 
 
 def check_options(params: dict) -> Place:

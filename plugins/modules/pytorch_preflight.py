@@ -140,21 +140,20 @@ import os
 from typing import Any, Mapping
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.hpcml.torchstack.plugins.module_utils import (
-    commands,
-    mirror_needs,
-    nccl_places,
-    pip_settings,
-    preflight_root,
-    pytorch_offer,
-    root_directory,
-)
-from ansible_collections.hpcml.torchstack.plugins.module_utils.downloads import Network
-from ansible_collections.hpcml.torchstack.plugins.module_utils.errors import StackError
-from ansible_collections.hpcml.torchstack.plugins.module_utils.findings import Finding, end
-from ansible_collections.hpcml.torchstack.plugins.module_utils.mirror_plan import Contents, Planner
-from ansible_collections.hpcml.torchstack.plugins.module_utils.package_index import Indexes
-from ansible_collections.hpcml.torchstack.plugins.module_utils.wheel_names import Interpreter
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core import run_command as commands
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core.account import account_name
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core.download import Network
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core.findings import Finding, end
+from ansible_collections.hpcml.torchstack.plugins.module_utils.mirror import pip_config as pip_settings
+from ansible_collections.hpcml.torchstack.plugins.module_utils.mirror import requirements as mirror_needs
+from ansible_collections.hpcml.torchstack.plugins.module_utils.mirror.package_index import Indexes
+from ansible_collections.hpcml.torchstack.plugins.module_utils.mirror.plan import Contents, Planner
+from ansible_collections.hpcml.torchstack.plugins.module_utils.mirror.wheel_tags import Interpreter
+from ansible_collections.hpcml.torchstack.plugins.module_utils.preflight import nccl_find as nccl_places
+from ansible_collections.hpcml.torchstack.plugins.module_utils.preflight import pytorch_offer
+from ansible_collections.hpcml.torchstack.plugins.module_utils.preflight import root_checks as preflight_root
+from ansible_collections.hpcml.torchstack.plugins.module_utils.preflight import root_facts as root_directory
 
 SPEC = {
     "definition": {"type": "dict", "required": True},
@@ -236,7 +235,7 @@ def look_at_room(params: Mapping[str, Any], offer: pytorch_offer.Offer) -> list[
     if not facts["directory"]:
         return []
     found = preflight_root.judge_space(
-        facts, root_directory.account(os.geteuid()), params, "the release with PyTorch's CUDA build")
+        facts, account_name(os.geteuid()), params, "the release with PyTorch's CUDA build")
     return [finding for finding in found if not finding.ok]
 
 

@@ -87,9 +87,9 @@ failed_step:
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.hpcml.torchstack.plugins.module_utils import compare_trees
-from ansible_collections.hpcml.torchstack.plugins.module_utils.errors import StackError
-from ansible_collections.hpcml.torchstack.plugins.module_utils.tally import shortly
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core.text import shortly
+from ansible_collections.hpcml.torchstack.plugins.module_utils.release import compare_trees
 
 
 def carry_out(params: dict) -> dict:

@@ -130,8 +130,9 @@ failed_step:
 import os
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.hpcml.torchstack.plugins.module_utils import drift, drift_record, drift_words
-from ansible_collections.hpcml.torchstack.plugins.module_utils.errors import StackError
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
+from ansible_collections.hpcml.torchstack.plugins.module_utils.lifecycle import drift, drift_record
+from ansible_collections.hpcml.torchstack.plugins.module_utils.lifecycle import drift_text as drift_words
 
 
 def run(params: dict, check: bool) -> dict:

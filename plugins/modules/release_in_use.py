@@ -118,10 +118,10 @@ import os
 import stat
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.hpcml.torchstack.plugins.module_utils import in_use
-from ansible_collections.hpcml.torchstack.plugins.module_utils.errors import StackError
-from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefile_layout import stage_directory
-from ansible_collections.hpcml.torchstack.plugins.module_utils.retirement import ASIDE
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
+from ansible_collections.hpcml.torchstack.plugins.module_utils.lifecycle.retire import ASIDE
+from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles.layout import stage_directory
+from ansible_collections.hpcml.torchstack.plugins.module_utils.trees import processes_in_tree as in_use
 
 
 def tree_of(root: str, release: str) -> str:

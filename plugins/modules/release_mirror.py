@@ -223,10 +223,11 @@ import os
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.hpcml.torchstack.plugins.module_utils import conda_rattler, mirrors
-from ansible_collections.hpcml.torchstack.plugins.module_utils.errors import StackError
-from ansible_collections.hpcml.torchstack.plugins.module_utils.failures import remedy
-from ansible_collections.hpcml.torchstack.plugins.module_utils.mirror_record import Item
+from ansible_collections.hpcml.torchstack.plugins.module_utils.conda import rattler as conda_rattler
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core.os_errors import remedy
+from ansible_collections.hpcml.torchstack.plugins.module_utils.mirror import mirror as mirrors
+from ansible_collections.hpcml.torchstack.plugins.module_utils.mirror.index import Item
 
 BATCH_SECONDS = 8.0
 """How long the action plugin waits for a sign of progress, but for a file that takes longer."""

@@ -172,9 +172,9 @@ remedy:
 import os
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.hpcml.torchstack.plugins.module_utils import notice_document
-from ansible_collections.hpcml.torchstack.plugins.module_utils.errors import StackError
-from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefile_layout import stage_directory
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
+from ansible_collections.hpcml.torchstack.plugins.module_utils.lifecycle import notice_document
+from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles.layout import stage_directory
 
 PROBLEM = {
     "problem": {"type": "str", "required": True},

@@ -193,10 +193,11 @@ import json
 import os
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.hpcml.torchstack.plugins.module_utils import removal_steps, retirement
-from ansible_collections.hpcml.torchstack.plugins.module_utils.credentials import without_credentials
-from ansible_collections.hpcml.torchstack.plugins.module_utils.errors import StackError
-from ansible_collections.hpcml.torchstack.plugins.module_utils.who import now
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core.clock import now
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core.redaction import without_credentials
+from ansible_collections.hpcml.torchstack.plugins.module_utils.lifecycle import retire as retirement
+from ansible_collections.hpcml.torchstack.plugins.module_utils.lifecycle import retire_steps as removal_steps
 
 AS_USERS_SEE = ("deprecated", "hidden", "kept")
 

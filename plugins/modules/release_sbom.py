@@ -94,9 +94,9 @@ failed_step:
 import os
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.hpcml.torchstack.plugins.module_utils import sbom_file
-from ansible_collections.hpcml.torchstack.plugins.module_utils.errors import StackError
-from ansible_collections.hpcml.torchstack.plugins.module_utils.installed_records import RECORDS
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
+from ansible_collections.hpcml.torchstack.plugins.module_utils.release import sbom_file
+from ansible_collections.hpcml.torchstack.plugins.module_utils.release.installed_records import RECORDS
 
 
 def _make(params: dict) -> dict:

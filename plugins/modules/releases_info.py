@@ -103,10 +103,10 @@ failed_step:
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.hpcml.torchstack.plugins.module_utils.errors import StackError
-from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefile_publication import former_default
-from ansible_collections.hpcml.torchstack.plugins.module_utils.publication_facts import read_facts
-from ansible_collections.hpcml.torchstack.plugins.module_utils.release_states import (
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
+from ansible_collections.hpcml.torchstack.plugins.module_utils.lifecycle.publication import former_default
+from ansible_collections.hpcml.torchstack.plugins.module_utils.lifecycle.publication_facts import read_facts
+from ansible_collections.hpcml.torchstack.plugins.module_utils.release.states import (
     REMOVED,
     ReleaseState,
     all_releases,

@@ -177,8 +177,8 @@ import os
 import re
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.hpcml.torchstack.plugins.module_utils import lock
-from ansible_collections.hpcml.torchstack.plugins.module_utils.errors import StackError
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core import rollout_lock as lock
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
 
 _HOLDER = {name: {"type": "str", "default": ""} for name in (
     "machine", "boot_id", "pid_namespace", "start_time", "started", "user", "playbook")}

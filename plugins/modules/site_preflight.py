@@ -346,8 +346,10 @@ failed_step:
 import time
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.hpcml.torchstack.plugins.module_utils import preflight, preflight_root, site_facts
-from ansible_collections.hpcml.torchstack.plugins.module_utils.findings import Finding, end, failure
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core.findings import Finding, end, failure
+from ansible_collections.hpcml.torchstack.plugins.module_utils.preflight import machine_checks as preflight
+from ansible_collections.hpcml.torchstack.plugins.module_utils.preflight import machine_facts as site_facts
+from ansible_collections.hpcml.torchstack.plugins.module_utils.preflight import root_checks as preflight_root
 
 TEXT = {"type": "str", "default": ""}
 TEXTS = {"type": "list", "elements": "str", "default": []}

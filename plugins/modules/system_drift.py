@@ -143,9 +143,10 @@ import os
 import platform
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.hpcml.torchstack.plugins.module_utils import drift_record, drift_words, system_drift
-from ansible_collections.hpcml.torchstack.plugins.module_utils.errors import StackError
-from ansible_collections.hpcml.torchstack.plugins.module_utils.release_states import one_release
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
+from ansible_collections.hpcml.torchstack.plugins.module_utils.lifecycle import drift_record, system_drift
+from ansible_collections.hpcml.torchstack.plugins.module_utils.lifecycle import drift_text as drift_words
+from ansible_collections.hpcml.torchstack.plugins.module_utils.release.states import one_release
 
 
 def run(params: dict, check: bool) -> dict:

@@ -253,9 +253,11 @@ failed_step:
 import os
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.hpcml.torchstack.plugins.module_utils import boundary, tally, tree
-from ansible_collections.hpcml.torchstack.plugins.module_utils.errors import StackError
-from ansible_collections.hpcml.torchstack.plugins.module_utils.modes import FROZEN, WRITABLE, Policy
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
+from ansible_collections.hpcml.torchstack.plugins.module_utils.trees import boundary
+from ansible_collections.hpcml.torchstack.plugins.module_utils.trees import counters as tally
+from ansible_collections.hpcml.torchstack.plugins.module_utils.trees import permissions as tree
+from ansible_collections.hpcml.torchstack.plugins.module_utils.trees.policy import FROZEN, WRITABLE, Policy
 
 
 def render(result: dict) -> dict[str, str]:

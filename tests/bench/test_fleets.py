@@ -7,9 +7,9 @@ from __future__ import annotations
 import pathlib
 import sys
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "unit" / "plugins" / "module_utils"))
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
-from test_sweep_diagnosis import tally
+from unit.plugins.module_utils.acceptance.test_sweep_diagnosis import tally
 
 
 def test_s28_of_1000_simulated_fleets_the_slow_are_named_and_nobody_else():

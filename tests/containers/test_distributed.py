@@ -9,9 +9,9 @@ import re
 import subprocess
 
 import pytest
-import slurm_world
-from container_stack import Stack
-from waiting import eventually
+from support import slurm_cluster
+from support.container_stack import Stack
+from support.polling import eventually
 
 NODES = ("nid001", "nid002", "nid003", "nid007", "nid001-a1", "nid001-a2", "nid005")
 
@@ -69,7 +69,7 @@ if mode == "stay":
 
 @pytest.fixture(name="cluster", scope="module")
 def one_cluster(tmp_path_factory):
-    with slurm_world.running(tmp_path_factory.mktemp("w"), nodes=NODES) as world:
+    with slurm_cluster.running(tmp_path_factory.mktemp("w"), nodes=NODES) as world:
         yield world
 
 

@@ -9,11 +9,10 @@ import signal
 import socket
 import subprocess
 
-import container_stack
 import pytest
-import slurm_world
-from container_stack import Stack
-from waiting import eventually
+from support import container_stack, slurm_cluster
+from support.container_stack import Stack
+from support.polling import eventually
 
 SAY_TORCH = "import torch; print(torch.__version__)"
 ALONE = {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"}
@@ -27,7 +26,7 @@ def one_stack(small_image, tmp_path_factory):
 @pytest.fixture()
 def alone(stack, tmp_path):
     """Run the only rank of a program; what it left on the node is there while it runs."""
-    port = str(slurm_world.free_ports(1)[0])
+    port = str(slurm_cluster.free_ports(1)[0])
 
     def run(*arguments, text=None, **variables):
         given = {**ALONE, "MASTER_PORT": port, "TORCHSTACK_NODE_TMP": str(tmp_path), **variables}
@@ -163,7 +162,7 @@ def test_s38_a_signal_reaches_the_program_once_and_its_exit_code_comes_back(stac
         "sys.exit(5)\n"
     )
     environment = {
-        **stack.environment(), **ALONE, "MASTER_PORT": str(slurm_world.free_ports(1)[0]),
+        **stack.environment(), **ALONE, "MASTER_PORT": str(slurm_cluster.free_ports(1)[0]),
         "TORCHSTACK_NODE_TMP": str(tmp_path),
     }
     process = subprocess.Popen(

@@ -14,7 +14,7 @@ import subprocess
 from typing import NamedTuple
 
 import pytest
-from ansible_collections.hpcml.torchstack.plugins.module_utils import topology
+from ansible_collections.hpcml.torchstack.plugins.module_utils.standalone import topology
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

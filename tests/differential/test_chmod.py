@@ -11,9 +11,9 @@ import stat
 import subprocess
 
 import pytest
-from ansible_collections.hpcml.torchstack.plugins.module_utils import tally
-from ansible_collections.hpcml.torchstack.plugins.module_utils.modes import Policy, apply_rule
-from ansible_collections.hpcml.torchstack.plugins.module_utils.tree import Pass
+from ansible_collections.hpcml.torchstack.plugins.module_utils.trees import counters as tally
+from ansible_collections.hpcml.torchstack.plugins.module_utils.trees.permissions import Pass
+from ansible_collections.hpcml.torchstack.plugins.module_utils.trees.policy import Policy, apply_rule
 
 pytestmark = pytest.mark.skipif(shutil.which("chmod") is None, reason="there is no chmod to compare with")
 

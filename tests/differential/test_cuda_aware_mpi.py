@@ -15,9 +15,9 @@ import subprocess
 import sys
 
 import pytest
-from ansible_collections.hpcml.torchstack.plugins.module_utils.patches import blob_id
-from pytorch_sources import BACKEND, VERSION, headers, once, sources
-from rank_programs import wheel
+from ansible_collections.hpcml.torchstack.plugins.module_utils.patches.parser import blob_id
+from support.pytorch_sources import BACKEND, VERSION, headers, once, sources
+from support.rank_programs import wheel
 
 pytestmark = pytest.mark.skipif(
     not all(shutil.which(tool) for tool in ("patch", "g++", "gcc")), reason="needs GNU patch and GCC"

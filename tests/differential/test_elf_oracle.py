@@ -15,7 +15,7 @@ import subprocess
 import sys
 
 import pytest
-from ansible_collections.hpcml.torchstack.plugins.module_utils import elf
+from ansible_collections.hpcml.torchstack.plugins.module_utils.elf import reader as elf
 
 SAMPLE = 300
 """Files compared with readelf, spread evenly over all; pyelftools, which is slower, gets a fifth of them."""

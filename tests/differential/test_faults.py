@@ -9,8 +9,8 @@ import signal
 import subprocess
 import sys
 
-import faults
 import pytest
+from support import faults
 
 COPY = "import os, sys; f = os.open(sys.argv[1], os.O_CREAT | os.O_WRONLY); [os.write(f, b'four') for _ in range(3)]"
 

@@ -17,9 +17,9 @@ import stat
 import subprocess
 
 import pytest
-from ansible_collections.hpcml.torchstack.plugins.module_utils.patches import parse_patch
-from ansible_collections.hpcml.torchstack.plugins.module_utils.series import Files, apply_patch
-from ansible_collections.hpcml.torchstack.plugins.module_utils.tree_files import TreeFile
+from ansible_collections.hpcml.torchstack.plugins.module_utils.patches.parser import parse_patch
+from ansible_collections.hpcml.torchstack.plugins.module_utils.patches.series import Files, apply_patch
+from ansible_collections.hpcml.torchstack.plugins.module_utils.patches.source_files import TreeFile
 
 pytestmark = pytest.mark.skipif(
     not all(shutil.which(tool) for tool in ("patch", "diff", "git")), reason="needs GNU patch, diff and git"

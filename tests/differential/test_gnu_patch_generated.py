@@ -22,7 +22,7 @@ import subprocess
 
 import pytest
 import test_gnu_patch as judge
-from ansible_collections.hpcml.torchstack.plugins.module_utils.errors import StackError
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
 from ansible_collections.hpcml.torchstack.plugins.modules import patch_series
 
 pytestmark = judge.pytestmark

@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What real launchers leave in the environment of their ranks, as module_utils/ranks.py reads it.
+"""What real launchers leave in the environment of their ranks, as module_utils/standalone/rank_environment.py reads it.
 
 MPICH and Open MPI come as wheels through pip. torchrun and PyTorch are those of TORCHSTACK_TEST_STACK, an
 install prefix with both; without it these tests are skipped.
@@ -15,7 +15,7 @@ import subprocess
 import sys
 
 import pytest
-from rank_programs import PLACE, program, told, wheel
+from support.rank_programs import PLACE, program, told, wheel
 
 STACK = os.environ.get("TORCHSTACK_TEST_STACK", "")
 

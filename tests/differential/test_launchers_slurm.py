@@ -9,13 +9,13 @@ import shlex
 import sys
 
 import pytest
-import slurm_world
-from rank_programs import PLACE, program, told, wheel
+from support import slurm_cluster
+from support.rank_programs import PLACE, program, told, wheel
 
 
 @pytest.fixture(name="cluster", scope="module")
 def one_cluster(tmp_path_factory):
-    with slurm_world.running(tmp_path_factory.mktemp("w")) as world:
+    with slurm_cluster.running(tmp_path_factory.mktemp("w")) as world:
         yield world
 
 

@@ -18,9 +18,9 @@ import subprocess
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from ansible_collections.hpcml.torchstack.plugins.module_utils.glibc import MACHINES
-from ansible_collections.hpcml.torchstack.plugins.module_utils.library_rules import UNOPENED
-from ansible_collections.hpcml.torchstack.plugins.module_utils.loader import Loader, System
+from ansible_collections.hpcml.torchstack.plugins.module_utils.elf.glibc import MACHINES
+from ansible_collections.hpcml.torchstack.plugins.module_utils.elf.resolver import Loader, System
+from ansible_collections.hpcml.torchstack.plugins.module_utils.verify.library_rules import UNOPENED
 
 RELEASE = os.path.join(os.environ.get("TORCHSTACK_TEST_ROOT", os.path.expanduser("~/torchstack-test")), "2026-11-20")
 ROOTS = ("/usr/lib", "/usr/bin", RELEASE)

@@ -11,9 +11,9 @@ import struct
 import subprocess
 
 import pytest
-from ansible_collections.hpcml.torchstack.plugins.module_utils.glibc import MACHINES
-from ansible_collections.hpcml.torchstack.plugins.module_utils.ld_cache import parse_cache
-from ansible_collections.hpcml.torchstack.plugins.module_utils.loader import Loader, Plugin, System
+from ansible_collections.hpcml.torchstack.plugins.module_utils.elf.glibc import MACHINES
+from ansible_collections.hpcml.torchstack.plugins.module_utils.elf.ld_so_cache import parse_cache
+from ansible_collections.hpcml.torchstack.plugins.module_utils.elf.resolver import Loader, Plugin, System
 
 LDCONFIG = shutil.which("ldconfig", path=os.environ.get("PATH", "") + ":/usr/sbin:/sbin")
 HERE = System.this_machine() if os.uname().machine in [machine.uname for machine in MACHINES.values()] else None

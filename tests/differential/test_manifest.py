@@ -11,7 +11,8 @@ import shutil
 import subprocess
 
 import pytest
-from ansible_collections.hpcml.torchstack.plugins.module_utils import manifest, manifest_record
+from ansible_collections.hpcml.torchstack.plugins.module_utils.trees import manifest
+from ansible_collections.hpcml.torchstack.plugins.module_utils.trees import manifest_file as manifest_record
 
 pytestmark = pytest.mark.skipif(
     not all(shutil.which(tool) for tool in ("find", "sha256sum", "cp")), reason="find, sha256sum or cp is missing"

@@ -12,7 +12,7 @@ import shutil
 import subprocess
 
 import pytest
-from ansible_collections.hpcml.torchstack.plugins.module_utils import mpi
+from ansible_collections.hpcml.torchstack.plugins.module_utils.preflight import mpi
 
 PROGRAM = """
 #include <mpi.h>

@@ -15,7 +15,8 @@ import packaging.specifiers
 import packaging.tags
 import packaging.version
 import pytest
-from ansible_collections.hpcml.torchstack.plugins.module_utils import markers, wheel_names
+from ansible_collections.hpcml.torchstack.plugins.module_utils.mirror import markers
+from ansible_collections.hpcml.torchstack.plugins.module_utils.mirror import wheel_tags as wheel_names
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Host lists, as module_utils/hostlist.py and Slurm itself write them out."""
+"""Host lists, as module_utils/standalone/hostlist.py and Slurm itself write them out."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ import shutil
 import subprocess
 
 import pytest
-from ansible_collections.hpcml.torchstack.plugins.module_utils import hostlist, ranks
+from ansible_collections.hpcml.torchstack.plugins.module_utils.standalone import hostlist
+from ansible_collections.hpcml.torchstack.plugins.module_utils.standalone import rank_environment as ranks
 
 CASES = 150
 

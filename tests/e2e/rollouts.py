@@ -14,7 +14,7 @@ import subprocess
 import sys
 import time
 
-from printed import Printed
+from support.console import Printed
 
 CHECKOUT = pathlib.Path(__file__).resolve().parents[2]
 RELEASE = "2026-11-20"

@@ -17,22 +17,19 @@ import sys
 import time
 
 import pytest
-from ansible_collections.hpcml.torchstack.plugins.module_utils import (
-    builds,
-    launcher,
-    launcher_local,
-    processes,
-)
-from ansible_collections.hpcml.torchstack.plugins.module_utils.errors import StackError
-from ansible_collections.hpcml.torchstack.plugins.module_utils.jobs import SILENT_SECONDS, read_record
-from ansible_collections.hpcml.torchstack.plugins.module_utils.steps import (
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core import processes
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core.canonical import digest_of
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
+from ansible_collections.hpcml.torchstack.plugins.module_utils.steps import launcher, launcher_local
+from ansible_collections.hpcml.torchstack.plugins.module_utils.steps import start as builds
+from ansible_collections.hpcml.torchstack.plugins.module_utils.steps.job import SILENT_SECONDS, read_record
+from ansible_collections.hpcml.torchstack.plugins.module_utils.steps.step import (
     check_request,
     created_paths,
-    digest_of,
     step_facts,
     utc,
 )
-from waiting import eventually
+from support.polling import eventually
 
 
 class Step:
@@ -492,7 +489,7 @@ def test_the_stamp_is_never_early(step, tmp_path):
 
 def test_an_early_stamp_would_be_noticed(step, tmp_path, monkeypatch):
     """The same with a fault planted in the supervisor, to show that the watcher watches."""
-    from ansible_collections.hpcml.torchstack.plugins.module_utils import supervisor
+    from ansible_collections.hpcml.torchstack.plugins.module_utils.steps import supervisor
 
     loader, real = supervisor.__spec__.loader, supervisor.__spec__.loader.get_source
     right = "            outcome = self.attempt()\n"
@@ -515,8 +512,10 @@ def test_an_early_stamp_would_be_noticed(step, tmp_path, monkeypatch):
 
 STARTER = """
 import json, sys, time
-from ansible_collections.hpcml.torchstack.plugins.module_utils import builds, launcher
-from ansible_collections.hpcml.torchstack.plugins.module_utils.steps import check_request, digest_of, step_facts
+from ansible_collections.hpcml.torchstack.plugins.module_utils.steps import start as builds
+from ansible_collections.hpcml.torchstack.plugins.module_utils.steps import launcher
+from ansible_collections.hpcml.torchstack.plugins.module_utils.steps.step import check_request, step_facts
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core.canonical import digest_of
 state, script, moment = sys.argv[1], sys.argv[2], float(sys.argv[3])
 request = check_request({"name": "s", "state_dir": state, "script": script})
 limits = {"timeout": 0, "no_output_timeout": 0, "grace": 2, "hang_signal": "USR1"}

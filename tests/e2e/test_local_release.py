@@ -14,8 +14,8 @@ import stat
 import subprocess
 
 import pytest
-from link_programs import COMPILERS, link_programs
 from rollouts import CHECKOUT, OPEN, RELEASE, wait_for
+from support.link_programs import COMPILERS, link_programs
 from uses import InUse
 
 STEPS = (

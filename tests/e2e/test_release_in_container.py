@@ -11,8 +11,8 @@ import shutil
 import subprocess
 
 import pytest
-import small_image as small_images
 from rollouts import CHECKOUT, Site
+from support import apptainer_image as small_images
 
 RELEASE = "2.2.0-small-python-%s"
 

@@ -11,9 +11,9 @@ import re
 import shutil
 import sys
 
-import conda_channel
 import pytest
 from rollouts import CHECKOUT, Site, find_module_system
+from support import conda_channel
 from uses import InUse
 
 RELEASE = "2026-11-21"

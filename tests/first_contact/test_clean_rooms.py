@@ -8,10 +8,10 @@ import pathlib
 import re
 import urllib.parse
 
-import clean_room
 import pytest
 import yaml
-from clean_room import CHECKOUT, COPY, HOME
+from support import clean_room
+from support.clean_room import CHECKOUT, COPY, HOME
 
 RELEASE = "2026-11-20"
 README = (CHECKOUT / "README.md").read_text()

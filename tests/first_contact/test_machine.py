@@ -12,7 +12,7 @@ import subprocess
 
 import pytest
 from index_settings import configuration
-from link_programs import COMPILERS, link_programs
+from support.link_programs import COMPILERS, link_programs
 
 CHECKOUT = pathlib.Path(__file__).resolve().parents[2]
 MACHINE = CHECKOUT / "tests" / "machine"

@@ -12,7 +12,8 @@ import time
 import atheris
 
 with atheris.instrument_imports(include=["ansible_collections"]):
-    from ansible_collections.hpcml.torchstack.plugins.module_utils import elf, elf_image
+    from ansible_collections.hpcml.torchstack.plugins.module_utils.elf import image as elf_image
+    from ansible_collections.hpcml.torchstack.plugins.module_utils.elf import reader as elf
 
 MOST_BYTES_READ = 24 << 20
 """Program headers, strings, blocks and notes together, at the limits of the reader."""

@@ -20,9 +20,9 @@ from types import ModuleType
 import atheris
 
 with atheris.instrument_imports(include=["ansible_collections"]):
-    from ansible_collections.hpcml.torchstack.plugins.module_utils.errors import StackError
-    from ansible_collections.hpcml.torchstack.plugins.module_utils.glibc import System
-    from ansible_collections.hpcml.torchstack.plugins.module_utils.loader import Loader, Plugin, Resolution
+    from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
+    from ansible_collections.hpcml.torchstack.plugins.module_utils.elf.glibc import System
+    from ansible_collections.hpcml.torchstack.plugins.module_utils.elf.resolver import Loader, Plugin, Resolution
 
 MOST_SECONDS = 20.0
 NAMES = (b"liba.so", b"libb.so", b"libc.so", b"libd.so")
@@ -35,7 +35,7 @@ WORDS = (
 
 def writer() -> ModuleType:
     """The writer of ELF files that the unit tests use."""
-    path = pathlib.Path(__file__).parents[1] / "unit" / "plugins" / "module_utils" / "test_elf.py"
+    path = pathlib.Path(__file__).parents[1] / "unit" / "plugins" / "module_utils" / "elf" / "test_reader.py"
     spec = importlib.util.spec_from_file_location("elf_writer", path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)

@@ -12,10 +12,10 @@ import os
 import shutil
 
 import pytest
-from ansible_collections.hpcml.torchstack.plugins.module_utils import environment_modules as systems
-from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefile_description import faults, normalised
-from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefile_layout import relative_path, render
-from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefile_session import run_session
+from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles import module_system as systems
+from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles.description import faults, normalised
+from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles.layout import relative_path, render
+from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles.session import run_session
 
 SYNTAX = {systems.LMOD: "lmod", systems.EM: "tcl"}
 EXTRA = {

@@ -9,9 +9,9 @@ import shutil
 import tempfile
 
 import pytest
-from ansible_collections.hpcml.torchstack.plugins.module_utils.environment_modules import LMOD
-from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefile_description import normalised
-from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefile_session import (
+from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles.description import normalised
+from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles.module_system import LMOD
+from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles.session import (
     differences,
     judge,
     run_session,

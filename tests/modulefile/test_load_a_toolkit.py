@@ -10,11 +10,11 @@ import shutil
 import subprocess
 
 import pytest
-from ansible_collections.hpcml.torchstack.plugins.module_utils.environment_modules import EM
-from ansible_collections.hpcml.torchstack.plugins.module_utils.errors import StackError
-from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefile_session import differences
-from ansible_collections.hpcml.torchstack.plugins.module_utils.toolkit import find_toolkit
-from role_plays import play_tasks
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
+from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles.cuda_toolkit import find_toolkit
+from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles.module_system import EM
+from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles.session import differences
+from support.role_plays import play_tasks
 
 CC = shutil.which("cc")
 PKG_CONFIG = shutil.which("pkg-config")

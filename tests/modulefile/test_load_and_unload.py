@@ -7,9 +7,9 @@ from __future__ import annotations
 import os
 
 import pytest
-from ansible_collections.hpcml.torchstack.plugins.module_utils.environment_modules import EM
-from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefile_description import normalised
-from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefile_session import (
+from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles.description import normalised
+from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles.module_system import EM
+from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles.session import (
     differences,
     not_arrived,
     run_session,

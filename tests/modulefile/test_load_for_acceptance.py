@@ -9,11 +9,11 @@ import shlex
 import subprocess
 
 import pytest
-from ansible_collections.hpcml.torchstack.plugins.module_utils import acceptance_output
-from ansible_collections.hpcml.torchstack.plugins.module_utils.acceptance_script import job_script
-from ansible_collections.hpcml.torchstack.plugins.module_utils.environment_modules import EM, QUIET
-from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefile_layout import SYNTAXES, stage_directory
-from publication_world import change, stage
+from ansible_collections.hpcml.torchstack.plugins.module_utils.acceptance import output as acceptance_output
+from ansible_collections.hpcml.torchstack.plugins.module_utils.acceptance.script import job_script
+from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles.layout import SYNTAXES, stage_directory
+from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles.module_system import EM, QUIET
+from support.published_release import change, stage
 
 NAME = "torchstack/2"
 

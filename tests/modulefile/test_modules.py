@@ -8,8 +8,8 @@ import json
 import os
 
 import pytest
-from ansible_collections.hpcml.torchstack.plugins.module_utils.environment_modules import EM
-from publication_world import change, stage
+from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles.module_system import EM
+from support.published_release import change, stage
 
 RELEASE = "2026-11-20"
 

@@ -17,11 +17,11 @@ import threading
 import time
 
 import pytest
-from ansible_collections.hpcml.torchstack.plugins.module_utils import module_cache
-from ansible_collections.hpcml.torchstack.plugins.module_utils.environment_modules import EM, LMOD, QUIET
-from ansible_collections.hpcml.torchstack.plugins.module_utils.errors import StackError
-from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefile_layout import default_path, stage_directory
-from publication_world import change, stage
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
+from ansible_collections.hpcml.torchstack.plugins.module_utils.lifecycle import spider_cache as module_cache
+from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles.layout import default_path, stage_directory
+from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles.module_system import EM, LMOD, QUIET
+from support.published_release import change, stage
 
 #: Turns of the user of each module system, with one ``module avail`` and one ``module load`` in each.
 TURNS = int(os.environ.get("TORCHSTACK_MODULE_TURNS", "500"))

@@ -8,7 +8,8 @@ import shutil
 import subprocess
 
 import pytest
-from ansible_collections.hpcml.torchstack.plugins.module_utils import modulefile_lua, modulefile_tcl
+from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles import lua as modulefile_lua
+from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles import tcl as modulefile_tcl
 
 LUA = next((path for path in map(shutil.which, ("lua", "lua5.4", "lua5.3", "lua5.1")) if path), None)
 TCL = next((path for path in map(shutil.which, ("tclsh", "tclsh8.6", "tclsh9.0")) if path), None)

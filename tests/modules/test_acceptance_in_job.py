@@ -11,9 +11,9 @@ import shutil
 import sys
 
 import pytest
-import slurm_world
-from ansible_collections.hpcml.torchstack.plugins.module_utils import site_jobs
-from role_plays import play_tasks
+from ansible_collections.hpcml.torchstack.plugins.module_utils.definition import site_jobs
+from support import slurm_cluster
+from support.role_plays import play_tasks
 
 CHECKOUT = pathlib.Path(__file__).resolve().parents[2]
 JOBS = {
@@ -27,7 +27,7 @@ RANKS = {
 
 @pytest.fixture(name="cluster", scope="module")
 def one_cluster(tmp_path_factory):
-    with slurm_world.running(tmp_path_factory.mktemp("w")) as world:
+    with slurm_cluster.running(tmp_path_factory.mktemp("w")) as world:
         yield world
 
 
@@ -57,11 +57,11 @@ def accept(cluster, release, ansible_environment, tmp_path):
             "acceptance_checks": ["mpi4py"], "acceptance_where_possible": [], "acceptance_timeout": 600,
             "acceptance_measure": {},
             "acceptance_environment": {
-                "PATH": slurm_world.SYSTEM_PATH, "PYTHONPATH": release["prefix"] + "/lib",
+                "PATH": slurm_cluster.SYSTEM_PATH, "PYTHONPATH": release["prefix"] + "/lib",
                 "FAKE_MPI_DIRECTORY": str(tmp_path / "exchange"), **environment,
             },
         }
-        path = os.path.dirname(sys.executable) + ":" + slurm_world.SYSTEM_PATH
+        path = os.path.dirname(sys.executable) + ":" + slurm_cluster.SYSTEM_PATH
         whole = {**ansible_environment, **cluster.environment, "PATH": path}
         done = play_tasks("acceptance", "main", variables, [{}], whole, tmp_path, *options)
         return done.returncode, " ".join(done.stdout.split())

@@ -21,7 +21,7 @@ import sys
 import time
 
 import pytest
-from waiting import eventually
+from support.polling import eventually
 
 CHECKOUT = pathlib.Path(__file__).resolve().parents[2]
 STAND_IN = CHECKOUT / "tests" / "fixtures" / "acceptance"
@@ -275,11 +275,11 @@ def test_when_whoever_asked_is_killed_the_job_ends_too(collections_path, site):
     )
     code = (
         "import json, sys\n"
-        "from ansible_collections.hpcml.torchstack.plugins.module_utils import (\n"
-        "    acceptance_job, acceptance_login, rank_archive\n"
-        ")\n"
-        "question = dict(json.loads(sys.argv[1]), account=acceptance_login.find_account(''), become=[])\n"
-        "acceptance_job.run_job(question, rank_archive.archive(), sys.argv[2])\n"
+        "from ansible_collections.hpcml.torchstack.plugins.module_utils.acceptance import local_run, login\n"
+        "from ansible_collections.hpcml.torchstack.plugins.module_utils.core.zipapp import program_archive\n"
+        "from ansible_collections.hpcml.torchstack.plugins.module_utils.ranks import program\n"
+        "question = dict(json.loads(sys.argv[1]), account=login.find_account(''), become=[])\n"
+        "local_run.run_job(question, program_archive(program), sys.argv[2])\n"
     )
     state.mkdir(parents=True)
     asker = subprocess.Popen(

@@ -229,7 +229,7 @@ def test_a_cache_that_cannot_be_written_warns_and_the_step_succeeds(step, tmp_pa
 
 
 def test_an_open_patch_journal_refuses_the_step(step, tmp_path):
-    from ansible_collections.hpcml.torchstack.plugins.module_utils.journal import Place
+    from ansible_collections.hpcml.torchstack.plugins.module_utils.patches.journal import Place
 
     tree = tmp_path / "src"
     tree.mkdir()

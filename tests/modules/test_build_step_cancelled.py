@@ -7,10 +7,10 @@ from __future__ import annotations
 import os
 
 import pytest
-from ansible_collections.hpcml.torchstack.plugins.module_utils import processes
-from ansible_collections.hpcml.torchstack.plugins.module_utils.files import write_json
-from batch_steps import BatchSteps
-from waiting import eventually
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core import processes
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core.files import write_json
+from support.batch_steps import BatchSteps
+from support.polling import eventually
 
 
 @pytest.fixture(name="steps")

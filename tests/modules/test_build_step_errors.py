@@ -13,7 +13,7 @@ import sys
 import textwrap
 
 import pytest
-from role_plays import play_tasks
+from support.role_plays import play_tasks
 
 SETUP = """
 import subprocess, sys

@@ -19,15 +19,15 @@ import signal
 import subprocess
 import sys
 
-import faults
 import pytest
-import step_world
-from ansible_collections.hpcml.torchstack.plugins.module_utils import builds, processes
-from ansible_collections.hpcml.torchstack.plugins.module_utils.errors import StackError
-from ansible_collections.hpcml.torchstack.plugins.module_utils.jobs import read_record
-from ansible_collections.hpcml.torchstack.plugins.module_utils.steps import step_files
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core import processes
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
+from ansible_collections.hpcml.torchstack.plugins.module_utils.steps import start as builds
+from ansible_collections.hpcml.torchstack.plugins.module_utils.steps.job import read_record
+from ansible_collections.hpcml.torchstack.plugins.module_utils.steps.step import step_files
 from ansible_collections.hpcml.torchstack.plugins.modules import build_step
-from waiting import eventually
+from support import faults, step_histories
+from support.polling import eventually
 
 ALL = os.environ.get("TORCHSTACK_STEP_ERRORS") == "all"
 FILES = int(os.environ.get("TORCHSTACK_STEP_FILES", "2000"))
@@ -115,7 +115,7 @@ ERRORS = [
 @pytest.mark.parametrize("who, action, stride", ERRORS, ids=str)
 def test_an_error_at_any_change_is_named_and_never_counts_as_done(fault_library, tmp_path, who, action, stride):
     """What failed is named, nothing is left running, and the next run without the fault completes the step."""
-    copy = step_world.copy_collection(tmp_path / "copy")
+    copy = step_histories.copy_collection(tmp_path / "copy")
     environment = dict(os.environ, PYTHONPATH=str(copy))
 
     def play(first, count, step):
@@ -123,7 +123,7 @@ def test_an_error_at_any_change_is_named_and_never_counts_as_done(fault_library,
         scratch.mkdir()
         words = [str(scratch), str(fault_library), str(first), str(count), str(step), who, action]
         return subprocess.Popen(
-            [sys.executable, step_world.__file__, *words], env=environment, stdout=subprocess.PIPE, text=True
+            [sys.executable, step_histories.__file__, *words], env=environment, stdout=subprocess.PIPE, text=True
         )
 
     count = json.loads(play(0, 1, 1).communicate()[0])["changes"]
@@ -312,8 +312,8 @@ def test_a_link_that_leads_nowhere_is_no_directory_of_a_step(steps, tmp_path, ta
 
 FOLLOWER = """
 import sys
-from ansible_collections.hpcml.torchstack.plugins.module_utils import builds
-from ansible_collections.hpcml.torchstack.plugins.module_utils.steps import step_files
+from ansible_collections.hpcml.torchstack.plugins.module_utils.steps import start as builds
+from ansible_collections.hpcml.torchstack.plugins.module_utils.steps.step import step_files
 try:
     result = builds.look(step_files(sys.argv[1], "s"), sys.argv[2])
     print(result["state"])

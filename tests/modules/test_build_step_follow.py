@@ -21,13 +21,13 @@ import sys
 import time
 
 import pytest
-import step_world
-from ansible_collections.hpcml.torchstack.plugins.module_utils import processes
-from ansible_collections.hpcml.torchstack.plugins.module_utils.follow import Follow
-from ansible_collections.hpcml.torchstack.plugins.module_utils.glances import glance, glance_command
-from ansible_collections.hpcml.torchstack.plugins.module_utils.jobs import read_record
-from ansible_collections.hpcml.torchstack.plugins.module_utils.steps import seconds_of
-from waiting import eventually
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core import processes
+from ansible_collections.hpcml.torchstack.plugins.module_utils.steps.follow import Follow
+from ansible_collections.hpcml.torchstack.plugins.module_utils.steps.job import read_record
+from ansible_collections.hpcml.torchstack.plugins.module_utils.steps.poll import glance, glance_command
+from ansible_collections.hpcml.torchstack.plugins.module_utils.steps.step import seconds_of
+from support import step_histories
+from support.polling import eventually
 
 SECONDS = float(os.environ.get("TORCHSTACK_FOLLOW_SECONDS", "0"))
 MEMORY = 200 << 10
@@ -187,9 +187,10 @@ time = types.SimpleNamespace(
 
 FOLLOWER = """
 import json, sys, time
-from ansible_collections.hpcml.torchstack.plugins.module_utils import builds, looks
-from ansible_collections.hpcml.torchstack.plugins.module_utils.errors import StackError
-from ansible_collections.hpcml.torchstack.plugins.module_utils.steps import step_files
+from ansible_collections.hpcml.torchstack.plugins.module_utils.steps import start as builds
+from ansible_collections.hpcml.torchstack.plugins.module_utils.steps import status as looks
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
+from ansible_collections.hpcml.torchstack.plugins.module_utils.steps.step import step_files
 from ansible_collections.hpcml.torchstack.plugins.modules import build_step
 words = json.loads(sys.argv[1])
 defaults = {key: spec.get("default") for key, spec in build_step.ARGUMENTS.items()}
@@ -210,10 +211,10 @@ class FarNode:
 
     def __init__(self, place: pathlib.Path, hours: int) -> None:
         self.state, self.gate = place / "steps", place / "gate"
-        self.copy = step_world.copy_collection(
-            place / "copy", ("supervisor", "place = here()", NODE),
-            ("supervisor", "import signal\nimport time\n", SHIFTED % (3600 * hours)),
-            ("jobs", "GLIMPSE_SECONDS = 3 * HEARTBEAT_SECONDS", "GLIMPSE_SECONDS = 80 * HEARTBEAT_SECONDS"),
+        self.copy = step_histories.copy_collection(
+            place / "copy", ("steps/supervisor", "place = here()", NODE),
+            ("steps/supervisor", "import signal\nimport time\n", SHIFTED % (3600 * hours)),
+            ("steps/job", "GLIMPSE_SECONDS = 3 * HEARTBEAT_SECONDS", "GLIMPSE_SECONDS = 80 * HEARTBEAT_SECONDS"),
         )
         self.script = "until test -e '%s'; do echo '[1/2] CXX'; sleep 0.1; done" % self.gate
 

@@ -17,13 +17,15 @@ import sys
 import threading
 
 import pytest
-import slurm_world
-from ansible_collections.hpcml.torchstack.plugins.module_utils import looks, steps
-from ansible_collections.hpcml.torchstack.plugins.module_utils.errors import StackError
-from ansible_collections.hpcml.torchstack.plugins.module_utils.steps import step_files
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core import canonical
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
+from ansible_collections.hpcml.torchstack.plugins.module_utils.steps import status as looks
+from ansible_collections.hpcml.torchstack.plugins.module_utils.steps import step as steps
+from ansible_collections.hpcml.torchstack.plugins.module_utils.steps.step import step_files
 from ansible_collections.hpcml.torchstack.plugins.modules import build_step
-from batch_steps import BatchSteps, quicken
-from waiting import eventually
+from support import slurm_cluster
+from support.batch_steps import BatchSteps, quicken
+from support.polling import eventually
 
 HOST = "downloads.torchstack.invalid"
 """No such host can be there (RFC 6761)."""
@@ -136,7 +138,7 @@ def test_s19_the_failure_names_host_address_and_step_and_where_to_fetch(run_modu
 @pytest.fixture()
 def cluster(tmp_path_factory):
     """A Slurm of one node."""
-    with slurm_world.running(tmp_path_factory.mktemp("w"), nodes=1) as world:
+    with slurm_cluster.running(tmp_path_factory.mktemp("w"), nodes=1) as world:
         yield world
 
 
@@ -268,7 +270,7 @@ def test_no_password_and_no_signature_of_an_address_is_recorded(step):
 def test_only_the_lack_of_a_network_is_part_of_the_digest(tmp_path):
     def digest(**options):
         asked = {"name": "s", "state_dir": str(tmp_path), "script": "true", **options}
-        return steps.digest_of(steps.step_facts(steps.check_request(asked), {}))
+        return canonical.digest_of(steps.step_facts(steps.check_request(asked), {}))
 
     assert digest() == digest(network=True) != digest(network=False)
 

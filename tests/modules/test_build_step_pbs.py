@@ -13,9 +13,9 @@ import signal
 import sys
 
 import pytest
-from batch_steps import BatchSteps, quicken
 from pbs.world import MANAGED, TOO_MANY_CORES, World
-from waiting import eventually
+from support.batch_steps import BatchSteps, quicken
+from support.polling import eventually
 
 
 @pytest.fixture(name="world")

@@ -8,10 +8,10 @@ import json
 import time
 
 import pytest
-from ansible_collections.hpcml.torchstack.plugins.module_utils.looks import look
-from ansible_collections.hpcml.torchstack.plugins.module_utils.step_results import took_over
-from ansible_collections.hpcml.torchstack.plugins.module_utils.steps import step_files
-from ansible_collections.hpcml.torchstack.plugins.module_utils.withdrawals import forget
+from ansible_collections.hpcml.torchstack.plugins.module_utils.steps.cancel import forget
+from ansible_collections.hpcml.torchstack.plugins.module_utils.steps.status import look
+from ansible_collections.hpcml.torchstack.plugins.module_utils.steps.step import step_files
+from ansible_collections.hpcml.torchstack.plugins.module_utils.steps.step_results import took_over
 from ansible_collections.hpcml.torchstack.plugins.modules import build_step
 
 

@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""build_step in random histories of runs, kills, changes and losses; step_world.py says what has to hold.
+"""build_step in random histories of runs, kills, changes and losses; step_histories.py says what has to hold.
 
 TORCHSTACK_STEP_SEQUENCES says how many are played (60; 1000 take about half an hour), TORCHSTACK_STEP_SEED where they
 begin. One is replayed with TORCHSTACK_STEP_SEED=<seed> TORCHSTACK_STEP_SEQUENCES=1: its decisions are the same, its
@@ -15,7 +15,7 @@ import subprocess
 import sys
 
 import pytest
-import step_world
+from support import step_histories
 
 SEED = int(os.environ.get("TORCHSTACK_STEP_SEED", "1"))
 SEQUENCES = int(os.environ.get("TORCHSTACK_STEP_SEQUENCES", "60"))
@@ -29,14 +29,14 @@ def play_worlds(fault_library, tmp_path):
 
     def play(first, count, *changes, how=()):
         place = tmp_path / ("play-%d" % len(list(tmp_path.iterdir())))
-        copy = step_world.copy_collection(place / "copy", *changes)
+        copy = step_histories.copy_collection(place / "copy", *changes)
         environment = dict(os.environ, PYTHONPATH=str(copy))
         lanes = []
         for lane in range(min(LANES, count)):
             scratch = place / str(lane)
             scratch.mkdir()
             numbers = [str(first + lane), str(count - lane), str(LANES)]
-            command = [sys.executable, step_world.__file__, str(scratch), str(fault_library), *numbers, *how]
+            command = [sys.executable, step_histories.__file__, str(scratch), str(fault_library), *numbers, *how]
             lanes.append(subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True))
         answers = []
         for lane in lanes:
@@ -78,23 +78,23 @@ def test_killed_at_any_change_of_a_file_the_next_run_completes_the_step(play, wh
     assert len(answers) == count + 2
 
 
-EARLY = ("supervisor", "            outcome = self.attempt()\n", """\
+EARLY = ("steps/supervisor", "            outcome = self.attempt()\n", """\
             write_json(self.files.stamp, stamp_record(self.job, {"finished": "", "seconds": 0}, "", None))
             outcome = self.attempt()
 """)
 WHATEVER_THE_OUTCOME = (
-    "supervisor", 'if outcome["reason"] == "done":\n            made = self.produced',
+    "steps/supervisor", 'if outcome["reason"] == "done":\n            made = self.produced',
     "if True:\n            made = self.produced",
 )
-NO_DIGEST = ("steps", 'isinstance(stamp, dict) and stamp.get("digest") == digest', "isinstance(stamp, dict)")
-NO_FLOCK = ("steplock", "fcntl.flock(self.descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)\n", "pass\n")
-NO_CLAIM = ("steplock", "os.link(mine, self.claim)", "os.stat(mine)")
+NO_DIGEST = ("steps/step", 'isinstance(stamp, dict) and stamp.get("digest") == digest', "isinstance(stamp, dict)")
+NO_FLOCK = ("steps/lock", "fcntl.flock(self.descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)\n", "pass\n")
+NO_CLAIM = ("steps/lock", "os.link(mine, self.claim)", "os.stat(mine)")
 NO_OWNER = (
-    ("supervisor", 'if self.job.get("nonce") != nonce:', "if False:"),
-    ("supervisor", 'record is None or record.get("nonce") != self.job["nonce"]', "record is None"),
+    ("steps/supervisor", 'if self.job.get("nonce") != nonce:', "if False:"),
+    ("steps/supervisor", 'record is None or record.get("nonce") != self.job["nonce"]', "record is None"),
 )
-LINGERING = ("builds", "nonce, warnings = start(", "time.sleep(0.5); nonce, warnings = start(")
-NO_CLEARING = ("builds", 'if standing == "leftover" and job', "if False and job")
+LINGERING = ("steps/start", "nonce, warnings = start(", "time.sleep(0.5); nonce, warnings = start(")
+NO_CLEARING = ("steps/start", 'if standing == "leftover" and job', "if False and job")
 
 
 @pytest.mark.parametrize("changes, expected", [

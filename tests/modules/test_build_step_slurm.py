@@ -9,22 +9,22 @@ import re
 import tempfile
 
 import pytest
-import slurm_world
-from ansible_collections.hpcml.torchstack.plugins.module_utils.files import write_json
-from waiting import eventually
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core.files import write_json
+from support import slurm_cluster
+from support.polling import eventually
 
 SLEEP = "echo running; sleep 600"
 
 
 @pytest.fixture(name="cluster", scope="module")
 def one_cluster(tmp_path_factory):
-    with slurm_world.running(tmp_path_factory.mktemp("w")) as world:
+    with slurm_cluster.running(tmp_path_factory.mktemp("w")) as world:
         yield world
 
 
 @pytest.fixture(name="steps")
 def some_steps(cluster, tmp_path, monkeypatch):
-    with slurm_world.steps_on(cluster, tmp_path / "it's 100% the \"$state\"", monkeypatch) as steps:
+    with slurm_cluster.steps_on(cluster, tmp_path / "it's 100% the \"$state\"", monkeypatch) as steps:
         yield steps
 
 

@@ -10,8 +10,8 @@ import signal
 import time
 
 import pytest
-import slurm_world
-from waiting import eventually
+from support import slurm_cluster
+from support.polling import eventually
 
 MAKEFILE = """
 program: first.o second.o
@@ -33,13 +33,13 @@ until test -e {root}/gate; do sleep 0.1; done
 
 @pytest.fixture(name="cluster", scope="module")
 def one_cluster(tmp_path_factory):
-    with slurm_world.running(tmp_path_factory.mktemp("w"), nodes=3, slurmd_timeout=6) as world:
+    with slurm_cluster.running(tmp_path_factory.mktemp("w"), nodes=3, slurmd_timeout=6) as world:
         yield world
 
 
 @pytest.fixture(name="steps")
 def some_steps(cluster, tmp_path, monkeypatch):
-    with slurm_world.steps_on(cluster, tmp_path / "steps", monkeypatch) as steps:
+    with slurm_cluster.steps_on(cluster, tmp_path / "steps", monkeypatch) as steps:
         yield steps
 
 

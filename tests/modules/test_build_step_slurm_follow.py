@@ -11,14 +11,14 @@ import subprocess
 import sys
 
 import pytest
-import slurm_world
-from ansible_collections.hpcml.torchstack.plugins.module_utils.processes import default_signals
-from waiting import eventually
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core.processes import default_signals
+from support import slurm_cluster
+from support.polling import eventually
 
 
 @pytest.fixture(name="cluster", scope="module")
 def one_cluster(tmp_path_factory):
-    with slurm_world.running(tmp_path_factory.mktemp("w")) as world:
+    with slurm_cluster.running(tmp_path_factory.mktemp("w")) as world:
         yield world
 
 

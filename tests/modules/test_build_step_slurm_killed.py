@@ -9,9 +9,9 @@ import signal
 import time
 
 import pytest
-import slurm_world
-from ansible_collections.hpcml.torchstack.plugins.module_utils.files import write_json
-from waiting import eventually
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core.files import write_json
+from support import slurm_cluster
+from support.polling import eventually
 
 COMMANDS = ("squeue", "scontrol", "scancel")
 
@@ -25,13 +25,13 @@ until test -e {root}/gate; do sleep 0.1; done
 
 @pytest.fixture(name="cluster", scope="module")
 def one_cluster(tmp_path_factory):
-    with slurm_world.running(tmp_path_factory.mktemp("w"), nodes=3) as world:
+    with slurm_cluster.running(tmp_path_factory.mktemp("w"), nodes=3) as world:
         yield world
 
 
 @pytest.fixture(name="steps")
 def some_steps(cluster, tmp_path, monkeypatch):
-    with slurm_world.steps_on(cluster, tmp_path / "steps", monkeypatch) as steps:
+    with slurm_cluster.steps_on(cluster, tmp_path / "steps", monkeypatch) as steps:
         yield steps
 
 
@@ -161,7 +161,7 @@ def test_a_slurmd_that_is_killed_and_a_slurmctld_that_stops_cost_a_build_nothing
 
 def test_two_starters_on_two_hosts_submit_one_job(steps, cluster):
     starters = [
-        steps.controller(steps.hello, before=slurm_world.as_host("login%d" % number, [])) for number in range(4)
+        steps.controller(steps.hello, before=slurm_cluster.as_host("login%d" % number, [])) for number in range(4)
     ]
     answers = [steps.answer_of(starter) for starter in starters]
     done = steps.run(steps.hello)

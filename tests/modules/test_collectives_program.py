@@ -17,8 +17,8 @@ import subprocess
 import sys
 
 import pytest
-from rank_programs import wheel
-from waiting import eventually
+from support.polling import eventually
+from support.rank_programs import wheel
 
 COMMAND = pathlib.Path(__file__).resolve().parents[2] / "bin" / "collectives"
 STACK = os.environ.get("TORCHSTACK_TEST_STACK", "")
@@ -29,7 +29,8 @@ OPERATIONS = ["all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broad
 WITH_A_MISTAKE = """
 import sys
 sys.path.insert(0, sys.argv[1])
-from ansible_collections.hpcml.torchstack.plugins.module_utils import collectives_program, rank_bandwidth_mpi
+from ansible_collections.hpcml.torchstack.plugins.module_utils.ranks import benchmark_cli as collectives_program
+from ansible_collections.hpcml.torchstack.plugins.module_utils.ranks import transport_mpi as rank_bandwidth_mpi
 right = rank_bandwidth_mpi.MpiWork._broadcast
 
 

@@ -11,8 +11,8 @@ import subprocess
 import sys
 
 import pytest
-import slurm_world
 from pbs.world import World
+from support import slurm_cluster
 
 
 @pytest.fixture()
@@ -104,7 +104,7 @@ PLAY = """\
 
 @pytest.fixture(name="cluster", scope="module")
 def one_cluster(tmp_path_factory):
-    with slurm_world.running(tmp_path_factory.mktemp("w")) as world:
+    with slurm_cluster.running(tmp_path_factory.mktemp("w")) as world:
         yield world
 
 
@@ -118,7 +118,7 @@ def play(site, ansible_environment, tmp_path):
         path = tmp_path / "play.yml"
         path.write_text(PLAY.format(root=site["root"], jobs=json.dumps(jobs), python=python, version=version))
         environment = dict(ansible_environment, **(more or {}))
-        environment["PATH"] = os.path.dirname(sys.executable) + ":" + slurm_world.SYSTEM_PATH
+        environment["PATH"] = os.path.dirname(sys.executable) + ":" + slurm_cluster.SYSTEM_PATH
         done = subprocess.run(
             ["ansible-playbook", "-i", "localhost,", "-c", "local", "-e",
              "ansible_python_interpreter=" + sys.executable, str(path)],

@@ -17,8 +17,8 @@ import signal
 import subprocess
 import sys
 
-import faults
 import pytest
+from support import faults
 
 CHECKOUT = pathlib.Path(__file__).resolve().parent.parent.parent
 COMMAND = CHECKOUT / "bin" / "verify"
@@ -232,7 +232,7 @@ def test_names_of_any_bytes_are_told_in_the_result_and_in_the_record(run_module,
 
 MEASURED = """
 import sys
-from ansible_collections.hpcml.torchstack.plugins.module_utils import library_command
+from ansible_collections.hpcml.torchstack.plugins.module_utils.verify import library_cli as library_command
 code = library_command.main(sys.argv[1:])
 with open("/proc/self/status") as status:
     peak = [line.split()[1] for line in status if line.startswith("VmHWM:")]

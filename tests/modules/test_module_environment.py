@@ -9,8 +9,8 @@ import os
 import subprocess
 
 import pytest
-from ansible_collections.hpcml.torchstack.plugins.module_utils.environment_modules import is_bookkeeping
-from ansible_collections.hpcml.torchstack.plugins.module_utils.errors import StackError
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
+from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles.module_system import is_bookkeeping
 from ansible_collections.hpcml.torchstack.plugins.modules import module_environment
 
 LMOD = glob.glob("/usr/share/lmod/*/libexec/lmod")

@@ -14,12 +14,12 @@ import shutil
 import tempfile
 
 import pytest
-from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefile_layout import SYNTAXES, default_version
-from fault_server import FaultServer
-from publication_world import NAME, change, stage
+from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles.layout import SYNTAXES, default_version
+from support.fault_server import FaultServer
+from support.published_release import NAME, change, stage
 
 PROGRAM = """
-from ansible_collections.hpcml.torchstack.plugins.module_utils.errors import StackError
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
 from ansible_collections.hpcml.torchstack.plugins.modules import module_cache, modulefile_publish
 
 class Module:

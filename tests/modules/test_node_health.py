@@ -11,13 +11,14 @@ import subprocess
 import sys
 
 import pytest
-import slurm_world
 import yaml
-from ansible_collections.hpcml.torchstack.plugins.module_utils import processes, site_jobs
-from ansible_collections.hpcml.torchstack.plugins.module_utils.errors import StackError
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core import processes
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
+from ansible_collections.hpcml.torchstack.plugins.module_utils.definition import site_jobs
 from ansible_collections.hpcml.torchstack.plugins.modules import node_health
-from role_plays import play_tasks
-from waiting import eventually
+from support import slurm_cluster
+from support.polling import eventually
+from support.role_plays import play_tasks
 
 CHECKOUT = pathlib.Path(__file__).resolve().parents[2]
 FIXTURES = CHECKOUT / "tests" / "fixtures" / "health"
@@ -224,7 +225,7 @@ RANKS = {"launcher": WORDS, "nodes": 2, "per_node": 2}
 def test_s29_nodes_are_looked_at_in_one_job_before_the_release_is_accepted(
     site, machine, ansible_environment, tmp_path, tmp_path_factory
 ):
-    with slurm_world.running(tmp_path_factory.mktemp("w")) as cluster:
+    with slurm_cluster.running(tmp_path_factory.mktemp("w")) as cluster:
         context = {
             "release": "r1", "root": site["root"], "digest": "s1",
             **site_jobs.described({"torchstack_jobs": JOBS, "torchstack_ranks": RANKS}),
@@ -232,9 +233,9 @@ def test_s29_nodes_are_looked_at_in_one_job_before_the_release_is_accepted(
         variables = {
             "release_context": context, "node_health_module": "", "node_health_expected": site["expected"],
             "node_health_python": sys.executable,
-            "node_health_environment": {"PATH": "%s:%s" % (machine, slurm_world.SYSTEM_PATH)},
+            "node_health_environment": {"PATH": "%s:%s" % (machine, slurm_cluster.SYSTEM_PATH)},
         }
-        path = os.path.dirname(sys.executable) + ":" + slurm_world.SYSTEM_PATH
+        path = os.path.dirname(sys.executable) + ":" + slurm_cluster.SYSTEM_PATH
         whole = {**ansible_environment, **cluster.environment, "PATH": path}
         done = play_tasks("node_health", "main", variables, [{}], whole, tmp_path)
         assert done.returncode == 0 and len(cluster.jobs("ts-node_health-")) == 1, done.stdout

@@ -10,9 +10,9 @@ import pathlib
 import sys
 
 import pytest
-import slurm_world
-from ansible_collections.hpcml.torchstack.plugins.module_utils import site_jobs
-from role_plays import play_tasks
+from ansible_collections.hpcml.torchstack.plugins.module_utils.definition import site_jobs
+from support import slurm_cluster
+from support.role_plays import play_tasks
 
 JOBS = {"launcher": "slurm", "options": {"partition": "main", "cores": 2, "python": sys.executable}}
 LAUNCHER = """#!/bin/bash
@@ -33,9 +33,9 @@ wait $!
 
 @pytest.fixture(name="cluster", scope="module")
 def one_cluster(tmp_path_factory):
-    if not slurm_world.namespaces_allowed():
+    if not slurm_cluster.namespaces_allowed():
         pytest.skip("the nodes of this cluster all have the machine's name")
-    with slurm_world.running(tmp_path_factory.mktemp("w"), nodes=3) as world:
+    with slurm_cluster.running(tmp_path_factory.mktemp("w"), nodes=3) as world:
         yield world
 
 
@@ -59,13 +59,13 @@ def sweep(cluster, ansible_environment, tmp_path):
         "acceptance_sweep_size": "1 MiB", "acceptance_sweep_trials": 2, "acceptance_sweep_timeout": 600,
         "acceptance_sweep_thresholds": {"suspect": 0.02, "slow": 0.02},
         "acceptance_environment": {
-            "PATH": slurm_world.SYSTEM_PATH, "MASTER_ADDR": "127.0.0.1",
-            "MASTER_PORT": str(slurm_world.free_ports(1)[0]),
+            "PATH": slurm_cluster.SYSTEM_PATH, "MASTER_ADDR": "127.0.0.1",
+            "MASTER_PORT": str(slurm_cluster.free_ports(1)[0]),
         },
     }
 
     def run(*options):
-        path = os.path.dirname(sys.executable) + ":" + slurm_world.SYSTEM_PATH
+        path = os.path.dirname(sys.executable) + ":" + slurm_cluster.SYSTEM_PATH
         whole = {**ansible_environment, **cluster.environment, "PATH": path}
         done = play_tasks("acceptance", "sweep", variables, [{}], whole, tmp_path, *options)
         return done.returncode, " ".join(done.stdout.split())

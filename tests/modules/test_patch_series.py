@@ -14,8 +14,8 @@ import shutil
 import stat
 
 import pytest
-from ansible_collections.hpcml.torchstack.plugins.module_utils.errors import StackError
-from ansible_collections.hpcml.torchstack.plugins.module_utils.journal import has_open_journal
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
+from ansible_collections.hpcml.torchstack.plugins.module_utils.patches.journal import has_open_journal
 from ansible_collections.hpcml.torchstack.plugins.modules import patch_series
 
 A0 = "".join("a%d\n" % number for number in range(1, 21))

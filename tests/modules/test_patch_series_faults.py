@@ -18,10 +18,10 @@ import struct
 import subprocess
 import sys
 
-import faults
 import pytest
-from ansible_collections.hpcml.torchstack.plugins.module_utils.errors import StackError
-from ansible_collections.hpcml.torchstack.plugins.module_utils.journal import has_open_journal
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
+from ansible_collections.hpcml.torchstack.plugins.module_utils.patches.journal import has_open_journal
+from support import faults
 from test_patch_series import A0, A1, PRISTINE, Site, diff, inner, rich
 
 AT = 1000000
@@ -29,7 +29,7 @@ OPTIONS = {"state": "present", "strip": 1, "max_offset": 0, "allow_unverified": 
 ALL = os.environ.get("TORCHSTACK_PATCH_FAULTS") == "all"
 SERVER = r"""
 import json, os, struct, sys
-from ansible_collections.hpcml.torchstack.plugins.module_utils.errors import StackError
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
 from ansible_collections.hpcml.torchstack.plugins.modules import patch_series
 for line in sys.stdin:
     order = json.loads(line)

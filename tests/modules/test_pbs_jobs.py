@@ -12,13 +12,13 @@ import shlex
 import uuid
 
 import pytest
-from ansible_collections.hpcml.torchstack.plugins.module_utils import schedulers
-from ansible_collections.hpcml.torchstack.plugins.module_utils.errors import StackError
-from ansible_collections.hpcml.torchstack.plugins.module_utils.job_options import check_options
-from ansible_collections.hpcml.torchstack.plugins.module_utils.pbs import Pbs
+from ansible_collections.hpcml.torchstack.plugins.module_utils.batch import scheduler as schedulers
+from ansible_collections.hpcml.torchstack.plugins.module_utils.batch.options import check_options
+from ansible_collections.hpcml.torchstack.plugins.module_utils.batch.pbs import Pbs
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
 from pbs.replay.answers import Answers
 from pbs.world import MANAGED, RECORDS, TOO_MANY_CORES, World
-from waiting import eventually
+from support.polling import eventually
 
 
 @pytest.fixture(name="world")

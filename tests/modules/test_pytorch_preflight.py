@@ -14,9 +14,9 @@ import sysconfig
 import threading
 
 import pytest
-import role_plays
-from ansible_collections.hpcml.torchstack.plugins.module_utils.mirror_plan import Contents
-from small_wheels import make_wheel
+from ansible_collections.hpcml.torchstack.plugins.module_utils.mirror.plan import Contents
+from support import role_plays
+from support.small_wheels import make_wheel
 
 TAG = "cp%d%d" % sys.version_info[:2]
 PLATFORM = sysconfig.get_platform().replace("-", "_").replace(".", "_")

@@ -14,7 +14,7 @@ import tarfile
 import zipfile
 
 import pytest
-from ansible_collections.hpcml.torchstack.plugins.module_utils import compare_trees
+from ansible_collections.hpcml.torchstack.plugins.module_utils.release import compare_trees
 
 COMMAND = pathlib.Path(__file__).resolve().parent.parent.parent / "bin" / "compare"
 PACKAGES = "base/lib/python3.11/site-packages/"

@@ -8,7 +8,7 @@ import json
 import subprocess
 
 import pytest
-from ansible_collections.hpcml.torchstack.plugins.module_utils import manifest
+from ansible_collections.hpcml.torchstack.plugins.module_utils.trees import manifest
 
 
 @pytest.fixture()

@@ -11,12 +11,12 @@ import signal
 import subprocess
 import sys
 
-import faults
-from ansible_collections.hpcml.torchstack.plugins.module_utils import drift_record
+from ansible_collections.hpcml.torchstack.plugins.module_utils.lifecycle import drift_record
+from support import faults
 
 PROGRAM = """
 import sys
-from ansible_collections.hpcml.torchstack.plugins.module_utils import drift_record
+from ansible_collections.hpcml.torchstack.plugins.module_utils.lifecycle import drift_record
 drift_record.keep(sys.argv[1], "2026-11-20", "quick", {"matches": False, "findings": ["size: x"]}, True)
 """
 

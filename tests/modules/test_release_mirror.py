@@ -21,11 +21,13 @@ import tarfile
 import threading
 import zipfile
 
-import conda_channel
 import pytest
-from ansible_collections.hpcml.torchstack.plugins.module_utils import downloads, mirror_use, mirrors
-from ansible_collections.hpcml.torchstack.plugins.module_utils.errors import StackError
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core import download as downloads
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
+from ansible_collections.hpcml.torchstack.plugins.module_utils.mirror import mirror as mirrors
+from ansible_collections.hpcml.torchstack.plugins.module_utils.mirror import mirror_use
 from ansible_collections.hpcml.torchstack.plugins.modules import release_mirror
+from support import conda_channel
 
 REFUSED = "http://127.0.0.1:9"
 """Nobody listens there."""
@@ -337,7 +339,7 @@ def test_half_a_file_of_another_content_is_given_up(world):
 
 DRIVER = """
 import json, os, sys
-from ansible_collections.hpcml.torchstack.plugins.module_utils import mirrors
+from ansible_collections.hpcml.torchstack.plugins.module_utils.mirror import mirror as mirrors
 from ansible_collections.hpcml.torchstack.plugins.modules import release_mirror
 params = json.load(open(sys.argv[1]))
 mirror = mirrors.Mirror(params, os.environ, sys.argv[2])

@@ -9,14 +9,12 @@ import signal
 import subprocess
 import sys
 
-import faults
-import notice_world
-import publication_world
 import pytest
-from ansible_collections.hpcml.torchstack.plugins.module_utils import notice_document
-from ansible_collections.hpcml.torchstack.plugins.module_utils.errors import StackError
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
+from ansible_collections.hpcml.torchstack.plugins.module_utils.lifecycle import notice_document
+from support import faults, notice_releases, published_release
 
-OLD, NEW = notice_world.OLD, notice_world.NEW
+OLD, NEW = notice_releases.OLD, notice_releases.NEW
 
 
 def gathered(root, release, resolved, resolved_since=None, since="", problems=(None, None), check_mode=False):
@@ -29,19 +27,19 @@ def arguments(root, resolved, since, **more):
 
 
 def test_s10_the_notice_has_exactly_the_build_options_and_packages_that_differ(tmp_path):
-    new, old = notice_world.make_both(tmp_path)
+    new, old = notice_releases.make_both(tmp_path)
     facts = gathered(tmp_path, NEW, new, old)["facts"]
     keys = ("component", "name", "change", "before", "after")
-    assert {tuple(row[key] for key in keys) for row in facts["flags"]} == notice_world.DIFFERENT_FLAGS
-    assert len(facts["flags"]) == len(notice_world.DIFFERENT_FLAGS)
+    assert {tuple(row[key] for key in keys) for row in facts["flags"]} == notice_releases.DIFFERENT_FLAGS
+    assert len(facts["flags"]) == len(notice_releases.DIFFERENT_FLAGS)
     packages = {(row["name"], row["change"], row["before"], row["after"]) for row in facts["packages"]}
-    assert packages == notice_world.DIFFERENT_PACKAGES
-    assert len(facts["packages"]) == len(notice_world.DIFFERENT_PACKAGES)
+    assert packages == notice_releases.DIFFERENT_PACKAGES
+    assert len(facts["packages"]) == len(notice_releases.DIFFERENT_PACKAGES)
     assert facts["components"] == facts["settings"] == facts["compatibility"] == []
 
 
 def test_the_facts_are_planned_written_and_left_alone(run_module, tmp_path):
-    new, old = notice_world.make_both(tmp_path)
+    new, old = notice_releases.make_both(tmp_path)
     known = [{"problem": "It hangs", "workaround": "Wait", "url": ""}]
     wanted = arguments(tmp_path, new, old, known_problems=known)
     path = tmp_path / ".torchstack" / NEW / "notice.json"
@@ -57,7 +55,7 @@ def test_the_facts_are_planned_written_and_left_alone(run_module, tmp_path):
 
 
 def test_the_play_is_told_which_release_was_before_and_given_both_release_files(run_module, tmp_path):
-    new, old = notice_world.make_both(tmp_path)
+    new, old = notice_releases.make_both(tmp_path)
     found = run_module("release_notice", {"root": str(tmp_path), "release": NEW, "state": "found"})
     assert not found.changed and found["since"] == OLD
     assert [json.loads(found[key]) for key in ("content", "content_since")] == [new, old]
@@ -71,10 +69,10 @@ def test_a_release_that_is_not_frozen_is_planned_for_later_and_refused_in_earnes
 
 
 def test_a_notice_is_the_same_before_the_default_moves_as_after_but_for_who_is_the_default(tmp_path):
-    old, new = notice_world.make(tmp_path, OLD), notice_world.make(tmp_path, NEW)
-    publication_world.change(tmp_path, OLD, default=True)
+    old, new = notice_releases.make(tmp_path, OLD), notice_releases.make(tmp_path, NEW)
+    published_release.change(tmp_path, OLD, default=True)
     before = gathered(tmp_path, NEW, new, old)["facts"]
-    publication_world.change(tmp_path, NEW, default=True)
+    published_release.change(tmp_path, NEW, default=True)
     after = gathered(tmp_path, NEW, new, old)["facts"]
     assert [facts.pop("release")["standing"] for facts in (before, after)] == ["staged", "default"]
     assert [facts["outgoing"].pop("standing") for facts in (before, after)] == ["default", "visible"]
@@ -82,14 +80,14 @@ def test_a_notice_is_the_same_before_the_default_moves_as_after_but_for_who_is_t
 
 
 def test_of_a_first_release_its_parts_are_told(tmp_path):
-    facts = gathered(tmp_path, OLD, notice_world.make(tmp_path, OLD))["facts"]
+    facts = gathered(tmp_path, OLD, notice_releases.make(tmp_path, OLD))["facts"]
     assert facts["outgoing"] is None and facts["known_problems"] is None
     assert {"key": "pytorch", "name": "PyTorch", "version": "2.3.1"} in facts["contents"]
     assert {"key": "python", "name": "Python", "version": "3.11.9"} in facts["contents"]
 
 
 def test_another_release_can_be_named_and_not_the_same(tmp_path):
-    new, old = notice_world.make_both(tmp_path)
+    new, old = notice_releases.make_both(tmp_path)
     facts = gathered(tmp_path, OLD, old, new, since=NEW)["facts"]
     assert ("einops", "down") in {(row["name"], row["change"]) for row in facts["packages"]}
     with pytest.raises(StackError, match="Nothing can differ between 2026-11-02 and itself"):
@@ -97,7 +95,7 @@ def test_another_release_can_be_named_and_not_the_same(tmp_path):
 
 
 def test_a_release_before_whose_files_are_gone_is_named_and_not_compared(tmp_path):
-    new, _old = notice_world.make_both(tmp_path)
+    new, _old = notice_releases.make_both(tmp_path)
     (tmp_path / OLD).rename(tmp_path / "elsewhere")
     (tmp_path / ".torchstack" / OLD / "retired.json").write_text('{"state": "removed"}')
     facts = gathered(tmp_path, NEW, new)["facts"]
@@ -105,7 +103,7 @@ def test_a_release_before_whose_files_are_gone_is_named_and_not_compared(tmp_pat
 
 
 def test_what_was_announced_stays_when_the_release_before_has_been_removed(tmp_path):
-    new, old = notice_world.make_both(tmp_path)
+    new, old = notice_releases.make_both(tmp_path)
     announced = gathered(tmp_path, NEW, new, old)["facts"]
     (tmp_path / OLD).rename(tmp_path / "elsewhere")
     (tmp_path / ".torchstack" / OLD / "retired.json").write_text('{"state": "removed"}')
@@ -118,7 +116,7 @@ def test_what_was_announced_stays_when_the_release_before_has_been_removed(tmp_p
 
 PROGRAM = """
 import json, sys
-from ansible_collections.hpcml.torchstack.plugins.module_utils import notice_document
+from ansible_collections.hpcml.torchstack.plugins.module_utils.lifecycle import notice_document
 root, release, resolved, since = json.loads(sys.argv[1])
 found = notice_document.releases(root, release, "")
 print(notice_document.renew(found, (resolved, since), (None, None), "", False)["changed"])
@@ -130,7 +128,7 @@ def test_an_announcement_that_is_killed_at_any_write_is_the_old_one_until_the_ne
     tmp_path, ansible_environment,
 ):
     root = tmp_path / "root"
-    new, old = notice_world.make_both(root)
+    new, old = notice_releases.make_both(root)
     library = faults.build(tmp_path)
     path = root / ".torchstack" / NEW / "notice.json"
     path.write_text("the old one")

@@ -7,15 +7,15 @@ from __future__ import annotations
 import json
 import pathlib
 
-import report_world
 from ansible_collections.hpcml.torchstack.plugins.filter.report_page import report_page
+from support import report_records
 
-RELEASE = report_world.RELEASE
+RELEASE = report_records.RELEASE
 TEMPLATES = str(pathlib.Path(__file__).resolve().parents[2] / "roles" / "report" / "templates")
 
 
 def test_the_report_is_planned_written_and_left_alone(run_module, tmp_path):
-    arguments = {"root": str(tmp_path), "release": RELEASE, "resolved": report_world.finished(tmp_path, 8)}
+    arguments = {"root": str(tmp_path), "release": RELEASE, "resolved": report_records.finished(tmp_path, 8)}
     path = tmp_path / ".torchstack" / RELEASE / "report.json"
     planned = run_module("release_report", arguments, check=True)
     assert planned.changed and not path.exists()
@@ -29,7 +29,7 @@ def test_the_report_is_planned_written_and_left_alone(run_module, tmp_path):
 
 
 def test_the_report_of_a_rollout_that_failed_says_why_once_with_the_log_and_what_to_do(run_module, tmp_path):
-    arguments = {"root": str(tmp_path), "release": RELEASE, "resolved": report_world.unfinished(tmp_path)}
+    arguments = {"root": str(tmp_path), "release": RELEASE, "resolved": report_records.unfinished(tmp_path)}
     found = run_module("release_report", arguments)["facts"]
     log = str(tmp_path / RELEASE / ".torchstack" / "steps" / "horovod" / "log")
     step = next(step for step in found["steps"] if step["state"] == "failed")

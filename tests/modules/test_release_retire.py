@@ -12,12 +12,13 @@ import stat
 import subprocess
 import sys
 
-import publication_world
 import pytest
-from ansible_collections.hpcml.torchstack.plugins.module_utils import lease, removal_steps
-from ansible_collections.hpcml.torchstack.plugins.module_utils.errors import StackError
-from ansible_collections.hpcml.torchstack.plugins.module_utils.who import who
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core.account import actor
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
+from ansible_collections.hpcml.torchstack.plugins.module_utils.lifecycle import retire_steps as removal_steps
+from ansible_collections.hpcml.torchstack.plugins.module_utils.trees import open_files as lease
 from ansible_collections.hpcml.torchstack.plugins.modules import release_in_use, release_retire
+from support import published_release
 
 MAPS = """
 import mmap, os, sys
@@ -37,10 +38,10 @@ def two_releases(tmp_path):
     """Release r1 beside the default r2; other accounts may look into both."""
     root = tmp_path / "root"
     for name in ("r1", "r2"):
-        publication_world.stage(root, name)
+        published_release.stage(root, name)
         (root / name / "libx.so").write_bytes(b"x" * 5000)
-        publication_world.change(root, name)
-    publication_world.change(root, "r2", default=True)
+        published_release.change(root, name)
+    published_release.change(root, "r2", default=True)
     return root
 
 
@@ -95,7 +96,7 @@ def test_s10_check_do_check_again_do_again(run_module, root):
     assert not run_module("release_retire", asked).changed
     assert record.stat().st_mtime_ns == before
     (entry,) = [json.loads(line) for line in (root / ".torchstack" / "r1" / "retire.jsonl").read_text().splitlines()]
-    assert (entry["action"], entry["by"], entry["reason"]) == ("deprecated", who(), "too old")
+    assert (entry["action"], entry["by"], entry["reason"]) == ("deprecated", actor(), "too old")
 
 
 def test_s10_who_uses_a_release_is_told_through_ansible_in_check_mode_too(run_module, root, mapping):

@@ -19,14 +19,13 @@ import subprocess
 import sys
 import tempfile
 
-import faults
-import publication_world
 import pytest
+from support import faults, published_release
 
 PROGRAM = """
 import json, os, struct, sys
-import publication_world
-from ansible_collections.hpcml.torchstack.plugins.module_utils import removal
+from support import published_release
+from ansible_collections.hpcml.torchstack.plugins.module_utils.standalone import removal
 from ansible_collections.hpcml.torchstack.plugins.modules import release_in_use, release_retire
 
 QUIET = {"host": "login01", "in_use": False, "process_count": 0, "processes": [], "held_count": 0, "held": [],
@@ -39,7 +38,7 @@ def retire(state, **more):
     return release_retire.run(dict(OPTIONS, root=root, release="r1", state=state, **more), True)
 
 def show(state, **more):
-    return bool(publication_world.change(root, "r1", state, **more))
+    return bool(published_release.change(root, "r1", state, **more))
 
 def life(uses):
     judged = retire("judged", to="removed", uses=[QUIET])
@@ -103,7 +102,7 @@ def forking(fault_library, collections_path, tmp_path_factory):
     memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
     top = pathlib.Path(tempfile.mkdtemp(prefix="torchstack-retire-", dir=memory))
     environment = dict(os.environ, PYTHONDONTWRITEBYTECODE="1", PYTHONPATH=os.pathsep.join(
-        [str(collections_path), str(pathlib.Path(publication_world.__file__).parent)]))
+        [str(collections_path), str(pathlib.Path(published_release.__file__).parents[1])]))
     environment.update(faults.variables(fault_library, "kill", faults.CHANGES, top, 1000000, counter=counter))
     driver = Driver(environment)
     driver.top = top
@@ -118,12 +117,12 @@ def release_that_nobody_needs(driver):
     """Release r1 beside the default r2, both frozen; r1 has an image that no other one uses."""
     root = driver.top / "root"
     for name in ("r1", "r2"):
-        publication_world.stage(root, name)
+        published_release.stage(root, name)
         (root / name / "lib").mkdir()
         (root / name / "lib" / "libx.so").write_bytes(b"x" * 5000)
         (root / name / "lib" / "again").symlink_to("libx.so")
-        publication_world.change(root, name)
-    publication_world.change(root, "r2", default=True)
+        published_release.change(root, name)
+    published_release.change(root, "r2", default=True)
     for image in ("0123456789ab", "ba9876543210"):
         (root / "images" / image).mkdir(parents=True)
         (root / "images" / image / "x.sif").write_bytes(b"sif")

@@ -15,11 +15,11 @@ import subprocess
 import sys
 import tempfile
 
-import publication_world
 import pytest
-import waiting
-from ansible_collections.hpcml.torchstack.plugins.module_utils import processes, removal
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core import processes
+from ansible_collections.hpcml.torchstack.plugins.module_utils.standalone import removal
 from ansible_collections.hpcml.torchstack.plugins.modules import release_retire
+from support import polling, published_release
 
 FILES = 45000
 IN_A_DIRECTORY = 500
@@ -32,9 +32,9 @@ def large_release(tmp_path):
     place = pathlib.Path(tempfile.mkdtemp(prefix="torchstack-retire-", dir="/dev/shm" if room else str(tmp_path)))
     root = place / "root"
     for name in ("r1", "r2"):
-        publication_world.stage(root, name)
-        publication_world.change(root, name)
-    publication_world.change(root, "r2", default=True)
+        published_release.stage(root, name)
+        published_release.change(root, name)
+    published_release.change(root, "r2", default=True)
     for number in range(FILES // IN_A_DIRECTORY):
         directory = str(root / "r1" / ("d%d" % number))
         os.mkdir(directory)
@@ -56,7 +56,7 @@ def kill(root):
     for pid in pids:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
-    waiting.eventually(lambda: not processes.job_processes(job["nonce"]), "the end of the removal")
+    polling.eventually(lambda: not processes.job_processes(job["nonce"]), "the end of the removal")
 
 
 def directories(root):
@@ -87,7 +87,7 @@ def test_s10_the_removal_of_45000_files_goes_on_after_a_kill(root, run_module):
     retire("deleting")
     begun = remove(1500, wait=False)
     assert begun["state"] == "running" and begun.changed and not (root / "r1").exists()
-    waiting.eventually(lambda: directories(root) < FILES // IN_A_DIRECTORY, "some files to go")
+    polling.eventually(lambda: directories(root) < FILES // IN_A_DIRECTORY, "some files to go")
     looked = remove(1500, wait=False)
     assert looked["state"] == "running" and not looked.changed
     assert looked["progress"]["total"] == known["planned"]["names"]

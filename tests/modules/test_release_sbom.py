@@ -11,12 +11,13 @@ import signal
 import subprocess
 import sys
 
-import faults
-import installed_release
 import pytest
-from ansible_collections.hpcml.torchstack.plugins.module_utils import sbom, sbom_file, sbom_licences
-from ansible_collections.hpcml.torchstack.plugins.module_utils.errors import StackError
-from ansible_collections.hpcml.torchstack.plugins.module_utils.installed import installed
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
+from ansible_collections.hpcml.torchstack.plugins.module_utils.release import licences as sbom_licences
+from ansible_collections.hpcml.torchstack.plugins.module_utils.release import sbom_file
+from ansible_collections.hpcml.torchstack.plugins.module_utils.release import spdx as sbom
+from ansible_collections.hpcml.torchstack.plugins.module_utils.release.installed import installed
+from support import faults, installed_release
 
 VALIDATOR = os.path.join(os.path.dirname(sys.executable), "pyspdxtools")
 COMMIT = installed_release.COMMIT

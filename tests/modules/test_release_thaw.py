@@ -9,9 +9,10 @@ import subprocess
 import sys
 
 import pytest
-from ansible_collections.hpcml.torchstack.plugins.module_utils import release_records, thaw
-from ansible_collections.hpcml.torchstack.plugins.module_utils.errors import StackError
-from thaw_world import CACHED, FIX, LIBRARY, OTHER, RELEASE, SHARED, SITE, World
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
+from ansible_collections.hpcml.torchstack.plugins.module_utils.lifecycle import thaw
+from ansible_collections.hpcml.torchstack.plugins.module_utils.release import records as release_records
+from support.frozen_release import CACHED, FIX, LIBRARY, OTHER, RELEASE, SHARED, SITE, World
 
 
 @pytest.fixture()

@@ -14,18 +14,18 @@ import subprocess
 import sys
 import tempfile
 
-import faults
 import pytest
-from ansible_collections.hpcml.torchstack.plugins.module_utils import thaw
-from fault_server import FaultServer
-from thaw_world import FIX, OTHER, SHARED, SITE, World
+from ansible_collections.hpcml.torchstack.plugins.module_utils.lifecycle import thaw
+from support import faults
+from support.fault_server import FaultServer
+from support.frozen_release import FIX, OTHER, SHARED, SITE, World
 
 # A process that dies before it flushes leaves what one leaves that dies at its next change.
 CALLS = tuple(group for group in faults.CHANGES if group != "sync")
 ALL = os.environ.get("TORCHSTACK_THAW_FAULTS") == "all"
 PROGRAM = """
-from ansible_collections.hpcml.torchstack.plugins.module_utils import thaw
-from ansible_collections.hpcml.torchstack.plugins.module_utils.errors import StackError
+from ansible_collections.hpcml.torchstack.plugins.module_utils.lifecycle import thaw
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
 def work(requests):
     try:
         for request in requests:

@@ -9,12 +9,13 @@ import os
 import shutil
 
 import pytest
-from ansible_collections.hpcml.torchstack.plugins.module_utils import environment_modules as systems
-from ansible_collections.hpcml.torchstack.plugins.module_utils import library_record, system_drift
-from ansible_collections.hpcml.torchstack.plugins.module_utils.errors import StackError
-from ansible_collections.hpcml.torchstack.plugins.module_utils.library_rules import parse_rules
-from ansible_collections.hpcml.torchstack.plugins.module_utils.library_verification import verify
-from small_objects import shared
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
+from ansible_collections.hpcml.torchstack.plugins.module_utils.lifecycle import system_drift
+from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles import module_system as systems
+from ansible_collections.hpcml.torchstack.plugins.module_utils.verify import library_record
+from ansible_collections.hpcml.torchstack.plugins.module_utils.verify.libraries import verify
+from ansible_collections.hpcml.torchstack.plugins.module_utils.verify.library_rules import parse_rules
+from support.elf_objects import shared
 
 pytestmark = pytest.mark.skipif(shutil.which("gcc") is None, reason="needs gcc to build small libraries")
 RELEASE = "2026-11-20"

@@ -19,12 +19,12 @@ import sys
 import tempfile
 import time
 
-import faults
 import pytest
+from support import faults
 
 PROGRAM = """
 import json, os, resource, sys
-from ansible_collections.hpcml.torchstack.plugins.module_utils.errors import StackError
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
 name, arguments = sys.argv[1], json.loads(sys.argv[2])
 try:
     if name == "tree_permissions":

@@ -9,7 +9,7 @@ import tempfile
 import threading
 import time
 
-from ansible_collections.hpcml.torchstack.plugins.module_utils.pbs_script import batch_script, submission
+from ansible_collections.hpcml.torchstack.plugins.module_utils.batch.pbs_script import batch_script, submission
 
 FOREVER = "sleep 600"
 FINISHED = r"job_state = F"

@@ -10,8 +10,8 @@ import pathlib
 import shutil
 
 import pytest
-import reframe_program
-from role_plays import play_tasks
+from support import reframe_program
+from support.role_plays import play_tasks
 
 ROOT = os.environ.get("TORCHSTACK_TEST_ROOT", os.path.expanduser("~/torchstack-test"))
 PREFIX = pathlib.Path(ROOT, "2026-11-20")

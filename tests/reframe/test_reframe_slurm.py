@@ -9,9 +9,8 @@ import shutil
 import sys
 
 import pytest
-import reframe_program
-import slurm_world
-from ansible_collections.hpcml.torchstack.plugins.module_utils import reframe_files, reframe_tests
+from ansible_collections.hpcml.torchstack.plugins.module_utils.acceptance import reframe_files, reframe_tests
+from support import reframe_program, slurm_cluster
 
 CHECKOUT = pathlib.Path(__file__).resolve().parents[2]
 LMOD = pathlib.Path("/usr/share/lmod/lmod")
@@ -26,7 +25,7 @@ pytestmark = pytest.mark.skipif(not LMOD.is_dir(), reason="there is no Lmod in %
 
 @pytest.fixture(name="cluster", scope="module")
 def one_cluster(tmp_path_factory):
-    with slurm_world.running(tmp_path_factory.mktemp("w")) as world:
+    with slurm_cluster.running(tmp_path_factory.mktemp("w")) as world:
         yield world
 
 
@@ -58,7 +57,7 @@ def test_a_job_of_two_nodes_loads_the_module_and_is_judged(cluster, tests, tmp_p
         "prepare_cmds": ["source %s/init/bash" % LMOD],
     }
     configuration = reframe_program.configured(tmp_path, [partition], "lmod")
-    environment = dict(cluster.environment, LMOD_CMD=str(LMOD / "libexec" / "lmod"), PATH=slurm_world.SYSTEM_PATH)
+    environment = dict(cluster.environment, LMOD_CMD=str(LMOD / "libexec" / "lmod"), PATH=slurm_cluster.SYSTEM_PATH)
     code, said = reframe_program.run(configuration, [tests], tmp_path, "-r", **environment)
     assert code == 0 and "Ran 1/1 test case(s)" in said, said
     job = cluster.jobs("rfm_TorchstackAcceptance_r1")

@@ -8,8 +8,8 @@ import json
 import shlex
 import subprocess
 
-from printed import Printed
-from waiting import eventually
+from support.console import Printed
+from support.polling import eventually
 
 from rehearsal.checkout import PLACE
 from rehearsal.cluster import as_login

@@ -10,7 +10,7 @@ import os
 import pytest
 import rehearsals
 import yaml
-from printed import changed_in
+from support.console import changed_in
 
 from rehearsal.checkout import CHECKOUT
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 import subprocess
 
 import pytest
-from waiting import eventually
+from support.polling import eventually
 
 from rehearsal.cluster import DIGEST, LABEL, Cluster
 from rehearsal.rollout import STARTED, end_rollout

@@ -9,8 +9,8 @@ import shlex
 
 import pytest
 import rehearsals
-import sites
-from printed import changed_in
+from support import sites
+from support.console import changed_in
 
 SITE = "lumi"
 OVER = sites.load(sites.TOP / "inventories/rehearsal/lumi/group_vars/lumi.yml")

@@ -9,7 +9,7 @@ import re
 import subprocess
 
 import pytest
-import sites
+from support import sites
 
 from rehearsal.checkout import CHECKOUT
 from rehearsal.dress import dress_of, fetch, rendered

@@ -9,7 +9,7 @@ import secrets
 
 import pytest
 from controllers import MODULE, Step
-from waiting import eventually
+from support.polling import eventually
 
 from rehearsal.checkout import make_environment, send_checkout
 from rehearsal.nodes import LOGIN

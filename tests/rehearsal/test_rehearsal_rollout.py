@@ -12,8 +12,8 @@ import re
 
 import pytest
 import rehearsals
-from printed import changed_in
 from rehearsals import jobs
+from support.console import changed_in
 
 SITE = os.environ.get("TORCHSTACK_REHEARSE", "")
 

@@ -10,26 +10,24 @@ from __future__ import annotations
 import os
 import pathlib
 
-import browser
 import pytest
-import report_world
-from ansible_collections.hpcml.torchstack.plugins.module_utils import (
-    report_facts,
-    report_page,
-    report_plots,
-    report_records,
-)
+from ansible_collections.hpcml.torchstack.plugins.module_utils.report import facts as report_facts
+from ansible_collections.hpcml.torchstack.plugins.module_utils.report import page as report_page
+from ansible_collections.hpcml.torchstack.plugins.module_utils.report import plots as report_plots
+from ansible_collections.hpcml.torchstack.plugins.module_utils.report import records as report_records
+from support import browser
+from support import report_records as recorded
 
 TEMPLATES = pathlib.Path(__file__).resolve().parents[2] / "roles" / "report" / "templates"
 
 PHONE, DESK = (390, 844), (1280, 900)
 
 WORLDS = {
-    "finished": report_world.finished,
-    "failed": report_world.failed,
-    "unfinished": report_world.unfinished,
-    "large": lambda root: report_world.finished(root, 560),
-    "small": lambda root: report_world.finished(root, 4),
+    "finished": recorded.finished,
+    "failed": recorded.failed,
+    "unfinished": recorded.unfinished,
+    "large": lambda root: recorded.finished(root, 560),
+    "small": lambda root: recorded.finished(root, 4),
     "bare": lambda root: {},
 }
 
@@ -90,7 +88,7 @@ def written_pages(tmp_path_factory):
 
 def rendered(root, resolved):
     """The page of the release below a root."""
-    records = report_records.read(report_records.files_of(str(root), report_world.RELEASE))
+    records = report_records.read(report_records.files_of(str(root), recorded.RELEASE))
     return report_page.page(report_facts.facts(records, resolved), str(TEMPLATES))
 
 
@@ -131,7 +129,7 @@ def test_every_text_stands_out_from_what_is_behind_it(chromium, written, world, 
 def test_text_that_means_harm_is_text(chromium, written):
     page = chromium.open(written("failed"), *DESK)
     assert page.evaluate("document.scripts.length") == 0
-    assert page.evaluate("document.body.innerText").count(report_world.HOSTILE) >= 3
+    assert page.evaluate("document.body.innerText").count(recorded.HOSTILE) >= 3
 
 
 def test_a_page_can_be_read_without_seeing_it(chromium, written):

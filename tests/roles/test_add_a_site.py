@@ -11,8 +11,8 @@ import shutil
 import subprocess
 import sys
 
-import cray_place
 import pytest
+from support import cray_site
 
 TOP = pathlib.Path(__file__).parents[2]
 # A file under its name, or commands.
@@ -25,7 +25,7 @@ class Reader:
 
     def __init__(self, directory):
         self.checkout = directory / "ansible_collections" / "hpcml" / "torchstack"
-        self.place = cray_place.Place(directory / "opt", "examplecray-login1")
+        self.place = cray_site.Place(directory / "opt", "examplecray-login1")
         self.environment = {
             **{name: value for name, value in os.environ.items() if not name.startswith(("ANSIBLE_", "TORCHSTACK_"))},
             "LC_ALL": "C.UTF-8",
@@ -62,7 +62,7 @@ class Reader:
 
 @pytest.fixture(scope="module")
 def reader(tmp_path_factory):
-    lacks = cray_place.missing_means()
+    lacks = cray_site.missing_means()
     if lacks:
         pytest.skip("The site cannot be played: %s." % lacks)
     reader = Reader(tmp_path_factory.mktemp("reader"))

@@ -12,7 +12,7 @@ import shutil
 import subprocess
 
 import pytest
-from role_plays import play_tasks
+from support.role_plays import play_tasks
 
 ODD = "a 'b' \"c\" $HOME ${HOME} `id` $(id) \\ !x ~ *\n  second line\n"
 SETTINGS = [

@@ -10,9 +10,9 @@ import pathlib
 import subprocess
 import sys
 
-import conda_channel
 import pytest
 import yaml
+from support import conda_channel
 
 ROLES = pathlib.Path(__file__).parents[2] / "roles"
 MINOR = "%d.%d" % sys.version_info[:2]

@@ -6,8 +6,8 @@ from __future__ import annotations
 
 import os
 
-from ansible_collections.hpcml.torchstack.plugins.module_utils import lock
-from role_plays import play_tasks
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core import rollout_lock as lock
+from support.role_plays import play_tasks
 
 VARIABLES = {
     "conda_base_cache": "{{ case.root }}/.torchstack/conda-pkgs", "conda_base_cache_keep": "{{ case.keep }}",

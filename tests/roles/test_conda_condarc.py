@@ -7,7 +7,7 @@ from __future__ import annotations
 import os
 
 import yaml
-from role_plays import play_tasks
+from support.role_plays import play_tasks
 
 VARIABLES = {
     "conda_base_prefix": "{{ case.prefix }}",

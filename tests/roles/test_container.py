@@ -8,7 +8,7 @@ import hashlib
 import os
 
 import pytest
-from role_plays import play_tasks
+from support.role_plays import play_tasks
 
 
 @pytest.fixture()

@@ -13,8 +13,8 @@ import subprocess
 import sys
 
 import pytest
-import slurm_world
-from ansible_collections.hpcml.torchstack.plugins.module_utils import site_jobs
+from ansible_collections.hpcml.torchstack.plugins.module_utils.definition import site_jobs
+from support import slurm_cluster
 
 CHECKOUT = pathlib.Path(__file__).resolve().parents[2]
 ROLE = CHECKOUT / "roles" / "container"
@@ -81,7 +81,7 @@ def directives(text):
 def cluster(tmp_path_factory):
     """A Slurm that believes in nodes as large as those of the sites."""
     root = tmp_path_factory.mktemp("cluster", numbered=True)
-    with slurm_world.running(root, nodes=4, cores=128, memory=500000, gpus=8) as world:
+    with slurm_cluster.running(root, nodes=4, cores=128, memory=500000, gpus=8) as world:
         yield world
 
 
@@ -113,7 +113,7 @@ def module(tmp_path, monkeypatch):
     place = tmp_path / "module"
     library = place / "runscripts" / "lib"
     library.mkdir(parents=True)
-    shutil.copy(CHECKOUT / "plugins" / "module_utils" / "topology.py", library)
+    shutil.copy(CHECKOUT / "plugins" / "module_utils" / "standalone" / "topology.py", library)
     shutil.copy(ROLE / "files" / "runscripts" / "lib" / "gpu_cpu_masks.py", library)
     shutil.copytree(ROLE / "files" / "bin", place / "bin")
     shutil.copytree(ROLE / "files" / "examples", place / "share" / "examples")

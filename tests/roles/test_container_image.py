@@ -17,12 +17,12 @@ import subprocess
 import sys
 import time
 
-import faults
 import pytest
-from ansible_collections.hpcml.torchstack.plugins.module_utils.images import is_recorded
-from ansible_collections.hpcml.torchstack.plugins.module_utils.log_errors import find_errors
-from ansible_collections.hpcml.torchstack.plugins.module_utils.progress import parse_progress
-from waiting import eventually
+from ansible_collections.hpcml.torchstack.plugins.module_utils.logs.errors import find_errors
+from ansible_collections.hpcml.torchstack.plugins.module_utils.preflight.container_image import is_recorded
+from ansible_collections.hpcml.torchstack.plugins.module_utils.steps.progress import parse_progress
+from support import faults
+from support.polling import eventually
 
 PROGRAM = pathlib.Path(__file__).parents[2] / "roles" / "container" / "files" / "copy_image.py"
 CONTENT = bytes(range(256)) * 4096 * 9

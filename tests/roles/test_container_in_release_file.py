@@ -7,12 +7,11 @@ from __future__ import annotations
 import sys
 
 import pytest
-import role_plays
-import sites
 from ansible_collections.hpcml.torchstack.plugins.filter import release_components, release_packages, release_schema
 from ansible_collections.hpcml.torchstack.plugins.filter.containers import container_problems
 from ansible_collections.hpcml.torchstack.plugins.filter.release_base import base_problems
 from ansible_collections.hpcml.torchstack.plugins.filter.toolchain import toolchain_problems
+from support import role_plays, sites
 
 SPECIFIED = sites.load(sites.TOP / "roles/release/meta/argument_specs.yml")["argument_specs"]
 SITE_KEYS = SPECIFIED["site_container"]["options"]

@@ -12,18 +12,18 @@ import shutil
 import subprocess
 import sys
 
-import easybuild_program
 import pytest
-import small_image
-from ansible_collections.hpcml.torchstack.plugins.module_utils import bases, release_module
-from ansible_collections.hpcml.torchstack.plugins.module_utils.environment_modules import (
+from ansible_collections.hpcml.torchstack.plugins.module_utils.definition import base as bases
+from ansible_collections.hpcml.torchstack.plugins.module_utils.definition import modulefile as release_module
+from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles.module_system import (
     EM,
     LMOD,
     find_system,
     is_bookkeeping,
     load_modules,
 )
-from role_plays import play_tasks
+from support import apptainer_image, easybuild_program
+from support.role_plays import play_tasks
 
 RELEASE = "2.2.0-rocm-5.6.1-python-3-singularity-20240209"
 AWKWARD = 'two words, a \\, "quotes", $HOME, [brackets] and %(name)s'
@@ -37,7 +37,7 @@ class Place:
         self.place, self.environment, self.kind = place, environment, kind
         self.images = place / "images"
         self.images.mkdir()
-        shutil.copy(small_image.image(), self.images / "pytorch.sif")
+        shutil.copy(apptainer_image.image(), self.images / "pytorch.sif")
         (self.images / "pytorch.docker").write_text("FROM scratch\n")
         self.sum = hashlib.sha256((self.images / "pytorch.sif").read_bytes()).hexdigest()
 
@@ -45,7 +45,7 @@ class Place:
         """What the inventory and the role release would say of the release."""
         root = str(self.place / method)
         base = {
-            "kind": "container", "python": small_image.python_version(), "gpu": "none", "wrappers": ["pip"],
+            "kind": "container", "python": apptainer_image.python_version(), "gpu": "none", "wrappers": ["pip"],
             "software": "directory", "venv": {"name": "pytorch", "lock": ""},
             "image": {
                 "file": "pytorch.sif", "sha256": self.sum, "placement": "copy", "definition": "pytorch.docker",
@@ -54,7 +54,7 @@ class Place:
         site = {
             "torchstack_images": str(self.images),
             "torchstack_container": {
-                "command": small_image.apptainer(), "binds": [str(self.place)], "method": method,
+                "command": apptainer_image.apptainer(), "binds": [str(self.place)], "method": method,
                 "easybuild": easybuild_program.site(self.kind, self.place),
             },
         }

@@ -19,11 +19,11 @@ import subprocess
 import sys
 
 import pytest
-from ansible_collections.hpcml.torchstack.plugins.module_utils import environment_modules as systems
-from ansible_collections.hpcml.torchstack.plugins.module_utils.errors import StackError
-from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefile_description import faults, normalised
-from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefile_layout import relative_path, render
-from role_plays import play_tasks
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
+from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles import module_system as systems
+from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles.description import faults, normalised
+from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles.layout import relative_path, render
+from support.role_plays import play_tasks
 
 ROLES = pathlib.Path(__file__).parents[2] / "roles"
 PROGRAM = ROLES / "python_overlay" / "files" / "extend_venv.py"

@@ -11,7 +11,7 @@ import subprocess
 import sys
 
 import pytest
-import sites
+from support import sites
 
 TOP = pathlib.Path(__file__).resolve().parents[2]
 RELEASE = "2026-11-20"

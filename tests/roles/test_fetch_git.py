@@ -10,8 +10,8 @@ import signal
 import subprocess
 
 import pytest
-from ansible_collections.hpcml.torchstack.plugins.module_utils import mirror_git
-from waiting import eventually
+from ansible_collections.hpcml.torchstack.plugins.module_utils.mirror import git_archive as mirror_git
+from support.polling import eventually
 
 PROGRAM = pathlib.Path(__file__).parents[2] / "roles" / "python_tools" / "files" / "fetch-git"
 ADDRESS = "https://git.invalid/top"

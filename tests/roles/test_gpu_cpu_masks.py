@@ -11,8 +11,8 @@ import shutil
 import subprocess
 
 import pytest
-import slurm_world
-from ansible_collections.hpcml.torchstack.plugins.module_utils import topology
+from ansible_collections.hpcml.torchstack.plugins.module_utils.standalone import topology
+from support import slurm_cluster
 
 CHECKOUT = pathlib.Path(__file__).resolve().parents[2]
 FILES = CHECKOUT / "roles" / "container" / "files"
@@ -28,7 +28,7 @@ class Release:
     def __init__(self, place):
         self.library = place / "runscripts" / "lib"
         self.library.mkdir(parents=True)
-        shutil.copy(CHECKOUT / "plugins" / "module_utils" / "topology.py", self.library)
+        shutil.copy(CHECKOUT / "plugins" / "module_utils" / "standalone" / "topology.py", self.library)
         shutil.copy(FILES / "runscripts" / "lib" / "gpu_cpu_masks.py", self.library)
         (place / "bin").mkdir()
         self.command = shutil.copy(FILES / "bin" / "gpu-cpu-masks", place / "bin")
@@ -146,9 +146,9 @@ def cluster(tmp_path_factory, monkeypatch):
     node = own_cores()[0].node
     if os.sched_getaffinity(0) != set(range(os.cpu_count())) or sum(core.node == node for core in own_cores()) < 2:
         pytest.skip("this machine has one core for each NUMA node, or not all of it is given to tests")
-    bound = slurm_world.CONFIGURATION.replace("TaskPlugin=task/none", "TaskPlugin=task/affinity")
-    monkeypatch.setattr(slurm_world, "CONFIGURATION", bound)
-    with slurm_world.running(tmp_path_factory.mktemp("w"), nodes=1, cores=os.cpu_count()) as world:
+    bound = slurm_cluster.CONFIGURATION.replace("TaskPlugin=task/none", "TaskPlugin=task/affinity")
+    monkeypatch.setattr(slurm_cluster, "CONFIGURATION", bound)
+    with slurm_cluster.running(tmp_path_factory.mktemp("w"), nodes=1, cores=os.cpu_count()) as world:
         yield world
 
 

@@ -18,7 +18,7 @@ import sysconfig
 import zipfile
 
 import pytest
-import role_plays
+from support import role_plays
 
 pytestmark = pytest.mark.skipif(shutil.which("gcc") is None, reason="needs gcc to build small libraries")
 

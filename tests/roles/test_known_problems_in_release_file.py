@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-import role_plays
+from support import role_plays
 
 
 def test_known_problems_that_cannot_be_told_are_refused_by_their_place_in_the_file(tmp_path, ansible_environment):

@@ -9,10 +9,10 @@ import pathlib
 import re
 
 import pytest
-import sites
 import yaml
 from ansible_collections.hpcml.torchstack.plugins.action import known_variables
-from ansible_collections.hpcml.torchstack.plugins.module_utils import variable_names
+from ansible_collections.hpcml.torchstack.plugins.module_utils.definition import variable_names
+from support import sites
 
 TOP = pathlib.Path(__file__).parents[2]
 PLAYBOOKS = sorted((TOP / "playbooks").glob("*.yml"))

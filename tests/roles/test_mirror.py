@@ -16,8 +16,10 @@ import tarfile
 
 import pytest
 import yaml
-from ansible_collections.hpcml.torchstack.plugins.module_utils import bases, mirror_use, mirrors
-from ansible_collections.hpcml.torchstack.plugins.module_utils.errors import StackError
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
+from ansible_collections.hpcml.torchstack.plugins.module_utils.definition import base as bases
+from ansible_collections.hpcml.torchstack.plugins.module_utils.mirror import mirror as mirrors
+from ansible_collections.hpcml.torchstack.plugins.module_utils.mirror import mirror_use
 from ansible_collections.hpcml.torchstack.plugins.modules import release_mirror
 from test_python_packages import CHECKOUT, MINOR, PYTHON, git, locked, make_wheel
 

@@ -9,9 +9,9 @@ import pathlib
 import subprocess
 
 import pytest
-from ansible_collections.hpcml.torchstack.plugins.module_utils.errors import StackError
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
 from ansible_collections.hpcml.torchstack.plugins.modules import nccl_ofi_preflight, nccl_ofi_record
-from role_plays import play_tasks
+from support.role_plays import play_tasks
 
 SOURCES = pathlib.Path(__file__).parents[2] / "rehearsal" / "sources"
 NCCL = {

@@ -9,9 +9,9 @@ import shutil
 import subprocess
 
 import pytest
-import sites
 from ansible_collections.hpcml.torchstack.plugins.filter.verification import filled_rules
-from small_objects import shared
+from support import sites
+from support.elf_objects import shared
 
 RELEASE = sites.TOP / "inventories" / "cirrus" / "releases" / "2.3.1.yml"
 LIBRARIES = ("allow_missing", "preloaded", "providers", "require", "embedded", "forbid")

@@ -4,11 +4,10 @@
 
 from __future__ import annotations
 
-import publication_world
 import pytest
-import sites
-from ansible_collections.hpcml.torchstack.plugins.module_utils.publication_facts import read_facts
-from role_plays import play_tasks
+from ansible_collections.hpcml.torchstack.plugins.module_utils.lifecycle.publication_facts import read_facts
+from support import published_release, sites
+from support.role_plays import play_tasks
 
 SITE = {
     "torchstack_publish_visible": True, "torchstack_publish_default": True, "torchstack_root": "{{ case.root }}",
@@ -20,7 +19,7 @@ SITE = {
 def root(tmp_path):
     """Three releases that are frozen and accepted, and that no user sees."""
     for release in ("1", "2", "3"):
-        publication_world.stage(tmp_path / "root", release, frozen_at="2999-01-01T00:00:00Z")
+        published_release.stage(tmp_path / "root", release, frozen_at="2999-01-01T00:00:00Z")
     return tmp_path / "root"
 
 
@@ -39,7 +38,7 @@ def default(root):
 def test_a_rollout_moves_the_default_once_and_never_over_a_rollback(root, ansible_environment):
     assert rolled_out(root, ansible_environment, "1", "2") == 2 and default(root) == {"2"}
     assert rolled_out(root, ansible_environment, "1", "2", "1") == 0 and default(root) == {"2"}
-    publication_world.change(root, "2", "rolled_back", visible=False)
+    published_release.change(root, "2", "rolled_back", visible=False)
     assert rolled_out(root, ansible_environment, "2", "1") == 0 and default(root) == {"1"}
     assert rolled_out(root, ansible_environment, "3") == 1 and default(root) == {"1"}
     assert rolled_out(root, ansible_environment, "3", "2", "1") == 0

@@ -18,9 +18,10 @@ import zipfile
 
 import pytest
 import yaml
-from ansible_collections.hpcml.torchstack.plugins.module_utils import bases, packages
-from ansible_collections.hpcml.torchstack.plugins.module_utils import schema as schemas
-from printed import changed_in
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core import schema as schemas
+from ansible_collections.hpcml.torchstack.plugins.module_utils.definition import base as bases
+from ansible_collections.hpcml.torchstack.plugins.module_utils.definition import packages
+from support.console import changed_in
 
 CHECKOUT = pathlib.Path(__file__).parents[2]
 PROGRAM = CHECKOUT / "roles" / "python_packages" / "files" / "package.py"

@@ -13,8 +13,8 @@ import sys
 
 import pip
 import pytest
-import role_plays
-from small_wheels import NAME, make_wheel
+from support import role_plays
+from support.small_wheels import NAME, make_wheel
 
 FILES = pathlib.Path(__file__).parents[2] / "roles" / "python_tools" / "files"
 

@@ -12,10 +12,10 @@ import subprocess
 import sys
 
 import pytest
-from ansible_collections.hpcml.torchstack.plugins.module_utils.errors import StackError
-from ansible_collections.hpcml.torchstack.plugins.module_utils.series import load_series
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
+from ansible_collections.hpcml.torchstack.plugins.module_utils.patches.series import load_series
 from ansible_collections.hpcml.torchstack.plugins.modules import patch_series
-from pytorch_sources import BACKEND
+from support.pytorch_sources import BACKEND
 
 CHECKOUT = pathlib.Path(__file__).resolve().parents[2]
 ROLE = CHECKOUT / "roles" / "pytorch"

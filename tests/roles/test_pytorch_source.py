@@ -18,10 +18,11 @@ import subprocess
 import sys
 
 import pytest
-import torch_world
 import yaml
-from ansible_collections.hpcml.torchstack.plugins.module_utils import bases, series
-from printed import changed_in
+from ansible_collections.hpcml.torchstack.plugins.module_utils.definition import base as bases
+from ansible_collections.hpcml.torchstack.plugins.module_utils.patches import series
+from support import fake_torch
+from support.console import changed_in
 
 CHECKOUT = pathlib.Path(__file__).parents[2]
 ROLES = CHECKOUT / "roles"
@@ -42,7 +43,7 @@ class Site:
 
     def prepare(self):
         """The build tools, all that the site has, and a release with an empty base."""
-        self.commit = torch_world.make_site(self.site)
+        self.commit = fake_torch.make_site(self.site)
         release = yaml.safe_load((CHECKOUT / "inventories" / "local" / "releases" / "2026-11-20.yml").read_text())
         names = "pip|setuptools|wheel|packaging|cmake|ninja"
         wanted = re.findall(r"^(?:%s)==(?:.*\\\n)*.*\n" % names, release["locks"]["tools"], re.M)
@@ -134,7 +135,7 @@ def site(shared, ansible_environment):
     site.printed = json.loads((place / "printed.json").read_text())
     if site.printed["trouble"]:
         pytest.skip(site.printed["trouble"])
-    site.commit = torch_world.make_site(site.site)
+    site.commit = fake_torch.make_site(site.site)
     assert site.printed["built"][0] == 0, site.printed["built"][1][-6000:]
     return site
 
@@ -268,8 +269,8 @@ def test_a_build_to_which_this_happened_fails(rebuild, case, tmp_path):
     edits, sentence = LOST[case]
     site = rebuild.site
     words = {"site": site.site, "other": tmp_path / "other", "mixed": tmp_path / "mixed", "sha": site.commit[:7]}
-    torch_world.make_nccl(tmp_path / "other", "2.19.4")
-    torch_world.make_nccl(tmp_path / "mixed", "2.18.3", header="2.14.3")
+    fake_torch.make_nccl(tmp_path / "other", "2.19.4")
+    fake_torch.make_nccl(tmp_path / "mixed", "2.18.3", header="2.14.3")
     head, judged, expected = rebuild.scripts["pytorch"].partition(JUDGED)
     for pattern, replacement in edits:
         pattern, replacement = filled(pattern, words), filled(replacement, words)
@@ -305,7 +306,7 @@ def test_a_pytorch_that_says_this_fails(rebuild, case):
 
 
 def test_s02_another_nccl_that_is_loaded_in_its_place_fails(rebuild, tmp_path):
-    torch_world.make_nccl(tmp_path / "older", "2.14.3")
+    fake_torch.make_nccl(tmp_path / "older", "2.14.3")
     code, said = rebuild.run("pytorch-install", LD_LIBRARY_PATH=str(tmp_path / "older" / "lib"))
     assert code == 1
     assert "NCCL 2.18.3 was asked for, and torch.cuda.nccl.version() says 2.14.3." in said

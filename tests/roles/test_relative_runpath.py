@@ -15,8 +15,8 @@ import sys
 import zipfile
 
 import pytest
-from ansible_collections.hpcml.torchstack.plugins.module_utils.elf import read_elf
-from ansible_collections.hpcml.torchstack.plugins.module_utils.produced import binding
+from ansible_collections.hpcml.torchstack.plugins.module_utils.elf.reader import read_elf
+from ansible_collections.hpcml.torchstack.plugins.module_utils.steps.produced import binding
 
 PROGRAM = pathlib.Path(__file__).parents[2] / "roles" / "python_tools" / "files" / "relative-runpath"
 CC = shutil.which("cc")

@@ -8,7 +8,7 @@ import pathlib
 import re
 
 import pytest
-import role_plays
+from support import role_plays
 
 RELEASE = pathlib.Path(__file__).parents[2] / "inventories" / "local" / "releases" / "2026-11-20.yml"
 

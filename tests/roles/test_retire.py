@@ -8,16 +8,16 @@ import json
 import subprocess
 import sys
 
-import publication_world
 import pytest
-from role_plays import play_tasks
+from support import published_release
+from support.role_plays import play_tasks
 
 
 @pytest.fixture(name="small")
 def small_root(tmp_path):
     root = tmp_path / "root"
-    publication_world.stage(root, "r1")
-    publication_world.change(root, "r1")
+    published_release.stage(root, "r1")
+    published_release.change(root, "r1")
     (root / "r1" / "libx.so").write_bytes(b"x" * 5000)
     (root / "r1").chmod(0o555)
     yield root
@@ -31,7 +31,7 @@ def test_a_release_that_comes_into_use_meanwhile_is_put_back_and_users_see_it_as
     user.stdout.readline()
     visible = small / "modulefiles" / "lmod" / "torchstack" / "r1.lua"
     seen = visible.read_bytes()
-    publication_world.change(small, "r1", "gone", notice="It was retired.")
+    published_release.change(small, "r1", "gone", notice="It was retired.")
     # What the role knows when it has looked once, and nobody used it.
     variables = {"torchstack_root": str(small), "torchstack_release": "r1", "retire_to": "removed",
                  "retire_judged": {"deleting": False, "seen": True, "stage": ""}}

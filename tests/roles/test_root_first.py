@@ -7,7 +7,7 @@ from __future__ import annotations
 import os
 
 import pytest
-import sites
+from support import sites
 
 
 def rolled_out(root, environment, *words, playbook="local"):

@@ -9,7 +9,9 @@ import re
 
 import pytest
 import yaml
-from ansible_collections.hpcml.torchstack.plugins.module_utils import job_options, schedulers, site_jobs
+from ansible_collections.hpcml.torchstack.plugins.module_utils.batch import options as job_options
+from ansible_collections.hpcml.torchstack.plugins.module_utils.batch import scheduler as schedulers
+from ansible_collections.hpcml.torchstack.plugins.module_utils.definition import site_jobs
 
 TOP = pathlib.Path(__file__).parents[2]
 SPECIFIED = yaml.safe_load((TOP / "roles/release/meta/argument_specs.yml").read_text())["argument_specs"]

@@ -9,9 +9,9 @@ import shutil
 import subprocess
 
 import pytest
-import sites
 from ansible_collections.hpcml.torchstack.plugins.filter.verification import filled_rules
-from small_objects import shared
+from support import sites
+from support.elf_objects import shared
 
 CRAYS = [path for path in sites.RELEASES if path.parts[-3] in ("polaris", "derecho") and path.stem != "rehearsal"]
 # One release for each set of rules.

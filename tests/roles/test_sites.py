@@ -9,8 +9,6 @@ import pathlib
 import re
 
 import pytest
-import role_plays
-import sites
 from ansible_collections.hpcml.torchstack.plugins.filter import (
     release_components,
     release_definition,
@@ -19,14 +17,15 @@ from ansible_collections.hpcml.torchstack.plugins.filter import (
 )
 from ansible_collections.hpcml.torchstack.plugins.filter.release_base import base_problems
 from ansible_collections.hpcml.torchstack.plugins.filter.toolchain import toolchain_problems
-from ansible_collections.hpcml.torchstack.plugins.module_utils import (
-    findings,
-    job_options,
+from ansible_collections.hpcml.torchstack.plugins.module_utils.batch import options as job_options
+from ansible_collections.hpcml.torchstack.plugins.module_utils.batch import scheduler as schedulers
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core import findings
+from ansible_collections.hpcml.torchstack.plugins.module_utils.definition import (
     nccl_compatibility,
     runtime_settings,
-    schedulers,
     site_jobs,
 )
+from support import role_plays, sites
 
 TOP = sites.TOP
 PATTERNS = sites.load(TOP / "roles/release/vars/main.yml")["__release_patterns"]

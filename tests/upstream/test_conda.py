@@ -17,8 +17,8 @@ import subprocess
 import sys
 import tempfile
 
-import conda_channel
 import pytest
+from support import conda_channel
 
 RELEASE = "2026-11-20"
 PLAYBOOK = """

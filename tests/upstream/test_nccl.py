@@ -21,7 +21,7 @@ import sys
 
 import pytest
 import yaml
-from printed import changed_in
+from support.console import changed_in
 
 CHECKOUT = pathlib.Path(__file__).resolve().parents[2]
 MIRROR = os.environ.get("TORCHSTACK_UPSTREAM", "")
@@ -220,7 +220,7 @@ def interfaces(repository, pattern):
     ("aws/aws-ofi-nccl", TABLE["plugins"]["aws-ofi-nccl"], r"\bncclNetPlugin_v[0-9]+\b"),
 ])
 def test_s20_the_table_of_interfaces_is_what_the_sources_say(repository, known, pattern):
-    from ansible_collections.hpcml.torchstack.plugins.module_utils import nccl_compatibility as compatibility
+    from ansible_collections.hpcml.torchstack.plugins.module_utils.definition import nccl_compatibility as compatibility
 
     compared = 0
     for tag, versions in interfaces(repository, pattern).items():

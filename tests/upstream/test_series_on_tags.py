@@ -15,7 +15,7 @@ import pathlib
 import subprocess
 
 import pytest
-from ansible_collections.hpcml.torchstack.plugins.module_utils.series import load_series
+from ansible_collections.hpcml.torchstack.plugins.module_utils.patches.series import load_series
 from ansible_collections.hpcml.torchstack.plugins.modules import patch_series
 
 MIRROR = os.environ.get("TORCHSTACK_UPSTREAM", "")

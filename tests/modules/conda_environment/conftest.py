@@ -9,13 +9,13 @@ import http.server
 import socket
 import threading
 
-import conda_world
 import pytest
+from support import conda_prefixes
 
 
 @pytest.fixture(scope="module")
 def channel(tmp_path_factory):
-    return conda_world.channel(tmp_path_factory)
+    return conda_prefixes.channel(tmp_path_factory)
 
 
 @pytest.fixture(scope="module")
@@ -25,12 +25,12 @@ def warm_cache(tmp_path_factory):
 
 @pytest.fixture()
 def place(channel, warm_cache, tmp_path):
-    return conda_world.Place(channel, warm_cache, tmp_path)
+    return conda_prefixes.Place(channel, warm_cache, tmp_path)
 
 
 @pytest.fixture()
 def drive(collections_path, tmp_path_factory):
-    return conda_world.Driver(collections_path, tmp_path_factory)
+    return conda_prefixes.Driver(collections_path, tmp_path_factory)
 
 
 class Quiet(http.server.SimpleHTTPRequestHandler):

@@ -9,9 +9,9 @@ import os
 import subprocess
 import sys
 
-import conda_channel
 import pytest
-from conda_world import answer, names, prefix_of, tree
+from support import conda_channel
+from support.conda_prefixes import answer, names, prefix_of, tree
 
 
 def test_check_do_check_again_do_again(run_module, place):

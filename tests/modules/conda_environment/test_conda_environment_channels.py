@@ -6,9 +6,9 @@ from __future__ import annotations
 
 import shutil
 
-import conda_world
 import pytest
-from conda_world import DIRECTLY, answer, names, prefix_of, tree
+from support import conda_prefixes
+from support.conda_prefixes import DIRECTLY, answer, names, prefix_of, tree
 
 
 @pytest.mark.parametrize("kind, said", [
@@ -18,7 +18,7 @@ from conda_world import DIRECTLY, answer, names, prefix_of, tree
 def test_a_package_that_a_server_gives_wrong_is_named_and_an_update_taken_back(
     drive, place, channel, serve, tmp_path, kind, said
 ):
-    url = serve(conda_world.spoil(channel, kind, tmp_path).directory)
+    url = serve(conda_prefixes.spoil(channel, kind, tmp_path).directory)
     first = place("toydata ==1.0.0", channels=[url], cache=str(tmp_path / "cold"))
     answer(drive(first, DIRECTLY))
     before = tree(prefix_of(first))

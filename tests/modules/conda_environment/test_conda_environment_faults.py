@@ -12,10 +12,9 @@ import os
 import shutil
 import signal
 
-import conda_world
-import faults
 import pytest
-from conda_world import answer, names, prefix_of, tree
+from support import conda_prefixes, faults
+from support.conda_prefixes import answer, names, prefix_of, tree
 
 ALL_KILLS = bool(os.environ.get("TORCHSTACK_ALL_KILLS"))
 ERRORS = ("ENOSPC", "EDQUOT", "EROFS", "EIO")
@@ -23,7 +22,7 @@ ERRORS = ("ENOSPC", "EDQUOT", "EROFS", "EIO")
 
 @pytest.mark.parametrize("kind", ["another package", "truncated", "missing"])
 def test_a_damaged_package_is_named_and_the_prefix_stays_as_it_was(drive, place, channel, tmp_path, kind):
-    bad = conda_world.spoil(channel, kind, tmp_path)
+    bad = conda_prefixes.spoil(channel, kind, tmp_path)
     cold = str(tmp_path / "cold")
     arguments = place(channels=[bad.url], cache=cold)
     result = answer(drive(arguments))

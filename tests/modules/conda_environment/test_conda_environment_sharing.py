@@ -14,10 +14,9 @@ import subprocess
 import sys
 import tempfile
 
-import conda_channel
-import conda_world
 import pytest
-from conda_world import DIRECTLY, answer, names, prefix_of, tree
+from support import conda_channel, conda_prefixes
+from support.conda_prefixes import DIRECTLY, answer, names, prefix_of, tree
 
 
 @pytest.mark.parametrize("served", [False, True], ids=["directory", "server"])
@@ -194,7 +193,7 @@ class OtherAccount:
     def drive(self, arguments, how):
         """Run the module's work as that account."""
         code = {"PYTHONPATH": str(self.top), "PYTHONDONTWRITEBYTECODE": "1"}
-        found = json.loads(self.run(*conda_world.command(arguments, how, self.home + "/scratch"), **code))
+        found = json.loads(self.run(*conda_prefixes.command(arguments, how, self.home + "/scratch"), **code))
         assert "failed" not in found, found
         return found
 
@@ -209,9 +208,9 @@ def other_account(ordinary_user):
         if subprocess.run(able, cwd="/", stderr=subprocess.DEVNULL, check=False).returncode:
             pytest.skip("%s cannot use %s with py-rattler" % (ordinary_user, sys.executable))
         package = pathlib.Path("ansible_collections", "hpcml", "torchstack", "plugins", "module_utils")
-        (top / package).mkdir(parents=True)
-        for path in (conda_world.CHECKOUT / "plugins" / "module_utils").glob("*.py"):
-            shutil.copy(path, top / package)
+        shutil.copytree(
+            conda_prefixes.CHECKOUT / "plugins" / "module_utils", top / package,
+            ignore=shutil.ignore_patterns("__pycache__"))
         subprocess.run(["chmod", "-R", "a+rX", str(top)], check=True)
         yield account
     finally:

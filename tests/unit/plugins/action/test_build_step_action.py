@@ -8,7 +8,7 @@ import types
 import pytest
 from ansible.errors import AnsibleActionFail, AnsibleConnectionFailure
 from ansible_collections.hpcml.torchstack.plugins.action import build_step
-from ansible_collections.hpcml.torchstack.plugins.module_utils.follow import LONGEST_INTERVAL, STALE_SECONDS
+from ansible_collections.hpcml.torchstack.plugins.module_utils.steps.follow import LONGEST_INTERVAL, STALE_SECONDS
 
 RUNNING = {
     "step": "s", "nonce": "n", "host": "login01", "pid": 7, "log": "/s/log", "state": "running", "changed": True,

@@ -11,10 +11,10 @@ import subprocess
 import sys
 
 import pytest
-from ansible_collections.hpcml.torchstack.plugins.module_utils import errors, late
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core import errors, late
 
 PACKAGE = "ansible_collections.hpcml.torchstack.plugins"
-FILTERS = pathlib.Path(late.__file__).parents[1] / "filter"
+FILTERS = pathlib.Path(late.__file__).parents[2] / "filter"
 
 
 def test_loading_all_filters_imports_nothing_else_of_the_collection():
@@ -28,13 +28,13 @@ def test_loading_all_filters_imports_nothing_else_of_the_collection():
     said = subprocess.run(
         [sys.executable, "-c", program], env={"PYTHONPATH": path}, stdout=subprocess.PIPE, text=True, check=True)
     assert len(names) > 10
-    assert json.loads(said.stdout) == [PACKAGE + ".module_utils.late"]
+    assert json.loads(said.stdout) == [PACKAGE + ".module_utils.core", PACKAGE + ".module_utils.core.late"]
 
 
 def test_a_late_module_is_the_module_itself():
-    assert late.Late("errors").StackError is errors.StackError
+    assert late.Late("core.errors").StackError is errors.StackError
 
 
 def test_a_name_that_it_lacks_is_an_error_as_ever():
     with pytest.raises(AttributeError, match="nothing_of_the_kind"):
-        assert late.Late("errors").nothing_of_the_kind
+        assert late.Late("core.errors").nothing_of_the_kind

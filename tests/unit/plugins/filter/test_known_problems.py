@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from ansible_collections.hpcml.torchstack.plugins.filter.known_problems import FilterModule as ProblemFilters
 from ansible_collections.hpcml.torchstack.plugins.filter.release_schema import FilterModule as SchemaFilters
-from ansible_collections.hpcml.torchstack.plugins.module_utils import known_problems
+from ansible_collections.hpcml.torchstack.plugins.module_utils.definition import known_problems
 
 SCHEMA = {
     "release": {"type": "str", "required": True},

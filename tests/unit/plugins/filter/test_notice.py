@@ -7,17 +7,17 @@ from __future__ import annotations
 import pytest
 from ansible.errors import AnsibleFilterError
 from ansible_collections.hpcml.torchstack.plugins.filter.notice import FilterModule
-from ansible_collections.hpcml.torchstack.plugins.module_utils import notice_facts
-from ansible_collections.hpcml.torchstack.plugins.module_utils.notice_phrases import (
+from ansible_collections.hpcml.torchstack.plugins.module_utils.lifecycle import notice_facts
+from ansible_collections.hpcml.torchstack.plugins.module_utils.lifecycle.notice_phrases import (
     code,
     flags,
     marked,
     phrase,
     setting,
 )
-from ansible_collections.hpcml.torchstack.plugins.module_utils.notice_text import markdown, plain, table
-from ansible_collections.hpcml.torchstack.plugins.module_utils.notice_words import words
-from ansible_collections.hpcml.torchstack.plugins.module_utils.release_states import ReleaseState
+from ansible_collections.hpcml.torchstack.plugins.module_utils.lifecycle.notice_render import words
+from ansible_collections.hpcml.torchstack.plugins.module_utils.lifecycle.notice_text import markdown, plain, table
+from ansible_collections.hpcml.torchstack.plugins.module_utils.release.states import ReleaseState
 
 NOTHING = {"tcl": False, "lmod": False}
 

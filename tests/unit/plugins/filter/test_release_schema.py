@@ -9,7 +9,7 @@ import datetime
 import pytest
 from ansible.errors import AnsibleFilterError
 from ansible_collections.hpcml.torchstack.plugins.filter.release_schema import FilterModule
-from ansible_collections.hpcml.torchstack.plugins.module_utils.steps import digest_of
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core.canonical import digest_of
 
 FILTERS = FilterModule().filters()
 SCHEMA = {"name": {"type": "str", "required": True}, "jobs": {"type": "int", "default": 8}}

@@ -1,0 +1,187 @@
+# Copyright (c) the hpcml.torchstack contributors
+# SPDX-License-Identifier: Apache-2.0
+"""What the ranks of an acceptance found out beside right values: their network, their speed, where they sit.
+
+Pure functions of the ranks' reports; what is wrong comes as sentences.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import statistics
+from typing import Any, Iterable, Mapping, Sequence
+
+from ..ranks import thresholds as bandwidth_floors
+from ..ranks.placement import expand
+from .output import who
+
+CHECKS_OF = {"gloo": ("torch_gloo",), "nccl": ("torch_nccl",), "mpi": ("torch_mpi", "mpi4py")}
+"""The checks in which a backend is measured."""
+
+Reports = Sequence[Mapping[str, Any]]
+
+
+# --- the network -----------------------------------------------------------------------------------------------------
+
+
+def transports(reports: Reports) -> list[dict[str, Any]]:
+    """By which way NCCL went on each rank that used it, as :func:`.rank_nccl_log.parse` has read it.
+
+    The variables that a rank was given are there where they are not those of the first one.
+    """
+    rows = []
+    for report in reports:
+        if report.get("transport") and "rank" in report:
+            # Old versions write theirs elsewhere, and on one rank only.
+            version = report["transport"]["version"] or report.get("versions", {}).get("nccl", "")
+            rows.append(dict(report["transport"], rank=report["rank"], host=report["host"], version=version))
+    for row in rows[1:]:
+        if row.get("variables") == rows[0].get("variables"):
+            row.pop("variables", None)
+    return rows
+
+
+def transport_problems(rule: Mapping[str, Any], rows: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Ranks whose NCCL goes by another network than the site asks for; ranks with the same trouble in one sentence.
+
+    Also where no byte left the node: the network that NCCL has chosen is the one that it would use on two of them.
+
+    Args:
+        rule: ``networks``, ``providers`` (of libfabric) and ``forbidden``: patterns as in a shell, letter case does not
+            count; what is empty or missing is not asked for.
+        rows: see :func:`transports`.
+    """
+    found: dict[str, list[Mapping[str, Any]]] = {}
+    for row in rows:
+        text = _transport_problem(rule, row)
+        if text:
+            found.setdefault(text, []).append(row)
+    return [
+        "%s%s: %s" % (who(dict(those[0])), " and %d more" % (len(those) - 1) if len(those) > 1 else "", text)
+        for text, those in found.items()
+    ]
+
+
+def _transport_problem(rule: Mapping[str, Any], row: Mapping[str, Any]) -> str:
+    networks, providers, forbidden = (rule.get(key) or [] for key in ("networks", "providers", "forbidden"))
+    ways = [channel.split("/")[1] for channel in row["channels"] if channel.startswith("NET/")]
+    used = list(dict.fromkeys([*row["networks"], *ways]))
+    if not used and (networks or forbidden):
+        return "NCCL has not said by which network it goes"
+    for network in used:
+        if _matches(network, forbidden):
+            return "NCCL goes by the network %s, which is forbidden here" % network
+        if networks and not _matches(network, networks):
+            return "NCCL goes by the network %s, and not by %s" % (network, " or ".join(networks))
+    if providers and not _matches(row["provider"], providers):
+        if not row["provider"]:
+            return "NCCL's plugin has not said which provider of libfabric it takes, where it has to be %s" % (
+                " or ".join(providers))
+        return "NCCL's plugin takes libfabric's provider %s, and not %s" % (row["provider"], " or ".join(providers))
+    return ""
+
+
+def _matches(name: str, patterns: Iterable[str]) -> bool:
+    return any(fnmatch.fnmatchcase(name.lower(), pattern.lower()) for pattern in patterns)
+
+
+def transport_gaps(rule: Mapping[str, Any], rows: Sequence[Any], size: int) -> list[str]:
+    """What cannot be said about NCCL's network.
+
+    Args:
+        rule: see :func:`transport_problems`.
+        rows: see :func:`transports`.
+        size: how many ranks reported.
+    """
+    asked = any(rule.get(key) for key in ("networks", "providers", "forbidden"))
+    if rows and not asked:
+        return ["NCCL's network is recorded and not judged: nobody has said which one it has to be."]
+    if asked and len(rows) < size:
+        return ["NCCL's network was not judged on %d of %d ranks: NCCL did not run there." % (size - len(rows), size)]
+    return []
+
+
+# --- the import ------------------------------------------------------------------------------------------------------
+
+
+def import_seconds(reports: Reports) -> dict[str, Any]:
+    """How long the ranks, all at once, took to import each Python module: the median, and the slowest rank."""
+    taken: dict[str, list[tuple[float, Mapping[str, Any]]]] = {}
+    for report in reports:
+        for name, seconds in report.get("import_seconds", {}).items():
+            taken.setdefault(name, []).append((seconds, report))
+    summary = {}
+    for name, all_of_them in taken.items():
+        seconds, slowest = max(all_of_them, key=lambda one: one[0])
+        summary[name] = {
+            "median": round(statistics.median(one for one, _report in all_of_them), 3),
+            "slowest": {"rank": slowest.get("rank", -1), "host": slowest["host"], "seconds": seconds},
+        }
+    return summary
+
+
+def import_problems(ceiling: float, seconds: Mapping[str, Any], ranks: int) -> list[str]:
+    """Whether the slowest rank's ``import torch`` was too slow.
+
+    Args:
+        ceiling: in seconds; 0 for none.
+        seconds: see :func:`import_seconds`.
+        ranks: how many imported it at once.
+    """
+    slowest = seconds.get("torch", {}).get("slowest")
+    if not ceiling or not slowest or slowest["seconds"] <= ceiling:
+        return []
+    return ["%s took %.1f s to import torch, %d ranks at once; at most %g s are allowed" % (
+        who(slowest), slowest["seconds"], ranks, ceiling)]
+
+
+# --- the speed -------------------------------------------------------------------------------------------------------
+
+
+def measured(reports: Reports) -> dict[str, list[Any]]:
+    """``measurements``, ``latency`` and ``left_out``, as rank 0 has kept them."""
+    kept: Mapping[str, Any] = next((report.get("measured") or {} for report in reports if report.get("rank") == 0), {})
+    return {key: list(kept.get(key, [])) for key in ("measurements", "latency", "left_out")}
+
+
+def floors(question: Mapping[str, Any]) -> dict[str, list[Any]]:
+    """What the question says of how fast it has to be, ``bandwidth`` and ``latency``; empty where it says nothing."""
+    asked = (question.get("measure") or {}).get("floors") or {}
+    return {kind: list(lines) for kind, lines in asked.items() if lines}
+
+
+def floor_problems(question: Mapping[str, Any], found: Mapping[str, Any]) -> tuple[list[str], list[str]]:
+    """What is slower than it has to be, or was not measured; and floors that could not be judged here.
+
+    Args:
+        question: ``measure`` with its ``floors``, and ``checks``, those that have to run.
+        found: see :func:`measured`.
+    """
+    asked = floors(question)
+    here = {row["backend"] for row in (*found["measurements"], *found["latency"])}
+    required = {backend for backend, checks in CHECKS_OF.items() if set(checks) & set(question["checks"])}
+    judged = {kind: [floor for floor in asked[kind] if floor["backend"] in here | required] for kind in asked}
+    idle = sorted({floor["backend"] for kind in asked for floor in asked[kind]} - here - required)
+    gaps = ["The speed is recorded and not judged: there is no floor for it."] if here and not asked else []
+    gaps += ["The floors of %s were not judged: it was not measured here." % backend for backend in idle]
+    gaps += bandwidth_floors.not_judged(found["measurements"], judged)
+    return bandwidth_floors.judge(found["measurements"], found["latency"], judged), gaps + found["left_out"]
+
+
+# --- the place -------------------------------------------------------------------------------------------------------
+
+
+def remarks(rows: Iterable[Mapping[str, Any]]) -> list[str]:
+    """What is no failure and costs speed: ranks whose cores are on another memory node than their GPU.
+
+    Args:
+        rows: ``rank``, ``host`` and ``device_facts`` of each rank.
+    """
+    sentences = []
+    for row in rows:
+        facts = row["device_facts"]
+        near, own = facts.get("gpu_numa"), facts.get("numa", "")
+        if near is not None and own and near not in expand(own):
+            sentences.append("Rank %d on %s runs on cores of NUMA node %s, and its GPU %s is at NUMA node %d." % (
+                row["rank"], row["host"], own, facts.get("bus") or facts.get("index"), near))
+    return sentences

@@ -1,0 +1,136 @@
+# Copyright (c) the hpcml.torchstack contributors
+# SPDX-License-Identifier: Apache-2.0
+"""The batch script of a step for PBS, and the qsub command that submits it, by qsub(1B). Pure.
+
+PBS starts a batch script with a login shell, whatever ``-S`` names (src/resmom/start_exec.c of OpenPBS puts a ``-``
+before its name), so that a user's .profile runs before it. A job that is given as ``qsub -- program arguments`` is
+started as it is. The directives of the script therefore become arguments of qsub, and its commands those of ``sh -c``;
+submitted by hand with ``qsub FILE`` the script does the same after the login files. What runs is a copy that PBS keeps:
+a file that changes while the job waits does not change the job.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from typing import Any, Mapping, Sequence
+
+from ..core.errors import StackError
+from .options import (
+    batch_system_requeues,
+    walltime_seconds,
+)
+from .pbs_states import LOG_NOT_OPENED
+
+DIRECTIVE = "#PBS "
+
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_+.-]{0,229}\Z")
+"""A job name that PBS takes: PBS_MAXJOBNAME of src/include/pbs_ifl.h and src/lib/Libcmds/ck_job_name.c of OpenPBS."""
+
+_SELECT = re.compile(r"-l\s*(?:\S*,)?select=")
+
+
+def batch_script(name: str, options: Mapping[str, Any], log: str, command: Sequence[str]) -> str:
+    """See :meth:`.schedulers.Scheduler.script`.
+
+    The site's directives come first, and of two equal ones the last wins. Standard output goes to the log directly: PBS
+    itself would copy it there at the end, over what is there.
+
+    Raises:
+        StackError: the name is none for PBS, a line break would end a command, a directive cannot be read, or the
+            resources are given twice.
+    """
+    if not _NAME.match(name):
+        raise StackError(
+            "%r is no name for a PBS job." % name, "options",
+            "Give the step a shorter name of letters, digits, '_', '+', '.' and '-'.",
+        )
+    if "\n" in "".join([log, *command]):
+        raise StackError("The log or the command of a PBS job holds a line break.", "options", "Use another state_dir.")
+    directives = [*options.get("directives", []), *_resources(options), *_others(name, options)]
+    for line in directives:
+        _words_of(line)
+    return "\n".join([
+        "#!/bin/sh",
+        *(DIRECTIVE + line for line in directives),
+        "# Written by hpcml.torchstack.build_step. The step itself is in script.sh, next to this file.",
+        "umask 022",
+        "cd /",
+        # Not with ':': a special built-in that cannot be redirected ends the shell, with a status of its choice.
+        "true >> %s || exit %d" % (shlex.quote(log), LOG_NOT_OPENED),
+        "exec >> %s 2>&1" % shlex.quote(log),
+        "exec " + " ".join(map(shlex.quote, command)),
+        "",
+    ])
+
+
+def _resources(options: Mapping[str, Any]) -> list[str]:
+    chunk = []
+    if options.get("cores"):
+        chunk.append("ncpus=%d" % options["cores"])
+    if options.get("tasks", 1) > 1:
+        chunk.append("mpiprocs=%d" % options["tasks"])
+    if options.get("gpus"):
+        chunk.append("ngpus=%d" % options["gpus"])
+    if options.get("memory"):
+        # PBS's units are kb, mb, gb and tb, each of 1024 of the one before (pbs_resources(7B)).
+        chunk.append("mem=%sb" % options["memory"].lower())
+    lines = []
+    nodes = options.get("nodes", 1)
+    if chunk or nodes > 1:
+        if any(_SELECT.match(line) for line in options.get("directives", [])):
+            raise StackError(
+                "launcher_options: directives has select=, and nodes, cores, tasks, memory or gpus is given too.",
+                "options", "Ask for all of them in one place.",
+            )
+        lines.append("-l select=" + ":".join([str(nodes), *chunk]))
+    if nodes > 1:
+        lines.append("-l place=scatter")
+    if options.get("walltime"):
+        minutes, seconds = divmod(walltime_seconds(options["walltime"]), 60)
+        lines.append("-l walltime=%02d:%02d:%02d" % (*divmod(minutes, 60), seconds))
+    return lines
+
+
+def _others(name: str, options: Mapping[str, Any]) -> list[str]:
+    lines = ["-A " + options["account"]] if options.get("account") else []
+    if options.get("queue"):
+        lines.append("-q " + options["queue"])
+    return [
+        *lines,
+        "-r y" if batch_system_requeues(options) else "-r n",
+        "-N " + name,
+        "-S /bin/sh",
+        "-j oe",
+        "-o /dev/null",
+        "-W umask=022",
+    ]
+
+
+def submission(script: str) -> list[str]:
+    """The qsub command for a batch script.
+
+    ``-f`` keeps qsub from leaving a process behind that talks to the server, lives on for a minute, and would hold
+    whatever is open in qsub, such as a lock.
+    """
+    words, body = ["qsub", "-f"], []
+    for line in script.splitlines():
+        if line.startswith(DIRECTIVE):
+            words += _words_of(line[len(DIRECTIVE):])
+        elif not line.startswith("#"):
+            body.append(line)
+    return [*words, "--", "/bin/sh", "-c", "\n".join(body)]
+
+
+def _words_of(directive: str) -> list[str]:
+    try:
+        words = shlex.split(directive)
+    except ValueError:
+        raise StackError(
+            "launcher_options: the directive %r has a quotation mark too many." % directive, "options", "Correct it."
+        ) from None
+    if "--" in words:
+        raise StackError(
+            "launcher_options: the directive %r names a program." % directive, "options", "Remove what '--' begins."
+        )
+    return words

@@ -1,0 +1,82 @@
+# Copyright (c) the hpcml.torchstack contributors
+# SPDX-License-Identifier: Apache-2.0
+"""The batch script of a step for Slurm, by sbatch(1). Pure."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from typing import Mapping, Sequence
+
+from ..core.errors import StackError
+from .options import batch_system_requeues
+
+_PLAIN = re.compile(r"[A-Za-z0-9_/.,:+@=-]+\Z")
+
+_OPTIONS = (
+    ("account", "--account=%s"),
+    ("partition", "--partition=%s"),
+    ("qos", "--qos=%s"),
+    ("walltime", "--time=%s"),
+    ("nodes", "--nodes=%s"),
+    ("memory", "--mem=%s"),
+    ("gpus", "--gpus-per-node=%s"),
+)
+
+
+def batch_script(name: str, options: Mapping, log: str, command: Sequence[str]) -> str:
+    """See :meth:`.schedulers.Scheduler.script`.
+
+    The interpreter is sh: bash would read the file that ``BASH_ENV`` names. The environment is that of whoever submits:
+    ``--export=NONE`` would have Slurm run a login shell for it. The site's directives come first, and of two equal ones
+    the last wins.
+    """
+    directives = [
+        *asked(options),
+        "--requeue" if batch_system_requeues(options) else "--no-requeue",
+        "--export=ALL",
+        "--job-name=" + name,
+        "--chdir=/",
+        "--output=" + output_pattern(log),
+        "--open-mode=append",
+    ]
+    return "\n".join([
+        "#!/bin/sh",
+        *("#SBATCH " + line for line in directives),
+        "# Written by hpcml.torchstack.build_step. The step itself is in script.sh, next to this file.",
+        "umask 022",
+        "exec " + " ".join(map(shlex.quote, command)),
+        "",
+    ])
+
+
+def asked(options: Mapping) -> list[str]:
+    """The directives for what a site asks of Slurm, without ``#SBATCH``.
+
+    Args:
+        options: as :func:`.job_options.check_options` returns them.
+    """
+    directives = list(options.get("directives", []))
+    directives += [form % options[key] for key, form in _OPTIONS if options.get(key)]
+    # One task where nothing else is said, so that a build's own srun sees all cores of the node.
+    tasks = options.get("tasks", 1)
+    if options.get("cores") or tasks > 1:
+        directives.append("--ntasks-per-node=%d" % tasks)
+    if options.get("cores"):
+        directives.append("--cpus-per-task=%d" % max(1, options["cores"] // tasks))
+    return directives
+
+
+def output_pattern(path: str) -> str:
+    """A path as ``--output`` has to name it: quoted where needed, and with its percent signs doubled.
+
+    Raises:
+        StackError: it holds a backslash, which turns the patterns off, or a line break.
+    """
+    if "\\" in path or "\n" in path:
+        raise StackError(
+            "%r cannot be the output of a Slurm job." % path, "options",
+            "Use a state_dir without backslashes and line breaks.", path,
+        )
+    path = path.replace("%", "%%")
+    return path if _PLAIN.match(path) else '"%s"' % path.replace('"', '\\"')

@@ -1,0 +1,325 @@
+# Copyright (c) the hpcml.torchstack contributors
+# SPDX-License-Identifier: Apache-2.0
+"""What is done through py-rattler: specs or a lock become records, records become files of a prefix.
+
+Runs in the process of :mod:`conda_worker`. What py-rattler leaves unchecked, :mod:`conda_cache` looks at.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+from typing import Any, Callable, Coroutine, Iterable, Mapping
+
+from ..core.digests import local_path, sha256_of
+from ..core.errors import StackError
+from . import cache as conda_cache
+from . import errors as conda_failures
+from . import lockfile as conda_lock
+from . import request as conda_request
+from .package import Package, replace_start
+
+REQUIREMENT = "py-rattler>=0.28"
+LOAD = "load py-rattler"
+
+
+def prepare() -> Mapping[str, Callable[..., Any]]:
+    """The functions that the process offers."""
+    session = Session()
+    return {
+        "load": session.load, "choose": session.choose, "offered": session.offered, "resolve": session.resolve,
+        "check": session.check, "install": session.install,
+    }
+
+
+class Session:
+    """py-rattler, and the records that were resolved last."""
+
+    def __init__(self) -> None:
+        self.rattler = None  # type: Any
+        self.records = []  # type: list[Any]
+        self.specs = []  # type: list[str]
+        self.unsure = []  # type: list[Package]
+
+    def load(self) -> str:
+        """Import py-rattler.
+
+        Returns:
+            its version.
+
+        Raises:
+            StackError: the interpreter does not have it.
+        """
+        try:
+            import rattler
+            import rattler.config
+            import rattler.package_cache
+        except ImportError as error:
+            raise StackError(
+                "conda_environment needs %s in %s: %s." % (REQUIREMENT, sys.executable, error), LOAD,
+                "Install it there, or set ansible_python_interpreter to a tool environment that has it.",
+                requirement=REQUIREMENT, interpreter=sys.executable,
+            ) from error
+        self.rattler = rattler
+        return str(rattler.__version__)
+
+    def choose(self, choices: dict[str, list[str]], platform: str, repodata_cache: str) -> dict[str, str]:
+        """The mirror of each channel that is used: the first that can be read, or else the last."""
+        gateway = self.rattler.Gateway(cache_dir=repodata_cache)
+        return {source: self._first_read(places, platform, gateway) for source, places in choices.items()}
+
+    def _first_read(self, places: list[str], platform: str, gateway: Any) -> str:
+        for place in places[:-1]:
+            path = local_path(place)
+            if path is not None and not os.path.isdir(path):
+                continue
+            try:
+                self._run(conda_failures.CHANNEL, functools.partial(gateway.names, [place], [platform, "noarch"]))
+            except StackError:
+                continue
+            return place
+        return places[-1]
+
+    def offered(
+        self, channels: list[str], specs: list[str], platform: str, mirrors: dict[str, str], repodata_cache: str
+    ) -> list[str]:
+        """The specs of packages of which a channel has any version.
+
+        Raises:
+            StackError: a channel cannot be read.
+        """
+        if not specs:
+            return []
+        gateway = self.rattler.Gateway(cache_dir=repodata_cache)
+        sources = [replace_start(url, mirrors) for url in channels]
+        found = self._run(conda_failures.CHANNEL, lambda: gateway.names(sources, [platform, "noarch"]))
+        names = {name.normalized for name in found}
+        return [spec for spec in specs if conda_request.spec_name(spec) in names]
+
+    def resolve(
+        self, channels: list[str], specs: list[str], lock: str, lock_path: str, platform: str,
+        virtual_packages: dict[str, str], channel_priority: str, mirrors: dict[str, str], repodata_cache: str,
+        prefix: str, keep_installed: bool,
+    ) -> list[dict[str, str]]:
+        """The packages that the prefix shall hold; the session keeps their records.
+
+        Raises:
+            StackError: there is no solution, or a channel or the lock cannot be read.
+        """
+        rattler = self.rattler
+        self.specs = specs
+        gateway = rattler.Gateway(cache_dir=repodata_cache)
+        if specs:
+            installed = self._installed(prefix) if keep_installed else []
+            priority = rattler.ChannelPriority.Strict
+            if channel_priority == "disabled":
+                priority = rattler.ChannelPriority.Disabled
+            self.records = self._run(conda_failures.SOLVE, lambda: rattler.solve(
+                sources=[replace_start(url, mirrors) for url in channels], specs=specs,
+                platforms=[platform, "noarch"], gateway=gateway, locked_packages=installed,
+                virtual_packages=self._virtual_packages(virtual_packages), channel_priority=priority,
+            ))
+        elif conda_lock.is_explicit(lock):
+            wanted = conda_lock.parse(lock, lock_path)
+            self.records = self._run(
+                conda_failures.CHANNEL, lambda: self._listed(wanted, platform, gateway, mirrors)
+            )
+        else:
+            self.records = self._locked(lock_path, platform)
+            for record in self.records:
+                record.url = replace_start(record.url, mirrors)
+                record.channel = replace_start(record.channel or "", mirrors)
+        return [package_of(record).as_result() for record in self.records]
+
+    def check(self, cache: str, shared_caches: list[str], names: list[str], known: dict[str, str]) -> None:
+        """Look at the archives and cache entries of packages that will be linked, before the prefix is changed.
+
+        Args:
+            cache: the directory of extracted packages.
+            shared_caches: others, from which entries are taken.
+            names: the packages.
+            known: entries of the cache that were looked at already, see :func:`conda_cache.look_ahead`.
+
+        Raises:
+            StackError: an archive of a local channel is missing or another one.
+        """
+        linked = [package_of(record) for record in self.records if record.name.normalized in names]
+        conda_cache.borrow(linked, cache, shared_caches)
+        self.unsure = conda_cache.without_note(linked, cache, known)
+        for package in self.unsure:
+            conda_cache.check_archive(package, cache)
+
+    def install(
+        self, prefix: str, cache: str, platform: str, reinstall: list[str], hard_links: bool, link_scripts: bool,
+        read_cache: bool, log: str,
+    ) -> None:
+        """Make the prefix hold the records that were resolved and checked.
+
+        Args:
+            prefix: the prefix.
+            cache: the directory of extracted packages.
+            platform: conda's name of the platform.
+            reinstall: packages that are linked although they are installed.
+            hard_links: link files of the cache instead of copying them.
+            link_scripts: run the packages' own scripts.
+            read_cache: read all of every cache entry first, also where nothing speaks against it.
+            log: a file that gets a line per package; none where empty.
+
+        Raises:
+            StackError: a package cannot be fetched or is another one, or linking fails.
+        """
+        rattler = self.rattler
+        packages = rattler.package_cache
+        # Files of entries that nothing speaks against were just seen to be there.
+        validation = packages.ValidationMode.skip()
+        if read_cache or conda_cache.doubtful(self.unsure, cache):
+            validation = packages.ValidationMode.full()
+        # Clones are left to the library, which tries one and copies where the file system has none; told to clone, it
+        # tries that for each file.
+        configuration = rattler.config.Config.from_toml("allow-hard-links = %s\n" % str(hard_links).lower())
+        self._run(conda_failures.LINK, lambda: rattler.install(
+            self.records, target_prefix=prefix, installed_packages=self._installed(prefix),
+            reinstall_packages=set(reinstall), platform=rattler.Subdir(platform), config=configuration,
+            execute_link_scripts=link_scripts, show_progress=False, cache_dir=cache,
+            package_cache=packages.PackageCache.new_layered([cache], False, validation),
+            requested_specs=[rattler.MatchSpec(spec)._match_spec for spec in self.specs],
+            reporter=Reporter(log) if log else None,
+        ))
+        conda_cache.note(self.unsure, cache)
+
+    def _installed(self, prefix: str) -> list[Any]:
+        directory = os.path.join(prefix, "conda-meta")
+        if not os.path.isdir(directory):
+            return []
+        names = sorted(name for name in os.listdir(directory) if name.endswith(".json"))
+        return [self.rattler.PrefixRecord.from_path(os.path.join(directory, name)) for name in names]
+
+    def _virtual_packages(self, overrides: dict[str, str]) -> list[Any]:
+        rattler = self.rattler
+        found = [one.into_generic() for one in rattler.VirtualPackage.detect()]
+        found = [one for one in found if one.name.normalized not in overrides]
+        for name, version in sorted(overrides.items()):
+            if version:
+                found.append(rattler.GenericVirtualPackage(
+                    rattler.PackageName(name), rattler.Version(version), rattler.package.BuildString("0")
+                ))
+        return found
+
+    def _locked(self, path: str, platform: str) -> list[Any]:
+        environment = self._call("read the lock", lambda: self.rattler.LockFile.from_path(path).default_environment())
+        found = (environment.conda_repodata_records() if environment else {}).get(platform)
+        if not found:
+            raise StackError(
+                "The lock %s has no conda packages for %s." % (path, platform), "read the lock",
+                "Lock it for this platform.", path,
+            )
+        if environment.pypi_packages().get(platform):
+            raise StackError(
+                "The lock %s holds packages of PyPI, which this module does not install." % path, "read the lock",
+                "Lock the conda packages alone; the others belong to the release's Python packages.", path,
+            )
+        return list(found)
+
+    async def _listed(
+        self, wanted: Iterable[Package], platform: str, gateway: Any, mirrors: dict[str, str]
+    ) -> list[Any]:
+        listed = []
+        for package in wanted:
+            url = replace_start(package.url, mirrors)
+            channel = replace_start(package.channel, mirrors)
+            spec = self.rattler.MatchSpec("%s ==%s %s" % (package.name, package.version, package.build))
+            found = await gateway.query([channel], [platform, "noarch"], [spec], recursive=False)
+            fitting = [record for records in found for record in records if record.url == url]
+            record = fitting[0] if fitting else await self._unlisted(package, url, channel)
+            if digest_of(record) != package.sha256:
+                raise conda_cache.wrong_digest(url, digest_of(record), package.sha256)
+            listed.append(record)
+        return listed
+
+    async def _unlisted(self, package: Package, url: str, channel: str) -> Any:
+        path = local_path(url)
+        if path is None or not os.path.exists(path):
+            raise StackError(
+                "The channel %s does not list %s." % (channel, url), conda_failures.CHANNEL,
+                "Lock the environment anew, or put the package into the channel or mirror.",
+            )
+        record = await self.rattler.RepoDataRecord.from_package_archive(path)
+        record.url, record.channel, record.file_name = url, channel, os.path.basename(path)
+        record.sha256 = bytes.fromhex(sha256_of(path))
+        return record
+
+    def _run(self, step: str, start: Callable[[], Coroutine]) -> Any:
+        import asyncio  # not needed where there is nothing to do, which is most of the time
+
+        async def wait() -> Any:
+            return await start()
+
+        return self._call(step, lambda: asyncio.run(wait()))
+
+    @staticmethod
+    def _call(step: str, function: Callable[[], Any]) -> Any:
+        try:
+            return function()
+        except (StackError, KeyboardInterrupt):
+            raise
+        except BaseException as error:  # a panic of the library is no Exception
+            raise conda_failures.translate(type(error).__name__, str(error), step) from error
+
+
+class Reporter:
+    """Writes a line for each package that is linked or removed, so that a long run can be watched.
+
+    Args:
+        path: the file; written anew.
+    """
+
+    def __init__(self, path: str) -> None:
+        self.stream = open(path, "w", encoding="utf-8")  # noqa: SIM115 - open as long as the installation runs
+
+    def _line(self, text: str) -> int:
+        self.stream.write(text + "\n")
+        self.stream.flush()
+        return 0
+
+    def on_transaction_start(self, total_operations: int) -> None:
+        """See py-rattler's InstallerReporter."""
+        self._line("%d operations" % total_operations)
+
+    def on_download_start(self, cache_entry: int) -> int:
+        """See py-rattler's InstallerReporter."""
+        return 0
+
+    def on_populate_cache_start(self, operation: int, package_name: str) -> int:
+        """See py-rattler's InstallerReporter."""
+        return self._line("look for %s in the cache" % package_name)
+
+    def on_unlink_start(self, operation: int, package_name: str) -> int:
+        """See py-rattler's InstallerReporter."""
+        return self._line("remove %s" % package_name)
+
+    def on_link_start(self, operation: int, package_name: str) -> int:
+        """See py-rattler's InstallerReporter."""
+        return self._line("link %s" % package_name)
+
+    def on_transaction_complete(self) -> None:
+        """See py-rattler's InstallerReporter."""
+        self._line("done")
+
+    def __getattr__(self, name: str) -> Callable[..., int]:
+        if name.startswith("on_"):
+            return lambda *_arguments: 0
+        raise AttributeError(name)
+
+
+def digest_of(record: Any) -> str:
+    """A record's sha256 as text; empty where the channel gives none."""
+    return record.sha256.hex() if record.sha256 else ""
+
+
+def package_of(record: Any) -> Package:
+    """A record of py-rattler as a package."""
+    return Package(
+        record.name.normalized, str(record.version), str(record.build), record.subdir,
+        (record.channel or "").rstrip("/"), record.url, digest_of(record),
+    )

@@ -1,0 +1,25 @@
+# Copyright (c) the hpcml.torchstack contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Write plain data as JSON that people read. Pure."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Mapping
+
+
+def rendered(facts: Mapping[str, Any]) -> bytes:
+    """The facts as indented JSON, with each list of plain values on one line: a sweep has a hundred thousand values."""
+    return (_lines(facts, "") + "\n").encode("utf-8")
+
+
+def _lines(value: Any, margin: str) -> str:
+    if isinstance(value, Mapping) and value:
+        entries = (
+            "%s  %s: %s" % (margin, json.dumps(str(key)), _lines(value[key], margin + "  ")) for key in sorted(value)
+        )
+        return "{\n%s\n%s}" % (",\n".join(entries), margin)
+    if isinstance(value, (list, tuple)) and any(isinstance(entry, (Mapping, list, tuple)) for entry in value):
+        entries = (margin + "  " + _lines(entry, margin + "  ") for entry in value)
+        return "[\n%s\n%s]" % (",\n".join(entries), margin)
+    return json.dumps(value, sort_keys=True, ensure_ascii=False, allow_nan=False)

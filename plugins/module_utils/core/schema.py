@@ -1,0 +1,374 @@
+# Copyright (c) the hpcml.torchstack contributors
+# SPDX-License-Identifier: Apache-2.0
+"""A data file against its schema: every problem as one sentence, and the data with its defaults filled in.
+
+The schema is written as Ansible writes the options of a role or module (``type``, ``required``, ``choices``,
+``elements``, ``options``, ``default``, ``apply_defaults``, ``aliases``, ``mutually_exclusive``, ``required_together``,
+``required_one_of``, ``required_if``), so that one text serves for documentation and for checking. Other than Ansible,
+nothing is converted: a version written as ``2.10`` is the number 2.1 by the time anybody could convert it.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from typing import Any, Iterator, NamedTuple
+
+from .redaction import credentials_in
+
+TYPES = {
+    "str": "text",
+    "path": "a path, as text",
+    "int": "a whole number",
+    "float": "a number",
+    "bool": "true or false",
+    "list": "a list",
+    "dict": "a mapping of keys to values",
+    "raw": "anything",
+}
+
+#: Rules between the keys of one mapping.
+RULES = ("mutually_exclusive", "required_one_of", "required_together", "required_if")
+
+#: Below this similarity two names are not taken for a slip of the same one.
+NEAR = 0.6
+#: From this similarity on, a name of the same level is the better guess even where another level knows the very name.
+VERY_NEAR = 0.85
+
+
+class Known(NamedTuple):
+    """One key that the schema knows: where it stands (no list positions) and its name."""
+
+    level: str
+    name: str
+
+
+def problems(
+    definition: object, schema: dict[str, Any], source: str = "", patterns: dict[str, Any] | None = None
+) -> list[str]:
+    """Every departure of ``definition`` from ``schema``.
+
+    Args:
+        definition: the data, as read from the file.
+        schema: option name to option, in Ansible's argument specification notation; an option may also have a
+            ``pattern`` (regular expression for the whole text) where no linter objects.
+        source: the file that the sentences name.
+        patterns: dotted path (``packages[].commit`` for the elements of a list) to a regular expression for the whole
+            text, or to a mapping with ``pattern`` and ``says`` (the rule in words).
+
+    Returns:
+        One sentence per problem, in the order of the file, missing keys after the keys of their level.
+
+    Raises:
+        ValueError: the schema itself is wrong.
+    """
+    check_schema(schema, patterns)
+    # First and alone: other sentences repeat what is written, and every record of a release is for all to read.
+    where = " in %s" % source if source else ""
+    exposed = [
+        "'%s'%s has %s; everybody may read it there. Keep it in a file of the account, such as ~/.netrc."
+        % (path, where, what) for path, what in credentials_in(definition)
+    ]
+    checker = _Checker(schema, source, patterns or {})
+    return exposed or checker.level(definition, {"type": "dict", "options": schema}, "", "")
+
+
+def resolved(definition: dict[str, Any], schema: dict[str, Any]) -> dict[str, Any]:
+    """A copy of ``definition`` with every default filled in and aliases replaced, keys in the order of the schema.
+
+    A mapping that is absent stays absent, with the defaults of its keys, unless the schema gives it ``apply_defaults``
+    or a ``default`` of its own: a component that a release file does not name is not built.
+
+    Args:
+        definition: data in which :func:`problems` found nothing.
+        schema: the schema it was checked against.
+    """
+    result: dict[str, Any] = {}
+    for name, option in schema.items():
+        written = next((key for key in _spellings(name, option) if key in definition), None)
+        if written is not None:
+            value = definition[written]
+        elif "default" in option and option["default"] is not None:
+            value = option["default"]
+        elif option.get("apply_defaults") and option.get("options"):
+            value = {}
+        else:
+            continue
+        result[name] = _resolved_value(value, option)
+    known = {key for name, option in schema.items() for key in _spellings(name, option)}
+    result.update({key: _copied(value) for key, value in definition.items() if key not in known})
+    return result
+
+
+def _resolved_value(value: Any, option: dict[str, Any]) -> Any:
+    if option.get("options"):
+        if isinstance(value, dict):
+            return resolved(value, option["options"])
+        if isinstance(value, list):
+            return [resolved(item, option["options"]) if isinstance(item, dict) else item for item in value]
+    return _copied(value)
+
+
+def _copied(value: Any) -> Any:
+    """A copy of plain data.
+
+    Not ``copy.deepcopy``: Ansible's containers know their templating engine, and it would copy that with each of them.
+    """
+    if isinstance(value, dict):
+        return {key: _copied(item) for key, item in value.items()}
+    return [_copied(item) for item in value] if isinstance(value, list) else value
+
+
+def check_schema(schema: dict[str, Any], patterns: dict[str, Any] | None = None) -> None:
+    """Refuse a schema that could not judge anything.
+
+    Raises:
+        ValueError: an unknown type, ``options`` on something that is neither a mapping nor a list of mappings, a
+            pattern that does not compile or that stands for no key of the schema.
+    """
+    paths = set()
+    for path, option in _walk(schema, ""):
+        paths.add(path)
+        kind = option.get("type", "str")
+        for word in [kind] + ([option["elements"]] if "elements" in option else []):
+            if word not in TYPES:
+                raise ValueError("The schema gives %r the type %r; known are %s." % (path, word, ", ".join(TYPES)))
+        if option.get("options") and kind != "dict" and (kind, option.get("elements")) != ("list", "dict"):
+            raise ValueError("The schema gives %r options, but its type is %s." % (path, kind))
+        _compile(path, option.get("pattern", ""))
+        if kind == "list":
+            paths.add(path + "[]")
+    for path, rule in (patterns or {}).items():
+        if path not in paths:
+            raise ValueError("There is a pattern for %r, which the schema does not know." % path)
+        _compile(path, rule["pattern"] if isinstance(rule, dict) else rule)
+
+
+def _compile(path: str, pattern: str) -> None:
+    try:
+        re.compile(pattern)
+    except re.error as error:
+        raise ValueError("The schema's pattern for %r is not a regular expression: %s." % (path, error)) from error
+
+
+def _walk(schema: dict[str, Any], level: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    for name, option in schema.items():
+        if not isinstance(option, dict):
+            raise ValueError("The schema has no description of %r." % _join(level, name))
+        path = _join(level, name)
+        yield path, option
+        if isinstance(option.get("options"), dict):
+            below = path + "[]" if option.get("type") == "list" else path
+            yield from _walk(option["options"], below)
+
+
+def _join(level: str, name: object) -> str:
+    return "%s.%s" % (level, name) if level else str(name)
+
+
+def _spellings(name: str, option: dict[str, Any]) -> list[str]:
+    return [name, *option.get("aliases", [])]
+
+
+def _words(items: list[str], last: str) -> str:
+    return items[0] if len(items) == 1 else "%s %s %s" % (", ".join(items[:-1]), last, items[-1])
+
+
+def _place(level: str) -> str:
+    """Where a level is, in the words of a sentence."""
+    if not level:
+        return "at the top level"
+    return "in an entry of '%s'" % level[:-2] if level.endswith("[]") else "under '%s'" % level
+
+
+def _nearest(word: str, candidates: list[str]) -> tuple[str, float]:
+    """The candidate most like ``word``, not minding case and the kind of dash, and how alike they are (0 to 1)."""
+
+    def plain(text: str) -> str:
+        return text.lower().replace("-", "_")
+
+    best, likeness = "", 0.0
+    for candidate in candidates:
+        ratio = difflib.SequenceMatcher(None, plain(word), plain(candidate)).ratio()
+        if ratio > likeness:
+            best, likeness = candidate, ratio
+    return (best, likeness) if likeness >= NEAR else ("", 0.0)
+
+
+def _what(value: object) -> str:
+    """A value in the words of a sentence."""
+    if value is None:
+        return "empty"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, dict):
+        return "a mapping"
+    if isinstance(value, (list, tuple)):
+        return "a list"
+    if isinstance(value, (int, float)):
+        return "the number %s" % value
+    if isinstance(value, str):
+        return "the text '%s'" % (value if len(value) <= 60 else value[:57] + "...")
+    return "the date %s" % value if hasattr(value, "isoformat") else "a %s" % type(value).__name__
+
+
+def _fits(value: object, kind: str) -> bool:
+    if kind == "raw":
+        return True
+    if kind in ("str", "path"):
+        return isinstance(value, str)
+    if kind == "bool":
+        return isinstance(value, bool)
+    if kind == "int":
+        return isinstance(value, int) and not isinstance(value, bool)
+    if kind == "float":
+        return isinstance(value, (int, float)) and not isinstance(value, bool)
+    return isinstance(value, dict if kind == "dict" else list)
+
+
+def _advice(value: object, kind: str) -> str:
+    """What to change in the file so that ``value`` becomes a ``kind``."""
+    if value is None:
+        return "give it a value or remove the key"
+    if kind in ("str", "path") and not isinstance(value, (dict, list)):
+        return "put it in quotes, as YAML has turned what was written into something else"
+    if kind in ("int", "float", "bool") and isinstance(value, str):
+        return "write it without quotes"
+    if kind == "list" and not isinstance(value, dict):
+        return "write it as a list, even of one"
+    return ""
+
+
+class _Checker:
+    """The walk over one definition; ``path`` is what a reader sees, ``level`` the same without list positions."""
+
+    def __init__(self, schema: dict[str, Any], source: str, patterns: dict[str, Any]) -> None:
+        self.known = [
+            Known(path.rpartition(".")[0], name)
+            for path, option in _walk(schema, "")
+            for name in _spellings(path.rpartition(".")[2], option)
+        ]
+        self.where = " in %s" % source if source else ""
+        self.source = source or "The definition"
+        self.patterns = patterns
+
+    def value(self, value: object, option: dict[str, Any], path: str, level: str) -> list[str]:
+        kind = option.get("type", "str")
+        if not _fits(value, kind):
+            return [self._wrong_type(value, kind, path)]
+        if kind == "list" and isinstance(value, list):
+            element = {"type": option.get("elements", "raw")}
+            element.update({key: option[key] for key in ("options", "choices", "pattern", "example") if key in option})
+            element.update({key: option[key] for key in RULES if key in option})
+            found: list[str] = []
+            for number, item in enumerate(value):
+                found += self.value(item, element, "%s[%d]" % (path, number), level + "[]")
+            return found
+        if kind == "dict" and option.get("options"):
+            return self.level(value, option, path, level)
+        return self._choice(value, option, path) or self._pattern(value, option, path, level)
+
+    def level(self, value: object, option: dict[str, Any], path: str, level: str) -> list[str]:
+        schema = option["options"]
+        if not isinstance(value, dict):
+            return [self._wrong_type(value, "dict", path)]
+        names = {spelling: name for name, entry in schema.items() for spelling in _spellings(name, entry)}
+        found: list[str] = []
+        written: dict[str, str] = {}
+        for key, item in value.items():
+            if key not in names:
+                found.append(self._unknown(key, list(names), path, level))
+                continue
+            name = names[key]
+            if name in written:
+                found.append("'%s' and '%s'%s mean the same; keep one." % (
+                    _join(path, written[name]), _join(path, key), self.where))
+            written[name] = str(key)
+            found += self.value(item, schema[name], _join(path, key), _join(level, name))
+        for name, entry in schema.items():
+            if entry.get("required") and name not in written:
+                found.append("'%s' is missing%s; add it%s." % (_join(path, name), self.where, _wanted(entry)))
+        return found + self._relations(option, value, written, path)
+
+    def _unknown(self, key: object, names: list[str], path: str, level: str) -> str:
+        sentence = "Unknown key '%s'%s" % (_join(path, key), self.where)
+        word = str(key)
+        near, likeness = _nearest(word, names)
+        if likeness >= VERY_NEAR:
+            return "%s; did you mean '%s'?" % (sentence, near)
+        elsewhere = [known.level for known in self.known if known.name == word and known.level != level]
+        if elsewhere:
+            homes = [_place(home) for home in dict.fromkeys(elsewhere)]
+            return "%s; '%s' belongs %s." % (sentence, word, _words(homes[:4], "or"))
+        far, far_likeness = _nearest(word, [known.name for known in self.known])
+        if far and far_likeness >= VERY_NEAR:
+            home = next(known.level for known in self.known if known.name == far)
+            return "%s; did you mean '%s' %s?" % (sentence, far, _place(home))
+        if near:
+            return "%s; did you mean '%s'?" % (sentence, near)
+        return "%s; known here: %s." % (sentence, ", ".join(names))
+
+    def _wrong_type(self, value: object, kind: str, path: str) -> str:
+        subject = "'%s'%s" % (path, self.where) if path else self.source
+        advice = _advice(value, kind)
+        return "%s must be %s, but it is %s%s." % (subject, TYPES[kind], _what(value), "; " + advice if advice else "")
+
+    def _choice(self, value: object, option: dict[str, Any], path: str) -> list[str]:
+        choices = option.get("choices")
+        if not choices or value in choices:
+            return []
+        near, _likeness = _nearest(str(value), [str(choice) for choice in choices])
+        return ["'%s'%s is '%s', which is none of %s%s" % (
+            path, self.where, value, ", ".join(str(choice) for choice in choices),
+            "; did you mean '%s'?" % near if near else ".")]
+
+    def _pattern(self, value: object, option: dict[str, Any], path: str, level: str) -> list[str]:
+        rule = self.patterns.get(level, option.get("pattern"))
+        pattern = rule["pattern"] if isinstance(rule, dict) else rule
+        if not pattern or not isinstance(value, str) or re.fullmatch(pattern, value):
+            return []
+        says = rule.get("says", "") if isinstance(rule, dict) else ""
+        example = option.get("example")
+        return ["'%s'%s is %s; it must %s%s." % (
+            path, self.where, _what(value), "be " + says if says else "match %s" % pattern,
+            ", for example '%s'" % example if example else "")]
+
+    def _relations(
+        self, option: dict[str, Any], value: dict[str, Any], written: dict[str, str], path: str
+    ) -> list[str]:
+        here = "under '%s'%s" % (path, self.where) if path else (self.where.strip() or "at the top level")
+        found = []
+        for group in option.get("mutually_exclusive", []):
+            both = ["'%s'" % name for name in group if name in written]
+            if len(both) > 1:
+                found.append("Only one of %s can be given %s; remove the others." % (_words(both, "and"), here))
+        for group in option.get("required_one_of", []):
+            if not any(name in written for name in group):
+                found.append("One of %s is needed %s." % (_words(["'%s'" % name for name in group], "or"), here))
+        for group in option.get("required_together", []):
+            missing = ["'%s'" % name for name in group if name not in written]
+            if missing and len(missing) < len(group):
+                found.append("%s must be given together %s; add %s." % (
+                    _words(["'%s'" % name for name in group], "and"), here, _words(missing, "and")))
+        for rule in option.get("required_if", []):
+            name, wanted, needed, any_of = [*rule, False][:4]
+            if name not in written or value[written[name]] != wanted:
+                continue
+            missing = ["'%s'" % item for item in needed if item not in written]
+            if missing and (not any_of or len(missing) == len(needed)):
+                found.append("With '%s' %s, %s %s needed %s." % (
+                    _join(path, name), _what(wanted), _words(missing, "or" if any_of else "and"),
+                    "is" if any_of or len(missing) == 1 else "are", here))
+        return found
+
+
+def _wanted(option: dict[str, Any]) -> str:
+    """What a missing key must be, from its choices or its description."""
+    if option.get("choices"):
+        return ", one of %s" % ", ".join(str(choice) for choice in option["choices"])
+    description = option.get("description")
+    first = description[0] if isinstance(description, list) and description else description
+    if isinstance(first, str) and first.strip():
+        # The letters and brackets of Ansible's markup would only be noise in a sentence on a terminal.
+        return " (%s)" % re.sub(r"\b[A-Z]\(([^)]*)\)", r"\1", first.strip()).rstrip(".")
+    return " (%s)" % TYPES[option.get("type", "str")]

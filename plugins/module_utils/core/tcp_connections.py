@@ -1,0 +1,67 @@
+# Copyright (c) the hpcml.torchstack contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Who is at the other end of a TCP connection within this machine, read from /proc.
+
+Columns of /proc/net/tcp are those of proc_net_tcp in the kernel's documentation: local and remote address in
+hexadecimal, the account and the inode of the socket; proc(5) says that /proc/<pid>/fd names the socket by that inode.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from typing import NamedTuple
+
+from .processes import own_processes
+
+_TABLE = "/proc/net/tcp"
+
+
+class Socket(NamedTuple):
+    """One end of a connection."""
+
+    user: int
+    inode: str
+
+
+def socket_of(port: int, remote: int) -> Socket | None:
+    """The socket on ``port`` of this machine whose other end is on port ``remote``; None where it cannot be seen.
+
+    Args:
+        port: the client's.
+        remote: the server's.
+    """
+    wanted = (":%04X" % port, ":%04X" % remote)
+    try:
+        with open(_TABLE, encoding="ascii", errors="replace") as stream:
+            for line in stream:
+                words = line.split()
+                if len(words) > 9 and words[1].endswith(wanted[0]) and words[2].endswith(wanted[1]):
+                    return Socket(int(words[7]), words[9])
+    except (OSError, ValueError):
+        pass
+    return None
+
+
+def holders(inode: str) -> list[int]:
+    """This account's processes that have a socket open, the one that uses it before those that inherited it."""
+    name, found = "socket:[%s]" % inode, []
+    for process in own_processes():
+        directory = "/proc/%d/fd" % process.pid
+        # A process may end, or change its account, while it is looked at.
+        with contextlib.suppress(OSError):
+            for descriptor in os.listdir(directory):
+                with contextlib.suppress(OSError):
+                    if os.readlink(os.path.join(directory, descriptor)) == name:
+                        found.append(process)
+                        break
+    return [process.pid for process in sorted(found, key=lambda process: -process.start_time)]
+
+
+def arguments(pid: int) -> list[str]:
+    """A process's arguments; empty where it has gone."""
+    try:
+        with open("/proc/%d/cmdline" % pid, "rb") as stream:
+            return [word.decode("utf-8", "replace") for word in stream.read(65536).split(b"\0") if word]
+    except OSError:
+        return []

@@ -1,0 +1,67 @@
+# Copyright (c) the hpcml.torchstack contributors
+# SPDX-License-Identifier: Apache-2.0
+"""A site's data about the nodes with GPUs: what is wrong with it, and the CPUs of each GPU. Pure."""
+
+from __future__ import annotations
+
+from typing import Any, Mapping
+
+from ..standalone import topology
+
+TOPOLOGY = "torchstack_topology"
+"""The name of the variable in a site's group_vars: ``lscpu`` and ``gpus``, texts, and what is ``reserved``."""
+
+
+def problems(data: object, gpus: int = 0) -> list[str]:
+    """Why no CPUs can be told for the GPUs, as one sentence each; empty where they can, or where there are no data.
+
+    Args:
+        data: the variable.
+        gpus: how many GPUs a job asks for on each node; 0 where that is not known.
+    """
+    if not data:
+        return []
+    if not isinstance(data, Mapping):
+        return ["'%s' must be a mapping with lscpu and gpus." % TOPOLOGY]
+    missing = [key for key in ("lscpu", "gpus") if not data.get(key)]
+    if missing:
+        return ["'%s' has no %s." % (TOPOLOGY, missing[0])]
+    try:
+        found = binding(data)
+    except topology.TopologyError as error:
+        return ["'%s': %s" % (TOPOLOGY, error)]
+    if gpus and len(found.shares) != gpus:
+        return ["'%s' is of a node with %d GPUs, and jobs ask for %d." % (TOPOLOGY, len(found.shares), gpus)]
+    return []
+
+
+def binding(data: Mapping[str, Any], threads: str = "one") -> topology.Binding:
+    """The CPUs of each GPU of the site's nodes.
+
+    Args:
+        data: the variable.
+        threads: how many hardware threads of each core are used, ``one`` or ``all``.
+
+    Raises:
+        topology.TopologyError: the texts cannot be read, or the cores not be divided.
+    """
+    cores, gpus = topology.cores(data["lscpu"]), topology.gpus(data["gpus"])
+    return topology.binding(cores, gpus, str(data.get("reserved") or ""), threads)
+
+
+def described(found: topology.Binding) -> dict[str, Any]:
+    """The CPUs of each GPU as words for srun, and as lists.
+
+    Returns:
+        ``gpus``, how many; ``mask_cpu``, ``map_cpu`` and ``gpu_bind``, the words of these options; ``cpus``, a list
+        such as ``49-55`` for each GPU; ``cpus_per_task``; and ``notes``, sentences.
+    """
+    return {
+        "gpus": len(found.shares),
+        "mask_cpu": ",".join(found.masks),
+        "map_cpu": ",".join(map(str, found.first_cpus)),
+        "gpu_bind": ",".join(map(str, found.gpus_by_cpu)),
+        "cpus": [topology.listed(share.cpus) for share in found.shares],
+        "cpus_per_task": found.cpus_per_task,
+        "notes": list(found.notes),
+    }

@@ -1,0 +1,61 @@
+# Copyright (c) the hpcml.torchstack contributors
+# SPDX-License-Identifier: Apache-2.0
+"""What a release's modulefile says: of base and MPI, of run-time settings, and of the release file. Pure."""
+
+from __future__ import annotations
+
+from typing import Any, Mapping, Sequence
+
+from . import runtime_settings
+
+
+def description(
+    base: Mapping[str, Any], mpi: Mapping[str, Any], settings: Sequence[Mapping[str, str]], own: Mapping[str, Any],
+    mpi_prefix: str = "", toolchain: Sequence[str] = (),
+) -> dict[str, Any]:
+    """The description of the modulefile, as the role modulefile takes it.
+
+    Args:
+        base: as ``described_base`` describes it.
+        mpi: as site_preflight found it. Its commands go on PATH where they are its own; wrappers of a programming
+            environment, outside of its prefix, come with the site's modules.
+        settings: the run-time settings of the release.
+        own: ``module`` of the release file.
+        mpi_prefix: the MPI's prefix as the release file has it. Where that is a variable of a module, or nothing while
+            there is a toolchain of modules, a module brings the commands to users as well, by ``depends_on``; two
+            modules cannot take one directory off PATH again.
+        toolchain: the modules that the release was compiled with.
+    """
+    commands = [mpi["bin"]] if mpi["provider"] != "wheel" and _is_below(mpi["bin"], mpi["prefix"]) else []
+    of_a_module = mpi_prefix.startswith("${") or (not mpi_prefix and len(toolchain) > 0)
+    if of_a_module and own.get("depends_on"):
+        commands = []
+    search = {name: list(values) for name, values in base["search"].items()}
+    search["PATH"] = search.get("PATH", []) + commands
+    for entry in own.get("prepend") or []:
+        known = search.setdefault(entry["name"], [])
+        known += [value for value in entry["values"] if value not in known]
+    external = [*base.get("external", []), *commands, *(own.get("external") or [])]
+    found: dict[str, Any] = {
+        "external": list(dict.fromkeys(external)),
+        "prepend": [{"name": name, "values": values} for name, values in search.items()],
+        "setenv": {**base["setenv"], **runtime_settings.setenv(settings), **(own.get("setenv") or {})},
+    }
+    if base.get("first_file"):
+        found["first_file"] = base["first_file"]
+    reasons = {setting["name"]: setting["reason"] for setting in settings}
+    reasons.update(own.get("reasons") or {})
+    if reasons:
+        found["reasons"] = reasons
+    found.update({key: value for key, value in own.items() if key not in found})
+    return found
+
+
+def problems(own: Mapping[str, Any], settings: Sequence[Mapping[str, str]]) -> list[str]:
+    """What of ``module`` in a release file contradicts its run-time settings, one sentence each."""
+    twice = [setting["name"] for setting in settings if setting["name"] in (own.get("setenv") or {})]
+    return ["module.setenv and the run-time settings both set %s; keep it in one of them." % name for name in twice]
+
+
+def _is_below(directory: str, prefix: str) -> bool:
+    return bool(prefix) and (directory + "/").startswith(prefix.rstrip("/") + "/")

@@ -1,0 +1,88 @@
+# Copyright (c) the hpcml.torchstack contributors
+# SPDX-License-Identifier: Apache-2.0
+"""A release's own stored file as what a rollout is made from: the same release again, in another place. Pure."""
+
+from __future__ import annotations
+
+from typing import Any, Mapping
+
+from ..core.canonical import digest_of
+from ..core.errors import StackError
+from . import module_variables as module_references
+
+DESCRIPTIVE = ("title",)
+"""Keys of a release file that nothing is built from."""
+
+OWN = ("release", "digest", "definition", "series")
+"""Keys by which the file is told from a release file that somebody wrote."""
+
+
+def is_stored(content: object) -> bool:
+    """Whether this is the content of a release's own ``.torchstack/release.yml``."""
+    return isinstance(content, Mapping) and all(key in content for key in OWN)
+
+
+def asked_for(content: Mapping[str, Any]) -> dict[str, Any]:
+    """The release file, resolved, as it was written: the variables of modules are not what they stood for there.
+
+    Args:
+        content: of a stored file, or of a release file, which is returned as it is.
+    """
+    if not is_stored(content):
+        return dict(content)
+    return module_references.restored(content["definition"] or {}, content.get("written") or {})
+
+
+def asked_digest(asked: Mapping[str, Any], record: object = None) -> str:
+    """The digest of all that is asked for, by which a release is known once it is frozen.
+
+    What only describes a release is no part of it, so that a typing error can be corrected. Releases from before that
+    have their title in their digest: they are known by it, with the title that they were recorded with.
+
+    Args:
+        asked: ``definition``, a resolved release file as written, and ``series``, the digests of its patch series.
+        record: the content of the release's own file, where there is one.
+
+    Raises:
+        StackError: it is no plain data.
+    """
+    if is_stored(record) and isinstance(record, Mapping):
+        former = {key: value for key, value in asked_for(record).items() if key in DESCRIPTIVE}
+        if digest_of(dict(asked, definition=dict(asked["definition"], **former))) == record["digest"]:
+            return str(record["digest"])
+    definition = {key: value for key, value in asked["definition"].items() if key not in DESCRIPTIVE}
+    return digest_of(dict(asked, definition=definition))
+
+
+def problem(content: Mapping[str, Any], series: Mapping[str, str], digest: str, source: str) -> str:
+    """Why a rollout from a stored file would be another release than it was; empty where it would be the same.
+
+    Args:
+        content: of the file.
+        series: the digests of the patch series that this checkout has, by name.
+        digest: of all that this checkout would ask for.
+        source: the file that the sentence names.
+    """
+    if not is_stored(content) or digest == content["digest"]:
+        return ""
+    recorded = content["series"] or {}
+    try:
+        whole = asked_digest({"definition": asked_for(content), "series": recorded}, content) == content["digest"]
+    except (StackError, AttributeError, TypeError):
+        whole = False
+    if not whole:
+        return (
+            "%s is not as the rollout of %s wrote it: its digest is another one. Take the file from the release "
+            "itself, or write a release file of a new name." % (source, content["release"])
+        )
+    others = sorted(name for name in {*series, *recorded} if series.get(name) != recorded.get(name))
+    if others:
+        return (
+            "%s was rolled out with other patches: the series of %s differ from those of this checkout. Roll out from "
+            "a checkout that has them; the release keeps a copy of each below .torchstack/series." % (
+                content["release"], ", ".join(others))
+        )
+    return (
+        "%s would not be the same release: this checkout resolves release files otherwise than the one that rolled it "
+        "out. Roll out from that one, or write a release file of a new name." % content["release"]
+    )

@@ -1,0 +1,81 @@
+# Copyright (c) the hpcml.torchstack contributors
+# SPDX-License-Identifier: Apache-2.0
+"""The content of a few files of a tree next to the tree's record."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import stat
+from typing import NamedTuple
+
+from ..trees.boundary import open_parent
+from ..trees.manifest_entries import BLOCK, open_quietly
+from ..trees.manifest_file import (
+    FILE,
+    Entry,
+    Record,
+    decode_entry,
+)
+
+MOST = 1 << 30
+"""Bytes that a quick look reads at most: some seconds."""
+
+
+class Content(NamedTuple):
+    """What reading some files showed."""
+
+    differing: list[tuple[str, str, str, str]]
+    """Path, ``content``, recorded and present digest."""
+    unknown: list[str]
+    """What was not read: too much, not readable, or not to be told from its name as results show it."""
+
+
+def compare_content(prefix: str, record: str, paths: list[str]) -> Content:
+    """Read files of a tree, and say which have another content than recorded.
+
+    Args:
+        prefix: the tree.
+        record: its record, which was compared in step with the tree just now.
+        paths: entries of it, as results show them; what is no file has no content.
+    """
+    keys = {b'{"path": %s' % json.dumps(path).encode("ascii"): path for path in paths}
+    entries: dict[str, Entry] = {}
+    with contextlib.closing(Record(record, check=False)) as earlier:
+        for lines in earlier.pieces() if keys else ():
+            for line in lines.splitlines():
+                path = keys.get(line.partition(b', "type": "')[0])
+                if path is not None:
+                    entries[path] = decode_entry(line)
+    differing, unknown, left = [], sorted(set(paths) - set(entries)), MOST
+    for path, entry in sorted(entries.items()):
+        if entry.kind != FILE:
+            continue
+        left -= entry.size or 0
+        try:
+            found = _digest(prefix, path) if entry.sha256 and left >= 0 else ""
+        except OSError:
+            found = ""
+        if not found:
+            unknown.append(path)
+        elif found != entry.sha256:
+            differing.append((path, "content", entry.sha256 or "", found))
+    return Content(differing, unknown)
+
+
+def _digest(prefix: str, path: str) -> str:
+    digest = hashlib.sha256()
+    with open_parent(os.path.realpath(prefix), path) as (parent, name):
+        descriptor = open_quietly(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, parent)
+    try:
+        if stat.S_ISREG(os.fstat(descriptor).st_mode):
+            while True:
+                block = os.read(descriptor, BLOCK)
+                if not block:
+                    break
+                digest.update(block)
+    finally:
+        os.close(descriptor)
+    return digest.hexdigest()

@@ -1,0 +1,127 @@
+# Copyright (c) the hpcml.torchstack contributors
+# SPDX-License-Identifier: Apache-2.0
+"""What keeps a release from being published, or hidden."""
+
+from __future__ import annotations
+
+import os
+
+from ..core.errors import StackError
+from ..modulefiles.layout import (
+    ACCEPTANCE,
+    MAKER,
+    RECORD,
+    SYNTAXES,
+    default_path,
+    digest,
+    relative_path,
+    stage_directory,
+)
+from ..modulefiles.visible_text import one_line
+from ..release.states import REMOVED
+from .publication_facts import STEP, Facts
+
+
+def require_publishable(facts: Facts, without_acceptance: str) -> None:
+    """Refuse to publish what was removed, may still change, is not what was verified, or was not accepted.
+
+    Args:
+        facts: of the release.
+        without_acceptance: why a release without a successful acceptance is published all the same; empty for never.
+
+    Raises:
+        StackError: it may not be published.
+    """
+    require_not_removed(facts)
+    if facts.thawed:
+        raise StackError(
+            "Release %s is thawed (%s): what may still change is not published." % (
+                facts.release, one_line(str(facts.thawed.get("why", "")))), STEP,
+            "Freeze it again with playbooks/thaw.yml, and accept it.", stage_directory(facts.root, facts.release))
+    require_verified_bytes(facts)
+    _require_acceptance(facts, without_acceptance)
+
+
+def require_not_removed(facts: Facts) -> None:
+    """Refuse to let users load what is not there any more.
+
+    Raises:
+        StackError: the files of the release are gone, or going.
+    """
+    if facts.retired.get("state") in REMOVED:
+        raise StackError(
+            "Release %s was retired: its files are gone, or going." % facts.release, STEP,
+            "Roll out a release of another name.", stage_directory(facts.root, facts.release))
+
+
+def require_verified_bytes(facts: Facts) -> None:
+    """Refuse modulefiles that are not those that were verified.
+
+    Raises:
+        StackError: they failed, or changed since.
+    """
+    stage = stage_directory(facts.root, facts.release)
+    remedy = "Run the role modulefile for this release again."
+    if facts.record["passed"] is not True:
+        raise StackError(
+            "The modulefile of release %s failed its verification." % facts.release, STEP, remedy,
+            os.path.join(stage, RECORD),
+        )
+    for syntax in SYNTAXES:
+        content = facts.staged[syntax]
+        path = os.path.join(stage, relative_path(syntax, facts.name, facts.version))
+        if content is None or digest(content) != facts.record["files"].get(syntax, {}).get("sha256"):
+            raise StackError("%s is not the file that was verified." % path, STEP, remedy, path)
+
+
+def _require_acceptance(facts: Facts, without: str) -> None:
+    path = os.path.join(stage_directory(facts.root, facts.release), ACCEPTANCE)
+    if without.strip():
+        return
+    remedy = "Run playbooks/accept.yml for it, or give the reason for doing without in publish_without_acceptance."
+    if facts.standing.state != "passed":
+        # In a plan, what a rollout accepts before it publishes is still to come.
+        details = {} if facts.standing.state == "failed" else {"planned_after": "acceptance"}
+        raise StackError(facts.standing.sentence, STEP, remedy, path, **details)
+    accepted = facts.acceptance if isinstance(facts.acceptance, dict) else {}
+    digests = accepted.get("modulefiles") or {}
+    for syntax in SYNTAXES:
+        if digests.get(syntax, facts.record["files"][syntax]["sha256"]) != facts.record["files"][syntax]["sha256"]:
+            raise StackError(
+                "Release %s was accepted with another %s modulefile than the one that is to be published." % (
+                    facts.release, syntax), STEP, remedy, path,
+            )
+
+
+def require_ours(root: str, path: str, content: bytes | None) -> None:
+    """Refuse to change a file in the module tree that somebody else wrote.
+
+    Args:
+        root: the directory that holds the module tree.
+        path: the file, below it.
+        content: what is in it; None where there is no such file.
+
+    Raises:
+        StackError: it is not ours.
+    """
+    if content is not None and MAKER.encode() not in content:
+        raise StackError(
+            "%s was not written by this collection." % os.path.join(root, path), STEP,
+            "Move it away, or choose another name for the module.", os.path.join(root, path),
+        )
+
+
+def require_not_default(facts: Facts) -> None:
+    """Refuse to hide what ``module load NAME`` means.
+
+    Raises:
+        StackError: it is the default of a module system.
+    """
+    for syntax in SYNTAXES:
+        if facts.defaults[syntax] == facts.version:
+            raise StackError(
+                "%s is the default for %s, and the default cannot be hidden." % (
+                    facts.full_name, {"tcl": "Environment Modules", "lmod": "Lmod"}[syntax]), STEP,
+                "Make another release the default first, or roll back.",
+                os.path.join(facts.root, default_path(syntax, facts.name)),
+            )

@@ -1,0 +1,218 @@
+# Copyright (c) the hpcml.torchstack contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Every session that a modulefile has to pass on this machine, and the record of them."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tempfile
+from typing import Mapping, NamedTuple, Sequence
+
+from ..core.errors import StackError
+from ..core.files import read_json
+from . import module_system as environment_modules
+from .description import normalised
+from .layout import (
+    DESCRIPTION,
+    SYNTAXES,
+    digest,
+    read_bytes,
+    relative_path,
+)
+from .session import (
+    STATES,
+    SYSTEMS,
+    chosen_files,
+    judge,
+    run_session,
+    starting_environment,
+)
+
+FORMAT = 1
+"""Number of the record's layout and of what the sessions check; another number makes them run again."""
+
+
+class Check(NamedTuple):
+    """One session that is to be run."""
+
+    syntax: str
+    system: environment_modules.ModuleSystem
+    system_version: str
+    shell: str
+    state: str
+
+    def as_dict(self) -> dict:
+        """Plain data for the record."""
+        return {
+            "syntax": self.syntax, "system": self.system.title, "command": self.system.command,
+            "version": self.system_version, "shell": os.path.basename(self.shell), "state": self.state,
+        }
+
+
+class Plan(NamedTuple):
+    """What is to be checked, what cannot be and why, and the digest of all that the outcome depends on.
+
+    ``chosen`` is the file that each variable of ``first_file`` names.
+    """
+
+    files: dict
+    checks: list
+    not_checked: list
+    inputs: str
+    chosen: dict
+
+
+def read_description(stage: str) -> dict:
+    """The description that the staged modulefiles were made from.
+
+    Raises:
+        StackError: it is not there, or cannot be read.
+    """
+    path = os.path.join(stage, DESCRIPTION)
+    remedy = "Run the role modulefile for this release first."
+    try:
+        description = read_json(path)
+    except (OSError, ValueError) as error:
+        raise StackError("Cannot read the description %s: %s." % (path, error), "read", remedy, path) from error
+    if not isinstance(description, dict):
+        raise StackError("There is no description %s." % path, "read", remedy, path, planned_after="modulefile")
+    return normalised(description)
+
+
+def find_commands(commands: Mapping[str, str], environment: Mapping[str, str]) -> dict:
+    """The module command of each syntax, as (system, version), or a sentence why there is none.
+
+    Args:
+        commands: by syntax: a path, ``none`` to leave that system out, or empty to look for it.
+        environment: variables that may name a module command.
+
+    Raises:
+        StackError: a command is named and does not exist.
+    """
+    found: dict = {}
+    for syntax in SYNTAXES:
+        kind, named = SYSTEMS[syntax], commands.get(syntax) or ""
+        if named == environment_modules.NONE:
+            found[syntax] = "%s was left out by request." % environment_modules.TITLES[kind]
+            continue
+        try:
+            system = environment_modules.find_system(environment, kind, named or None)
+        except StackError:
+            if named:
+                raise
+            found[syntax] = "%s was not found on this machine." % environment_modules.TITLES[kind]
+            continue
+        found[syntax] = (system, environment_modules.version(system, environment, 60))
+    return found
+
+
+def make_plan(
+    top: str,
+    description: Mapping,
+    found: Mapping,
+    shells: Sequence[str],
+    module_path: Sequence[str],
+) -> Plan:
+    """What a verification of these files would do.
+
+    Args:
+        top: directory that holds ``modulefiles``; staged or visible.
+        description: normalised, without faults.
+        found: from :func:`find_commands`.
+        shells: names of shells, see :mod:`modulefile_session`.
+        module_path: further directories for ``depends_on``.
+
+    Raises:
+        StackError: a modulefile is not there.
+    """
+    files = {}
+    for syntax in SYNTAXES:
+        path = relative_path(syntax, description["name"], description["version"])
+        content = read_bytes(os.path.join(top, path))
+        if content is None:
+            raise StackError(
+                "There is no modulefile %s." % os.path.join(top, path), "read",
+                "Run the role modulefile for this release, or publish it, first.", os.path.join(top, path),
+                planned_after="modulefile",
+            )
+        files[syntax] = {"path": path, "sha256": digest(content)}
+    checks: list[Check] = []
+    absent: list[dict] = []
+    for syntax in SYNTAXES:
+        entry = found[syntax]
+        if isinstance(entry, str):
+            absent.append({"syntax": syntax, "why": entry})
+            continue
+        for shell in shells:
+            program = shutil.which(shell)
+            if program is None:
+                absent.append({"syntax": syntax, "shell": shell, "why": "%s is not installed here." % shell})
+                continue
+            checks.extend(Check(syntax, entry[0], entry[1], program, state) for state in STATES)
+    chosen = chosen_files(description)
+    outcome = [FORMAT, description, files, [check.as_dict() for check in checks], absent, list(module_path)]
+    if chosen:
+        outcome.append(chosen)
+    inputs = digest(json.dumps(outcome, sort_keys=True).encode("utf-8"))
+    return Plan(files, checks, absent, inputs, chosen)
+
+
+def is_done(plan: Plan, record: object) -> bool:
+    """Whether a record says that exactly this plan was carried out with success."""
+    return isinstance(record, dict) and record.get("passed") is True and record.get("inputs") == plan.inputs
+
+
+def carry_out(
+    plan: Plan, top: str, description: Mapping, module_path: Sequence[str], base: Mapping[str, str], scratch: str
+) -> dict:
+    """Run every session of a plan, and return the record.
+
+    Args:
+        plan: from :func:`make_plan` with the same arguments.
+        top: directory that holds ``modulefiles``.
+        description: normalised.
+        module_path: further directories for ``depends_on``.
+        base: where PATH and the variables that values refer to are taken from.
+        scratch: an existing directory for the sessions' files.
+
+    Raises:
+        StackError: a shell did not come to its end.
+    """
+    full_name = "%s/%s" % (description["name"], description["version"])
+    commands = (("load", full_name), ("unload", full_name))
+    checked = []
+    for check in plan.checks:
+        home = tempfile.mkdtemp(prefix="home-", dir=scratch)
+        try:
+            directories = [os.path.join(top, "modulefiles", check.syntax), *module_path]
+            environment = starting_environment(description, check.state, base, home, directories)
+            problems = judge(description, run_session(check.shell, check.system, commands, environment, home))
+        finally:
+            shutil.rmtree(home, ignore_errors=True)
+        checked.append({**check.as_dict(), "passed": not problems, "problems": problems})
+    record = {
+        "format": FORMAT, "name": description["name"], "version": description["version"], "files": plan.files,
+        "inputs": plan.inputs, "checked": checked, "not_checked": plan.not_checked,
+        "passed": all(entry["passed"] for entry in checked),
+    }
+    if plan.chosen:
+        record["chosen"] = plan.chosen
+    return record
+
+
+def verdict(record: Mapping) -> StackError | None:
+    """The error for a record that is not a success; None for one that is."""
+    failed = [entry for entry in record["checked"] if not entry["passed"]]
+    if not failed:
+        return None
+    first = failed[0]
+    return StackError(
+        "%s/%s does not load and unload cleanly with %s %s in %s (%s environment): %s" % (
+            record["name"], record["version"], first["system"], first["version"], first["shell"], first["state"],
+            " ".join(first["problems"])),
+        "load and unload the modulefile",
+        "Change the description, or name the directories that its dependencies are in as module_path.",
+        checked=record["checked"], not_checked=record["not_checked"],
+    )

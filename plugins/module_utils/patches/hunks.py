@@ -1,0 +1,249 @@
+# Copyright (c) the hpcml.torchstack contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Apply the hunks of one file in memory: exact context only, at the place where GNU patch would put them.
+
+The order in which places are tried, and the hunks that are tied to the begin or end of a file, are those of GNU patch
+2.7 with ``--fuzz=0``; the differential tests hold both side by side. On top of it a hunk may lie at most ``max_offset``
+lines away from the line in its header, and three things that GNU patch does silently are refused: inserting without
+context beyond the end of the file, leaving a line without a newline in the middle of the result, and changing what the
+hunk before relies on as its context, for that could not be undone.
+"""
+
+from __future__ import annotations
+
+import bisect
+import io
+import itertools
+from array import array
+from typing import Iterator, NamedTuple, Sequence, Union
+
+from .parser import Hunk
+
+_Piece = Union[bytes, memoryview]
+
+# So many places are tried one by one before the whole file is searched.
+_NEAR = 64
+
+
+class Misfit(Exception):
+    """A hunk, or a whole file, for which the tree is not what the patch expects.
+
+    Attributes:
+        reason: a clause for a sentence, without names.
+        hunk: 1-based number of the hunk, 0 for the file as a whole.
+        line: line of the hunk in the patch file.
+        offset: where it would have fitted, in lines from its header; None where it fits nowhere.
+    """
+
+    def __init__(self, reason: str, hunk: int = 0, line: int = 0, offset: int | None = None) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.hunk = hunk
+        self.line = line
+        self.offset = offset
+
+
+class FileLines:
+    """A file as a sequence of lines with their newlines; only a newline ends a line, and the last one may lack it.
+
+    Only where each line ends is kept: the lines as objects take several times the space of a large file.
+    """
+
+    def __init__(self, content: bytes) -> None:
+        self.content = content
+        self._ends = array("Q", itertools.accumulate(map(len, io.BytesIO(content))))
+
+    def __len__(self) -> int:
+        return len(self._ends)
+
+    def _start(self, index: int) -> int:
+        return self._ends[index - 1] if index else 0
+
+    def __getitem__(self, index: int) -> bytes:
+        return self.content[self._start(index):self._ends[index]]
+
+    def piece(self, first: int, last: int) -> memoryview:
+        """The lines from ``first`` up to, and without, ``last``, as one piece that is not copied."""
+        last = max(min(last, len(self)), first)
+        return memoryview(self.content)[self._start(first):self._start(last)] if first < last else memoryview(b"")
+
+    def every(self, line: bytes) -> Iterator[int]:
+        """The index of each line that is this one."""
+        at = self.content.find(line)
+        while at >= 0:
+            index = bisect.bisect_right(self._ends, at)
+            if self._start(index) == at and self._ends[index] == at + len(line):
+                yield index
+            at = self.content.find(line, self._ends[index])
+
+
+class Applied(NamedTuple):
+    """The new content of a file, and for each hunk how many lines away from its header it was applied."""
+
+    content: bytes
+    offsets: tuple[int, ...]
+
+
+def apply_hunks(
+    lines: FileLines, hunks: Sequence[Hunk], max_offset: int, pinned: Sequence[int] | None = None
+) -> Applied:
+    """Apply hunks in order.
+
+    Args:
+        lines: the file.
+        hunks: in the order of the patch.
+        max_offset: how far, in lines, a hunk may lie from its header's line.
+        pinned: offsets known from an earlier application; they are used without a search, ``max_offset`` aside.
+
+    Raises:
+        Misfit: a hunk does not fit exactly, or only too far away.
+    """
+    result: list[_Piece] = []
+    offsets: list[int] = []
+    shift = 0
+    frozen = 0
+    relied = 0
+    for number, hunk in enumerate(hunks, 1):
+        where: int | None
+        if pinned is None:
+            where = _locate(lines, hunk, shift, frozen)
+        else:
+            where = hunk.first + pinned[number - 1]
+            where = where if _matches(lines, hunk, where) else None
+        if where is None:
+            raise Misfit(_nowhere(lines, hunk, shift), number, hunk.line)
+        shift = where - hunk.first
+        if pinned is None and abs(shift) > max_offset:
+            raise Misfit(_too_far(shift, max_offset), number, hunk.line, shift)
+        start = where - 1 + hunk.prefix
+        if start < frozen:
+            raise Misfit("it overlaps the hunk before it", number, hunk.line)
+        if start < relied:
+            raise Misfit("it changes the context of the hunk before it", number, hunk.line)
+        if not hunk.old and start > len(lines):
+            raise Misfit("it inserts at line %d of a file with %d lines" % (where, len(lines)), number, hunk.line)
+        _extend(result, lines.piece(frozen, start), number, hunk)
+        for line in hunk.new[hunk.prefix:len(hunk.new) - hunk.suffix]:
+            _extend(result, line, number, hunk)
+        relied = where - 1 + len(hunk.old)
+        frozen = relied - hunk.suffix
+        offsets.append(shift)
+    if hunks:
+        _extend(result, lines.piece(frozen, len(lines)), len(hunks), hunks[-1])
+    return Applied(b"".join(result) if hunks else lines.content, tuple(offsets))
+
+
+def _extend(result: list[_Piece], piece: _Piece, number: int, hunk: Hunk) -> None:
+    """Append lines of which at most the last lacks its newline; so does then the whole, or it is refused."""
+    if not piece:
+        return
+    if result and result[-1][-1:] != b"\n":
+        raise Misfit("it would leave a line without a newline inside the file", number, hunk.line)
+    result.append(piece)
+
+
+def reverse_hunks(hunks: Sequence[Hunk]) -> tuple[Hunk, ...]:
+    """The hunks that undo these, placed by the lines that these really add and remove, not by their headers."""
+    reversed_hunks = []
+    grown = 0
+    for hunk in hunks:
+        reversed_hunks.append(hunk._replace(first=hunk.first + grown, old=hunk.new, new=hunk.old))
+        grown += len(hunk.new) - len(hunk.old)
+    return tuple(reversed_hunks)
+
+
+def _matches(lines: FileLines, hunk: Hunk, where: int) -> bool:
+    """Whether the old side stands at 1-based line ``where``."""
+    count = len(hunk.old)
+    if where < 1 or not count:
+        return where >= 1
+    start = where - 1
+    if start + count > len(lines) or lines[start] != hunk.old[0]:
+        return False
+    return all(lines[at] == line for at, line in enumerate(hunk.old, start))
+
+
+def _locate(lines: FileLines, hunk: Hunk, shift: int, frozen: int) -> int | None:
+    """The 1-based line where GNU patch applies the hunk, or None.
+
+    Args:
+        shift: offset at which the hunk before was applied.
+        frozen: number of leading lines of the file that earlier hunks have used up.
+    """
+    if not hunk.old:
+        return max(hunk.first + shift, 1)
+    fitting = None
+    for tried, where in enumerate(_places(len(lines), hunk, shift, frozen)):
+        if tried == _NEAR:
+            fitting = _everywhere(lines, hunk)
+            if not fitting:
+                return None
+        if where in fitting if fitting is not None else _matches(lines, hunk, where):
+            return where
+    return None
+
+
+def _everywhere(lines: FileLines, hunk: Hunk) -> set[int]:
+    """Every 1-based line at which the old side stands, found by its longest line."""
+    index = max(range(len(hunk.old)), key=lambda number: len(hunk.old[number]))
+    places = (at - index + 1 for at in lines.every(hunk.old[index]))
+    return {where for where in places if _matches(lines, hunk, where)}
+
+
+def _places(total: int, hunk: Hunk, shift: int, frozen: int) -> Iterator[int]:
+    """The lines at which the hunk may be tried, in order: the expected one, then alternately after and before it.
+
+    Less context before the change than after it means that the hunk began at the file's first line, and less after it
+    that it ended at the last: such a hunk fits only there.
+    """
+    guess = hunk.first + shift
+    lowest = frozen + 1
+    highest = total - len(hunk.old) + 1
+    ahead = highest - guess
+    back = guess - lowest
+    furthest = max(ahead, back)
+    if guess <= back:
+        back = guess - 1
+    if hunk.prefix < hunk.suffix and hunk.first <= 1:
+        if frozen <= hunk.prefix and highest >= 1:
+            yield 1
+        return
+    if hunk.suffix < hunk.prefix:
+        if highest >= guess - back:
+            yield highest
+        return
+    distance = -ahead if ahead < 0 else min(back, 0)
+    while distance <= furthest:
+        if distance <= ahead:
+            yield guess + distance
+        if distance <= back:
+            yield guess - distance
+        distance += 1
+
+
+def _too_far(shift: int, max_offset: int) -> str:
+    return "it fits %d line%s %s, and max_offset allows %d" % (
+        abs(shift), "" if abs(shift) == 1 else "s", "further down" if shift > 0 else "further up", max_offset,
+    )
+
+
+def _nowhere(lines: FileLines, hunk: Hunk, shift: int) -> str:
+    """Name the first line that differs at the place where the hunk is expected."""
+    guess = hunk.first + shift
+    for index, expected in enumerate(hunk.old):
+        at = guess - 1 + index
+        if at < 0 or at >= len(lines):
+            return "line %d of the file is expected to be %s, and the file has %d lines" % (
+                at + 1, _excerpt(expected), len(lines)
+            )
+        if lines[at] != expected:
+            return "line %d of the file is %s where the patch expects %s" % (
+                at + 1, _excerpt(lines[at]), _excerpt(expected)
+            )
+    return "it is tied to the begin or end of the file and does not fit there"
+
+
+def _excerpt(line: bytes) -> str:
+    text = line[:81].decode("utf-8", "backslashreplace").rstrip("\n")
+    note = "" if line.endswith(b"\n") or len(line) > 81 else " without a newline"
+    return "'%s%s'%s" % (text[:80].replace("\r", "\\r"), "..." if len(text) > 80 else "", note)

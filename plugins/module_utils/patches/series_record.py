@@ -1,0 +1,170 @@
+# Copyright (c) the hpcml.torchstack contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Where a patched tree's record, journal and lock are kept, and the record and the lock themselves.
+
+All names live in ``state_dir``, outside the tree, keyed by the tree's path relative to it, so that a root can move and
+one state_dir can serve several trees.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import hashlib
+import json
+import os
+import re
+from typing import Any, Iterator
+
+from ..core.errors import StackError
+from ..core.files import read_json
+from .header_paths import display
+from .source_files import (
+    flush,
+    naming,
+    open_directory,
+    write_file,
+)
+
+FORMAT = 1
+_FORGET = "Extract the source again and remove that file."
+
+
+class Place:
+    """A tree and where its record, journal and lock are kept."""
+
+    def __init__(self, src: str, state_dir: str) -> None:
+        self.src = os.path.realpath(os.fsencode(src))
+        self.state_dir = os.path.realpath(os.fsencode(state_dir))
+        self.relative = os.path.relpath(self.src, self.state_dir)
+        label = re.sub(rb"[^A-Za-z0-9._-]", b"_", os.path.basename(self.src))[:80] or b"tree"
+        key = hashlib.sha256(self.relative).hexdigest()[:10].encode("ascii")
+        self.stem = b"patch-series-%s-%s" % (label, key)
+        self.record = self._path(b".json")
+        self.journal = self._path(b".journal")
+        self.lock = self._path(b".lock")
+        self.staged = b"." + self.stem + b".new"
+
+    def _path(self, suffix: bytes) -> str:
+        return os.fsdecode(os.path.join(self.state_dir, self.stem + suffix))
+
+
+def as_text(path: bytes) -> str:
+    """A path for a record: the same in every locale, and every byte comes back from :func:`as_path`."""
+    return path.decode("utf-8", "surrogateescape")
+
+
+def as_path(text: str) -> bytes:
+    """The path that :func:`as_text` wrote."""
+    return text.encode("utf-8", "surrogateescape")
+
+
+def read_record(place: Place) -> dict[str, Any] | None:
+    """What the last finished run recorded about the tree, or None."""
+    try:
+        found = read_json(place.record)
+    except (OSError, ValueError) as error:
+        raise unreadable(place.record, error) from error
+    return None if found is None else checked(found, place.record)
+
+
+def checked(found: object, path: str) -> dict[str, Any]:
+    if not isinstance(found, dict) or found.get("format") != FORMAT:
+        raise StackError("%s is not a record of this version." % path, "read record", _FORGET, path=path)
+    return found
+
+
+def unreadable(path: str, error: Exception) -> StackError:
+    reason = error.strerror if isinstance(error, OSError) else error
+    return StackError("Cannot read the record %s: %s." % (path, reason), "read record", _FORGET, path=path)
+
+
+def write_record(place: Place, record: dict[str, Any] | None) -> None:
+    """Stamp the record, or remove it for None."""
+    with open_directory(place.state_dir, b"") as directory:
+        stage_record(directory, place, record)
+        settle_record(directory, place, record)
+        flush(directory)
+
+
+def stage_record(directory: int, place: Place, record: dict[str, Any] | None) -> None:
+    """Write the record beside its place, unless it is there already: taking back must not need space for that."""
+    if record is not None and not _is_recorded(place, record):
+        content = json.dumps(record, indent=2, sort_keys=True).encode("ascii") + b"\n"
+        with naming(os.fsencode(place.record)):
+            write_file(directory, place.staged, (content,), 0o644)
+
+
+def settle_record(directory: int, place: Place, record: dict[str, Any] | None) -> None:
+    name = os.path.basename(os.fsencode(place.record))
+    with naming(os.fsencode(place.record)):
+        if record is None:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(name, dir_fd=directory)
+        elif not _is_recorded(place, record):
+            os.replace(place.staged, name, src_dir_fd=directory, dst_dir_fd=directory)
+
+
+def _is_recorded(place: Place, record: dict[str, Any]) -> bool:
+    try:
+        return read_json(place.record) == record
+    except (OSError, ValueError):
+        return False
+
+
+@contextlib.contextmanager
+def locked(place: Place) -> Iterator[None]:
+    """Make ``state_dir``, keep other runs on the same tree out, and clear what a killed run left there.
+
+    Raises:
+        StackError: state_dir cannot be written, or another run is at work.
+    """
+    descriptor = -1
+    try:
+        with exact_modes():
+            _make_state_dir(place.state_dir)
+            descriptor = os.open(place.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        busy = error.errno in (errno.EWOULDBLOCK, errno.EACCES) and descriptor >= 0
+        # Parallel file systems may be mounted without locks; the release's own lock is what counts there.
+        if busy or descriptor < 0:
+            if busy:
+                os.close(descriptor)
+            raise StackError(
+                "Another run is patching %s." % display(place.src) if busy
+                else "Cannot write in state_dir %s: %s." % (display(place.state_dir), error.strerror),
+                "lock", "Wait for it to end." if busy else "Give a directory that this account may write.",
+                path=os.fsdecode(place.state_dir),
+            ) from error
+    try:
+        clear_state_dir(place)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+@contextlib.contextmanager
+def exact_modes() -> Iterator[None]:
+    """What is made gets its mode at once: with a chmod(2) after it, a run that is killed between leaves another one."""
+    mask = os.umask(0)
+    try:
+        yield
+    finally:
+        os.umask(mask)
+
+
+def _make_state_dir(path: bytes) -> None:
+    """Make the directory and its parents."""
+    if not os.path.isdir(path):
+        _make_state_dir(os.path.dirname(path))
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(path, 0o755)
+
+
+def clear_state_dir(place: Place) -> None:
+    with contextlib.suppress(OSError):
+        for name in os.listdir(place.state_dir):
+            if name.startswith(b"." + place.stem):
+                os.unlink(os.path.join(place.state_dir, name))

@@ -1,0 +1,161 @@
+# Copyright (c) the hpcml.torchstack contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Facts about the machine a release is rolled out on, gathered side by side in one go."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import importlib.util
+import os
+import shutil
+import sys
+from typing import Any, Mapping
+
+from ..core import interpreter as interpreters
+from ..core.account import account_name
+from ..core.errors import StackError
+from ..core.run_command import run
+from ..modulefiles.module_system import find_system, version
+from . import compilers, mpi
+from . import root_facts as root_directory
+
+
+def identity(expect: Mapping[str, Any]) -> dict[str, Any]:
+    """What tells one site from another.
+
+    Args:
+        expect: ``paths`` that the site has.
+
+    Returns:
+        ``host`` (its name) and ``missing_paths``.
+    """
+    missing = [path for path in expect.get("paths") or [] if not os.path.exists(path)]
+    return {"host": os.uname().nodename, "missing_paths": missing}
+
+
+def account() -> dict[str, Any]:
+    """``uid``, ``user`` and ``umask`` (four octal digits) of this process."""
+    uid = os.geteuid()
+    return {"uid": uid, "user": account_name(uid), "umask": "%04o" % _umask()}
+
+
+def _umask() -> int:
+    with open("/proc/self/status", encoding="utf-8", errors="replace") as stream:
+        for line in stream:
+            if line.startswith("Umask:"):
+                return int(line.split()[1], 8)
+    # Before Linux 4.7 it can only be read by setting it.
+    umask = os.umask(0o022)
+    os.umask(umask)
+    return umask
+
+
+def module_system(timeout: float) -> dict[str, Any]:
+    """The module system.
+
+    Args:
+        timeout: seconds for each command.
+
+    Returns:
+        ``kind`` (``lmod``, ``environment-modules``, ``none``), ``command``, ``version``, and ``problem``: why none was
+        found, or empty.
+    """
+    environment = dict(os.environ)
+    try:
+        system = find_system(environment)
+        return {
+            "kind": system.kind, "command": system.command, "problem": "",
+            "version": version(system, environment, timeout)}
+    except StackError as error:
+        return {"kind": "none", "command": "", "version": "", "problem": error.message}
+
+
+def root(wanted: Mapping[str, Any], write: bool) -> dict[str, Any]:
+    """Facts about the root, tried out where that is allowed and could succeed.
+
+    Args:
+        wanted: the options of site_preflight.
+        write: whether to write and remove probe files.
+    """
+    facts = root_directory.examine(wanted["root"])
+    if wanted["release"] and not wanted["release_done"] and facts["directory"]:
+        facts["held"] = root_directory.held(os.path.join(wanted["root"], wanted["release"]))
+    if not write or wanted["release_done"] or not facts["directory"] or facts["read_only"] or not facts["writable"]:
+        return facts
+    # Where the file system says already that there is too little, a reservation would only fill it up.
+    needed = root_directory.still_needed(wanted["required_bytes"], (facts.get("held") or {}).get("bytes", 0))
+    sensible = wanted["reserve"] and facts["free_bytes"] >= needed
+    facts["probe"] = root_directory.probe(
+        facts["nearest"], needed if sensible else 0, wanted["latency"]["files"])
+    return facts
+
+
+def package_index(package: str, timeout: float) -> dict[str, Any]:
+    """What pip, as it is configured here, says of the index that it takes packages from.
+
+    Args:
+        package: a package that any index has.
+        timeout: seconds for one attempt to connect; the whole question may take three times as long.
+
+    Returns:
+        ``answers`` (None where there is no pip, or one before 21.2, which cannot be asked) and ``complaint``.
+    """
+    if importlib.util.find_spec("pip") is None:
+        return {"answers": None, "complaint": ""}
+    words = [sys.executable, "-m", "pip", "--no-input", "--no-cache-dir", "--disable-pip-version-check"]
+    asked = run([*words, "--retries", "0", "--timeout", "%g" % timeout, "index", "versions", package], 3 * timeout)
+    if "unknown command" in asked.errors:
+        return {"answers": None, "complaint": ""}
+    return {"answers": asked.ok, "complaint": asked.complaint}
+
+
+def compiler(wanted: Mapping[str, Any], directory: str, timeout: float, build: bool) -> dict[str, Any]:
+    """Facts about one compiler, tried out where something will be built."""
+    facts = compilers.find(wanted, os.environ)
+    if facts["path"] and build:
+        facts.update(compilers.attempt(wanted, facts["command"], directory, timeout))
+    return facts
+
+
+def asks_index(wanted: Mapping[str, Any]) -> bool:
+    """Whether packages will be fetched, so that their index is worth asking."""
+    return bool(wanted["package_index"]) and not wanted["release_done"]
+
+
+def gather(wanted: Mapping[str, Any], directory: str, write: bool, with_root: bool) -> dict[str, Any]:
+    """All facts but the identity and the account.
+
+    Args:
+        wanted: the options of site_preflight.
+        directory: an empty directory for small programs.
+        write: whether to write and remove probe files below the root.
+        with_root: whether the root's name is fit to be looked at.
+
+    Returns:
+        ``root`` and ``mpi`` (empty where not looked at), ``python``, ``module_python``, ``compilers`` (by name),
+        ``commands`` (path by name, empty where missing), ``module_system``, ``package_index`` (empty where not asked).
+    """
+    timeout = wanted["timeout"]
+    with concurrent.futures.ThreadPoolExecutor(max_workers=4) as pool:
+        trials = {
+            entry["name"]: pool.submit(compiler, entry, directory, timeout, not wanted["release_done"])
+            for entry in wanted["compilers"]
+        }
+        index = pool.submit(package_index, wanted["package_index"], timeout) if asks_index(wanted) else None
+        module_python = pool.submit(interpreters.describe, sys.executable, timeout)
+        if wanted["python"]:
+            python = pool.submit(interpreters.describe, wanted["python"], timeout)
+        else:
+            python = pool.submit(interpreters.outside, sys.executable, timeout)
+        modules = pool.submit(module_system, timeout)
+        found = mpi.find(wanted["mpi"], os.environ) if wanted["mpi"] is not None else None
+        start = bool((wanted["mpi"] or {}).get("start")) and not wanted["release_done"]
+        asked = pool.submit(mpi.describe, found, directory, timeout, start) if found is not None else None
+        facts = {
+            "root": root(wanted, write) if with_root else {},
+            "commands": {name: shutil.which(name) or "" for name in wanted["required_commands"]},
+        }
+        return dict(
+            facts, python=python.result(), module_python=module_python.result(), module_system=modules.result(),
+            compilers={name: trial.result() for name, trial in trials.items()}, mpi=asked.result() if asked else {},
+            package_index=index.result() if index else {})

@@ -1,0 +1,173 @@
+# Copyright (c) the hpcml.torchstack contributors
+# SPDX-License-Identifier: Apache-2.0
+"""What the files of a built NCCL and of its plugin say: versions, search paths, interfaces. Nothing is executed."""
+
+from __future__ import annotations
+
+import glob
+import mmap
+import os
+import re
+from typing import Any, Iterator, Mapping, NamedTuple, Sequence
+
+from ..core.digests import text_of
+from ..core.errors import StackError
+from ..elf.image import ElfError
+from ..elf.reader import ElfObject, read_elf
+
+STEP = "check what was built"
+LIBRARY, PLUGIN = "lib/libnccl.so.2", "lib/libnccl-net.so"
+OWN_DIRECTORY = "$ORIGIN"
+"""The run-path of NCCL: dlopen("libnccl-net.so") then finds the plugin that lies beside it, whatever the program is."""
+
+_BANNER = re.compile(rb"NCCL version (\d+\.\d+\.\d+)[^+\0\n]{0,32}\+cuda(\d+\.\d+)")
+"""What NCCL prints at its start: ``NCCL version 2.21.5+cuda12.2``."""
+_OFFERED = re.compile(rb"\0ncclNetPlugin_v(\d{1,3})(?=\0)")
+"""The symbol of each version of the interface, in the table of strings."""
+
+
+class Wanted(NamedTuple):
+    """What has to be there."""
+
+    version: str
+    """of NCCL, as 2.21.5"""
+    cuda: str
+    """of the toolkit, as 12.2; empty for any"""
+    plugin: bool
+    api: int | None
+    """the version of the interface that NCCL and the plugin were found to have in common; None for any"""
+    runpath: tuple[str, ...]
+    """directories of the plugin's run-path"""
+    static: bool
+    """whether the archive is kept"""
+
+
+class Built(NamedTuple):
+    """What is there."""
+
+    facts: dict[str, Any]
+    problems: list[tuple[str, str]]
+    """what is wrong and what to do, as sentences"""
+
+
+def inspect(prefix: str, wanted: Wanted) -> Built:
+    """Look at a prefix.
+
+    Args:
+        prefix: where NCCL and the plugin are installed.
+        wanted: what they should be.
+
+    Raises:
+        StackError: a file is not there, or is no shared object.
+    """
+    problems = []  # type: list[tuple[str, str]]
+    header = header_version(prefix)
+    banner = _banner(os.path.join(prefix, LIBRARY))
+    library = _elf(prefix, LIBRARY)
+    facts = {
+        "version": header, "cuda": banner[1], "runpath": _directories(library.runpath),
+    }  # type: dict[str, Any]
+    for name, found in (("nccl.h", header), ("its banner", banner[0]), ("nccl.pc", _package_version(prefix))):
+        if found != wanted.version:
+            problems.append((
+                "NCCL %s was asked for, and %s says %s" % (wanted.version, name, found or "nothing"),
+                "Correct nccl.version, nccl.tag or nccl.commit in the release file"))
+    if wanted.cuda and banner[1] != wanted.cuda:
+        problems.append((
+            "NCCL was built with CUDA %s, and not with %s" % (banner[1], wanted.cuda),
+            "Look into the log of the step nccl for another CUDA_HOME"))
+    problems += _search_path(LIBRARY, library, (OWN_DIRECTORY,), "nccl")
+    if not wanted.static:
+        problems += [
+            ("%s is there, which others could embed unseen" % os.path.relpath(path, prefix), "Remove it, and run again")
+            for path in sorted(glob.glob(os.path.join(glob.escape(prefix), "lib", "*.a")))
+        ]
+    if wanted.plugin:
+        facts["plugin"], others = _inspect_plugin(prefix, wanted)
+        problems += others
+    return Built(facts, problems)
+
+
+def _inspect_plugin(prefix: str, wanted: Wanted) -> tuple[dict[str, Any], list[tuple[str, str]]]:
+    plugin = _elf(prefix, PLUGIN)
+    offered = sorted({int(match) for match in _search(os.path.join(prefix, PLUGIN), _OFFERED)})
+    problems = list(_search_path(PLUGIN, plugin, wanted.runpath, "nccl-plugin"))
+    if not any(needed.startswith(b"libfabric.so") for needed in plugin.needed):
+        problems.append((
+            "%s does not need libfabric" % PLUGIN,
+            "Look into the log of the step nccl-plugin for what configure found"))
+    if wanted.api is not None and wanted.api not in offered:
+        problems.append((
+            "%s offers %s of the plugin interface, and version %d was expected" % (
+                PLUGIN, "version " + ", ".join(str(one) for one in offered) if offered else "no version", wanted.api),
+            "Correct nccl.plugin.version in the release file, or nccl_ofi_compatibility"))
+    needed = [name.decode("utf-8", "replace") for name in plugin.needed]
+    used = {} if wanted.api is None else {"used": wanted.api}
+    return dict(used, api=offered, runpath=_directories(plugin.runpath), needed=needed), problems
+
+
+def _search_path(name: str, found: ElfObject, wanted: Sequence[str], step: str) -> Iterator[tuple[str, str]]:
+    """What is wrong with the run-path of an object.
+
+    Its order is no matter: libtool puts those of its own descriptions first, and no two have a library in common.
+    """
+    if found.rpath is not None:
+        yield (
+            "%s has an RPATH (%s), which everything that it loads inherits" % (name, os.fsdecode(found.rpath)),
+            "Give the compiler itself for step %s under toolchain.steps, not a wrapper that adds its own" % step)
+    elif sorted(_directories(found.runpath)) != sorted(wanted):
+        yield (
+            "%s has the run-path '%s', and not '%s'" % (name, ":".join(_directories(found.runpath)), ":".join(wanted)),
+            "Give the compiler itself for step %s under toolchain.steps: a wrapper may add its own" % step)
+
+
+def _directories(path: bytes | None) -> list[str]:
+    return [os.fsdecode(part) for part in path.split(b":") if part] if path else []
+
+
+def _elf(prefix: str, name: str) -> ElfObject:
+    path = os.path.join(prefix, name)
+    try:
+        found = read_elf(path)
+    except (OSError, ElfError) as error:
+        raise StackError(
+            "%s cannot be read: %s." % (path, getattr(error, "strerror", None) or error), STEP, "Build it again.", path
+        ) from error
+    if found is None:
+        raise StackError("%s is no shared object." % path, STEP, "Build it again.", path)
+    return found
+
+
+def header_version(prefix: str) -> str:
+    """The version in nccl.h; empty where it says none."""
+    text = text_of(os.path.join(prefix, "include", "nccl.h"))
+    found = [re.search(r"(?m)^\s*#\s*define\s+NCCL_%s\s+(\d+)" % part, text) for part in ("MAJOR", "MINOR", "PATCH")]
+    return ".".join(match.group(1) for match in found if match)
+
+
+def _package_version(prefix: str) -> str:
+    match = re.search(r"(?m)^Version:\s*(\S+)", text_of(os.path.join(prefix, "lib", "pkgconfig", "nccl.pc")))
+    return match.group(1) if match else ""
+
+
+def _search(path: str, pattern: re.Pattern[bytes]) -> list[Any]:
+    """All matches in a file, as ``re.findall`` gives them."""
+    try:
+        with open(path, "rb") as stream, mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as content:
+            return pattern.findall(content)
+    except (OSError, ValueError) as error:
+        raise StackError("%s cannot be read: %s." % (path, error), STEP, "Build it again.", path) from error
+
+
+def _banner(path: str) -> tuple[str, str]:
+    """The versions of NCCL and of CUDA in the library; empty where there is no banner."""
+    found = _search(path, _BANNER)
+    return (found[0][0].decode("ascii"), found[0][1].decode("ascii")) if found else ("", "")
+
+
+def record_of(built: Built, added: Mapping[str, Any]) -> dict[str, Any]:
+    """The content of nccl.json: what is there, with what else is known of how it was built."""
+    record = dict(added, **built.facts)
+    if "plugin" in built.facts:
+        record["plugin"] = dict(added.get("plugin") or {}, **built.facts["plugin"])
+    return record

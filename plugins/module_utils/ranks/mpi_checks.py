@@ -1,0 +1,89 @@
+# Copyright (c) the hpcml.torchstack contributors
+# SPDX-License-Identifier: Apache-2.0
+"""The checks of MPI itself, through mpi4py and the standard library's arrays: a release may have it without PyTorch."""
+
+from __future__ import annotations
+
+import array
+from typing import Any, Iterable
+
+from .collective_checks import Outcome, shifts
+from .expected_values import (
+    COUNTS,
+    contribution,
+    contributions,
+    share,
+    signature,
+)
+
+TYPES = (("d", "float64"), ("f", "float32"), ("i", "int32"), ("q", "int64"))
+"""Codes of the module array, of which mpi4py knows MPI's types, and their names."""
+
+
+class Arrays:
+    """MPI's operations on one communicator.
+
+    Args:
+        mpi: the Python module ``mpi4py.MPI``.
+        rank: which rank this is.
+        size: how many there are.
+        problems: to which a sentence is added for each wrong array.
+    """
+
+    def __init__(self, mpi: Any, rank: int, size: int, problems: list[str]) -> None:
+        self.mpi, self.world, self.rank, self.size = mpi, mpi.COMM_WORLD, rank, size
+        self.problems = problems
+
+    def check(self) -> Outcome:
+        """Check all operations with all types."""
+        for code, name in TYPES:
+            for count in COUNTS[:2]:
+                self._sums(code, name, count)
+                self._moves(code, name, count)
+        done = ["all_reduce", "broadcast", "all_gather", "reduce_scatter", *(["send_recv"] if self.size > 1 else [])]
+        lacks = {} if self.size > 1 else {"send_recv": "there is one rank"}
+        return Outcome("%s of %s" % (", ".join(done), ", ".join(name for _code, name in TYPES)), lacks)
+
+    def _judge(self, what: str, got: Any, expected: Iterable[int]) -> None:
+        right = list(expected)
+        wrong = [i for i, value in enumerate(right) if got[i] != value]
+        if wrong:
+            self.problems.append("%s: index %d: got %s, expected %s (%d of %d values are wrong)" % (
+                what, wrong[0], got[wrong[0]], right[wrong[0]], len(wrong), len(right)
+            ))
+
+    def _sums(self, code: str, name: str, count: int) -> None:
+        mine = array.array(code, [contribution(i, self.rank, self.size) for i in range(count)])
+        got = _empty(code, count)
+        self.world.Allreduce(mine, got, op=self.mpi.SUM)
+        self._judge("sum of %d %s" % (count, name), got, (contributions(i, self.size) for i in range(count)))
+        part = share(count, self.size)
+        mine = array.array(code, [contribution(i, self.rank, self.size) for i in range(part * self.size)])
+        got, first = _empty(code, part), self.rank * part
+        self.world.Reduce_scatter_block(mine, got, op=self.mpi.SUM)
+        expected = (contributions(i, self.size) for i in range(first, first + part))
+        self._judge("reduce_scatter of %d %s" % (part, name), got, expected)
+
+    def _moves(self, code: str, name: str, count: int) -> None:
+        root = self.size - 1
+        got = _signed(code, count, root) if self.rank == root else _empty(code, count)
+        self.world.Bcast(got, root=root)
+        self._judge("broadcast of %d %s from rank %d" % (count, name, root), got, _signed(code, count, root))
+        part = share(count, self.size)
+        got = _empty(code, part * self.size)
+        self.world.Allgather(_signed(code, part, self.rank), got)
+        expected = [signature(i, rank) for rank in range(self.size) for i in range(part)]
+        self._judge("all_gather of %d %s" % (part, name), got, expected)
+        for shift in shifts(self.size):
+            target, source = (self.rank + shift) % self.size, (self.rank - shift) % self.size
+            got = _empty(code, count)
+            self.world.Sendrecv(_signed(code, count, self.rank), target, recvbuf=got, source=source)
+            self._judge("receive of %d %s from rank %d" % (count, name, source), got, _signed(code, count, source))
+
+
+def _signed(code: str, count: int, rank: int) -> Any:
+    return array.array(code, [signature(i, rank) for i in range(count)])
+
+
+def _empty(code: str, count: int) -> Any:
+    return array.array(code, [-1]) * count

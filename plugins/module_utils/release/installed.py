@@ -1,0 +1,100 @@
+# Copyright (c) the hpcml.torchstack contributors
+# SPDX-License-Identifier: Apache-2.0
+"""What is installed in a release, as its files and the records of its build say; a bill of materials, a notice and a
+comparison speak of the same.
+
+There are no times in it, and no paths that depend on where the release lies: the same release elsewhere says the same.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Mapping
+
+from ..core.lenient_json import mapping, mappings, text, texts
+from ..core.redaction import without_credentials
+from . import (
+    installed_components,
+    installed_conda,
+    installed_libraries,
+    installed_python,
+)
+from .installed_records import Places, read_build
+
+
+def installed(prefix: str, release_yml: Mapping[str, Any]) -> dict[str, Any]:
+    """What is installed in a release.
+
+    Args:
+        prefix: the release's directory.
+        release_yml: its resolved release file, ``.torchstack/release.yml``, as a mapping.
+
+    Returns:
+        * ``release``: ``name``, ``site``, ``title``, ``digest``
+        * ``python``: per distribution ``name``, ``version``, ``licence``, ``place`` (directory, relative to the
+          release), ``source`` (``conda``, ``built`` or ``wheel``), where they are known ``sha256`` of its wheel and
+          ``conda_package``, which brought it
+        * ``conda``: per package ``name``, ``version``, ``build``, ``channel``, ``subdir``, ``url``, ``licence``,
+          ``sha256``
+        * ``components``: per part of the release file ``key``, ``name``, ``version``, ``kind`` (``git``, ``archive``,
+          ``wheel``, ``image`` or ``site``), ``patches`` (``file``, ``sha256``) and ``flags`` (the environment of its
+          build); where they are known also ``commit``, ``tag``, ``url``, ``sha256``, ``series`` and ``place``
+        * ``base``: ``kind``, ``python``, and of a container ``image``
+        * ``runtime``: ``setenv``, ``prepend``, ``append`` and ``depends_on`` of the modulefile
+        * ``libraries``: what software compiled against the release depends on: ``python`` (as 3.11), versions of
+          ``torch``, ``numpy``, ``nccl``, ``mpi`` and ``cuda``, the sonames of ``libmpi``, ``libnccl``, ``libcudart``,
+          ``libcudnn`` and ``libstdc++`` that its objects need, and the highest ``GLIBCXX`` and ``GLIBC`` that they
+          need
+
+        Lists are sorted by name. Places below the release, its tools and its root are written ``{prefix}``,
+        ``{tools}`` and ``{root}``. Credentials in addresses are left out.
+
+    Raises:
+        StackError: a file of the release cannot be read.
+    """
+    resolved = mapping(release_yml)
+    places = Places.of(prefix, resolved)
+    build = read_build(prefix)
+    conda = installed_conda.packages(prefix)
+    python = installed_python.distributions(prefix, resolved, installed_conda.owners(conda))
+    components = installed_components.components(places, resolved, build, python)
+    return {
+        "release": {key: text(value) for key, value in (
+            ("name", resolved.get("release")), ("site", resolved.get("site")),
+            ("title", mapping(resolved.get("definition")).get("title")), ("digest", resolved.get("digest")),
+        )},
+        "python": python,
+        "conda": [{key: value for key, value in one.items() if key != "files"} for one in conda],
+        "components": components,
+        "base": _base(resolved, conda),
+        "runtime": _runtime(places, mapping(resolved.get("module"))),
+        "libraries": installed_libraries.libraries(prefix, resolved, build, python, components),
+    }
+
+
+def _base(resolved: Mapping[str, Any], conda: list[dict[str, Any]]) -> dict[str, Any]:
+    base = mapping(resolved.get("base"))
+    found: dict[str, Any] = {"kind": text(base.get("kind"))}
+    own = next((one["version"] for one in conda if one["name"] == "python"), "")
+    machine = mapping(resolved.get("python")).get("version") if base.get("kind") == "python_overlay" else ""
+    found["python"] = own or text(machine) or text(base.get("minor"))
+    image = mapping(base.get("image"))
+    if image:
+        found["image"] = {key: text(image.get(key)) for key in ("file", "sha256")}
+    return found
+
+
+def _runtime(places: Places, module: Mapping[str, Any]) -> dict[str, Any]:
+    def said(value: object) -> str:
+        return without_credentials(places.generic(text(value)))
+
+    return {
+        "setenv": {text(name): said(value) for name, value in sorted(mapping(module.get("setenv")).items())},
+        **{
+            key: {
+                text(entry.get("name")): [said(value) for value in texts(entry.get("values"))]
+                for entry in sorted(mappings(module.get(key)), key=lambda entry: text(entry.get("name")))
+            }
+            for key in ("prepend", "append")
+        },
+        "depends_on": texts(module.get("depends_on")) if module.get("depends_on") else [],
+    }

@@ -1,0 +1,97 @@
+# Copyright (c) the hpcml.torchstack contributors
+# SPDX-License-Identifier: Apache-2.0
+"""The bill of materials of a release on disk."""
+
+from __future__ import annotations
+
+import glob
+import json
+import os
+from typing import Any, Mapping
+
+from ..core.errors import StackError
+from ..core.files import write_atomic
+from ..core.lenient_json import mapping, moment, text
+from . import spdx as sbom
+from .installed import installed
+from .installed_records import RECORDS, read_record
+
+NAME = "sbom.spdx.json"
+
+
+def place(prefix: str) -> str:
+    """Where a release has its bill of materials."""
+    return os.path.join(prefix, RECORDS, NAME)
+
+
+def made_at(prefix: str) -> str:
+    """When the last step of a release's build was finished; empty where none was recorded.
+
+    Raises:
+        StackError: a step's record cannot be read.
+    """
+    pattern = os.path.join(glob.escape(os.path.join(prefix, RECORDS, "steps")), "*", "stamp.json")
+    times = [text(mapping(read_record(path)).get("finished")) for path in sorted(glob.glob(pattern))]
+    return max((said for said in times if moment(said) is not None), default="")
+
+
+def make(prefix: str, resolved: Mapping[str, Any]) -> dict[str, Any]:
+    """The bill of materials that a release should have.
+
+    Raises:
+        StackError: a file of the release cannot be read.
+    """
+    return sbom.document(installed(prefix, resolved), made_at(prefix))
+
+
+def as_bytes(document: Mapping[str, Any]) -> bytes:
+    """The document as it is written."""
+    return (json.dumps(document, indent=2, sort_keys=True) + "\n").encode("utf-8")
+
+
+def current(path: str) -> bytes | None:
+    """What is there; None where nothing is.
+
+    Raises:
+        StackError: it cannot be read.
+    """
+    try:
+        with open(path, "rb") as stream:
+            return stream.read()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise _refused(path, error) from error
+
+
+def write(path: str, content: bytes) -> None:
+    """Replace it.
+
+    Raises:
+        StackError: the file system refuses.
+    """
+    directory, name = os.path.split(path)
+    try:
+        # What a run that was killed has begun would become a part of the release.
+        for begun in glob.glob(os.path.join(glob.escape(directory), ".%s.*" % glob.escape(name))):
+            os.unlink(begun)
+        write_atomic(path, content)
+    except OSError as error:
+        raise _refused(path, error) from error
+
+
+def listed(content: bytes | None) -> str:
+    """A document's packages, one in a line, for a difference that an operator reads."""
+    try:
+        packages = json.loads(content or b"{}").get("packages", [])
+        lines = [" ".join(filter(None, (one["SPDXID"][8:], one.get("versionInfo")))) for one in packages]
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return "not an SPDX document\n"
+    return "".join(line + "\n" for line in lines)
+
+
+def _refused(path: str, error: OSError) -> StackError:
+    return StackError(
+        "The bill of materials %s cannot be kept: %s." % (path, error.strerror), "sbom",
+        "Correct the rights there; of a frozen release it is part of what is frozen.", path,
+    )

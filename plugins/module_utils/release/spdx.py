@@ -1,0 +1,213 @@
+# Copyright (c) the hpcml.torchstack contributors
+# SPDX-License-Identifier: Apache-2.0
+"""The bill of materials of a release as an SPDX 2.3 document (https://spdx.github.io/spdx-spec/v2.3/). Pure.
+
+The same release gives the same bytes: the document's time is that of the last build step, and its namespace follows
+from its content.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import uuid
+from typing import Any, Mapping
+
+from ..definition.packages import canonical
+from . import sbom_names
+from .licences import licence
+
+VERSION = "SPDX-2.3"
+TOOL = "Tool: hpcml.torchstack"
+DOCUMENT = "SPDXRef-DOCUMENT"
+RELEASE = "SPDXRef-Release"
+NONE = sbom_names.NONE
+BEGINNING = "1970-01-01T00:00:00Z"
+"""The time of a document about a release of which no step was recorded."""
+
+OF_THE_SITE = ("site",)
+"""Kinds of components that the release needs and does not have in it."""
+
+
+class _Document:
+    """A document while it is made."""
+
+    def __init__(self, created: str) -> None:
+        self.created = created
+        self.packages: list[dict[str, Any]] = []
+        self.relations: list[tuple[str, str, str]] = [(DOCUMENT, "DESCRIBES", RELEASE)]
+        self.quoted: dict[str, str] = {}
+        self.taken: set[str] = set()
+
+    def package(self, words: tuple[str, ...], name: str, version: str, **more: Any) -> str:
+        """Add a package, and return its identifier; what is empty is left out."""
+        stem = own = sbom_names.identifier(*words)
+        number = 1
+        while own in self.taken:
+            number += 1
+            own = "%s-%d" % (stem, number)
+        self.taken.add(own)
+        said = licence(more.pop("licence", ""))
+        self.quoted.update(said.quoted)
+        url, digest, notes = more.pop("purl", ""), more.pop("sha256", ""), more.pop("notes", [])
+        found = {
+            "SPDXID": own, "name": name, "versionInfo": version, "filesAnalyzed": False,
+            "downloadLocation": more.pop("downloadLocation", NONE), "licenseConcluded": NONE,
+            "licenseDeclared": said.expression, "copyrightText": NONE, **more,
+        }
+        if digest:
+            found["checksums"] = [{"algorithm": "SHA256", "checksumValue": digest.lower()}]
+        if url:
+            found["externalRefs"] = [
+                {"referenceCategory": "PACKAGE-MANAGER", "referenceType": "purl", "referenceLocator": url}]
+        if notes:
+            found["annotations"] = [
+                {"annotationDate": self.created, "annotationType": "OTHER", "annotator": TOOL, "comment": note}
+                for note in notes
+            ]
+        self.packages.append({key: value for key, value in found.items() if value != ""})
+        return own
+
+    def relate(self, first: str, how: str, second: str) -> None:
+        """Add a relationship."""
+        self.relations.append((first, how, second))
+
+    def finished(self, name: str) -> dict[str, Any]:
+        """The whole document, with the namespace that follows from it."""
+        found: dict[str, Any] = {
+            "spdxVersion": VERSION, "dataLicense": "CC0-1.0", "SPDXID": DOCUMENT, "name": name,
+            "creationInfo": {"created": self.created, "creators": [TOOL]},
+            "packages": self.packages,
+            "relationships": [
+                {"spdxElementId": first, "relationshipType": how, "relatedSpdxElement": second}
+                for first, how, second in self.relations
+            ],
+        }
+        if self.quoted:
+            found["hasExtractedLicensingInfos"] = [
+                {"licenseId": key, "name": key, "extractedText": text} for key, text in sorted(self.quoted.items())]
+        digest = hashlib.sha256(json.dumps(found, sort_keys=True).encode("utf-8")).hexdigest()
+        found["documentNamespace"] = uuid.uuid5(uuid.NAMESPACE_OID, digest).urn
+        return found
+
+
+def document(installed: Mapping[str, Any], created: str = "") -> dict[str, Any]:
+    """The bill of materials.
+
+    Args:
+        installed: what :func:`installed.installed` says.
+        created: the time of the document, as ``2026-11-20T08:15:00Z``.
+
+    Returns:
+        the document as plain data.
+    """
+    release = installed["release"]
+    made = _Document(created or BEGINNING)
+    name = "-".join(filter(None, ("torchstack", release["site"], release["name"])))
+    base = installed["base"]
+    made.package(
+        ("Release",), name, release["name"], primaryPackagePurpose="INSTALL", summary=release["title"],
+        sourceInfo="Digest of all that was asked for: %s" % release["digest"] if release["digest"] else "",
+        comment="Base: %s, Python %s" % (base["kind"].replace("_", " "), base["python"]),
+    )
+    of_conda = _conda(made, installed)
+    sources = _components(made, installed)
+    _python(made, installed, of_conda, sources)
+    return made.finished(name)
+
+
+def _conda(made: _Document, installed: Mapping[str, Any]) -> dict[str, str]:
+    found = {}
+    for one in installed["conda"]:
+        found[one["name"]] = made.package(
+            ("Conda", one["name"]), one["name"], one["version"], licence=one["licence"], sha256=one["sha256"],
+            downloadLocation=sbom_names.location(one["url"]), purl=sbom_names.conda(one),
+            sourceInfo="conda package, build %s of %s" % (one["build"], one["channel"] or "an unnamed channel"),
+        )
+        made.relate(RELEASE, "CONTAINS", found[one["name"]])
+    return found
+
+
+def _components(made: _Document, installed: Mapping[str, Any]) -> dict[str, str]:
+    """Add the sources, the image and what the site brings; a wheel is a Python distribution, and named there."""
+    found = {}
+    distributions = {canonical(one["name"]) for one in installed["python"]}
+    # What is in an image refers to it.
+    for one in sorted(installed["components"], key=lambda one: one["key"] != "image"):
+        if one["kind"] == "wheel":
+            continue
+        found[one["key"]] = own = made.package(
+            ("Component", one["key"]), one["name"], one["version"], sha256=one.get("sha256", ""),
+            downloadLocation=sbom_names.location(one.get("url", ""), one.get("commit", "")),
+            purl=sbom_names.source(one) if one["kind"] in ("git", "archive") else "",
+            packageFileName=one["name"] if one["key"] == "image" else "",
+            primaryPackagePurpose={"image": "CONTAINER", "site": "LIBRARY"}.get(one["kind"], "SOURCE"),
+            sourceInfo=_origin(one), notes=_settings(one),
+        )
+        if one["kind"] in OF_THE_SITE:
+            made.relate(RELEASE, "DEPENDS_ON", own)
+        elif one["kind"] == "image" and one["key"] != "image":
+            made.relate(found.get("image", RELEASE), "CONTAINS", own)
+        elif _distribution(one) not in distributions:
+            made.relate(RELEASE, "CONTAINS", own)
+        for patch in one["patches"]:
+            patched = made.package(
+                ("Patch", one["key"], patch["file"]), patch["file"], "", sha256=patch["sha256"],
+                packageFileName=patch["file"], primaryPackagePurpose="FILE",
+                sourceInfo="patch of series %s, kept in the release below .torchstack/series" % one["series"],
+            )
+            made.relate(patched, "PATCH_APPLIED", own)
+    return found
+
+
+def _distribution(component: Mapping[str, Any]) -> str:
+    """The canonical name of the distribution that a component becomes."""
+    return "torch" if component["key"] == "pytorch" else canonical(component["name"])
+
+
+def _origin(component: Mapping[str, Any]) -> str:
+    words = []
+    if component["kind"] == "git":
+        words.append("git repository %s" % component.get("url", "without an address"))
+        if component.get("tag"):
+            words.append("tag %s" % component["tag"])
+        words.append("commit %s" % component.get("commit", "unknown"))
+    elif component["kind"] == "archive":
+        words.append("source archive %s" % component["url"] if component.get("url") else "source archive of an index")
+    elif component["kind"] == "image":
+        words.append("container image" if component["key"] == "image" else "in the container image")
+    else:
+        words.append("of the site, no part of the release")
+    if component.get("place") and component["kind"] == "site":
+        words.append("in %s" % component["place"])
+    return ", ".join(words)
+
+
+def _settings(component: Mapping[str, Any]) -> list[str]:
+    flags = ["%s=%s" % item for item in component["flags"].items()]
+    return ["Settings of the build: %s" % "; ".join(flags)] if flags else []
+
+
+def _python(
+    made: _Document, installed: Mapping[str, Any], of_conda: Mapping[str, str], sources: Mapping[str, str],
+) -> None:
+    built_from = {
+        _distribution(one): sources[one["key"]] for one in installed["components"] if one["key"] in sources
+    }
+    of_wheels = {
+        _distribution(one): one["sha256"] for one in installed["components"]
+        if one["kind"] == "wheel" and one.get("sha256")
+    }
+    for one in installed["python"]:
+        name = canonical(one["name"])
+        own = made.package(
+            ("Python", name), one["name"], one["version"], licence=one["licence"],
+            sha256=one.get("sha256") or of_wheels.get(name, ""),
+            purl=sbom_names.pypi(one["name"], one["version"]), primaryPackagePurpose="LIBRARY",
+            sourceInfo="Python distribution, %s, in %s" % (
+                {"conda": "of a conda package", "built": "built for this release"}.get(one["source"], "of a wheel"),
+                one["place"]),
+        )
+        made.relate(of_conda.get(one.get("conda_package", ""), RELEASE), "CONTAINS", own)
+        if one["source"] == "built" and name in built_from:
+            made.relate(own, "GENERATED_FROM", built_from[name])

@@ -1,0 +1,240 @@
+# Copyright (c) the hpcml.torchstack contributors
+# SPDX-License-Identifier: Apache-2.0
+"""The records that a report is made of, as they lie on disk; what cannot be read is named, and nothing is invented."""
+
+from __future__ import annotations
+
+import contextlib
+import glob
+import json
+import os
+from typing import Any, Callable, NamedTuple
+
+from ..core.errors import StackError
+from ..core.files import read_json
+from ..core.lenient_json import mapping, whole
+from ..logs.errors import explained, kind_of
+from ..logs.remedies import remedy_of
+from ..modulefiles.layout import (
+    JOURNAL,
+    SYNTAXES,
+    default_path,
+    default_version,
+    read_bytes,
+    relative_path,
+)
+from ..modulefiles.visible_text import added_to
+from ..release.records import ReleaseFiles
+from ..release.states import hidden_of
+from ..verify.summary import (
+    summarise_imports,
+    summarise_libraries,
+)
+
+REPORT = "report.json"
+"""The report's facts, beside the records of what happens to a release after its build."""
+
+BUILD = ("pytorch", "horovod", "nccl", "bytecode")
+"""Records of the roles that are small enough to be read as a whole."""
+
+AFTERWARDS = (
+    "frozen", "freezing", "modulefile", "compute", "acceptance", "sweep", "node_health", "notice", "retired", "thawed",
+)
+
+STEP = ("job", "exit", "stamp", "submission")
+"""Records of a step, by the names of their files without an ending."""
+
+SUMMARIES: dict[str, Callable[[Any], dict]] = {"verification": summarise_libraries, "imports": summarise_imports}
+
+
+class Records(NamedTuple):
+    """All that is known of a release; a record that is not there is not in its mapping."""
+
+    release: str
+    steps: dict[str, dict[str, Any]]
+    build: dict[str, Any]
+    afterwards: dict[str, Any]
+    acceptances: list[dict[str, Any]]
+    published: list[dict[str, Any]]
+    patches: dict[str, list[dict[str, str]]]
+    seen: dict[str, str]
+    """By syntax, what users see: it is ``visible``, ``hidden``, ``gone``, or nothing, the empty text."""
+    said: str
+    """What loading the module says to users; empty where it says nothing."""
+    default: dict[str, bool]
+    unreadable: dict[str, str]
+
+
+def files_of(root: str, release: str) -> ReleaseFiles:
+    """The places of a release's records.
+
+    Raises:
+        StackError: the root is no absolute path, or the name of the release leads out of it.
+    """
+    if not os.path.isabs(root):
+        raise StackError("The root is %r, not an absolute path." % root, "root", "Set report_root.")
+    if not release or "/" in release or release.startswith("."):
+        raise StackError(
+            "%r is not the name of a release." % release, "release", "Give the directory's name below the root."
+        )
+    return ReleaseFiles(root, release)
+
+
+def read(files: ReleaseFiles, tools: str = "") -> Records:
+    """Read every record of a release; none has to be there.
+
+    Args:
+        files: where they lie.
+        tools: the environment of build tools that it shares with other releases; of its steps only those that failed
+            are its own matter.
+
+    Returns:
+        what was found; ``unreadable`` has a sentence's end for each file that is there and is no record.
+    """
+    reader = _Reader(files)
+    inside = os.path.join(files.prefix, ".torchstack")
+    steps = _steps(reader, os.path.join(inside, "steps"))
+    shared = _steps(reader, tools + ".records") if os.path.isabs(tools) else {}
+    steps.update((name, records) for name, records in shared.items() if "failure" in records and "stamp" not in records)
+    afterwards = reader.all_of(files.afterwards, AFTERWARDS)
+    build = {**reader.all_of(inside, BUILD), **reader.all_of(inside, tuple(SUMMARIES), SUMMARIES)}
+    name, version = _module(afterwards)
+    return Records(
+        files.release,
+        {name: records for name, records in steps.items() if records},
+        build,
+        afterwards,
+        reader.lines(os.path.join(files.afterwards, "acceptance.jsonl")),
+        reader.lines(os.path.join(files.afterwards, JOURNAL)),
+        _patches(os.path.join(inside, "series")),
+        {syntax: _seen(files.root, syntax, name, version)[0] for syntax in SYNTAXES},
+        next(filter(None, (_seen(files.root, syntax, name, version)[1] for syntax in SYNTAXES)), ""),
+        {syntax: _default(files.root, syntax, name) == version for syntax in SYNTAXES},
+        reader.unreadable,
+    )
+
+
+def _steps(reader: _Reader, directory: str) -> dict[str, dict[str, Any]]:
+    """The records of all steps that lie in a directory, by their names."""
+    return {
+        os.path.basename(path): _explained(path, reader.all_of(path, STEP, suffixes=("", ".json")))
+        for path in sorted(glob.glob(os.path.join(glob.escape(directory), "*"))) if os.path.isdir(path)
+    }
+
+
+def _explained(directory: str, records: dict[str, Any]) -> dict[str, Any]:
+    """The records of a step; of one that failed also what its log says, as ``failure``."""
+    job, end = mapping(records.get("job")), mapping(records.get("exit"))
+    if end.get("reason") in (None, "done"):
+        return records
+    log = os.path.join(directory, "log")
+    found = explained(log, max(0, whole(job.get("log_offset")) or 0), end)
+    failure = {
+        "log": log if os.path.isfile(log) else "",
+        "errors": [error.as_record() for error in found],
+        "remedy": remedy_of(end, kind_of(end, found)),
+    }
+    return dict(records, failure=failure)
+
+
+class _Reader:
+    """Reads records, and remembers which could not be read."""
+
+    def __init__(self, files: ReleaseFiles) -> None:
+        self.root = files.root
+        self.unreadable: dict[str, str] = {}
+
+    def all_of(
+        self,
+        directory: str,
+        names: tuple[str, ...],
+        shorten: dict[str, Callable[[Any], dict]] | None = None,
+        suffixes: tuple[str, ...] = (".json",),
+    ) -> dict[str, Any]:
+        found = {}
+        for name in names:
+            for suffix in suffixes:
+                record = self._one(os.path.join(directory, name + suffix), (shorten or {}).get(name))
+                if record is not None:
+                    found[name] = record
+        return found
+
+    def _one(self, path: str, shorten: Callable[[Any], dict] | None) -> dict[str, Any] | None:
+        try:
+            record = read_json(path)
+            if record is None:
+                return None
+            if not isinstance(record, dict):
+                raise ValueError("it is no record")
+            return shorten(record) if shorten else record
+        except (OSError, ValueError) as error:
+            self._note(path, error)
+            return None
+
+    def lines(self, path: str) -> list[dict[str, Any]]:
+        """The records of a journal; a line that a crash has cut is left out."""
+        found = []
+        try:
+            with open(path, encoding="utf-8", errors="replace") as stream:
+                for line in stream:
+                    with contextlib.suppress(ValueError):
+                        found.append(json.loads(line))
+        except FileNotFoundError:
+            pass
+        except OSError as error:
+            self._note(path, error)
+        return [record for record in found if isinstance(record, dict)]
+
+    def _note(self, path: str, error: Exception) -> None:
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        self.unreadable[os.path.relpath(path, self.root)] = reason
+
+
+def _module(afterwards: dict[str, Any]) -> tuple[str, str]:
+    """Name and version of the release's module; texts that no file has where there is none."""
+    record = afterwards.get("modulefile", {})
+    return str(record.get("name") or "."), str(record.get("version") or ".")
+
+
+def _seen(root: str, syntax: str, name: str, version: str) -> tuple[str, str]:
+    """What users see of a modulefile in one syntax, and what loading it says."""
+    with contextlib.suppress(OSError, StackError):
+        content = read_bytes(os.path.join(root, relative_path(syntax, name, version)))
+        if content is not None:
+            added = added_to(content)
+            hidden = version in hidden_of(root, syntax, name)
+            return "gone" if added.gone else "hidden" if hidden else "visible", added.notice
+    return "", ""
+
+
+def _default(root: str, syntax: str, name: str) -> str:
+    with contextlib.suppress(OSError), open(os.path.join(root, default_path(syntax, name)), encoding="utf-8") as stream:
+        return default_version(syntax, stream.read())
+    return ""
+
+
+def _patches(directory: str) -> dict[str, list[dict[str, str]]]:
+    """Component -> its patches in order: digest of the series, file, and the line that says what the patch does."""
+    found: dict[str, list[dict[str, str]]] = {}
+    for path in sorted(glob.glob(os.path.join(glob.escape(directory), "*", "*", "*.patch"))):
+        series, name = os.path.split(path)
+        component, digest = os.path.split(series)
+        found.setdefault(os.path.basename(component), []).append(
+            {"series": digest, "file": name, "title": _title(path)}
+        )
+    return found
+
+
+def _title(path: str) -> str:
+    """The first line of a patch, where people say what it is for."""
+    with contextlib.suppress(OSError), open(path, encoding="utf-8", errors="replace") as stream:
+        line = stream.readline().strip()
+        if not line.startswith(("diff ", "--- ", "Index: ", "From ")):
+            return line
+        if line.startswith("From "):
+            for line in stream:
+                if line.startswith("Subject: "):
+                    return line[len("Subject: "):].strip()
+                if line.startswith("diff "):
+                    break
+    return ""

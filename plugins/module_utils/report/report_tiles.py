@@ -1,0 +1,104 @@
+# Copyright (c) the hpcml.torchstack contributors
+# SPDX-License-Identifier: Apache-2.0
+"""A report in a glance: what there is, how it stands, a few words, and where the page says more. Pure."""
+
+from __future__ import annotations
+
+from typing import Any, Mapping, NamedTuple
+
+from .facts import BAD, GOOD, UNKNOWN, WARNED
+from .format import count, size, speed
+
+Facts = Mapping[str, Any]
+
+
+class Tile(NamedTuple):
+    """One of them; ``section`` is the id of a part of the page."""
+
+    name: str
+    value: str
+    tone: str
+    section: str
+    note: str
+
+
+def tiles(facts: Facts) -> list[Tile]:
+    """The tiles of a page; one for bandwidth, health and sweep only where there is a record.
+
+    Args:
+        facts: of the report.
+    """
+    found = [_release(facts["release"]), _users(facts["release"]), _acceptance(facts["acceptance"])]
+    found += [tile for tile in (
+        _bandwidth(facts["acceptance"]), _health(facts["health"]), _sweep(facts["sweep"])) if tile]
+    gaps = len(facts["not_checked"]) + len(facts["missing"])
+    return [*found, Tile("Not checked", count(gaps, "remark") if gaps else "Nothing", UNKNOWN, "unchecked",
+                         "what nobody has looked at")]
+
+
+def _release(release: Facts) -> Tile:
+    if not release["frozen_at"]:
+        return Tile("Release", "Not frozen", UNKNOWN, "versions", "it may still change")
+    manifest = release["manifest"]
+    note = "%s, %s" % (count(manifest["files"], "file"), size(manifest["bytes"])) if manifest else "without a manifest"
+    return Tile("Release", "Frozen", GOOD, "versions", note)
+
+
+def _users(release: Facts) -> Tile:
+    if release["visible"]:
+        if release["said"] and not release["default"]:
+            return Tile("Users", "Deprecated", WARNED, "module", release["module"])
+        return Tile("Users", "Default" if release["default"] else "Visible", GOOD, "module", release["module"])
+    word = "Retired" if release["gone"] else "Hidden"
+    return Tile("Users", word, UNKNOWN, "module", release["module"] or "there is no module yet")
+
+
+def _acceptance(accepted: Facts | None) -> Tile:
+    if accepted is None:
+        return Tile("Acceptance", "Not run", UNKNOWN, "acceptance", "nothing is known of ranks")
+    note = "%s on %s" % (count(len(accepted["ranks"]), "rank"), count(len(accepted["hosts"]), "host"))
+    word, tone = ("Passed", GOOD) if accepted["passed"] else ("Failed", BAD)
+    return Tile("Acceptance", word, tone, "acceptance", note)
+
+
+def _bandwidth(accepted: Facts | None) -> Tile | None:
+    found = [
+        (row["busbw"], row["bytes"], entry["backend"]) for entry in (accepted or {}).get("measurements", [])
+        if entry["operation"] == "all_reduce" for row in entry["rows"]
+    ]
+    if accepted is None or not found:
+        return None
+    held = [floor["held"] for floor in accepted["floors"]]
+    fastest, largest, backend = max(found)
+    tone = BAD if False in held else WARNED if None in held else GOOD
+    note = "%s, all_reduce, %s" % (backend, size(largest))
+    return Tile("Bandwidth", "%s GB/s" % speed(fastest), tone, "bandwidth", note)
+
+
+def _health(health: Facts | None) -> Tile | None:
+    if health is None:
+        return None
+    found = [finding["severity"] for finding in health["findings"]]
+    nodes = count(len(health["nodes"]), "node")
+    for severity, tone in (("failure", BAD), ("warning", WARNED)):
+        if severity in found:
+            return Tile("Node health", count(found.count(severity), severity), tone, "health", nodes)
+    word, tone = ("Healthy", GOOD) if health["passed"] and health["nodes"] else ("Not passed", BAD)
+    return Tile("Node health", word, tone, "health", nodes)
+
+
+def _sweep(sweep: Facts | None) -> Tile | None:
+    if sweep is None:
+        return None
+    nodes, links = len(sweep["slow_nodes"]), len(sweep["slow_links"])
+    whole = count(len(sweep["hosts"]), "node")
+    slow = "%d of %s, %s" % (nodes, whole, count(links, "link")) if nodes or links else whole
+    tone = BAD if nodes or links else WARNED
+    if not sweep["complete"]:
+        return Tile("Pair sweep", "Not done", tone, "sweep", slow)
+    if nodes or links:
+        return Tile("Pair sweep", "%d slow" % (nodes + links), BAD, "sweep", slow)
+    if sweep["undecided"]:
+        return Tile("Pair sweep", "Undecided", WARNED, "sweep", whole)
+    word, tone = ("Even", GOOD) if sweep["passed"] else ("Not passed", BAD)
+    return Tile("Pair sweep", word, tone, "sweep", whole)

@@ -1,0 +1,101 @@
+# Copyright (c) the hpcml.torchstack contributors
+# SPDX-License-Identifier: Apache-2.0
+"""The site's own commands for a step that hangs: to tell somebody, and to end what no signal reaches.
+
+They run after the stacks are in the log, on the machine where the step runs, as the account that builds. What they
+print is in the log; that they fail is noted and changes nothing.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from typing import Callable, Mapping, Sequence
+
+from ..core.errors import StackError
+from ..core.processes import default_signals, run_program
+from ..core.redaction import credential_in
+from ..logs.masking import masked
+
+ACTIONS = ("notify", "kill")
+"""The actions, in the order in which they run."""
+
+FACTS = ("step", "host", "log", "pid", "job_id")
+"""What ``{name}`` in a word stands for: the step, its host, its log, its supervisor's process id, its batch job."""
+
+ACTION_SECONDS = 60
+"""How long an action may take."""
+
+_PLACEHOLDER = re.compile(r"\{([a-z_]*)\}")
+
+
+def check_actions(actions: Mapping[str, Sequence[str] | None] | None) -> dict[str, list[str]]:
+    """The actions that are to be run, as the option gives them.
+
+    Raises:
+        StackError: a word has a placeholder that is not known, or a credential, which the job's record would show.
+    """
+    found = {name: [str(word) for word in (actions or {}).get(name) or []] for name in ACTIONS}
+    for name, words in found.items():
+        unknown = [key for word in words for key in _PLACEHOLDER.findall(word) if key not in FACTS]
+        if unknown:
+            raise StackError(
+                "on_hang: %s has {%s}, which stands for nothing." % (name, unknown[0]), "options",
+                "Use %s, or write the text without braces." % ", ".join("{%s}" % key for key in FACTS),
+            )
+        exposed = credential_in("\n".join(words))
+        if exposed:
+            raise StackError(
+                "on_hang: %s has %s, and everybody may read it in the job's record." % (name, exposed), "options",
+                "Put it into a program or a file that only this account can read.",
+            )
+    return {name: words for name, words in found.items() if words}
+
+
+def run_actions(
+    actions: Mapping[str, Sequence[str]], facts: Mapping[str, str], log: int, note: Callable[[str], None],
+    environment: Mapping[str, str], secrets: Sequence[str] = (),
+) -> list[str]:
+    """Run the actions one after the other.
+
+    Args:
+        actions: as :func:`check_actions` returns them.
+        facts: a value for each of :data:`FACTS`.
+        log: descriptor that they write to.
+        note: writes a line of our own into the log.
+        environment: their variables.
+        secrets: what must not be seen of what they print.
+
+    Returns:
+        A sentence for each action that failed.
+    """
+    problems = []
+    for name in ACTIONS:
+        if name not in actions:
+            continue
+        words = [_PLACEHOLDER.sub(lambda found: facts[found.group(1)], word) for word in actions[name]]
+        note("on_hang, %s: %s" % (name, " ".join(words)))
+        with masked(log, secrets) as output:
+            obstacle = _run(words, output, environment)
+        if obstacle:
+            problems.append("on_hang: the command of %s, %s, %s." % (name, words[0], obstacle))
+            note(problems[-1])
+    return problems
+
+
+def _run(words: Sequence[str], output: int, environment: Mapping[str, str]) -> str:
+    """Run a command.
+
+    Returns:
+        How it failed, as the end of a sentence; empty where it did not.
+    """
+    try:
+        status = run_program(
+            list(words), stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=dict(environment), cwd="/",
+            timeout=ACTION_SECONDS, start_new_session=True, preexec_fn=default_signals,
+        ).returncode
+    except subprocess.TimeoutExpired:
+        return "did not end within %d s" % ACTION_SECONDS
+    except (OSError, ValueError) as error:
+        return "cannot be run: %s" % (getattr(error, "strerror", None) or error)
+    return "ended with status %d" % status if status else ""

@@ -1,0 +1,83 @@
+# Copyright (c) the hpcml.torchstack contributors
+# SPDX-License-Identifier: Apache-2.0
+"""A glance at a step: a line of shell on the target, and what it tells, for a hundredth of what a module call costs.
+
+It reads records and the end of the log, and judges nothing: what is not plain is left to the module.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from typing import NamedTuple
+
+from .progress import WINDOW, parse_progress
+
+_ATTEMPT = b"==== attempt "
+
+# A terminal between (``ssh -tt``) writes CR LF for each LF, and what a login prints comes before.
+_OUTPUT = re.compile(r"(?:\A|\n)=job\r?\n(.*?)\n=(ended|going (-?\d+))\r?\n(.*)\Z", re.DOTALL)
+
+_COMMAND = """cd -- {directory} && echo =job && cat job.json && echo && if test -e exit; then echo =ended; else
+n=$(($(wc -c < log) - {start})); echo "=going $n"; test $n -le 0 || tail -c $((n < {window} ? n : {window})) log; fi"""
+
+
+class Glance(NamedTuple):
+    """What a glance has shown."""
+
+    job: dict
+    """The job's record."""
+
+    ended: bool
+    """Whether there is a record of an end; the module knows what it says."""
+
+    size: int
+    """How many bytes of the log are this attempt's, as far as it is to be seen from here."""
+
+    progress: dict | None
+    """The last mark in the log, as :func:`.progress.parse_progress` has it."""
+
+    @property
+    def running(self) -> bool:
+        """Whether the supervisor has announced itself, and nothing speaks of an end."""
+        return not self.ended and self.job.get("phase") == "running"
+
+
+def glance_command(directory: str, start: int) -> str:
+    """The shell text of a glance.
+
+    The log's size is asked for first, so that nothing before ``start`` is ever taken for this attempt's: a shared file
+    system may show the log late, and an older attempt's marks are at its end then.
+
+    Args:
+        directory: the step's.
+        start: where in the log the attempt began, in bytes.
+    """
+    return _COMMAND.format(directory=shlex.quote(directory), start=start, window=WINDOW)
+
+
+def glance(output: str, nonce: str) -> Glance | None:
+    """What the command of :func:`glance_command` printed.
+
+    Args:
+        output: its standard output, with undecodable bytes replaced or escaped.
+        nonce: of the job that is followed.
+
+    Returns:
+        None where there is no readable record of that job.
+    """
+    found = _OUTPUT.search(output)
+    if found is None:
+        return None
+    try:
+        job = json.loads(found.group(1))
+    except ValueError:
+        return None
+    if not isinstance(job, dict) or job.get("nonce") != nonce:
+        return None
+    log = found.group(4).encode("utf-8", "replace")
+    # A job that the scheduler has started again goes on in the same log.
+    attempt = log.rpartition(_ATTEMPT)
+    mark = parse_progress(attempt[2], cut=not attempt[1] and len(log) >= WINDOW)
+    return Glance(job, found.group(2) == "ended", max(0, int(found.group(3) or 0)), mark)

@@ -1,0 +1,92 @@
+# Copyright (c) the hpcml.torchstack contributors
+# SPDX-License-Identifier: Apache-2.0
+"""What an operator reads while a step waits in a batch system's queue, and how often."""
+
+from __future__ import annotations
+
+import time
+
+from .step import seconds_of
+
+FIRST_PAUSE = 30.0
+"""Seconds after which a queue that only moved on deserves its second line."""
+
+LONGEST_PAUSE = 900.0
+"""Seconds between two such lines in the end: four an hour."""
+
+PAUSE_GROWTH = 2.0
+
+
+def start_words(estimate: str, today: str) -> str:
+    """When a job is expected to start, by the operator's clock and as short as it can be said.
+
+    Args:
+        estimate: as the records spell a time, see :func:`.steps.utc`; any other text stays as it is.
+        today: the operator's date, ``2026-11-20``.
+    """
+    try:
+        date, clock = time.strftime("%Y-%m-%d %H:%M", time.localtime(seconds_of(estimate))).split()
+    except ValueError:
+        return estimate
+    return clock if date == today else "%s %s" % (date, clock)
+
+
+def queue_line(name: str, queue: dict, today: str) -> str:
+    """One line for the operator: ``name  job 4711 pending (Priority), position 3 of 17, starts about 14:20``.
+
+    Args:
+        name: the step's.
+        queue: ``job_id``, ``state``, and where they are known ``reason``, ``position``, ``of``, ``estimated_start``;
+            ``node`` is where it starts, and ``former`` where a start before that may still be building; ``advice``
+            says what can be done about the reason.
+        today: see :func:`start_words`.
+    """
+    job = " ".join(filter(None, ["job", str(queue.get("job_id") or "")]))
+    where = " on %s" % queue["node"] if queue.get("node") else ""
+    if queue.get("former"):
+        return "%s  %s started again%s and waits until its former build on %s is surely gone" % (
+            name, job, where, queue["former"])
+    reason = " (%s)" % queue["reason"] if queue.get("reason") else ""
+    parts = ["%s %s%s%s" % (job, queue.get("state") or "pending", where, reason)]
+    if queue.get("position"):
+        parts.append("position %d" % queue["position"] + (" of %d" % queue["of"] if queue.get("of") else ""))
+    if queue.get("estimated_start"):
+        parts.append("starts about " + start_words(str(queue["estimated_start"]), today))
+    return "%s  %s" % (name, ", ".join(parts))
+
+
+class QueuePrinter:
+    """Decides which answers of the scheduler deserve a line.
+
+    A job, a state, a reason and a node are shown at once when they are new. A queue that only moves on, or a reason
+    that comes and goes, is shown at growing intervals, :data:`FIRST_PAUSE` to :data:`LONGEST_PAUSE`: seventeen minutes
+    of queue are six lines, and a day is a hundred.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.known: set[tuple] = set()
+        self.advised = {""}
+        self.shown_at = 0.0
+        self.pause = FIRST_PAUSE
+
+    def lines(self, queue: dict, now: float, today: str) -> list[str]:
+        """The lines to print: at most one about the queue, and advice that was not given yet.
+
+        Args:
+            queue: see :func:`queue_line`.
+            now: any clock that only goes forward, in seconds.
+            today: see :func:`start_words`.
+        """
+        news = tuple(queue.get(key) for key in ("job_id", "state", "reason", "node", "former"))
+        if news in self.known:
+            if now - self.shown_at < self.pause:
+                return []
+            self.pause = min(self.pause * PAUSE_GROWTH, LONGEST_PAUSE)
+        self.known.add(news)
+        self.shown_at = now
+        line, advice = queue_line(self.name, queue, today), queue.get("advice") or ""
+        if advice in self.advised:
+            return [line]
+        self.advised.add(advice)
+        return [line, "%s  %s" % (self.name, advice)]

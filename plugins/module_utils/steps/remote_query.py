@@ -1,0 +1,70 @@
+# Copyright (c) the hpcml.torchstack contributors
+# SPDX-License-Identifier: Apache-2.0
+"""A question to a compute node and its answer, as files that both sides see; between them is a step of build_step.
+
+Every question has a nonce, which is an input of the step: the same question finds the step that asks it already, so
+that a lost connection never means a second job, and another question is another step.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+import uuid
+from typing import Any, Callable, TypeVar
+
+from ..core.errors import StackError
+from ..core.files import read_json
+
+Answer = TypeVar("Answer")
+
+
+def pending(path: str) -> dict[str, Any] | None:
+    """The question that was asked last and not judged yet, as :func:`new` made it; None where there is none."""
+    with contextlib.suppress(ValueError):
+        asked = read_json(path)
+        if isinstance(asked, dict) and "nonce" in asked and "digest" in asked:
+            return asked
+    return None
+
+
+def new(digest: str) -> dict[str, Any]:
+    """A question that nobody has asked yet: ``nonce`` and ``digest``.
+
+    Args:
+        digest: of all that the answer depends on.
+    """
+    return {"nonce": uuid.uuid4().hex, "digest": digest}
+
+
+def awaited(
+    path: str, read: Callable[[], Answer | None], seconds: float, step: str, shared: str = "the root"
+) -> Answer:
+    """What a job that has ended wrote on its node.
+
+    Args:
+        path: the file.
+        read: gives what is in it; None as long as it is missing or not whole.
+        seconds: how long a shared file system may take to show it here.
+        step: ``failed_step`` of the error.
+        shared: what has to be on a shared file system, for the error.
+
+    Raises:
+        StackError: it does not show up, or is not whole.
+    """
+    begin = time.monotonic()
+    while True:
+        # Reading a directory makes NFS look at it anew.
+        with contextlib.suppress(OSError):
+            os.listdir(os.path.dirname(path))
+        answer = read()
+        if answer is not None:
+            return answer
+        if time.monotonic() - begin >= seconds:
+            raise StackError(
+                "The job on the compute node has ended, and what it wrote is not seen here after %g seconds: %s."
+                % (seconds, path), step,
+                "Have %s on a file system that login and compute nodes share; both have to write there." % shared, path,
+            )
+        time.sleep(0.2)

@@ -1,0 +1,287 @@
+# Copyright (c) the hpcml.torchstack contributors
+# SPDX-License-Identifier: Apache-2.0
+"""What a tree holds, recorded and compared: type, mode, size, digest and link target of every path.
+
+Paths are relative to the tree, and neither times nor owners are part of what is recorded, so that a tree that was moved
+or copied still matches. Names of one file (hard links) are entries of their own, each with the content's digest: a copy
+in which they are separate files is the same release.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+import time
+from typing import IO, Callable, Iterator, NamedTuple
+
+from ..core import os_errors as failures
+from ..core.errors import StackError
+from ..core.text import shortly
+from . import boundary
+from .manifest_diff import KINDS, Comparison, Drift
+from .manifest_entries import UNREADABLE, UNSTABLE, Found
+from .manifest_exclude import LeftOut
+from .manifest_file import (
+    Draft,
+    Record,
+    alone,
+    as_text,
+    write_record,
+)
+from .manifest_walk import Walk
+
+
+class Request(NamedTuple):
+    """What is asked for."""
+
+    path: str
+    """The tree."""
+    root: str
+    """The boundary that it has to lie in."""
+    record: str
+    """The file of the record."""
+    content: bool = True
+    """Whether files are read."""
+    exclude: tuple[str, ...] = ()
+    """Globs of what is left out."""
+    workers: int = 0
+    """Threads; 0 chooses."""
+    limit: int = 100
+    """How many paths a list has at most."""
+    since: int = 0
+    """The time, in nanoseconds, after which an inode that was changed counts as touched; 0 where nobody asks."""
+
+
+class Place(NamedTuple):
+    """Where tree and record are."""
+
+    root: str
+    relative: str
+    record: str
+    """The record, with links in its directory resolved."""
+    own: str | None
+    """Its path in the tree, None where it lies elsewhere."""
+    inside: bool
+    """Whether it lies in the boundary."""
+
+
+def locate(request: Request) -> Place:
+    """Find tree and record.
+
+    Raises:
+        StackError: the tree is not one inside its boundary, or the record has no directory.
+    """
+    if request.workers < 0 or request.limit < 0:
+        raise StackError("workers and max_listed cannot be negative.", "options", "Correct them.")
+    owner = os.stat(request.path).st_uid if os.path.exists(request.path) else os.geteuid()
+    root, relative = boundary.locate(request.path, request.root, boundary.home_directories(owner))
+    directory, name = os.path.split(request.record)
+    if not os.path.isabs(request.record) or not name or not os.path.isdir(directory):
+        raise StackError(
+            "%s cannot be a record: its directory does not exist." % request.record, "options",
+            "Give the absolute path of a file in a directory that exists.", request.record,
+        )
+    record = os.path.join(os.path.realpath(directory), name)
+    prefix = os.path.join(os.path.normpath(os.path.join(root, relative)), "")
+    own = as_text(os.fsencode(record[len(prefix):])) if record.startswith(prefix) else None
+    return Place(root, relative, record, own, record.startswith(os.path.join(root, "")))
+
+
+def record(request: Request, apply: bool, judge: Callable[[dict], None] | None = None) -> dict[str, object]:
+    """Bring the record of a tree up to date.
+
+    Args:
+        request: which tree, and how.
+        apply: write the record; else only tell.
+        judge: is shown how the tree differs from the earlier record before anything is written, and may refuse it with
+            an error of its own.
+
+    Returns:
+        the module's result; ``changed`` says whether the record is, or would be, another one.
+
+    Raises:
+        StackError: the tree changed meanwhile or cannot be read in full, and nothing is written; or the record cannot
+            be written.
+    """
+    began = time.perf_counter()
+    place = locate(request)
+    if not place.inside:
+        raise StackError(
+            "The record %s lies outside %s." % (place.record, place.root), "options",
+            "Record the tree inside of root.", place.record,
+        )
+    earlier, problem = _earlier(place.record)
+    with _kept(apply) as lines, _closing(earlier):
+        draft = Draft(request.content, list(request.exclude), place.own, lines)
+        walk = Walk(request.content, LeftOut([request.exclude], [place.own]), request.workers)
+        drift = _side_by_side(walk, place, Comparison(earlier, None, request.limit, request.content), draft)
+        header = draft.header()
+        result = drift.as_result()
+        result.update(_facts(walk, began), digest=header.digest, counts=header.counts, bytes=header.total)
+        result["previous"] = earlier.header.digest if earlier else None
+        if problem:
+            result["record_problem"] = problem
+        if drift.unstable.total or drift.unreadable.total:
+            raise _incomplete(request.path, drift, result)
+        if judge is not None:
+            judge(result)
+        result["changed"] = earlier is None or earlier.header != header
+        if result["changed"] and apply:
+            write_record(place.record, _read_back(draft))
+    return result
+
+
+def compare(request: Request) -> dict[str, object]:
+    """Compare a tree with its record; writes nothing.
+
+    What the record left out is left out again. ``digest`` is the record's.
+
+    Raises:
+        StackError: there is no record, or it cannot be used.
+    """
+    began = time.perf_counter()
+    place = locate(request)
+    try:
+        earlier = Record(place.record, check=False)
+    except FileNotFoundError as error:
+        raise StackError(
+            "There is no record %s." % request.record, "read the record",
+            "Record the tree first, with state recorded.", request.record,
+        ) from error
+    with contextlib.closing(earlier):
+        header = earlier.header
+        if request.content and not header.content:
+            raise StackError(
+                "%s was recorded without content." % request.record, "read the record",
+                "Compare with content quick, or record the tree again.", request.record,
+            )
+        leave_out = LeftOut([header.exclude, request.exclude], [header.own, place.own])
+        walk = Walk(request.content, leave_out, request.workers, since=request.since)
+        comparison = Comparison(earlier, leave_out if request.exclude else None, request.limit, request.content)
+        try:
+            drift = _side_by_side(walk, place, comparison, None)
+        except ValueError as error:
+            raise earlier.damage(error) from error
+        result = drift.as_result()
+        result.update(
+            _facts(walk, began), digest=header.digest, counts=header.counts, bytes=header.total, changed=False,
+            matches=not drift.any,
+        )
+        if request.since:
+            result["touched"], result["touched_total"] = drift.touched.first, drift.touched.total
+    return result
+
+
+def drift_error(path: str, record: str, result: dict) -> StackError:
+    """The error for a tree that does not match its record."""
+    totals = result["totals"]
+    words = ", ".join("%d %s" % (totals[kind], kind) for kind in (*KINDS, UNSTABLE, UNREADABLE) if totals[kind])
+    names = [*result["added"], *result["removed"], *(entry["path"] for entry in result["differing"])]
+    names = list(dict.fromkeys(names)) or [*result["unstable"], *result["unreadable"]]
+    return StackError(
+        "%s is not as %s has it (%s), first %s." % (path, record, words, shortly(sorted(names))), "compare",
+        "Find out who changed it; bring the files back, or install the release anew.", path,
+        **{key: value for key, value in result.items() if key != "changed"},
+    )
+
+
+def _earlier(path: str) -> tuple[Record | None, str]:
+    """The record there is, and what is wrong with it where it cannot be used."""
+    try:
+        return Record(path), ""
+    except FileNotFoundError:
+        return None, ""
+    except StackError as error:
+        if isinstance(error.__cause__, ValueError):
+            return None, error.message
+        raise
+
+
+@contextlib.contextmanager
+def _kept(apply: bool) -> Iterator[IO[bytes] | None]:
+    """A temporary file for the lines of a record that is to be written."""
+    if not apply:
+        yield None
+        return
+    try:
+        lines = tempfile.TemporaryFile()  # noqa: SIM115 it is closed below, where that may fail
+    except OSError as error:
+        raise _no_room(error) from error
+    try:
+        yield lines
+    finally:
+        with contextlib.suppress(OSError):  # what was not written any more is not wanted any more
+            lines.close()
+
+
+def _no_room(error: OSError) -> StackError:
+    return StackError(
+        "Cannot keep the entries of the record in a temporary file: %s; nothing was recorded." % error.strerror,
+        "write the record",
+        failures.remedy(error, "Correct that") + " of temporary files, or set TMPDIR to another directory.",
+        tempfile.tempdir or "",
+    )
+
+
+def _read_back(draft: Draft) -> bytearray:
+    try:
+        return draft.document()
+    except OSError as error:
+        raise _no_room(error) from error
+
+
+@contextlib.contextmanager
+def _closing(earlier: Record | None) -> Iterator[None]:
+    try:
+        yield
+    finally:
+        if earlier is not None:
+            earlier.close()
+
+
+def _side_by_side(walk: Walk, place: Place, comparison: Comparison, draft: Draft | None) -> Drift:
+    """Read record and tree in step."""
+    for found in walk.over(place.root, place.relative):
+        if isinstance(found, Found):
+            comparison.drift.note(found)
+            entry = found.entry
+            if found.trouble == UNSTABLE or entry is None:
+                continue
+            comparison.line(found.line)
+            run = alone(entry, found.line)
+        else:
+            comparison.run(found)
+            run = found
+        if draft is not None:
+            try:
+                draft.add(run)
+            except OSError as error:
+                raise _no_room(error) from error
+    return comparison.finish()
+
+
+def _facts(walk: Walk, began: float) -> dict[str, object]:
+    return {
+        "hardlinked": walk.hardlinked, "excluded": walk.left_out, "workers": walk.workers,
+        "seconds": round(time.perf_counter() - began, 3),
+    }
+
+
+def _incomplete(path: str, drift: Drift, result: dict) -> StackError:
+    sentences, remedies = [], []
+    for listing, words, remedy in (
+        (drift.unstable, "changed while they were read", "Wait until nothing writes there any more."),
+        (
+            drift.unreadable, "cannot be read",
+            "Run this as their owner, correct their modes, or have the file system checked.",
+        ),
+    ):
+        if listing.total:
+            sentences.append("%d of the entries below %s %s, first %s" % (
+                listing.total, path, words, shortly(listing.first)
+            ))
+            remedies.append(remedy)
+    details = {key: value for key, value in result.items() if key not in ("digest", "changed")}
+    return StackError("; ".join(sentences) + "; nothing was recorded.", "read the tree", " ".join(remedies), path,
+                      **details)

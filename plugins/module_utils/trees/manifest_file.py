@@ -1,0 +1,388 @@
+# Copyright (c) the hpcml.torchstack contributors
+# SPDX-License-Identifier: Apache-2.0
+"""The record of a tree as a file: one JSON document with a header and one entry per line, sorted by path.
+
+The format is for whoever has nothing of this collection at hand: any JSON reader takes the document, line tools take
+the entries. Names are bytes to a file system; in the record they are text as UTF-8 has it, and a byte that is not UTF-8
+is the lone surrogate ``\\udcXX`` that :pep:`383` gives it: the file is ASCII, no name is lost, and no locale matters.
+
+The digest covers the entries as they stand, without what separates them. It says whether two records are the same, and
+whether a record is still what was written.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import json
+import os
+import re
+import signal
+import stat
+from typing import IO, Iterator, NamedTuple, cast
+
+from ..core import os_errors as failures
+from ..core.errors import StackError
+from ..core.files import write_atomic
+from .dir_handles import OPEN_DIRECTORY
+
+FORMAT = 1
+TOP = b"."
+"""How a record names the tree itself; its entry comes before all others."""
+
+FILE, DIRECTORY, SYMLINK = "file", "directory", "symlink"
+
+PIECE = 1 << 16
+"""Bytes of a record, about, that are in memory at a time."""
+
+_quoted = json.encoder.encode_basestring_ascii
+_DIGEST = re.compile(rb', "sha256": "[0-9a-f]{64}"')
+_INTERRUPTIONS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
+
+
+class Entry(NamedTuple):
+    """What a record says of one name. What the type does not have is None."""
+
+    path: bytes
+    """Relative to the tree, ``.`` for the tree."""
+    kind: str
+    """``file``, ``directory``, ``symlink``, ``fifo``, ``socket``, ``character device`` or ``block device``."""
+    mode: int | None = None
+    """Permission bits, special ones included; a symbolic link has none of its own."""
+    size: int | None = None
+    """Bytes of a file."""
+    sha256: str | None = None
+    """Hexadecimal digest of a file's content; None in a record without content."""
+    target: bytes | None = None
+    """What a symbolic link says, as it stands."""
+
+
+class Run(NamedTuple):
+    """Entries that follow each other."""
+
+    lines: bytes
+    """As the record writes them, each with a line feed."""
+    files: int
+    directories: int
+    symlinks: int
+    others: int
+    total: int
+    """Bytes of the files."""
+    hardlinked: int = 0
+    """How many of the files have more than one name."""
+    touched: tuple[bytes, ...] = ()
+    """Paths of those whose inode was changed later than asked about."""
+
+
+def as_text(name: bytes) -> str:
+    """A name as a record writes it, the same in every locale."""
+    return name.decode("utf-8", "surrogateescape")
+
+
+def as_bytes(text: str) -> bytes:
+    """The name that a record's text stands for."""
+    return text.encode("utf-8", "surrogateescape")
+
+
+def order(path: bytes) -> bytes:
+    """What entries are sorted by: the bytes of the path, the tree itself first."""
+    return b"" if path == TOP else path
+
+
+def encode_entry(entry: Entry) -> bytes:
+    """The line of an entry, without its end."""
+    line = '{"path": %s, "type": %s' % (_quoted(as_text(entry.path)), _quoted(entry.kind))
+    if entry.mode is not None:
+        line += ', "mode": "%04o"' % entry.mode
+    if entry.size is not None:
+        line += ', "size": %d' % entry.size
+    if entry.sha256 is not None:
+        line += ', "sha256": "%s"' % entry.sha256
+    if entry.target is not None:
+        line += ', "target": %s' % _quoted(as_text(entry.target))
+    return (line + "}").encode("ascii")
+
+
+def encode_file(path: bytes, mode: int, size: int, sha256: str) -> str:
+    """What :func:`encode_entry` makes of a file that was read, in less time and as text."""
+    return '{"path": %s, "type": "file", "mode": "%04o", "size": %d, "sha256": "%s"}' % (
+        _quoted(path.decode("utf-8", "surrogateescape")), mode, size, sha256
+    )
+
+
+def encode_glance(path: bytes, mode: int, size: int) -> str:
+    """What :func:`encode_entry` makes of a file that was not read, likewise."""
+    return '{"path": %s, "type": "file", "mode": "%04o", "size": %d}' % (
+        _quoted(path.decode("utf-8", "surrogateescape")), mode, size
+    )
+
+
+def without_content(lines: bytes) -> bytes:
+    """What lines of a record would be had no file been read; in a JSON text a quote never follows a blank."""
+    return _DIGEST.sub(b"", lines)
+
+
+def alone(entry: Entry, line: bytes) -> Run:
+    """A run of one entry."""
+    files, directories, symlinks = (int(kind == entry.kind) for kind in (FILE, DIRECTORY, SYMLINK))
+    others = 1 - files - directories - symlinks
+    return Run(line + b"\n", files, directories, symlinks, others, entry.size or 0)
+
+
+def decode_entry(line: bytes) -> Entry:
+    """The entry of a line.
+
+    Raises:
+        ValueError: the line is none.
+    """
+    try:
+        fields = json.loads(line.decode("ascii"))
+        mode, target = fields.get("mode"), fields.get("target")
+        return Entry(
+            as_bytes(fields["path"]), fields["type"], None if mode is None else int(mode, 8), fields.get("size"),
+            fields.get("sha256"), None if target is None else as_bytes(target),
+        )
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError("not an entry: %r" % line[:80]) from error
+
+
+class Header(NamedTuple):
+    """What a record says of itself and of the tree as a whole."""
+
+    content: bool
+    """Whether files have digests."""
+    exclude: list[str]
+    """Globs of what was left out."""
+    own: str | None
+    """The record's own path in the tree, left out too; None where it lies elsewhere."""
+    counts: dict[str, int]
+    """Names of files, directories, symlinks and others."""
+    total: int
+    """Bytes of all files; one with several names counts once for each."""
+    digest: str
+    """SHA-256 over the lines of the entries, each with a line feed."""
+
+
+class Draft:
+    """A record in the making: counts and digest.
+
+    Args:
+        content: whether files have digests.
+        exclude: globs of what is left out.
+        own: the record's own path in the tree.
+        lines: an empty temporary file that keeps the lines, if the record is to be written.
+    """
+
+    def __init__(self, content: bool, exclude: list[str], own: str | None, lines: IO[bytes] | None) -> None:
+        self.content = content
+        self.exclude = exclude
+        self.own = own
+        self.counts = {"files": 0, "directories": 0, "symlinks": 0, "others": 0}
+        self.total = 0
+        self._digest = hashlib.sha256()
+        self._lines = lines
+
+    def add(self, run: Run) -> None:
+        """Add entries; they come in order."""
+        for kind in self.counts:
+            self.counts[kind] += getattr(run, kind)
+        self.total += run.total
+        self._digest.update(run.lines)
+        if self._lines is not None:
+            self._lines.write(run.lines.replace(b"\n", b",\n"))
+
+    def header(self) -> Header:
+        """The header for what has been added."""
+        return Header(self.content, self.exclude, self.own, self.counts, self.total, self._digest.hexdigest())
+
+    def document(self) -> bytearray:
+        """The whole file; a draft that is kept has at least the entry of the tree."""
+        if self._lines is None:
+            raise ValueError("this draft was not kept")
+        head = _encode_header(self.header())
+        tail = b"\n]\n}\n"
+        lines = self._lines.tell() - len(b",\n")
+        content = bytearray(len(head) + lines + len(tail))
+        self._lines.seek(0)
+        content[:len(head)] = head
+        with memoryview(content) as view:
+            self._lines.readinto(view[len(head):len(head) + lines])  # type: ignore[attr-defined] # a buffered reader
+        content[len(head) + lines:] = tail
+        return content
+
+
+def _encode_header(header: Header) -> bytes:
+    fields = {
+        "format": FORMAT, "content": "full" if header.content else "quick", "exclude": header.exclude,
+        "record": header.own, "counts": header.counts, "bytes": header.total, "digest": header.digest,
+    }
+    lines = ["%s: %s,\n" % (json.dumps(key), json.dumps(value)) for key, value in fields.items()]
+    return ("{\n" + "".join(lines) + '"entries": [\n').encode("ascii")
+
+
+class Record:
+    """A record on disk. Whether it is as it was written shows when its entries have been read.
+
+    Args:
+        path: its file.
+        check: whether they are read when it is opened.
+
+    Raises:
+        FileNotFoundError: there is none.
+        StackError: it cannot be read, is of a later format, or is not as it was written.
+    """
+
+    def __init__(self, path: str, check: bool = True) -> None:
+        self.path = path
+        try:
+            descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            reason = "a symbolic link" if error.errno == errno.ELOOP else error.strerror
+            raise StackError(
+                "Cannot read the record %s: %s." % (path, reason), "read the record",
+                "Name the record itself, and run this as an account that may read it.", path,
+            ) from error
+        self.stream = os.fdopen(descriptor, "rb", PIECE)
+        try:
+            found = os.fstat(descriptor)
+            if not stat.S_ISREG(found.st_mode):
+                raise ValueError("it is not a regular file")
+            self.written = found.st_mtime_ns
+            self.header = self._read_header()
+            if check:
+                for _lines in self.pieces():
+                    pass
+        except (ValueError, OSError) as error:
+            self.stream.close()
+            raise self.damage(error) from error
+
+    def damage(self, error: Exception) -> StackError:
+        """The error for a record that cannot be used."""
+        return StackError(
+            "%s is not a record as it was written: %s." % (self.path, error), "read the record",
+            "Bring it back from a copy, or remove it and record the tree again.", self.path,
+        )
+
+    def _read_header(self) -> Header:
+        head = b""
+        while not head.endswith(b'"entries": [\n'):
+            line = self.stream.readline(1 << 20)
+            if not line or len(head) > 1 << 22:
+                raise ValueError("it has no entries")
+            head += line
+        self.first = len(head)
+        try:
+            fields = json.loads(head.decode("ascii") + "]}")
+            if fields["format"] != FORMAT:
+                raise ValueError("it has format %s, and this is for format %d" % (fields["format"], FORMAT))
+            return Header(
+                fields["content"] == "full", list(fields["exclude"]), fields["record"], dict(fields["counts"]),
+                int(fields["bytes"]), str(fields["digest"]),
+            )
+        except (KeyError, TypeError, AttributeError) as error:
+            raise ValueError("its header is incomplete (%s)" % error) from error
+
+    def pieces(self) -> Iterator[bytes]:
+        """The lines of the entries, in order, each with a line feed and some hundred at a time.
+
+        Raises:
+            ValueError: the file ends before the entries do, or they do not have the digest that the header names.
+        """
+        digest = hashlib.sha256()
+        self.stream.seek(self.first)
+        rest, ends = b"", False
+        while not ends:
+            block = self.stream.read(PIECE)
+            if not block:
+                raise ValueError("it is cut off")
+            text = rest + block
+            end = text.find(b"\n]\n")
+            ends = end >= 0
+            # The end begins with a line feed, and the comma in front of one may be the last byte that was read.
+            whole = end + 1 if ends else text.rfind(b"\n", 0, -2) + 1
+            rest = text[whole:]
+            lines = text[:whole].replace(b",\n", b"\n")
+            digest.update(lines)
+            yield lines
+        if digest.hexdigest() != self.header.digest:
+            raise ValueError("its entries do not have the digest that its header names")
+
+    def close(self) -> None:
+        """Close the file."""
+        self.stream.close()
+
+
+def left_over(record: str) -> re.Pattern[str]:
+    """The temporary files that :func:`write_atomic` makes for a record, and that a killed run leaves."""
+    directory, name = os.path.split(record)
+    return re.compile(re.escape(os.path.join(directory, ".%s." % name[:200])) + "[a-z0-9_]{8}", re.S)
+
+
+def _sweep(path: str) -> None:
+    """Remove what killed runs left; nobody else writes this record at the same time."""
+    directory, name = os.path.split(path)
+    pattern = left_over(name)
+    for candidate in os.listdir(directory):
+        if pattern.fullmatch(candidate):
+            with contextlib.suppress(OSError):
+                os.unlink(os.path.join(directory, candidate))
+
+
+def write_record(path: str, content: bytearray) -> None:
+    """Put a record into place, atomically, in a directory that may be frozen.
+
+    The record may be read, and written, by those who may read, and write, its directory; never written by others than
+    the owner. A directory without write bit for its owner gets it for the moment. Signals that would end this process
+    wait until the directory has its mode again.
+
+    Args:
+        path: the record; its directory exists.
+        content: the file.
+
+    Raises:
+        StackError: it cannot be written; the earlier record is untouched then, and so is the directory.
+    """
+    directory = os.path.dirname(path)
+    try:
+        with _held_signals(), _writable(directory) as mode:
+            _sweep(path)
+            write_atomic(path, cast(bytes, content), mode & 0o644)
+    except OSError as error:
+        raise StackError(
+            "Cannot write the record %s: %s." % (path, error.strerror), "write the record",
+            failures.remedy(error, "Run this as the account that owns %s" % directory) + ", then run it again.", path,
+        ) from error
+
+
+@contextlib.contextmanager
+def _held_signals() -> Iterator[None]:
+    held = signal.pthread_sigmask(signal.SIG_BLOCK, _INTERRUPTIONS)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, held)
+
+
+@contextlib.contextmanager
+def _writable(directory: str) -> Iterator[int]:
+    """A directory that its owner may write to; yields the permission bits that it has before and after."""
+    descriptor = os.open(directory, OPEN_DIRECTORY)
+    try:
+        found = os.fstat(descriptor)
+        mode = stat.S_IMODE(found.st_mode)
+        if mode & stat.S_IWUSR:
+            yield mode
+            return
+        # chmod(2) takes setgid away when the owner is not in the group, and it could not be brought back.
+        if mode & stat.S_ISGID and os.geteuid() and found.st_gid not in {os.getegid(), *os.getgroups()}:
+            raise OSError(errno.EPERM, "its directory is setgid for a group that this account is not in", directory)
+        os.fchmod(descriptor, mode | stat.S_IWUSR)
+        try:
+            yield mode
+        finally:
+            os.fchmod(descriptor, mode)
+    finally:
+        os.close(descriptor)

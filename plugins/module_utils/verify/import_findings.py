@@ -1,0 +1,163 @@
+# Copyright (c) the hpcml.torchstack contributors
+# SPDX-License-Identifier: Apache-2.0
+"""What the events of a run mean: who brought which map, which imports failed and how, which values are wrong."""
+
+from __future__ import annotations
+
+import signal
+from typing import Any, Mapping, NamedTuple, Sequence
+
+from .import_rules import Expectation, as_text
+from .import_runner import Outcome
+
+START, EXIT = "the interpreter", "the end of the interpreter"
+
+_MISSING = "ModuleNotFoundError"
+_REMEDIES = (
+    ("cannot open shared object file",
+     "Let ldd_verify say where that library was looked for, and rebuild what needs it with a RUNPATH."),
+    ("undefined symbol",
+     "A library of another build was mapped first: see mapped, and let one thing bring it."),
+    ("version `",
+     "A library of another build was mapped first: see mapped, and let one thing bring it."),
+    ("cannot allocate memory in static TLS block",
+     "Import it earlier: put it further up in modules."),
+)
+
+
+class Run(NamedTuple):
+    """A run, understood.
+
+    ``maps`` are the steps and the process maps behind them, ``errors`` the imports that failed, ``values`` what the
+    expressions gave, ``complaints`` why one gave nothing, ``absent`` the modules that are not there, ``version`` that
+    of the interpreter.
+    """
+
+    version: str
+    maps: tuple[tuple[str, bytes], ...]
+    errors: tuple[dict[str, Any], ...]
+    values: dict[str, Any]
+    complaints: dict[str, str]
+    absent: tuple[str, ...]
+
+
+def of_expression(expression: str) -> str:
+    """The name of the step that evaluates an expression."""
+    return "expect: " + expression
+
+
+def understand(outcome: Outcome, modules: Sequence[str], timeout: float, by_hand: str) -> Run:
+    """Make sense of a run.
+
+    Args:
+        outcome: what came of it.
+        modules: the modules that it was to import.
+        timeout: seconds that it had.
+        by_hand: a command that does the same imports, for remedies.
+    """
+    version, step = "", START
+    maps: list[tuple[str, bytes]] = []
+    errors: list[dict[str, Any]] = []
+    values: dict[str, Any] = {}
+    complaints: dict[str, str] = {}
+    absent, tried = [], []
+    for event in outcome.events:
+        kind = event[0]
+        if kind == "start":
+            version = event[1]
+            maps.append((START, event[-1]))
+        elif kind in ("import", "evaluate"):
+            step = event[1] if kind == "import" else of_expression(event[1])
+            if kind == "import":
+                tried.append(step)
+            continue
+        elif kind == "failed":
+            _kind, module, classes, missing, complaint, lines, text = event
+            maps.append((module, text))
+            if _MISSING in classes and missing and (module + ".").startswith(missing + "."):
+                absent.append(module)
+            errors.append({
+                "module": module, "error": complaint, "output": list(lines), "not_tried": [],
+                "remedy": remedy_for(complaint, missing if _MISSING in classes else "", by_hand),
+            })
+        elif kind == "imported":
+            maps.append((event[1], event[2]))
+        elif kind in ("value", "no value"):
+            (values if kind == "value" else complaints)[event[1]] = event[2]
+            maps.append((of_expression(event[1]), event[3]))
+        step = EXIT if kind == "end" else step
+    ended = outcome.events[-1:] and outcome.events[-1][0] == "end"
+    if outcome.status != 0 or not ended:
+        errors.append({
+            "module": step, "error": fate(outcome.status, timeout), "output": list(outcome.output),
+            "not_tried": [module for module in modules if module not in tried],
+            "remedy": "Do the same by hand: %s" % by_hand,
+        })
+    return Run(version, tuple(maps), tuple(errors), values, complaints, tuple(absent))
+
+
+def fate(status: int | None, timeout: float) -> str:
+    """How a process ended, in words."""
+    if status is None:
+        return "it did not come to an end within %g seconds" % timeout
+    if status >= 0:
+        return "the process ended with exit status %d" % status
+    try:
+        return "the process was killed by signal %d (%s)" % (-status, signal.Signals(-status).name)
+    except ValueError:
+        return "the process was killed by signal %d" % -status
+
+
+def remedy_for(complaint: str, missing: str, by_hand: str) -> str:
+    """What to do about an import that failed.
+
+    Args:
+        complaint: class and text of the exception.
+        missing: the module that was not found, if that is what happened.
+        by_hand: a command that does the same imports.
+    """
+    if missing:
+        return "Install %s into the release, or correct PYTHONPATH in environment." % missing
+    for sign, remedy in _REMEDIES:
+        if sign in complaint:
+            return remedy
+    return "Do the same by hand: %s" % by_hand
+
+
+def wrong_values(run: Run, expectations: Sequence[Expectation]) -> list[dict[str, Any]]:
+    """The expectations that were not met. One that could not be tried because the process died is not among them."""
+    wrong = []
+    for rule in expectations:
+        evaluated = rule.value in run.values
+        if rule.value in run.complaints or (evaluated and not rule.met(run.values[rule.value])):
+            wrong.append({
+                "value": rule.value, "expected": rule.wanted, "actual": run.values.get(rule.value),
+                "error": run.complaints.get(rule.value, ""), "reason": rule.reason,
+                "remedy": "Install the version that the release file names, or correct the release file.",
+            })
+    return wrong
+
+
+def sentence_of_value(finding: Mapping[str, Any]) -> str:
+    """A wrong value in one sentence."""
+    was = finding["error"] or "is " + as_text(finding["actual"])
+    return "%s has to %s and %s%s." % (
+        finding["value"], finding["expected"], "gives " if finding["error"] else "", was
+    )
+
+
+def sentence_of_error(finding: Mapping[str, Any]) -> str:
+    """A failed import in one sentence."""
+    where = finding["module"]
+    if where == START:
+        place = "Before anything was imported, "
+    elif where == EXIT:
+        place = "After all imports, at its end, "
+    elif where.startswith(of_expression("")):
+        place = "While %s was evaluated, " % where[len(of_expression("")) :]
+    else:
+        place = "Import of %s: " % where
+    untried = ", ".join(finding["not_tried"])
+    return "%s%s%s." % (
+        place, finding["error"].strip().rstrip("."), " (not tried: %s)" % untried if untried else ""
+    )

@@ -1,0 +1,277 @@
+# Copyright (c) the hpcml.torchstack contributors
+# SPDX-License-Identifier: Apache-2.0
+"""What was gathered about the objects of a release, judged by its rules."""
+
+from __future__ import annotations
+
+import os
+from typing import Any, Callable, Sequence
+
+from ..elf.resolution import CACHE
+from ..elf.resolver import Searched, System
+from ..elf.search_paths import NO_DIRECTORY, expand
+from . import library_findings as words
+from .embedded_copies import search
+from .library_findings import Finding, text
+from .library_graph import (
+    BOTH,
+    LATE,
+    WITH,
+    WITHOUT,
+    Gathered,
+    Sight,
+)
+from .library_rules import Provider
+from .library_scan import Scan
+
+NAMED = 3
+"""How many objects are named where many need the same."""
+
+
+class Judgement:
+    """The findings about a scan and what was gathered from it."""
+
+    def __init__(self, found: Scan, gathered: Gathered, system: System) -> None:
+        self.scan = found
+        self.system = system
+        self.gathered = gathered
+        self.rules = gathered.rules
+        self.paths = gathered.paths
+        self.findings: list[Finding] = []
+        self.allowed: list[dict[str, Any]] = []
+        self.unused: list[dict[str, str]] = []
+
+    def look_inside(self, progress: Callable[[int], None]) -> None:
+        """Search every ELF file for copies of what only its provider may hold."""
+        copies, failed = search(
+            self.scan.elf_files, self.rules.embedded, self.paths, progress, self.scan.identities
+        )
+        for path, rule, offset, found in copies:
+            self.findings.append(Finding(
+                "embedded", text(path), rule.name,
+                "%s holds a copy of %s: %r at byte %d." % (text(path), rule.name, text(found)[:200], offset),
+                words.embedded_remedy(rule.name, rule.provider),
+                details=(
+                    ("text", text(found)[:200]), ("offset", offset), ("pattern", rule.pattern),
+                    ("provider", rule.provider),
+                ),
+            ))
+        for path, error in failed:
+            self.scan.failed(path, error)
+
+    def look_at_places(self, entries: Sequence[bytes]) -> None:
+        """Check the directories that LD_LIBRARY_PATH and the objects name, whether or not anything is found there."""
+        for entry in entries:
+            if not entry.startswith(b"/") and not entry.startswith(b"$"):
+                shown = text(entry) or "an empty entry"
+                self.findings.append(Finding(
+                    "forbidden", "LD_LIBRARY_PATH", "",
+                    "LD_LIBRARY_PATH has %s, which means the directory that a user happens to be in." % shown,
+                    "Take it out of the environment that the modulefile sets: no colon at its ends, none doubled.",
+                    details=(("path", text(entry)), ("rule", "LD_LIBRARY_PATH"), ("reason", "not absolute")),
+                ))
+            else:
+                self._forbid(entry, b"", "LD_LIBRARY_PATH", "LD_LIBRARY_PATH", WITH)
+        for item in self.scan.objects:
+            for rule, value in (("RPATH", item.facts.rpath), ("RUNPATH", item.facts.runpath)):
+                for entry in dict.fromkeys((value or b"").split(b":")):
+                    place = expand(entry, os.path.dirname(item.path), self.system)
+                    self._forbid(place, item.path, text(item.path), rule, "")
+
+    def _forbid(self, place: bytes, path: bytes, shown: str, rule: str, environment: str) -> None:
+        for forbidden in self.rules.forbid if place.startswith(b"/") else ():
+            if self.paths.match(forbidden.paths, place):
+                self.findings.append(Finding(
+                    "forbidden", shown, "",
+                    "%s %s %s, from which nothing may come: %s."
+                    % (shown, "has the %s" % rule if path else "names", text(place), forbidden.reason.rstrip(".")),
+                    words.forbidden_remedy(rule), environment=environment,
+                    details=(("path", text(place)), ("rule", rule), ("reason", forbidden.reason)),
+                ))
+                return
+
+    def look_at_libraries(self) -> None:
+        """Judge what every object found, or did not find."""
+        excused: dict[tuple[str, str, str], set[str]] = {}
+        used: set[int] = set()
+        declared: set[int] = set()
+        elsewhere = self.scan.by_name()
+        for sight in self.gathered.sights.values():
+            names = self.gathered.names(sight.edge)
+            if sight.edge.path is None:
+                for number, rule in enumerate(self.rules.allow_missing):
+                    if any(rule.sonames.fullmatch(name) for name in names) and self.paths.match(
+                        rule.objects, sight.edge.needer
+                    ):
+                        used.add(number)
+                        key = (text(sight.edge.name), rule.name, rule.reason)
+                        excused.setdefault(key, set()).add(text(sight.edge.needer))
+                        break
+                else:
+                    self.findings.append(self._missing(sight, elsewhere))
+                continue
+            providers = []
+            for number, provider in enumerate(self.rules.providers):
+                if any(provider.sonames.fullmatch(name) for name in names):
+                    declared.add(number)
+                    providers.append(provider)
+            if providers and not any(self.paths.match(provider.paths, sight.edge.path) for provider in providers):
+                self.findings.append(self._misplaced(sight, providers))
+            self._forbid_resolution(sight)
+        self.allowed = [
+            {
+                "soname": soname, "name": name, "reason": reason,
+                "objects": sorted(objects)[:NAMED], "objects_total": len(objects),
+            }
+            for (soname, name, reason), objects in sorted(excused.items())
+        ]
+        unused_allowances = [rule for number, rule in enumerate(self.rules.allow_missing) if number not in used]
+        unused_providers = [rule for number, rule in enumerate(self.rules.providers) if number not in declared]
+        self.unused = [
+            *({"rule": "allow_missing", "name": rule.name, "reason": rule.reason} for rule in unused_allowances),
+            *({"rule": "providers", "name": rule.name, "reason": rule.reason} for rule in unused_providers),
+        ]
+        self._required()
+        self._versions()
+
+    def _environment(self, labels: Sequence[str]) -> str:
+        return BOTH if len(set(labels)) > 1 else next(iter(labels))
+
+    def _roots(self, sight: Sight) -> tuple[tuple[str, Any], ...]:
+        """For whom a library is looked for, where that is not the object that needs it."""
+        if sight.root == sight.edge.needer:
+            return ()
+        return (("root", text(sight.root)), ("roots", max(sight.roots.values())))
+
+    def _missing(self, sight: Sight, elsewhere: dict[bytes, list[bytes]]) -> Finding:
+        edge = sight.edge
+        bare_only = None
+        if list(sight.roots) == [WITHOUT]:
+            bare_only = next(
+                (other.edge.path for key, other in self.gathered.sights.items()
+                 if key[:2] == (edge.needer, edge.name) and edge.path != key[2] and WITH in other.roots), None,
+            ) if WITH in self.gathered.labels else None
+        searched = tuple(
+            self._place(place) for place in edge.searched
+        )
+        skipped = [
+            "%s (%s)" % (text(os.path.join(place.directory, edge.name)), place.skipped)
+            for place in edge.searched if place.skipped not in ("", NO_DIRECTORY)
+        ]
+        for_whom = " when %s is loaded" % text(sight.root) if sight.root != edge.needer else ""
+        return Finding(
+            "missing", text(edge.needer), text(edge.name),
+            "%s needs %s, which is not found%s." % (text(edge.needer), text(edge.name), for_whom),
+            words.missing_remedy(
+                text(edge.name), edge.needer, elsewhere.get(os.path.basename(edge.name), ()), bare_only, skipped
+            ),
+            searched, self._environment(list(sight.roots)), self._roots(sight),
+        )
+
+    def _place(self, place: Searched) -> str:
+        """A place that was searched, as an operator reads it."""
+        if place.rule == CACHE and not place.directory:
+            return "%s: no entry" % place.rule
+        directory = text(self.paths.plain(place.directory)) if place.directory else "the current directory"
+        return "%s: %s (%s)" % (place.rule, directory, place.skipped or "no such file")
+
+    def _misplaced(self, sight: Sight, providers: Sequence[Provider]) -> Finding:
+        edge, declared = sight.edge, [provider.path for provider in providers]
+        path = self.paths.plain(edge.path or b"")
+        return Finding(
+            "misplaced", text(edge.needer), text(edge.name),
+            "%s gets %s from %s (%s), and not from %s."
+            % (text(edge.needer), text(edge.name), text(path), edge.rule, " or ".join(declared)),
+            words.misplaced_remedy(edge.needer, path, edge.rule, declared),
+            environment=self._environment(list(sight.roots)),
+            details=(
+                ("path", text(path)), ("rule", edge.rule), ("declared", declared),
+                ("reason", " ".join(provider.reason for provider in providers if provider.reason)), *self._roots(sight),
+            ),
+        )
+
+    def _forbid_resolution(self, sight: Sight) -> None:
+        edge = sight.edge
+        path = edge.path or b""
+        for rule in self.rules.forbid:
+            if self.paths.match(rule.paths, path):
+                plain = text(self.paths.plain(path))
+                self.findings.append(Finding(
+                    "forbidden", text(edge.needer), text(edge.name),
+                    "%s gets %s from %s (%s), from which nothing may come: %s."
+                    % (text(edge.needer), text(edge.name), plain, edge.rule, rule.reason.rstrip(".")),
+                    words.forbidden_remedy(edge.rule), environment=self._environment(list(sight.roots)),
+                    details=(("path", plain), ("rule", edge.rule), ("reason", rule.reason), *self._roots(sight)),
+                ))
+                return
+
+    def _required(self) -> None:
+        for rule in self.rules.require:
+            objects = [item for item in self.scan.objects if self.paths.match(rule.objects, item.path)]
+            for item in objects:
+                labels = self.gathered.lacking(rule, item)
+                if labels:
+                    self.findings.append(Finding(
+                        "required", text(item.path), rule.needs,
+                        "%s does not need %s, neither itself nor through what it needs: %s."
+                        % (text(item.path), rule.needs, rule.reason.rstrip(".")),
+                        "Build it again so that the library is linked, and see in the log that the option arrived.",
+                        environment=self._environment(labels), details=(("reason", rule.reason),),
+                    ))
+            if not objects:
+                self.findings.append(Finding(
+                    "required", rule.object, rule.needs,
+                    "No object matches %s, which has to need %s." % (rule.object, rule.needs),
+                    "Correct the glob, or build what is missing.", details=(("reason", rule.reason),),
+                ))
+
+    def _versions(self) -> None:
+        for (needer, library, name, version), labels in self.gathered.versions.items():
+            path = self.paths.plain(library)
+            self.findings.append(Finding(
+                "versions", text(needer), text(name),
+                "%s needs %s of %s, and %s does not have it." % (text(needer), text(version), text(name), text(path)),
+                words.version_remedy(path, text(version)), environment=self._environment(sorted(labels)),
+                details=(("version", text(version)), ("path", text(path))),
+            ))
+
+    def look_at_unreadable(self) -> None:
+        """List what could not be read, and what the loader gives up at."""
+        for (path, problem), labels in self.gathered.problems.items():
+            self.findings.append(Finding(
+                "unreadable", text(path), "",
+                "%s cannot be loaded: %s." % (text(path), problem.rstrip(".")),
+                words.problem_remedy(problem), environment=self._environment(sorted(labels)),
+                details=(("reason", problem),),
+            ))
+        for path, reason, code in self.scan.unreadable:
+            self.findings.append(Finding(
+                "unreadable", text(path), "",
+                "%s %s: %s." % (text(path), "cannot be read" if code else "is a broken ELF file", reason.rstrip(".")),
+                words.unreadable_remedy(code), details=(("reason", reason),),
+            ))
+
+    def providers(self) -> dict[str, list[dict[str, Any]]]:
+        """Which files the libraries are, and who needs them."""
+        table: dict[str, dict[bytes, tuple[set[str], set[str], set[bytes]]]] = {}
+        for sight in self.gathered.sights.values():
+            if sight.edge.path is not None:
+                files = table.setdefault(text(sight.edge.name), {})
+                rules, labels, needers = files.setdefault(
+                    self.paths.plain(sight.edge.path), (set(), set(), set())
+                )
+                rules.add(sight.edge.rule)
+                labels.update(sight.roots)
+                needers.add(sight.edge.needer)
+        providers: dict[str, list[dict[str, Any]]] = {}
+        for name in sorted(table):
+            rows = providers[name] = []
+            for path, (rules, labels, needers) in sorted(table[name].items()):
+                row: dict[str, Any] = {
+                    "path": text(path), "rule": min(rules, key=lambda rule: (rule in LATE, rule)),
+                    "needed_by": len(needers), "first": [text(needer) for needer in sorted(needers)[:NAMED]],
+                }
+                if len(labels) < len(self.gathered.labels):
+                    row["environment"] = next(iter(labels))
+                rows.append(row)
+        return providers

@@ -1,0 +1,347 @@
+# Copyright (c) the hpcml.torchstack contributors
+# SPDX-License-Identifier: Apache-2.0
+"""What a release says about its libraries: rules as an operator writes them, checked and ready to match.
+
+Globs are those of :func:`globs.compile_globs`. A path glob is matched against a path as it is and with its links
+resolved, and the fixed beginning of the glob is taken both ways, too: a release that lies behind a link is the same.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import Any, Mapping, NamedTuple
+
+from ..core.errors import StackError
+from ..core.globs import compile_globs
+
+PREFIX = "{prefix}"
+"""Stands in a record for the directory that was verified, so that the record survives a move."""
+
+_SPECIAL = re.compile(r"[*?\[]")
+_NEVER = re.compile(r"(?!)")
+
+
+class Paths:
+    """Matches path globs; remembers where links lead."""
+
+    def __init__(self) -> None:
+        self._names: dict[bytes, tuple[str, ...]] = {}
+        self._plain: dict[bytes, bytes] = {}
+        self._directories: dict[bytes, bytes] = {}
+
+    def real(self, path: bytes) -> bytes:
+        """An absolute path with its links resolved; directories, which hold many files each, are resolved once."""
+        directory, _slash, name = path.rpartition(b"/")
+        if not directory or name in (b"", b".", b"..") or os.path.islink(path):
+            return os.path.realpath(path)
+        real = self._directories.get(directory)
+        if real is None:
+            real = self._directories[directory] = os.path.realpath(directory)
+        return real.rstrip(b"/") + b"/" + name
+
+    def plain(self, path: bytes) -> bytes:
+        """A path without ``..`` and double slashes, where that is the same file."""
+        plain = self._plain.get(path)
+        if plain is None:
+            plain = os.path.normpath(path)
+            if plain != path and self.real(plain) != self.real(path):
+                plain = path
+            self._plain[path] = plain
+        return plain
+
+    def names(self, path: bytes) -> tuple[str, ...]:
+        """A path, plain and with its links resolved, as globs see it."""
+        names = self._names.get(path)
+        if names is None:
+            both = (self.plain(path), self.real(path))
+            names = self._names[path] = tuple(sorted({os.fsdecode(name).strip("/") for name in both}))
+        return names
+
+    def match(self, glob: re.Pattern[str], path: bytes) -> bool:
+        """Whether a path, or where it leads, is what the glob means."""
+        return any(glob.fullmatch(name) for name in self.names(path))
+
+
+class PathsElsewhere(Paths):
+    """Matches paths that are not of this machine, as inside of a container: links here say nothing of them."""
+
+    def real(self, path: bytes) -> bytes:
+        """The path without ``..`` and double slashes."""
+        return os.path.normpath(path)
+
+
+class Allowance(NamedTuple):
+    """A library that may be missing, for all objects or some."""
+
+    name: str
+    object: str
+    reason: str
+    sonames: re.Pattern[str]
+    objects: re.Pattern[str]
+
+
+class Provider(NamedTuple):
+    """Where a library has to come from."""
+
+    name: str
+    path: str
+    reason: str
+    sonames: re.Pattern[str]
+    paths: re.Pattern[str]
+
+
+class Requirement(NamedTuple):
+    """Objects that have to need a library, directly or through what they need."""
+
+    object: str
+    needs: str
+    reason: str
+    objects: re.Pattern[str]
+    sonames: re.Pattern[str]
+
+
+class Embedded(NamedTuple):
+    """Bytes that only the provider of a library may hold."""
+
+    pattern: str
+    provider: str
+    name: str
+    expression: re.Pattern[bytes]
+    literal: bytes
+    providers: re.Pattern[str]
+
+
+class Forbidden(NamedTuple):
+    """A directory, or file, that nothing may come from."""
+
+    path: str
+    reason: str
+    paths: re.Pattern[str]
+
+
+class Dlopen(NamedTuple):
+    """A library that another one opens by name."""
+
+    caller: str
+    name: str
+
+
+class Rules(NamedTuple):
+    """All rules of a verification."""
+
+    library_path: str
+    allow_missing: tuple[Allowance, ...]
+    preloaded: tuple[bytes, ...]
+    program: bytes | None
+    providers: tuple[Provider, ...]
+    require: tuple[Requirement, ...]
+    embedded: tuple[Embedded, ...]
+    forbid: tuple[Forbidden, ...]
+    plugins: tuple[Dlopen, ...]
+    exclude: tuple[str, ...]
+    unopened: tuple[str, ...]
+
+
+UNOPENED = (
+    ".py", ".pyc", ".pyi", ".pxd", ".pyx", ".h", ".hpp", ".cuh", ".c", ".cc", ".cpp", ".cu", ".f90", ".js", ".ts",
+    ".json", ".yaml", ".yml", ".txt", ".md", ".rst", ".html",
+)
+"""Endings of names that no loader is given: source code, byte code and text."""
+
+
+KEYS: dict[str, tuple[str, ...]] = {
+    "allow_missing": ("name", "object", "reason"),
+    "providers": ("name", "path", "reason"),
+    "require": ("object", "needs", "reason"),
+    "embedded": ("pattern", "provider", "name"),
+    "forbid": ("path", "reason"),
+    "plugins": ("caller", "name"),
+}
+"""The keys of each kind of rule; all of them are texts."""
+
+OPTIONAL = {("allow_missing", "object"), ("providers", "reason")}
+_PLAIN = ("environment", "preloaded", "program", "exclude", "unopened")
+
+
+def soname_glob(pattern: str) -> re.Pattern[str]:
+    """A glob over sonames."""
+    return compile_globs([pattern]) or _NEVER
+
+
+def path_glob(pattern: str, below: bool = False, here: bool = True) -> re.Pattern[str]:
+    """A glob over absolute paths.
+
+    Args:
+        pattern: begins with ``/`` or ``**``.
+        below: what lies below a path that matches, matches as well.
+        here: whether it is about files of this machine, so that where its own links lead is meant, too.
+    """
+    variants = [pattern]
+    if here and pattern.startswith("/"):
+        fixed = _SPECIAL.split(pattern, maxsplit=1)[0]
+        if fixed != pattern:
+            fixed = fixed[:fixed.rindex("/")]
+        variants.append(os.path.realpath(fixed) + pattern[len(fixed):])
+    if below:
+        variants += [variant.rstrip("/") + "/**" for variant in variants]
+    return compile_globs(variants) or _NEVER
+
+
+def rule_path_glob(
+    kind: str, pattern: str, below: bool = False, failed_step: str = "rules", here: bool = True
+) -> re.Pattern[str]:
+    """A path glob (see :func:`path_glob`) out of a rule of some kind.
+
+    Raises:
+        StackError: it can never match; ``failed_step`` is what that error names.
+    """
+    if not pattern.startswith(("/", "**")):
+        raise StackError(
+            "The path %r under %s can never match: paths are absolute." % (pattern, kind), failed_step,
+            "Begin it with / or **.",
+        )
+    return path_glob(pattern, below, here)
+
+
+def literal_beginning(pattern: str) -> bytes:
+    """The bytes that every match of a regular expression begins with; empty where that is not plain to see."""
+    literal, position = "", 0
+    while position < len(pattern):
+        character = pattern[position]
+        if character == "\\" and not pattern[position + 1:position + 2].isalnum():
+            character = pattern[position + 1:position + 2]
+            position += 1
+        elif character in "\\.^$*+?{}[]|()":
+            break
+        literal += character
+        position += 1
+    if position < len(pattern) and pattern[position] in "*+?{":
+        literal = literal[:-1]
+    return b"" if "|" in pattern else literal.encode("utf-8")
+
+
+def parse_rules(given: Mapping[str, Any]) -> Rules:
+    """Check rules and make them ready; an option that is absent or None is empty, or has its default.
+
+    Raises:
+        StackError: one of them is not what it has to be.
+    """
+    for key in given:
+        if key not in KEYS and key not in _PLAIN:
+            raise _wrong("There is no rule %r." % key, "The rules are %s." % ", ".join(sorted([*KEYS, *_PLAIN])))
+    entries = {kind: _entries(kind, given.get(kind) or []) for kind in KEYS}
+    environment = given.get("environment") or {}
+    if not isinstance(environment, Mapping):
+        raise _wrong("environment is not a mapping of names to texts.", "Correct it.")
+    program = given.get("program")
+    for path in [*_texts(given, "preloaded"), *([program] if program else [])]:
+        if not isinstance(path, str) or not path.startswith("/"):
+            raise _wrong("%r under preloaded or program is not an absolute path." % (path,), "Write it absolute.")
+    return Rules(
+        library_path=str(environment.get("LD_LIBRARY_PATH") or ""),
+        allow_missing=tuple(
+            Allowance(
+                **rule, sonames=soname_glob(rule["name"]),
+                objects=rule_path_glob("allow_missing", rule["object"] or "**"),
+            )
+            for rule in entries["allow_missing"]
+        ),
+        preloaded=tuple(os.fsencode(path) for path in _texts(given, "preloaded")),
+        program=os.fsencode(program) if program else None,
+        providers=tuple(
+            Provider(**rule, sonames=soname_glob(rule["name"]), paths=rule_path_glob("providers", rule["path"]))
+            for rule in entries["providers"]
+        ),
+        require=tuple(
+            Requirement(**rule, objects=rule_path_glob("require", rule["object"]), sonames=soname_glob(rule["needs"]))
+            for rule in entries["require"]
+        ),
+        embedded=tuple(_embedded(rule) for rule in entries["embedded"]),
+        forbid=tuple(
+            Forbidden(**rule, paths=rule_path_glob("forbid", rule["path"], below=True)) for rule in entries["forbid"]
+        ),
+        plugins=tuple(Dlopen(**rule) for rule in entries["plugins"]),
+        exclude=tuple(_texts(given, "exclude")),
+        unopened=tuple(_endings(given)),
+    )
+
+
+def as_record(rules: Rules) -> dict[str, Any]:
+    """The rules as plain data, in the form that :func:`parse_rules` takes; what is empty is left out."""
+    record: dict[str, Any] = {
+        kind: [{key: getattr(rule, key) for key in keys if getattr(rule, key)} for rule in getattr(rules, kind)]
+        for kind, keys in KEYS.items()
+    }
+    record["environment"] = {"LD_LIBRARY_PATH": rules.library_path} if rules.library_path else {}
+    record["preloaded"] = [os.fsdecode(path) for path in rules.preloaded]
+    record["program"] = os.fsdecode(rules.program) if rules.program else ""
+    record["exclude"] = list(rules.exclude)
+    record = {key: value for key, value in record.items() if value}
+    if rules.unopened != UNOPENED:
+        record["unopened"] = list(rules.unopened)
+    return record
+
+
+def relocate(value: Any, old: str, new: str) -> Any:
+    """The same data with a directory named differently, alone, at the beginning of a path or in a list of paths."""
+    if isinstance(value, str):
+        return re.sub(r"(?<![^:])%s(?=[/:]|$)" % re.escape(old), lambda match: new, value)
+    if isinstance(value, Mapping):
+        return {key: relocate(inner, old, new) for key, inner in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [relocate(inner, old, new) for inner in value]
+    return value
+
+
+def _entries(kind: str, given: Any) -> list[dict[str, str]]:
+    """The rules of one kind, each with all its keys."""
+    if not isinstance(given, (list, tuple)):
+        raise _wrong("%s is not a list." % kind, "Write a list of entries with %s." % ", ".join(KEYS[kind]))
+    entries = []
+    for rule in given:
+        if not isinstance(rule, Mapping) or not set(rule) <= set(KEYS[kind]):
+            raise _wrong("An entry of %s is not right: %r." % (kind, rule), "Its keys are %s." % ", ".join(KEYS[kind]))
+        entry = {key: rule.get(key) or "" for key in KEYS[kind]}
+        for key, value in entry.items():
+            if not isinstance(value, str) or not (value or (kind, key) in OPTIONAL):
+                raise _wrong("An entry of %s has no %s, or not a text: %r." % (kind, key, rule), "Add it.")
+        entries.append(entry)
+    return entries
+
+
+def _texts(given: Mapping[str, Any], key: str) -> list[str]:
+    texts = given.get(key) or []
+    if not isinstance(texts, (list, tuple)) or not all(isinstance(text, str) for text in texts):
+        raise _wrong("%s is not a list of texts." % key, "Correct it.")
+    return list(texts)
+
+
+def _endings(given: Mapping[str, Any]) -> list[str]:
+    """The endings of names whose files are not opened; an empty list is one, too."""
+    if given.get("unopened") is None:
+        return list(UNOPENED)
+    endings = _texts(given, "unopened")
+    for ending in endings:
+        if not re.fullmatch(r"[.][^/]+", ending):
+            raise _wrong("%r under unopened is not the ending of a name." % ending, "Write it as '.py'.")
+    return endings
+
+
+def _embedded(rule: dict[str, str]) -> Embedded:
+    try:
+        expression = re.compile(rule["pattern"].encode("utf-8"))
+    except re.error as error:
+        raise _wrong(
+            "The pattern %r under embedded is not a regular expression: %s." % (rule["pattern"], error), "Correct it."
+        ) from error
+    if expression.search(b""):
+        raise _wrong("The pattern %r under embedded matches nothing at all." % rule["pattern"], "Make it longer.")
+    return Embedded(
+        **rule, expression=expression, literal=literal_beginning(rule["pattern"]),
+        providers=rule_path_glob("embedded", rule["provider"]),
+    )
+
+
+def _wrong(message: str, remedy: str) -> StackError:
+    return StackError(message, "rules", remedy)
