@@ -2,8 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """What makes nodes look like those of a site: modules with what is behind them, and programs, libraries and images.
 
-A site's rehearsal asks for it in its inventory, as ``rehearsal_dress`` (docs/rehearse.md). It is laid once, on the
-login node, archived on the shared file system, and unpacked on the other nodes. A node wears one dress at a time.
+A site's rehearsal asks for it in its inventory, as ``rehearsal_dress`` (docs/tutorials/rehearse-a-site.md). It is laid
+once, on the login node, archived on the shared file system, and unpacked on the other nodes. A node wears one dress
+at a time.
 """
 
 from __future__ import annotations

@@ -73,7 +73,10 @@ class Podman:
             complaint = answer.stderr.strip().rstrip(".")
             remedy = "; if a program of podman's is missing, " + INSTALL
             if complaint.startswith("sudo:"):
-                remedy = " as root: run this as root, or allow `sudo -n podman` (docs/rehearse.md has the line for it)"
+                remedy = (
+                    " as root: run this as root, or allow `sudo -n podman` "
+                    "(docs/tutorials/rehearse-a-site.md has the line for it)"
+                )
             raise MissingError(
                 "`%s info` failed: %s. The rehearsal needs podman%s." % (" ".join(program), complaint, remedy)
             )

@@ -6,7 +6,7 @@ READS_test-upstream := MIRROR CUDA LIBFABRIC HWLOC ARGS
 READS_molecule := SCENARIO
 READS_bench := ARGS LIBTREE
 
-.PHONY: rehearse rehearse-down quick dev test test-upstream lint importer sanity units pytest molecule bench lock
+.PHONY: rehearse rehearse-down quick dev test test-upstream lint docs importer sanity units pytest molecule bench lock
 
 rehearse: ## Bring up containers dressed as SITE, roll RELEASE out on them, and leave them up.
 	@if [ -z "$(SITE)" ]; then echo "Say which site is rehearsed: make rehearse SITE=local [RELEASE=2026-11-20]"; exit 2; fi
@@ -29,6 +29,9 @@ test-upstream: ## What real programs and sources make of it; MIRROR names a dire
 	  tests/run pytest -rsP tests/upstream $(ARGS)
 
 lint importer sanity units pytest: ## One part of the tests.
+	tests/run $@
+
+docs: ## Build the site of the documentation into .cache/site.
 	tests/run $@
 
 molecule: ## The scenario SCENARIO of molecule, or all of them.

@@ -1,5 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
+# Apache-2.0 is compatible with version 3 of the GNU General Public License, under which Ansible itself is.
 """Give roles the text of programs that run by themselves."""
 
 from __future__ import annotations

@@ -1,5 +1,7 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
+# Apache-2.0 is compatible with version 3 of the GNU General Public License, under which Ansible itself is.
+"""Give plays their hosts, or say which inventory is missing."""
 
 from __future__ import annotations
 

@@ -26,15 +26,15 @@ description:
 author:
   - The hpcml.torchstack contributors (@hpcml)
 extends_documentation_fragment:
-  - hpcml.torchstack.ranks
-  - hpcml.torchstack.ranks.job
-  - hpcml.torchstack.ranks.launched
+  - hpcml.torchstack._ranks
+  - hpcml.torchstack._ranks.job
+  - hpcml.torchstack._ranks.launched
+  - hpcml.torchstack._attributes
+  - hpcml.torchstack._release
 attributes:
   check_mode:
-    support: full
     description: Says whether an acceptance would run, and with which command; runs and writes nothing.
   idempotent:
-    support: full
     description: A release that has passed what is asked is not accepted again, unless O(again) says so.
 options:
   state:
@@ -349,6 +349,7 @@ from ansible_collections.hpcml.torchstack.plugins.module_utils.acceptance import
 from ansible_collections.hpcml.torchstack.plugins.module_utils.acceptance import verdict as acceptance_verdict
 from ansible_collections.hpcml.torchstack.plugins.module_utils.acceptance.records import Files, Run
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core.run_module import run_module
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.zipapp import program_archive
 from ansible_collections.hpcml.torchstack.plugins.module_utils.ranks import module_options as rank_options
 from ansible_collections.hpcml.torchstack.plugins.module_utils.ranks import plan as bandwidth_plan
@@ -362,7 +363,7 @@ WHERE_GIVEN = ("shared", "measure", "transport", "import_ceiling")
 
 
 def plan(params: dict, files: Files, question: dict, check: bool) -> dict:
-    """The result as far as it is known before anything runs; ``passed`` where the record answers.
+    """Return the result as far as it is known before anything runs; ``passed`` where the record answers.
 
     Raises:
         StackError: there is nothing that could be accepted.
@@ -383,20 +384,22 @@ def plan(params: dict, files: Files, question: dict, check: bool) -> dict:
     return dict(result, passed=None, **({"planned_after": "freeze"} if missing else {}))
 
 
-def perform(params: dict, check: bool) -> dict:
+def run(module: AnsibleModule) -> dict:
     """Plan the acceptance, run it where that is needed, and return the result.
 
     Raises:
         StackError: it did not pass, or could not be tried.
     """
+    os.umask(0o022)
+    params, check = module.params, module.check_mode
     launcher = acceptance_job.launcher_words(params["launcher"], params["ranks"], params["nodes"])
     trouble = bandwidth_plan.problem(params["measure"])
     if trouble:
         raise StackError("acceptance_" + trouble, "measure", "Correct it, for the site or in the release's file.")
     given = dict(params, transport={key: words for key, words in params["transport"].items() if words})
-    run = Run(acceptance_login.find_account(params["user"]), params["become_command"], params["timeout"])
+    limits = Run(acceptance_login.find_account(params["user"]), params["become_command"], params["timeout"])
     question = dict(
-        {key: params[key] for key in ASKED}, subject=params["subject"], launcher=launcher, user=run.account.name,
+        {key: params[key] for key in ASKED}, subject=params["subject"], launcher=launcher, user=limits.account.name,
         prefix=params["prefix"] or os.path.join(params["root"], params["release"]),
         **({"nodes": params["nodes"]} if params["nodes"] > 1 else {}),
         **{key: given[key] for key in WHERE_GIVEN if given[key] not in (None, {}, 0)},
@@ -404,19 +407,19 @@ def perform(params: dict, check: bool) -> dict:
     files = Files.below(params["root"], params["release"])
     program, job, judged = program_archive(rank_program), params["job"], params["state"] == "judged"
     if job:
-        acceptance_batch.check_job(job, run.timeout)
+        acceptance_batch.check_job(job, limits.timeout)
     result = plan(params, files, question, check)
     if job and not judged:
         if not result["reason"]:
             return dict(result, needed=False)
         ask = acceptance_batch.planned if check else acceptance_batch.ask
-        return dict(result, changed=False, needed=True, **ask(files, question, run, program, job))
+        return dict(result, changed=False, needed=True, **ask(files, question, limits, program, job))
     if check or not result["reason"]:
         return result
     if judged:
-        record = acceptance_batch.judge(files, question, run, program, params["wait"], acceptance_verdict.conclude)
+        record = acceptance_batch.judge(files, question, limits, program, params["wait"], acceptance_verdict.conclude)
     else:
-        record = acceptance_records.perform(files, question, run, program, acceptance_verdict.conclude)
+        record = acceptance_records.perform(files, question, limits, program, acceptance_verdict.conclude)
     return dict(result, **acceptance_verdict.described(record))
 
 
@@ -454,11 +457,7 @@ def main() -> None:
         },
         supports_check_mode=True,
     )
-    try:
-        os.umask(0o022)
-        module.exit_json(**perform(module.params, module.check_mode))
-    except StackError as error:
-        module.fail_json(**error.as_result())
+    run_module(module, run)
 
 
 if __name__ == "__main__":

@@ -12,6 +12,8 @@ module: build_step
 short_description: Run a build step exactly once for its inputs, detached, with progress
 version_added: 0.1.0
 author: The hpcml.torchstack contributors (@hpcml)
+extends_documentation_fragment:
+  - hpcml.torchstack._attributes
 description:
   - Makes sure that a shell script has succeeded for exactly these inputs. When it has, nothing is done.
   - Otherwise the script runs detached from the connection, under a supervisor that keeps the time limits, the log and
@@ -297,13 +299,10 @@ options:
     type: float
 attributes:
   check_mode:
-    support: full
     description: Reports whether the step would run, and its digest where it can be known. Writes nothing.
   diff_mode:
-    support: full
     description: Shows what changed in inputs and script since the last run.
   idempotent:
-    support: full
     description: A step with a stamp for the same inputs is left alone.
 notes:
   - The digest covers script, chdir, modules, module_init, environment, unset, inputs, creates, produces and the results
@@ -611,11 +610,12 @@ failed_step:
 """
 
 import os
-from typing import Callable, NamedTuple
+from typing import NamedTuple
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.hpcml.torchstack.plugins.module_utils.batch.options import KEYS, LAUNCHERS, check_options
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core.run_module import run_module
 from ansible_collections.hpcml.torchstack.plugins.module_utils.steps.job import read_record
 from ansible_collections.hpcml.torchstack.plugins.module_utils.steps.step import (
     Request,
@@ -838,43 +838,48 @@ def would_be(request: Request, params: dict, known: Known, digest: str | None) -
     return {"planned_after": known.pending, "taken_over": origin, "result": result, "ground": ground}
 
 
-def choose(params: dict, check: bool, diff: bool) -> Callable[[], dict]:
-    """The call that the options ask for."""
+def choose(params: dict, check: bool, diff: bool) -> dict:
+    """Do what the options ask for, and return the result."""
     if params["follow"] is None and params["state"] == "present":
-        return lambda: present(params, check, diff)
+        return present(params, check, diff)
     files = step_files(params["state_dir"], params["name"])
     from ansible_collections.hpcml.torchstack.plugins.module_utils.steps.cancel import cancel, forget
     from ansible_collections.hpcml.torchstack.plugins.module_utils.steps.start import look
 
     if params["follow"] is not None:
-        return lambda: look(files, params["follow"], params["unchanged"])
-    return lambda: (cancel if params["state"] == "cancelled" else forget)(files, check)
+        return look(files, params["follow"], params["unchanged"])
+    return (cancel if params["state"] == "cancelled" else forget)(files, check)
+
+
+def run(module: AnsibleModule) -> dict:
+    """Bring the step to its state, and show its warnings."""
+    params, name = module.params, module.params["name"]
+    if (params["state"], params["script"], params["follow"]) == ("present", None, None):
+        raise StackError("Step %s has no script." % name, "options", "Give its commands in script.")
+    try:
+        result = choose(params, module.check_mode, module._diff)
+    except OSError as error:
+        raise StackError(
+            "Step %s: %s: %s." % (name, error.filename or name, error.strerror), "records",
+            "Check that this account may write there and that there is space.",
+        ) from error
+    for warning in result.pop("warnings", []):
+        module.warn(warning)
+    return result
+
+
+def describe_failure(name: str, failed: dict) -> dict:
+    """Shorten the message of a step's failure, which its log has in full."""
+    from ansible_collections.hpcml.torchstack.plugins.module_utils.steps.results import in_short
+
+    return dict(in_short(failed), step=name)
 
 
 def main() -> None:
     """Entry point."""
     module = AnsibleModule(argument_spec=ARGUMENTS, supports_check_mode=True)
     name = module.params["name"]
-    try:
-        if (module.params["state"], module.params["script"], module.params["follow"]) == ("present", None, None):
-            raise StackError("Step %s has no script." % name, "options", "Give its commands in script.")
-        result = choose(module.params, module.check_mode, module._diff)()
-    except StackError as error:
-        from ansible_collections.hpcml.torchstack.plugins.module_utils.steps.results import in_short
-
-        failed = dict(in_short(error.as_result()), step=name)
-        # A result with a path gets the file's mode, owner and "state: file" added by AnsibleModule.
-        failed.pop("path", None)
-        module.fail_json(**failed)
-    except OSError as error:
-        module.fail_json(
-            msg="Step %s: %s: %s. Check that this account may write there and that there is space."
-            % (name, error.filename or name, error.strerror),
-            failed_step="records", step=name,
-        )
-    for warning in result.pop("warnings", []):
-        module.warn(warning)
-    module.exit_json(**result)
+    run_module(module, run, with_path=False, describe=lambda failed: describe_failure(name, failed))
 
 
 if __name__ == "__main__":

@@ -12,6 +12,9 @@ module: compute_preflight
 short_description: Look at a compute node before a rollout builds there
 version_added: 0.1.0
 author: The hpcml.torchstack contributors (@hpcml)
+extends_documentation_fragment:
+  - hpcml.torchstack._attributes
+  - hpcml.torchstack._release
 description:
   - Finds out by one short job whether builds can run on the compute nodes of a site - whether they see the release's
     file system and may write there, whether modules load in a plain shell, whether the driver runs programs of the CUDA
@@ -22,14 +25,6 @@ description:
   - A look holds for a day, as long as O(launcher), O(options), O(node), O(programs) and the release's place stay the
     same. One that found an error does not hold.
 options:
-  root:
-    description: The directory that holds the releases.
-    type: path
-    required: true
-  release:
-    description: The name of the release.
-    type: str
-    required: true
   state:
     description: Whether to prepare the look, or to judge the answer.
     type: str
@@ -67,13 +62,11 @@ options:
     default: 60
 attributes:
   check_mode:
-    support: full
     description: Says whether a node would be looked at. Writes nothing.
   diff_mode:
     support: none
     description: Nothing of the release is changed, so there is nothing to show.
   idempotent:
-    support: full
     description: A look that still holds is not repeated.
 notes:
   - The question, the answer and the verdict are in C(<root>/.torchstack/<release>), outside of the release.
@@ -181,7 +174,8 @@ import time
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.files import read_json, write_json
-from ansible_collections.hpcml.torchstack.plugins.module_utils.core.findings import Finding, end, failure
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core.findings import Finding, conclude, failure
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core.run_module import run_module
 from ansible_collections.hpcml.torchstack.plugins.module_utils.preflight import node_checks as compute_judgement
 from ansible_collections.hpcml.torchstack.plugins.module_utils.preflight import node_facts as compute_facts
 from ansible_collections.hpcml.torchstack.plugins.module_utils.preflight import node_query as compute_request
@@ -202,8 +196,8 @@ ASKED = ("launcher", "options", "node", "programs", "python_version")
 """Options on which an answer depends."""
 
 
-def asked(params: dict, check: bool) -> dict:
-    """The result of ``state: asked``."""
+def ask(params: dict, check: bool) -> dict:
+    """Write down what a node is asked, and return the script that answers."""
     release = ReleaseFiles(params["root"], params["release"])
     files = compute_request.Files.of(release)
     digest = compute_request.fingerprint(dict({key: params[key] for key in ASKED}, prefix=release.prefix))
@@ -218,8 +212,8 @@ def asked(params: dict, check: bool) -> dict:
     return dict(result, script=compute_request.script(files, request["nonce"], wanted, python), inputs=request)
 
 
-def judged(params: dict) -> tuple[list[Finding], dict]:
-    """The findings, and what the node has answered.
+def judge(params: dict) -> tuple[list[Finding], dict]:
+    """Judge what the node has answered, and return the findings with it.
 
     Raises:
         StackError: nobody has asked, or the answer cannot be seen.
@@ -244,25 +238,31 @@ def judged(params: dict) -> tuple[list[Finding], dict]:
     return findings, facts
 
 
-def main() -> None:
-    """Entry point."""
-    module = AnsibleModule(argument_spec=SPEC, supports_check_mode=True)
+def run(module: AnsibleModule) -> dict:
+    """Ask a compute node, or judge what it has answered."""
     os.umask(0o022)
     try:
         if module.params["state"] == "asked":
-            module.exit_json(**asked(module.params, module.check_mode))
+            return ask(module.params, module.check_mode)
         if module.check_mode:
-            module.exit_json(changed=False, skipped=True, msg="No compute node is looked at in check mode.")
-        findings, facts = judged(module.params)
-    except (StackError, ValueError) as error:
-        trouble = error if isinstance(error, StackError) else StackError(
-            "The record of the last look at a compute node is not readable: %s." % error, "compute", "Remove it.")
-        module.fail_json(**trouble.as_result())
+            return {"changed": False, "skipped": True, "msg": "No compute node is looked at in check mode."}
+        findings, facts = judge(module.params)
+    except ValueError as error:
+        raise StackError(
+            "The record of the last look at a compute node is not readable: %s." % error, "compute", "Remove it."
+        ) from error
     except OSError as error:
-        module.fail_json(**StackError(
+        raise StackError(
             "What was asked of a compute node cannot be kept: %s: %s." % (error.filename, error.strerror), "compute",
-            "Check that this account may write there and that there is space.").as_result())
-    end(module, findings, "compute", {}, {"facts": facts})
+            "Check that this account may write there and that there is space.",
+        ) from error
+    return conclude(module, findings, "compute", {}, {"facts": facts})
+
+
+def main() -> None:
+    """Entry point."""
+    module = AnsibleModule(argument_spec=SPEC, supports_check_mode=True)
+    run_module(module, run)
 
 
 if __name__ == "__main__":

@@ -26,18 +26,17 @@ description:
     the prefix.
 author:
   - The hpcml.torchstack contributors (@hpcml)
+extends_documentation_fragment:
+  - hpcml.torchstack._attributes
 requirements:
   - py-rattler >= 0.28 in the interpreter that runs the module, which it needs Python 3.10 for
 attributes:
   check_mode:
-    support: full
     description: Changes neither prefix nor cache, and returns the transaction. Where py-rattler, a channel or the lock
       is not there yet, RV(planned_after) says so.
   diff_mode:
-    support: full
     description: The packages before and after, each with version, build and channel.
   idempotent:
-    support: full
     description: A second run with O(state=present) only reads. With O(state=latest) it solves again.
 options:
   prefix:
@@ -306,6 +305,24 @@ from ansible_collections.hpcml.torchstack.plugins.module_utils.conda import envi
 from ansible_collections.hpcml.torchstack.plugins.module_utils.conda import package as conda_packages
 from ansible_collections.hpcml.torchstack.plugins.module_utils.conda import request as conda_request
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core.run_module import run_module
+
+
+def run(module: AnsibleModule) -> dict:
+    """Bring the environment to its state, or plan that."""
+    params = module.params
+    try:
+        environment = conda_prefixes.Environment(params, not module.check_mode, module.tmpdir)
+        outcome = environment.absent() if params["state"] == "absent" else environment.present()
+        platform = params["platform"] or conda_request.this_platform()
+    except StackError as error:
+        if module.check_mode and params["planned_after"] and error.failed_step in conda_prefixes.LATER:
+            return {"changed": True, "planned_after": params["planned_after"], "planned_reason": error.message}
+        raise
+    result = conda_prefixes.as_result(outcome, platform, params["optional_specs"])
+    if module._diff and result["changed"]:
+        result["diff"] = conda_packages.render(outcome.transaction)
+    return result
 
 
 def main() -> None:
@@ -339,19 +356,7 @@ def main() -> None:
         ],
         supports_check_mode=True,
     )
-    params = module.params
-    try:
-        environment = conda_prefixes.Environment(params, not module.check_mode, module.tmpdir)
-        outcome = environment.absent() if params["state"] == "absent" else environment.present()
-        platform = params["platform"] or conda_request.this_platform()
-    except StackError as error:
-        if module.check_mode and params["planned_after"] and error.failed_step in conda_prefixes.LATER:
-            module.exit_json(changed=True, planned_after=params["planned_after"], planned_reason=error.message)
-        module.fail_json(**error.as_result())
-    result = conda_prefixes.as_result(outcome, platform, params["optional_specs"])
-    if module._diff and result["changed"]:
-        result["diff"] = conda_packages.render(outcome.transaction)
-    module.exit_json(**result)
+    run_module(module, run)
 
 
 if __name__ == "__main__":

@@ -22,15 +22,14 @@ description:
     cache; RV(postponed) says so then, and the module does not fail.
 author:
   - The hpcml.torchstack contributors (@hpcml)
+extends_documentation_fragment:
+  - hpcml.torchstack._attributes
 attributes:
   check_mode:
-    support: full
     description: Writes nothing, and returns what would be removed, with sizes.
   diff_mode:
-    support: full
     description: The modes before and after, what becomes known to conda, and what is removed.
   idempotent:
-    support: full
     description: A second run finds nothing to do.
 options:
   path:
@@ -156,7 +155,18 @@ failed_step:
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.hpcml.torchstack.plugins.module_utils.conda import cache_maintain as conda_cache_keeping
-from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core.run_module import run_module
+
+
+def run(module: AnsibleModule) -> dict:
+    """Remove from the cache what nothing uses, or plan that."""
+    params, keep = module.params, module.params["keep"]
+    cache = conda_cache_keeping.Cache(params["path"], params["root"], params["release"], not module.check_mode)
+    kept = cache.keep(keep["leftovers"], keep["unused"], keep["days"])
+    result = conda_cache_keeping.as_result(kept)
+    if module._diff and kept.changed:
+        result["diff"] = conda_cache_keeping.render(cache.path, kept)
+    return result
 
 
 def main() -> None:
@@ -177,17 +187,7 @@ def main() -> None:
         },
         supports_check_mode=True,
     )
-    params = module.params
-    keep = params["keep"]
-    cache = conda_cache_keeping.Cache(params["path"], params["root"], params["release"], not module.check_mode)
-    try:
-        kept = cache.keep(keep["leftovers"], keep["unused"], keep["days"])
-    except StackError as error:
-        module.fail_json(**error.as_result())
-    result = conda_cache_keeping.as_result(kept)
-    if module._diff and kept.changed:
-        result["diff"] = conda_cache_keeping.render(cache.path, kept)
-    module.exit_json(**result)
+    run_module(module, run)
 
 
 if __name__ == "__main__":

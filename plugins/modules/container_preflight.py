@@ -12,6 +12,9 @@ module: container_preflight
 short_description: Judge whether a container image can be offered as a release
 version_added: 0.1.0
 author: The hpcml.torchstack contributors (@hpcml)
+extends_documentation_fragment:
+  - hpcml.torchstack._attributes.reading
+  - hpcml.torchstack._release.root
 description:
   - Looks whether the image is in the site's place of images, which checksum it must have, whether there is room for a
     copy of it, whether the command that starts containers answers, and whether what they are to see is there.
@@ -44,10 +47,6 @@ options:
     description: The site's place of images, C(torchstack_images).
     type: str
     required: true
-  root:
-    description: The directory of the releases.
-    type: path
-    required: true
   command:
     description: What starts containers there.
     type: str
@@ -63,14 +62,7 @@ options:
     default: 30
 attributes:
   check_mode:
-    support: full
     description: Writes nothing, so that a quota stays unknown.
-  diff_mode:
-    support: none
-    description: Nothing is changed, so there is nothing to show.
-  idempotent:
-    support: full
-    description: Nothing is changed.
 notes:
   - A quota is met by reserving the space for a moment in a file without a name, which not every file system can do.
   - That the image really has the checksum is seen when it is copied, not here.
@@ -151,7 +143,8 @@ from ansible_collections.hpcml.torchstack.plugins.module_utils.core.account impo
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.digests import sha256_of, text_of
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.files import read_json
-from ansible_collections.hpcml.torchstack.plugins.module_utils.core.findings import Finding, end
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core.findings import Finding, conclude
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core.run_module import run_module
 from ansible_collections.hpcml.torchstack.plugins.module_utils.definition import container as containers
 from ansible_collections.hpcml.torchstack.plugins.module_utils.preflight import container_image as images
 from ansible_collections.hpcml.torchstack.plugins.module_utils.preflight import root_facts as root_directory
@@ -176,7 +169,7 @@ SPEC = {
 
 
 def file_problem(path: str) -> str:
-    """Why a file cannot be used, as the end of a sentence; empty where it can."""
+    """Say why a file cannot be used, as the end of a sentence; empty where it can."""
     try:
         if not stat.S_ISREG(os.stat(path).st_mode):
             return "is not a file"
@@ -188,7 +181,7 @@ def file_problem(path: str) -> str:
 
 
 def is_copied(copy: str, sha256: str) -> bool:
-    """Whether the copy is there and known to be right."""
+    """Tell whether the copy is there and known to be right."""
     try:
         return images.is_recorded(read_json(copy + images.RECORD), sha256, os.stat(copy))
     except (OSError, ValueError):
@@ -196,15 +189,15 @@ def is_copied(copy: str, sha256: str) -> bool:
 
 
 def names_in(directory: str) -> list[str]:
-    """What is in a directory; nothing where it cannot be read."""
+    """List what is in a directory; nothing where it cannot be read."""
     try:
         return os.listdir(directory)
     except OSError:
         return []
 
 
-def look_at_image(wanted: Mapping[str, Any], write: bool) -> tuple[list[Finding], dict[str, Any]]:
-    """The findings about the image, and the image as the other roles take it.
+def check_image(wanted: Mapping[str, Any], write: bool) -> tuple[list[Finding], dict[str, Any]]:
+    """Check the image, and return the findings with the image as the other roles take it.
 
     Args:
         wanted: the options.
@@ -234,8 +227,8 @@ def look_at_image(wanted: Mapping[str, Any], write: bool) -> tuple[list[Finding]
     return findings, dict(where._asdict(), file=image["file"], sha256=sha256, bytes=there["bytes"])
 
 
-def look_at_runtime(command: str, timeout: float) -> tuple[list[Finding], dict[str, str]]:
-    """The findings about the command that starts containers, and what it is."""
+def check_runtime(command: str, timeout: float) -> tuple[list[Finding], dict[str, str]]:
+    """Check the command that starts containers, and return the findings with what it is."""
     path = shutil.which(command) or ""
     outcome = commands.run([path, "--version"], timeout) if path else None
     version = images.runtime_version(outcome.output) if outcome else ""
@@ -244,7 +237,7 @@ def look_at_runtime(command: str, timeout: float) -> tuple[list[Finding], dict[s
 
 
 def missing_binds(binds: Sequence[str], root: str) -> list[str]:
-    """What containers are to see and is not there; the root and what is in it are made by the rollout."""
+    """List what containers are to see and is not there; the rollout makes the root and what is in it."""
     missing = []
     for source in dict.fromkeys(bind.split(":")[0] for bind in binds):
         try:
@@ -257,19 +250,23 @@ def missing_binds(binds: Sequence[str], root: str) -> list[str]:
     return missing
 
 
+def run(module: AnsibleModule) -> dict:
+    """Check the image, the command that runs it, and what it is to see."""
+    params = module.params
+    try:
+        findings, image = check_image(params, not module.check_mode)
+        found, runtime = check_runtime(params["command"], params["timeout"])
+    except OSError as error:
+        raise StackError(
+            "The image could not be looked at: %s." % error, images.STEP, "Look at that path by hand.") from error
+    findings += found + images.judge_binds(missing_binds(params["binds"], params["root"]))
+    return conclude(module, findings, images.STEP, {}, {"image": image, "runtime": runtime}, "Nothing was installed.")
+
+
 def main() -> None:
     """Entry point."""
     module = AnsibleModule(argument_spec=SPEC, supports_check_mode=True)
-    try:
-        findings, image = look_at_image(module.params, not module.check_mode)
-        found, runtime = look_at_runtime(module.params["command"], module.params["timeout"])
-    except StackError as trouble:
-        module.fail_json(**trouble.as_result())
-    except OSError as trouble:
-        module.fail_json(**StackError(
-            "The image could not be looked at: %s." % trouble, images.STEP, "Look at that path by hand.").as_result())
-    findings += found + images.judge_binds(missing_binds(module.params["binds"], module.params["root"]))
-    end(module, findings, images.STEP, {}, {"image": image, "runtime": runtime}, "Nothing was installed.")
+    run_module(module, run)
 
 
 if __name__ == "__main__":

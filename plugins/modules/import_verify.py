@@ -23,15 +23,14 @@ description:
     finding; whatever processes it started are ended.
 author:
   - The hpcml.torchstack contributors (@hpcml)
+extends_documentation_fragment:
+  - hpcml.torchstack._attributes
 attributes:
   check_mode:
-    support: full
     description: Imports and judges all the same, as that changes nothing, and does not write O(record).
   diff_mode:
-    support: full
     description: The difference between the old and the new record.
   idempotent:
-    support: full
     description: The record holds nothing that differs from run to run; it is written only where the release differs.
 options:
   python:
@@ -333,7 +332,7 @@ import shutil
 import tempfile
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core.run_module import run_module
 from ansible_collections.hpcml.torchstack.plugins.module_utils.verify import import_record, import_rules
 from ansible_collections.hpcml.torchstack.plugins.module_utils.verify import imports as import_verification
 from ansible_collections.hpcml.torchstack.plugins.module_utils.verify.verification_record import write_record
@@ -353,8 +352,38 @@ ALLOWANCE = {
 
 
 def missing(params: dict) -> bool:
-    """Whether something that an earlier step makes is not there."""
+    """Tell whether something that an earlier step makes is not there."""
     return not all(os.path.lexists(params[name]) for name in ("python", "static") if params[name])
+
+
+def run(module: AnsibleModule) -> dict:
+    """Import, judge, and keep the record where it differs."""
+    params, later = module.params, module.params["planned_after"] if module.check_mode else None
+    planned = {"changed": bool(params["record"]), "planned_after": later}
+    rules = import_rules.parse_rules(params)
+    if later and missing(params):
+        return planned
+    scratch = tempfile.mkdtemp(prefix="imports-", dir=module.tmpdir)
+    try:
+        report = import_verification.verify(params, rules, scratch)
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+    if later and report.absent:
+        return planned
+    if report.error is not None:
+        raise report.error
+    result = dict(report.result, changed=False)
+    if params["record"]:
+        before = import_record.read_record(params["record"])
+        result["changed"] = before != report.record
+        if module._diff and result["changed"]:
+            result["diff"] = {
+                "before": import_record.render(before), "after": import_record.render(report.record),
+                "before_header": params["record"], "after_header": params["record"],
+            }
+        if result["changed"] and not module.check_mode:
+            write_record(params["record"], report.record)
+    return result
 
 
 def main() -> None:
@@ -381,33 +410,7 @@ def main() -> None:
         },
         supports_check_mode=True,
     )
-    params, later = module.params, module.params["planned_after"] if module.check_mode else None
-    scratch = tempfile.mkdtemp(prefix="imports-", dir=module.tmpdir)
-    try:
-        rules = import_rules.parse_rules(params)
-        if later and missing(params):
-            module.exit_json(changed=bool(params["record"]), planned_after=later)
-        report = import_verification.verify(params, rules, scratch)
-        if later and report.absent:
-            module.exit_json(changed=bool(params["record"]), planned_after=later)
-        if report.error is not None:
-            raise report.error
-        result = dict(report.result, changed=False)
-        if params["record"]:
-            before = import_record.read_record(params["record"])
-            result["changed"] = before != report.record
-            if module._diff and result["changed"]:
-                result["diff"] = {
-                    "before": import_record.render(before), "after": import_record.render(report.record),
-                    "before_header": params["record"], "after_header": params["record"],
-                }
-            if result["changed"] and not module.check_mode:
-                write_record(params["record"], report.record)
-        module.exit_json(**result)
-    except StackError as error:
-        module.fail_json(**error.as_result())
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
+    run_module(module, run)
 
 
 if __name__ == "__main__":

@@ -20,16 +20,8 @@ description:
     node, and does not connect to the host.
 author:
   - The hpcml.torchstack contributors (@hpcml)
-attributes:
-  check_mode:
-    support: full
-    description: Does the same.
-  diff_mode:
-    support: none
-    description: Changes nothing.
-  idempotent:
-    support: full
-    description: Changes nothing.
+extends_documentation_fragment:
+  - hpcml.torchstack._attributes.reading
 options:
   others:
     description: Further names that begin as those of this collection and are somebody else's.

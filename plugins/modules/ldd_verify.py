@@ -23,15 +23,14 @@ description:
   - Files that are called like source code, byte code or text are counted and not opened, see O(unopened).
 author:
   - The hpcml.torchstack contributors (@hpcml)
+extends_documentation_fragment:
+  - hpcml.torchstack._attributes
 attributes:
   check_mode:
-    support: full
     description: Verifies as always, and does not write O(record).
   diff_mode:
-    support: full
     description: The difference between the old and the new O(record) - where each library comes from, and the rules.
   idempotent:
-    support: full
     description: Only reads, but for O(record), which is written when its content changes.
 options:
   paths:
@@ -385,6 +384,7 @@ import os
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core.run_module import run_module
 from ansible_collections.hpcml.torchstack.plugins.module_utils.verify import library_record
 from ansible_collections.hpcml.torchstack.plugins.module_utils.verify.libraries import verify
 from ansible_collections.hpcml.torchstack.plugins.module_utils.verify.library_findings import sentence
@@ -398,7 +398,7 @@ from ansible_collections.hpcml.torchstack.plugins.module_utils.verify.verificati
 
 
 def rule_options() -> dict[str, dict]:
-    """The argument specification of the lists of rules."""
+    """Return the argument specification of the lists of rules."""
     return {
         kind: {
             "type": "list", "elements": "dict", "default": [],
@@ -408,8 +408,11 @@ def rule_options() -> dict[str, dict]:
     }
 
 
-def run(params: dict, check: bool) -> dict[str, object]:
-    """Verify, keep the record, and return what the module returns."""
+def run(module: AnsibleModule) -> dict[str, object]:
+    """Verify, and keep the record where it differs."""
+    params, later = module.params, module.params["planned_after"]
+    if module.check_mode and later and not all(os.path.lexists(path) for path in params["paths"]):
+        return {"changed": True, "planned_after": later}
     if not params["paths"]:
         raise StackError("paths is empty.", "rules", "Name what is to be verified.")
     names = ("environment", "preloaded", "program", "exclude", "unopened", *KEYS)
@@ -423,8 +426,9 @@ def run(params: dict, check: bool) -> dict[str, object]:
         top = library_record.top_of(params["record"], params["paths"])
         old, new = library_record.read(params["record"]), library_record.build(rules, params["paths"], outcome, top)
         result["changed"] = old != new
-        result["diff"] = {"before": library_record.render(old), "after": library_record.render(new)}
-        if result["changed"] and not check:
+        if module._diff and result["changed"]:
+            result["diff"] = {"before": library_record.render(old), "after": library_record.render(new)}
+        if result["changed"] and not module.check_mode:
             write_record(params["record"], new)
     return result
 
@@ -446,16 +450,7 @@ def main() -> None:
         ),
         supports_check_mode=True,
     )
-    later = module.params["planned_after"]
-    if module.check_mode and later and not all(os.path.lexists(path) for path in module.params["paths"]):
-        module.exit_json(changed=True, planned_after=later)
-    try:
-        result = run(module.params, module.check_mode)
-    except StackError as error:
-        module.fail_json(**error.as_result())
-    if not (module._diff and result["changed"]):
-        result.pop("diff", None)
-    module.exit_json(**result)
+    run_module(module, run)
 
 
 if __name__ == "__main__":

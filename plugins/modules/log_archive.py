@@ -23,16 +23,15 @@ description:
     pushed.
 author:
   - The hpcml.torchstack contributors (@hpcml)
+extends_documentation_fragment:
+  - hpcml.torchstack._attributes
 attributes:
   check_mode:
-    support: full
     description: Packs in memory, and builds the commit's tree in a scratch directory; writes neither archive nor
       repository.
   diff_mode:
-    support: full
     description: The files in the archive before and after, with their sizes.
   idempotent:
-    support: full
     description: An archive that unpacks to the same bytes stays, and nothing is committed where nothing differs.
 options:
   steps:
@@ -144,12 +143,13 @@ import os
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core.run_module import run_module
 from ansible_collections.hpcml.torchstack.plugins.module_utils.logs import archive as log_archive
 from ansible_collections.hpcml.torchstack.plugins.module_utils.logs import repository as log_repository
 
 
 def check_archive(archive: str, steps: str) -> str:
-    """The name that the archive's files lie below.
+    """Check where the archive goes, and return the name that its files lie below.
 
     Raises:
         StackError: the archive is in the wrong place, or its name does not say what it is.
@@ -168,8 +168,8 @@ def check_archive(archive: str, steps: str) -> str:
     return name[:-len(".tar.gz")]
 
 
-def carry_out(params: dict, apply: bool) -> dict:
-    """Archive and commit, and return what the module returns."""
+def archive_logs(params: dict, apply: bool) -> dict:
+    """Archive and commit the logs, and return what the module returns."""
     top = check_archive(params["archive"], params["steps"])
     target = log_repository.Target(
         params["repository"] or "", params["subdirectory"] or "", params["branch"] or "",
@@ -205,6 +205,15 @@ def carry_out(params: dict, apply: bool) -> dict:
     return result
 
 
+def run(module: AnsibleModule) -> dict:
+    """Archive the logs, or plan that where there are none yet."""
+    later = module.params["planned_after"]
+    needed = (module.params["steps"], os.path.dirname(module.params["archive"]))
+    if module.check_mode and later and not all(os.path.isdir(path) for path in needed):
+        return {"changed": True, "planned_after": later}
+    return archive_logs(module.params, not module.check_mode)
+
+
 def main() -> None:
     """Run the module."""
     module = AnsibleModule(
@@ -221,14 +230,7 @@ def main() -> None:
         required_by={"repository": ["subdirectory"]},
         supports_check_mode=True,
     )
-    later = module.params["planned_after"]
-    needed = (module.params["steps"], os.path.dirname(module.params["archive"]))
-    if module.check_mode and later and not all(os.path.isdir(path) for path in needed):
-        module.exit_json(changed=True, planned_after=later)
-    try:
-        module.exit_json(**carry_out(module.params, not module.check_mode))
-    except StackError as error:
-        module.fail_json(**error.as_result())
+    run_module(module, run)
 
 
 if __name__ == "__main__":

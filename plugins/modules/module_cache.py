@@ -17,15 +17,14 @@ description:
   - A publication that was killed before its cache was renewed is so made good by the next run.
 author:
   - The hpcml.torchstack contributors (@hpcml)
+extends_documentation_fragment:
+  - hpcml.torchstack._attributes
 attributes:
   check_mode:
-    support: full
     description: Says whether the command would be run, and does not run it.
   diff_mode:
-    support: full
     description: The digest of the tree that the cache was renewed for, before and after.
   idempotent:
-    support: full
     description: The same command is not run again for the same tree.
 options:
   root:
@@ -77,7 +76,7 @@ rc:
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core.run_module import run_module
 from ansible_collections.hpcml.torchstack.plugins.module_utils.lifecycle.spider_cache import (
     Cache,
     look,
@@ -87,7 +86,7 @@ from ansible_collections.hpcml.torchstack.plugins.module_utils.lifecycle.spider_
 
 
 def run(module: AnsibleModule) -> dict:
-    """Look, and renew where that is needed."""
+    """Renew the cache where it is not of the current tree."""
     root, words = module.params["root"], module.params["command"]
     before = look(root, words)
     needed = bool(words) and not before.is_current
@@ -107,7 +106,7 @@ def run(module: AnsibleModule) -> dict:
 
 
 def line(cache: Cache, tree: str) -> str:
-    """The record for the diff."""
+    """Render the record for the diff."""
     return "cache of the module tree %s, renewed by %s\n" % (tree, " ".join(cache.command)) if tree else ""
 
 
@@ -121,10 +120,7 @@ def main() -> None:
         },
         supports_check_mode=True,
     )
-    try:
-        module.exit_json(**run(module))
-    except StackError as error:
-        module.fail_json(**error.as_result())
+    run_module(module, run)
 
 
 if __name__ == "__main__":

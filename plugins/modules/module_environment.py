@@ -22,15 +22,10 @@ description:
     would run for each C(module load) of a user.
 author:
   - The hpcml.torchstack contributors (@hpcml)
+extends_documentation_fragment:
+  - hpcml.torchstack._attributes.reading
 attributes:
-  check_mode:
-    support: full
-    description: Reads only; the same in check mode.
-  diff_mode:
-    support: none
-    description: Changes nothing, so there is no difference to show.
   idempotent:
-    support: full
     description: Changes nothing. The same modulefiles and environment give the same answer.
 options:
   modules:
@@ -242,11 +237,12 @@ import os
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core.run_module import run_module
 from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles import module_system as environment_modules
 
 
 def base_environment(given: dict | None) -> dict[str, str]:
-    """The environment to start from, as texts."""
+    """Return the environment to start from, as texts."""
     if given is None:
         return dict(os.environ)
     for name, value in given.items():
@@ -258,7 +254,7 @@ def base_environment(given: dict | None) -> dict[str, str]:
 
 
 def report(params: dict) -> dict[str, object]:
-    """Everything that the module returns on success."""
+    """Load the modules, and return what that changes."""
     for name in params["modules"]:
         if not name or name.startswith("-") or name != name.strip():
             raise StackError("%r is not the name of a module." % name, "input", "Correct modules.")
@@ -281,6 +277,18 @@ def report(params: dict) -> dict[str, object]:
     )
 
 
+def run(module: AnsibleModule) -> dict:
+    """Report the environment of the modules, or which of them are still to come."""
+    later = module.params["planned_after"]
+    try:
+        return dict(report(module.params), changed=False)
+    except StackError as error:
+        missing = error.details.get("missing")
+        if module.check_mode and later and missing:
+            return {"changed": False, "planned_after": later, "missing": missing, "loaded": error.details["loaded"]}
+        raise
+
+
 def main() -> None:
     """Run the module."""
     module = AnsibleModule(
@@ -298,15 +306,7 @@ def main() -> None:
         },
         supports_check_mode=True,
     )
-    later = module.params["planned_after"]
-    try:
-        result = report(module.params)
-    except StackError as error:
-        missing = error.details.get("missing")
-        if module.check_mode and later and missing:
-            module.exit_json(changed=False, planned_after=later, missing=missing, loaded=error.details["loaded"])
-        module.fail_json(**error.as_result())
-    module.exit_json(changed=False, **result)
+    run_module(module, run)
 
 
 if __name__ == "__main__":

@@ -20,25 +20,17 @@ description:
   - The same description gives the same bytes, whenever and wherever.
 author:
   - The hpcml.torchstack contributors (@hpcml)
+extends_documentation_fragment:
+  - hpcml.torchstack._attributes
+  - hpcml.torchstack._release
 attributes:
   check_mode:
-    support: full
     description: Reports which files would change and writes none.
   diff_mode:
-    support: full
     description: The text of each file, before and after.
   idempotent:
-    support: full
     description: Files that already have the content are left alone.
 options:
-  root:
-    description: The directory that holds the releases.
-    type: path
-    required: true
-  release:
-    description: The release's name.
-    type: str
-    required: true
   description:
     description:
       - What the module is and does.
@@ -252,6 +244,7 @@ import os
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core.run_module import run_module
 from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles.description import faults, normalised
 from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles.layout import (
     DESCRIPTION,
@@ -324,10 +317,7 @@ def main() -> None:
         },
         supports_check_mode=True,
     )
-    try:
-        module.exit_json(**run(module))
-    except StackError as error:
-        module.fail_json(**error.as_result())
+    run_module(module, run)
 
 
 if __name__ == "__main__":

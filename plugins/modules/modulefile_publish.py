@@ -30,16 +30,15 @@ description:
     files in the module tree that this collection did not write.
 author:
   - The hpcml.torchstack contributors (@hpcml)
+extends_documentation_fragment:
+  - hpcml.torchstack._attributes
 attributes:
   check_mode:
-    support: full
     description:
       - Returns the actions and does none. RV(planned_after) names the role whose record is not there yet.
   diff_mode:
-    support: full
     description: The text of each file that users see, before and after.
   idempotent:
-    support: full
     description: Does nothing, and writes nothing to the journal, when users see already what they shall see.
 options:
   root:
@@ -248,6 +247,7 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.files import read_json
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.redaction import without_credentials
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core.run_module import run_module
 from ansible_collections.hpcml.torchstack.plugins.module_utils.lifecycle.publication import (
     STATES,
     Wish,
@@ -289,7 +289,7 @@ NOTHING: dict = {
 
 
 def wish_of(params: dict) -> Wish:
-    """What the options ask for."""
+    """Return what the options ask for."""
     without_acceptance = without_credentials(params["without_acceptance"]).strip()
     problems = params["known_problems"]
     if problems is not None:
@@ -300,8 +300,8 @@ def wish_of(params: dict) -> Wish:
     )
 
 
-def look(params: dict, wish: Wish) -> tuple[Facts, list[Action]] | None:
-    """The facts and the plan; None where no default ever moved."""
+def read_plan(params: dict, wish: Wish) -> tuple[Facts, list[Action]] | None:
+    """Read the facts, and return them with the plan; None where no default ever moved."""
     release = params["release"]
     if not release:
         if wish.state != "rolled_back":
@@ -314,16 +314,16 @@ def look(params: dict, wish: Wish) -> tuple[Facts, list[Action]] | None:
     return facts, make_plan(facts, wish)
 
 
-def run(module: AnsibleModule) -> dict:
+def publish(module: AnsibleModule) -> dict:
     """Plan from what is on disk, and do it."""
     params = module.params
     wish = wish_of(params)
-    looked = look(params, wish)
-    if looked and looked[1] and not module.check_mode:
+    found = read_plan(params, wish)
+    if found and found[1] and not module.check_mode:
         with publishing(params["root"]):
-            looked = look(params, wish)
-            if looked:
-                facts, actions = looked
+            found = read_plan(params, wish)
+            if found:
+                facts, actions = found
                 carry_out(facts.root, facts.release, actions, {
                     "without_acceptance": wish.without_acceptance, "reason": without_credentials(params["reason"]),
                     "undo": wish.state in ("rolled_back", "withdrawn"),
@@ -331,13 +331,13 @@ def run(module: AnsibleModule) -> dict:
                 })
     elif not module.check_mode:
         tidy(params["root"])
-    if not looked:
+    if not found:
         return {"changed": False, **NOTHING, "summary": ["No default was ever moved below %s." % params["root"]]}
-    return result_of(module, wish, *looked)
+    return result_of(module, wish, *found)
 
 
 def result_of(module: AnsibleModule, wish: Wish, facts: Facts, actions: list[Action]) -> dict:
-    """What the module returns, with its warnings."""
+    """Return the result, and show its warnings."""
     later = facts_after(facts, actions)
     rolled_back_at = last_rollback(all_publications(facts.root), facts.release)
     unverified = not_verified(facts)
@@ -376,7 +376,7 @@ def result_of(module: AnsibleModule, wish: Wish, facts: Facts, actions: list[Act
 
 
 def planned(params: dict, wish: Wish, planned_after: str) -> dict:
-    """What the module returns in a plan of a release that has not come so far yet."""
+    """Return the result for a release that has not come so far yet."""
     root, name, release = params["root"], params["module"], params["release"]
     frozen = read_json(os.path.join(stage_directory(root, release), "frozen.json"))
     one = Candidate(
@@ -393,12 +393,12 @@ def planned(params: dict, wish: Wish, planned_after: str) -> dict:
     }
 
 
-def run_or_plan(module: AnsibleModule) -> dict:
-    """Do it; or say what would be done, also where something comes first."""
+def run(module: AnsibleModule) -> dict:
+    """Publish; or say what would be done, also where something comes first."""
     params = module.params
     wish = wish_of(params)
     try:
-        return run(module)
+        return publish(module)
     except StackError as error:
         planned_after = error.details.get("planned_after")
         # Nothing that comes first in a rollout makes a release that could be rolled back.
@@ -410,7 +410,7 @@ def run_or_plan(module: AnsibleModule) -> dict:
 
 
 def text(content: bytes | None) -> str:
-    """A file's content for the diff."""
+    """Show a file's content in the diff."""
     return (content or b"").decode("utf-8", "replace")
 
 
@@ -434,10 +434,7 @@ def main() -> None:
         },
         supports_check_mode=True,
     )
-    try:
-        module.exit_json(**run_or_plan(module))
-    except StackError as error:
-        module.fail_json(**error.as_result())
+    run_module(module, run)
 
 
 if __name__ == "__main__":

@@ -25,15 +25,14 @@ description:
     write.
 author:
   - The hpcml.torchstack contributors (@hpcml)
+extends_documentation_fragment:
+  - hpcml.torchstack._attributes
 attributes:
   check_mode:
-    support: full
     description: Reports which files would change, writes none and loads none.
   diff_mode:
-    support: full
     description: The text of each file, before and after.
   idempotent:
-    support: full
     description: Files that already have the content are left alone, and nothing is loaded.
 options:
   root:
@@ -224,7 +223,7 @@ failed_step:
 import os
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core.run_module import run_module
 from ansible_collections.hpcml.torchstack.plugins.module_utils.lifecycle.publication_rules import require_ours
 from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles.cuda_toolkit import (
     HEADER_VARIABLES,
@@ -250,7 +249,7 @@ from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles.verif
 
 
 def run(module: AnsibleModule) -> dict:
-    """Look at the toolkit, render its files, load what is new, and write what differs."""
+    """Find the toolkit, render its files, load what is new, and write what differs."""
     root, given = module.params["root"], module.params["toolkit"]
     toolkit = find_toolkit(given)
     description = describe(toolkit, root, given["header_variables"], given)
@@ -333,10 +332,7 @@ def main() -> None:
         },
         supports_check_mode=True,
     )
-    try:
-        module.exit_json(**run(module))
-    except StackError as error:
-        module.fail_json(**error.as_result())
+    run_module(module, run)
 
 
 if __name__ == "__main__":

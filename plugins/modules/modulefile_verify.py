@@ -23,9 +23,11 @@ description:
     record C(<root>/.torchstack/<release>/modulefile.json); it is not an error.
 author:
   - The hpcml.torchstack contributors (@hpcml)
+extends_documentation_fragment:
+  - hpcml.torchstack._attributes
+  - hpcml.torchstack._release
 attributes:
   check_mode:
-    support: full
     description:
       - Says whether sessions would be run, and runs none; with O(where=published), where nothing is ever written,
         it runs them. RV(planned_after) is V(modulefile) where the modulefiles are not there yet.
@@ -33,19 +35,10 @@ attributes:
     support: none
     description: It writes nothing but its record.
   idempotent:
-    support: full
     description:
       - Nothing is run where the record says that the same bytes passed with the same versions of the same module
         systems in the same shells.
 options:
-  root:
-    description: The directory that holds the releases.
-    type: path
-    required: true
-  release:
-    description: The release's name.
-    type: str
-    required: true
   where:
     description:
       - V(staged) verifies the staged files and writes the record.
@@ -133,6 +126,7 @@ import os
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.files import read_json, write_json
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core.run_module import run_module
 from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles.layout import RECORD, stage_directory
 from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles.verify import (
     carry_out,
@@ -145,6 +139,17 @@ from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles.verif
 
 
 def run(module: AnsibleModule) -> dict:
+    """Verify the modulefiles; or say that they are still to come."""
+    try:
+        return verify(module)
+    except StackError as error:
+        planned_after = error.details.get("planned_after")
+        if module.check_mode and planned_after:
+            return {"changed": True, "planned_after": planned_after, "checked": [], "not_checked": [], "chosen": {}}
+        raise
+
+
+def verify(module: AnsibleModule) -> dict:
     """Plan the sessions, run them unless the record has them, and write the record."""
     params = module.params
     stage = stage_directory(params["root"], params["release"])
@@ -176,7 +181,7 @@ def run(module: AnsibleModule) -> dict:
 
 
 def result(record: dict, path: str, changed: bool) -> dict:
-    """What the module returns."""
+    """Return what the module returns."""
     return {
         "changed": changed, "checked": record["checked"], "not_checked": record["not_checked"],
         "chosen": record.get("chosen", {}), "record": path,
@@ -184,7 +189,7 @@ def result(record: dict, path: str, changed: bool) -> dict:
 
 
 def read_record(path: str) -> object:
-    """The record of the last verification; None where it is missing or damaged, so that it is made anew."""
+    """Read the record of the last verification; None where it is missing or damaged, so that it is made anew."""
     try:
         return read_json(path)
     except (OSError, ValueError):
@@ -206,13 +211,7 @@ def main() -> None:
         },
         supports_check_mode=True,
     )
-    try:
-        module.exit_json(**run(module))
-    except StackError as error:
-        planned_after = error.details.get("planned_after")
-        if module.check_mode and planned_after:
-            module.exit_json(changed=True, planned_after=planned_after, checked=[], not_checked=[], chosen={})
-        module.fail_json(**error.as_result())
+    run_module(module, run)
 
 
 if __name__ == "__main__":

@@ -12,6 +12,8 @@ module: nccl_ofi_preflight
 short_description: Judge whether NCCL, its network plugin, libfabric and CUDA go together
 version_added: 0.1.0
 author: The hpcml.torchstack contributors (@hpcml)
+extends_documentation_fragment:
+  - hpcml.torchstack._attributes.reading
 description:
   - Looks at the libfabric, the hwloc and the CUDA toolkit that a release names, and judges by a table whether the NCCL
     and the plugin that it asks for can be built on them and will find each other.
@@ -32,16 +34,6 @@ options:
     description: The table, as in C(vars/compatibility.yml) of the role nccl_ofi.
     type: dict
     required: true
-attributes:
-  check_mode:
-    support: full
-    description: The module only looks.
-  diff_mode:
-    support: none
-    description: Nothing is changed, so there is nothing to show.
-  idempotent:
-    support: full
-    description: Nothing is changed.
 notes:
   - The version of libfabric is what C(libfabric.pc) says, else C(fi_info), else C(rdma/fabric.h). The name of its
     directory does not count.
@@ -135,7 +127,8 @@ from typing import Any, Mapping
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
-from ansible_collections.hpcml.torchstack.plugins.module_utils.core.findings import Finding, end, warning
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core.findings import Finding, conclude, warning
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core.run_module import run_module
 from ansible_collections.hpcml.torchstack.plugins.module_utils.definition import nccl_compatibility
 from ansible_collections.hpcml.torchstack.plugins.module_utils.preflight import nccl_find as nccl_places
 
@@ -147,7 +140,7 @@ SPEC = {
 
 
 def accepted(nccl: Mapping[str, Any]) -> dict[str, str]:
-    """The problems that a release file accepts, with their reasons.
+    """Return the problems that a release file accepts, with their reasons.
 
     Raises:
         StackError: one is no problem, or has no reason.
@@ -162,10 +155,10 @@ def accepted(nccl: Mapping[str, Any]) -> dict[str, str]:
     return found
 
 
-def look(
+def examine(
     nccl: Mapping[str, Any], cuda: Mapping[str, Any], table: Mapping[str, Any]
 ) -> tuple[list[Finding], dict[str, Any]]:
-    """The findings, and the result."""
+    """Compare what is asked with what is there, and return the findings with the result."""
     plugin = nccl.get("plugin") or {}
     toolkit = nccl_places.cuda(str(cuda.get("prefix") or ""))
     fabric = nccl_places.libfabric(str(plugin.get("libfabric") or ""))
@@ -187,25 +180,27 @@ def look(
         findings.append(warning(
             "commands", "The build calls %s, which cannot be found here." % ", ".join(missing),
             "Where the nodes that build have no more than this one, add what brings that to toolchain.modules."))
-    result = {
+    result: dict[str, Any] = {
         "api": verdict.api, "networks": list(verdict.networks), "cuda": toolkit._asdict(),
         "gencode": nccl_compatibility.gencode(architectures),
-    }  # type: dict[str, Any]
+    }
     if plugin:
         result["libfabric"] = fabric._asdict()
         result["hwloc"] = {"prefix": hwloc.prefix, "header": hwloc.version, "library": hwloc.library}
     return findings, result
 
 
+def run(module: AnsibleModule) -> dict:
+    """Check what NCCL and its plugin would be built with."""
+    findings, result = examine(module.params["nccl"], module.params["cuda"], module.params["compatibility"])
+    always = {name: result.pop(name) for name in ("api", "networks")}
+    return conclude(module, findings, nccl_compatibility.STEP, always, result, "Nothing was built.")
+
+
 def main() -> None:
     """Entry point."""
     module = AnsibleModule(argument_spec=SPEC, supports_check_mode=True)
-    try:
-        findings, result = look(module.params["nccl"], module.params["cuda"], module.params["compatibility"])
-    except StackError as trouble:
-        module.fail_json(**trouble.as_result())
-    always = {name: result.pop(name) for name in ("api", "networks")}
-    end(module, findings, nccl_compatibility.STEP, always, result, "Nothing was built.")
+    run_module(module, run)
 
 
 if __name__ == "__main__":

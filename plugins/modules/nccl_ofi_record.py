@@ -12,6 +12,8 @@ module: nccl_ofi_record
 short_description: Check what was built of NCCL and its network plugin, and record it
 version_added: 0.1.0
 author: The hpcml.torchstack contributors (@hpcml)
+extends_documentation_fragment:
+  - hpcml.torchstack._attributes
 description:
   - Makes sure that the NCCL and the plugin in a prefix are what a release asked for, and writes that down. Versions of
     C(nccl.h), of C(nccl.pc) and of the banner in the library, the toolkit that it was built with, the search paths in
@@ -59,14 +61,9 @@ options:
     type: str
     default: ""
 attributes:
-  check_mode:
-    support: full
-    description: Looks, and writes nothing.
   diff_mode:
-    support: full
     description: The record before and after.
   idempotent:
-    support: full
     description: The record is only written where it says something else.
 """
 
@@ -119,6 +116,7 @@ import os
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.files import read_json, write_json
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core.run_module import run_module
 from ansible_collections.hpcml.torchstack.plugins.module_utils.preflight import nccl_built
 
 SPEC = {
@@ -135,8 +133,8 @@ SPEC = {
 }
 
 
-def perform(params: dict, check: bool) -> dict:
-    """Look, compare, and write the record.
+def record(params: dict, check: bool) -> dict:
+    """Inspect what was built, and write the record where it differs.
 
     Raises:
         StackError: something is not there, or is not what was asked for.
@@ -149,34 +147,31 @@ def perform(params: dict, check: bool) -> dict:
         raise StackError(
             " ".join("%s. %s." % problem for problem in built.problems), nccl_built.STEP, "", params["prefix"],
             problems=[problem for problem, _remedy in built.problems])
-    record = nccl_built.record_of(built, params["facts"])
+    after = nccl_built.record_of(built, params["facts"])
     try:
         before = read_json(params["path"])
     except ValueError:
         before = None
-    if before != record and not check:
-        write_json(params["path"], record)
-    return {"changed": before != record, "record": record, "diff": {"before": text(before), "after": text(record)}}
+    if before != after and not check:
+        write_json(params["path"], after)
+    return {"changed": before != after, "record": after, "diff": {"before": text(before), "after": text(after)}}
 
 
-def text(record: object) -> str:
-    """A record as it is shown."""
-    return "" if record is None else json.dumps(record, indent=2, sort_keys=True) + "\n"
+def text(content: object) -> str:
+    """Show a record in the diff."""
+    return "" if content is None else json.dumps(content, indent=2, sort_keys=True) + "\n"
+
+
+def run(module: AnsibleModule) -> dict:
+    """Record what was built."""
+    os.umask(0o022)
+    return record(module.params, module.check_mode)
 
 
 def main() -> None:
     """Entry point."""
     module = AnsibleModule(argument_spec=SPEC, supports_check_mode=True)
-    os.umask(0o022)
-    try:
-        result = perform(module.params, module.check_mode)
-    except StackError as error:
-        module.fail_json(**error.as_result())
-    except OSError as error:
-        module.fail_json(**StackError(
-            "%s: %s." % (error.filename, error.strerror), nccl_built.STEP,
-            "Check that this account may write there and that there is space.").as_result())
-    module.exit_json(**result)
+    run_module(module, run, nccl_built.STEP)
 
 
 if __name__ == "__main__":

@@ -26,17 +26,17 @@ description:
 author:
   - The hpcml.torchstack contributors (@hpcml)
 extends_documentation_fragment:
-  - hpcml.torchstack.ranks
-  - hpcml.torchstack.ranks.job
+  - hpcml.torchstack._ranks
+  - hpcml.torchstack._ranks.job
+  - hpcml.torchstack._attributes
+  - hpcml.torchstack._release
 attributes:
   check_mode:
-    support: full
     description: Says whether nodes would be looked at, and with which command; runs and writes nothing.
   diff_mode:
     support: none
     description: Nothing of the release is changed, so there is nothing to show.
   idempotent:
-    support: full
     description: Looking changes nothing. The nodes of a release that is accepted are not looked at again.
 options:
   subject:
@@ -309,6 +309,7 @@ from ansible_collections.hpcml.torchstack.plugins.module_utils.acceptance import
 from ansible_collections.hpcml.torchstack.plugins.module_utils.acceptance import records as acceptance_records
 from ansible_collections.hpcml.torchstack.plugins.module_utils.acceptance.records import Files, Run
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core.run_module import run_module
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.zipapp import program_archive
 from ansible_collections.hpcml.torchstack.plugins.module_utils.health import collect as health_collect
 from ansible_collections.hpcml.torchstack.plugins.module_utils.health import records as health_records
@@ -359,7 +360,7 @@ ASKED = (
 
 
 def question_of(params: dict) -> dict:
-    """What is asked; goes to the nodes and into the record.
+    """Return what is asked; goes to the nodes and into the record.
 
     Raises:
         StackError: the launcher cannot be used.
@@ -380,7 +381,7 @@ def question_of(params: dict) -> dict:
 
 
 def judge_recorded(params: dict, files: Files, check: bool) -> dict:
-    """The record of what others have collected.
+    """Judge what others have collected, and return the record.
 
     Raises:
         StackError: it cannot be read, or the nodes are not fit.
@@ -397,8 +398,8 @@ def judge_recorded(params: dict, files: Files, check: bool) -> dict:
     return health_records.kept(files, record)
 
 
-def perform(params: dict, check: bool) -> dict:
-    """Plan the look, run it where that is needed, and return the result.
+def check_nodes(params: dict, check: bool) -> dict:
+    """Plan the check, run it where that is needed, and return the result.
 
     Raises:
         StackError: the nodes are not fit, or could not be looked at.
@@ -409,9 +410,9 @@ def perform(params: dict, check: bool) -> dict:
     if params["recorded"]:
         return dict(result, **health_records.described(judge_recorded(params, files, check)))
     question, job, judged = question_of(params), params["job"], params["state"] == "judged"
-    run = Run(acceptance_login.find_account(""), [], params["timeout"])
+    limits = Run(acceptance_login.find_account(""), [], params["timeout"])
     if job:
-        acceptance_batch.check_job(job, run.timeout, health_records.STEM)
+        acceptance_batch.check_job(job, limits.timeout, health_records.STEM)
     last = files.last()
     accepted = health_records.accepted(params["root"], params["release"], params["subject"])
     reason = health_records.reason_to_look(last, question, params["again"], accepted)
@@ -422,29 +423,31 @@ def perform(params: dict, check: bool) -> dict:
     program = program_archive(health_collect)
     if job and not judged:
         ask = acceptance_batch.planned if check else acceptance_batch.ask
-        return dict(result, passed=None, needed=True, **ask(files, question, run, program, job))
+        return dict(result, passed=None, needed=True, **ask(files, question, limits, program, job))
     if check:
         return dict(result, passed=None)
     if not os.path.isdir(params["root"]):
         raise StackError("The root %s does not exist." % params["root"], "root", "Roll out a release there first.")
     if judged:
-        record = acceptance_batch.judge(files, question, run, program, params["wait"], health_records.conclude)
+        record = acceptance_batch.judge(files, question, limits, program, params["wait"], health_records.conclude)
     else:
-        record = acceptance_records.perform(files, question, run, program, health_records.conclude)
+        record = acceptance_records.perform(files, question, limits, program, health_records.conclude)
     return dict(result, **health_records.described(record))
+
+
+def run(module: AnsibleModule) -> dict:
+    """Check the nodes, and show what is no reason to refuse them as warnings."""
+    os.umask(0o022)
+    result = check_nodes(module.params, module.check_mode)
+    for text in health_records.warnings(result.get("findings", []) if result["reason"] else []):
+        module.warn(text)
+    return result
 
 
 def main() -> None:
     """Entry of the module."""
     module = AnsibleModule(argument_spec=SPEC, supports_check_mode=True)
-    try:
-        os.umask(0o022)
-        result = perform(module.params, module.check_mode)
-    except StackError as error:
-        module.fail_json(**error.as_result())
-    for text in health_records.warnings(result.get("findings", []) if result["reason"] else []):
-        module.warn(text)
-    module.exit_json(**result)
+    run_module(module, run)
 
 
 if __name__ == "__main__":

@@ -25,15 +25,15 @@ description:
 author:
   - The hpcml.torchstack contributors (@hpcml)
 extends_documentation_fragment:
-  - hpcml.torchstack.ranks
-  - hpcml.torchstack.ranks.job
-  - hpcml.torchstack.ranks.launched
+  - hpcml.torchstack._ranks
+  - hpcml.torchstack._ranks.job
+  - hpcml.torchstack._ranks.launched
+  - hpcml.torchstack._attributes
+  - hpcml.torchstack._release
 attributes:
   check_mode:
-    support: full
     description: Says whether a sweep would run, and with which command; runs and writes nothing.
   idempotent:
-    support: full
     description: Nodes that have passed what is asked are not measured again, unless O(again) says so.
 options:
   state:
@@ -289,6 +289,7 @@ from ansible_collections.hpcml.torchstack.plugins.module_utils.acceptance import
 from ansible_collections.hpcml.torchstack.plugins.module_utils.acceptance import sweep_records
 from ansible_collections.hpcml.torchstack.plugins.module_utils.acceptance.records import Files, Run
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core.run_module import run_module
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.zipapp import program_archive
 from ansible_collections.hpcml.torchstack.plugins.module_utils.ranks import module_options as rank_options
 from ansible_collections.hpcml.torchstack.plugins.module_utils.ranks import pair_sweep as rank_sweep
@@ -301,8 +302,8 @@ ASKED = (
 )
 
 
-def asked(params: dict) -> dict:
-    """What the ranks are asked, but for what is known already.
+def sweep_request(params: dict) -> dict:
+    """Return what the ranks are asked, but for what is known already.
 
     Raises:
         StackError: it cannot be used.
@@ -324,7 +325,7 @@ def asked(params: dict) -> dict:
 
 
 def plan(params: dict, files: Files, question: dict, last: dict | None, check: bool) -> dict:
-    """The result as far as it is known before anything runs; ``passed`` where the record answers.
+    """Return the result as far as it is known before anything runs; ``passed`` where the record answers.
 
     Raises:
         StackError: there is no release to measure with.
@@ -344,22 +345,22 @@ def plan(params: dict, files: Files, question: dict, last: dict | None, check: b
     return dict(result, passed=None, **({"planned_after": "freeze"} if missing else {}))
 
 
-def perform(params: dict, check: bool) -> dict:
+def sweep(params: dict, check: bool) -> dict:
     """Plan the sweep, run it where that is needed, and return the result.
 
     Raises:
         StackError: something is slow, or it could not be measured.
     """
     launcher = acceptance_job.launcher_words(params["launcher"], params["ranks"], params["nodes"], "acceptance_sweep")
-    run = Run(acceptance_login.find_account(params["user"]), params["become_command"], params["timeout"])
+    limits = Run(acceptance_login.find_account(params["user"]), params["become_command"], params["timeout"])
     question = dict(
-        {key: params[key] for key in ASKED}, subject=params["subject"], launcher=launcher, user=run.account.name,
-        prefix=params["prefix"] or os.path.join(params["root"], params["release"]), sweep=asked(params),
+        {key: params[key] for key in ASKED}, subject=params["subject"], launcher=launcher, user=limits.account.name,
+        prefix=params["prefix"] or os.path.join(params["root"], params["release"]), sweep=sweep_request(params),
     )
     files = Files.below(params["root"], params["release"], STEM)
     last, job = files.last(), params["job"]
     if job:
-        acceptance_batch.check_job(job, run.timeout, STEM)
+        acceptance_batch.check_job(job, limits.timeout, STEM)
     result = plan(params, files, question, last, check)
     question["sweep"]["known"] = sweep_records.known(last, question)
     program = program_archive(rank_sweep)
@@ -367,14 +368,23 @@ def perform(params: dict, check: bool) -> dict:
         if not result["reason"]:
             return dict(result, needed=False)
         ask = acceptance_batch.planned if check else acceptance_batch.ask
-        return dict(result, changed=False, needed=True, **ask(files, question, run, program, job))
+        return dict(result, changed=False, needed=True, **ask(files, question, limits, program, job))
     if check or not result["reason"]:
         return result
     if params["state"] == "judged":
-        record = acceptance_batch.judge(files, question, run, program, params["wait"], sweep_records.conclude)
+        record = acceptance_batch.judge(files, question, limits, program, params["wait"], sweep_records.conclude)
     else:
-        record = acceptance_records.perform(files, question, run, program, sweep_records.conclude)
+        record = acceptance_records.perform(files, question, limits, program, sweep_records.conclude)
     return dict(result, **sweep_records.outcome(record))
+
+
+def run(module: AnsibleModule) -> dict:
+    """Sweep, and show a warning for each pair of nodes that is left undecided."""
+    os.umask(0o022)
+    result = sweep(module.params, module.check_mode)
+    for sentence in result.get("undecided", []):
+        module.warn(sentence)
+    return result
 
 
 def main() -> None:
@@ -403,14 +413,7 @@ def main() -> None:
         },
         supports_check_mode=True,
     )
-    try:
-        os.umask(0o022)
-        result = perform(module.params, module.check_mode)
-        for sentence in result.get("undecided", []):
-            module.warn(sentence)
-        module.exit_json(**result)
-    except StackError as error:
-        module.fail_json(**error.as_result())
+    run_module(module, run)
 
 
 if __name__ == "__main__":

@@ -27,15 +27,14 @@ description:
     and takes it back otherwise, and goes on from there; M(hpcml.torchstack.build_step) refuses the tree until then.
 author:
   - The hpcml.torchstack contributors (@hpcml)
+extends_documentation_fragment:
+  - hpcml.torchstack._attributes
 attributes:
   check_mode:
-    support: full
     description: Changes nothing, in the tree or in O(state_dir), and returns the plan.
   diff_mode:
-    support: full
     description: Shows every touched file before and after the whole change.
   idempotent:
-    support: full
     description: A second run finds the series applied and reports no change.
 options:
   src:
@@ -254,6 +253,7 @@ import os
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core.run_module import run_module
 from ansible_collections.hpcml.torchstack.plugins.module_utils.patches import journal as journals
 from ansible_collections.hpcml.torchstack.plugins.module_utils.patches.header_paths import display
 from ansible_collections.hpcml.torchstack.plugins.module_utils.patches.series import Series, load_series, settle_series
@@ -263,7 +263,7 @@ from ansible_collections.hpcml.torchstack.plugins.module_utils.patches.source_fi
 
 
 def check_options(params: dict) -> Place:
-    """The tree's place on disk, or an error before anything else happens."""
+    """Check the options before anything else happens, and return the tree's place on disk."""
     place = Place(params["src"], params["state_dir"])
     if not os.path.isdir(place.src):
         raise StackError("src %s is not a directory." % params["src"], "check options", "Extract the source first.",
@@ -277,7 +277,7 @@ def check_options(params: dict) -> Place:
 
 
 def render(change: journals.Change) -> dict[str, str]:
-    """One file of the plan as a difference of two texts, or in words where the text stays the same."""
+    """Render one file of the plan as a difference of two texts, or in words where the text stays the same."""
     sides = (change.before, change.after)
     texts = ["" if side is None else side.content.decode("utf-8", "backslashreplace") for side in sides]
     headers = [
@@ -290,12 +290,12 @@ def render(change: journals.Change) -> dict[str, str]:
 
 
 def state(level: int, total: int) -> dict[str, object]:
-    """A level in the words of the result."""
+    """Describe a level for the result."""
     return {"kind": "applied" if level else "pristine", "applied": level, "of": total}
 
 
 def describe(series: Series, trial: Trial | None) -> list[dict[str, object]]:
-    """The series for the result, with the offsets that the trial needed."""
+    """Describe the series for the result, with the offsets that the trial needed."""
     described: list[dict[str, object]] = []
     for index, patch in enumerate(series.patches):
         used = trial.offsets[index] if trial else []
@@ -311,8 +311,8 @@ def describe(series: Series, trial: Trial | None) -> list[dict[str, object]]:
     return described
 
 
-def run(params: dict, check: bool, diff: bool) -> dict[str, object]:
-    """Plan and, unless it is a check, act; returns what the module returns."""
+def reconcile(params: dict, check: bool, diff: bool) -> dict[str, object]:
+    """Plan, carry the plan out unless this is a check, and return what the module returns."""
     place = check_options(params)
     series = load_series(params["series"], params["strip"])
     with contextlib.nullcontext() if check else locked(place):
@@ -352,13 +352,22 @@ def run(params: dict, check: bool, diff: bool) -> dict[str, object]:
     return result
 
 
-def run_later(params: dict) -> dict[str, object]:
-    """The plan for a tree, or a series, that an earlier step will make."""
+def plan_later(params: dict) -> dict[str, object]:
+    """Return the plan for a tree, or a series, that an earlier step will make."""
     result: dict[str, object] = {"changed": True, "planned_after": params["planned_after"]}
     if os.path.isdir(params["series"]):
         series = load_series(params["series"], params["strip"])
         result.update(patches=describe(series, None), series_digest=series.digest)
     return result
+
+
+def run(module: AnsibleModule) -> dict[str, object]:
+    """Bring the tree to the state of the series, or plan that."""
+    params = module.params
+    missing = not all(os.path.isdir(params[key]) for key in ("src", "series"))
+    if module.check_mode and params["planned_after"] and missing:
+        return plan_later(params)
+    return reconcile(params, module.check_mode, module._diff)
 
 
 def main() -> None:
@@ -376,16 +385,7 @@ def main() -> None:
         },
         supports_check_mode=True,
     )
-    params = module.params
-    missing = not all(os.path.isdir(params[key]) for key in ("src", "series"))
-    try:
-        if module.check_mode and params["planned_after"] and missing:
-            result = run_later(params)
-        else:
-            result = run(params, module.check_mode, module._diff)
-    except StackError as error:
-        module.fail_json(**error.as_result())
-    module.exit_json(**result)
+    run_module(module, run)
 
 
 if __name__ == "__main__":

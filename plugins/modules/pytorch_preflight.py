@@ -12,6 +12,9 @@ module: pytorch_preflight
 short_description: Find out which build of PyTorch a release gets, before anything is fetched
 version_added: 0.2.0
 author: The hpcml.torchstack contributors (@hpcml)
+extends_documentation_fragment:
+  - hpcml.torchstack._attributes.reading
+  - hpcml.torchstack._release
 description:
   - Looks where the step C(pytorch-fetch) will look, in the same order, and tells whether the release gets a CPU build
     or a CUDA build of PyTorch, from where, and how many bytes are to be fetched, as the index says them.
@@ -31,14 +34,6 @@ options:
     description: The interpreter that the release is built on. Empty for the one that runs this module.
     type: str
     default: ''
-  root:
-    description: The directory of the releases.
-    type: path
-    required: true
-  release:
-    description: The name of the release.
-    type: str
-    required: true
   mirror:
     description: The mirror that everything is taken from. Empty for the network.
     type: str
@@ -61,14 +56,7 @@ options:
     default: 30
 attributes:
   check_mode:
-    support: full
     description: Writes nothing outside Ansible's temporary directory.
-  diff_mode:
-    support: none
-    description: Nothing is changed, so there is nothing to show.
-  idempotent:
-    support: full
-    description: Nothing is changed.
 """
 
 EXAMPLES = r"""
@@ -143,8 +131,8 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core import run_command as commands
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.account import account_name
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.download import Network
-from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
-from ansible_collections.hpcml.torchstack.plugins.module_utils.core.findings import Finding, end
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core.findings import Finding, conclude
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core.run_module import run_module
 from ansible_collections.hpcml.torchstack.plugins.module_utils.mirror import pip_config as pip_settings
 from ansible_collections.hpcml.torchstack.plugins.module_utils.mirror import requirements as mirror_needs
 from ansible_collections.hpcml.torchstack.plugins.module_utils.mirror.package_index import Indexes
@@ -185,7 +173,7 @@ def interpreter_of(definition: Mapping[str, Any], python: str) -> Interpreter:
     return mirror_needs.base_interpreter(definition, machine)
 
 
-def look(params: Mapping[str, Any]) -> tuple[list[Finding], pytorch_offer.Offer]:
+def find_offer(params: Mapping[str, Any]) -> tuple[list[Finding], pytorch_offer.Offer]:
     """Return the findings about PyTorch's wheel, and what the release gets.
 
     Raises:
@@ -227,7 +215,7 @@ def minimum(definition: Mapping[str, Any]) -> str:
     return str((definition.get("base") or {}).get("minimum") or "3.0")
 
 
-def look_at_room(params: Mapping[str, Any], offer: pytorch_offer.Offer) -> list[Finding]:
+def check_space(params: Mapping[str, Any], offer: pytorch_offer.Offer) -> list[Finding]:
     """Judge whether there is room for what is more than a CPU build."""
     if offer.build == pytorch_offer.CPU or not offer.file:
         return []
@@ -239,7 +227,7 @@ def look_at_room(params: Mapping[str, Any], offer: pytorch_offer.Offer) -> list[
     return [finding for finding in found if not finding.ok]
 
 
-def look_at_toolkit(definition: Mapping[str, Any], directory: str) -> list[Finding]:
+def check_toolkit(definition: Mapping[str, Any], directory: str) -> list[Finding]:
     """Try the toolkit of a release for GPUs on a small program.
 
     Args:
@@ -261,19 +249,22 @@ def look_at_toolkit(definition: Mapping[str, Any], directory: str) -> list[Findi
     return pytorch_offer.judge_toolkit(wanted, place, complaint)
 
 
+def run(module: AnsibleModule) -> dict:
+    """Check the wheel of PyTorch, the room for it, and the toolkit of a release for GPUs."""
+    params, definition = module.params, module.params["definition"]
+    findings, offer = find_offer(params)
+    findings += check_space(params, offer)
+    if "cuda" in definition and params["toolkit"]:
+        findings += check_toolkit(definition, module.tmpdir)
+    version = str(definition["pytorch"].get("version") or "")
+    passed = {"offer": offer._asdict(), "described": pytorch_offer.described(offer, version) if offer.file else ""}
+    return conclude(module, findings, pytorch_offer.STEP, {}, passed, "Nothing was built.")
+
+
 def main() -> None:
     """Entry point."""
     module = AnsibleModule(argument_spec=SPEC, supports_check_mode=True)
-    try:
-        findings, offer = look(module.params)
-        findings += look_at_room(module.params, offer)
-        if "cuda" in module.params["definition"] and module.params["toolkit"]:
-            findings += look_at_toolkit(module.params["definition"], module.tmpdir)
-    except StackError as trouble:
-        module.fail_json(**trouble.as_result())
-    version = str(module.params["definition"]["pytorch"].get("version") or "")
-    told = pytorch_offer.described(offer, version) if offer.file else ""
-    end(module, findings, pytorch_offer.STEP, {}, {"offer": offer._asdict(), "described": told}, "Nothing was built.")
+    run_module(module, run)
 
 
 if __name__ == "__main__":

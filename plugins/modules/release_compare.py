@@ -12,6 +12,8 @@ module: release_compare
 short_description: Say in which ways two releases differ
 version_added: 0.1.0
 author: The hpcml.torchstack contributors (@hpcml)
+extends_documentation_fragment:
+  - hpcml.torchstack._attributes.reading
 description:
   - Compares two releases path by path, and sorts what differs into classes - of no consequence are another place, times
     in records, archives and bytecode, and what the loader does not load of an object; all else are real differences.
@@ -35,16 +37,6 @@ options:
     description: Whether real differences are a failure.
     type: bool
     default: true
-attributes:
-  check_mode:
-    support: full
-    description: Nothing is ever changed.
-  diff_mode:
-    support: none
-    description: Nothing is ever changed.
-  idempotent:
-    support: full
-    description: Nothing is ever changed.
 seealso:
   - module: hpcml.torchstack.tree_manifest
   - module: hpcml.torchstack.release_sbom
@@ -88,12 +80,14 @@ failed_step:
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core.run_module import run_module
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.text import shortly
 from ansible_collections.hpcml.torchstack.plugins.module_utils.release import compare_trees
 
 
-def carry_out(params: dict) -> dict:
-    """Compare, and return what the module returns."""
+def run(module: AnsibleModule) -> dict:
+    """Compare the two releases."""
+    params = module.params
     if params["max_listed"] < 0:
         raise StackError("max_listed cannot be negative.", "options", "Correct it.")
     result = compare_trees.compare(params["first"], params["second"]).as_result(params["max_listed"])
@@ -103,8 +97,8 @@ def carry_out(params: dict) -> dict:
             "%s and %s differ in %d paths%s." % (
                 params["first"], params["second"], result["counts"]["other"],
                 ", first %s" % shortly(paths) if paths else ""),
-            "compare", "The list says in what; see docs/reproduce.md for what each class means.", params["second"],
-            **result,
+            "compare", "The list says in what; see docs/how-to/reproduce-and-compare.md for what each class means.",
+            params["second"], **result,
         )
     return dict(result, changed=False)
 
@@ -120,10 +114,7 @@ def main() -> None:
         },
         supports_check_mode=True,
     )
-    try:
-        module.exit_json(**carry_out(module.params))
-    except StackError as error:
-        module.fail_json(**error.as_result())
+    run_module(module, run)
 
 
 if __name__ == "__main__":

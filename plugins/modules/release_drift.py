@@ -21,22 +21,18 @@ description:
   - Never fails for what it finds, so that one release does not hide another; see RV(drifted).
 author:
   - The hpcml.torchstack contributors (@hpcml)
+extends_documentation_fragment:
+  - hpcml.torchstack._attributes
+  - hpcml.torchstack._release.root
 attributes:
   check_mode:
-    support: full
     description: Compares all the same, and records nothing.
   diff_mode:
-    support: full
     description: The findings of the last look of that level and of this one.
   idempotent:
-    support: full
     description: The record is only written when something else was found. That a look took place shows in the record's
       time of modification.
 options:
-  root:
-    description: The directory that holds the releases.
-    type: path
-    required: true
   releases:
     description: Names of frozen releases. Empty for all of the root.
     type: list
@@ -131,13 +127,15 @@ import os
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core.run_module import run_module
 from ansible_collections.hpcml.torchstack.plugins.module_utils.lifecycle import drift, drift_record
 from ansible_collections.hpcml.torchstack.plugins.module_utils.lifecycle import drift_text as drift_words
 
 
-def run(params: dict, check: bool) -> dict:
-    """Compare, record, and return what the module returns."""
+def run(module: AnsibleModule) -> dict:
+    """Compare the releases with their records, and record what was found."""
     os.umask(0o022)
+    params = module.params
     if params["workers"] < 0 or params["max_listed"] < 1:
         raise StackError("workers is negative, or max_listed is not positive.", "options", "Correct them.")
     result: dict = {"changed": False, "drifted": [], "releases": [], "summary": []}
@@ -157,16 +155,18 @@ def run(params: dict, check: bool) -> dict:
         outcome, entry["seconds"] = drift.look(
             params["root"], found, params["level"], params["max_listed"], params["workers"])
         entry["outcome"] = outcome
-        changed, earlier = drift_record.keep(params["root"], found.release, params["level"], outcome, not check)
+        changed, earlier = drift_record.keep(
+            params["root"], found.release, params["level"], outcome, not module.check_mode)
         result["changed"] = result["changed"] or changed
         result["summary"] += drift_words.sentences(found.release, outcome)
         if outcome["drifted"]:
             result["drifted"].append(found.release)
         before += ["%s: %s" % (found.release, line) for line in drift_words.rendered(earlier)]
         after += ["%s: %s" % (found.release, line) for line in drift_words.rendered(outcome)]
-    result["diff"] = {
-        "before": "".join(line + "\n" for line in before), "after": "".join(line + "\n" for line in after),
-    }
+    if module._diff:
+        result["diff"] = {
+            "before": "".join(line + "\n" for line in before), "after": "".join(line + "\n" for line in after),
+        }
     return result
 
 
@@ -182,13 +182,7 @@ def main() -> None:
         },
         supports_check_mode=True,
     )
-    try:
-        result = run(module.params, module.check_mode)
-    except StackError as error:
-        module.fail_json(**error.as_result())
-    if not module._diff:
-        del result["diff"]
-    module.exit_json(**result)
+    run_module(module, run)
 
 
 if __name__ == "__main__":

@@ -15,16 +15,8 @@ description:
     and the line itself. Of a quote that is closed somewhere below, it is the line where it begins.
 author:
   - The hpcml.torchstack contributors (@hpcml)
-attributes:
-  check_mode:
-    support: full
-    description: Does the same.
-  diff_mode:
-    support: none
-    description: Changes nothing.
-  idempotent:
-    support: full
-    description: Changes nothing.
+extends_documentation_fragment:
+  - hpcml.torchstack._attributes.reading
 options:
   path:
     description: The file, on the control node.

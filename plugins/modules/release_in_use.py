@@ -20,26 +20,13 @@ description:
   - What neither way could tell is in RV(unseen), in sentences.
 author:
   - The hpcml.torchstack contributors (@hpcml)
-attributes:
-  check_mode:
-    support: full
-    description: Looks in check mode too, as looking changes nothing.
-  diff_mode:
-    support: none
-    description: There is nothing that differs.
-  idempotent:
-    support: full
-    description: Never changes anything.
+extends_documentation_fragment:
+  - hpcml.torchstack._attributes.reading
+  - hpcml.torchstack._release
 options:
-  root:
-    description: The directory that holds the releases.
-    type: path
-    required: true
   release:
     description:
       - The release's name. Where its tree has been put aside to be removed, it is looked for there.
-    type: str
-    required: true
   leases:
     description: Ask for leases. V(false) looks at C(/proc) only.
     type: bool
@@ -119,13 +106,14 @@ import stat
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core.run_module import run_module
 from ansible_collections.hpcml.torchstack.plugins.module_utils.lifecycle.retire import ASIDE
 from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles.layout import stage_directory
 from ansible_collections.hpcml.torchstack.plugins.module_utils.trees import processes_in_tree as in_use
 
 
 def tree_of(root: str, release: str) -> str:
-    """Where a release lies; empty where this host has none.
+    """Find where a release lies; empty where this host has none.
 
     Raises:
         OSError: this account may not see whether it has.
@@ -139,8 +127,8 @@ def tree_of(root: str, release: str) -> str:
     return ""
 
 
-def run(params: dict) -> dict:
-    """Look, and return what the module returns."""
+def find_processes(params: dict) -> dict:
+    """Find what uses the release, and return what the module returns."""
     if not params["release"] or os.path.basename(params["release"]) != params["release"] or params["release"][0] == ".":
         raise StackError(
             "%r is not the name of a release." % params["release"], "look for processes",
@@ -156,6 +144,11 @@ def run(params: dict) -> dict:
     return {"changed": False, "host": os.uname().nodename, "path": path, **found}
 
 
+def run(module: AnsibleModule) -> dict:
+    """Find the processes of this host that use the release."""
+    return find_processes(module.params)
+
+
 def main() -> None:
     """Entry point."""
     module = AnsibleModule(
@@ -166,10 +159,7 @@ def main() -> None:
         },
         supports_check_mode=True,
     )
-    try:
-        module.exit_json(**run(module.params))
-    except StackError as error:
-        module.fail_json(**error.as_result())
+    run_module(module, run)
 
 
 if __name__ == "__main__":

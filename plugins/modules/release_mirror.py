@@ -22,18 +22,17 @@ description:
     and is written last.
 author:
   - The hpcml.torchstack contributors (@hpcml)
+extends_documentation_fragment:
+  - hpcml.torchstack._attributes
 requirements:
   - git, for packages from git repositories
   - py-rattler >= 0.28 in the interpreter that runs the module, for the part V(conda)
 attributes:
   check_mode:
-    support: full
     description: Fetches nothing, and returns what would be fetched, with sizes where the index tells them.
   diff_mode:
-    support: full
     description: The files that would be or were fetched, one line each.
   idempotent:
-    support: full
     description: A complete mirror is only read.
 options:
   path:
@@ -225,7 +224,7 @@ from typing import Any
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.hpcml.torchstack.plugins.module_utils.conda import rattler as conda_rattler
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
-from ansible_collections.hpcml.torchstack.plugins.module_utils.core.os_errors import remedy
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core.run_module import run_module
 from ansible_collections.hpcml.torchstack.plugins.module_utils.mirror import mirror as mirrors
 from ansible_collections.hpcml.torchstack.plugins.module_utils.mirror.index import Item
 
@@ -234,7 +233,7 @@ BATCH_SECONDS = 8.0
 
 
 def planned(mirror: mirrors.Mirror, may_fetch: bool) -> dict[str, Any]:
-    """What is there and what would be fetched.
+    """Plan what is there and what would be fetched.
 
     Raises:
         StackError: something is nowhere, or the mirror lacks something.
@@ -257,7 +256,7 @@ def planned(mirror: mirrors.Mirror, may_fetch: bool) -> dict[str, Any]:
 
 def completed(mirror: mirrors.Mirror) -> dict[str, Any]:
     """Do all of it in one call."""
-    fetched = []  # type: list[Item]
+    fetched: list[Item] = []
     while True:
         result = planned(mirror, True)
         lacking = [Item(**entry) for entry in result["fetched"]]
@@ -271,8 +270,8 @@ def completed(mirror: mirrors.Mirror) -> dict[str, Any]:
     )
 
 
-def perform(mirror: mirrors.Mirror, params: dict[str, Any], check: bool) -> dict[str, Any]:
-    """What the options ask for."""
+def carry_out(mirror: mirrors.Mirror, params: dict[str, Any], check: bool) -> dict[str, Any]:
+    """Do what the options ask for, and return the result."""
     files = [Item(**entry) for entry in params["files"]]
     if params["phase"] == "fetch":
         return {"changed": True, "fetched": [item._asdict() for item in mirror.fetch(files, BATCH_SECONDS)]}
@@ -284,6 +283,21 @@ def perform(mirror: mirrors.Mirror, params: dict[str, Any], check: bool) -> dict
     if check or params["phase"] == "plan":
         return planned(mirror, True)
     return completed(mirror)
+
+
+def run(module: AnsibleModule) -> dict[str, Any]:
+    """Fill the mirror, or plan that."""
+    params = module.params
+    os.umask(0o022)
+    try:
+        return carry_out(mirrors.Mirror(params, os.environ, module.tmpdir), params, module.check_mode)
+    except StackError as error:
+        if module.check_mode and params["planned_after"] and error.failed_step == conda_rattler.LOAD:
+            return {
+                "changed": True, "planned_after": params["planned_after"], "fetched": [], "there": [], "kept": 0,
+                "bytes": 0, "written": [], "remarks": [error.message],
+            }
+        raise
 
 
 def main() -> None:
@@ -312,29 +326,7 @@ def main() -> None:
         },
         supports_check_mode=True,
     )
-    params = module.params
-    os.umask(0o022)
-    try:
-        result = perform(mirrors.Mirror(params, os.environ, module.tmpdir), params, module.check_mode)
-    except StackError as error:
-        if module.check_mode and params["planned_after"] and error.failed_step == conda_rattler.LOAD:
-            module.exit_json(
-                changed=True, planned_after=params["planned_after"], fetched=[], there=[], kept=0, bytes=0, written=[],
-                remarks=[error.message],
-            )
-        failed = error.as_result()
-        # A result with a path gets the file's mode, owner and state added by AnsibleModule.
-        failed.pop("path", None)
-        module.fail_json(**failed)
-    except OSError as error:
-        module.fail_json(
-            msg="%s: %s. %s." % (
-                error.filename or params["path"], error.strerror or error,
-                remedy(error, "Check that this account may write there"),
-            ),
-            failed_step="write the list",
-        )
-    module.exit_json(**result)
+    run_module(module, run, "write the list", with_path=False)
 
 
 if __name__ == "__main__":

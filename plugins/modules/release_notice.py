@@ -12,6 +12,9 @@ module: release_notice
 short_description: Gather what users have to know about a new release
 version_added: 0.1.0
 author: The hpcml.torchstack contributors (@hpcml)
+extends_documentation_fragment:
+  - hpcml.torchstack._attributes
+  - hpcml.torchstack._release
 description:
   - Compares a frozen release with the default before it, as both are installed, and writes what differs as
     C(<root>/.torchstack/<release>/notice.json).
@@ -19,24 +22,12 @@ description:
   - The same releases in the same state give the same bytes.
   - The role notice makes the announcement for people from it.
 attributes:
-  check_mode:
-    support: full
-    description: Nothing is written; the result is what would be.
   diff_mode:
     support: none
     description: The role shows the differences of the text that it makes from these facts.
-  idempotent:
-    support: full
-    description: Without a change nothing is written.
 options:
-  root:
-    description: The directory that holds the releases.
-    type: path
-    required: true
   release:
     description: The name of the release that is announced.
-    type: str
-    required: true
   since:
     description: The name of the release whose users the announcement is for. Empty for the default before O(release).
     type: str
@@ -172,7 +163,7 @@ remedy:
 import os
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core.run_module import run_module
 from ansible_collections.hpcml.torchstack.plugins.module_utils.lifecycle import notice_document
 from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles.layout import stage_directory
 
@@ -181,6 +172,25 @@ PROBLEM = {
     "workaround": {"type": "str", "default": ""},
     "url": {"type": "str", "default": ""},
 }
+
+
+def run(module: AnsibleModule) -> dict:
+    """Find the two releases, or write what a notice says of them."""
+    os.umask(0o022)
+    params = module.params
+    frozen = os.path.join(stage_directory(params["root"], params["release"]), "frozen.json")
+    if module.check_mode and not os.path.exists(frozen):
+        return {"changed": params["state"] == "written", "since": params["since"], "planned_after": "freeze"}
+    found = notice_document.releases(params["root"], params["release"], params["since"])
+    since = found[1].release if found[1] else ""
+    if params["state"] == "found":
+        content, content_since = (notice_document.content(state) for state in found)
+        return {"changed": False, "since": since, "content": content, "content_since": content_since}
+    result = notice_document.renew(
+        found, (params["resolved"], params["resolved_since"]),
+        (params["known_problems"], params["known_problems_since"]), params["until"], module.check_mode,
+    )
+    return dict(result, since=since)
 
 
 def main() -> None:
@@ -200,24 +210,7 @@ def main() -> None:
         required_if=[("state", "written", ["resolved"])],
         supports_check_mode=True,
     )
-    os.umask(0o022)
-    wanted = module.params
-    frozen = os.path.join(stage_directory(wanted["root"], wanted["release"]), "frozen.json")
-    if module.check_mode and not os.path.exists(frozen):
-        module.exit_json(changed=wanted["state"] == "written", since=wanted["since"], planned_after="freeze")
-    try:
-        found = notice_document.releases(wanted["root"], wanted["release"], wanted["since"])
-        since = found[1].release if found[1] else ""
-        if wanted["state"] == "found":
-            contents = [notice_document.content(state) for state in found]
-            module.exit_json(changed=False, since=since, content=contents[0], content_since=contents[1])
-        result = notice_document.renew(
-            found, (wanted["resolved"], wanted["resolved_since"]),
-            (wanted["known_problems"], wanted["known_problems_since"]), wanted["until"], module.check_mode,
-        )
-    except StackError as error:
-        module.fail_json(**error.as_result())
-    module.exit_json(since=since, **result)
+    run_module(module, run)
 
 
 if __name__ == "__main__":

@@ -12,28 +12,18 @@ module: release_record
 short_description: Read and write the records of a release
 version_added: 0.1.0
 author: The hpcml.torchstack contributors (@hpcml)
+extends_documentation_fragment:
+  - hpcml.torchstack._attributes
+  - hpcml.torchstack._release
 description:
   - Reads what is recorded of a release, opens a release for building, or records that it is frozen.
   - A frozen release is never opened again.
 attributes:
-  check_mode:
-    support: full
-    description: Nothing is written; the result is what would be.
   diff_mode:
-    support: full
     description: The resolved release file before and after.
   idempotent:
-    support: full
     description: The same text or digest again changes nothing.
 options:
-  root:
-    description: The directory that holds the releases.
-    type: path
-    required: true
-  release:
-    description: The name of the release, a directory below O(root).
-    type: str
-    required: true
   state:
     description:
       - V(present) only reads. V(collected) also reads every record of the steps and roles.
@@ -150,11 +140,71 @@ directories:
 """
 
 import os
-import time
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core.clock import now
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core.run_module import run_module
 from ansible_collections.hpcml.torchstack.plugins.module_utils.release import records as release_records
+
+
+def run(module: AnsibleModule) -> dict:
+    """Read the records of the release, and bring them to their state."""
+    os.umask(0o022)
+    params, check_mode = module.params, module.check_mode
+    files = release_records.ReleaseFiles(params["root"], params["release"])
+    recorded = release_records.read(files)
+    result = {"changed": False, "prefix": files.prefix, **recorded}
+    if params["state"] == "collected":
+        result["records"] = release_records.collect(files)
+    elif params["state"] == "open":
+        result.update(open_release(files, recorded, params["content"], check_mode))
+    elif params["state"] == "freezing":
+        record = {"digest": params["digest"], "begun_at": now()}
+        begun = recorded["freezing"] or recorded["frozen"]
+        result["changed"] = not begun or begun.get("digest") != params["digest"]
+        if result["changed"] and not check_mode:
+            release_records.begin_freeze(files, record)
+    elif params["state"] == "frozen":
+        record = {"digest": params["digest"]}
+        for key in ("manifest", "logs"):
+            if params[key]:
+                record[key] = {name: value for name, value in params[key].items() if value is not None}
+        before = recorded["frozen"] or {}
+        result["changed"] = any(before.get(key) != value for key, value in record.items())
+        if result["changed"] and not check_mode:
+            release_records.record_freeze(files, {**record, "frozen_at": now()})
+    return result
+
+
+def open_release(files: release_records.ReleaseFiles, recorded: dict, content: str, check_mode: bool) -> dict:
+    """Make the directories of the release and store its definition.
+
+    Raises:
+        StackError: the release is frozen.
+    """
+    frozen = recorded["frozen"]
+    if frozen:
+        raise StackError(
+            "Release %s is frozen since %s and is not opened again." % (files.release, frozen.get("frozen_at")),
+            failed_step="open",
+            remedy="Make a new release: a release file of another name.",
+            path=files.prefix,
+        )
+    missing = release_records.planned_directories(files)
+    changed = bool(missing) or recorded["content"] != content or recorded["freezing"] is not None
+    if changed and not check_mode:
+        release_records.open_release(files, content, missing)
+    return {
+        "directories": missing,
+        "changed": changed,
+        "diff": {
+            "before": recorded["content"] or "",
+            "after": content,
+            "before_header": files.resolved,
+            "after_header": files.resolved,
+        },
+    }
 
 
 def main() -> None:
@@ -194,66 +244,7 @@ def main() -> None:
         ],
         supports_check_mode=True,
     )
-    try:
-        module.exit_json(**_carry_out(module.params, module.check_mode))
-    except StackError as error:
-        module.fail_json(**error.as_result())
-
-
-def _carry_out(params: dict, check_mode: bool) -> dict:
-    os.umask(0o022)
-    files = release_records.ReleaseFiles(params["root"], params["release"])
-    recorded = release_records.read(files)
-    result = {"changed": False, "prefix": files.prefix, **recorded}
-    if params["state"] == "collected":
-        result["records"] = release_records.collect(files)
-    elif params["state"] == "open":
-        result.update(_open(files, recorded, params["content"], check_mode))
-    elif params["state"] == "freezing":
-        record = {"digest": params["digest"], "begun_at": _now()}
-        begun = recorded["freezing"] or recorded["frozen"]
-        result["changed"] = not begun or begun.get("digest") != params["digest"]
-        if result["changed"] and not check_mode:
-            release_records.begin_freeze(files, record)
-    elif params["state"] == "frozen":
-        record = {"digest": params["digest"]}
-        for key in ("manifest", "logs"):
-            if params[key]:
-                record[key] = {name: value for name, value in params[key].items() if value is not None}
-        before = recorded["frozen"] or {}
-        result["changed"] = any(before.get(key) != value for key, value in record.items())
-        if result["changed"] and not check_mode:
-            release_records.record_freeze(files, {**record, "frozen_at": _now()})
-    return result
-
-
-def _now() -> str:
-    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-
-
-def _open(files: release_records.ReleaseFiles, recorded: dict, content: str, check_mode: bool) -> dict:
-    frozen = recorded["frozen"]
-    if frozen:
-        raise StackError(
-            "Release %s is frozen since %s and is not opened again." % (files.release, frozen.get("frozen_at")),
-            failed_step="open",
-            remedy="Make a new release: a release file of another name.",
-            path=files.prefix,
-        )
-    missing = release_records.planned_directories(files)
-    changed = bool(missing) or recorded["content"] != content or recorded["freezing"] is not None
-    if changed and not check_mode:
-        release_records.open_release(files, content, missing)
-    return {
-        "directories": missing,
-        "changed": changed,
-        "diff": {
-            "before": recorded["content"] or "",
-            "after": content,
-            "before_header": files.resolved,
-            "after_header": files.resolved,
-        },
-    }
+    run_module(module, run)
 
 
 if __name__ == "__main__":

@@ -20,7 +20,9 @@ description:
   - They are valid for every system and every environment of any ReFrame configuration. They load the module, and start
     ranks by the launcher of the partition; where that is C(local), by O(launcher).
 extends_documentation_fragment:
-  - hpcml.torchstack.ranks
+  - hpcml.torchstack._ranks
+  - hpcml.torchstack._attributes
+  - hpcml.torchstack._release
 options:
   prefix:
     description: Directory below which the modules in O(imports) must lie. By default the release's own.
@@ -107,14 +109,9 @@ options:
     type: str
     required: true
 attributes:
-  check_mode:
-    support: full
-    description: Nothing is written.
   diff_mode:
-    support: full
     description: Shows how the description of the release changes, and names the other files.
   idempotent:
-    support: full
     description: Files that are right stay as they are.
 seealso:
   - module: hpcml.torchstack.acceptance_run
@@ -166,6 +163,7 @@ import os
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.hpcml.torchstack.plugins.module_utils.acceptance import reframe_files, reframe_tests
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core.run_module import run_module
 from ansible_collections.hpcml.torchstack.plugins.module_utils.ranks import module_options as rank_options
 from ansible_collections.hpcml.torchstack.plugins.module_utils.release.records import ReleaseFiles
 
@@ -194,12 +192,13 @@ SPEC = {
 }
 
 
-def perform(params: dict, check: bool) -> dict:
+def run(module: AnsibleModule) -> dict:
     """Write what differs, and return the result.
 
     Raises:
         StackError: an option cannot be understood, or the files cannot be written.
     """
+    params = module.params
     release = ReleaseFiles(params["root"], params["release"])
     directory = os.path.join(release.afterwards, reframe_files.DIRECTORY)
     data = reframe_tests.described(dict(params, prefix=params["prefix"] or release.prefix))
@@ -207,7 +206,7 @@ def perform(params: dict, check: bool) -> dict:
     try:
         names = reframe_files.differing(directory, files)
         before = reframe_files.content_of(os.path.join(directory, "release.json")) or b""
-        if names and not check:
+        if names and not module.check_mode:
             reframe_files.write(directory, files, names)
     except OSError as error:
         raise StackError(
@@ -221,10 +220,7 @@ def perform(params: dict, check: bool) -> dict:
 def main() -> None:
     """Entry of the module."""
     module = AnsibleModule(argument_spec=SPEC, supports_check_mode=True)
-    try:
-        module.exit_json(**perform(module.params, module.check_mode))
-    except StackError as error:
-        module.fail_json(**error.as_result())
+    run_module(module, run)
 
 
 if __name__ == "__main__":

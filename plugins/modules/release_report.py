@@ -12,6 +12,9 @@ module: release_report
 short_description: Gather what the records of a release say into one document
 version_added: 0.1.0
 author: The hpcml.torchstack contributors (@hpcml)
+extends_documentation_fragment:
+  - hpcml.torchstack._attributes
+  - hpcml.torchstack._release
 description:
   - Reads the records of a release's steps, verifications, acceptances, pair sweep and node health, and writes what they
     say as C(<root>/.torchstack/<release>/report.json).
@@ -19,24 +22,12 @@ description:
   - The same records give the same bytes; the time of the report is not in it.
   - The page for people is made from it by P(hpcml.torchstack.report_page#filter).
 attributes:
-  check_mode:
-    support: full
-    description: Nothing is written; the result is what would be.
   diff_mode:
     support: none
     description: The report repeats records that have differences of their own.
   idempotent:
-    support: full
     description: Without a changed record nothing is written.
 options:
-  root:
-    description: The directory that holds the releases.
-    type: path
-    required: true
-  release:
-    description: The name of the release, a directory below O(root).
-    type: str
-    required: true
   resolved:
     description: The content of the resolved release file. Empty where the release was never opened.
     type: dict
@@ -122,8 +113,15 @@ remedy:
 import os
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core.run_module import run_module
 from ansible_collections.hpcml.torchstack.plugins.module_utils.report import document as report_document
+
+
+def run(module: AnsibleModule) -> dict:
+    """Renew the facts of the report."""
+    os.umask(0o022)
+    params = module.params
+    return report_document.renew(params["root"], params["release"], params["resolved"], module.check_mode)
 
 
 def main() -> None:
@@ -136,14 +134,7 @@ def main() -> None:
         },
         supports_check_mode=True,
     )
-    os.umask(0o022)
-    try:
-        result = report_document.renew(
-            module.params["root"], module.params["release"], module.params["resolved"], module.check_mode
-        )
-    except StackError as error:
-        module.fail_json(**error.as_result())
-    module.exit_json(**result)
+    run_module(module, run)
 
 
 if __name__ == "__main__":

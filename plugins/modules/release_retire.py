@@ -19,25 +19,17 @@ description:
   - An interrupted run is run again.
 author:
   - The hpcml.torchstack contributors (@hpcml)
+extends_documentation_fragment:
+  - hpcml.torchstack._attributes
+  - hpcml.torchstack._release
 attributes:
   check_mode:
-    support: full
     description: Judges and returns the same, and changes nothing.
   diff_mode:
-    support: full
     description: The record before and after.
   idempotent:
-    support: full
     description: Does nothing, and writes nothing to the journal, when the release is in that state.
 options:
-  root:
-    description: The directory that holds the releases.
-    type: path
-    required: true
-  release:
-    description: The release's name.
-    type: str
-    required: true
   state:
     description:
       - V(judged) fails with every reason why the release may not be brought to O(to), and changes nothing.
@@ -196,13 +188,14 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.clock import now
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.redaction import without_credentials
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core.run_module import run_module
 from ansible_collections.hpcml.torchstack.plugins.module_utils.lifecycle import retire as retirement
 from ansible_collections.hpcml.torchstack.plugins.module_utils.lifecycle import retire_steps as removal_steps
 
 AS_USERS_SEE = ("deprecated", "hidden", "kept")
 
 
-def run(params: dict, apply: bool) -> dict:
+def retire(params: dict, apply: bool) -> dict:
     """Judge, do what is asked for, and return what the module returns."""
     os.umask(0o022)
     state = params["state"]
@@ -248,12 +241,12 @@ def run(params: dict, apply: bool) -> dict:
     return result
 
 
-def judged(_facts: retirement.Facts, _record: dict, _params: dict, _apply: bool) -> dict:
-    """Nothing is done."""
+def do_nothing(_facts: retirement.Facts, _record: dict, _params: dict, _apply: bool) -> dict:
+    """Change nothing."""
     return {}
 
 
-def recorded(facts: retirement.Facts, record: dict, params: dict, apply: bool) -> dict:
+def record_state(facts: retirement.Facts, record: dict, params: dict, apply: bool) -> dict:
     """Record what users see."""
     changed = record != facts.record
     if changed and apply:
@@ -261,7 +254,7 @@ def recorded(facts: retirement.Facts, record: dict, params: dict, apply: bool) -
     return {"changed": changed}
 
 
-def aside(facts: retirement.Facts, record: dict, _params: dict, apply: bool) -> dict:
+def put_aside(facts: retirement.Facts, record: dict, _params: dict, apply: bool) -> dict:
     """Move the release aside, or complete that."""
     changed = record != facts.record or removal_steps.in_place(facts)
     if changed and apply:
@@ -269,7 +262,7 @@ def aside(facts: retirement.Facts, record: dict, _params: dict, apply: bool) -> 
     return {"changed": changed}
 
 
-def deleting(facts: retirement.Facts, record: dict, params: dict, apply: bool) -> dict:
+def begin_deletion(facts: retirement.Facts, record: dict, params: dict, apply: bool) -> dict:
     """Record that files go, or put the release back."""
     if facts.record.get("deleting") or facts.stage == "removed":
         return {"put_back": False, "problems": []}
@@ -287,7 +280,7 @@ def deleting(facts: retirement.Facts, record: dict, params: dict, apply: bool) -
     return {"changed": True, "put_back": False, "problems": [], "record": record}
 
 
-def removed(facts: retirement.Facts, record: dict, _params: dict, apply: bool) -> dict:
+def record_removal(facts: retirement.Facts, record: dict, _params: dict, apply: bool) -> dict:
     """Record that the release is gone."""
     if facts.stage == "removed":
         return {}
@@ -304,14 +297,19 @@ def removed(facts: retirement.Facts, record: dict, _params: dict, apply: bool) -
 
 
 ACTIONS = {
-    "judged": judged, "deprecated": recorded, "hidden": recorded, "kept": recorded, "aside": aside,
-    "deleting": deleting, "removed": removed,
+    "judged": do_nothing, "deprecated": record_state, "hidden": record_state, "kept": record_state,
+    "aside": put_aside, "deleting": begin_deletion, "removed": record_removal,
 }
 
 
 def text(record: dict) -> str:
-    """A record for the diff."""
+    """Render a record for the diff."""
     return json.dumps(record, indent=2, sort_keys=True) + "\n" if record else ""
+
+
+def run(module: AnsibleModule) -> dict:
+    """Bring the release to the state of its removal that is asked for."""
+    return retire(module.params, not module.check_mode)
 
 
 def main() -> None:
@@ -333,10 +331,7 @@ def main() -> None:
         },
         supports_check_mode=True,
     )
-    try:
-        module.exit_json(**run(module.params, not module.check_mode))
-    except StackError as error:
-        module.fail_json(**error.as_result())
+    run_module(module, run)
 
 
 if __name__ == "__main__":

@@ -12,6 +12,8 @@ module: release_sbom
 short_description: Write the bill of materials of a release
 version_added: 0.1.0
 author: The hpcml.torchstack contributors (@hpcml)
+extends_documentation_fragment:
+  - hpcml.torchstack._attributes
 description:
   - Writes what is installed in a release as an SPDX 2.3 document in JSON - conda packages and Python distributions as
     their own metadata has them, components with their commits, checksums, patches and build settings, the MPI and CUDA
@@ -34,14 +36,9 @@ options:
     description: In check mode, the step that makes the release, where that is still to come.
     type: str
 attributes:
-  check_mode:
-    support: full
-    description: Looks, and writes nothing.
   diff_mode:
-    support: full
     description: The packages before and after, one in a line.
   idempotent:
-    support: full
     description: The document is only written where it says something else.
 notes:
   - The licences are those that packages declare; nobody has concluded anything from their files.
@@ -95,11 +92,17 @@ import os
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core.run_module import run_module
 from ansible_collections.hpcml.torchstack.plugins.module_utils.release import sbom_file
 from ansible_collections.hpcml.torchstack.plugins.module_utils.release.installed_records import RECORDS
 
 
-def _make(params: dict) -> dict:
+def make_document(params: dict) -> dict:
+    """Make the document of what is installed.
+
+    Raises:
+        StackError: the prefix holds no release.
+    """
     if not os.path.isdir(os.path.join(params["prefix"], RECORDS)):
         raise StackError(
             "%s is no release: it has no %s." % (params["prefix"], RECORDS), "read what is installed",
@@ -108,11 +111,11 @@ def _make(params: dict) -> dict:
     return sbom_file.make(params["prefix"], params["resolved"])
 
 
-def carry_out(params: dict, check_mode: bool) -> dict:
-    """Make the document and write it where it differs; returns what the module returns."""
+def update_document(params: dict, check_mode: bool) -> dict:
+    """Make the document, write it where it differs, and return what the module returns."""
     path = params["path"] or sbom_file.place(params["prefix"])
     try:
-        document = _make(params)
+        document = make_document(params)
     except StackError:
         # Of a release that is half built, what is there now says nothing.
         if check_mode and params["planned_after"]:
@@ -134,6 +137,11 @@ def carry_out(params: dict, check_mode: bool) -> dict:
     return result
 
 
+def run(module: AnsibleModule) -> dict:
+    """Bring the document up to date."""
+    return update_document(module.params, module.check_mode)
+
+
 def main() -> None:
     """Run the module."""
     module = AnsibleModule(
@@ -145,10 +153,7 @@ def main() -> None:
         },
         supports_check_mode=True,
     )
-    try:
-        module.exit_json(**carry_out(module.params, module.check_mode))
-    except StackError as error:
-        module.fail_json(**error.as_result())
+    run_module(module, run)
 
 
 if __name__ == "__main__":

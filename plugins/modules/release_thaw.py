@@ -12,6 +12,9 @@ module: release_thaw
 short_description: Change named files of a frozen release, and freeze it again
 version_added: 0.1.0
 author: The hpcml.torchstack contributors (@hpcml)
+extends_documentation_fragment:
+  - hpcml.torchstack._attributes
+  - hpcml.torchstack._release
 description:
   - Makes named paths of a frozen release writable for its owner, puts files there, and freezes the release again with a
     new manifest. Who did it, why, and every difference between the two manifests go into a journal.
@@ -21,25 +24,12 @@ description:
   - The release is refused while anything differs from its manifest that is not among what is thawed.
   - An interrupted run is completed by the next one.
 attributes:
-  check_mode:
-    support: full
-    description: Nothing is written; the result is what would be.
   diff_mode:
-    support: full
     description: The paths and files when the thaw is opened, the entries of the manifest when it is closed.
   idempotent:
-    support: full
     description:
       - Paths that are thawed already, files that are in place, and a release without an open thaw are left as they are.
 options:
-  root:
-    description: The directory that holds the releases.
-    type: path
-    required: true
-  release:
-    description: The name of the release, a directory below O(root).
-    type: str
-    required: true
   state:
     description:
       - V(open) makes O(paths) writable, and puts those of O(files) into place that were sent.
@@ -222,8 +212,13 @@ failed_step:
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core.run_module import run_module
 from ansible_collections.hpcml.torchstack.plugins.module_utils.lifecycle import thaw
+
+
+def run(module: AnsibleModule) -> dict:
+    """Open or close a thaw of the release, or say what that would do."""
+    return thaw.carry_out(thaw.Request(**module.params), not module.check_mode)
 
 
 def main() -> None:
@@ -250,10 +245,7 @@ def main() -> None:
         },
         supports_check_mode=True,
     )
-    try:
-        module.exit_json(**thaw.carry_out(thaw.Request(**module.params), not module.check_mode))
-    except StackError as error:
-        module.fail_json(**error.as_result())
+    run_module(module, run)
 
 
 if __name__ == "__main__":

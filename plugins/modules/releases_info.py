@@ -15,16 +15,8 @@ description:
   - What is no release of this collection, or was never frozen, is left out.
 author:
   - The hpcml.torchstack contributors (@hpcml)
-attributes:
-  check_mode:
-    support: full
-    description: It only reads.
-  diff_mode:
-    support: none
-    description: It changes nothing.
-  idempotent:
-    support: full
-    description: It changes nothing.
+extends_documentation_fragment:
+  - hpcml.torchstack._attributes.reading
 options:
   root:
     description: The directory that holds the releases and the module tree.
@@ -103,7 +95,7 @@ failed_step:
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core.run_module import run_module
 from ansible_collections.hpcml.torchstack.plugins.module_utils.lifecycle.publication import former_default
 from ansible_collections.hpcml.torchstack.plugins.module_utils.lifecycle.publication_facts import read_facts
 from ansible_collections.hpcml.torchstack.plugins.module_utils.release.states import (
@@ -115,13 +107,13 @@ from ansible_collections.hpcml.torchstack.plugins.module_utils.release.states im
 
 
 def current(states: list[ReleaseState]) -> ReleaseState | None:
-    """The release whose module is the default."""
+    """Return the release whose module is the default."""
     found = [state for state in states if state.is_default]
     return next((state for state in found if state.default["lmod"]), found[0] if found else None)
 
 
 def previous(states: list[ReleaseState], state: ReleaseState | None) -> str:
-    """The release that a rollback of the default leads to."""
+    """Return the release that a rollback of the default leads to."""
     if state is None:
         return ""
     facts = read_facts(state.root, state.release)
@@ -130,8 +122,9 @@ def previous(states: list[ReleaseState], state: ReleaseState | None) -> str:
         state.name, version)), "")
 
 
-def run(root: str, release: str) -> dict:
-    """What is there."""
+def run(module: AnsibleModule) -> dict:
+    """Read the states of the releases below the root."""
+    root, release = module.params["root"], module.params["release"]
     every = all_releases(root, removed=True)
     states = [state for state in every if (state.retired or {}).get("state") not in REMOVED]
     default = current(states)
@@ -151,10 +144,7 @@ def main() -> None:
         argument_spec={"root": {"type": "path", "required": True}, "release": {"type": "str", "default": ""}},
         supports_check_mode=True,
     )
-    try:
-        module.exit_json(**run(module.params["root"], module.params["release"]))
-    except StackError as error:
-        module.fail_json(**error.as_result())
+    run_module(module, run)
 
 
 if __name__ == "__main__":

@@ -12,6 +12,8 @@ module: rollout_lock
 short_description: One rollout of a release at a time
 version_added: 0.1.0
 author: The hpcml.torchstack contributors (@hpcml)
+extends_documentation_fragment:
+  - hpcml.torchstack._attributes
 description:
   - Takes or gives back the lock of one release below one root. The lock is the file
     C(ROOT/.torchstack/RELEASE/lock.json) on the target, and names the process that rolls out, which is
@@ -91,13 +93,11 @@ options:
     default: []
 attributes:
   check_mode:
-    support: full
     description: Takes and gives back nothing, and says whether a rollout would be refused.
   diff_mode:
     support: none
     description: A lock is no change of the target, so there is nothing to show.
   idempotent:
-    support: full
     description: Never reports a change; the same process can take or give back the lock any number of times.
 """
 
@@ -179,6 +179,7 @@ import re
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core import rollout_lock as lock
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core.run_module import run_module
 
 _HOLDER = {name: {"type": "str", "default": ""} for name in (
     "machine", "boot_id", "pid_namespace", "start_time", "started", "user", "playbook")}
@@ -195,7 +196,7 @@ SPEC = {
 
 
 def lock_path(root: str, release: str) -> str:
-    """The lock file of a release.
+    """Return the lock file of a release.
 
     Raises:
         StackError: the root is no absolute path, or the release no name of a directory.
@@ -211,7 +212,7 @@ def lock_path(root: str, release: str) -> str:
 
 
 def plan(module: AnsibleModule, path: str, place: lock.Place) -> dict:
-    """What taking or giving back the lock would meet, without doing it."""
+    """Say what taking or giving back the lock would meet, without doing it."""
     current = lock.read_lock(path)
     mine = current is not None and lock.same_holder(current, module.params["holder"])
     verdict = ""
@@ -254,8 +255,8 @@ def give_back(module: AnsibleModule, path: str) -> dict:
     return {"released": released, "holder": {} if released else found or {}}
 
 
-def main() -> None:
-    module = AnsibleModule(argument_spec=SPEC, supports_check_mode=True)
+def run(module: AnsibleModule) -> dict:
+    """Take the lock, give it back, or say what that would meet."""
     result: dict = {
         "changed": False, "acquired": False, "released": False, "stale": False, "would_block": False, "holder": {},
         "previous": {},
@@ -274,13 +275,20 @@ def main() -> None:
         else:
             result.update(give_back(module, path))
     except StackError as error:
-        module.fail_json(**dict(result, **error.as_result()))
+        error.details = dict(result, **error.details)
+        raise
     except OSError as error:
         failure = StackError(
             "The lock %s cannot be changed: %s." % (path, error.strerror or error), "lock",
             "Run this as the account that owns %s." % module.params["root"], path)
-        module.fail_json(**dict(result, **failure.as_result()))
-    module.exit_json(**result)
+        failure.details = result
+        raise failure from error
+    return result
+
+
+def main() -> None:
+    """Entry point."""
+    run_module(AnsibleModule(argument_spec=SPEC, supports_check_mode=True), run)
 
 
 if __name__ == "__main__":

@@ -12,6 +12,8 @@ module: site_preflight
 short_description: Look at a machine before a rollout
 version_added: 0.1.0
 author: The hpcml.torchstack contributors (@hpcml)
+extends_documentation_fragment:
+  - hpcml.torchstack._attributes.reading
 description:
   - Looks in one go at everything that a rollout needs of a machine, and returns facts and findings. Each finding says
     in one sentence what is so, and in another one what to do.
@@ -220,13 +222,8 @@ options:
     default: 10
 attributes:
   check_mode:
-    support: full
     description: Writes nothing outside Ansible's temporary directory, so that quota and latency stay unknown.
-  diff_mode:
-    support: none
-    description: Nothing is changed, so there is nothing to show.
   idempotent:
-    support: full
     description: Never changes anything; what it writes to try the file system out is removed at once.
 """
 
@@ -346,7 +343,8 @@ failed_step:
 import time
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.hpcml.torchstack.plugins.module_utils.core.findings import Finding, end, failure
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core.findings import Finding, conclude, failure
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core.run_module import run_module
 from ansible_collections.hpcml.torchstack.plugins.module_utils.preflight import machine_checks as preflight
 from ansible_collections.hpcml.torchstack.plugins.module_utils.preflight import machine_facts as site_facts
 from ansible_collections.hpcml.torchstack.plugins.module_utils.preflight import root_checks as preflight_root
@@ -403,7 +401,7 @@ SPEC = {
 }
 
 
-def look(wanted: dict, directory: str, write: bool) -> tuple[list[Finding], dict]:
+def examine(wanted: dict, directory: str, write: bool) -> tuple[list[Finding], dict]:
     """Gather the facts and judge them.
 
     Args:
@@ -438,17 +436,23 @@ def look(wanted: dict, directory: str, write: bool) -> tuple[list[Finding], dict
     return findings, {"python": facts.pop("python"), "mpi": facts.pop("mpi"), "compilers": commands, "facts": facts}
 
 
-def main() -> None:
-    module = AnsibleModule(argument_spec=SPEC, supports_check_mode=True)
+def run(module: AnsibleModule) -> dict:
+    """Check this machine, and return the findings with how long that took."""
     begin = time.monotonic()
     findings: list[Finding] = []
     result: dict = {"facts": {}}
     trouble = ""
     try:
-        findings, result = look(module.params, module.tmpdir, not module.check_mode)
+        findings, result = examine(module.params, module.tmpdir, not module.check_mode)
     except OSError as error:
         trouble = "The machine could not be looked at: %s. Look at that path by hand." % error
-    end(module, findings, "preflight", dict(result, seconds=round(time.monotonic() - begin, 3)), trouble=trouble)
+    seconds = round(time.monotonic() - begin, 3)
+    return conclude(module, findings, "preflight", dict(result, seconds=seconds), trouble=trouble)
+
+
+def main() -> None:
+    """Entry point."""
+    run_module(AnsibleModule(argument_spec=SPEC, supports_check_mode=True), run)
 
 
 if __name__ == "__main__":

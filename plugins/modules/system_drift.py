@@ -18,26 +18,18 @@ description:
     that it was in.
 author:
   - The hpcml.torchstack contributors (@hpcml)
+extends_documentation_fragment:
+  - hpcml.torchstack._attributes
+  - hpcml.torchstack._release
 attributes:
   check_mode:
-    support: full
     description: Judges all the same, and records nothing.
   diff_mode:
-    support: full
     description: The findings of the last look on this host and of this one.
   idempotent:
-    support: full
     description: The record is only written when something else was found. That a look took place shows in the record's
       time of modification.
 options:
-  root:
-    description: The directory that holds the releases.
-    type: path
-    required: true
-  release:
-    description: The release's name.
-    type: str
-    required: true
   looks:
     description: What the modules returned; empty for a look that was not made.
     type: dict
@@ -143,27 +135,27 @@ import os
 import platform
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core.run_module import run_module
 from ansible_collections.hpcml.torchstack.plugins.module_utils.lifecycle import drift_record, system_drift
 from ansible_collections.hpcml.torchstack.plugins.module_utils.lifecycle import drift_text as drift_words
 from ansible_collections.hpcml.torchstack.plugins.module_utils.release.states import one_release
 
 
-def run(params: dict, check: bool) -> dict:
-    """Judge, record, and return what the module returns."""
+def run(module: AnsibleModule) -> dict:
+    """Judge what the release needs of this system, and record what was found."""
     os.umask(0o022)
+    params = module.params
     state = one_release(params["root"], params["release"])
     host = platform.node()
     outcome = system_drift.judge(state.prefix, params["looks"] or {}, params["moved"] == "failure", host)
     changed, earlier = drift_record.keep(
-        params["root"], params["release"], "system on %s" % host, outcome, not check)
+        params["root"], params["release"], "system on %s" % host, outcome, not module.check_mode)
     shown = [drift_words.rendered(earlier), drift_words.rendered(outcome)]
     before, after = ("".join(line + "\n" for line in lines) for lines in shown)
     result = {key: outcome[key] for key in ("passed", "findings", "looked_at", "not_looked_at", "allowed")}
-    return dict(
-        result, changed=changed, summary=system_drift.sentences(params["release"], outcome),
-        diff={"before": before, "after": after},
-    )
+    if module._diff:
+        result["diff"] = {"before": before, "after": after}
+    return dict(result, changed=changed, summary=system_drift.sentences(params["release"], outcome))
 
 
 def main() -> None:
@@ -180,13 +172,7 @@ def main() -> None:
         },
         supports_check_mode=True,
     )
-    try:
-        result = run(module.params, module.check_mode)
-    except StackError as error:
-        module.fail_json(**error.as_result())
-    if not module._diff:
-        del result["diff"]
-    module.exit_json(**result)
+    run_module(module, run)
 
 
 if __name__ == "__main__":

@@ -24,15 +24,14 @@ description:
     is C(.) and comes first. Bytes of a name that are not UTF-8 are lone surrogates C(\udcXX), as Python has them.
 author:
   - The hpcml.torchstack contributors (@hpcml)
+extends_documentation_fragment:
+  - hpcml.torchstack._attributes
 attributes:
   check_mode:
-    support: full
     description: Reads the tree and says how the record would change; writes nothing.
   diff_mode:
-    support: full
     description: Digest and counts of the record before and after, and the first paths that differ.
   idempotent:
-    support: full
     description: The record is only written when its content is another one.
 options:
   path:
@@ -247,12 +246,12 @@ failed_step:
 import os
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core.run_module import run_module
 from ansible_collections.hpcml.torchstack.plugins.module_utils.trees import manifest
 
 
 def render(result: dict) -> dict[str, str]:
-    """The difference between the record before and after: digests, counts, and the first paths."""
+    """Render the difference between the record before and after: digests, counts, and the first paths."""
     before = ["# digest %s" % (result["previous"] or "none")]
     after = [
         "# digest %s" % result["digest"],
@@ -272,15 +271,15 @@ def render(result: dict) -> dict[str, str]:
 
 
 def is_planned(params: dict) -> bool:
-    """Whether what this needs is still to be made by the step that ``planned_after`` names."""
+    """Tell whether what this needs is still to be made by the step that ``planned_after`` names."""
     needed = [params["path"], os.path.dirname(params["record"])]
     if params["state"] == "compared":
         needed.append(params["record"])
     return bool(params["planned_after"]) and not all(os.path.lexists(path) for path in needed)
 
 
-def carry_out(params: dict, check_mode: bool) -> dict:
-    """Record or compare, and return what the module returns."""
+def record_or_compare(params: dict, check_mode: bool) -> dict:
+    """Record or compare the tree, and return what the module returns."""
     request = manifest.Request(
         params["path"], params["root"], params["record"], params["content"] == "full", tuple(params["exclude"]),
         params["workers"], params["max_listed"],
@@ -294,6 +293,14 @@ def carry_out(params: dict, check_mode: bool) -> dict:
     if params["fail_on_drift"] and not result["matches"]:
         raise manifest.drift_error(params["path"], params["record"], result)
     return result
+
+
+def run(module: AnsibleModule) -> dict:
+    """Record or compare the tree; or plan that where it is still to come."""
+    params = module.params
+    if module.check_mode and is_planned(params):
+        return {"changed": params["state"] == "recorded", "planned_after": params["planned_after"]}
+    return record_or_compare(params, module.check_mode)
 
 
 def main() -> None:
@@ -313,13 +320,7 @@ def main() -> None:
         },
         supports_check_mode=True,
     )
-    params = module.params
-    if module.check_mode and is_planned(params):
-        module.exit_json(changed=params["state"] == "recorded", planned_after=params["planned_after"])
-    try:
-        module.exit_json(**carry_out(params, module.check_mode))
-    except StackError as error:
-        module.fail_json(**error.as_result())
+    run_module(module, run)
 
 
 if __name__ == "__main__":

@@ -21,16 +21,15 @@ description:
     from there.
 author:
   - The hpcml.torchstack contributors (@hpcml)
+extends_documentation_fragment:
+  - hpcml.torchstack._attributes
 attributes:
   check_mode:
-    support: full
     description: Changes nothing and reports what would change. What lies in directories that only the change makes
       readable cannot be seen; these are named in RV(unseen).
   diff_mode:
-    support: full
     description: Counts per kind, and the first paths with old and new mode.
   idempotent:
-    support: full
     description: A second run only reads, and reports no change.
 options:
   path:
@@ -254,6 +253,7 @@ import os
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core.run_module import run_module
 from ansible_collections.hpcml.torchstack.plugins.module_utils.trees import boundary
 from ansible_collections.hpcml.torchstack.plugins.module_utils.trees import counters as tally
 from ansible_collections.hpcml.torchstack.plugins.module_utils.trees import permissions as tree
@@ -261,8 +261,8 @@ from ansible_collections.hpcml.torchstack.plugins.module_utils.trees.policy impo
 
 
 def render(result: dict) -> dict[str, str]:
-    """The plan as a difference of two texts."""
-    sides = {"before": [], "after": []}  # type: dict[str, list[str]]
+    """Render the plan as a difference of two texts."""
+    sides: dict[str, list[str]] = {"before": [], "after": []}
     for side, key in (("before", "from"), ("after", "to")):
         sides[side] = ["%s %s" % (entry[key], entry["path"]) for entry in result["drift"]]
     counts = "%(changed_files)d of %(files)d files and %(changed_directories)d of %(directories)d directories" % result
@@ -271,7 +271,7 @@ def render(result: dict) -> dict[str, str]:
     return {side: "".join(line + "\n" for line in lines) for side, lines in sides.items()}
 
 
-def walk(params: dict, apply: bool) -> dict[str, object]:
+def set_permissions(params: dict, apply: bool) -> dict[str, object]:
     """Bring the tree to its policy, or plan it, and return what the module returns."""
     policy = Policy(params["state"], params["policy"])
     if params["workers"] < 0 or params["max_listed"] < 0:
@@ -284,6 +284,18 @@ def walk(params: dict, apply: bool) -> dict[str, object]:
     if error is not None:
         raise error
     return tally.as_result(total)
+
+
+def run(module: AnsibleModule) -> dict:
+    """Bring the tree to its policy; or plan that where it is still to come."""
+    later = module.params["planned_after"]
+    if module.check_mode and later and not os.path.lexists(module.params["path"]):
+        return {"changed": True, "planned_after": later}
+    result = set_permissions(module.params, not module.check_mode)
+    result["changed"] = bool(result["changed_files"] or result["changed_directories"])
+    if module._diff and result["changed"]:
+        result["diff"] = render(result)
+    return result
 
 
 def main() -> None:
@@ -304,17 +316,7 @@ def main() -> None:
         },
         supports_check_mode=True,
     )
-    later = module.params["planned_after"]
-    if module.check_mode and later and not os.path.lexists(module.params["path"]):
-        module.exit_json(changed=True, planned_after=later)
-    try:
-        result = walk(module.params, not module.check_mode)
-    except StackError as error:
-        module.fail_json(**error.as_result())
-    result["changed"] = bool(result["changed_files"] or result["changed_directories"])
-    if module._diff and result["changed"]:
-        result["diff"] = render(result)
-    module.exit_json(**result)
+    run_module(module, run)
 
 
 if __name__ == "__main__":

@@ -268,14 +268,14 @@ def by_us(trees, start, patches, top):
     params = {"src": src, "series": series, "state_dir": os.path.join(top, "state"), "state": "present", "strip": 1,
               "max_offset": judge.ANY_OFFSET, "allow_unverified": True}
     try:
-        result = patch_series.run(params, False, False)
+        result = patch_series.reconcile(params, False, False)
     except StackError as error:
         return error.message, judge.read_tree(src), []
     tree = judge.read_tree(src)
     if result["state_before"]["applied"]:
         return STRICTER["patched"], tree, []
-    assert not patch_series.run(params, True, False)["changed"]
-    patch_series.run(dict(params, state="absent"), False, False)
+    assert not patch_series.reconcile(params, True, False)["changed"]
+    patch_series.reconcile(dict(params, state="absent"), False, False)
     assert judge.read_tree(src) == start
     offsets = [[(entry["hunk"], entry["offset"]) for entry in patch["offsets"]] for patch in result["patches"]]
     return "", tree, offsets

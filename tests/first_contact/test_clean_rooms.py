@@ -15,7 +15,7 @@ from support.clean_room import CHECKOUT, COPY, HOME
 
 RELEASE = "2026-11-20"
 README = (CHECKOUT / "README.md").read_text()
-ROLL_OUT = (CHECKOUT / "docs" / "roll-out.md").read_text()
+ROLL_OUT = (CHECKOUT / "docs" / "tutorials" / "first-rollout.md").read_text()
 
 TRAIN = """\
 import torch

@@ -75,7 +75,7 @@ def look(site):
 
     def run(check=False, **more):
         try:
-            return node_health.perform(dict(missing, **dict(site, **more)), check)
+            return node_health.check_nodes(dict(missing, **dict(site, **more)), check)
         except StackError as error:
             return dict(error.as_result(), failed=True)
 

@@ -109,7 +109,7 @@ def inner(site, check=False, diff=False, **more):
     """The module's work without Ansible around it, for tests that need many runs."""
     params = {"state": "present", "strip": 1, "max_offset": 0, "allow_unverified": False}
     params.update(site.arguments(), **more)
-    return patch_series.run(params, check, diff)
+    return patch_series.reconcile(params, check, diff)
 
 
 # -- what a loop over a patch module gets wrong: one test for each row -----------------------------------------------

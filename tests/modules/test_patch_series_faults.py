@@ -38,7 +38,7 @@ for line in sys.stdin:
     child = os.fork()
     if not child:
         try:
-            answer = patch_series.run(order["params"], False, False)
+            answer = patch_series.reconcile(order["params"], False, False)
         except StackError as error:
             answer = error.as_result()
         with open(order["answer"], "w") as stream:
@@ -315,7 +315,7 @@ def test_three_large_files_under_sixty_patches_take_less_than_200_mb(tmp_path):
     program = (
         "import json, sys\n"
         "from ansible_collections.hpcml.torchstack.plugins.modules import patch_series\n"
-        "patch_series.run(json.loads(sys.argv[1]), False, False)\n"
+        "patch_series.reconcile(json.loads(sys.argv[1]), False, False)\n"
         "print(*[line.split()[1] for line in open('/proc/self/status') if line.startswith('VmHWM')])\n"
     )
     peaks = []
@@ -337,7 +337,7 @@ def test_nothing_but_the_named_files_of_a_large_tree_is_looked_at(fault_library,
     program = (
         "import json, sys\n"
         "from ansible_collections.hpcml.torchstack.plugins.modules import patch_series\n"
-        "patch_series.run(json.loads(sys.argv[1]), False, False)\n"
+        "patch_series.reconcile(json.loads(sys.argv[1]), False, False)\n"
     )
     params = dict(OPTIONS, **site.arguments())
     environment = dict(os.environ, PYTHONPATH=os.pathsep.join(sys.path))

@@ -187,7 +187,7 @@ class World:
         """The module, in this process."""
         params = {**OPTIONS, "path": str(self.mirror), "definition": self.definition, **self.options, **options}
         mirror = mirrors.Mirror(params, self.variables, str(self.place))
-        return release_mirror.perform(mirror, params, check)
+        return release_mirror.carry_out(mirror, params, check)
 
     def files(self):
         """What the mirror holds by relative path, with its own files."""
@@ -343,7 +343,7 @@ from ansible_collections.hpcml.torchstack.plugins.module_utils.mirror import mir
 from ansible_collections.hpcml.torchstack.plugins.modules import release_mirror
 params = json.load(open(sys.argv[1]))
 mirror = mirrors.Mirror(params, os.environ, sys.argv[2])
-release_mirror.perform(mirror, params, False)
+release_mirror.carry_out(mirror, params, False)
 """
 
 

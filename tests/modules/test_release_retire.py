@@ -64,11 +64,11 @@ def process_that_maps():
 
 
 def retire(root, release="r1", state="judged", apply=True, **more):
-    return release_retire.run(dict(OPTIONS, root=str(root), release=release, state=state, **more), apply)
+    return release_retire.retire(dict(OPTIONS, root=str(root), release=release, state=state, **more), apply)
 
 
 def uses(root, release="r1"):
-    return release_in_use.run({"root": str(root), "release": release, "leases": True})
+    return release_in_use.find_processes({"root": str(root), "release": release, "leases": True})
 
 
 def refused(root, release="r1", **more):

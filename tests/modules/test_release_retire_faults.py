@@ -35,7 +35,7 @@ OPTIONS = {"to": None, "minimum_age": 0, "notice_days": 0, "uses": [], "unseen":
            "until": "", "notice": ""}
 
 def retire(state, **more):
-    return release_retire.run(dict(OPTIONS, root=root, release="r1", state=state, **more), True)
+    return release_retire.retire(dict(OPTIONS, root=root, release="r1", state=state, **more), True)
 
 def show(state, **more):
     return bool(published_release.change(root, "r1", state, **more))

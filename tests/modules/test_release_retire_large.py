@@ -69,7 +69,7 @@ def test_s10_the_removal_of_45000_files_goes_on_after_a_kill(root, run_module):
     def retire(state):
         options = dict.fromkeys(("unseen", "reason", "successor", "until", "notice"), "")
         options.update(root=str(root), release="r1", state=state, to="removed", minimum_age=0, notice_days=0, uses=[])
-        return release_retire.run(options, True)
+        return release_retire.retire(options, True)
 
     def remove(rate, **more):
         (afterwards / "removal.rate").write_text(str(rate))

@@ -27,7 +27,7 @@ WRITE = """
 import json, sys
 from ansible_collections.hpcml.torchstack.plugins.modules import release_sbom
 asked = {"prefix": sys.argv[1], "resolved": json.loads(sys.argv[2]), "path": None, "planned_after": None}
-print(json.dumps(release_sbom.carry_out(asked, False)))
+print(json.dumps(release_sbom.update_document(asked, False)))
 """
 
 

@@ -30,11 +30,11 @@ try:
     if name == "tree_permissions":
         from ansible_collections.hpcml.torchstack.plugins.modules import tree_permissions
         arguments = dict({"policy": None, "exclude": [], "workers": 0, "max_listed": 100}, **arguments)
-        result = tree_permissions.walk(arguments, True)
+        result = tree_permissions.set_permissions(arguments, True)
     else:
         from ansible_collections.hpcml.torchstack.plugins.modules import tree_manifest
         defaults = {"state": "recorded", "content": "full", "exclude": [], "workers": 0, "max_listed": 100}
-        result = tree_manifest.carry_out(dict(defaults, fail_on_drift=True, **arguments), False)
+        result = tree_manifest.record_or_compare(dict(defaults, fail_on_drift=True, **arguments), False)
     result["failed"] = False
 except StackError as error:
     result = dict(error.as_result(), failed=True)

@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""docs/add-a-site.md, followed to the letter: a third Cray site, with data only."""
+"""docs/how-to/add-a-site.md, followed to the letter: a third Cray site, with data only."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def reader(tmp_path_factory):
 @pytest.fixture(scope="module")
 def plan(reader):
     """What the last command of the document printed: the check on the site."""
-    return " ".join(reader.follow((TOP / "docs" / "add-a-site.md").read_text()).split())
+    return " ".join(reader.follow((TOP / "docs" / "how-to" / "add-a-site.md").read_text()).split())
 
 
 def test_the_documented_site_is_planned_to_the_last_step_with_data_only(plan):

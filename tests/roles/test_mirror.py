@@ -111,7 +111,7 @@ def filled(tmp_path_factory):
     before = {name: os.environ.get(name) for name in allowed}
     os.environ.update(allowed)
     try:
-        release_mirror.perform(mirrors.Mirror(params, os.environ, str(place)), params, False)
+        release_mirror.carry_out(mirrors.Mirror(params, os.environ, str(place)), params, False)
     except StackError as error:
         if "tiny" in error.message or "cannot be found" not in error.message:
             raise

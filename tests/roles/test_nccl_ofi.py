@@ -87,8 +87,8 @@ def test_a_plan_does_not_judge_what_is_to_be_built_again(tmp_path):
         (tmp_path / name).write_bytes(b"of the version before")
     given = {name: option.get("default") for name, option in nccl_ofi_record.SPEC.items()}
     given.update(prefix=str(tmp_path), path=str(tmp_path / "nccl.json"), version="2.27.7", planned_after="nccl-plugin")
-    assert nccl_ofi_record.perform(given, True) == {"changed": True, "planned_after": "nccl-plugin"}
+    assert nccl_ofi_record.record(given, True) == {"changed": True, "planned_after": "nccl-plugin"}
     for check, planned_after in ((True, ""), (False, "nccl-plugin")):
         with pytest.raises(StackError):
-            nccl_ofi_record.perform(dict(given, planned_after=planned_after), check)
+            nccl_ofi_record.record(dict(given, planned_after=planned_after), check)
     assert not (tmp_path / "nccl.json").exists()

@@ -24,13 +24,14 @@ def needed(*words):
 @pytest.mark.parametrize(("words", "environments"), [
     ("quick", ["2.21"]),
     ("dev", ["2.21"]),
-    ("lint", ["2.21"]),
+    ("lint", ["2.21", "docs"]),
+    ("docs", ["docs"]),
     ("bench --only rollout", ["2.21"]),
     ("molecule horovod", ["2.21"]),
     ("importer", ["importer"]),
     ("units", BOTH),
     ("sanity", BOTH),
-    ("all", [*BOTH, *PROGRAMS, "importer"]),
+    ("all", [*BOTH, *PROGRAMS, "docs", "importer"]),
     ("pytest", [*BOTH, *PROGRAMS]),
     ("pytest -k word", ["2.21", *PROGRAMS]),
     ("pytest tests/unit", ["2.21"]),
@@ -46,7 +47,7 @@ def test_a_part_needs(words, environments):
 
 def test_every_environment_has_a_lock_with_digests_that_one_script_makes():
     script = (TOP / "requirements" / "lock").read_text()
-    for name in ("test-2.18", "test-2.19", "test-2.21", *PROGRAMS, "importer"):
+    for name in ("test-2.18", "test-2.19", "test-2.21", *PROGRAMS, "docs", "importer"):
         text = (TOP / "requirements" / (name + ".txt")).read_text()
         pinned = re.findall(r"^[a-z0-9.-]+==\S+.*?(?=^[a-z]|\Z)", text, re.M | re.S | re.I)
         assert pinned and all("--hash=sha256:" in block for block in pinned), name

@@ -56,7 +56,7 @@ def made_up_tree(version, place):
 def apply(tree, series, **options):
     arguments = {"src": str(tree), "series": str(series), "state_dir": str(tree.parent / "state"), "state": "present",
                  "strip": 1, "max_offset": 0, "allow_unverified": False, "planned_after": None}
-    return patch_series.run(dict(arguments, **options), False, False)
+    return patch_series.reconcile(dict(arguments, **options), False, False)
 
 
 @pytest.mark.parametrize("version", VERSIONS)

@@ -16,8 +16,9 @@ from ansible_collections.hpcml.torchstack.plugins.module_utils.definition import
 TOP = pathlib.Path(__file__).parents[2]
 SPECIFIED = yaml.safe_load((TOP / "roles/release/meta/argument_specs.yml").read_text())["argument_specs"]
 RULES = SPECIFIED["site_data"]["options"]
+DOCUMENT = "docs/how-to/build-on-compute-nodes.md"
 EXAMPLES = [
-    yaml.safe_load(text) for text in re.findall(r"```yaml\n(.*?)```", (TOP / "docs/jobs.md").read_text(), re.DOTALL)
+    yaml.safe_load(text) for text in re.findall(r"```yaml\n(.*?)```", (TOP / DOCUMENT).read_text(), re.DOTALL)
 ]
 ROLLOUTS = [
     play for playbook in sorted((TOP / "playbooks").glob("*.yml")) for play in yaml.safe_load(playbook.read_text())
@@ -32,7 +33,7 @@ def example(request):
 
 def test_documented_site_data_is_accepted(example):
     data = {name: example[name] for name in RULES}
-    assert site_jobs.problems(data, RULES, "docs/jobs.md") == []
+    assert site_jobs.problems(data, RULES, DOCUMENT) == []
 
 
 def test_documented_site_data_makes_a_batch_script(example):

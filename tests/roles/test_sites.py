@@ -214,7 +214,8 @@ def modulefiles(ansible_environment, site_data, tmp_path_factory):
 def test_the_side_by_side_table_has_every_line_of_the_modulefile_and_no_other(site, modulefiles):
     verbs = ("family(", "conflict(", "depends_on(", "replace(", "extend(", "set_alias(", "set_shell_function(")
     rendered = [line for line in modulefiles[site].splitlines() if line.startswith(verbs)]
-    rows = [line for line in (TOP / "docs/sites" / (site + ".md")).read_text().splitlines() if line.startswith("|")]
+    page = TOP / "docs/reference/sites" / (site + ".md")
+    rows = [line for line in page.read_text().splitlines() if line.startswith("|")]
     # The middle one of three columns; no cell holds a bar.
     documented = [code for row in rows if row.count("|") == 4 for code in re.findall("`([^`]+)`", row.split("|")[2])]
     assert sorted(documented) == sorted(rendered)

@@ -42,10 +42,10 @@ def test_s16_the_series_applies_to_the_files_of_its_tag_and_is_undone(clone, ver
         (tree / name).write_bytes(before[tree / name])
     arguments = {"src": str(tree), "series": str(SERIES / version), "state_dir": str(tmp_path / "state"), "strip": 1,
                  "max_offset": 0, "state": "present", "allow_unverified": True, "planned_after": None}
-    done = patch_series.run(arguments, False, False)
+    done = patch_series.reconcile(arguments, False, False)
     for note in done.get("unverified", []):
         print("%(patch)s: %(file)s is blob %(actual)s" % note)
     heads = [path.read_text().partition("\n---\n")[0] for path in (SERIES / version).iterdir()]
     assert done["verified"] is not any("\nUnverified: " in head for head in heads)
-    assert patch_series.run(dict(arguments, state="absent"), False, False)["changed"]
+    assert patch_series.reconcile(dict(arguments, state="absent"), False, False)["changed"]
     assert {path: path.read_bytes() for path in before} == before

@@ -12,7 +12,7 @@ _ACCOUNT = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@+-]{0,63}\$?")
 
 
 def account_name(uid: int) -> str:
-    """The name of an account, or its number where it has no name."""
+    """Return the name of an account, or its number where it has no name."""
     try:
         return pwd.getpwuid(uid).pw_name
     except KeyError:
@@ -20,7 +20,7 @@ def account_name(uid: int) -> str:
 
 
 def actor() -> str:
-    """Name of the account that asked for this, as far as the system knows it.
+    """Name the account that asked for this, as far as the system knows it.
 
     Whoever became the rollout account through sudo is named by sudo (SUDO_USER, sudo(8)); else it is the real user id's
     name, or the id where it has none.

@@ -1,6 +1,8 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What a build gets of its caller's environment: not the secrets, and not what would change the build unseen.
+"""Select what a build gets of its caller's environment. Pure.
+
+It gets no secrets, and nothing that would change the build unseen.
 
 A login has more in its environment than anybody remembers: tokens, a preloaded library, search paths of a compiler that
 some module set, a ``USE_CUDA`` of last week. A build gets such a variable only where its step names it.
@@ -24,12 +26,12 @@ _SHAPING = re.compile(
 
 
 def is_shaping(name: str) -> bool:
-    """Whether a variable of this name changes what compilers, CMake or a package's setup make."""
+    """Tell whether a variable of this name changes what compilers, CMake or a package's setup make."""
     return _SHAPING.fullmatch(name) is not None
 
 
 def without_secrets(environment: Mapping[str, str], named: Iterable[str] = ()) -> dict[str, str]:
-    """The part of a caller's environment that may leave it: what starts a build, or submits it.
+    """Return the part of a caller's environment that may leave it: for what starts or submits a build.
 
     Args:
         environment: the caller's.
@@ -40,7 +42,7 @@ def without_secrets(environment: Mapping[str, str], named: Iterable[str] = ()) -
 
 
 def handed_on(environment: Mapping[str, str], named: Iterable[str] = ()) -> dict[str, str]:
-    """The part of a caller's environment that a build may see.
+    """Return the part of a caller's environment that a build may see.
 
     Without what reaches into shells (:data:`.processes.SHELL_STARTUP`), without secrets, and without what shapes a
     build.

@@ -11,7 +11,7 @@ from .errors import StackError
 
 
 def digest_of(facts: object) -> str:
-    """sha256 of the facts as canonical JSON: keys sorted, no spaces, ASCII only, no NaN.
+    """Return the SHA-256 of facts as canonical JSON: keys sorted, no spaces, ASCII only, no NaN.
 
     Raises:
         StackError: the inputs are not plain data.

@@ -29,7 +29,7 @@ class Display:
             self.stream.flush()
 
     def clear(self) -> None:
-        """Leave an empty line."""
+        """Remove the line that is shown."""
         if self.shown:
             self.stream.write("\r\033[K")
             self.stream.flush()

@@ -8,5 +8,5 @@ import time
 
 
 def now() -> str:
-    """This moment in UTC, to the second, as ``2026-11-20T08:15:00Z``."""
+    """Return this moment in UTC, to the second, as ``2026-11-20T08:15:00Z``."""
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())

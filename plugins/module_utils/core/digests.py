@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Files of this machine that addresses name, and the digests and texts of files."""
+"""Read files: their digest, their text, and where a ``file://`` address leads."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ _BLOCK = 1 << 20
 
 
 def local_path(url: str) -> str | None:
-    """The file behind a ``file://`` address; None for others."""
+    """Return the path of a ``file://`` address; None for others."""
     return urllib.parse.unquote(url[len("file://"):]) if url.startswith("file://") else None
 
 
 def sha256_of(path: str) -> str:
-    """The digest of a file's content.
+    """Compute the SHA-256 of a file's content.
 
     Raises:
         OSError: it cannot be read.
@@ -29,7 +29,7 @@ def sha256_of(path: str) -> str:
 
 
 def text_of(path: str) -> str:
-    """The text of a file; empty where it cannot be read."""
+    """Read the text of a file; empty where it cannot be read."""
     try:
         with open(path, encoding="utf-8", errors="replace") as stream:
             return stream.read()

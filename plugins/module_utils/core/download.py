@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Files from the network or from local addresses: whole and of the right content, or not there under their name.
+"""Download files whole and with the right content, or leave nothing under their name.
 
 A half file has a name of its own, and a later attempt goes on where it ends, if the server can do that.
 """
@@ -20,9 +20,8 @@ import urllib.request
 from typing import Any, BinaryIO, Mapping
 
 from .digests import sha256_of
-from .errors import StackError
+from .errors import StackError, system_remedy
 from .files import flush_directory
-from .os_errors import remedy
 
 CHUNK = 1 << 20
 ATTEMPTS = 3
@@ -37,7 +36,7 @@ _PASSING = (408, 425, 429, 500, 502, 503, 504)
 
 
 class Unreachable(Exception):
-    """An address that gives nothing; the message is the end of a sentence.
+    """Signal an address that gives nothing; the message is the end of a sentence.
 
     Args:
         message: that.
@@ -50,7 +49,7 @@ class Unreachable(Exception):
 
 
 class Network:
-    """Opens addresses: http, https and file.
+    """Open addresses: http, https and file.
 
     Args:
         timeout: seconds that a server may be silent.
@@ -75,7 +74,7 @@ class Network:
         self.opener = urllib.request.build_opener(*handlers)
 
     def without_login(self, url: str) -> str:
-        """The address without name and password, which are kept for its host and never shown."""
+        """Return the address without name and password, which are kept for its host and never shown."""
         parts = urllib.parse.urlsplit(url)
         login, at, host = parts.netloc.rpartition("@")
         if at:
@@ -83,7 +82,7 @@ class Network:
         return urllib.parse.urlunsplit(parts._replace(netloc=host))
 
     def login(self, parts: urllib.parse.SplitResult) -> str:
-        """Name and password for an address, from an address of the same host or from the account's netrc."""
+        """Return name and password for an address, from one of the same host or from the account's netrc."""
         written = self.logins.get(parts.netloc.rpartition("@")[2])
         if written:
             return urllib.parse.unquote(written)
@@ -119,7 +118,7 @@ class Network:
 
 
 def _own_netrc() -> netrc.netrc | None:
-    """The account's netrc; None where it has none that can be used."""
+    """Read the account's netrc; None where it has none that can be used."""
     try:
         return netrc.netrc()
     except (OSError, netrc.NetrcParseError, UnicodeDecodeError):
@@ -127,24 +126,24 @@ def _own_netrc() -> netrc.netrc | None:
 
 
 def _reason(error: Exception) -> str:
-    """Why an address cannot be read, as the end of a sentence."""
+    """Say why an address cannot be read, as the end of a sentence."""
     reason = getattr(error, "reason", None) or error
     return str(getattr(reason, "strerror", None) or reason).rstrip(".") or type(error).__name__
 
 
 def half_name(path: str) -> str:
-    """How a file is called while it is not whole."""
+    """Return the name of a file while it is not whole."""
     directory, name = os.path.split(path)
     return os.path.join(directory, ".%s%s" % (name[:200], _HALF))
 
 
 def is_half(name: str) -> bool:
-    """Whether a name is one of :func:`half_name`."""
+    """Tell whether a name is one of :func:`half_name`."""
     return name.startswith(".") and name.endswith(_HALF)
 
 
 def fetch(network: Network, url: str, path: str, sha256: str) -> int:
-    """Make ``path`` the content of an address.
+    """Download an address to ``path``.
 
     Args:
         network: opens it.
@@ -180,7 +179,7 @@ def fetch(network: Network, url: str, path: str, sha256: str) -> int:
     except OSError as error:
         raise StackError(
             "%s cannot be written: %s." % (path, error.strerror or error), STEP,
-            remedy(error, "Check that this account may write there") + ", then run it again.", path,
+            system_remedy(error, "Check that this account may write there") + ", then run it again.", path,
         ) from error
     return size
 
@@ -213,7 +212,7 @@ def _transfer(network: Network, url: str, half: str) -> tuple[int, str]:
 
 
 def _copied(answer: Any, stream: BinaryIO) -> bool:
-    """Copy what a server sends; whether it sent all of it."""
+    """Copy what a server sends, and return whether it sent all of it."""
     announced = answer.headers.get("Content-Length")
     copied = 0
     try:

@@ -1,11 +1,22 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The one error type of the collection: what failed, where, and what to do next."""
+"""Raise and describe failures: what failed, where, and what to do next."""
 
 from __future__ import annotations
 
+import errno
 import os
 from typing import cast
+
+_SYSTEM_REMEDIES = {
+    errno.EROFS: "Mount the file system for writing, or run this where it is",
+    errno.ENOSPC: "Make room on the file system",
+    errno.EDQUOT: "Make room within the quota, or have it raised",
+    errno.EIO: "Have the file system checked",
+    errno.ESTALE: "Mount the file system again",
+    errno.EMFILE: "Raise the limit of open files (ulimit -n)",
+    errno.ENFILE: "Have the limit of open files of this host raised",
+}
 
 
 class StackError(Exception):
@@ -28,7 +39,7 @@ class StackError(Exception):
         self.details = details
 
     def as_result(self) -> dict:
-        """The keyword arguments for ``AnsibleModule.fail_json``, without secrets that a program has repeated."""
+        """Return the arguments of ``fail_json``, with secrets that a program has repeated masked."""
         result = dict(self.details)
         result["msg"] = " ".join(part for part in (self.message, self.remedy) if part)
         result["failed_step"] = self.failed_step
@@ -36,10 +47,7 @@ class StackError(Exception):
             if value:
                 result[key] = value
         # Here, as programs that take only parts of this collection with them raise errors too, and show no result.
-        from .redaction import (
-            redacted_data,
-            secret_values,
-        )
+        from .redaction import redacted_data, secret_values
 
         # Not by names: a lock's token is what tells its holder from another.
         return cast(dict, redacted_data(result, secret_values(os.environ), by_name=False))
@@ -49,5 +57,15 @@ class StackError(Exception):
 
 
 def _again(message: str, failed_step: str, remedy: str, path: str, details: dict) -> StackError:
-    """The error as another process knows it."""
+    """Make the error anew in the process that receives it."""
     return StackError(message, failed_step, remedy, path, **details)
+
+
+def system_remedy(error: OSError, otherwise: str) -> str:
+    """Return what helps against an error of the system, without a full stop.
+
+    Args:
+        error: what the system has reported.
+        otherwise: for errors that say nothing of the file system as a whole.
+    """
+    return _SYSTEM_REMEDIES.get(error.errno or 0, otherwise)

@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Files that are either the old one or the new one, never half of either."""
+"""Write files that are either the old one or the new one, never half of either."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def write_json(path: str, record: object, mode: int = 0o644) -> None:
 
 
 def read_json(path: str) -> object | None:
-    """The record in ``path``, or None where there is no such file.
+    """Read the record in ``path``; None where there is no such file.
 
     Raises:
         ValueError: the file is not JSON.

@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Findings: what a check saw, how bad that is, and what to do."""
+"""Collect findings of checks: what was seen, how bad that is, and what to do."""
 
 from __future__ import annotations
 
@@ -22,44 +22,47 @@ class Finding(NamedTuple):
 
     @property
     def sentence(self) -> str:
-        """What is wrong and what to do."""
+        """Return what is wrong and what to do."""
         return ("%s %s" % (self.message, self.remedy)).strip()
 
 
 def error(check: str, message: str, remedy: str) -> Finding:
-    """Something that a rollout cannot begin with."""
+    """Make a finding that a rollout cannot begin with."""
     return Finding(check, False, ERROR, message, remedy)
 
 
 def warning(check: str, message: str, remedy: str) -> Finding:
-    """Something that will hurt somebody later."""
+    """Make a finding that will hurt somebody later."""
     return Finding(check, False, WARNING, message, remedy)
 
 
 def note(check: str, message: str, remedy: str = "") -> Finding:
-    """Something to know."""
+    """Make a finding that is good to know."""
     return Finding(check, True, NOTE, message, remedy)
 
 
 def failure(findings: Sequence[Finding]) -> str:
-    """The sentences of all errors, for the message of a failed task; empty when there is none."""
+    """Join the sentences of all errors, for the message of a failed task; empty when there is none."""
     return " ".join(finding.sentence for finding in findings if finding.severity == ERROR)
 
 
-def end(
+def conclude(
     module: Any, findings: Sequence[Finding], failed_step: str, always: Mapping[str, Any],
     passed: Mapping[str, Any] | None = None, consequence: str = "", trouble: str = "",
-) -> None:
-    """End a module that has looked at something: each warning is shown, and the errors are the message of its failure.
+) -> dict[str, Any]:
+    """Show each warning, and return the result of a module that has looked at something.
 
     Args:
-        module: the AnsibleModule, which exits.
+        module: the AnsibleModule, which shows the warnings.
         findings: all of them; part of the result.
         failed_step: what failed, where there are errors.
         always: what the module returns in any case.
         passed: what it returns besides where there is no error.
         consequence: a sentence to end the message with.
         trouble: what kept it from looking, instead of the errors.
+
+    Raises:
+        StackError: there are errors, which are its message; the result is in its details.
     """
     for finding in findings:
         if finding.severity == WARNING:
@@ -67,6 +70,5 @@ def end(
     result = dict(always, changed=False, findings=[finding._asdict() for finding in findings])
     message = trouble or failure(findings)
     if message:
-        told = " ".join(part for part in (message, consequence) if part)
-        module.fail_json(**dict(result, **StackError(told, failed_step).as_result()))
-    module.exit_json(**dict(passed or {}, **result))
+        raise StackError(" ".join(part for part in (message, consequence) if part), failed_step, **result)
+    return dict(passed or {}, **result)

@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Globs of paths relative to a tree."""
+"""Compile globs of paths relative to a tree. Pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Iterable
 
 
 def compile_globs(patterns: Iterable[str]) -> re.Pattern[str] | None:
-    """One regular expression for relative globs: ``*`` and ``?`` stay within a name, ``**`` spans directories."""
+    """Compile relative globs: ``*`` and ``?`` stay within a name, ``**`` spans directories."""
     expressions = []
     for pattern in patterns:
         expression = ""

@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What a Python interpreter is and brings, as it says itself."""
+"""Ask a Python interpreter what it is and what it brings."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ print(json.dumps(facts))
 
 
 def describe(python: str, timeout: float) -> dict[str, Any]:
-    """Facts about an interpreter.
+    """Ask an interpreter for facts about it.
 
     Args:
         python: its path, or a name to be found in PATH.
@@ -71,7 +71,7 @@ def describe(python: str, timeout: float) -> dict[str, Any]:
 
 
 def outside(python: str, timeout: float) -> dict[str, Any]:
-    """Facts about an interpreter, or about its base where it is inside a virtual environment."""
+    """Describe an interpreter, or its base where it is inside a virtual environment."""
     facts = describe(python, timeout)
     if facts.get("in_venv"):
         return describe(facts["base_executable"], timeout)
@@ -79,7 +79,7 @@ def outside(python: str, timeout: float) -> dict[str, Any]:
 
 
 def at_least(version: str, minimum: str) -> bool:
-    """Whether a dotted version is not older than another one."""
+    """Tell whether a dotted version is not older than another one."""
 
     def numbers(text: str) -> list[int]:
         return [int(part) for part in text.split(".") if part.isdigit()]
@@ -88,7 +88,7 @@ def at_least(version: str, minimum: str) -> bool:
 
 
 def glibc() -> str:
-    """The version of this machine's glibc; empty for another C library."""
+    """Return the version of this machine's glibc; empty for another C library."""
     try:
         name, _space, version = (os.confstr("CS_GNU_LIBC_VERSION") or "").partition(" ")
     except (ValueError, OSError):

@@ -9,7 +9,10 @@ from typing import Any, Mapping
 
 
 def rendered(facts: Mapping[str, Any]) -> bytes:
-    """The facts as indented JSON, with each list of plain values on one line: a sweep has a hundred thousand values."""
+    """Render facts as indented JSON, with each list of plain values on one line.
+
+    A sweep has a hundred thousand values.
+    """
     return (_lines(facts, "") + "\n").encode("utf-8")
 
 

@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Journals that only ever grow: one line of JSON for each entry.
+"""Append to journals, and read them: one line of JSON for each entry.
 
 An entry is on disk before what it announces is done. A line that a crash has cut is passed over when the journal is
 read: what it announced was not done.
@@ -44,7 +44,7 @@ def append(path: str, entry: Mapping[str, Any]) -> None:
 
 
 def entries(path: str) -> list[dict[str, Any]]:
-    """The entries of a journal, oldest first; none where there is no such file.
+    """Read the entries of a journal, oldest first; none where there is no such file.
 
     Raises:
         OSError: it exists and cannot be read.

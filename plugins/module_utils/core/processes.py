@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Processes of one machine, read from /proc: who is alive, who belongs to a job, who listens to a signal; their end.
+"""Find, start and stop processes of this machine, as /proc shows them.
 
 A process is named by its id *and* its start time (field 22 of /proc/<pid>/stat, clock ticks since boot), because ids
 are used again. Field numbers and flags are those of proc(5); PR_SET_CHILD_SUBREAPER is prctl(2)'s.
@@ -46,7 +46,7 @@ class Process(NamedTuple):
 
     @property
     def ended(self) -> bool:
-        """Whether it is a zombie or dead: it has an id, and does nothing any more."""
+        """Tell whether it is a zombie or dead: it has an id, and does nothing any more."""
         return self.state in "ZXx"
 
 
@@ -65,13 +65,13 @@ class Here(NamedTuple):
 
 
 def here() -> Here:
-    """Name and boot id of this machine; two boots of one machine differ in the boot id."""
+    """Return name and boot id of this machine; two boots of one machine differ in the boot id."""
     with open("/proc/sys/kernel/random/boot_id", "rb") as stream:
         return Here(os.uname().nodename, stream.read().decode("ascii").strip())
 
 
 def read_process(pid: int) -> Process | None:
-    """The process with this id, a zombie included; None where there is none."""
+    """Read the process with this id, a zombie included; None where there is none."""
     try:
         with open("/proc/%d/stat" % pid, "rb") as stream:
             text = stream.read()
@@ -89,7 +89,7 @@ def read_process(pid: int) -> Process | None:
 
 
 def is_alive(pid: int | None, start_time: int | None) -> bool:
-    """Whether the very process that had this id and start time still works; a zombie does not."""
+    """Tell whether the very process with this id and start time still works; a zombie does not."""
     if not pid:
         return False
     process = read_process(pid)
@@ -97,7 +97,7 @@ def is_alive(pid: int | None, start_time: int | None) -> bool:
 
 
 def own_processes() -> Iterator[Process]:
-    """All living processes of this account, this one excluded."""
+    """List all living processes of this account, this one excluded."""
     user, self_pid = os.geteuid(), os.getpid()
     for entry in os.listdir("/proc"):
         if not entry.isdigit() or int(entry) == self_pid:
@@ -113,7 +113,7 @@ def own_processes() -> Iterator[Process]:
 
 
 def bears_marker(pid: int, nonce: str, patience: float | None = None) -> bool:
-    """Whether the environment that this process started with names the job ``nonce``.
+    """Tell whether the environment that this process started with names the job ``nonce``.
 
     Amid execve(2) a process has neither arguments nor environment for a moment, and a job must not seem to have ended
     because it was looked at just then: such a process is looked at again. On a busy machine one into which nobody may
@@ -135,7 +135,7 @@ def bears_marker(pid: int, nonce: str, patience: float | None = None) -> bool:
 
 
 def _program(pid: int) -> tuple[str, ...] | None:
-    """What tells the program in a process from the one before it; None while execve(2) is not done with it.
+    """Tell the program in a process from the one before it; None while execve(2) is not done with it.
 
     That are startcode and arg_start of proc(5): Linux sets the former when arguments and environment are in their
     places, and puts the latter somewhere else each time. One that has ended stays what it is.
@@ -173,7 +173,7 @@ def run_program(words: Sequence[str], **options: Any) -> subprocess.CompletedPro
 
 
 def default_signals() -> None:
-    """Give this process, which is about to become another program, a fresh one's signals: none blocked or ignored."""
+    """Reset the signals of this process, before it becomes another program: none blocked or ignored."""
     for number in signal.valid_signals():
         with contextlib.suppress(OSError, ValueError):
             signal.signal(number, signal.SIG_DFL)
@@ -203,7 +203,7 @@ def reap_children(child: int) -> int | None:
 def job_processes(
     nonce: str, leader: int | None = None, leader_start: int | None = None, keep: int | None = None
 ) -> list[Process]:
-    """The living processes of a job, wherever they went.
+    """Find the living processes of a job, wherever they went.
 
     A process belongs to the job when it bears the job's marker, or sits in the session that the job's script leads.
     Descendants of this very process count too: with :func:`adopt_orphans` none of them can leave.
@@ -278,7 +278,7 @@ def stop_processes(find: Callable[[], list[Process]], grace: float, tick: Callab
 
 
 def catches(pid: int, signum: int) -> bool:
-    """Whether the process has a handler of its own for the signal (SigCgt of /proc/<pid>/status)."""
+    """Tell whether the process has a handler for the signal (SigCgt of /proc/<pid>/status)."""
     try:
         with open("/proc/%d/status" % pid, "rb") as stream:
             for line in stream:
@@ -290,7 +290,7 @@ def catches(pid: int, signum: int) -> bool:
 
 
 def command_line(pid: int) -> str:
-    """The process's arguments in one line, at most 200 characters."""
+    """Return the process's arguments in one line, at most 200 characters."""
     try:
         with open("/proc/%d/cmdline" % pid, "rb") as stream:
             text = stream.read(4096)
@@ -300,7 +300,7 @@ def command_line(pid: int) -> str:
 
 
 def adopt_orphans() -> bool:
-    """Become the parent of every descendant that loses its own, so that a double fork does not lead out of the job.
+    """Become the parent of every descendant that loses its own: no double fork leads out of the job.
 
     Returns:
         False where the kernel or this Python cannot do that; the marker then has to find them.

@@ -1,6 +1,8 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Names that promise a secret, and text without credentials: what is written to logs and records passes here. Pure.
+"""Mask credentials in text, and recognise names that promise a secret. Pure.
+
+What is written to logs and records passes here.
 
 Two nets, because each has holes. What is known, such as the value of ``GITHUB_TOKEN`` in an environment, is taken out
 wherever it stands. What is not known is found by its shape: the user part of an address, a conda token, an
@@ -100,7 +102,7 @@ _REFERENCE = re.compile(r"[\"']?(?:\$\{?\w+\}?|\$\(.*|\{\{.*\}\}|%s)[\"']?" % re
 
 
 def is_secret_name(name: str) -> bool:
-    """Whether a variable or field of this name holds a secret by what its name says.
+    """Tell whether a variable or field of this name holds a secret by what its name says.
 
     The words of a name count, in whatever case: ``HF_TOKEN``, ``npm_config__authToken`` and ``AWS_ACCESS_KEY_ID`` do,
     ``TOKENIZERS_PARALLELISM``, ``PWD`` and ``SSH_AUTH_SOCK`` do not.
@@ -123,9 +125,9 @@ def is_secret_name(name: str) -> bool:
 
 
 def withheld(environment: Mapping[str, str], handed_on: Iterable[str] = ()) -> list[str]:
-    """The variables of a caller that a build does not get: their names promise secrets, and nobody named them.
+    """List the variables of a caller that a build does not get.
 
-    What a batch system gives its own job stays.
+    Their names promise secrets, and nobody has named them. What a batch system gives its own job stays.
 
     Args:
         environment: the caller's.
@@ -139,7 +141,7 @@ def withheld(environment: Mapping[str, str], handed_on: Iterable[str] = ()) -> l
 
 
 def secret_values(environment: Mapping[str, str], named: Iterable[str] = ()) -> list[str]:
-    """What must not be seen of an environment, the longest first.
+    """List what must not be seen of an environment, the longest first.
 
     That are the values of variables whose names promise secrets, and the passwords in addresses that any variable
     holds, such as a proxy's. A value of several lines counts by its lines.
@@ -166,7 +168,7 @@ def secret_values(environment: Mapping[str, str], named: Iterable[str] = ()) -> 
 
 
 def spellings(secrets: Iterable[str]) -> list[str]:
-    """Each secret as it is, in an address, in JSON, quoted for a shell and in base64; the longest first."""
+    """Spell each secret as it is, in an address, in JSON, for a shell and in base64; longest first."""
     found: set[str] = set()
     for secret in secrets:
         if len(secret) < SHORTEST:
@@ -188,7 +190,7 @@ def _masked_address(match: re.Match) -> str:
 
 
 def _is_reference(text: str) -> bool:
-    """Whether that names a secret, as a shell or a template does, or is masked."""
+    """Tell whether that names a secret, as a shell or a template does, or is masked."""
     return _REFERENCE.fullmatch(text) is not None
 
 
@@ -218,7 +220,7 @@ def _masked_option(match: re.Match) -> str:
 
 
 def credential_in(text: str) -> str:
-    """What a text that will be executed holds of credentials, as a noun; empty where there is none.
+    """Name the credential in a text that will be executed; empty where there is none.
 
     Only what cannot be anything else: a program may well assign to a variable ``token``.
     """
@@ -230,13 +232,13 @@ def credential_in(text: str) -> str:
 
 
 def named_credential(name: str, value: str) -> str:
-    """The same for the value of a variable, by the name of the variable."""
+    """Name the credential in the value of a variable, by the name of the variable."""
     secret = is_secret_name(name) and len(value) >= SHORTEST and value.lower() not in _INNOCENT
     return "the value of a secret" if secret and not _is_reference(value) and not value.startswith("/") else ""
 
 
 def credentials_in(data: object, name: str = "", path: str = "") -> Iterator[tuple[str, str]]:
-    """Where in a record there are credentials that cannot be anything else, and what they are.
+    """List where in a record there are certainly credentials, and what they are.
 
     Args:
         data: dictionaries, lists and texts.
@@ -256,7 +258,7 @@ def credentials_in(data: object, name: str = "", path: str = "") -> Iterator[tup
 
 
 def without_credentials(text: str) -> str:
-    """The text with every credential that is known by its shape masked.
+    """Mask every credential in a text that is known by its shape.
 
     Args:
         text: a line, an address, a command or a whole log.
@@ -290,7 +292,7 @@ def _masked_line(text: str) -> str:
 
 
 def redacted(text: str, secrets: Iterable[str]) -> str:
-    """The text without these secrets, in any of their spellings, and without credentials.
+    """Mask these secrets in a text, in any of their spellings, and credentials.
 
     Args:
         text: what is about to be written.
@@ -302,7 +304,7 @@ def redacted(text: str, secrets: Iterable[str]) -> str:
 
 
 def redacted_data(data: object, secrets: Iterable[str] = (), by_name: bool = True) -> object:
-    """The same for every text in a record.
+    """Mask secrets and credentials in every text of a record.
 
     Args:
         data: dictionaries, lists and what is in them.

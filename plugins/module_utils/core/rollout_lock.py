@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""One rollout of a release at a time: a record in a file that names the process that rolls out.
+"""Lock a release for one rollout: a record in a file names the process that rolls out.
 
 The lock appears by link(2), which is atomic on local and on network file systems, and goes by unlink(2). A record whose
 process has ended is replaced under a second lock of the same kind, named after the record's token, so that of two
@@ -67,7 +67,7 @@ class LockHeld(Exception):
 
 
 def utc(seconds: float) -> str:
-    """A time as operators read it, to the second."""
+    """Format a time as operators read it, to the second."""
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds))
 
 
@@ -80,7 +80,7 @@ def _text_of(path: str) -> str:
 
 
 def this_place() -> Place:
-    """This host, this boot; fields that the system does not tell are empty."""
+    """Describe this host and boot; fields that the system does not tell are empty."""
     machine = _text_of("/etc/machine-id")
     # machine-id(5) asks not to show the id itself to others.
     hidden = hashlib.sha256(("hpcml.torchstack " + machine).encode("ascii", "replace")).hexdigest()[:16]
@@ -93,7 +93,7 @@ def this_place() -> Place:
 
 
 def describe_process(pid: int, playbook: str) -> Record:
-    """The identity of a process of this host, as the lock records it.
+    """Identify a process of this host, as the lock records it.
 
     Args:
         pid: its id.
@@ -123,12 +123,12 @@ def _started(ticks: int) -> str:
 
 
 def same_holder(one: Record, other: Record) -> bool:
-    """Whether two records name one and the same process."""
+    """Tell whether two records name one and the same process."""
     return all(one.get(key) == other.get(key) for key in _IDENTITY)
 
 
 def judge(record: Record, place: Place) -> str:
-    """Whether the process that a record names still runs, as far as that can be told in ``place``.
+    """Judge whether the process that a record names still runs, as far as ``place`` can tell.
 
     Returns:
         ``alive``, ``dead``, or ``unknown`` when the process belongs to another host or namespace.
@@ -153,7 +153,7 @@ def judge(record: Record, place: Place) -> str:
 
 
 def read_lock(path: str) -> Record | None:
-    """The record in a lock file, or None when there is no such file.
+    """Read the record in a lock file; None when there is no such file.
 
     Raises:
         StackError: it is not a lock record, and stays so.
@@ -303,7 +303,7 @@ def _replace(path: str, record: Record) -> None:
 
 
 def describe(record: Record) -> str:
-    """Who a record names, in the words of a sentence."""
+    """Say who a record names, in the words of a sentence."""
     return "process %d on %s (%s of %s%s)" % (
         record["pid"],
         record["host"],
@@ -314,7 +314,7 @@ def describe(record: Record) -> str:
 
 
 def refusal(held: LockHeld, release_name: str, root: str, here: str) -> StackError:
-    """Why a rollout cannot begin, and what to do."""
+    """Make the error that says why a rollout cannot begin, and what to do."""
     record = held.record
     message = "Release %s below %s is being rolled out: %s has held its lock since %s." % (
         release_name, root, describe(record), record["since"])

@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""One short command, never waited for longer than agreed."""
+"""Run one short command, never longer than agreed."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ class Outcome(NamedTuple):
 
     @property
     def ok(self) -> bool:
-        """Whether it ended with exit code 0."""
+        """Tell whether it ended with exit code 0."""
         return self.code == 0
 
     @property
     def complaint(self) -> str:
-        """The line that says best what went wrong: the first one with the word error, else the last one."""
+        """Return the line that says best what went wrong: the first with the word error, else the last."""
         if self.problem:
             return self.problem
         lines = [line.strip() for line in (self.errors or self.output).splitlines() if line.strip()]
@@ -42,7 +42,7 @@ class Outcome(NamedTuple):
 def run(
     words: Sequence[str], timeout: float, directory: str = "/", environment: dict[str, str] | None = None
 ) -> Outcome:
-    """Run a command without a terminal and without input, and end it with all its children when its time is over.
+    """Run a command without terminal and input, and end it with all its children after its time.
 
     Args:
         words: the command as typed; the first word is looked up in PATH and never resolved any further, because

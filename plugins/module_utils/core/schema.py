@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""A data file against its schema: every problem as one sentence, and the data with its defaults filled in.
+"""Check data against a schema: every problem as a sentence; fill in its defaults.
 
 The schema is written as Ansible writes the options of a role or module (``type``, ``required``, ``choices``,
 ``elements``, ``options``, ``default``, ``apply_defaults``, ``aliases``, ``mutually_exclusive``, ``required_together``,
@@ -46,7 +46,7 @@ class Known(NamedTuple):
 def problems(
     definition: object, schema: dict[str, Any], source: str = "", patterns: dict[str, Any] | None = None
 ) -> list[str]:
-    """Every departure of ``definition`` from ``schema``.
+    """Check ``definition`` against ``schema``, and return every departure.
 
     Args:
         definition: the data, as read from the file.
@@ -74,7 +74,7 @@ def problems(
 
 
 def resolved(definition: dict[str, Any], schema: dict[str, Any]) -> dict[str, Any]:
-    """A copy of ``definition`` with every default filled in and aliases replaced, keys in the order of the schema.
+    """Copy ``definition`` with defaults filled in and aliases replaced, keys as the schema orders them.
 
     A mapping that is absent stays absent, with the defaults of its keys, unless the schema gives it ``apply_defaults``
     or a ``default`` of its own: a component that a release file does not name is not built.
@@ -110,7 +110,7 @@ def _resolved_value(value: Any, option: dict[str, Any]) -> Any:
 
 
 def _copied(value: Any) -> Any:
-    """A copy of plain data.
+    """Copy plain data.
 
     Not ``copy.deepcopy``: Ansible's containers know their templating engine, and it would copy that with each of them.
     """
@@ -175,14 +175,14 @@ def _words(items: list[str], last: str) -> str:
 
 
 def _place(level: str) -> str:
-    """Where a level is, in the words of a sentence."""
+    """Say where a level is, in the words of a sentence."""
     if not level:
         return "at the top level"
     return "in an entry of '%s'" % level[:-2] if level.endswith("[]") else "under '%s'" % level
 
 
 def _nearest(word: str, candidates: list[str]) -> tuple[str, float]:
-    """The candidate most like ``word``, not minding case and the kind of dash, and how alike they are (0 to 1)."""
+    """Find the candidate most like ``word``, case and dashes aside, and how alike they are (0 to 1)."""
 
     def plain(text: str) -> str:
         return text.lower().replace("-", "_")
@@ -196,7 +196,7 @@ def _nearest(word: str, candidates: list[str]) -> tuple[str, float]:
 
 
 def _what(value: object) -> str:
-    """A value in the words of a sentence."""
+    """Put a value into the words of a sentence."""
     if value is None:
         return "empty"
     if isinstance(value, bool):
@@ -227,7 +227,7 @@ def _fits(value: object, kind: str) -> bool:
 
 
 def _advice(value: object, kind: str) -> str:
-    """What to change in the file so that ``value`` becomes a ``kind``."""
+    """Say what to change in the file so that ``value`` becomes a ``kind``."""
     if value is None:
         return "give it a value or remove the key"
     if kind in ("str", "path") and not isinstance(value, (dict, list)):
@@ -363,7 +363,7 @@ class _Checker:
 
 
 def _wanted(option: dict[str, Any]) -> str:
-    """What a missing key must be, from its choices or its description."""
+    """Say what a missing key must be, from its choices or its description."""
     if option.get("choices"):
         return ", one of %s" % ", ".join(str(choice) for choice in option["choices"])
     description = option.get("description")

@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Who is at the other end of a TCP connection within this machine, read from /proc.
+"""Find who is at the other end of a TCP connection within this machine, as /proc shows it.
 
 Columns of /proc/net/tcp are those of proc_net_tcp in the kernel's documentation: local and remote address in
 hexadecimal, the account and the inode of the socket; proc(5) says that /proc/<pid>/fd names the socket by that inode.
@@ -25,7 +25,7 @@ class Socket(NamedTuple):
 
 
 def socket_of(port: int, remote: int) -> Socket | None:
-    """The socket on ``port`` of this machine whose other end is on port ``remote``; None where it cannot be seen.
+    """Find the socket on ``port`` of this machine whose other end is on port ``remote``; None where unseen.
 
     Args:
         port: the client's.
@@ -44,7 +44,7 @@ def socket_of(port: int, remote: int) -> Socket | None:
 
 
 def holders(inode: str) -> list[int]:
-    """This account's processes that have a socket open, the one that uses it before those that inherited it."""
+    """List this account's processes with a socket open, its user before those that inherited it."""
     name, found = "socket:[%s]" % inode, []
     for process in own_processes():
         directory = "/proc/%d/fd" % process.pid
@@ -59,7 +59,7 @@ def holders(inode: str) -> list[int]:
 
 
 def arguments(pid: int) -> list[str]:
-    """A process's arguments; empty where it has gone."""
+    """Read a process's arguments; empty where it has gone."""
     try:
         with open("/proc/%d/cmdline" % pid, "rb") as stream:
             return [word.decode("utf-8", "replace") for word in stream.read(65536).split(b"\0") if word]

@@ -8,17 +8,17 @@ import os
 
 
 def readable(name: str) -> str:
-    """A file name as text that any output can hold: bytes that are not UTF-8 become ``\\xNN``."""
+    """Return a file name as text for any output: bytes that are not UTF-8 become ``\\xNN``."""
     return os.fsencode(name).decode("utf-8", "backslashreplace")
 
 
 def in_words(name: str) -> str:
-    """A file name within a sentence: on one line, and harmless to a terminal."""
+    """Show a file name within a sentence: on one line, and harmless to a terminal."""
     return "".join(
         letter if letter.isprintable() else letter.encode("unicode_escape").decode("ascii") for letter in readable(name)
     )
 
 
 def shortly(names: list[str]) -> str:
-    """The first few names within a sentence."""
+    """List the first few names within a sentence."""
     return ", ".join(in_words(name) for name in names[:5])

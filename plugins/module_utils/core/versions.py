@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Which of two versions is the newer one: as PEP 440 orders those of Python, and by their numbers all others. Pure."""
+"""Compare versions: as PEP 440 orders those of Python, and all others by their numbers. Pure."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ UP, DOWN, CHANGED, SAME = "up", "down", "changed", "same"
 
 
 def direction(before: str, after: str) -> str:
-    """How a version differs from the one before it.
+    """Tell how a version differs from the one before it.
 
     Returns:
         ``up``, ``down``, or ``same`` where nothing differs; ``changed`` where neither is newer, such as builds of one
@@ -61,7 +61,7 @@ def _python_key(version: str) -> Any:
 
 
 def _chunks(version: str) -> list[tuple[int, int, str]]:
-    """The numbers and words of any version; a number comes after a word, as 1.1.1 does after 1.1.a."""
+    """Split any version into numbers and words; a number comes after a word, as 1.1.1 does after 1.1.a."""
     return [
         (1, int(part), "") if part.isdigit() else (0, 0, part.lower()) for part in _CHUNKS.findall(version)
     ]

@@ -19,7 +19,7 @@ sys.exit(main(sys.argv[1:]))
 
 
 def program_archive(program: ModuleType) -> bytes:
-    """Pack a program with all that it imports of this collection (PEP 441: ``python archive.zip`` runs it).
+    """Pack a program with all that it imports of this collection (PEP 441).
 
     Args:
         program: the module whose ``main(arguments)`` is run. Sources are taken from wherever the modules were imported

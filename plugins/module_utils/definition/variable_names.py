@@ -81,4 +81,4 @@ def unknown_in_environment(names: Iterable[str], known: Collection[str]) -> list
 
 def _list_of(name: str, roles: Collection[str]) -> str:
     role = max((role for role in roles if name.startswith(role + "_")), key=len, default="")
-    return "%s has those that there are" % ("roles/%s/README.md" % role if role else "docs/add-a-site.md")
+    return "%s has those that there are" % ("roles/%s/README.md" % role if role else "docs/how-to/add-a-site.md")

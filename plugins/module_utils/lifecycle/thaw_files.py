@@ -17,8 +17,7 @@ import shutil
 import stat
 from typing import Iterator, Sequence
 
-from ..core import os_errors as failures
-from ..core.errors import StackError
+from ..core.errors import StackError, system_remedy
 from ..trees import boundary
 from ..trees import counters as tally
 from ..trees import permissions as tree
@@ -149,7 +148,7 @@ def refusals(step: str, prefix: str) -> Iterator[None]:
         path = str(error.filename or prefix)
         raise StackError(
             "%s cannot be changed: %s." % (path, error.strerror), step,
-            failures.remedy(error, "Run this as the account that owns it") + ", then run it again.", path,
+            system_remedy(error, "Run this as the account that owns it") + ", then run it again.", path,
         ) from error
 
 

@@ -48,7 +48,7 @@ REMEDIES = {
     "hash": "What was fetched is not what the release file has the hash of: look for a wheel from elsewhere (a mirror, "
     "pip's settings), or renew the lock",
     "network": "See that this machine reaches that address: https_proxy and pip's settings, or a mirror "
-    "(docs/offline.md)",
+    "(docs/how-to/roll-out-offline.md)",
     "permission": "Let this account have the right to do that, or choose another directory",
     "requirement": "See that the index, or the mirror, has that version for this interpreter and machine",
     "python_module": "Add that package to the lock in the release file that the step installs from",

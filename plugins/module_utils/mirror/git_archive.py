@@ -15,9 +15,8 @@ from typing import Iterator
 
 from ..core.digests import sha256_of
 from ..core.download import half_name
-from ..core.errors import StackError
+from ..core.errors import StackError, system_remedy
 from ..core.files import flush_directory
-from ..core.os_errors import remedy
 from ..core.run_command import Outcome, run
 
 STEP = "fetch"
@@ -70,7 +69,7 @@ def fetch(repository: str, commit: str, directory: str) -> tuple[str, str]:
     except OSError as error:
         raise StackError(
             "The archive of %s cannot be written: %s." % (repository, error.strerror or error), STEP,
-            remedy(error, "Check that this account may write there") + ", then run it again.", directory,
+            system_remedy(error, "Check that this account may write there") + ", then run it again.", directory,
         ) from error
     finally:
         shutil.rmtree(tree, ignore_errors=True)

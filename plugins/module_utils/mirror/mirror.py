@@ -14,8 +14,7 @@ from typing import Any, Iterable, Iterator, Mapping, Sequence
 from ..conda import request as conda_request
 from ..core.digests import sha256_of
 from ..core.download import Network, fetch, is_half
-from ..core.errors import StackError
-from ..core.os_errors import remedy
+from ..core.errors import StackError, system_remedy
 from ..definition.base import CONDA
 from . import conda_channel as mirror_conda
 from . import git_archive as mirror_git
@@ -279,7 +278,7 @@ class Mirror:
         except OSError as error:
             raise StackError(
                 "The mirror %s cannot be written: %s." % (self.directory, error.strerror), "fetch",
-                remedy(error, "Check that this account may write there") + ".", self.directory,
+                system_remedy(error, "Check that this account may write there") + ".", self.directory,
             ) from error
         try:
             with contextlib.suppress(OSError):  # some file systems of clusters have no locks; names are whole anyway

@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Options of the modules that start ranks with a release; plugins/doc_fragments/ranks.py says what they mean."""
+"""Specify the options of modules that start ranks; plugins/doc_fragments/_ranks.py says what they mean."""
 
 from __future__ import annotations
 

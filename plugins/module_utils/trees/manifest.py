@@ -15,8 +15,7 @@ import tempfile
 import time
 from typing import IO, Callable, Iterator, NamedTuple
 
-from ..core import os_errors as failures
-from ..core.errors import StackError
+from ..core.errors import StackError, system_remedy
 from ..core.text import shortly
 from . import boundary
 from .manifest_diff import KINDS, Comparison, Drift
@@ -219,7 +218,7 @@ def _no_room(error: OSError) -> StackError:
     return StackError(
         "Cannot keep the entries of the record in a temporary file: %s; nothing was recorded." % error.strerror,
         "write the record",
-        failures.remedy(error, "Correct that") + " of temporary files, or set TMPDIR to another directory.",
+        system_remedy(error, "Correct that") + " of temporary files, or set TMPDIR to another directory.",
         tempfile.tempdir or "",
     )
 

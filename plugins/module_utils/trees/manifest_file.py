@@ -22,8 +22,7 @@ import signal
 import stat
 from typing import IO, Iterator, NamedTuple, cast
 
-from ..core import os_errors as failures
-from ..core.errors import StackError
+from ..core.errors import StackError, system_remedy
 from ..core.files import write_atomic
 from .dir_handles import OPEN_DIRECTORY
 
@@ -353,7 +352,7 @@ def write_record(path: str, content: bytearray) -> None:
     except OSError as error:
         raise StackError(
             "Cannot write the record %s: %s." % (path, error.strerror), "write the record",
-            failures.remedy(error, "Run this as the account that owns %s" % directory) + ", then run it again.", path,
+            system_remedy(error, "Run this as the account that owns %s" % directory) + ", then run it again.", path,
         ) from error
 
 

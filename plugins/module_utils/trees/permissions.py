@@ -24,8 +24,7 @@ import threading
 import time
 from typing import Iterable, NamedTuple, Sequence
 
-from ..core import os_errors as failures
-from ..core.errors import StackError
+from ..core.errors import StackError, system_remedy
 from ..core.globs import compile_globs
 from ..core.text import in_words, readable
 from .boundary import open_parent
@@ -125,7 +124,7 @@ class Pass(Workers):
             ) from error
         except OSError as error:
             raise StackError(
-                "Cannot walk %s: %s." % (path, error.strerror), "apply", failures.remedy(error, "Correct that") + AGAIN,
+                "Cannot walk %s: %s." % (path, error.strerror), "apply", system_remedy(error, "Correct that") + AGAIN,
                 path,
             ) from error
 
@@ -386,5 +385,5 @@ class Pass(Workers):
         else:
             raise StackError(
                 "Cannot %s %s: %s." % ("change" if self.apply else "look at", in_words(path), error.strerror), "apply",
-                failures.remedy(error, "Correct that") + AGAIN, readable(path),
+                system_remedy(error, "Correct that") + AGAIN, readable(path),
             ) from error

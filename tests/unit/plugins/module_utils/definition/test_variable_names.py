@@ -24,7 +24,7 @@ def unknown(*typed, inventory=()):
     ("horovod_qqqqqqqqqq",
      "horovod_qqqqqqqqqq: there is no such variable; roles/horovod/README.md has those that there are."),
     ("torchstack_qqqqqqqqqqqqqqqq",
-     "torchstack_qqqqqqqqqqqqqqqq: there is no such variable; docs/add-a-site.md has those that there are."),
+     "torchstack_qqqqqqqqqqqqqqqq: there is no such variable; docs/how-to/add-a-site.md has those that there are."),
 ])
 def test_a_slip_is_named_with_what_was_meant(name, sentence):
     assert unknown(name) == [sentence]
