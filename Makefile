@@ -22,13 +22,16 @@ READS_env := PYTHON VENV
 READS_rollout := RELEASE SITE ARGS $(READS_env)
 READS_plan := $(READS_rollout)
 READS_mirror := TO $(READS_rollout)
-READS_rehearse := RELEASE SITE ARGS PYTHON REHEARSAL_ARCHIVE REHEARSAL_MOUNTS REHEARSAL_NAME REHEARSAL_NODES
-READS_rehearse-down := ARGS PYTHON REHEARSAL_NAME
 READS_verify := PREFIX $(READS_rollout)
-READS_test-upstream := MIRROR CUDA LIBFABRIC HWLOC ARGS
-READS_bench := ARGS LIBTREE
+
+# What a clone has besides, and a collection that was installed has not: tests, comparisons, rehearsals.
+-include tests/targets.mk
+CLONED := rehearse rehearse-down quick dev test test-upstream lint docs importer sanity units pytest molecule bench lock
 
 GOALS := $(or $(MAKECMDGOALS),$(.DEFAULT_GOAL))
+ifneq ($(and $(filter $(CLONED),$(GOALS)),$(if $(wildcard tests/targets.mk),,installed)),)
+  $(error make $(firstword $(filter $(CLONED),$(GOALS))) works in a clone of the project only: git clone https://github.com/hpcml/torchstack)
+endif
 READ := $(sort $(foreach goal,$(GOALS),$(if $(findstring /,$(goal)),$(READS_env),$(READS_$(goal)))))
 TYPED := $(strip $(foreach name,$(.VARIABLES),$(if $(filter command,$(origin $(name))),$(name))))
 # Others of that prefix go to the playbooks and the tests as variables of the environment, and playbooks refuse slips in them.
@@ -45,10 +48,10 @@ ifneq ($(and $(SITE),$(filter SITE,$(READ))),)
   endif
 endif
 
-.PHONY: help env rollout plan mirror rehearse rehearse-down verify test test-upstream lint sanity units pytest molecule bench lock clean
+.PHONY: help env rollout plan mirror verify clean
 
 help: ## Show this list.
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z -]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 env: $(VENV)/rollout ## Make the environment that rollouts run in.
 
@@ -75,13 +78,6 @@ mirror: env ## Fetch all that RELEASE of SITE needs into the directory TO, for r
 	@if [ -z "$(TO)" ]; then echo "Say where the mirror goes: make mirror TO=/path/to/mirror [RELEASE=2026-11-20] [SITE=local]"; exit 2; fi
 	TORCHSTACK_MIRROR="$(abspath $(TO))" PYTHONUNBUFFERED=1 $(VENV)/bin/ansible-playbook playbooks/mirror.yml $(if $(SITE),-e mirror_hosts=$(SITE)) $(RELEASE_ARGUMENTS) $(ARGS)
 
-rehearse: ## Bring up containers dressed as SITE, roll RELEASE out on them, and leave them up.
-	@if [ -z "$(SITE)" ]; then echo "Say which site is rehearsed: make rehearse SITE=local [RELEASE=2026-11-20]"; exit 2; fi
-	@$(PYTHON) -m rehearsal roll-out $(if $(RELEASE),--release "$(RELEASE)") "$(SITE)" -- $(ARGS)
-
-rehearse-down: ## Remove the containers of the rehearsal with all that was built on them; ARGS=--image: their image too.
-	@$(PYTHON) -m rehearsal down $(ARGS)
-
 # The directory of a release, as the site's data have it.
 RELEASED = $(shell ANSIBLE_CALLBACK_RESULT_FORMAT=json $(VENV)/bin/ansible $(or $(SITE),local) -m ansible.builtin.debug \
   -a 'msg={{ torchstack_root }}/{{ torchstack_release }}' $(RELEASE_ARGUMENTS) | sed -n 's/^.*"msg": "\(.*\)".*/\1/p')
@@ -92,25 +88,5 @@ verify: $(if $(filter RELEASE SITE,$(TYPED)),env) ## Show where the libraries of
 	@if [ -n "$(and $(filter RELEASE SITE,$(TYPED)),$(filter PREFIX,$(TYPED)))" ]; then echo "Give PREFIX, or RELEASE and SITE, not both."; exit 2; fi
 	@bin/verify "$(if $(filter RELEASE SITE,$(TYPED)),$(RELEASED),$(PREFIX))" $(ARGS)
 
-test: ## Everything that guards the collection.
-	tests/run all
-
-test-upstream: ## What real programs and sources make of it; MIRROR names a directory of clones, TORCHSTACK_CONDA one with a real conda.
-	TORCHSTACK_UPSTREAM="$(abspath $(MIRROR))" TORCHSTACK_CUDA="$(CUDA)" TORCHSTACK_LIBFABRIC="$(LIBFABRIC)" TORCHSTACK_HWLOC="$(HWLOC)" \
-	  tests/run pytest -rsP tests/upstream $(ARGS)
-
-lint sanity units pytest molecule: ## One part of the tests.
-	tests/run $@
-
-bench: ## Compare the modules with other programs; prints a table of ratios.
-	tests/run $@ $(ARGS)
-
-.PHONY: docs
-docs: ## Build the site of the documentation into .cache/site.
-	tests/run $@
-
-lock: ## Renew the locks in requirements/.
-	requirements/lock
-
 clean: ## Remove what the tests and the environment left in the checkout.
-	rm -rf .venv .venv-* .cache .ansible tests/output
+	rm -rf .venv .venv-* .env.yml .cache .ansible tests/output

@@ -4,6 +4,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import importlib.util
 import json
 import os
 import pathlib
@@ -14,6 +16,27 @@ import sys
 import pytest
 
 CHECKOUT = pathlib.Path(__file__).resolve().parent.parent
+# Where tests/run has the collection, too.
+COLLECTIONS = CHECKOUT / ".cache" / "tests" / "collections"
+
+
+def _find_collection():
+    """Let tests, and programs that they start, import the collection where nobody has said where it is.
+
+    That is so where `pytest PATH` is typed in a checkout; tests/run and ansible-test say it.
+    """
+    with contextlib.suppress(ModuleNotFoundError):
+        if "ansible_collections" in CHECKOUT.parts or importlib.util.find_spec("ansible_collections.hpcml.torchstack"):
+            return
+    link = COLLECTIONS / "ansible_collections" / "hpcml" / "torchstack"
+    link.parent.mkdir(parents=True, exist_ok=True)
+    with contextlib.suppress(FileExistsError):  # of another worker
+        link.symlink_to(CHECKOUT)
+    sys.path.insert(0, str(COLLECTIONS))
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(COLLECTIONS), *filter(None, [os.environ.get("PYTHONPATH")])])
+
+
+_find_collection()
 
 
 def pytest_addoption(parser):

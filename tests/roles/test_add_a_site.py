@@ -17,7 +17,7 @@ from support import cray_site
 TOP = pathlib.Path(__file__).parents[2]
 # A file under its name, or commands.
 BLOCKS = re.compile(r"^(?:`(?P<path>[^`\n]+)`:\n\n)?```(?P<kind>yaml|sh)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
-PARTS = ("inventories", "playbooks", "plugins", "roles", "meta")
+PARTS = ("inventories", "playbooks", "plugins", "rehearsal", "roles", "meta")
 
 
 class Reader:

@@ -28,6 +28,10 @@ def venv(tmp_path):
     return tmp_path
 
 
+def text_of_all():
+    return "".join((TOP / name).read_text() for name in ("Makefile", "tests/targets.mk"))
+
+
 def make(*words, **environment):
     """Run make; its exit code and all that it printed."""
     ours = ("RELEASE", "SITE", "PREFIX", "MAKEFLAGS")
@@ -59,6 +63,32 @@ def test_a_rehearsal_takes_the_same_words():
     assert code == 0 and '-m rehearsal roll-out --release "2026-11-21" "polaris"' in said
 
 
+@pytest.mark.parametrize(("words", "expected"), [
+    (["quick"], "tests/run quick"),
+    (["dev"], "tests/run dev"),
+    (["test"], "tests/run all"),
+    (["lint"], "tests/run lint"),
+    (["importer"], "tests/run importer"),
+    (["molecule", "SCENARIO=horovod"], "tests/run molecule horovod"),
+    (["molecule"], "tests/run molecule"),
+])
+def test_the_parts_of_the_tests_are_targets(words, expected):
+    code, said = make("-n", *words)
+    assert code == 0 and said.split() == expected.split()
+
+
+def test_help_shows_every_target():
+    code, said = make("help")
+    phony = " ".join(re.findall(r"^\.PHONY: (.*)$", text_of_all(), re.M)).split()
+    assert code == 0 and all(re.search(r"^  ([a-z-]+ )*%s " % re.escape(name), said, re.M) for name in phony), said
+
+
+def test_what_only_a_clone_has_is_listed_in_the_makefile():
+    (listed,) = re.findall(r"^CLONED := (.*)$", (TOP / "Makefile").read_text(), re.M)
+    (phony,) = re.findall(r"^\.PHONY: (.*)$", (TOP / "tests/targets.mk").read_text(), re.M)
+    assert listed.split() == phony.split()
+
+
 def test_verify_asks_the_site_where_the_release_lies(venv):
     code, said = make("verify", "RELEASE=2026-11-21", "SITE=polaris", "VENV=%s" % venv)
     assert code == 2 and "Cannot look at /nowhere/2026-11-21" in said
@@ -71,6 +101,8 @@ def test_verify_asks_the_site_where_the_release_lies(venv):
     (["plan", "RELEASE=x", "PREFIX=/x", "SIT=y"],
      "make plan reads no PREFIX, no SIT (did you mean SITE?); it reads ARGS, PYTHON, RELEASE, SITE, VENV."),
     (["clean", "RELEASE=x"], "make clean reads no RELEASE."),
+    (["quick", "SCENARIO=x"], "make quick reads no SCENARIO."),
+    (["molecule", "SCENARO=x"], "make molecule reads no SCENARO (did you mean SCENARIO?); it reads SCENARIO."),
     (["FOO=x"], "make help reads no FOO."),
     (["rollout", "SITE=polarsi"], "There is no site 'polarsi': give SITE=local or another one of %s." % SITES),
     (["verify", "PREFIX=/usr", "SITE=local"], "Give PREFIX, or RELEASE and SITE, not both."),
@@ -97,7 +129,7 @@ def test_an_interpreter_that_is_not_there_is_named(tmp_path):
 
 
 def test_every_variable_that_recipes_read_can_be_typed():
-    text = (TOP / "Makefile").read_text()
+    text = text_of_all()
     lists = re.findall(r"^READS_\S+ := (.*)$", text, re.M)
     typed = {name for line in lists for name in re.findall(r"\b[A-Z_]+\b", line)}
     recipes = "\n".join(re.findall(r"^(?:\t.*|RELEASE_ARGUMENTS(?:.*\\\n)*.*|PLAYBOOK.*)$", text, re.M))

@@ -46,7 +46,7 @@ def test_a_site_may_name_every_launcher():
     assert RULES["torchstack_jobs"]["options"]["launcher"]["choices"] == list(job_options.LAUNCHERS)
 
 
-@pytest.mark.parametrize("play", ROLLOUTS, ids=lambda play: play["hosts"])
+@pytest.mark.parametrize("play", ROLLOUTS, ids=lambda play: play["name"].rpartition(" ")[2])
 def test_every_rollout_hands_on_what_the_site_does_about_steps_that_hang(play):
     defaults = play["module_defaults"]["hpcml.torchstack.build_step"]
     assert defaults["on_hang"] == "{{ torchstack_hang | default({}) }}"

@@ -84,7 +84,7 @@ def test_ansible_finds_the_hosts_of_every_site_and_no_release_file_as_inventory(
 @pytest.mark.parametrize("site", sites.SITES)
 def test_every_site_has_a_playbook_of_its_name_that_calls_the_list_of_roles(site):
     (play,) = sites.load(TOP / "playbooks" / (site + ".yml"))
-    assert play["hosts"] == site
+    assert play["hosts"] == "{{ lookup('hpcml.torchstack.site_hosts', '%s') }}" % site
     assert "roles" not in play and "pre_tasks" not in play
     (task,) = play["tasks"]
     assert task["ansible.builtin.import_tasks"] == "tasks/roll_out.yml"

@@ -1,0 +1,45 @@
+# What make does in a clone, besides what the Makefile has: tests, comparisons and rehearsals.
+
+READS_rehearse := RELEASE SITE ARGS PYTHON REHEARSAL_ARCHIVE REHEARSAL_MOUNTS REHEARSAL_NAME REHEARSAL_NODES
+READS_rehearse-down := ARGS PYTHON REHEARSAL_NAME
+READS_test-upstream := MIRROR CUDA LIBFABRIC HWLOC ARGS
+READS_molecule := SCENARIO
+READS_bench := ARGS LIBTREE
+
+.PHONY: rehearse rehearse-down quick dev test test-upstream lint docs importer sanity units pytest molecule bench lock
+
+rehearse: ## Bring up containers dressed as SITE, roll RELEASE out on them, and leave them up.
+	@if [ -z "$(SITE)" ]; then echo "Say which site is rehearsed: make rehearse SITE=local [RELEASE=2026-11-20]"; exit 2; fi
+	@$(PYTHON) -m rehearsal roll-out $(if $(RELEASE),--release "$(RELEASE)") "$(SITE)" -- $(ARGS)
+
+rehearse-down: ## Remove the containers of the rehearsal with all that was built on them; ARGS=--image: their image too.
+	@$(PYTHON) -m rehearsal down $(ARGS)
+
+quick: ## The shortest part of the tests: ruff, mypy and the unit tests, in one environment.
+	tests/run $@
+
+dev: ## Make .venv-dev, an environment in which pytest and molecule work as they are typed.
+	tests/run $@
+
+test: ## Everything that guards the collection.
+	tests/run all
+
+test-upstream: ## What real programs and sources make of it; MIRROR names a directory of clones, TORCHSTACK_CONDA one with a real conda.
+	TORCHSTACK_UPSTREAM="$(abspath $(MIRROR))" TORCHSTACK_CUDA="$(CUDA)" TORCHSTACK_LIBFABRIC="$(LIBFABRIC)" TORCHSTACK_HWLOC="$(HWLOC)" \
+	  tests/run pytest -rsP tests/upstream $(ARGS)
+
+lint importer sanity units pytest: ## One part of the tests.
+	tests/run $@
+
+docs: ## Build the site of the documentation into .cache/site.
+	tests/run $@
+
+molecule: ## The scenario SCENARIO of molecule, or all of them.
+	tests/run $@ $(SCENARIO)
+
+bench: ## Compare the modules with other programs; prints a table of ratios.
+	tests/run $@ $(ARGS)
+
+lock: ## Renew the locks in requirements/.
+	requirements/lock
+

@@ -1,0 +1,56 @@
+# Copyright (c) the hpcml.torchstack contributors
+# SPDX-License-Identifier: Apache-2.0
+"""A play without a host says which inventory to give."""
+
+from __future__ import annotations
+
+import pathlib
+
+import pytest
+from ansible.errors import AnsibleLookupError
+from ansible.parsing.dataloader import DataLoader
+from ansible.utils import context_objects
+from ansible_collections.hpcml.torchstack.plugins.lookup import site_hosts
+
+INVENTORIES = pathlib.Path(__file__).parents[4] / "inventories"
+
+
+def test_a_site_of_the_collection_has_its_hosts_file_named():
+    said = site_hosts.missing("polaris", INVENTORIES)
+    assert said == (
+        "The inventory has no host for 'polaris': give the site's, as in -i %s/polaris/hosts.yml, or one of your own."
+        % INVENTORIES)
+
+
+@pytest.mark.parametrize("pattern", ["mysite", "all:!polaris", "../polaris", "", "rehearsal"])
+def test_for_anything_else_the_sites_are_listed(pattern):
+    said = site_hosts.missing(pattern, INVENTORIES)
+    assert said == (
+        "The inventory has no host for '%s': give the hosts file of that site with -i; the collection has "
+        "cirrus/hosts.yml, derecho/hosts.yml, local/hosts.yml, lumi/hosts.yml, polaris/hosts.yml in %s."
+        % (pattern, INVENTORIES))
+
+
+@pytest.fixture()
+def look(monkeypatch):
+    """Look a pattern up in groups; ``syntax`` is what --syntax-check says."""
+    def run(pattern, groups, syntax=False):
+        monkeypatch.setattr(site_hosts.context, "CLIARGS", context_objects.CLIArgs({"syntax": syntax}))
+        return site_hosts.LookupModule(loader=DataLoader()).run([pattern], variables={"groups": groups})
+
+    return run
+
+
+@pytest.mark.parametrize("pattern", ["polaris", "login1", "all", "polaris:&all"])
+def test_a_pattern_with_a_host_is_given_back_as_it_is(look, pattern):
+    assert look(pattern, {"all": ["login1"], "polaris": ["login1"]}) == [pattern]
+
+
+@pytest.mark.parametrize("groups", [{}, {"all": [], "polaris": []}, {"all": ["x"], "local": ["x"]}])
+def test_a_pattern_without_one_ends_the_run(look, groups):
+    with pytest.raises(AnsibleLookupError, match="no host for 'polaris'"):
+        look("polaris", groups)
+
+
+def test_a_check_of_the_syntax_needs_no_hosts(look):
+    assert look("polaris", {}, syntax=True) == ["polaris"]
