@@ -31,7 +31,7 @@ def test_a_build_is_cancelled_and_resumed(steps, tmp_path):
     assert processes.is_alive(job["pid"], job["start_time"])
     assert (steps.cancel()["changed"], steps.cancel()["changed"]) == (True, False)
     assert not processes.job_processes(job["nonce"])
-    failed = steps.failure(steps.look)
+    failed = steps.failure(steps.query)
     assert (failed["reason"], failed["msg"].startswith("Step s was cancelled on request.")) == ("cancelled", True)
     gate.write_text("")
     resumed = steps.run(script)

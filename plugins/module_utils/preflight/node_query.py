@@ -23,7 +23,7 @@ from ..core.files import (
 )
 from ..core.zipapp import source_of
 from ..release.records import ReleaseFiles
-from ..steps import remote_query as questions
+from ..steps import remote_query
 from . import node_facts as compute_facts
 
 FRESH_SECONDS = 24 * 3600
@@ -88,13 +88,13 @@ def ask(files: Files, digest: str) -> dict[str, Any]:
     Raises:
         OSError: as the system reports it.
     """
-    asked = questions.pending(files.request)
+    asked = remote_query.read_pending(files.request)
     if asked and asked["digest"] == digest and os.path.exists(files.nonce(asked["nonce"])):
         return asked
     with readable_by_all():
         os.makedirs(files.directory, exist_ok=True)
     forget(files)
-    asked = questions.new(digest)
+    asked = remote_query.create(digest)
     write_atomic(files.nonce(asked["nonce"]), (asked["nonce"] + "\n").encode("ascii"))
     write_json(files.request, asked)
     return asked
@@ -148,4 +148,4 @@ def wait_for_answer(files: Files, nonce: str, seconds: float) -> dict[str, Any]:
                 return facts
         return None
 
-    return questions.awaited(path, read, seconds, "compute")
+    return remote_query.await_answer(path, read, seconds, "compute")
