@@ -614,7 +614,12 @@ from typing import NamedTuple
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.hpcml.torchstack.plugins.module_utils.batch.options import KEYS
-from ansible_collections.hpcml.torchstack.plugins.module_utils.batch.registry import LAUNCHERS, SYSTEMS, check_options
+from ansible_collections.hpcml.torchstack.plugins.module_utils.batch.registry import (
+    LAUNCHERS,
+    LOCAL,
+    check_options,
+    system_of,
+)
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.run_module import run_module
 from ansible_collections.hpcml.torchstack.plugins.module_utils.steps.files import step_files
@@ -630,7 +635,6 @@ from ansible_collections.hpcml.torchstack.plugins.module_utils.steps.json_record
 from ansible_collections.hpcml.torchstack.plugins.module_utils.steps.needs import ground_of
 from ansible_collections.hpcml.torchstack.plugins.module_utils.steps.records import Limits, Stamp
 from ansible_collections.hpcml.torchstack.plugins.module_utils.steps.request import Request, check_request
-from ansible_collections.hpcml.torchstack.plugins.module_utils.steps.script import render_script
 
 ARGUMENTS = {
     "name": {"type": "str", "required": True},
@@ -723,6 +727,8 @@ def ground_under(name: str, params: dict) -> str | None:
 
 def difference(request: Request, digest: str, needs: dict[str, str]) -> dict:
     """What changed in inputs and script since the last run."""
+    from ansible_collections.hpcml.torchstack.plugins.module_utils.steps.script import render_script
+
     script = None
     if os.path.exists(request.files.script):
         with open(request.files.script, encoding="utf-8", errors="replace") as stream:
@@ -743,11 +749,10 @@ def refuse_unready(request: Request, trees: list[dict], launcher: str) -> None:
     Raises:
         StackError: a patch journal is open, or there is no working directory, or a secret that the script needs.
     """
-    system = SYSTEMS.get(launcher)
-    if request.secrets and system is not None and system.environment_is_public:
+    if request.secrets and launcher != LOCAL and system_of(launcher).environment_is_public:
         raise StackError(
             "Step %s has secrets, and everybody may read the environment of a %s job."
-            % (request.files.name, system.title),
+            % (request.files.name, system_of(launcher).title),
             "options", "Let its program read a file that only this account can read.",
         )
     absent = [name for name in request.secrets if not os.environ.get(name)]

@@ -38,7 +38,7 @@ def test_documented_site_data_is_accepted(example):
 def test_documented_site_data_makes_a_batch_script(example):
     job = site_jobs.step_job(site_jobs.described(example), "horovod")
     options = registry.check_options(job["launcher"], job["options"])
-    assert registry.batch_system(job["launcher"]).script("ts-horovod", options, "/soft/log", ["/bin/true"])
+    assert registry.system_of(job["launcher"])().script("ts-horovod", options, "/soft/log", ["/bin/true"])
 
 
 def test_a_site_may_name_every_launcher():

@@ -140,7 +140,7 @@ def test_the_jobs_ranks_and_settings_of_a_site_can_be_used(site, site_data):
     data = site_data[site]
     assert site_jobs.problems({name: data[name] for name in SITE_KEYS}, SITE_KEYS, site) == []
     job = site_jobs.step_job(site_jobs.described(data), "pytorch")
-    script = registry.batch_system(job["launcher"]).script(
+    script = registry.system_of(job["launcher"])().script(
         "ts-pytorch", registry.check_options(job["launcher"], job["options"]), "/soft/log", ["/bin/true"])
     assert "proj1" in script
     assert runtime_settings.problems(data["torchstack_runtime_settings"]) == []

@@ -21,7 +21,7 @@ import subprocess
 from typing import Any, Mapping, NamedTuple, Sequence
 
 from ..batch.options import walltime_seconds
-from ..batch.registry import SYSTEMS
+from ..batch.registry import SYSTEMS, system_of
 from ..core.canonical import digest_of
 from ..core.errors import StackError
 from ..core.files import readable_by_all, write_json
@@ -163,7 +163,7 @@ def make_step(
     the batch system has not let come to its end.
     """
     directory, output = place.asked(asked["nonce"]), place.output(asked["nonce"])
-    keep = [*question["environment_keep"], *SYSTEMS[job["launcher"]].job_variables]
+    keep = [*question["environment_keep"], *system_of(job["launcher"]).job_variables]
     own = (job.get("options") or {}).get("python")
     candidates = [*([own] if own else []), *python_candidates(question["python"])]
     supervisor = [

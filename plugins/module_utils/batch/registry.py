@@ -4,37 +4,48 @@
 
 from __future__ import annotations
 
-from typing import Any, Mapping
+from typing import Any, Callable, Mapping
 
 from ..core.errors import StackError
 from .options import REQUEUE_ON, OptionProblem, find_problems
-from .pbs import Pbs
 from .scheduler import BatchSystem
-from .slurm import Slurm
 
 LOCAL = "local"
 """The launcher of steps that run on the machine itself."""
 
-SYSTEMS: dict[str, type[BatchSystem]] = {system.name: system for system in (Slurm, Pbs)}
-"""Every batch system by its name."""
+
+def _slurm() -> type[BatchSystem]:
+    from .slurm import Slurm
+
+    return Slurm
+
+
+def _pbs() -> type[BatchSystem]:
+    from .pbs import Pbs
+
+    return Pbs
+
+
+# Imported when they are needed: most calls of a module need none.
+SYSTEMS: Mapping[str, Callable[[], type[BatchSystem]]] = {"slurm": _slurm, "pbs": _pbs}
+"""What gives the class of each batch system, by its name."""
 
 LAUNCHERS = (LOCAL, *SYSTEMS)
 """Every value of the option ``launcher``."""
 
 
-def batch_system(name: str, bin_directory: str = "") -> BatchSystem:
-    """Make the batch system of a launcher ready for commands.
+def system_of(launcher: str) -> type[BatchSystem]:
+    """Return the class of a batch system.
 
     Args:
-        name: one of :data:`SYSTEMS`.
-        bin_directory: where its commands are; empty for PATH.
+        launcher: one of :data:`SYSTEMS`.
     """
-    return SYSTEMS[name](bin_directory)
+    return SYSTEMS[launcher]()
 
 
 def title_of(launcher: str) -> str:
     """Return what an operator calls the batch system of a launcher; empty for the machine itself."""
-    return SYSTEMS[launcher].title if launcher in SYSTEMS else ""
+    return system_of(launcher).title if launcher in SYSTEMS else ""
 
 
 def problems(launcher: str, options: object, where: str = "launcher_options") -> list[str]:
@@ -47,7 +58,7 @@ def problems(launcher: str, options: object, where: str = "launcher_options") ->
     """
     if launcher == LOCAL:
         return []
-    system = SYSTEMS[launcher]
+    system = system_of(launcher)
     return [
         "%s: %s. %s" % (where, found.text, found.remedy)
         for found in find_problems(system.title, system.options, options) if isinstance(found, OptionProblem)
@@ -72,7 +83,7 @@ def check_options(launcher: str, options: Mapping[str, Any] | None) -> dict[str,
     """
     if launcher == LOCAL:
         return {}
-    system = SYSTEMS[launcher]
+    system = system_of(launcher)
     checked: dict[str, Any] = {"requeue": 0, "requeue_on": list(REQUEUE_ON)}
     for found in find_problems(system.title, system.options, options):
         if isinstance(found, OptionProblem):

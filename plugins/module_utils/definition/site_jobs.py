@@ -125,7 +125,7 @@ def described(data: Mapping[str, Any]) -> dict[str, Any]:
 
 def _named_alike(launcher: str, options: Mapping[str, Any]) -> dict[str, Any]:
     """Options under the scheduler's own names, so that a step's ``queue`` replaces the site's ``partition``."""
-    names = registry.SYSTEMS[launcher].options.synonyms if launcher != LOCAL else {}
+    names = registry.system_of(launcher).options.synonyms if launcher != LOCAL else {}
     return {names.get(name, name): value for name, value in options.items()}
 
 

@@ -24,7 +24,7 @@ import time
 from typing import Any, Mapping
 
 from ..batch.outcomes import OVERRULING
-from ..batch.registry import batch_system
+from ..batch.registry import system_of
 from ..batch.scheduler import ENDED, PENDING, JobStatus, current_job, end_of_job, queue_of
 from ..core.errors import StackError
 from ..core.processes import here
@@ -58,7 +58,7 @@ class BatchLauncher:
     """
 
     def __init__(self, name: str, options: Mapping[str, Any]) -> None:
-        self.scheduler = batch_system(name, options.get("bin", ""))
+        self.scheduler = system_of(name)(options.get("bin", ""))
         self.options = options
 
     def query(self, step: StepFiles, records: StepRecords, unchanged: float | None = None) -> JobState:

@@ -66,8 +66,8 @@ class Toy(BatchSystem):
         pass
 '''
 REGISTRATION = (
-    ("from .slurm import Slurm\n", "from .slurm import Slurm\nfrom .toy import Toy\n"),
-    ("(Slurm, Pbs)", "(Slurm, Pbs, Toy)"),
+    ("def _pbs()", "def _toy():\n    from .toy import Toy\n    return Toy\n\n\ndef _pbs()"),
+    ('"pbs": _pbs}', '"pbs": _pbs, "toy": _toy}'),
 )
 
 PLAY = """

@@ -12,7 +12,7 @@ from ansible_collections.hpcml.torchstack.plugins.modules import build_step
 
 @pytest.mark.parametrize("name", registry.SYSTEMS)
 def test_a_batch_system_says_what_everybody_has_to_know_of_it(name):
-    system = registry.batch_system(name)
+    system = registry.system_of(name)()
     assert (system.name, registry.title_of(name)) == (name, system.title)
     assert system.job_id_variable and system.job_variables
 
