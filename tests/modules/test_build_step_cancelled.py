@@ -1,6 +1,9 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Cancelling a build of the machine itself, on request; one of a batch system is cancelled in its own tests."""
+"""Cancelling a build of the machine itself, on request; one of a batch system is cancelled in its own tests.
+
+It covers steps/cancel.
+"""
 
 from __future__ import annotations
 

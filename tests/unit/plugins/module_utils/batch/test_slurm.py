@@ -1,6 +1,9 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Slurm's answers, as Slurm 22.05.8 has given them, and what is made of them."""
+"""Slurm's answers, as Slurm 22.05.8 has given them, and what is made of them.
+
+It covers commands, slurm, slurm_script and slurm_states.
+"""
 
 from __future__ import annotations
 

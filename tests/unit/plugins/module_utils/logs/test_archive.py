@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Logs of steps in one archive, and committed beside whatever else happens in a repository."""
+"""Logs of steps in one archive, and committed beside whatever else happens in a repository (archive, repository)."""
 
 from __future__ import annotations
 

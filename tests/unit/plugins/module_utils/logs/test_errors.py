@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What a log says of a failure: which lines, in which order, and which not."""
+"""What a log says of a failure: which lines, in which order, and which not (errors, lines, patterns, remedies)."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""When a compute node is asked what it is like, and how its answer comes back."""
+"""When a compute node is asked what it is like, and how its answer comes back (with steps/remote_query)."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The record of an end, and the sentence about it."""
+"""The record of an end, and the sentence about it; of jobs it is that of batch/outcomes."""
 
 from __future__ import annotations
 
@@ -29,6 +29,13 @@ from ansible_collections.hpcml.torchstack.plugins.module_utils.steps.outcome imp
 )
 def test_every_end_has_its_words(end, words):
     assert words in describe_outcome("s", end)
+
+
+def test_an_end_that_a_scheduler_reports_is_described_in_its_terms():
+    end = Outcome.of("node_failed", job_id="12", scheduler="PBS", words="job_state F", detail="", node="n1", advice="")
+    assert describe_outcome("s", end) == "job 12 of step s lost its node (PBS: job_state F, node n1)"
+    end = Outcome.of("requeued", job_id="12", scheduler="slurm", count=2, limit=1)
+    assert "put back 2 times, and requeue allows 1" in describe_outcome("s", end)
 
 
 def test_a_wait_status_is_an_end():
