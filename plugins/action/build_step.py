@@ -1,11 +1,11 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The controller's side of build_step: start, then look again and again, and tell the operator how far it is.
+"""Start a step from the controller, follow it to its end, and tell the operator how far it is.
 
-Most looks are glances: a line of shell that prints the records and the end of the log, and costs the machine next to
-nothing, which a module call does not. When the module has to look, and what is told, is decided in :mod:`.follow`.
-Nothing of the controller stays on the target between two looks. When the controller dies, its worker process notices
-within a quarter of a second and stops looking.
+It is polled by a line of shell that prints the records and the end of the log, and costs the machine next to nothing,
+which a module call does not. When the module has to be called, and what is told, is decided in :mod:`.follow`. Nothing
+of the controller stays on the target between two polls. When the controller dies, its worker process notices within a
+quarter of a second and stops.
 """
 
 from __future__ import annotations
@@ -20,26 +20,29 @@ from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.processes import read_process
 from ansible_collections.hpcml.torchstack.plugins.module_utils.steps.follow import Follow
-from ansible_collections.hpcml.torchstack.plugins.module_utils.steps.poll import glance, glance_command
-from ansible_collections.hpcml.torchstack.plugins.module_utils.steps.step_results import took_over
+from ansible_collections.hpcml.torchstack.plugins.module_utils.steps.needs import took_over
+from ansible_collections.hpcml.torchstack.plugins.module_utils.steps.poll import parse_snapshot, poll_command
 
 display = Display()
 
-NAP = 0.25
-"""Seconds between two looks at the controller's main process."""
+POLL_INTERVAL = 0.25
+"""Seconds between two checks of the controller's main process."""
 
 RECONNECTS = 5
 """Lost connections in a row, before the operator is told that the build goes on alone."""
 
-LOOK = ("name", "state_dir", "launcher", "launcher_options")
-"""The task's options that a look at its job needs."""
+QUERY_OPTIONS = ("name", "state_dir", "launcher", "launcher_options")
+"""The task's options that a query of its job needs."""
 
 PLAN_FACT = "torchstack_planned"
 """Name of the fact by which, in check mode, a step tells later ones and the summary what it would do."""
 
 
 def said_once(result):
-    """The result of a failure with its whole message, see :func:`.results.in_short`, of which the remedy is the end."""
+    """Return the result of a failure with its whole message, which ends with the remedy.
+
+    See :func:`.results.in_short`.
+    """
     if "told" not in result:
         return result
     return {key: value for key, value in dict(result, msg=result["told"]).items() if key not in ("told", "remedy")}
@@ -79,18 +82,18 @@ class ActionModule(ActionBase):
             self.show_taken_over(first)
             return said_once(first)
         kept = {key: first[key] for key in ("attached", "resumed", "diff", "invocation") if key in first}
-        look = {key: arguments[key] for key in LOOK if key in arguments}
-        result = self.follow(first, dict(look, follow=first["nonce"]), task_vars)
+        query = {key: arguments[key] for key in QUERY_OPTIONS if key in arguments}
+        result = self.follow(first, dict(query, follow=first["nonce"]), task_vars)
         self.show_taken_over(result)
         warnings = [*first.get("warnings", []), *result.get("warnings", [])]
         return said_once(dict(result, **kept, **({"warnings": warnings} if warnings else {})))
 
     def follow(self, first, arguments, task_vars):
-        """Look at a running step until it ends.
+        """Follow a running step until it ends.
 
         Args:
             first: the result of the call that started it.
-            arguments: the module's, for a look.
+            arguments: the module's, for a query.
             task_vars: as Ansible passes them.
 
         Returns:
@@ -101,9 +104,9 @@ class ActionModule(ActionBase):
             self.show(follow)
             self.wait(follow.next_interval())
             try:
-                seen = self.glance(directory, follow)
-                due = follow.see(seen, time.monotonic())
-                if seen is not None:
+                snapshot = self.poll(directory, follow)
+                due = follow.see(snapshot, time.monotonic())
+                if snapshot is not None:
                     lost = 0
                 if not due:
                     continue
@@ -128,10 +131,10 @@ class ActionModule(ActionBase):
                 return dict({"progress": follow.progress}, **result)
             follow.learn(result, time.monotonic())
 
-    def glance(self, directory, follow):
-        """See :func:`.glances.glance`; None also where the target's shell could not say."""
-        answer = self._low_level_execute_command(glance_command(directory, follow.log_start))
-        return glance(answer["stdout"], follow.nonce) if answer["rc"] == 0 else None
+    def poll(self, directory, follow):
+        """Poll the step, see :func:`.parse_snapshot`; None also where the target's shell could not say."""
+        answer = self._low_level_execute_command(poll_command(directory, follow.log_start))
+        return parse_snapshot(answer["stdout"], follow.nonce) if answer["rc"] == 0 else None
 
     @staticmethod
     def show(follow):
@@ -168,14 +171,17 @@ class ActionModule(ActionBase):
             left = end - time.monotonic()
             if left <= 0:
                 return
-            time.sleep(min(NAP, left))
+            time.sleep(min(POLL_INTERVAL, left))
 
     def run_identity(self):
-        """Identifies this run of the controller: facts may be cached from one run to the next."""
+        """Identify this run of the controller: facts may be cached from one run to the next."""
         process = read_process(self.controller)
         return "%d:%d" % (self.controller, process.start_time if process else 0)
 
     def plan_so_far(self, task_vars):
-        """What this play's check mode has found: steps that would run, by state_dir, and every step in its order."""
+        """Return what this play's check mode has found.
+
+        That is the steps that would run, by state_dir, and every step in its order.
+        """
         fact = (task_vars.get("ansible_facts") or {}).get(PLAN_FACT) or {}
         return fact if fact.get("run") == self.run_identity() else {}

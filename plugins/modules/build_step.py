@@ -613,28 +613,28 @@ import os
 from typing import NamedTuple
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.hpcml.torchstack.plugins.module_utils.batch.options import KEYS, LAUNCHERS, check_options
+from ansible_collections.hpcml.torchstack.plugins.module_utils.batch.options import KEYS
+from ansible_collections.hpcml.torchstack.plugins.module_utils.batch.registry import (
+    LAUNCHERS,
+    LOCAL,
+    check_options,
+    system_of,
+)
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.run_module import run_module
-from ansible_collections.hpcml.torchstack.plugins.module_utils.steps.job import read_record
-from ansible_collections.hpcml.torchstack.plugins.module_utils.steps.step import (
-    Request,
-    check_request,
-    created_paths,
+from ansible_collections.hpcml.torchstack.plugins.module_utils.steps.files import step_files
+from ansible_collections.hpcml.torchstack.plugins.module_utils.steps.inputs import (
     describe_inputs,
-    is_stamped,
+    need_value,
     pending_input,
-    render_script,
+    result_of,
     step_digest,
-    step_files,
     step_record,
 )
-from ansible_collections.hpcml.torchstack.plugins.module_utils.steps.step_results import (
-    counted,
-    ground_of,
-    result_of,
-    stamped,
-)
+from ansible_collections.hpcml.torchstack.plugins.module_utils.steps.json_record import read_record
+from ansible_collections.hpcml.torchstack.plugins.module_utils.steps.needs import ground_of
+from ansible_collections.hpcml.torchstack.plugins.module_utils.steps.records import Limits, Stamp
+from ansible_collections.hpcml.torchstack.plugins.module_utils.steps.request import Request, check_request
 
 ARGUMENTS = {
     "name": {"type": "str", "required": True},
@@ -695,8 +695,8 @@ def known_needs(request: Request, params: dict) -> Known:
     results: dict[str, str] = {}
     grounds: dict[str, str] = {}
     for need in request.needs:
-        stamp, planned = read_record(step_files(params["state_dir"], need).stamp), params["planned"].get(need)
-        result = planned.get("result") if planned else stamped(stamp)[0] if stamp else None
+        stamp, planned = Stamp.read(step_files(params["state_dir"], need)), params["planned"].get(need)
+        result = planned.get("result") if planned else stamp.result if stamp else None
         ground = ground_under(need, params)
         if result is not None:
             results[need] = result
@@ -706,7 +706,7 @@ def known_needs(request: Request, params: dict) -> Known:
     # What is produced is of use on any ground.
     unsettled = [need for need in request.needs if need not in grounds]
     pending = pending_input(request.inputs) or next(iter(missing or ([] if request.produces else unsettled)), None)
-    needs = {name: counted(request, made, grounds.get(name, "")) for name, made in results.items()}
+    needs = {name: need_value(request, made, grounds.get(name, "")) for name, made in results.items()}
     result = None if missing or pending_input(request.inputs) else result_of(request, results)
     return Known(needs, result, None if unsettled else ground_of(list(grounds.values())), pending)
 
@@ -718,18 +718,17 @@ def ground_under(name: str, params: dict) -> str | None:
     """
     if name in params["planned"]:
         return params["planned"][name].get("ground")
-    stamp = read_record(step_files(params["state_dir"], name).stamp)
-    if stamp is None:
-        return None
-    ground = stamped(stamp)[1]
-    if ground is not None:
-        return ground
-    below = [ground_under(need, params) for need in stamp["needs"]]
+    stamp = Stamp.read(step_files(params["state_dir"], name))
+    if stamp is None or stamp.ground is not None:
+        return stamp and stamp.ground
+    below = [ground_under(need, params) for need in stamp.needs]
     return ground_of([ground or "" for ground in below]) if None not in below else None
 
 
 def difference(request: Request, digest: str, needs: dict[str, str]) -> dict:
     """What changed in inputs and script since the last run."""
+    from ansible_collections.hpcml.torchstack.plugins.module_utils.steps.script import render_script
+
     script = None
     if os.path.exists(request.files.script):
         with open(request.files.script, encoding="utf-8", errors="replace") as stream:
@@ -750,9 +749,10 @@ def refuse_unready(request: Request, trees: list[dict], launcher: str) -> None:
     Raises:
         StackError: a patch journal is open, or there is no working directory, or a secret that the script needs.
     """
-    if request.secrets and launcher == "pbs":
+    if request.secrets and launcher != LOCAL and system_of(launcher).environment_is_public:
         raise StackError(
-            "Step %s has secrets, and everybody may read the environment of a PBS job." % request.files.name,
+            "Step %s has secrets, and everybody may read the environment of a %s job."
+            % (request.files.name, system_of(launcher).title),
             "options", "Let its program read a file that only this account can read.",
         )
     absent = [name for name in request.secrets if not os.environ.get(name)]
@@ -789,24 +789,26 @@ def present(params: dict, check: bool, diff: bool) -> dict:
             "Run that step first.", request.files.directory,
         )
     digest = None if known.pending else step_digest(request, known.needs)
-    stamp = read_record(request.files.stamp)
+    stamp = Stamp.read(request.files)
     files = {"step": request.files.name, "log": request.files.log, "script": request.files.script}
     base: dict = {"attached": False, "resumed": None, "digest": digest, "taken_over": None}
-    if stamp and digest and is_stamped(stamp, digest) and all(map(os.path.lexists, created_paths(request))):
+    if stamp and digest and stamp.is_for(digest) and all(map(os.path.lexists, request.created_paths)):
         return dict(base, **from_stamp(stamp), changed=False, state="unchanged", **files)
     if diff:
         base["diff"] = difference(request, digest or "known after step %s" % known.pending, known.needs)
     if check or digest is None:
         return dict(base, **would_be(request, params, known, digest), changed=True, state="planned", **files)
+    from ansible_collections.hpcml.torchstack.plugins.module_utils.steps.attempt import Order
     from ansible_collections.hpcml.torchstack.plugins.module_utils.steps.hang_actions import check_actions
     from ansible_collections.hpcml.torchstack.plugins.module_utils.steps.start import begin
 
     refuse_unready(request, params["trees"], params["launcher"])
-    limits = {key: params[key] for key in ("timeout", "no_output_timeout", "grace", "hang_signal")}
-    limits["on_hang"] = check_actions(params["on_hang"])
-    expected = {"result": known.result, "ground": known.ground}
-    begun = begin(request, digest, known.needs, expected, limits, params["cache"], params["launcher"], launcher_options)
-    return dict(base, **begun)
+    keys = ("timeout", "no_output_timeout", "grace", "hang_signal")
+    limits = Limits(**{key: params[key] for key in keys}, on_hang=check_actions(params["on_hang"]))
+    order = Order(
+        digest, known.needs, known.result, known.ground, limits, params["cache"], params["launcher"], launcher_options
+    )
+    return dict(base, **begin(request, order))
 
 
 def with_index(request: Request, params: dict) -> Request:
@@ -818,11 +820,10 @@ def with_index(request: Request, params: dict) -> Request:
     return request._replace(places=places_digest(dict(os.environ, **request.environment)))
 
 
-def from_stamp(stamp: dict) -> dict:
+def from_stamp(stamp: Stamp) -> dict:
     """What a stamp says of a step that is done."""
-    result, ground = stamped(stamp)
-    kept = {key: stamp[key] for key in ("from_cache", "seconds", "started")}
-    return dict(kept, result=result, ground=ground, taken_over=stamp.get("taken_over"))
+    keys = ("from_cache", "ground", "result", "seconds", "started", "taken_over")
+    return {key: getattr(stamp, key) for key in keys}
 
 
 def would_be(request: Request, params: dict, known: Known, digest: str | None) -> dict:
@@ -844,10 +845,10 @@ def choose(params: dict, check: bool, diff: bool) -> dict:
         return present(params, check, diff)
     files = step_files(params["state_dir"], params["name"])
     from ansible_collections.hpcml.torchstack.plugins.module_utils.steps.cancel import cancel, forget
-    from ansible_collections.hpcml.torchstack.plugins.module_utils.steps.start import look
+    from ansible_collections.hpcml.torchstack.plugins.module_utils.steps.status import query
 
     if params["follow"] is not None:
-        return look(files, params["follow"], params["unchanged"])
+        return query(files, params["follow"], params["unchanged"])
     return (cancel if params["state"] == "cancelled" else forget)(files, check)
 
 

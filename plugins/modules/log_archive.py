@@ -144,8 +144,7 @@ import os
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.run_module import run_module
-from ansible_collections.hpcml.torchstack.plugins.module_utils.logs import archive as log_archive
-from ansible_collections.hpcml.torchstack.plugins.module_utils.logs import repository as log_repository
+from ansible_collections.hpcml.torchstack.plugins.module_utils.logs import archive, repository
 
 
 def check_archive(archive: str, steps: str) -> str:
@@ -171,15 +170,15 @@ def check_archive(archive: str, steps: str) -> str:
 def archive_logs(params: dict, apply: bool) -> dict:
     """Archive and commit the logs, and return what the module returns."""
     top = check_archive(params["archive"], params["steps"])
-    target = log_repository.Target(
+    target = repository.Target(
         params["repository"] or "", params["subdirectory"] or "", params["branch"] or "",
         params["commit_message"] or "Logs of the build steps of %s" % params["subdirectory"], params["author"],
     )
     if params["repository"]:
-        log_repository.check_target(target)
-    files = log_archive.members(params["steps"])
-    packed = log_archive.pack(files, top)
-    before = log_archive.read_archive(params["archive"])
+        repository.check_target(target)
+    files = archive.members(params["steps"])
+    packed = archive.pack(files, top)
+    before = archive.read_archive(params["archive"])
     same = before is not None and before.tar_digest == packed.tar_digest
     result: dict = {
         "digest": before.digest if same and before else packed.digest, "archive_changed": not same, "files": len(files)
@@ -191,9 +190,9 @@ def archive_logs(params: dict, apply: bool) -> dict:
             "before_header": params["archive"], "after_header": params["archive"],
         }]
         if apply:
-            log_archive.write_archive(params["archive"], packed)
+            archive.write_archive(params["archive"], packed)
     if params["repository"]:
-        commit = log_repository.commit(target, files, apply)
+        commit = repository.commit(target, files, apply)
         result.update(branch=commit.branch, commit=commit.after or None, committed=commit.changes)
         if commit.changes:
             result.setdefault("diff", []).append({

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """build_step when things go wrong: killed controllers, scripts and supervisors, reboots, other hosts, hangs, races.
 
-Most tests call what the module calls (builds.begin, builds.look), each call as short as the module's own; the
+Most tests call what the module calls (start.begin, status.query), each call as short as the module's own; the
 supervisor is the real one, detached. Where the controller matters, a real ansible-playbook is started and killed.
 """
 
@@ -19,16 +19,17 @@ import time
 import pytest
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core import processes
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.canonical import digest_of
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core.clock import utc
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
-from ansible_collections.hpcml.torchstack.plugins.module_utils.steps import launcher, launcher_local
-from ansible_collections.hpcml.torchstack.plugins.module_utils.steps import start as builds
-from ansible_collections.hpcml.torchstack.plugins.module_utils.steps.job import SILENT_SECONDS, read_record
-from ansible_collections.hpcml.torchstack.plugins.module_utils.steps.step import (
-    check_request,
-    created_paths,
-    step_facts,
-    utc,
-)
+from ansible_collections.hpcml.torchstack.plugins.module_utils.steps import launcher_local
+from ansible_collections.hpcml.torchstack.plugins.module_utils.steps.attempt import Order
+from ansible_collections.hpcml.torchstack.plugins.module_utils.steps.inputs import step_facts
+from ansible_collections.hpcml.torchstack.plugins.module_utils.steps.job_state import SILENT_SECONDS
+from ansible_collections.hpcml.torchstack.plugins.module_utils.steps.json_record import read_record
+from ansible_collections.hpcml.torchstack.plugins.module_utils.steps.records import Limits
+from ansible_collections.hpcml.torchstack.plugins.module_utils.steps.request import check_request
+from ansible_collections.hpcml.torchstack.plugins.module_utils.steps.start import begin
+from ansible_collections.hpcml.torchstack.plugins.module_utils.steps.status import query
 from support.polling import eventually
 
 
@@ -43,10 +44,10 @@ class Step:
     def begin(self, script, limits=None, **options):
         params = dict({"name": "s", "state_dir": str(self.state), "script": script}, **options)
         request = check_request(params)
-        limits = dict({"timeout": 0, "no_output_timeout": 0, "grace": 2, "hang_signal": "USR1"}, **(limits or {}))
+        limits = Limits(**dict({"grace": 2}, **(limits or {})))
         digest = digest_of(step_facts(request, {}))
         try:
-            result = builds.begin(request, digest, {}, created_paths(request), limits, None, "local")
+            result = begin(request, Order(digest, {}, limits=limits))
         finally:
             job = self.job
             self.nonces.update([job["nonce"]] if job else [])
@@ -57,7 +58,7 @@ class Step:
         return check_request({"name": "s", "state_dir": str(self.state), "script": ""}).files
 
     def look(self):
-        return builds.look(self.files, self.job["nonce"])
+        return query(self.files, self.job["nonce"])
 
     def finish(self, seconds=120.0):
         """Follow the running job to its end, as the action plugin does."""
@@ -85,7 +86,7 @@ class Step:
 
     def supervisors(self):
         """Living supervisors of this step; a child that is about to become the script looks like one for a moment."""
-        found = named(str(self.directory / launcher.ARCHIVE))
+        found = named(str(self.directory / ".supervisor.zip"))
         parents = {pid: getattr(processes.read_process(pid), "parent", None) for pid in found}
         living = [pid for pid in found if parents[pid] not in found]
         # A process that is killed loses its command line before it ends.
@@ -493,8 +494,8 @@ def test_an_early_stamp_would_be_noticed(step, tmp_path, monkeypatch):
 
     loader, real = supervisor.__spec__.loader, supervisor.__spec__.loader.get_source
     right = "            outcome = self.attempt()\n"
-    end = "{'finished': '', 'seconds': 0}"
-    wrong = "            write_json(self.files.stamp, stamp_record(self.job, %s, False))\n" % end + right
+    early = "stamp_of(self.job, Outcome('done'), '', None)._asdict()"
+    wrong = "            self.keep(self.files.stamp, %s, 0)\n" % early + right
 
     def faulty(name):
         text = real(name)
@@ -512,16 +513,17 @@ def test_an_early_stamp_would_be_noticed(step, tmp_path, monkeypatch):
 
 STARTER = """
 import json, sys, time
-from ansible_collections.hpcml.torchstack.plugins.module_utils.steps import start as builds
-from ansible_collections.hpcml.torchstack.plugins.module_utils.steps import launcher
-from ansible_collections.hpcml.torchstack.plugins.module_utils.steps.step import check_request, step_facts
+from ansible_collections.hpcml.torchstack.plugins.module_utils.steps.attempt import Order
+from ansible_collections.hpcml.torchstack.plugins.module_utils.steps.inputs import step_facts
+from ansible_collections.hpcml.torchstack.plugins.module_utils.steps.records import Limits
+from ansible_collections.hpcml.torchstack.plugins.module_utils.steps.request import check_request
+from ansible_collections.hpcml.torchstack.plugins.module_utils.steps.start import begin
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.canonical import digest_of
 state, script, moment = sys.argv[1], sys.argv[2], float(sys.argv[3])
 request = check_request({"name": "s", "state_dir": state, "script": script})
-limits = {"timeout": 0, "no_output_timeout": 0, "grace": 2, "hang_signal": "USR1"}
 while time.time() < moment:
     pass
-result = builds.begin(request, digest_of(step_facts(request, {})), {}, [], limits, None, "local")
+result = begin(request, Order(digest_of(step_facts(request, {})), {}, limits=Limits(grace=2)))
 print(json.dumps([result["state"], bool(result.get("attached"))]))
 """
 
@@ -597,7 +599,7 @@ def test_the_build_goes_on_without_its_controller_and_the_next_run_attaches(play
     eventually(gated.runs, "the script runs")
     eventually(lambda: gated.job["phase"] == "running", "the record")
     gated.nonces.add(gated.job["nonce"])
-    # Once the call that started it has ended, the controller only glances at the records.
+    # Once the call that started it has ended, the controller only polls the records.
     eventually(lambda: not playbook.looking(), "the end of the first call")
     before = gated.job
     controller.send_signal(signum)

@@ -1,6 +1,10 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""build_step through Ansible: what an operator sees."""
+"""build_step through Ansible: what an operator sees.
+
+It covers start, attempt, status, results, supervisor, supervised_job and supervised_script of module_utils/steps, as
+all test_build_step_*.py do that lie beside it.
+"""
 
 from __future__ import annotations
 

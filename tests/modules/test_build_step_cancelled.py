@@ -1,6 +1,9 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Cancelling a build of the machine itself, on request; one of a batch system is cancelled in its own tests."""
+"""Cancelling a build of the machine itself, on request; one of a batch system is cancelled in its own tests.
+
+It covers steps/cancel.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +34,7 @@ def test_a_build_is_cancelled_and_resumed(steps, tmp_path):
     assert processes.is_alive(job["pid"], job["start_time"])
     assert (steps.cancel()["changed"], steps.cancel()["changed"]) == (True, False)
     assert not processes.job_processes(job["nonce"])
-    failed = steps.failure(steps.look)
+    failed = steps.failure(steps.query)
     assert (failed["reason"], failed["msg"].startswith("Step s was cancelled on request.")) == ("cancelled", True)
     gate.write_text("")
     resumed = steps.run(script)

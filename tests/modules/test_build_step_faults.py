@@ -22,9 +22,9 @@ import sys
 import pytest
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core import processes
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
-from ansible_collections.hpcml.torchstack.plugins.module_utils.steps import start as builds
-from ansible_collections.hpcml.torchstack.plugins.module_utils.steps.job import read_record
-from ansible_collections.hpcml.torchstack.plugins.module_utils.steps.step import step_files
+from ansible_collections.hpcml.torchstack.plugins.module_utils.steps.files import step_files
+from ansible_collections.hpcml.torchstack.plugins.module_utils.steps.json_record import read_record
+from ansible_collections.hpcml.torchstack.plugins.module_utils.steps.status import query
 from ansible_collections.hpcml.torchstack.plugins.modules import build_step
 from support import faults, step_histories
 from support.polling import eventually
@@ -61,7 +61,7 @@ class Steps:
         return eventually(lambda: self.ended(name), "the end")
 
     def ended(self, name="s"):
-        result = builds.look(step_files(self.state, name), self.read("job.json", name)["nonce"])
+        result = query(step_files(self.state, name), self.read("job.json", name)["nonce"])
         return result if result["state"] != "running" else None
 
     def run(self, script, name="s", **options):
@@ -175,7 +175,7 @@ def test_a_supervisor_that_cannot_record_itself_says_why(steps, fault_library, t
 
 
 def test_a_build_that_could_not_say_how_it_ended_is_told_from_a_killed_one(steps, fault_library, tmp_path):
-    """When nothing can be written, the supervisor ends without a word; whoever looks then meets the same."""
+    """When nothing can be written, the supervisor ends without a record; whoever asks then meets the same."""
     steps.begin("sleep 600")
     job = steps.remember()
     os.kill(job["pid"], signal.SIGKILL)
@@ -222,7 +222,7 @@ def test_a_build_whose_directory_is_removed_stops_and_says_so(steps, tmp_path):
     steps.begin("sleep 600")
     job = steps.remember()
     shutil.rmtree(str(tmp_path / "steps" / "s"))
-    refused = failure_of(lambda: builds.look(step_files(steps.state, "s"), job["nonce"]))
+    refused = failure_of(lambda: query(step_files(steps.state, "s"), job["nonce"]))
     assert refused["failed_step"] == "follow"
     assert "gone" in refused["msg"]
     eventually(lambda: not steps.alive(job) and not processes.job_processes(job["nonce"]), "the end of the build")
@@ -312,10 +312,10 @@ def test_a_link_that_leads_nowhere_is_no_directory_of_a_step(steps, tmp_path, ta
 
 FOLLOWER = """
 import sys
-from ansible_collections.hpcml.torchstack.plugins.module_utils.steps import start as builds
-from ansible_collections.hpcml.torchstack.plugins.module_utils.steps.step import step_files
+from ansible_collections.hpcml.torchstack.plugins.module_utils.steps.files import step_files
+from ansible_collections.hpcml.torchstack.plugins.module_utils.steps.status import query
 try:
-    result = builds.look(step_files(sys.argv[1], "s"), sys.argv[2])
+    result = query(step_files(sys.argv[1], "s"), sys.argv[2])
     print(result["state"])
 except Exception as error:
     print(error.message, len(repr(error.as_result())))
@@ -324,7 +324,7 @@ print(open("/proc/self/status").read().partition("VmHWM:")[2].split()[0])
 
 
 def follower(steps, variables=None):
-    """What another look says, and the most memory it used, in kibibytes."""
+    """What another query says, and the most memory it used, in kibibytes."""
     job = steps.read("job.json")
     ended = subprocess.run(
         [sys.executable, "-c", FOLLOWER, steps.state, job["nonce"]], stdout=subprocess.PIPE, text=True, check=True,

@@ -3,7 +3,7 @@
 """build_step as it is followed: huge and binary logs, shared file systems that show things late, clocks hours apart.
 
 TORCHSTACK_FOLLOW_SECONDS=120 (60 at least) makes the first test follow its build for so long, and judge the processor
-time of the controller's worker and of all its glances; without it that test ends as soon as it has seen what it wants.
+time of the controller's worker and of all its polls; without it that test ends as soon as it has seen what it wants.
 How often a follower looks, and how often it asks a scheduler, is counted in the unit tests of follow.py, on a clock
 that passes only when somebody sleeps.
 """
@@ -22,10 +22,10 @@ import time
 
 import pytest
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core import processes
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core.clock import seconds_of
 from ansible_collections.hpcml.torchstack.plugins.module_utils.steps.follow import Follow
-from ansible_collections.hpcml.torchstack.plugins.module_utils.steps.job import read_record
-from ansible_collections.hpcml.torchstack.plugins.module_utils.steps.poll import glance, glance_command
-from ansible_collections.hpcml.torchstack.plugins.module_utils.steps.step import seconds_of
+from ansible_collections.hpcml.torchstack.plugins.module_utils.steps.json_record import read_record
+from ansible_collections.hpcml.torchstack.plugins.module_utils.steps.poll import parse_snapshot, poll_command
 from support import step_histories
 from support.polling import eventually
 
@@ -104,8 +104,9 @@ class Remote:
         self.older = b"==== attempt 1  x\n[9/9] old\n" * self.random.randrange(1, 3)
         self.states: list[tuple[dict, bytes]] = []
         self.job = {
-            "nonce": "n", "phase": "running", "heartbeat": "h0", "host": "nid001", "pid": 7,
-            "log_offset": len(self.older),
+            "boot_id": "b", "digest": "d", "heartbeat": "h0", "host": "nid001", "launcher": "slurm",
+            "log_offset": len(self.older), "nonce": "n", "phase": "running", "pid": 7,
+            "started": "2026-11-20T00:00:00Z",
         }
         self.log = self.older
         self.keep()
@@ -140,14 +141,14 @@ class Remote:
 
 
 def look(follow, directory, now):
-    """A glance by a real shell.
+    """Poll by a real shell.
 
     Returns:
         Whether the module has to look.
     """
-    command = ["/bin/sh", "-c", glance_command(str(directory), follow.log_start)]
+    command = ["/bin/sh", "-c", poll_command(str(directory), follow.log_start)]
     ended = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=True)
-    return follow.see(glance(ended.stdout.decode("utf-8", "surrogateescape"), "n"), now)
+    return follow.see(parse_snapshot(ended.stdout.decode("utf-8", "surrogateescape"), "n"), now)
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -187,16 +188,15 @@ time = types.SimpleNamespace(
 
 FOLLOWER = """
 import json, sys, time
-from ansible_collections.hpcml.torchstack.plugins.module_utils.steps import start as builds
-from ansible_collections.hpcml.torchstack.plugins.module_utils.steps import status as looks
+from ansible_collections.hpcml.torchstack.plugins.module_utils.steps.files import step_files
+from ansible_collections.hpcml.torchstack.plugins.module_utils.steps.status import query
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
-from ansible_collections.hpcml.torchstack.plugins.module_utils.steps.step import step_files
 from ansible_collections.hpcml.torchstack.plugins.modules import build_step
 words = json.loads(sys.argv[1])
 defaults = {key: spec.get("default") for key, spec in build_step.ARGUMENTS.items()}
 try:
     if "nonce" in words:
-        result = looks.look(step_files(words["state_dir"], "s"), words["nonce"], words["unchanged"])
+        result = query(step_files(words["state_dir"], "s"), words["nonce"], words["unchanged"])
     else:
         result = build_step.present({**defaults, "name": "s", "grace": 1, **words}, False, False)
 except StackError as error:
@@ -212,9 +212,10 @@ class FarNode:
     def __init__(self, place: pathlib.Path, hours: int) -> None:
         self.state, self.gate = place / "steps", place / "gate"
         self.copy = step_histories.copy_collection(
-            place / "copy", ("steps/supervisor", "place = here()", NODE),
+            place / "copy", ("steps/supervised_job", "place = here()", NODE),
+            ("steps/supervised_job", "import signal\nimport time\n", SHIFTED % (3600 * hours)),
             ("steps/supervisor", "import signal\nimport time\n", SHIFTED % (3600 * hours)),
-            ("steps/job", "GLIMPSE_SECONDS = 3 * HEARTBEAT_SECONDS", "GLIMPSE_SECONDS = 80 * HEARTBEAT_SECONDS"),
+            ("steps/job_state", "BRIEF_WATCH_SECONDS = 3 *", "BRIEF_WATCH_SECONDS = 80 *"),
         )
         self.script = "until test -e '%s'; do echo '[1/2] CXX'; sleep 0.1; done" % self.gate
 
@@ -236,7 +237,7 @@ class FarNode:
         return read_record(str(self.state / "s" / "job.json"))
 
     def kill(self):
-        """What a node does that fails: supervisor and script are gone without a word."""
+        """What a node does that fails: supervisor and script are gone, and nothing is recorded."""
         job = self.job
         for process in [*processes.job_processes(job["nonce"]), *processes.own_processes()]:
             if process.pid == job["pid"] or process.pid == job["child_pid"]:

@@ -19,9 +19,10 @@ import threading
 import pytest
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core import canonical
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
-from ansible_collections.hpcml.torchstack.plugins.module_utils.steps import status as looks
-from ansible_collections.hpcml.torchstack.plugins.module_utils.steps import step as steps
-from ansible_collections.hpcml.torchstack.plugins.module_utils.steps.step import step_files
+from ansible_collections.hpcml.torchstack.plugins.module_utils.steps.files import step_files
+from ansible_collections.hpcml.torchstack.plugins.module_utils.steps.inputs import step_facts
+from ansible_collections.hpcml.torchstack.plugins.module_utils.steps.request import check_request
+from ansible_collections.hpcml.torchstack.plugins.module_utils.steps.status import query
 from ansible_collections.hpcml.torchstack.plugins.modules import build_step
 from support import slurm_cluster
 from support.batch_steps import BatchSteps, quicken
@@ -47,7 +48,7 @@ def one_step(tmp_path):
             return dict(error.as_result(), failed=True)
 
     def ended(result):
-        seen = looks.look(step_files(str(state), result["step"]), result["nonce"])
+        seen = query(step_files(str(state), result["step"]), result["nonce"])
         return seen if seen["state"] != "running" else None
 
     run.directory = state / "horovod"
@@ -270,7 +271,7 @@ def test_no_password_and_no_signature_of_an_address_is_recorded(step):
 def test_only_the_lack_of_a_network_is_part_of_the_digest(tmp_path):
     def digest(**options):
         asked = {"name": "s", "state_dir": str(tmp_path), "script": "true", **options}
-        return canonical.digest_of(steps.step_facts(steps.check_request(asked), {}))
+        return canonical.digest_of(step_facts(check_request(asked), {}))
 
     assert digest() == digest(network=True) != digest(network=False)
 

@@ -98,7 +98,7 @@ def test_a_step_whose_job_is_deleted_was_cancelled(world, steps):
 
 def test_a_step_that_waits_shows_the_words_of_pbs(world, steps):
     steps.begin(steps.hello, options={"cores": TOO_MANY_CORES})
-    queue = eventually(lambda: (seen := steps.look()["queue"])["reason"] and seen, "a reason")
+    queue = eventually(lambda: (seen := steps.query()["queue"])["reason"] and seen, "a reason")
     assert "ncpus" in queue["reason"]
     world.run("qdel", queue["job_id"])
     assert steps.failure(steps.finish)["reason"] == "cancelled"

@@ -9,9 +9,9 @@ import time
 
 import pytest
 from ansible_collections.hpcml.torchstack.plugins.module_utils.steps.cancel import forget
-from ansible_collections.hpcml.torchstack.plugins.module_utils.steps.status import look
-from ansible_collections.hpcml.torchstack.plugins.module_utils.steps.step import step_files
-from ansible_collections.hpcml.torchstack.plugins.module_utils.steps.step_results import took_over
+from ansible_collections.hpcml.torchstack.plugins.module_utils.steps.files import step_files
+from ansible_collections.hpcml.torchstack.plugins.module_utils.steps.needs import took_over
+from ansible_collections.hpcml.torchstack.plugins.module_utils.steps.status import query
 from ansible_collections.hpcml.torchstack.plugins.modules import build_step
 
 
@@ -38,7 +38,7 @@ class Site:
             result = build_step.present({**defaults, **own, **filled}, check, False)
             while result["state"] == "running":
                 time.sleep(0.05)
-                result = look(files, result["nonce"])
+                result = query(files, result["nonce"])
             if result["state"] == "planned":
                 planned[name] = {key: result[key] for key in ("result", "ground")}
             results[name] = result

@@ -79,22 +79,22 @@ def test_killed_at_any_change_of_a_file_the_next_run_completes_the_step(play, wh
 
 
 EARLY = ("steps/supervisor", "            outcome = self.attempt()\n", """\
-            write_json(self.files.stamp, stamp_record(self.job, {"finished": "", "seconds": 0}, "", None))
+            self.keep(self.files.stamp, stamp_of(self.job, Outcome("done"), "", None)._asdict(), 0)
             outcome = self.attempt()
 """)
 WHATEVER_THE_OUTCOME = (
-    "steps/supervisor", 'if outcome["reason"] == "done":\n            made = self.produced',
+    "steps/supervisor", 'if outcome.reason == "done":\n            made = self.produced',
     "if True:\n            made = self.produced",
 )
-NO_DIGEST = ("steps/step", 'isinstance(stamp, dict) and stamp.get("digest") == digest', "isinstance(stamp, dict)")
+NO_DIGEST = ("steps/records", "return self.digest == digest", "return True")
 NO_FLOCK = ("steps/lock", "fcntl.flock(self.descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)\n", "pass\n")
 NO_CLAIM = ("steps/lock", "os.link(mine, self.claim)", "os.stat(mine)")
 NO_OWNER = (
-    ("steps/supervisor", 'if self.job.get("nonce") != nonce:', "if False:"),
-    ("steps/supervisor", 'record is None or record.get("nonce") != self.job["nonce"]', "record is None"),
+    ("steps/supervised_job", "if job is None or job.nonce != nonce:", "if job is None:"),
+    ("steps/supervised_job", "if not self.job.is_same(record):", "if record is None:"),
 )
-LINGERING = ("steps/start", "nonce, warnings = start(", "time.sleep(0.5); nonce, warnings = start(")
-NO_CLEARING = ("steps/start", 'if standing == "leftover" and job', "if False and job")
+LINGERING = ("steps/start", "nonce, warnings = launch_attempt(", "time.sleep(0.5); nonce, warnings = launch_attempt(")
+NO_CLEARING = ("steps/start", 'if found.state.name == "leftover" and job', "if False and job")
 
 
 @pytest.mark.parametrize("changes, expected", [

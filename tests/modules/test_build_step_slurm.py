@@ -123,9 +123,9 @@ def test_a_waiting_job_has_a_place_and_a_time(steps, cluster):
     eventually(lambda: all(cluster.state_of(job) == "RUNNING" for job in busy), "the nodes are busy")
     cluster.submit("--ntasks=2", "--wrap", "true")
     steps.begin("true")
-    queue = eventually(lambda: steps.look()["queue"], "the queue")
+    queue = eventually(lambda: steps.query()["queue"], "the queue")
     assert (queue["state"], queue["position"], queue["of"], queue["partition"]) == ("pending", 2, 2, "main")
-    queue = eventually(lambda: steps.look()["queue"]["estimated_start"] and steps.look()["queue"], "an estimate")
+    queue = eventually(lambda: steps.query()["queue"]["estimated_start"] and steps.query()["queue"], "an estimate")
     assert queue["estimated_start"].endswith("Z")
     assert queue["reason"] in ("Priority", "Resources")
 
@@ -140,7 +140,7 @@ def test_a_job_that_nothing_starts_says_why(steps, cluster, down, up, options, r
     cluster.update(*down)
     try:
         steps.begin("echo hi", options={"walltime": "00:05:00", **options})
-        queue = eventually(lambda: reason in steps.look()["queue"]["reason"] and steps.look()["queue"], reason)
+        queue = eventually(lambda: reason in steps.query()["queue"]["reason"] and steps.query()["queue"], reason)
         assert queue["state"] == "pending"
         assert advice in queue["advice"]
     finally:
@@ -173,7 +173,7 @@ def test_a_directory_that_the_node_does_not_have_is_named(steps, cluster, tmp_pa
     cluster.run("scontrol", "release", begun["job_id"])
     eventually(lambda: cluster.state_of(begun["job_id"]) == "FAILED", "the end of the job")
     os.rename(str(tmp_path / "aside"), directory)
-    failed = steps.failure(steps.look)
+    failed = steps.failure(steps.query)
     assert failed["reason"] == "killed"
     assert "could not open the log" in failed["msg"]
 
@@ -185,13 +185,13 @@ def test_cancelled_on_request_while_it_waits_and_while_it_builds(steps, cluster)
     assert cluster.state_of(begun["job_id"]) == "PENDING"
     assert (steps.cancel()["changed"], cluster.state_of(begun["job_id"])) == (True, "CANCELLED")
     assert not steps.cancel()["changed"]
-    assert steps.failure(steps.look)["reason"] == "cancelled"
+    assert steps.failure(steps.query)["reason"] == "cancelled"
     again = steps.begin(SLEEP)
     assert "was cancelled" in again["resumed"]
     steps.until("running")
     cancelled = steps.cancel()
     assert (cancelled["changed"], cancelled["job_id"]) == (True, again["job_id"])
-    failed = steps.failure(steps.look)
+    failed = steps.failure(steps.query)
     assert failed["reason"] == "cancelled"
     assert "was cancelled" in failed["msg"]
     assert steps.run("echo other")["state"] == "done"
@@ -213,7 +213,7 @@ def test_a_scheduler_that_does_not_answer_is_not_one_without_jobs(steps, cluster
     (broken / "squeue").chmod(0o755)
     job, path = steps.read("job.json"), os.path.join(steps.state, "s", "job.json")
     write_json(path, dict(job, options=dict(job["options"], bin=str(broken))))
-    for call in (steps.look, lambda: steps.begin("echo hi")):
+    for call in (steps.query, lambda: steps.begin("echo hi")):
         refused = steps.failure(call)
         assert (refused["failed_step"], "Unable to contact" in refused["msg"]) == ("scheduler", True)
     write_json(path, job)

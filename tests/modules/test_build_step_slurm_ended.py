@@ -87,7 +87,7 @@ def test_a_supervisor_that_is_killed_ends_its_job_and_is_resumed(steps):
     os.kill(job["pid"], signal.SIGKILL)
     failed = steps.failure(steps.finish)
     assert (failed["reason"], failed["job_id"]) == ("killed", job["job_id"])
-    assert "ended without a word from its supervisor (slurm: failed" in failed["msg"].lower()
+    assert "ended, and its supervisor has recorded nothing (slurm: failed" in failed["msg"].lower()
     resumed = steps.run("sleep 0.1; true")
     assert resumed["state"] == "done"
 
@@ -105,7 +105,7 @@ def test_preempted_jobs_are_put_back_as_often_as_the_site_says(steps, cluster, t
     failed = steps.failure(steps.finish, "out")
     assert (failed["reason"], "slurm: preempted" in failed["msg"].lower()) == ("preempted", True)
     assert "allow requeue" in failed["msg"].lower()
-    queue = eventually(lambda: steps.look("back")["queue"], "it is put back")
+    queue = eventually(lambda: steps.query("back")["queue"], "it is put back")
     assert queue["state"] in ("requeued", "starting")
     (tmp_path / "back" / "gate").write_text("")
     start_again(cluster, queue["job_id"])

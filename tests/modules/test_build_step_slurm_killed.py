@@ -178,7 +178,7 @@ def test_a_script_that_is_submitted_twice_builds_once(steps, cluster, tmp_path):
     batch = os.path.join(steps.state, "s", "batch.sh")
     second = cluster.run("sbatch", "--parsable", batch).stdout.strip()
     eventually(lambda: cluster.state_of(second) == "COMPLETED", "the end of the second job")
-    assert steps.look()["node"], "the first job goes on"
+    assert steps.query()["node"], "the first job goes on"
     (tmp_path / "gate").write_text("")
     assert steps.finish()["state"] == "done"
     third = cluster.run("sbatch", "--parsable", batch).stdout.strip()
@@ -205,7 +205,7 @@ def test_a_job_that_slurm_has_forgotten_is_judged_by_its_records_and_its_heartbe
     os.kill(job["pid"], signal.SIGSTOP)
     job = steps.read("job.json")
     write_json(path, dict(job, options=dict(job["options"], bin=empty)))
-    lost = steps.failure(steps.look)
+    lost = steps.failure(steps.query)
     assert lost["reason"] == "lost"
     assert "neither the queue nor the accounting knows it" in lost["msg"]
     os.unlink(os.path.join(steps.state, "s", "exit"))

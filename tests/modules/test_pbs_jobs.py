@@ -12,9 +12,9 @@ import shlex
 import uuid
 
 import pytest
-from ansible_collections.hpcml.torchstack.plugins.module_utils.batch import scheduler as schedulers
-from ansible_collections.hpcml.torchstack.plugins.module_utils.batch.options import check_options
+from ansible_collections.hpcml.torchstack.plugins.module_utils.batch import scheduler
 from ansible_collections.hpcml.torchstack.plugins.module_utils.batch.pbs import Pbs
+from ansible_collections.hpcml.torchstack.plugins.module_utils.batch.registry import check_options
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
 from pbs.replay.answers import Answers
 from pbs.world import MANAGED, RECORDS, TOO_MANY_CORES, World
@@ -56,64 +56,64 @@ class Batch:
         path.write_text(script)
         return name, self.pbs.submit(str(path), options, ())
 
-    def sight(self, name):
+    def status(self, name):
         """The job as the product sees it."""
-        return schedulers.last_sight(self.pbs.find(name))
+        return scheduler.current_job(self.pbs.find(name))
 
     def until(self, name, state):
         """Wait until the job is in a state, and return how it is seen there."""
         return eventually(lambda: self._in_state(name, state), "job %s is %s" % (name, state), 300)
 
     def _in_state(self, name, state):
-        sight = self.sight(name)
-        return sight if sight is not None and sight.state == state else None
+        status = self.status(name)
+        return status if status is not None and status.state == state else None
 
 
 def test_a_job_that_ends_well_is_done(batch):
     name, job_id = batch.submit("echo built")
-    sight = batch.until(name, schedulers.ENDED)
-    assert (sight.job_id, sight.name, sight.end, sight.exit_code) == (job_id, name, "done", 0)
+    status = batch.until(name, scheduler.ENDED)
+    assert (status.job_id, status.name, status.end, status.exit_code) == (job_id, name, "done", 0)
     assert batch.log.read_text() == "built\n"
 
 
 def test_a_failed_job_has_its_exit_code(batch):
     name, _job_id = batch.submit("exit 3")
-    sight = batch.until(name, schedulers.ENDED)
-    assert (sight.end, sight.exit_code, sight.signal) == ("failed", 3, None)
-    assert "Exit_status 3" in sight.words
+    status = batch.until(name, scheduler.ENDED)
+    assert (status.end, status.exit_code, status.signal) == ("failed", 3, None)
+    assert "Exit_status 3" in status.native_state
 
 
 def test_a_job_that_is_ended_by_a_signal_names_it(batch):
     name, _job_id = batch.submit("kill -9 $$")
-    sight = batch.until(name, schedulers.ENDED)
-    assert (sight.end, sight.exit_code, sight.signal) == ("failed", None, 9)
+    status = batch.until(name, scheduler.ENDED)
+    assert (status.end, status.exit_code, status.signal) == ("failed", None, 9)
 
 
 def test_a_job_beyond_its_walltime_has_reached_its_time_limit(batch):
     name, _job_id = batch.submit("exec sleep 600", walltime="00:00:01")
-    sight = batch.until(name, schedulers.ENDED)
-    assert sight.end == "time_limit"
-    assert "Exit_status -29" in sight.words and "walltime" in sight.reason
-    assert "longer walltime" in sight.advice
+    status = batch.until(name, scheduler.ENDED)
+    assert status.end == "time_limit"
+    assert "Exit_status -29" in status.native_state and "walltime" in status.reason
+    assert "longer walltime" in status.advice
 
 
 def test_a_log_that_cannot_be_opened_is_named(batch, tmp_path):
     batch.log = tmp_path / "nowhere" / "log"
     name, _job_id = batch.submit("true")
-    sight = batch.until(name, schedulers.ENDED)
-    assert (sight.end, sight.exit_code) == ("failed", 73)
-    assert "could not open the log" in sight.advice
+    status = batch.until(name, scheduler.ENDED)
+    assert (status.end, status.exit_code) == ("failed", 73)
+    assert "could not open the log" in status.advice
 
 
 def test_s03_the_umask_of_pbs_does_not_reach_the_job(batch):
     name, _job_id = batch.submit("umask; grep Umask /proc/self/status")
-    batch.until(name, schedulers.ENDED)
+    batch.until(name, scheduler.ENDED)
     assert batch.log.read_text().split() == ["0022", "Umask:", "0022"]
 
 
 def test_a_job_starts_without_login_files(batch):
     name, _job_id = batch.submit('echo "$0"; tr "\\0" " " < /proc/$PPID/cmdline; echo; env')
-    batch.until(name, schedulers.ENDED)
+    batch.until(name, scheduler.ENDED)
     lines = batch.log.read_text().splitlines()
     assert not lines[1].startswith("-"), "a login shell started it"
     assert not any(line.startswith(("BASH_ENV=", "LMOD_", "MODULESHOME=")) for line in lines)
@@ -122,49 +122,49 @@ def test_a_job_starts_without_login_files(batch):
 def test_the_log_is_appended_to(batch):
     batch.log.write_text("what was there\n")
     name, _job_id = batch.submit("echo more; echo and more >&2")
-    batch.until(name, schedulers.ENDED)
+    batch.until(name, scheduler.ENDED)
     assert batch.log.read_text() == "what was there\nmore\nand more\n"
 
 
 def test_a_held_job_waits_until_it_is_released(world, batch):
     name, job_id = batch.submit("true", directives=["-h"])
-    sight = batch.until(name, schedulers.PENDING)
-    assert sight.held and sight.position is None
-    assert sight.advice == "It is held: 'qrls %s' lets it go on." % job_id
+    status = batch.until(name, scheduler.PENDING)
+    assert status.held and status.position is None
+    assert status.advice == "It is held: 'qrls %s' lets it go on." % job_id
     world.run("qrls", job_id)
-    assert batch.until(name, schedulers.ENDED).end == "done"
+    assert batch.until(name, scheduler.ENDED).end == "done"
 
 
 def test_a_waiting_job_says_why_in_the_words_of_pbs(batch):
     name, _job_id = batch.submit("true", cores=TOO_MANY_CORES)
-    sight = eventually(lambda: (seen := batch.sight(name)) and seen.reason and seen, "PBS says why it waits", 300)
-    assert sight.state == schedulers.PENDING and not sight.held
-    assert "ncpus" in sight.reason
-    assert sight.position is not None and 1 <= sight.position <= sight.of
+    status = eventually(lambda: (seen := batch.status(name)) and seen.reason and seen, "PBS says why it waits", 300)
+    assert status.state == scheduler.PENDING and not status.held
+    assert "ncpus" in status.reason
+    assert status.position is not None and 1 <= status.position <= status.of
 
 
 def test_a_job_that_is_deleted_in_the_queue_was_cancelled(batch):
     name, job_id = batch.submit("true", cores=TOO_MANY_CORES)
-    batch.until(name, schedulers.PENDING)
+    batch.until(name, scheduler.PENDING)
     batch.pbs.cancel(job_id)
-    sight = batch.until(name, schedulers.ENDED)
-    assert (sight.end, sight.exit_code, sight.signal) == ("cancelled", None, None)
+    status = batch.until(name, scheduler.ENDED)
+    assert (status.end, status.exit_code, status.signal) == ("cancelled", None, None)
 
 
 def test_a_running_job_that_is_deleted_was_cancelled(batch):
     name, job_id = batch.submit("exec sleep 600")
-    assert batch.until(name, schedulers.RUNNING).nodes
+    assert batch.until(name, scheduler.RUNNING).nodes
     batch.pbs.cancel(job_id)
-    assert batch.until(name, schedulers.ENDED).end == "cancelled"
+    assert batch.until(name, scheduler.ENDED).end == "cancelled"
     batch.pbs.cancel(job_id)
 
 
 def test_among_jobs_of_one_name_all_are_seen_and_the_living_one_counts(world, batch):
     name, first = batch.submit("true", directives=["-h"])
     _name, second = batch.submit("true", name, directives=["-h"])
-    assert {sight.job_id for sight in batch.pbs.find(name)} == {first, second}
+    assert {status.job_id for status in batch.pbs.find(name)} == {first, second}
     world.run("qdel", first)
-    assert eventually(lambda: batch.sight(name).job_id == second, "the second one counts")
+    assert eventually(lambda: batch.status(name).job_id == second, "the second one counts")
 
 
 def test_a_job_that_never_was_is_not_found_and_not_cancelled(batch):
@@ -251,23 +251,23 @@ def test_a_job_that_was_put_back_runs_again(world, batch, tmp_path):
     program = "if [ -e '%s' ]; then exit 0; fi; touch '%s'; exec sleep 600" % (flag, flag)
     name, job_id = batch.submit(program, requeue=1)
     eventually(flag.exists, "it runs")
-    assert batch.until(name, schedulers.RUNNING).restarts == 0
+    assert batch.until(name, scheduler.RUNNING).restarts == 0
     world.set(starts=False)
     world.run("qrerun", job_id)
-    assert batch.until(name, schedulers.PENDING).restarts == 1
+    assert batch.until(name, scheduler.PENDING).restarts == 1
     world.set(starts=True)
-    sight = batch.until(name, schedulers.ENDED)
-    assert (sight.end, sight.restarts) == ("done", 1)
+    status = batch.until(name, scheduler.ENDED)
+    assert (status.end, status.restarts) == ("done", 1)
 
 
 @MANAGED
 def test_a_lost_node_is_told_from_a_failed_job(world, batch):
     name, job_id = batch.submit("exec sleep 600")
-    batch.until(name, schedulers.RUNNING)
+    batch.until(name, scheduler.RUNNING)
     (world.state / job_id.partition(".")[0] / "node").touch()
-    sight = batch.until(name, schedulers.ENDED)
-    assert sight.end == "node_failed"
-    assert "pbsnodes -l" in sight.advice
+    status = batch.until(name, scheduler.ENDED)
+    assert status.end == "node_failed"
+    assert "pbsnodes -l" in status.advice
 
 
 @MANAGED

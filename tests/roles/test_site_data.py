@@ -9,8 +9,7 @@ import re
 
 import pytest
 import yaml
-from ansible_collections.hpcml.torchstack.plugins.module_utils.batch import options as job_options
-from ansible_collections.hpcml.torchstack.plugins.module_utils.batch import scheduler as schedulers
+from ansible_collections.hpcml.torchstack.plugins.module_utils.batch import registry
 from ansible_collections.hpcml.torchstack.plugins.module_utils.definition import site_jobs
 
 TOP = pathlib.Path(__file__).parents[2]
@@ -38,12 +37,12 @@ def test_documented_site_data_is_accepted(example):
 
 def test_documented_site_data_makes_a_batch_script(example):
     job = site_jobs.step_job(site_jobs.described(example), "horovod")
-    options = job_options.check_options(job["launcher"], job["options"])
-    assert schedulers.scheduler_of(job["launcher"]).script("ts-horovod", options, "/soft/log", ["/bin/true"])
+    options = registry.check_options(job["launcher"], job["options"])
+    assert registry.system_of(job["launcher"])().script("ts-horovod", options, "/soft/log", ["/bin/true"])
 
 
 def test_a_site_may_name_every_launcher():
-    assert RULES["torchstack_jobs"]["options"]["launcher"]["choices"] == list(job_options.LAUNCHERS)
+    assert RULES["torchstack_jobs"]["options"]["launcher"]["choices"] == list(registry.LAUNCHERS)
 
 
 @pytest.mark.parametrize("play", ROLLOUTS, ids=lambda play: play["name"].rpartition(" ")[2])

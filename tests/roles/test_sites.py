@@ -17,8 +17,7 @@ from ansible_collections.hpcml.torchstack.plugins.filter import (
 )
 from ansible_collections.hpcml.torchstack.plugins.filter.release_base import base_problems
 from ansible_collections.hpcml.torchstack.plugins.filter.toolchain import toolchain_problems
-from ansible_collections.hpcml.torchstack.plugins.module_utils.batch import options as job_options
-from ansible_collections.hpcml.torchstack.plugins.module_utils.batch import scheduler as schedulers
+from ansible_collections.hpcml.torchstack.plugins.module_utils.batch import registry
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core import findings
 from ansible_collections.hpcml.torchstack.plugins.module_utils.definition import (
     nccl_compatibility,
@@ -141,8 +140,8 @@ def test_the_jobs_ranks_and_settings_of_a_site_can_be_used(site, site_data):
     data = site_data[site]
     assert site_jobs.problems({name: data[name] for name in SITE_KEYS}, SITE_KEYS, site) == []
     job = site_jobs.step_job(site_jobs.described(data), "pytorch")
-    script = schedulers.scheduler_of(job["launcher"]).script(
-        "ts-pytorch", job_options.check_options(job["launcher"], job["options"]), "/soft/log", ["/bin/true"])
+    script = registry.system_of(job["launcher"])().script(
+        "ts-pytorch", registry.check_options(job["launcher"], job["options"]), "/soft/log", ["/bin/true"])
     assert "proj1" in script
     assert runtime_settings.problems(data["torchstack_runtime_settings"]) == []
 

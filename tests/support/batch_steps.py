@@ -13,12 +13,16 @@ import sys
 
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core import processes
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
-from ansible_collections.hpcml.torchstack.plugins.module_utils.steps import batch_claim, launcher_batch
-from ansible_collections.hpcml.torchstack.plugins.module_utils.steps import cancel as withdrawals
-from ansible_collections.hpcml.torchstack.plugins.module_utils.steps import job as jobs
-from ansible_collections.hpcml.torchstack.plugins.module_utils.steps import start as builds
-from ansible_collections.hpcml.torchstack.plugins.module_utils.steps.job import read_record
-from ansible_collections.hpcml.torchstack.plugins.module_utils.steps.step import step_files
+from ansible_collections.hpcml.torchstack.plugins.module_utils.steps import (
+    batch_claim,
+    batch_submission,
+    job_state,
+    launcher_batch,
+)
+from ansible_collections.hpcml.torchstack.plugins.module_utils.steps.cancel import cancel
+from ansible_collections.hpcml.torchstack.plugins.module_utils.steps.files import step_files
+from ansible_collections.hpcml.torchstack.plugins.module_utils.steps.json_record import read_record
+from ansible_collections.hpcml.torchstack.plugins.module_utils.steps.status import query
 from ansible_collections.hpcml.torchstack.plugins.modules import build_step
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
@@ -31,9 +35,9 @@ WATCH = CACHE + 3 * HEARTBEAT
 """Times of the product that are shortened: these file systems show everything at once."""
 
 QUICK = {
-    jobs: (("HEARTBEAT_SECONDS = 5.0", HEARTBEAT), ("CACHE_SECONDS = 60.0", CACHE)),
+    job_state: (("HEARTBEAT_SECONDS = 5.0", HEARTBEAT), ("CACHE_SECONDS = 60.0", CACHE)),
     # A busy machine may delay a process for longer than so short a heartbeat.
-    batch_claim: (("SILENT_BEATS = 6", 120),),
+    batch_claim: (("MAX_MISSED_HEARTBEATS = 6", 120),),
 }
 """What is another time in the supervisors that are sent out, by the module that has it."""
 
@@ -54,9 +58,10 @@ def quicken(monkeypatch):
 def patience():
     """What is shortened in a process that starts steps."""
     return (
-        (launcher_batch, "WATCH_SECONDS", WATCH), (launcher_batch, "SETTLE_SECONDS", 3.0),
+        (launcher_batch, "WATCH_SECONDS", WATCH), (launcher_batch, "RECONCILE_SECONDS", 3.0),
+        (batch_submission, "RECONCILE_SECONDS", 3.0),
         (launcher_batch, "RECORD_SECONDS", 1.0), (batch_claim, "WATCH_SECONDS", WATCH),
-        (jobs, "HEARTBEAT_SECONDS", HEARTBEAT),
+        (job_state, "HEARTBEAT_SECONDS", HEARTBEAT),
     )
 
 
@@ -98,13 +103,13 @@ class BatchSteps:
         self.controllers.remove(controller)
         return json.loads(controller.communicate()[0])
 
-    def look(self, name="s"):
-        return builds.look(step_files(self.state, name), self.read("job.json", name)["nonce"])
+    def query(self, name="s"):
+        return query(step_files(self.state, name), self.read("job.json", name)["nonce"])
 
     def finish(self, name="s"):
         """Follow the job to its end."""
         def ended():
-            result = self.look(name)
+            result = self.query(name)
             return result if result["state"] != "running" else None
 
         return eventually(ended, "the end of step " + name, 240)
@@ -121,7 +126,7 @@ class BatchSteps:
         raise AssertionError("it did not fail: %s" % (result,))
 
     def cancel(self, name="s", check=False):
-        return withdrawals.cancel(step_files(self.state, name), check)
+        return cancel(step_files(self.state, name), check)
 
     def read(self, record, name="s"):
         return read_record(os.path.join(self.state, name, record))

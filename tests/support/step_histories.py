@@ -3,7 +3,7 @@
 """Random histories of build steps, played with real processes, and a judge that believes none of the product's records.
 
 A *world* is a graph of two to five steps. A *controller* is a process that goes through the graph as a play does: for
-each step what the module calls (``present``, then ``look`` until it ends). Supervisors are started by the product
+each step what the module calls (``present``, then ``query`` until it ends). Supervisors are started by the product
 itself. Around them, as the seed says: inputs change and change back, artefacts are lost, scripts break, a cache is at
 hand, controllers come together, and controller, supervisor, script, its children or all are killed, at any moment or at
 a chosen change of a file (the library of faults).
@@ -58,8 +58,8 @@ PATIENCE = 60.0
 """Seconds after which something that does not end is a hang."""
 
 FASTER = (
-    ("steps/job", "HEARTBEAT_SECONDS = 5.0", "HEARTBEAT_SECONDS = 0.1"),
-    ("steps/start", "FIRST_LOOK_SECONDS = 0.5", "FIRST_LOOK_SECONDS = 0.05"),
+    ("steps/job_state", "HEARTBEAT_SECONDS = 5.0", "HEARTBEAT_SECONDS = 0.1"),
+    ("steps/status", "FIRST_QUERY_SECONDS = 0.5", "FIRST_QUERY_SECONDS = 0.05"),
     ("steps/supervisor", "RECORD_SECONDS = 60.0", "RECORD_SECONDS = 0.5"),
 )
 """Times of the product that are shortened in the copy that worlds use."""
@@ -179,8 +179,8 @@ class World:
     def go_through(self, who: str, versions: dict[str, int]) -> None:
         """What a controller does: every step in its order, as long as it goes well."""
         from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
-        from ansible_collections.hpcml.torchstack.plugins.module_utils.steps import start as builds
-        from ansible_collections.hpcml.torchstack.plugins.module_utils.steps.step import step_files
+        from ansible_collections.hpcml.torchstack.plugins.module_utils.steps.files import step_files
+        from ansible_collections.hpcml.torchstack.plugins.module_utils.steps.status import query
         from ansible_collections.hpcml.torchstack.plugins.modules import build_step
 
         defaults = {key: spec.get("default") for key, spec in build_step.ARGUMENTS.items()}
@@ -191,7 +191,7 @@ class World:
                 result = build_step.present(parameters, False, False)
                 while result["state"] == "running":
                     time.sleep(0.02)
-                    result = builds.look(step_files(str(self.state), name), result["nonce"])
+                    result = query(step_files(str(self.state), name), result["nonce"])
             except StackError as error:
                 answer = error.as_result()
                 self.say("refused", who, name, error.failed_step, answer.get("reason", "-"), json.dumps(answer["msg"]))

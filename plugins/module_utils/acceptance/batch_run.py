@@ -21,11 +21,11 @@ import subprocess
 from typing import Any, Mapping, NamedTuple, Sequence
 
 from ..batch.options import walltime_seconds
+from ..batch.registry import SYSTEMS, system_of
 from ..core.canonical import digest_of
 from ..core.errors import StackError
 from ..core.files import readable_by_all, write_json
 from ..core.processes import run_program
-from ..definition.launch_command import JOB_VARIABLES
 from ..steps import remote_query
 from .login import (
     job_variable_lines,
@@ -99,7 +99,7 @@ def check_job(job: Mapping[str, Any], timeout: int, stem: str = "acceptance") ->
         StackError: there is no batch system, or the wall time is too short.
     """
     said = "the step %s" % stem
-    if job.get("launcher") not in JOB_VARIABLES:
+    if job.get("launcher") not in SYSTEMS:
         raise StackError(
             "There is no batch system for %s: its launcher is %s." % (said, job.get("launcher") or "not given"),
             "launcher", "Set torchstack_jobs.launcher, or %s_in_job to false." % stem,
@@ -132,9 +132,9 @@ def request_job(
     """
     place, digest = JobFiles.of(files, run), _digest(question, run, program)
     with writing_records(files), readable_by_all():
-        asked = remote_query.pending(place.request)
+        asked = remote_query.read_pending(place.request)
         if asked is None or asked["digest"] != digest or not os.path.isdir(place.asked(asked["nonce"])):
-            asked = remote_query.new(digest)
+            asked = remote_query.create(digest)
             os.makedirs(place.asked(asked["nonce"]))
             write_files(place.asked(asked["nonce"]), dict(question, **run._asdict()), program)
             write_json(place.request, asked)
@@ -163,7 +163,7 @@ def make_step(
     the batch system has not let come to its end.
     """
     directory, output = place.asked(asked["nonce"]), place.output(asked["nonce"])
-    keep = [*question["environment_keep"], *JOB_VARIABLES[job["launcher"]]]
+    keep = [*question["environment_keep"], *system_of(job["launcher"]).job_variables]
     own = (job.get("options") or {}).get("python")
     candidates = [*([own] if own else []), *python_candidates(question["python"])]
     supervisor = [
@@ -218,7 +218,7 @@ def conclude_job(
     """
     place = JobFiles.of(files, run)
     with writing_records(files), locked(files.state):
-        asked = remote_query.pending(place.request)
+        asked = remote_query.read_pending(place.request)
         if asked is None or asked["digest"] != _digest(question, run, program):
             raise StackError("No compute node was asked this.", "job", "Run the whole role: it asks first.")
         try:
@@ -256,7 +256,7 @@ def _read_answer(path: str, run: Run, wait: float, copy: str) -> str:
 
     shared = "the home of " + run.account.name if run.account.other else "the root"
     try:
-        return remote_query.awaited(path, read, wait, "job", shared)
+        return remote_query.await_answer(path, read, wait, "job", shared)
     except OSError as error:
         raise StackError(
             "%s cannot be started: %s." % (words[0] if words else "cat", error.strerror), "user",

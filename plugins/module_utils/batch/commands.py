@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Running the commands of a batch system: found where the site says, deaf to the caller's settings, never hanging.
+"""Run the commands of a batch system: without the caller's settings, and with a time limit.
 
 A command that could not be asked is a StackError with ``failed_step="scheduler"``, which no caller may take for an
 answer.
@@ -36,14 +36,14 @@ class Answer(NamedTuple):
     complaint: str
 
     @property
-    def words(self) -> str:
-        """What it complained of, in one line."""
+    def text(self) -> str:
+        """Its complaint, or else its output, in one line."""
         return " ".join((self.complaint or self.output).split())[:1000]
 
     def says(self, phrases: Sequence[str]) -> bool:
-        """Whether one of these phrases, in small letters, is part of its words."""
-        words = self.words.lower()
-        return any(phrase in words for phrase in phrases)
+        """Tell whether one of these phrases, in small letters, is part of its text."""
+        text = self.text.lower()
+        return any(phrase in text for phrase in phrases)
 
 
 class Commands:
@@ -51,7 +51,7 @@ class Commands:
 
     Args:
         title: the batch system, as an operator calls it.
-        look: how an operator finds out whether it is up, as the beginning of a sentence.
+        check: how an operator finds out whether it is up, as the beginning of a sentence.
         bin_directory: where its commands are; empty for PATH.
         cleared: beginnings of the environment variables by which a caller, or a job that this runs in, would change
             what a command does or shows.
@@ -59,16 +59,16 @@ class Commands:
     """
 
     def __init__(
-        self, title: str, look: str, bin_directory: str, cleared: Sequence[str], kept: Sequence[str] = ()
+        self, title: str, check: str, bin_directory: str, cleared: Sequence[str], kept: Sequence[str] = ()
     ) -> None:
         self.title = title
-        self.look = look
+        self.check = check
         self.bin_directory = bin_directory
         self.cleared = tuple(cleared)
         self.kept = tuple(kept)
 
     def environment(self, secrets: Sequence[str] = ()) -> dict[str, str]:
-        """The caller's environment without what would change the commands, and without secrets.
+        """Return the caller's environment without what would change the commands, and without secrets.
 
         Args:
             secrets: variables of a job that are handed on whatever their names say.
@@ -77,14 +77,14 @@ class Commands:
         return {key: value for key, value in own.items() if key in self.kept or not key.startswith(self.cleared)}
 
     def unanswered(self, name: str, answer: Answer) -> StackError:
-        """The error for a command that has not brought an answer of the batch system."""
+        """Make the error for a command that has not brought an answer of the batch system."""
         return StackError(
-            "%s did not answer %s: %s." % (self.title, name, answer.words.rstrip(".") or "status %d" % answer.status),
-            "scheduler", "%s, and run this again when it answers." % self.look,
+            "%s did not answer %s: %s." % (self.title, name, answer.text.rstrip(".") or "status %d" % answer.status),
+            "scheduler", "%s, and run this again when it answers." % self.check,
         )
 
     def program(self, name: str) -> str | None:
-        """The path of a command, or None where there is none."""
+        """Find the path of a command, or None where there is none."""
         return shutil.which(name, path=self.bin_directory or None)
 
     def ask(self, *words: str) -> Answer:
@@ -96,9 +96,10 @@ class Commands:
         return self._run(words, dict(self.environment(), **_PLAIN), (), ASK_SECONDS, True)
 
     def submit(self, *words: str, keep: Sequence[int] = (), secrets: Sequence[str] = ()) -> Answer:
-        """Run a command that submits, in a session of its own and with the caller's locale, which the job may inherit.
+        """Run a command that submits, in a session of its own.
 
-        When it does not end in :data:`SUBMIT_SECONDS` it is left alone: whoever kills it knows even less.
+        It has the caller's locale, which the job may inherit. When it does not end in :data:`SUBMIT_SECONDS` it is left
+        alone: whoever kills it knows even less.
 
         Args:
             words: the command.

@@ -1,13 +1,15 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""How a job of a batch system ended, as the record of an end has it and as an operator reads it. Pure."""
+"""Describe how a job of a batch system ended, for the operator. Pure."""
 
 from __future__ import annotations
+
+from typing import Any, Mapping
 
 MEANINGS = {
     "boot_failed": "was given up because its nodes could not be started",
     "cancelled": "was cancelled",
-    "killed": "ended without a word from its supervisor",
+    "killed": "ended, and its supervisor has recorded nothing",
     "lost": "is gone: neither the queue nor the accounting knows it, and its heartbeat has stopped",
     "node_failed": "lost its node",
     "out_of_memory": "ran out of memory",
@@ -16,15 +18,12 @@ MEANINGS = {
 }
 """What the reasons that only a scheduler can give mean."""
 
-TITLES = {"local": "", "pbs": "PBS", "slurm": "Slurm"}
-"""What an operator calls the batch system of a launcher."""
-
 OVERRULING = ("boot_failed", "cancelled", "node_failed", "out_of_memory", "preempted", "time_limit")
 """What a scheduler says about the end of a job that explains why its script ended."""
 
 
-def describe_end(name: str, end: dict) -> str:
-    """The end of a job as the beginning of a sentence.
+def describe_end(name: str, end: Mapping[str, Any]) -> str:
+    """Describe the end of a job as the beginning of a sentence.
 
     Args:
         name: the step.

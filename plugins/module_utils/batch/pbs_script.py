@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The batch script of a step for PBS, and the qsub command that submits it, by qsub(1B). Pure.
+"""Write the batch script of a step for PBS, and the qsub command that submits it, by qsub(1B). Pure.
 
 PBS starts a batch script with a login shell, whatever ``-S`` names (src/resmom/start_exec.c of OpenPBS puts a ``-``
 before its name), so that a user's .profile runs before it. A job that is given as ``qsub -- program arguments`` is
@@ -31,7 +31,7 @@ _SELECT = re.compile(r"-l\s*(?:\S*,)?select=")
 
 
 def batch_script(name: str, options: Mapping[str, Any], log: str, command: Sequence[str]) -> str:
-    """See :meth:`.schedulers.Scheduler.script`.
+    """Write the script; see :meth:`.scheduler.BatchSystem.script`.
 
     The site's directives come first, and of two equal ones the last wins. Standard output goes to the log directly: PBS
     itself would copy it there at the end, over what is there.
@@ -108,7 +108,7 @@ def _others(name: str, options: Mapping[str, Any]) -> list[str]:
 
 
 def submission(script: str) -> list[str]:
-    """The qsub command for a batch script.
+    """Return the qsub command for a batch script.
 
     ``-f`` keeps qsub from leaving a process behind that talks to the server, lives on for a minute, and would hold
     whatever is open in qsub, such as a lock.

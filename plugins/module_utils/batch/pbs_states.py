@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""PBS's words: what its states, exit statuses, comments and refusals mean for a build, and what to do about them. Pure.
+"""Translate states, exit statuses, comments and refusals of PBS, with what to do about them. Pure.
 
 States are those of ``job_state`` in pbs_job_attributes(7B). ``Exit_status`` is explained in the PBS administrator's and
 reference guides ("Job Exit Codes"); its negative values are the ``JOB_EXEC_`` constants of src/include/job.h of
@@ -104,7 +104,7 @@ class End(NamedTuple):
 
 
 def state_of(job: Mapping[str, Any]) -> str:
-    """PENDING, RUNNING or ENDED; a state that is not known here is taken for a job that goes on."""
+    """Return PENDING, RUNNING or ENDED; a state that is not known here is taken for a job that goes on."""
     letter = job.get("job_state")
     if letter in _OVER or (letter == "M" and job.get("substate") == FINISHED):
         return ENDED
@@ -112,7 +112,7 @@ def state_of(job: Mapping[str, Any]) -> str:
 
 
 def end_of(job: Mapping[str, Any]) -> End:
-    """How a job ended that is over.
+    """Tell how a job ended that is over.
 
     One that was deleted is cancelled, or preempted where the scheduler did it, whatever its processes made of their
     signal, and whatever Exit_status an earlier run has left. One without Exit_status never ran, or its node went away
@@ -133,15 +133,18 @@ def end_of(job: Mapping[str, Any]) -> End:
 
 
 def nodes_of(job: Mapping[str, Any]) -> str:
-    """The hosts of a job, the first one first: ``exec_host`` is ``nid1/0*64+nid2/0*64`` (pbs_job_attributes(7B))."""
+    """Return the hosts of a job, the first one first.
+
+    ``exec_host`` is ``nid1/0*64+nid2/0*64`` (pbs_job_attributes(7B)).
+    """
     hosts = (chunk.partition("/")[0] for chunk in str(job.get("exec_host", "")).split("+"))
     return ",".join(dict.fromkeys(hosts))
 
 
 def start_of(job: Mapping[str, Any]) -> str:
-    """When PBS expects to start a job, in UTC as the records spell it; empty where it does not say.
+    """Return when PBS expects to start a job, in UTC as the records spell it; empty where it does not say.
 
-    qstat writes it as ctime(3) does, in the zone of its environment, which is UTC (:mod:`.batch_commands`).
+    qstat writes it as ctime(3) does, in the zone of its environment, which is UTC (:mod:`.commands`).
     """
     estimated = job.get("estimated")
     found = _CTIME.match(str(estimated.get("start_time", ""))) if isinstance(estimated, dict) else None
@@ -151,8 +154,8 @@ def start_of(job: Mapping[str, Any]) -> str:
     return "%s-%02d-%02dT%sZ" % (year, _MONTHS.index(month) + 1, int(day), clock)
 
 
-def words_of(job: Mapping[str, Any]) -> str:
-    """What PBS calls the state of a job: ``job_state F, substate 93, Exit_status -29 (...)``.
+def describe_state(job: Mapping[str, Any]) -> str:
+    """Describe the state of a job as PBS does: ``job_state F, substate 93, Exit_status -29 (...)``.
 
     A job that was put back still has the Exit_status of its last run while it waits or runs: only the end counts.
     """
@@ -209,12 +212,12 @@ _REFUSAL_ADVICE = (
 
 
 def is_held(job: Mapping[str, Any]) -> bool:
-    """Whether a job waits until somebody releases it."""
+    """Tell whether a job waits until somebody releases it."""
     return job.get("job_state") == "H"
 
 
 def advice_on_waiting(job_id: str, job: Mapping[str, Any]) -> str:
-    """What to do about a job that waits; empty where waiting is all."""
+    """Advise what to do about a job that waits; empty where waiting is all."""
     if is_held(job):
         holds = str(job.get("Hold_Types", ""))
         for letter, advice in _HOLDS:
@@ -225,12 +228,12 @@ def advice_on_waiting(job_id: str, job: Mapping[str, Any]) -> str:
 
 
 def advice_on_end(end: End) -> str:
-    """What to do about a job that ended like this; empty where its log says more."""
+    """Advise what to do about a job that ended like this; empty where its log says more."""
     if end.exit_code == LOG_NOT_OPENED and end.end == FAILED:
         return "The node could not open the log: make sure that the step's directory is mounted and writable there."
     return _END_ADVICE.get(end.end, "")
 
 
 def advice_on_refusal(words: str) -> str:
-    """What to do about a refusal of qsub."""
+    """Advise what to do about a refusal of qsub."""
     return advice_for(words, _REFUSAL_ADVICE, "Correct launcher_options.")

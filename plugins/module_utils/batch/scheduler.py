@@ -1,14 +1,18 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What the launcher of batch jobs asks of a batch system, in words that no batch system owns.
+"""Define what every batch system has to do, and how its jobs are described.
 
-An adapter is one class that has the methods of :class:`Scheduler` and speaks the commands of one batch system. It keeps
-nothing between two calls: the step's records and the scheduler's own are the only memory.
+A batch system is one file with one subclass of :class:`BatchSystem`, which runs its commands, and a line of
+:mod:`.registry`. An object of it keeps nothing between two calls: the records of the step and of the scheduler are the
+only memory.
 """
 
 from __future__ import annotations
 
-from typing import Mapping, NamedTuple, Protocol, Sequence
+import abc
+from typing import Any, ClassVar, Mapping, NamedTuple, Sequence
+
+from .options import OptionRules
 
 PENDING = "PENDING"
 """The job waits: for resources, for its turn, for a hold to be lifted, or to be started again."""
@@ -17,7 +21,7 @@ RUNNING = "RUNNING"
 """The job has nodes, or is being started or ended there."""
 
 ENDED = "ENDED"
-"""The job is over, and :attr:`Sight.end` says how."""
+"""The job is over, and :attr:`JobStatus.end` says how."""
 
 DONE = "done"
 FAILED = "failed"
@@ -32,7 +36,7 @@ ENDS = (DONE, FAILED, TIME_LIMIT, PREEMPTED, NODE_FAILED, CANCELLED, OUT_OF_MEMO
 """Every way a job can end."""
 
 
-class Sight(NamedTuple):
+class JobStatus(NamedTuple):
     """One job as its scheduler shows it at one moment."""
 
     job_id: str
@@ -51,7 +55,7 @@ class Sight(NamedTuple):
     """The signal that ended the batch script."""
     end: str = ""
     """One of :data:`ENDS`; empty before the end."""
-    words: str = ""
+    native_state: str = ""
     """What the scheduler calls its state, for the operator: ``TIMEOUT``, ``Job_state F, Exit_status -29``."""
     position: int | None = None
     """Its place among the jobs that wait in its partition or queue, from 1; None where that is not known."""
@@ -67,27 +71,50 @@ class Sight(NamedTuple):
     """What an operator can do about why it waits or how it ended, as sentences; empty where there is nothing to add."""
 
 
-class Scheduler(Protocol):
-    """The commands of one batch system.
+class BatchSystem(abc.ABC):
+    """Run the commands of one batch system.
 
     A command that is missing, hangs, or cannot reach the scheduler is a
     ``StackError(failed_step="scheduler")`` in each method. It never means that there is no such job.
+
+    Args:
+        bin_directory: where the commands are; empty for PATH.
     """
 
-    name: str
-    """The launcher's name: ``slurm`` or ``pbs``."""
+    name: ClassVar[str]
+    """The value of the option ``launcher``: ``slurm`` or ``pbs``."""
 
-    title: str
+    title: ClassVar[str]
     """How an operator calls it: ``Slurm`` or ``PBS``."""
 
-    def script(self, name: str, options: Mapping, log: str, command: Sequence[str]) -> str:
-        """The text of the batch script: directives first, then umask 022, then ``command``.
+    job_id_variable: ClassVar[str]
+    """The variable in which a job finds its own identifier."""
+
+    restarts_variable: ClassVar[str] = ""
+    """The variable in which a job that was put back finds how often; empty where there is none."""
+
+    job_variables: ClassVar[tuple[str, ...]] = ()
+    """Patterns of the variables by which a program that starts ranks knows the job that it runs in."""
+
+    options: ClassVar[OptionRules] = OptionRules()
+    """What of ``launcher_options`` is special here."""
+
+    environment_is_public: ClassVar[bool] = False
+    """Whether other accounts can read the environment of a job, so that no secret may be in it."""
+
+    @abc.abstractmethod
+    def __init__(self, bin_directory: str = "") -> None:
+        """Prepare to run commands; nothing is run yet."""
+
+    @abc.abstractmethod
+    def script(self, name: str, options: Mapping[str, Any], log: str, command: Sequence[str]) -> str:
+        """Return the text of the batch script: directives first, then umask 022, then ``command``.
 
         The script reads no login or startup file, and ends with the exit code of ``command``.
 
         Args:
             name: the job's name, unique for this submission.
-            options: as :func:`.job_options.check_options` returns them.
+            options: as :func:`.registry.check_options` returns them.
             log: file to which output and errors are appended, on a file system that the nodes share.
             command: the words to run, from an absolute path.
 
@@ -95,7 +122,8 @@ class Scheduler(Protocol):
             StackError: ``failed_step="options"``: what is asked for cannot be written as a directive.
         """
 
-    def submit(self, path: str, options: Mapping, keep: Sequence[int], secrets: Sequence[str] = ()) -> str:
+    @abc.abstractmethod
+    def submit(self, path: str, options: Mapping[str, Any], keep: Sequence[int], secrets: Sequence[str] = ()) -> str:
         """Submit the script in ``path``.
 
         The command is started in a session of its own: it ends its work when this process is killed meanwhile.
@@ -114,38 +142,26 @@ class Scheduler(Protocol):
                 ``failed_step="scheduler"``: nobody knows whether it was accepted.
         """
 
-    def find(self, name: str) -> list[Sight]:
-        """The jobs of this name and account: those in the queue first, then those that only the accounting knows.
+    @abc.abstractmethod
+    def find(self, name: str) -> list[JobStatus]:
+        """Find the jobs of a name and this account.
+
+        Those in the queue come first, then those that only the accounting knows.
 
         Returns:
             Empty only when the scheduler has answered and knows none.
         """
 
+    @abc.abstractmethod
     def cancel(self, job_id: str) -> None:
         """Ask the scheduler to cancel a job; one that is over already is no error."""
 
 
-def scheduler_of(name: str, bin_directory: str = "") -> Scheduler:
-    """The adapter for a launcher.
-
-    Args:
-        name: ``slurm`` or ``pbs``.
-        bin_directory: where the batch system's commands are; empty for PATH.
-    """
-    if name == "slurm":
-        from .slurm import Slurm
-
-        return Slurm(bin_directory)
-    from .pbs import Pbs
-
-    return Pbs(bin_directory)
-
-
 def advice_for(words: str, advice: Sequence[tuple[str, str]], otherwise: str = "") -> str:
-    """The advice that belongs to a scheduler's words.
+    """Choose the advice that belongs to a text of a scheduler.
 
     Args:
-        words: the scheduler's.
+        words: the text.
         advice: phrases in small letters, each with its advice; the first one that is part of the words counts.
         otherwise: the answer where none is.
     """
@@ -153,9 +169,59 @@ def advice_for(words: str, advice: Sequence[tuple[str, str]], otherwise: str = "
     return next((found for phrase, found in advice if phrase in text), otherwise)
 
 
-def last_sight(sights: Sequence[Sight]) -> Sight | None:
-    """The job that counts among those of one name: one that is not over, else the one that was seen first."""
-    for sight in sights:
-        if sight.state != ENDED:
-            return sight
-    return sights[0] if sights else None
+def current_job(jobs: Sequence[JobStatus]) -> JobStatus | None:
+    """Choose the job that counts among those of one name: one that is not over, else the first one."""
+    for job in jobs:
+        if job.state != ENDED:
+            return job
+    return jobs[0] if jobs else None
+
+
+def queue_of(job: JobStatus, requeues: int, former: str = "") -> dict[str, Any]:
+    """Describe how a job waits, for the result of the module.
+
+    Args:
+        job: the job; ``starting`` is one that has nodes, and whose supervisor has not reported.
+        requeues: how often it was submitted again.
+        former: where an earlier supervisor of the step may still be, which this one waits for.
+    """
+    if job.state != PENDING:
+        state = "starting"
+    elif job.held:
+        state = "held"
+    else:
+        state = "requeued" if job.restarts or requeues else "pending"
+    return {
+        "advice": job.advice,
+        "estimated_start": job.estimated_start,
+        "former": former if state == "starting" else "",
+        "job_id": job.job_id,
+        "node": job.nodes if state == "starting" else "",
+        "of": job.of,
+        "partition": job.partition,
+        "position": job.position,
+        "reason": job.reason,
+        "state": state,
+    }
+
+
+def end_of_job(job: JobStatus, title: str) -> dict[str, Any]:
+    """Describe how a job ended, for the record of the end.
+
+    Args:
+        job: the job, which is over.
+        title: what an operator calls the scheduler.
+    """
+    end: dict[str, Any] = {
+        "reason": job.end,
+        "advice": job.advice,
+        "detail": job.reason,
+        "job_id": job.job_id,
+        "node": job.nodes,
+        "scheduler": title,
+        "words": job.native_state,
+    }
+    if job.end in (DONE, FAILED):
+        # Only here does the exit code say something: whatever ends a job, its script ends somehow.
+        end.update(reason="killed", code=job.exit_code, signal=job.signal)
+    return end

@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Slurm as :mod:`.schedulers` has it: sbatch(1), squeue(1), scontrol(1), scancel(1), and sacct(1) where it is used.
+"""Run the commands of Slurm: sbatch(1), squeue(1), scontrol(1), scancel(1) and sacct(1).
 
 Everything is asked in formats made for programs. The accounting is a second source only: many sites have none, and a
 job that slurmctld remembers (``MinJobAge``, slurm.conf(5)) is known better by slurmctld.
@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import os
 import pwd
-from typing import Mapping, NamedTuple, Sequence
+import re
+from typing import Any, Mapping, NamedTuple, Sequence
 
 from ..core.errors import StackError
 from .commands import Answer, Commands
-from .scheduler import ENDED, PENDING, Sight
+from .options import OptionRules
+from .scheduler import ENDED, PENDING, BatchSystem, JobStatus
 from .slurm_script import batch_script
 from .slurm_states import (
     advice_on_end,
@@ -42,7 +44,7 @@ UNREACHABLE = (
 )
 """What the commands say when slurmctld has not answered, or its answer was lost (src/common/slurm_errno.c of Slurm)."""
 
-LOOK = "Look with 'scontrol ping' whether slurmctld is up"
+CHECK = "Look with 'scontrol ping' whether slurmctld is up"
 
 QUEUE_FIELDS = "%i|%T|%P|%S|%N|%j|%r"
 """The reason stands last: it is free text."""
@@ -53,22 +55,34 @@ NO_EXIT_CODE = (None, None)
 UNKNOWN_PLACE = (None, None)
 
 
-class Slurm:
-    """See :class:`.schedulers.Scheduler`."""
+class Slurm(BatchSystem):
+    """Slurm; see :class:`.scheduler.BatchSystem`."""
 
     name = "slurm"
     title = "Slurm"
+    job_id_variable = "SLURM_JOB_ID"
+    # Set in a job that was started again: sbatch(1), "OUTPUT ENVIRONMENT VARIABLES".
+    restarts_variable = "SLURM_RESTART_COUNT"
+    # The same page, and gres.conf(5).
+    job_variables = ("SLURM_*", "SLURMD_*", "CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "ZE_AFFINITY_MASK")
+    options = OptionRules(
+        own_directives=re.compile(
+            r"--(?:array|chdir|clusters?|error|job-name|no-requeue|open-mode|output|requeue|test-only|wait|wrap)"
+            r"(?:[\s=]|\Z)|-[aDeJMoW](?:[^-]|\Z)"
+        ),
+        synonyms={"queue": "partition"},
+    )
 
     def __init__(self, bin_directory: str = "") -> None:
-        self.commands = Commands(self.title, LOOK, bin_directory, CLEARED, KEPT)
+        self.commands = Commands(self.title, CHECK, bin_directory, CLEARED, KEPT)
         self.user = pwd.getpwuid(os.geteuid()).pw_name
 
-    def script(self, name: str, options: Mapping, log: str, command: Sequence[str]) -> str:
-        """See :class:`.schedulers.Scheduler`."""
+    def script(self, name: str, options: Mapping[str, Any], log: str, command: Sequence[str]) -> str:
+        """See :class:`.scheduler.BatchSystem`."""
         return batch_script(name, options, log, command)
 
-    def submit(self, path: str, options: Mapping, keep: Sequence[int], secrets: Sequence[str] = ()) -> str:
-        """See :class:`.schedulers.Scheduler`."""
+    def submit(self, path: str, options: Mapping[str, Any], keep: Sequence[int], secrets: Sequence[str] = ()) -> str:
+        """See :class:`.scheduler.BatchSystem`."""
         answer = self.commands.submit("sbatch", "--parsable", path, keep=keep, secrets=secrets)
         job_id = answer.output.strip().rpartition("\n")[2].partition(";")[0]
         if answer.status == 0 and job_id.isdigit():
@@ -76,18 +90,18 @@ class Slurm:
         if answer.says(UNREACHABLE) or answer.status <= 0:
             raise self.commands.unanswered("sbatch", answer)
         raise StackError(
-            "Slurm has refused the job: %s." % _refusal(answer), "submit", advice_on_refusal(answer.words), path
+            "Slurm has refused the job: %s." % _refusal(answer), "submit", advice_on_refusal(answer.text), path
         )
 
-    def find(self, name: str) -> list[Sight]:
-        """See :class:`.schedulers.Scheduler`."""
+    def find(self, name: str) -> list[JobStatus]:
+        """See :class:`.scheduler.BatchSystem`."""
         rows = self._queue("--states=all", "--name=" + name)
         if rows:
             return [self._with_details(row) for row in rows]
         return self._accounted(name)
 
     def cancel(self, job_id: str) -> None:
-        """See :class:`.schedulers.Scheduler`."""
+        """See :class:`.scheduler.BatchSystem`."""
         answer = self.commands.ask("scancel", "--quiet", job_id)
         if answer.status and answer.says(UNREACHABLE):
             raise self.commands.unanswered("scancel", answer)
@@ -100,8 +114,8 @@ class Slurm:
             raise self.commands.unanswered("squeue", answer)
         return parse_queue(answer.output)
 
-    def _with_details(self, row: QueueRow) -> Sight:
-        """What squeue shows of a job, with what only scontrol knows."""
+    def _with_details(self, row: QueueRow) -> JobStatus:
+        """Describe a job by what squeue shows of it, and by what only scontrol knows."""
         answer = self.commands.ask("scontrol", "--oneliner", "show", "job", row.job_id)
         details = parse_details(answer.output) if answer.status == 0 else {}
         code, signal = exit_codes(details.get("ExitCode", ""))
@@ -113,7 +127,7 @@ class Slurm:
             advice = advice_on_end(row.state, row.reason, signal)
         else:
             advice = advice_on_waiting(row.job_id, row.state, row.reason) if state == PENDING else ""
-        return Sight(
+        return JobStatus(
             row.job_id, row.name, state,
             held=held,
             reason="" if row.reason == "None" else row.reason,
@@ -121,7 +135,7 @@ class Slurm:
             exit_code=code if over else None,
             signal=signal if over else None,
             end=end_of(row.state) if over else "",
-            words=row.state,
+            native_state=row.state,
             position=place,
             of=count,
             estimated_start=row.start + "Z" if state == PENDING and row.start[:1].isdigit() else "",
@@ -131,7 +145,10 @@ class Slurm:
         )
 
     def _place(self, row: QueueRow) -> tuple[int | None, int | None]:
-        """A waiting job's place in its partition by priority, and how many wait there, as far as they can be seen."""
+        """Find a waiting job's place in its partition by priority, and how many wait there.
+
+        Both are None where they cannot be seen.
+        """
         answer = self.commands.ask(
             "squeue", "--noheader", "--local", "--states=PENDING", "--partition=" + row.partition, "--sort=-p,i",
             "--format=%i",
@@ -141,8 +158,8 @@ class Slurm:
             return UNKNOWN_PLACE
         return waiting.index(row.job_id) + 1, len(waiting)
 
-    def _accounted(self, name: str) -> list[Sight]:
-        """Jobs that only the accounting knows, the youngest first; none where there is no accounting."""
+    def _accounted(self, name: str) -> list[JobStatus]:
+        """Ask for jobs that only the accounting knows, the youngest first; none where there is no accounting."""
         if self.commands.program("sacct") is None:
             return []
         answer = self.commands.ask(
@@ -166,26 +183,26 @@ class QueueRow(NamedTuple):
 
 
 def parse_queue(text: str) -> list[QueueRow]:
-    """The lines of squeue in :data:`QUEUE_FIELDS`."""
+    """Parse the lines of squeue in :data:`QUEUE_FIELDS`."""
     return [QueueRow(*line.split("|", 6)) for line in text.splitlines() if line.count("|") >= 6]
 
 
 def parse_details(text: str) -> dict[str, str]:
-    """The fields of ``scontrol --oneliner show job``; of values with spaces the first word only."""
+    """Parse the fields of ``scontrol --oneliner show job``; of values with spaces the first word only."""
     return dict(reversed([word.partition("=")[::2] for word in text.split() if "=" in word]))
 
 
 def exit_codes(text: str) -> tuple[int | None, int | None]:
-    """Exit code and signal of Slurm's ``code:signal``; None for what is not there or zero, except a code of 0."""
+    """Parse Slurm's ``code:signal``; None for what is not there or zero, except a code of 0."""
     code, _colon, signal = text.partition(":")
     if not code.isdigit() or not signal.isdigit():
         return NO_EXIT_CODE
     return (None, int(signal)) if int(signal) else (int(code), None)
 
 
-def parse_accounting(text: str) -> list[Sight]:
-    """The lines of sacct in :data:`ACCOUNTING_FIELDS`, the youngest job first."""
-    sights = []
+def parse_accounting(text: str) -> list[JobStatus]:
+    """Parse the lines of sacct in :data:`ACCOUNTING_FIELDS`, the youngest job first."""
+    jobs = []
     for line in text.splitlines():
         fields = line.split("|", len(ACCOUNTING_FIELDS) - 1)
         if len(fields) < len(ACCOUNTING_FIELDS):
@@ -195,15 +212,15 @@ def parse_accounting(text: str) -> list[Sight]:
         # "CANCELLED by 1001": the state is the first word.
         state = words.split()[0] if words else ""
         over = state_of(state) == ENDED
-        sights.append(Sight(
+        jobs.append(JobStatus(
             job_id, name, state_of(state), nodes="" if nodes == "None assigned" else nodes,
             exit_code=code if over else None, signal=signal if over else None, end=end_of(state) if over else "",
-            words=words, partition=partition, advice=advice_on_end(state, "", signal) if over else "",
+            native_state=words, partition=partition, advice=advice_on_end(state, "", signal) if over else "",
         ))
-    return sights[::-1]
+    return jobs[::-1]
 
 
 def _refusal(answer: Answer) -> str:
-    """sbatch's complaint without its prefixes."""
+    """Return the complaint of sbatch without its prefixes."""
     lines = [line.partition("error: ")[2] or line for line in (answer.complaint or answer.output).splitlines()]
     return "; ".join(line.strip().rstrip(".") for line in lines if line.strip())

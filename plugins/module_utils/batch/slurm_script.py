@@ -1,12 +1,12 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The batch script of a step for Slurm, by sbatch(1). Pure."""
+"""Write the batch script of a step for Slurm, by sbatch(1). Pure."""
 
 from __future__ import annotations
 
 import re
 import shlex
-from typing import Mapping, Sequence
+from typing import Any, Mapping, Sequence
 
 from ..core.errors import StackError
 from .options import batch_system_requeues
@@ -24,15 +24,15 @@ _OPTIONS = (
 )
 
 
-def batch_script(name: str, options: Mapping, log: str, command: Sequence[str]) -> str:
-    """See :meth:`.schedulers.Scheduler.script`.
+def batch_script(name: str, options: Mapping[str, Any], log: str, command: Sequence[str]) -> str:
+    """Write the script; see :meth:`.scheduler.BatchSystem.script`.
 
     The interpreter is sh: bash would read the file that ``BASH_ENV`` names. The environment is that of whoever submits:
     ``--export=NONE`` would have Slurm run a login shell for it. The site's directives come first, and of two equal ones
     the last wins.
     """
     directives = [
-        *asked(options),
+        *resource_directives(options),
         "--requeue" if batch_system_requeues(options) else "--no-requeue",
         "--export=ALL",
         "--job-name=" + name,
@@ -50,11 +50,11 @@ def batch_script(name: str, options: Mapping, log: str, command: Sequence[str]) 
     ])
 
 
-def asked(options: Mapping) -> list[str]:
-    """The directives for what a site asks of Slurm, without ``#SBATCH``.
+def resource_directives(options: Mapping[str, Any]) -> list[str]:
+    """Return the directives for what a site asks of Slurm, without ``#SBATCH``.
 
     Args:
-        options: as :func:`.job_options.check_options` returns them.
+        options: as :func:`.registry.check_options` returns them.
     """
     directives = list(options.get("directives", []))
     directives += [form % options[key] for key, form in _OPTIONS if options.get(key)]
@@ -68,7 +68,7 @@ def asked(options: Mapping) -> list[str]:
 
 
 def output_pattern(path: str) -> str:
-    """A path as ``--output`` has to name it: quoted where needed, and with its percent signs doubled.
+    """Write a path as ``--output`` has to name it: quoted, and with its percent signs doubled.
 
     Raises:
         StackError: it holds a backslash, which turns the patterns off, or a line break.

@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Slurm's words: what its states, reasons and refusals mean for a build, and what an operator can do. Pure.
+"""Translate states, reasons and refusals of Slurm, with what an operator can do about them. Pure.
 
 States are those of "JOB STATE CODES" in squeue(1), reasons those of "JOB REASON CODES" there.
 """
@@ -83,30 +83,33 @@ LOG_NOT_OPENED = 53
 
 
 def state_of(word: str) -> str:
-    """PENDING, RUNNING or ENDED for a state of Slurm; one that is not known here is taken for a job that goes on."""
+    """Return PENDING, RUNNING or ENDED for a state of Slurm.
+
+    One that is not known here is taken for that of a job that goes on.
+    """
     if word in _ENDS:
         return ENDED
     return PENDING if word in _WAITING else RUNNING
 
 
 def end_of(word: str) -> str:
-    """One of :data:`.schedulers.ENDS` for a state in which a job is over."""
+    """Return one of :data:`.scheduler.ENDS` for a state in which a job is over."""
     return _ENDS[word]
 
 
 def is_held(word: str, reason: str) -> bool:
-    """Whether a job waits until somebody releases it."""
+    """Tell whether a job waits until somebody releases it."""
     return word in _HELD_STATES or "held" in reason.lower()
 
 
 def advice_on_waiting(job_id: str, word: str, reason: str) -> str:
-    """What to do about a job that waits for this reason; empty where waiting is all."""
+    """Advise what to do about a job that waits for this reason; empty where waiting is all."""
     words = reason + (" held" if word in _HELD_STATES else "")
     return advice_for(words, _PENDING_ADVICE).format(job_id=job_id)
 
 
 def advice_on_end(word: str, reason: str, signal: int | None) -> str:
-    """What to do about a job that ended like this; empty where its log says more."""
+    """Advise what to do about a job that ended like this; empty where its log says more."""
     if signal == LOG_NOT_OPENED or "JobLaunchFailure" in reason:
         return "The node could not open the log: make sure that the step's directory is mounted and writable there."
     for state, advice in _END_ADVICE:
@@ -116,5 +119,5 @@ def advice_on_end(word: str, reason: str, signal: int | None) -> str:
 
 
 def advice_on_refusal(words: str) -> str:
-    """What to do about a refusal of sbatch."""
+    """Advise what to do about a refusal of sbatch."""
     return advice_for(words, _REFUSAL_ADVICE, "Correct launcher_options.")

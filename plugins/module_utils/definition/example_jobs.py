@@ -8,8 +8,8 @@ import re
 import shlex
 from typing import Any, Iterable, Mapping, Sequence
 
-from ..batch import options as job_options
-from ..batch import slurm_script
+from ..batch.registry import check_options
+from ..batch.slurm_script import resource_directives
 from . import gpu_nodes as site_topology
 
 PROJECT = "your_project"
@@ -45,7 +45,7 @@ def described(context: Mapping[str, Any], topology: Mapping[str, Any]) -> dict[s
     jobs, ranks = context.get("jobs") or {}, context.get("ranks") or {}
     if jobs.get("launcher") != "slurm":
         return {}
-    options = job_options.check_options("slurm", jobs.get("options"))
+    options = check_options("slurm", jobs.get("options"))
     bound = site_topology.described(site_topology.binding(topology)) if topology else {}
     gpus = bound.get("gpus") or options.get("gpus") or ranks.get("per_node") or 1
     cpus = bound.get("cpus_per_task") or options.get("cores", 0) // gpus
@@ -66,7 +66,7 @@ def _directives(options: Mapping[str, Any], nodes: int, tasks: int, cores: int) 
     # Masks of CPUs hold for whole nodes only; --exclusive=user and the like give parts of them.
     kept["directives"] = [*(line for line in kept.get("directives", []) if not _REPLACED.match(line)), "--exclusive"]
     own = {"account": PROJECT, "walltime": WALLTIME, "nodes": nodes, "tasks": tasks, "cores": cores}
-    return slurm_script.asked({**kept, **own})
+    return resource_directives({**kept, **own})
 
 
 def _srun(words: Sequence[str], per_node: int, cpus: int) -> str:

@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The words by which a site starts ranks: what is wrong with them, what they know a job by, and filled in. Pure."""
+"""The words by which a site starts ranks: what is wrong with them, and filled in. Pure."""
 
 from __future__ import annotations
 
@@ -9,13 +9,6 @@ from typing import Sequence
 
 PLACEHOLDERS = ("ranks", "nodes", "per_node")
 """What may stand in braces: all ranks, the nodes, and the ranks on each."""
-
-JOB_VARIABLES = {
-    "slurm": ("SLURM_*", "SLURMD_*", "CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "ZE_AFFINITY_MASK"),
-    "pbs": ("PBS_*", "NCPUS", "OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES"),
-}
-"""What a launcher within a job knows that job by, and what the job tells its programs: sbatch(1), "OUTPUT ENVIRONMENT
-VARIABLES", and gres.conf(5); PBS Professional Reference Guide, "PBS Environment Variables", and its cgroups hook."""
 
 _PLACEHOLDER = re.compile(r"\{([A-Za-z_]*)\}")
 

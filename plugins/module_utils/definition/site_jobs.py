@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from typing import Any, Mapping
 
-from ..batch import options as job_options
+from ..batch import registry
 from ..core import schema
 from . import launch_command as rank_launcher
 
@@ -77,7 +77,7 @@ def _job_problems(jobs: Mapping[str, Any]) -> list[str]:
 
 
 def _option_problems(launcher: str, options: Mapping[str, Any], where: str) -> list[str]:
-    return [] if launcher == LOCAL else job_options.problems(launcher, options, "'%s'" % where)
+    return [] if launcher == LOCAL else registry.problems(launcher, options, "'%s'" % where)
 
 
 def _rank_problems(ranks: Mapping[str, Any], batch: str) -> list[str]:
@@ -125,7 +125,7 @@ def described(data: Mapping[str, Any]) -> dict[str, Any]:
 
 def _named_alike(launcher: str, options: Mapping[str, Any]) -> dict[str, Any]:
     """Options under the scheduler's own names, so that a step's ``queue`` replaces the site's ``partition``."""
-    names = {"queue": "partition"} if launcher == "slurm" else {}
+    names = registry.system_of(launcher).options.synonyms if launcher != LOCAL else {}
     return {names.get(name, name): value for name, value in options.items()}
 
 

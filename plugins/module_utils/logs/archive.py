@@ -1,9 +1,9 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The records of all build steps in one archive that is the same, byte for byte, whenever it is made of the same files.
+"""Pack the records of all build steps into one archive, which is the same bytes for the same files.
 
 What leaves the release has no credentials in it: logs of steps that ran before their supervisor masked secrets, and
-what a program wrote beside its log, are masked here (see :mod:`.credentials`).
+what a program wrote beside its log, are masked here (see :mod:`..core.redaction`).
 
 Members are sorted by name and bear neither times nor owners. The deflate stream may still differ between versions of
 zlib, so an archive on disk is taken for the same if it unpacks to the same bytes. (Python 3.8 writes zeros where later
@@ -40,7 +40,7 @@ class Member(NamedTuple):
 
 
 def members(steps: str) -> list[Member]:
-    """The files of all steps, sorted by the bytes of their names.
+    """List the files of all steps, sorted by the bytes of their names.
 
     A step is a directory. Hidden files are how a step works, not what it did; only regular files and real directories
     count, and links are not followed.
@@ -126,7 +126,7 @@ def pack(files: list[Member], top: str) -> Archive:
 
 
 def content_of(member: Member) -> bytes:
-    """A file as it may be seen: with its credentials masked.
+    """Read a file as it may be seen: with its credentials masked.
 
     Raises:
         StackError: it cannot be read, or changes meanwhile.
@@ -165,7 +165,7 @@ def _add(archive: tarfile.TarFile, member: Member, top: str) -> tarfile.TarInfo:
 
 
 def read_archive(path: str) -> Archive | None:
-    """What the archive on disk holds; None where there is none.
+    """Read what the archive on disk holds; None where there is none.
 
     Raises:
         StackError: it cannot be read.
@@ -187,7 +187,7 @@ def read_archive(path: str) -> Archive | None:
 
 
 def _unpacked(stream: BinaryIO) -> tuple[str, list[str]]:
-    """Digest of what an archive unpacks to, and the files in it."""
+    """Compute the digest of what an archive unpacks to, and list the files in it."""
     tar = _Digester()
     try:
         with gzip.GzipFile(fileobj=stream, mode="rb") as unpacked:

@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The lines of a log that say what went wrong, the cause before its consequences, from the whole log. Pure."""
+"""Find the lines of a log that say what went wrong, the cause before its consequences."""
 
 from __future__ import annotations
 
@@ -8,28 +8,28 @@ import itertools
 import re
 from typing import Any, Iterable, Iterator, Mapping, NamedTuple, Sequence
 
-from . import patterns as patterns
-from .lines import Line, raw_lines, shown
+from . import patterns
+from .lines import Line, plain_text, raw_lines
 
 OWN_ENDS = ("exit", "signal", "creates", "timeout", "no_output_timeout", "out_of_memory")
 """The reasons of an end that a step has by itself; its log may say why."""
 
-ERRORS = 3
-"""Errors that are told; those after them are mostly consequences."""
+MAX_ERRORS = 3
+"""Errors that are best; those after them are mostly consequences."""
 
-BELOW = 6
-"""Lines that are told with an error."""
+MAX_LINES_BELOW = 6
+"""Lines that are best with an error."""
 
-WIDTH = 600
-"""Longest line that is told."""
+MAX_WIDTH = 600
+"""Longest line that is best."""
 
 _BATCH = 256
 """Lines that are in memory at a time."""
 
-_KEPT = 8
+_MAX_KEPT = 8
 """Errors of a rank that are remembered."""
 
-_TRACEBACK = 5000
+_MAX_TRACEBACK_LINES = 5000
 """Lines after which the end of a traceback is no longer waited for."""
 
 _NUMBERS = re.compile(r"0x[0-9a-fA-F]+|\d+")
@@ -50,7 +50,7 @@ class LogError(NamedTuple):
         return " ".join(line.text.strip() for line in self.lines)
 
     def as_record(self) -> dict[str, Any]:
-        """The error as plain data."""
+        """Return the error as plain data."""
         return {
             "kind": self.kind,
             "line": self.lines[0].number,
@@ -66,25 +66,25 @@ class _Open:
         self.indent = _indent(line.text)
 
     def takes(self, line: Line) -> bool:
-        """Whether the line belongs to it; what is beyond :data:`BELOW` is taken and not kept."""
+        """Take the line if it belongs to the error; beyond :data:`MAX_LINES_BELOW` none is kept."""
         self.read += 1
         if self.rule.follow == patterns.TRACEBACK:
             return self._takes_of_traceback(line)
         if self.rule.follow == patterns.SOURCE:
-            taken = bool(_BELOW_SOURCE.match(line.text)) and self.read <= BELOW
+            taken = bool(_BELOW_SOURCE.match(line.text)) and self.read <= MAX_LINES_BELOW
         elif self.rule.follow == patterns.NOTED:
             taken = line.text.startswith(patterns.OWN + "  ")
         else:
             taken = not line.text.strip() or _indent(line.text) > self.indent
-        if taken and line.text.strip() and len(self.lines) <= BELOW:
+        if taken and line.text.strip() and len(self.lines) <= MAX_LINES_BELOW:
             self.lines.append(line)
         return taken
 
     def _takes_of_traceback(self, line: Line) -> bool:
-        """What counts is the exception at the end, and its message where that begins on a line of its own."""
+        """Take lines up to the exception at the end, and its message where that begins on a line of its own."""
         if self.rule.expression.match(self.lines[0].text.strip()):
             if not line.text.strip() or _indent(line.text) > self.indent:
-                return self.read < _TRACEBACK
+                return self.read < _MAX_TRACEBACK_LINES
             if not patterns.EXCEPTION.match(line.text.strip()):
                 return False
             self.lines, self.read = [line], 0
@@ -98,7 +98,7 @@ class _Open:
         return True
 
     def closed(self) -> LogError | None:
-        """The error; None for a traceback that has no end."""
+        """Return the error; None for a traceback that has no end."""
         kind, rank = self.rule.kind, self.rule.rank
         said = " ".join(line.text.strip() for line in self.lines)
         if self.rule.follow == patterns.TRACEBACK:
@@ -109,7 +109,7 @@ class _Open:
                 kind, rank = rule.kind, rule.rank
         if rank in (patterns.CAUSE, patterns.LIKELY):
             kind = next((refined for refined, found in patterns.REFINED if found.search(said)), kind)
-        return LogError(kind, rank, tuple(Line(line.number, line.text[:WIDTH]) for line in self.lines))
+        return LogError(kind, rank, tuple(Line(line.number, line.text[:MAX_WIDTH]) for line in self.lines))
 
 
 def _indent(text: str) -> int:
@@ -117,7 +117,7 @@ def _indent(text: str) -> int:
 
 
 def _rule_of(said: str) -> patterns.Rule | None:
-    """The rule for a line without its indentation."""
+    """Find the rule for a line without its indentation."""
     return next((rule for rule in patterns.RULES if rule.expression.search(said)), None)
 
 
@@ -130,7 +130,7 @@ class _Kept:
 
     def add(self, error: LogError | None) -> None:
         """Remember it, unless there are enough or it is there already."""
-        if error is None or len(self.found[error.rank]) >= _KEPT:
+        if error is None or len(self.found[error.rank]) >= _MAX_KEPT:
             return
         message = _MESSAGE.search(error.text)
         key = _NUMBERS.sub("0", message.group() if message else error.text)
@@ -138,20 +138,20 @@ class _Kept:
             self.known.add(key)
             self.found[error.rank].append(error)
 
-    def survive(self) -> None:
-        """What was found so far did not keep a tool from ending well."""
+    def mark_survived(self) -> None:
+        """Rank down what was found so far: it did not keep a tool from ending well."""
         survived = self.found[patterns.SURVIVED]
         for rank in (patterns.CAUSE, patterns.LIKELY):
             survived += [error._replace(rank=patterns.SURVIVED) for error in self.found[rank]]
             self.found[rank] = []
-        self.found[patterns.SURVIVED] = sorted(survived, key=lambda error: error.lines[0])[-_KEPT:]
+        self.found[patterns.SURVIVED] = sorted(survived, key=lambda error: error.lines[0])[-_MAX_KEPT:]
         self.found[patterns.FOLLOWS], self.known = [], set()
 
-    def told(self) -> list[LogError]:
-        """The most telling ones; what only follows from others where there are no others."""
+    def best(self) -> list[LogError]:
+        """Choose the most telling ones; what only follows from others where there are no others."""
         causes = [error for rank in range(patterns.FOLLOWS) for error in self.found[rank]]
         causes.sort(key=lambda error: (error.rank, error.lines[0].number))
-        return (causes or self.found[patterns.FOLLOWS])[:ERRORS]
+        return (causes or self.found[patterns.FOLLOWS])[:MAX_ERRORS]
 
 
 def find_errors(lines: Iterable[tuple[int, bytes]]) -> list[LogError]:
@@ -161,22 +161,22 @@ def find_errors(lines: Iterable[tuple[int, bytes]]) -> list[LogError]:
         lines: number and bytes of each; they are read once, and few of them are kept.
 
     Returns:
-        At most :data:`ERRORS`, the most telling one first; none where nothing was recognised.
+        At most :data:`MAX_ERRORS`, the most telling one first; none where nothing was recognised.
     """
     kept, opened = _Kept(), None
     for number, raw, suspicious in _suspected(lines):
         if opened is not None:
-            line = Line(number, shown(raw))
+            line = Line(number, plain_text(raw))
             if opened.takes(line):
                 continue
             kept.add(opened.closed())
             opened = None
         if not suspicious:
             continue
-        line = Line(number, shown(raw))
+        line = Line(number, plain_text(raw))
         said = line.text.strip()
         if patterns.WELL.search(said):
-            kept.survive()
+            kept.mark_survived()
             continue
         rule = patterns.TRACE if patterns.TRACE.expression.match(said) else _rule_of(said)
         if rule is None or patterns.IGNORED.search(said) or (said.startswith(patterns.OWN) and rule.rank):
@@ -187,11 +187,11 @@ def find_errors(lines: Iterable[tuple[int, bytes]]) -> list[LogError]:
             opened = None
     if opened is not None:
         kept.add(opened.closed())
-    return kept.told()
+    return kept.best()
 
 
 def _suspected(lines: Iterable[tuple[int, bytes]]) -> Iterator[tuple[int, bytes, bool]]:
-    """Each line, and whether it may be of an error.
+    """Go through the lines, and tell of each whether it may be of an error.
 
     Most lines are not, and a log has millions: words that a whole batch does not have are not looked for in its lines.
     """
@@ -206,8 +206,8 @@ def _suspected(lines: Iterable[tuple[int, bytes]]) -> Iterator[tuple[int, bytes,
             yield number, raw, any(word in raw for word in words) and not patterns.DOING.match(raw)
 
 
-def explained(path: str, offset: int, end: Mapping[str, Any]) -> list[LogError]:
-    """What the log of an attempt says of its failure.
+def find_attempt_errors(path: str, offset: int, end: Mapping[str, Any]) -> list[LogError]:
+    """Find what the log of an attempt says of its failure.
 
     Args:
         path: the log's; where it cannot be read, nothing is said.
@@ -224,7 +224,7 @@ def explained(path: str, offset: int, end: Mapping[str, Any]) -> list[LogError]:
 
 
 def kind_of(end: Mapping[str, Any], found: Sequence[LogError]) -> str:
-    """The kind of the cause, for its remedy; empty where nothing is known of it."""
+    """Return the kind of the cause, for its remedy; empty where nothing is known of it."""
     if found:
         return found[0].kind
     return "killed" if end.get("signal") == 9 or end.get("code") == 137 else ""

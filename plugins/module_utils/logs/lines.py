@@ -1,16 +1,16 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The lines of a log, however large it is, with their numbers and as a terminal would have left them."""
+"""Read the lines of a log, however large it is, as a terminal would have left them."""
 
 from __future__ import annotations
 
 import re
 from typing import BinaryIO, Iterator, NamedTuple
 
-LONGEST = 1 << 16
-"""Bytes of a line that are looked at; of a longer one, what follows its last carriage return."""
+MAX_LINE_BYTES = 1 << 16
+"""Bytes of a line that are examined; of a longer one, what follows its last carriage return."""
 
-WIDTH = 4000
+MAX_WIDTH = 4000
 """Characters of a line that are kept: mangled names are long, and patterns have to stay cheap."""
 
 _BLOCK = 1 << 20
@@ -43,11 +43,11 @@ def raw_lines(stream: BinaryIO, offset: int = 0) -> Iterator[tuple[int, bytes]]:
         number += block.count(b"\n")
         offset -= len(block)
     while True:
-        line = piece = stream.readline(LONGEST)
+        line = piece = stream.readline(MAX_LINE_BYTES)
         if not line:
             return
         while not piece.endswith(b"\n"):
-            piece = stream.readline(LONGEST)
+            piece = stream.readline(MAX_LINE_BYTES)
             if not piece:
                 break
             # A program that shows how far it is never ends its line; what counts is what it wrote last.
@@ -57,8 +57,8 @@ def raw_lines(stream: BinaryIO, offset: int = 0) -> Iterator[tuple[int, bytes]]:
         number += 1
 
 
-def shown(line: bytes) -> str:
-    """A line without escape sequences and other control characters, without what a carriage return overwrote."""
+def plain_text(line: bytes) -> str:
+    """Return a line without control characters, and without what a carriage return overwrote."""
     text = line.rstrip(b"\r\n")
-    text = text[text.rfind(b"\r") + 1:][: 4 * WIDTH]
-    return _CONTROL.sub("", _SEQUENCE.sub("", text.decode("utf-8", "replace"))).rstrip()[:WIDTH]
+    text = text[text.rfind(b"\r") + 1:][: 4 * MAX_WIDTH]
+    return _CONTROL.sub("", _SEQUENCE.sub("", text.decode("utf-8", "replace"))).rstrip()[:MAX_WIDTH]

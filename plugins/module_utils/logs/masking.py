@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What stands between a script and its log, so that no secret it prints is ever on disk.
+"""Mask secrets in what a script prints, before it is written to the log.
 
 The script writes into a pipe, and a thread of its supervisor takes whole lines out of it, masks what must not be seen,
 and appends them to the log. A line is whole at a line feed or a carriage return; the beginning of one is passed on
@@ -31,10 +31,10 @@ BLOCK = 1 << 16
 IDLE_SECONDS = 0.2
 """A line that has not gone on for so long is shown as far as it is."""
 
-LONGEST = 1 << 16
+MAX_LINE_BYTES = 1 << 16
 """Bytes of a line without an end that are held back; then all but its last part is written."""
 
-KEY_LINES = 400
+MAX_KEY_LINES = 400
 """Lines that the longest private keys have; what follows is no part of one."""
 
 DRAIN_SECONDS = 2.0
@@ -57,7 +57,7 @@ _KEY_BEGINS, _KEY_ENDS = "-----BEGIN ", "-----END "
 
 @contextlib.contextmanager
 def masked(log: int, secrets: Iterable[str]) -> Iterator[int]:
-    """A descriptor for a program that prints into the log beside the script; at the end all of it is there.
+    """Open a descriptor for a program that prints into the log; at the end all of it is there.
 
     Args:
         log: descriptor of the log.
@@ -78,7 +78,7 @@ class LogFilter:
 
     Args:
         log: descriptor of the log, open for appending.
-        secrets: values that must not be seen, as :func:`.credentials.secret_values` returns them.
+        secrets: values that must not be seen, as :func:`..core.redaction.secret_values` returns them.
     """
 
     def __init__(self, log: int, secrets: Iterable[str]) -> None:
@@ -133,8 +133,8 @@ class LogFilter:
         self.seen += len(block)
         text = self._held + block
         end = max(text.rfind(b"\n"), text.rfind(b"\r")) + 1
-        if len(text) - end > LONGEST:
-            end = len(text) - LONGEST // 16
+        if len(text) - end > MAX_LINE_BYTES:
+            end = len(text) - MAX_LINE_BYTES // 16
         self._held = text[end:]
         self._write(text[:end])
         return True
@@ -145,7 +145,7 @@ class LogFilter:
             self._write(text)
 
     def _is_harmless(self, text: bytes) -> bool:
-        """Whether no credential begins in the beginning of a line, however it goes on."""
+        """Tell whether no credential begins in the beginning of a line, however it goes on."""
         line = text.decode("utf-8", "surrogateescape")
         if self._in_key or _BEGINS.search(line):
             return False
@@ -179,12 +179,12 @@ class LogFilter:
         return "".join(map(self._masked_line, text.splitlines(keepends=True)))
 
     def _masked_line(self, line: str) -> str:
-        """One line, where lines may be those of a private key."""
+        """Mask one line, where lines may be those of a private key."""
         if self._in_key and _KEY_ENDS not in line and KEY_LINE.fullmatch(line):
             self._in_key -= 1
             return ""
         # A key has ended, or was none: a build may print the first line of one as a word of a program.
-        self._in_key = KEY_LINES if _KEY_BEGINS in line and "PRIVATE KEY" in line and _KEY_ENDS not in line else 0
+        self._in_key = MAX_KEY_LINES if _KEY_BEGINS in line and "PRIVATE KEY" in line and _KEY_ENDS not in line else 0
         if self._in_key:
             return line.rstrip("\r\n") + MASK + "\n"
         return without_credentials(line)

@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""How the tools of a build say what went wrong: kinds of errors, their rank, and what belongs to them. Pure."""
+"""Recognise how the tools of a build say what went wrong: the kinds of errors, and their ranks. Pure."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What helps against an error that a step's log names. Pure, but for the look at the space that is left."""
+"""Say what helps against an error that a step's log names."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ REMEDIES = {
 
 
 def remedy_for(kind: str, free: Mapping[str, int] | None = None) -> str:
-    """What helps, as sentences.
+    """Say what helps, as sentences.
 
     Args:
         kind: of the error; one that nothing special is known of, or the empty text, gets the general answer.
@@ -72,7 +72,7 @@ def remedy_for(kind: str, free: Mapping[str, int] | None = None) -> str:
 
 
 def remedy_of(end: Mapping[str, Any], kind: str, free: Mapping[str, int] | None = None) -> str:
-    """What helps after an attempt that ended so, as sentences; the scheduler's advice comes first.
+    """Say what helps after an attempt that ended so, as sentences; the scheduler's advice comes first.
 
     Args:
         end: how it ended.
@@ -84,7 +84,7 @@ def remedy_of(end: Mapping[str, Any], kind: str, free: Mapping[str, int] | None 
 
 
 def free_space(*directories: str) -> dict[str, int]:
-    """Bytes that are free for this account, by directory; without those that cannot be asked."""
+    """Measure the bytes that are free for this account, by directory; without those that cannot be asked."""
     found: dict[str, int] = {}
     for path in directories:
         try:

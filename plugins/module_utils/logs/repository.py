@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Files committed to a branch of a git repository, beside whatever its owner is doing there.
+"""Commit files to a branch of a git repository, beside whatever its owner is doing there.
 
 A commit is made of plumbing commands with an index of its own, so that neither somebody's index nor his working tree
 takes part, and a bare repository will do. Where the branch is checked out, the new files would look deleted
@@ -57,7 +57,7 @@ class Target(NamedTuple):
 
 
 def check_target(target: Target) -> None:
-    """Look at what can be told without git.
+    """Check what can be checked without git.
 
     Raises:
         StackError: the subdirectory or the author is none.
@@ -86,8 +86,7 @@ class Repository:
         self.environment = {
             "PATH": os.environ.get("PATH", os.defpath), "LC_ALL": "C", "HOME": scratch, "XDG_CONFIG_HOME": scratch,
             "GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_GLOBAL": os.devnull, "GIT_ATTR_NOSYSTEM": "1",
-            "GIT_TERMINAL_PROMPT": "0",
-            "GIT_CEILING_DIRECTORIES": os.path.dirname(os.path.realpath(target.repository)),
+            "GIT_CEILING_DIRECTORIES": os.path.dirname(os.path.realpath(target.repository)), "GIT_TERMINAL_PROMPT": "0",
         }
         name, _bracket, address = target.author.rstrip(">").rpartition(" <")
         for role in ("AUTHOR", "COMMITTER"):
@@ -104,7 +103,7 @@ class Repository:
             self.environment["GIT_ALTERNATE_OBJECT_DIRECTORIES"] = '"%s"' % own
 
     def _find(self) -> str:
-        """Where commands run: the top of the working tree, or the bare repository."""
+        """Find where commands run: the top of the working tree, or the bare repository."""
         path = os.path.realpath(self.target.repository)
         if not os.path.isdir(path):
             raise _no_repository(self.target.repository, "there is no such directory")
@@ -121,7 +120,7 @@ class Repository:
         return path
 
     def git(self, *words: str, text: bytes = b"", more: dict[str, str] | None = None) -> bytes:
-        """What a git command prints, without its final line feed.
+        """Run a git command, and return what it prints, without its final line feed.
 
         Raises:
             StackError: it cannot be run, or failed; ``git`` in its details is what it complained of.
@@ -148,7 +147,7 @@ class Repository:
         return done.stdout[:-1] if done.stdout.endswith(b"\n") else done.stdout
 
     def branch(self) -> str:
-        """The full name of the branch.
+        """Find the full name of the branch.
 
         Raises:
             StackError: it is none, or HEAD is on none.
@@ -168,12 +167,12 @@ class Repository:
         return name if self.target.branch else found.decode("utf-8", "surrogateescape")
 
     def head(self, branch: str) -> str:
-        """The branch's commit; empty where it is still to be born."""
+        """Find the branch's commit; empty where the branch does not exist yet."""
         found = self.git("for-each-ref", "--format=%(objectname) %(refname)", branch).decode("utf-8", "surrogateescape")
         return next((line.split()[0] for line in found.splitlines() if line.split(None, 1)[1] == branch), "")
 
     def tree(self, files: Sequence[Member], before: str) -> str:
-        """The tree of the branch with these files in the subdirectory."""
+        """Write the tree of the branch with these files in the subdirectory."""
         self.git("read-tree", before or "--empty", more=self.index)
         lines = []
         for member in files:
@@ -191,13 +190,13 @@ class Repository:
         return os.fsencode(self.target.subdirectory + "/" + name)
 
     def changes(self, before: str, tree: str) -> list[str]:
-        """What differs between two trees."""
+        """List what differs between two trees."""
         words = self.git("diff-tree", "-r", "-z", "--no-renames", "--name-status", before, tree).split(b"\0")[:-1]
         pairs = zip(words[::2], words[1::2])
         return ["%s %s" % (letter.decode("ascii"), readable(os.fsdecode(path))) for letter, path in pairs]
 
     def checked_out_elsewhere(self, branch: str) -> str:
-        """The other working tree that has the branch checked out, or an empty string."""
+        """Find the other working tree that has the branch checked out, or an empty string."""
         place = ""
         for line in self.git("worktree", "list", "--porcelain").decode("utf-8", "surrogateescape").splitlines():
             key, _space, value = line.partition(" ")

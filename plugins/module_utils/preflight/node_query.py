@@ -91,13 +91,13 @@ def ask(files: Files, digest: str) -> dict[str, Any]:
     Raises:
         OSError: as the system reports it.
     """
-    asked = remote_query.pending(files.request)
+    asked = remote_query.read_pending(files.request)
     if asked and asked["digest"] == digest and os.path.exists(files.nonce(asked["nonce"])):
         return asked
     with readable_by_all():
         os.makedirs(files.directory, exist_ok=True)
     forget(files)
-    asked = remote_query.new(digest)
+    asked = remote_query.create(digest)
     write_atomic(files.nonce(asked["nonce"]), (asked["nonce"] + "\n").encode("ascii"))
     write_json(files.request, asked)
     return asked
@@ -153,4 +153,4 @@ def wait_for_answer(files: Files, nonce: str, seconds: float) -> dict[str, Any]:
                 return facts
         return None
 
-    return remote_query.awaited(path, read, seconds, "compute")
+    return remote_query.await_answer(path, read, seconds, "compute")

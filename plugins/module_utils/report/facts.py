@@ -23,7 +23,7 @@ from ..core.lenient_json import (
     whole,
 )
 from ..release.records import subject_of
-from ..steps.step import describe_outcome
+from ..steps.outcome import Outcome, describe_outcome
 from . import acceptance, nodes
 from .records import Records
 from .verdict import decide_verdict
@@ -245,7 +245,7 @@ def _describe_step(name: str, records: Mapping[str, Any]) -> dict[str, Any]:
     outcome = ""
     if not done and ended and ended.get("reason") not in (None, "done"):
         try:
-            outcome = describe_outcome(name, ended) + "."
+            outcome = describe_outcome(name, Outcome.from_json(ended)) + "."
         except (KeyError, TypeError, ValueError):
             outcome = "step %s failed." % name
     state = "done" if done else "failed" if outcome else "begun"

@@ -13,7 +13,7 @@ from typing import Any, Callable, NamedTuple
 from ..core.errors import StackError
 from ..core.files import read_json
 from ..core.lenient_json import mapping, whole
-from ..logs.errors import explained, kind_of
+from ..logs.errors import find_attempt_errors, kind_of
 from ..logs.remedies import remedy_of
 from ..modulefiles.layout import (
     JOURNAL,
@@ -128,7 +128,7 @@ def _explain_failure(directory: str, records: dict[str, Any]) -> dict[str, Any]:
     if end.get("reason") in (None, "done"):
         return records
     log = os.path.join(directory, "log")
-    found = explained(log, max(0, whole(job.get("log_offset")) or 0), end)
+    found = find_attempt_errors(log, max(0, whole(job.get("log_offset")) or 0), end)
     failure = {
         "log": log if os.path.isfile(log) else "",
         "errors": [error.as_record() for error in found],

@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""One supervisor of a step at a time, wherever a batch system starts them.
+"""Let one supervisor at a time build a step, wherever a batch system starts them.
 
 A job may be submitted twice (its submission was lost, and then was not), and a scheduler that cannot reach a node puts
 its job back while the supervisor there still works. So the supervisors of one attempt, which share its nonce, take
@@ -15,7 +15,7 @@ supervisor is certainly left, so that the next one builds at once, where
 
 A scheduler's word that it has lost a node is no such certainty: Slurm says so when slurmd does not answer, and
 slurmstepd with the whole build may live on (so may pbs_mom's children). From another node a former supervisor is
-therefore waited for as long as it gives a sign of life, and given up when it has missed :data:`SILENT_BEATS`
+therefore waited for as long as it gives a sign of life, and given up when it has missed :data:`MAX_MISSED_HEARTBEATS`
 heartbeats. One that was cut off from the shared file system for longer, and comes back, stops its build at its next
 heartbeat.
 
@@ -27,11 +27,11 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import re
 import signal
 import time
-from typing import Mapping, NamedTuple, Sequence
+from typing import Mapping, Sequence
 
+from ..core.clock import utc
 from ..core.processes import (
     Here,
     is_alive,
@@ -39,83 +39,41 @@ from ..core.processes import (
     read_process,
     stop_processes,
 )
-from .job import (
-    HEARTBEAT_SECONDS,
-    WATCH_SECONDS,
-    heartbeat_changes,
-    read_record,
-    write_in_place,
-)
-from .step import StepFiles, utc
+from .files import StepFiles
+from .job_state import HEARTBEAT_SECONDS, WATCH_SECONDS, heartbeat_changes
+from .json_record import read_record, write_in_place
+from .outcome import Outcome
+from .records import JobRecord
+from .turn_records import LEFT, Claim, Owner, claims_of, former_of, turn_path
 
-PREFIX = ".turn."
-LEFT = ".left"
-
-SILENT_BEATS = 6
+MAX_MISSED_HEARTBEATS = 6
 """So many heartbeats without a sign of life make a former supervisor a dead one."""
 
-LOOKS_PER_BEAT = 5
-
-JOB_ID_VARIABLES = ("SLURM_JOB_ID", "PBS_JOBID")
-"""Where a job finds its own identifier."""
+CHECKS_PER_HEARTBEAT = 5
 
 
-def own_job_id(environment: Mapping[str, str]) -> str | None:
-    """The identifier of the job that this process is part of."""
-    for name in JOB_ID_VARIABLES:
-        if environment.get(name):
-            return environment[name]
-    return None
+def own_job_id(environment: Mapping[str, str], variables: Sequence[str]) -> str | None:
+    """Return the identifier of the batch job that this process is part of; None where it is part of none.
 
-
-def own_restarts(environment: Mapping[str, str]) -> int | None:
-    """How often the scheduler had put back the job that this process is part of; None where it does not say.
-
-    Slurm sets ``SLURM_RESTART_COUNT`` in a job that it has started again (sbatch(1)); PBS sets nothing.
+    Args:
+        environment: of this process.
+        variables: those of its batch system that say the identifier, and how often the job was put back, if there is
+            one; see :class:`..batch.scheduler.BatchSystem`.
     """
-    if not environment.get("SLURM_JOB_ID"):
+    return (environment.get(variables[0]) or None) if variables else None
+
+
+def own_restarts(environment: Mapping[str, str], variables: Sequence[str]) -> int | None:
+    """Count how often the batch job of this process had been put back; None where nobody says so.
+
+    Args:
+        environment: of this process.
+        variables: as for :func:`own_job_id`.
+    """
+    if own_job_id(environment, variables) is None or len(variables) < 2:
         return None
-    count = environment.get("SLURM_RESTART_COUNT", "0")
+    count = environment.get(variables[1], "0")
     return int(count) if count.isdigit() else None
-
-
-class Claim(NamedTuple):
-    """A turn that was taken."""
-
-    nonce: str
-    number: int
-    owner: dict
-
-    def path(self, files: StepFiles) -> str:
-        """The record of the turn, whose owner alone writes it."""
-        return turn_path(files, self.nonce, self.number)
-
-    def has_left(self, files: StepFiles) -> bool:
-        """Whether its owner has said that nothing of it is left running."""
-        return os.path.lexists(self.path(files) + LEFT)
-
-
-def turn_path(files: StepFiles, nonce: str, number: int) -> str:
-    """Where a turn of an attempt is recorded, if it was taken."""
-    return files.path("%s%s.%d" % (PREFIX, nonce, number))
-
-
-def claims_of(files: StepFiles, nonce: str) -> list[Claim]:
-    """The turns of an attempt that were taken so far, in their order."""
-    pattern = re.compile(re.escape("%s%s." % (PREFIX, nonce)) + r"(\d+)\Z")
-    numbers = sorted(int(match.group(1)) for match in map(pattern.match, os.listdir(files.directory)) if match)
-    return [Claim(nonce, number, read_record(turn_path(files, nonce, number)) or {}) for number in numbers]
-
-
-def still_there(files: StepFiles, nonce: str) -> dict | None:
-    """The last supervisor of an attempt, as the record of the next attempt has it; None where it has left."""
-    claims = claims_of(files, nonce)
-    return claims[-1]._asdict() if claims and not claims[-1].has_left(files) else None
-
-
-def former_of(job: dict) -> list[Claim]:
-    """The last supervisor of the attempt before this one, where that had not said that it has left."""
-    return [Claim(**job["former"])] if job.get("former") else []
 
 
 class Turn:
@@ -129,7 +87,7 @@ class Turn:
         requeues: how often the attempt was submitted again.
     """
 
-    def __init__(self, files: StepFiles, job: dict, place: Here, job_id: str | None, requeues: int = 0) -> None:
+    def __init__(self, files: StepFiles, job: JobRecord, place: Here, job_id: str | None, requeues: int = 0) -> None:
         self.files, self.job, self.place, self.job_id, self.requeues = files, job, place, job_id, requeues
         self.number = -1
 
@@ -148,29 +106,32 @@ class Turn:
         return self.await_end_of([*former_of(self.job), *claims]) and not self.lost()
 
     def restarts(self) -> int:
-        """How often this very job was started before."""
+        """Count how often this very job was started before."""
         return sum(
-            claim.number < self.number and claim.owner["job_id"] == self.job_id for claim in self.claims()
+            claim.number < self.number and claim.owner.job_id == self.job_id for claim in self.claims()
         )
 
-    def excess(self) -> dict | None:
-        """The end of an attempt whose job was put back more often than the site allows; None where it was not."""
-        count, limit = self.requeues + self.restarts(), self.job["options"].get("requeue", 0)
+    def excess(self) -> Outcome | None:
+        """Return the end of an attempt whose job was put back more often than the site allows.
+
+        Returns:
+            None where it was not.
+        """
+        count, limit = self.requeues + self.restarts(), self.job.options.get("requeue", 0)
         if count <= limit:
             return None
-        end = {"reason": "requeued", "count": count, "limit": limit}
-        return dict(end, scheduler=self.job["launcher"], job_id=self.job_id)
+        return Outcome.of("requeued", count=count, limit=limit, scheduler=self.job.launcher, job_id=self.job_id)
 
     def clean_up(self) -> None:
-        """Remove what earlier starts have left: their word on how they were stopped, and on this machine processes."""
+        """Remove what earlier starts have left: the record of their end, and on this machine processes."""
         with contextlib.suppress(FileNotFoundError):
             os.unlink(self.files.exit)
-        if self.job.get("last_nonce"):
-            self._stop_former(self.job["last_nonce"])
+        if self.job.last_nonce:
+            self._stop_former(self.job.last_nonce)
 
     def lost(self) -> bool:
-        """Whether another supervisor has taken the next turn."""
-        return os.path.lexists(turn_path(self.files, self.job["nonce"], self.number + 1))
+        """Tell whether another supervisor has taken the next turn."""
+        return os.path.lexists(turn_path(self.files, self.job.nonce, self.number + 1))
 
     def show_life(self) -> None:
         """Let whoever waits for the end of this turn see that it is about to come."""
@@ -183,8 +144,8 @@ class Turn:
             os.close(os.open(self._path + LEFT, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644))
 
     def claims(self) -> list[Claim]:
-        """The turns of this attempt that were taken so far, in their order."""
-        return claims_of(self.files, self.job["nonce"])
+        """Read the turns of this attempt that were taken so far, in their order."""
+        return claims_of(self.files, self.job.nonce)
 
     def await_end_of(self, claims: Sequence[Claim]) -> bool:
         """Wait until nothing of earlier turns is left, as far as that can be known; see the top of this file.
@@ -195,11 +156,12 @@ class Turn:
         for claim in claims:
             if self._is_here(claim):
                 self._stop_former(claim.nonce)
-        away = [claim for claim in claims if claim.owner["host"] != self.place.host]
+        away = [claim for claim in claims if claim.owner.host != self.place.host]
         sign, missed = self._sign_of(away), 0
-        while missed < SILENT_BEATS * LOOKS_PER_BEAT and not all(claim.has_left(self.files) for claim in away):
-            # Looks are counted rather than seconds: a file system that stands still does so for both sides.
-            time.sleep(HEARTBEAT_SECONDS / LOOKS_PER_BEAT)
+        limit = MAX_MISSED_HEARTBEATS * CHECKS_PER_HEARTBEAT
+        while missed < limit and not all(claim.has_left(self.files) for claim in away):
+            # Checks are counted rather than seconds: a file system that stands still does so for both sides.
+            time.sleep(HEARTBEAT_SECONDS / CHECKS_PER_HEARTBEAT)
             if signal.SIGTERM in signal.sigpending():
                 return False
             # A change of its own makes a client of NFS ask the server what the directory holds.
@@ -209,47 +171,47 @@ class Turn:
             missed = missed + 1 if sign == last else 0
         return True
 
-    def _sign_of(self, claims: Sequence[Claim]) -> tuple:
-        """What changes as long as the owners of turns build, or stop their builds."""
-        job = read_record(self.files.job) or {}
-        return (job.get("heartbeat"), *(read_record(claim.path(self.files)) for claim in claims))
+    def _sign_of(self, claims: Sequence[Claim]) -> tuple[object, ...]:
+        """Read what changes as long as the owners of turns build, or stop their builds."""
+        job = JobRecord.read(self.files)
+        return (job and job.heartbeat, *(read_record(claim.path(self.files)) for claim in claims))
 
     def _stop_former(self, nonce: str) -> None:
         """Stop what earlier supervisors of an attempt have left on this machine."""
-        own = nonce == self.job["nonce"]
-        leader = (self.job.get("child_pid"), self.job.get("child_start_time")) if own else (None, None)
+        own = nonce == self.job.nonce
+        leader = (self.job.child_pid, self.job.child_start_time) if own else (None, None)
         stop_processes(
-            lambda: job_processes(nonce, *leader, keep=os.getpid()), self.job["limits"]["grace"], lambda: None
+            lambda: job_processes(nonce, *leader, keep=os.getpid()), self.job.limits.grace, lambda: None
         )
 
     @property
     def _path(self) -> str:
-        return turn_path(self.files, self.job["nonce"], self.number)
+        return turn_path(self.files, self.job.nonce, self.number)
 
     def _is_here(self, claim: Claim) -> bool:
-        return (claim.owner["host"], claim.owner["boot_id"]) == tuple(self.place)
+        return (claim.owner.host, claim.owner.boot_id) == tuple(self.place)
 
     def _may_follow(self, claim: Claim) -> bool:
         if claim.has_left(self.files):
             return True
         if self._is_here(claim):
-            return not is_alive(claim.owner["pid"], claim.owner["start_time"])
+            return not is_alive(claim.owner.pid, claim.owner.start_time)
         # Its own job was started or submitted again: the scheduler has ended the earlier start, or believes so.
-        again = claim.owner["job_id"] == self.job_id or claim.owner["requeues"] < self.requeues
-        return again or not heartbeat_changes(self.files.job, WATCH_SECONDS)
+        again = claim.owner.job_id == self.job_id or claim.owner.requeues < self.requeues
+        return again or not heartbeat_changes(self.files, WATCH_SECONDS)
 
     def _claim(self, number: int) -> bool:
         """Take a turn, unless somebody was faster."""
         process = read_process(os.getpid())
-        owner = {
-            "host": self.place.host, "boot_id": self.place.boot_id, "pid": os.getpid(), "job_id": self.job_id,
-            "requeues": self.requeues, "start_time": process.start_time if process else None,
-        }
-        path = turn_path(self.files, self.job["nonce"], number)
+        owner = Owner(
+            self.place.host, self.place.boot_id, os.getpid(), self.job_id, self.requeues,
+            process.start_time if process else None,
+        )
+        path = turn_path(self.files, self.job.nonce, number)
         mine = "%s.%s.%d" % (path, self.place.host, os.getpid())
         try:
             with open(mine, "w", encoding="utf-8") as stream:
-                json.dump(owner, stream)
+                json.dump(owner._asdict(), stream)
             with contextlib.suppress(FileExistsError):
                 os.link(mine, path)
             # NFS may do a link and then, when its answer was lost and it is asked again, say that it is there already.

@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What steps produced, kept by digest, so that another release with the same inputs takes it over instead of building.
+"""Keep what steps produced by digest, so that another release with the same inputs need not build it.
 
 ``<directory>/<digest>/`` holds ``entry.json`` and one file for each one that was produced, named by its position. A
 file whose sha256 is not the recorded one is never used, and an entry is taken over as a whole or not at all.
@@ -18,8 +18,10 @@ import time
 from typing import Any
 
 from ..core.files import read_json, write_json
+from ..core.lenient_json import mapping
 from .own_place import STEPS, OwnPlace
 from .produced import Produced, Tick, listing_digest
+from .records import Stamp
 
 RECORD = "entry.json"
 
@@ -52,9 +54,11 @@ def copy_and_hash(source: str, target: str, tick: Tick) -> str:
 
 
 def origin_of(directory: str, digest: str) -> dict[str, Any] | None:
-    """Who has stored an entry: ``step``, ``release``, ``host``, ``finished``, ``seconds`` and ``result``; None: nobody.
+    """Read who has stored an entry.
 
-    Whether its files are what was stored is not looked at.
+    Returns:
+        ``step``, ``release``, ``host``, ``finished``, ``seconds`` and ``result``; None where there is no entry. Whether
+        its files are what was stored is not checked.
     """
     try:
         record = read_json(os.path.join(directory, digest, RECORD))
@@ -98,7 +102,7 @@ def restore(
 
 @contextlib.contextmanager
 def _removed(paths: list[str]) -> Any:
-    """What lies there before is removed, and what is left of it afterwards."""
+    """Remove what lies there before, and what is left of it afterwards."""
     for path in paths:
         _remove(path)
     try:
@@ -215,9 +219,9 @@ def _remove_abandoned(directory: str, prefix: str) -> None:
 
 
 def remove_unused(directory: str, root: str, now: float) -> list[str]:
-    """Remove the entries that no release below a root has, once nobody has used them for :data:`UNUSED_SECONDS`.
+    """Remove the entries that no release below a root has, and nobody has used for long.
 
-    Another directory than the root's own may serve other roots, and is left alone.
+    That is for :data:`UNUSED_SECONDS`. Another directory than the root's own may serve other roots, and is left alone.
 
     Returns:
         Digests of what was removed.
@@ -234,9 +238,8 @@ def remove_unused(directory: str, root: str, now: float) -> list[str]:
         return []
     used = set()
     for path in glob.glob(os.path.join(glob.escape(root), "*", STEPS, "*", "stamp.json")):
-        with contextlib.suppress(OSError, ValueError):
-            stamp = read_json(path)
-            used.add(stamp.get("digest") if isinstance(stamp, dict) else None)
+        with contextlib.suppress(OSError, ValueError, TypeError):
+            used.add(Stamp.from_json(mapping(read_json(path))).digest)
     unused = [name for name in old if name not in used]
     for name in unused:
         shutil.rmtree(os.path.join(directory, name), ignore_errors=True)

@@ -1,36 +1,36 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""How a job is followed: when to glance, when the module has to look, and what the operator is told. Pure.
+"""Follow a job: decide when to poll, when to call the module, and what the operator is told. Pure.
 
 All times are one clock's, that of whoever follows. A heartbeat is only ever compared with the one seen before: the
 clocks of the nodes may be hours off. A length of time comes from two times of the same node.
 
-While a job waits in a queue, a glance is enough to see that its supervisor has announced itself; the module, which asks
+While a job waits in a queue, a poll is enough to see that its supervisor has announced itself; the module, which asks
 the scheduler, is called at growing intervals. It is called now and then while a job builds, too: a scheduler may have
 given up a node on which the build goes on.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, Mapping, NamedTuple
 
-from .poll import Glance
+from ..core.clock import seconds_of
+from .poll import Snapshot
 from .progress import ProgressPrinter, progress_line
 from .queue_lines import QueuePrinter
-from .step import seconds_of
 
 FIRST_INTERVAL = 0.3
 INTERVAL_GROWTH = 1.6
-LONGEST_INTERVAL = 5.0
-"""Seconds between two glances at a build."""
+MAX_INTERVAL = 5.0
+"""Seconds between two polls of a build."""
 
-LONGEST_QUEUE_INTERVAL = 10.0
-"""Seconds between two glances at a job that waits."""
+MAX_QUEUE_INTERVAL = 10.0
+"""Seconds between two polls of a job that waits."""
 
 STALE_SECONDS = 15.0
-"""A heartbeat that has not changed for so long is worth a look of the module: one is written every five seconds."""
+"""A heartbeat that has not changed for so long is worth a call of the module: one is written every five seconds."""
 
-LONGEST_STALE_SECONDS = 300.0
+MAX_STALE_SECONDS = 300.0
 """The same on a file system that has been seen to show changes late."""
 
 CALM_SECONDS = 300.0
@@ -49,21 +49,27 @@ class Pace(NamedTuple):
 
 
 DOUBT = Pace(1.0, 1.6, 30.0)
-"""How often the module looks at what stays in doubt; the first time it looks at once."""
+"""How often the module is called for what stays in doubt; the first time at once."""
 
 QUEUED = Pace(10.0, 1.5, 60.0)
 """How often the scheduler is asked about a job that waits."""
 
 
-def _place(record: dict) -> tuple:
-    """The process that a result or a job's record is about."""
-    return record.get("host"), record.get("pid")
+class _Process(NamedTuple):
+    """The supervisor that a result or a job's record is about."""
+
+    host: object
+    pid: object
+
+
+def _process_of(result: Mapping[str, Any]) -> _Process:
+    return _Process(result.get("host"), result.get("pid"))
 
 
 class Follow:
-    """What is known of one job, from look to look."""
+    """What is known of one job, from poll to poll."""
 
-    def __init__(self, first: dict, now: float) -> None:
+    def __init__(self, first: dict[str, Any], now: float) -> None:
         """Begin with the result of the call that started the job, or attached to it.
 
         Args:
@@ -73,18 +79,18 @@ class Follow:
         self.name: str = first["step"]
         self.nonce: str = first["nonce"]
         self.seen = first
-        self.progress: dict = first["progress"]
+        self.progress: dict[str, Any] = first["progress"]
         self.log_start = 0
         self.news: list[str] = []
         self.interval = FIRST_INTERVAL
         self.queued = bool(first.get("queue"))
         self.asked = self.answered = self.changed = now
         self.gap = QUEUED.first if self.queued else DOUBT.first
-        self._sign: tuple | None = None
+        self._sign: tuple[object, ...] | None = None
         self._slowest = 0.0
         # A job that is put back into the queue keeps the record of its last start, which may even beat, on a node that
         # its scheduler has lost: it has started again when somebody else has.
-        self._former = _place(first)
+        self._former = _process_of(first)
         self._doubt = ""
         self._begun: str | None = None
         self._began = now - first["seconds"]
@@ -95,29 +101,29 @@ class Follow:
             self.news.append("%s  job %s runs on %s" % (self.name, first["job_id"], first["node"]))
 
     def next_interval(self) -> float:
-        """Seconds to sleep before the next glance."""
-        longest = LONGEST_QUEUE_INTERVAL if self.queued else LONGEST_INTERVAL
+        """Return the seconds to sleep before the next poll."""
+        longest = MAX_QUEUE_INTERVAL if self.queued else MAX_INTERVAL
         interval = min(self.interval, longest)
         self.interval = min(interval * INTERVAL_GROWTH, longest)
         return interval
 
     def unchanged(self, now: float) -> float:
-        """For how many seconds the job has given no sign of life that could be seen from here."""
+        """Return for how many seconds the job has given no sign of life that could be seen from here."""
         return now - self.changed
 
-    def see(self, glance: Glance | None, now: float) -> bool:
-        """Take in a glance.
+    def see(self, snapshot: Snapshot | None, now: float) -> bool:
+        """Take in what a poll has shown.
 
         Args:
-            glance: what it has shown; None where there is no readable record of this job.
+            snapshot: what it has shown; None where there is no readable record of this job.
             now: seconds.
 
         Returns:
-            Whether the module has to look now.
+            Whether the module has to be called now.
         """
-        if glance is not None:
-            self._take_in(glance, now)
-        doubt = self._doubt_of(glance, now)
+        if snapshot is not None:
+            self._take_in(snapshot, now)
+        doubt = self._doubt_of(snapshot, now)
         if doubt and doubt != self._doubt:
             self._doubt = doubt
             self.gap = QUEUED.first if self.queued else DOUBT.first
@@ -127,21 +133,21 @@ class Follow:
             return now - self.asked >= self.gap
         return bool(self.seen.get("job_id")) and now - self.asked >= CALM_SECONDS
 
-    def learn(self, result: dict, now: float) -> None:
+    def learn(self, result: dict[str, Any], now: float) -> None:
         """Take in what the module has found: the job goes on, ``result["state"]`` is ``running``."""
         self._count_call(now)
         self.answered = now
         queue = result.get("queue")
         if queue and not self.queued:
-            self.queued, self.gap, self._former = True, QUEUED.first, _place(self.seen)
+            self.queued, self.gap, self._former = True, QUEUED.first, _process_of(self.seen)
         elif self.queued and not queue:
-            if result.get("node") and _place(result) != self._former:
-                self._start(result, now)
+            if result.get("node") and _process_of(result) != self._former:
+                self._start(_process_of(result), now)
             else:
                 # It has nodes, or is about to; the record is that of its former start, or there is none yet.
                 queue = {"job_id": self.seen["queue"].get("job_id"), "state": "starting"}
         elif not queue:
-            self._tell_of_restart(result)
+            self._tell_of_restart(_process_of(result))
         self.seen = dict(result, queue=queue)
         if "percent" in result["progress"]:
             self.progress = result["progress"]
@@ -156,7 +162,7 @@ class Follow:
         return now - max(self.answered, self.changed) < SCHEDULER_PATIENCE
 
     def lines(self, now: float, today: str) -> list[str]:
-        """What the operator is told now.
+        """Return what the operator is told now.
 
         Args:
             now: seconds.
@@ -174,7 +180,7 @@ class Follow:
         return lines
 
     def whereabouts(self) -> str:
-        """What an operator should know who can no longer see the job."""
+        """Say what an operator should know who can no longer see the job."""
         if self.queued:
             what = "waits in the queue as job %s without the controller (log %s)" % (
                 self.seen["queue"].get("job_id"), self.seen["log"])
@@ -187,52 +193,52 @@ class Follow:
         pace = QUEUED if self.queued else DOUBT
         self.asked, self.gap = now, min(self.gap * pace.growth, pace.longest)
 
-    def _doubt_of(self, glance: Glance | None, now: float) -> str:
-        """Why the module should look; empty where a glance is enough."""
-        if glance is None:
+    def _doubt_of(self, snapshot: Snapshot | None, now: float) -> str:
+        """Tell why the module should be called; empty where a snapshot is enough."""
+        if snapshot is None:
             return "unreadable"
-        if glance.ended:
+        if snapshot.ended:
             return "ended"
         if self.queued:
             return ""
-        if not glance.running:
+        if not snapshot.running:
             return "not running"
         # A shared file system that caches attributes shows every change late: what it has done before is no news.
-        stale = min(max(STALE_SECONDS, 2 * self._slowest), LONGEST_STALE_SECONDS)
+        stale = min(max(STALE_SECONDS, 2 * self._slowest), MAX_STALE_SECONDS)
         return "stale" if self.unchanged(now) >= stale else ""
 
-    def _take_in(self, glance: Glance, now: float) -> None:
-        job = glance.job
-        sign = tuple(job.get(key) for key in ("phase", "heartbeat", "host", "pid"))
+    def _take_in(self, snapshot: Snapshot, now: float) -> None:
+        job = snapshot.job
+        sign, process = (job.phase, job.heartbeat, job.host, job.pid), _Process(job.host, job.pid)
         if sign != self._sign:
             known, self._sign = self._sign is not None, sign
-            if self.queued and glance.running and _place(job) != self._former:
-                self._start(job, now)
+            if self.queued and snapshot.running and process != self._former:
+                self._start(process, now)
             elif not self.queued and known:
                 self._slowest = max(self._slowest, self.unchanged(now))
             self.changed = now
-        if self.queued or not glance.running:
+        if self.queued or not snapshot.running:
             return
-        self._tell_of_restart(job)
-        self.seen = dict(self.seen, host=job.get("host"), pid=job.get("pid"))
-        if job.get("begun") and job["begun"] != self._begun:
-            self._begun = job["begun"]
-            self._began = now - max(0.0, seconds_of(job["heartbeat"]) - seconds_of(job["begun"]))
-        start = job.get("log_offset", 0)
+        self._tell_of_restart(process)
+        self.seen = dict(self.seen, host=job.host, pid=job.pid)
+        if job.begun and job.begun != self._begun:
+            self._begun = job.begun
+            self._began = now - max(0.0, seconds_of(job.heartbeat) - seconds_of(job.begun))
+        start = job.log_offset
         if start != self.log_start:
             self.log_start, self._size = start, 0
-        elif glance.size >= self._size:
-            self._size = glance.size
-            self.progress = glance.progress or self.progress
+        elif snapshot.size >= self._size:
+            self._size = snapshot.size
+            self.progress = snapshot.progress or self.progress
 
-    def _tell_of_restart(self, record: dict) -> None:
-        """Where a job builds already, another supervisor is that of a new start of it."""
-        if self.seen.get("job_id") and _place(record) != _place(self.seen):
-            self.news.append("%s  job %s started again on %s" % (self.name, self.seen["job_id"], record.get("host")))
+    def _tell_of_restart(self, process: _Process) -> None:
+        """Tell that a job which builds already has another supervisor: it has started again."""
+        if self.seen.get("job_id") and process != _process_of(self.seen):
+            self.news.append("%s  job %s started again on %s" % (self.name, self.seen["job_id"], process.host))
 
-    def _start(self, record: dict, now: float) -> None:
-        """The job has left the queue, and its supervisor has written the record, or is what the result is about."""
-        host, pid = _place(record)
+    def _start(self, process: _Process, now: float) -> None:
+        """Take in that the job has left the queue, and that this is its supervisor."""
+        host, pid = process
         job_id = self.seen["queue"].get("job_id") or self.seen.get("job_id") or ""
         self.news.append("%s  job %s started on %s" % (self.name, job_id, host))
         self.queued, self.seen = False, dict(self.seen, queue=None, host=host, pid=pid)

@@ -1,21 +1,27 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The site's own commands for a step that hangs: to tell somebody, and to end what no signal reaches.
+"""Examine a step that hangs: ask its processes where they are, then run the site's own commands.
 
-They run after the stacks are in the log, on the machine where the step runs, as the account that builds. What they
-print is in the log; that they fail is noted and changes nothing.
+The commands tell somebody, or end what no signal reaches. They run after the stacks are in the log, on the machine
+where the step runs, as the account that builds. What they print is in the log; that they fail is noted and changes
+nothing. The step is stopped elsewhere.
 """
 
 from __future__ import annotations
 
+import os
 import re
+import signal
 import subprocess
-from typing import Callable, Mapping, Sequence
+from typing import Callable, Mapping, MutableMapping, Sequence
 
 from ..core.errors import StackError
-from ..core.processes import default_signals, run_program
+from ..core.processes import Process, default_signals, run_program
 from ..core.redaction import credential_in
 from ..logs.masking import masked
+from . import stack_dumps
+from .files import StepFiles
+from .records import JobRecord, Limits
 
 ACTIONS = ("notify", "kill")
 """The actions, in the order in which they run."""
@@ -30,7 +36,7 @@ _PLACEHOLDER = re.compile(r"\{([a-z_]*)\}")
 
 
 def check_actions(actions: Mapping[str, Sequence[str] | None] | None) -> dict[str, list[str]]:
-    """The actions that are to be run, as the option gives them.
+    """Check the actions of the option, and return those that are to be run.
 
     Raises:
         StackError: a word has a placeholder that is not known, or a credential, which the job's record would show.
@@ -99,3 +105,46 @@ def _run(words: Sequence[str], output: int, environment: Mapping[str, str]) -> s
     except (OSError, ValueError) as error:
         return "cannot be run: %s" % (getattr(error, "strerror", None) or error)
     return "ended with status %d" % status if status else ""
+
+
+def prepare(environment: MutableMapping[str, str], limits: Limits) -> None:
+    """Give a job that may be found silent what its Python processes need to say where they are.
+
+    Args:
+        environment: that of the job's script.
+        limits: as the job's record has them.
+    """
+    if limits.no_output_timeout and limits.hang_signal != "none":
+        stack_dumps.prepare(environment)
+
+
+def examine(
+    files: StepFiles, job: JobRecord, log: int, members: Callable[[], list[Process]], note: Callable[[str], None],
+    tick: Callable[[], None], environment: Mapping[str, str], secrets: Sequence[str] = (),
+) -> dict[str, list[str]]:
+    """Have a silent job say where it hangs, and tell the site.
+
+    Args:
+        files: the step.
+        job: the job's record.
+        log: descriptor of the log.
+        members: the living processes of the job.
+        note: writes a line of our own into the log.
+        tick: called while waiting, for whoever has children to reap and a heartbeat to write.
+        environment: variables of the site's commands.
+        secrets: what must not be seen of what programs print.
+
+    Returns:
+        For the record of the end: ``stacks``, what the processes said, and ``notes``, which commands failed.
+    """
+    limits = job.limits
+    start = os.fstat(log).st_size
+    signum = None if limits.hang_signal == "none" else getattr(signal, "SIG" + limits.hang_signal)
+    stack_dumps.StackDump(members, signum, log, note, tick, secrets).run()
+    facts = {
+        "step": files.name, "host": job.host, "log": files.log, "pid": str(os.getpid()),
+        "job_id": str((job.batch and job.batch.job_id) or ""),
+    }
+    said = stack_dumps.read_stacks(files.log, start)
+    notes = run_actions(limits.on_hang, facts, log, note, environment, secrets)
+    return {"stacks": said, "notes": notes}

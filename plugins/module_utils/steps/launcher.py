@@ -1,25 +1,21 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What a launcher promises, and the archive by which the supervisor travels.
+"""Define what every launcher has to do, and pack the supervisor into the archive by which it travels.
 
-A launcher is one file with one class that has the methods of :class:`Launcher`; :mod:`.builds` knows it by name.
+A launcher is one file with one class that has the methods of :class:`Launcher`; :mod:`.launcher_registry` knows it.
 """
 
 from __future__ import annotations
 
 import sys
-from typing import Protocol
+from typing import Protocol, Sequence
 
 from ..core.zipapp import program_archive
-from . import (
-    supervisor_entry,
-)
-from .job import Standing
+from . import supervisor
+from .files import StepFiles
+from .job_state import JobState
 from .lock import StepLock
-from .step import StepFiles
-
-ARCHIVE = ".supervisor.zip"
-"""The supervisor's code in the step's directory: a job that outlives its module cannot use the module's own copy."""
+from .records import JobRecord, StepRecords
 
 ISOLATED = ("-I", "-S")
 """Python options that keep the caller's PYTHONPATH, user packages and .pth files out of the supervisor."""
@@ -28,22 +24,19 @@ ISOLATED = ("-I", "-S")
 class Launcher(Protocol):
     """Where and how a step's supervisor runs."""
 
-    def standing(
-        self, step: StepFiles, job: dict | None, outcome: dict | None, unchanged: float | None = None
-    ) -> Standing:
-        """How the last job stands.
+    def query(self, step: StepFiles, records: StepRecords, unchanged: float | None = None) -> JobState:
+        """Find out the state of the last job.
 
         Args:
             step: the step.
-            job: the record of its last job.
-            outcome: the record of an end, of this job or of an older one.
+            records: as they were read just now.
             unchanged: for how many seconds the caller has seen the same heartbeat; None where it has not watched.
         """
 
-    def settle(self, step: StepFiles, job: dict, lock: StepLock) -> Standing:
-        """How a job stands that was ``starting``, now that this process holds the step's lock."""
+    def reconcile(self, step: StepFiles, job: JobRecord, lock: StepLock) -> JobState:
+        """Find out the state of a job that was ``starting``, now that this process holds the step's lock."""
 
-    def launch(self, step: StepFiles, job: dict, lock: StepLock) -> list[str]:
+    def launch(self, step: StepFiles, job: JobRecord, lock: StepLock) -> list[str]:
         """Start the supervisor of ``job``, whose record is on disk with the phase ``starting``.
 
         Called with the step's lock held; returns when the supervisor has recorded itself, or the batch system has
@@ -53,25 +46,25 @@ class Launcher(Protocol):
             Warnings for the operator.
         """
 
-    def clear(self, step: StepFiles, job: dict) -> None:
+    def clear(self, step: StepFiles, job: JobRecord) -> None:
         """Stop what a job without supervisor has left running; called with the step's lock held."""
 
-    def requeue(self, step: StepFiles, job: dict, standing: Standing) -> Standing:
-        """Submit a job again that its scheduler has ended; the answer is how it stands then."""
+    def requeue(self, step: StepFiles, job: JobRecord, state: JobState) -> JobState:
+        """Submit a job again that its scheduler has ended; the answer is its state then."""
 
-    def cancel(self, step: StepFiles, job: dict) -> None:
+    def cancel(self, step: StepFiles, job: JobRecord) -> None:
         """Ask a job to end, and return at once."""
 
 
 def supervisor_archive() -> bytes:
-    """A zip archive that Python runs: the supervisor and the parts of this collection that it uses."""
-    return program_archive(supervisor_entry)
+    """Pack a zip archive that Python runs: the supervisor and the parts of this collection that it uses."""
+    return program_archive(supervisor)
 
 
 def supervisor_command(
-    step: StepFiles, nonce: str, confirm: int = -1, lock: int = -1, python: str = ""
+    step: StepFiles, nonce: str, confirm: int = -1, lock: int = -1, python: str = "", variables: Sequence[str] = ()
 ) -> list[str]:
-    """The command that runs the supervisor of one attempt at a step from its archive.
+    """Return the command that runs the supervisor of one attempt at a step from its archive.
 
     Args:
         step: the step.
@@ -79,5 +72,7 @@ def supervisor_command(
         confirm: descriptor for the supervisor's answer.
         lock: descriptor of the step's lock.
         python: the interpreter; this one where it is empty.
+        variables: as for :func:`.own_job_id`, where a batch system starts it.
     """
-    return [python or sys.executable, *ISOLATED, step.path(ARCHIVE), step.directory, nonce, str(confirm), str(lock)]
+    own = [step.archive, step.directory, nonce, str(confirm), str(lock), *variables]
+    return [python or sys.executable, *ISOLATED, *own]

@@ -1,16 +1,16 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The launcher that runs a step as a job of a batch system.
+"""Run a step as a job of a batch system, and find out the state of that job.
 
 Before it submits, it writes down the name that the job will have. A process that is killed between the scheduler's
 acceptance and its answer therefore leaves a question that the scheduler can answer, and nobody submits before it has:
 neither the next run, nor another one meanwhile, because the submitting command holds the step's lock itself.
 
-The scheduler's word on a job counts more than its heartbeat. Beside the words of :func:`.jobs.judge` its jobs stand
+What the scheduler says of a job counts more than its heartbeat. Beside the states of :func:`.judge` its jobs are
 
 * ``queued``: the scheduler knows the job, and its supervisor has not reported, or the job was put back;
 * ``requeue``: the scheduler has ended it for a reason for which the site has it submitted again;
-* ``ended``: the scheduler has ended it, or its script ended without a record; the standing says how;
+* ``ended``: the scheduler has ended it, or its script ended without a record; the state says how;
 * ``lost``: the scheduler has answered and does not know it, and its heartbeat has stopped;
 * ``unsubmitted``: the scheduler has never seen it;
 * ``unasked``: the scheduler does not answer, and nothing else says that the job lives.
@@ -21,42 +21,20 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from typing import Mapping
+from typing import Any, Mapping
 
-from ..batch.batch_sights import end_of_job, queue_of
 from ..batch.outcomes import OVERRULING
-from ..batch.scheduler import (
-    ENDED,
-    PENDING,
-    Sight,
-    last_sight,
-    scheduler_of,
-)
+from ..batch.registry import system_of
+from ..batch.scheduler import ENDED, PENDING, JobStatus, current_job, end_of_job, queue_of
 from ..core.errors import StackError
-from ..core.files import write_atomic, write_json
 from ..core.processes import here
-from .batch_claim import former_of, turn_path
-from .batch_records import (
-    SCRIPT,
-    SUBMISSION,
-    job_name,
-    submission_of,
-)
-from .job import (
-    WATCH_SECONDS,
-    Standing,
-    heartbeat_changes,
-    outcome_of,
-    read_record,
-)
-from .launcher import supervisor_command
+from .batch_submission import RECONCILE_SECONDS, submit
+from .files import StepFiles
+from .job_state import WATCH_SECONDS, JobState, heartbeat_changes
 from .lock import StepLock
-from .step import StepFiles, utc
-
-SETTLE_SECONDS = 35.0
-"""How long a submission without an answer is looked for before there is another one. A request may be on its way for as
-long as a command of Slurm waits for its answer (10 s; ``MessageTimeout``, slurm.conf(5)), or as a hook of PBS may take
-to let a job in (30 s; ``alarm``, pbs_hook_attributes(7B))."""
+from .outcome import Outcome
+from .records import BatchStart, JobRecord, Stamp, StepRecords, Submission
+from .turn_records import former_of, turn_path
 
 RECORD_SECONDS = 10.0
 """How long the record of an end is waited for after the end of its job, where the file system shows it late."""
@@ -76,116 +54,115 @@ class BatchLauncher:
 
     Args:
         name: ``slurm`` or ``pbs``.
-        options: as :func:`.job_options.check_options` returns them.
+        options: as :func:`.registry.check_options` returns them.
     """
 
-    def __init__(self, name: str, options: Mapping) -> None:
-        self.scheduler = scheduler_of(name, options.get("bin", ""))
+    def __init__(self, name: str, options: Mapping[str, Any]) -> None:
+        self.scheduler = system_of(name)(options.get("bin", ""))
         self.options = options
 
-    def standing(
-        self, step: StepFiles, job: dict | None, outcome: dict | None, unchanged: float | None = None
-    ) -> Standing:
+    def query(self, step: StepFiles, records: StepRecords, unchanged: float | None = None) -> JobState:
         """See :class:`.launcher.Launcher`."""
+        job, end = records.job, records.end
         if job is None:
-            return Standing("none")
-        end = outcome_of(job, outcome)
-        if end is not None and end["reason"] == "done" and not self._is_stamped(step, job):
+            return JobState("none")
+        if end is not None and end.reason == "done" and not job.has_stamped(Stamp.read(step)):
             # The stamp is written after it: its supervisor is about to, or was ended before it could.
             end = None
-        if end is not None and end["reason"] not in INTERRUPTED:
-            return Standing("finished")
-        submission = submission_of(step, job)
+        if end is not None and end.reason not in INTERRUPTED:
+            return JobState("finished")
+        submission = Submission.read(step, job)
         if submission is None:
-            return Standing("starting")
+            return JobState("starting")
         try:
-            sight = self._sight(submission, end)
+            status = self._ask(submission, end)
         except StackError as error:
             return self._unasked(step, job, end, unchanged, error)
-        if sight is None:
+        if status is None:
             return self._unknown(step, job, submission, end, unchanged)
-        if sight.state == ENDED:
-            return self._over(step, job, submission, end, sight)
-        if end is not None and end["reason"] != "stopped" and sight.state != PENDING:
-            return Standing("finished")
-        former = self._former_host(step, job, sight)
-        if end is not None or job["phase"] != "running" or sight.state == PENDING or former:
-            return Standing("queued", queue=queue_of(sight, submission, former))
-        return Standing("elsewhere")
+        if status.state == ENDED:
+            return self._over(step, job, submission, end, status)
+        if end is not None and end.reason != "stopped" and status.state != PENDING:
+            return JobState("finished")
+        former = self._former_host(step, job, status)
+        if end is not None or job.phase != "running" or status.state == PENDING or former:
+            return JobState("queued", queue=queue_of(status, submission.requeues, former))
+        return JobState("elsewhere")
 
     @staticmethod
-    def _former_host(step: StepFiles, job: dict, sight: Sight) -> str:
-        """The host of an earlier supervisor that the one of this start waits for; empty where there is none."""
-        if job["phase"] != "running":
+    def _former_host(step: StepFiles, job: JobRecord, status: JobStatus) -> str:
+        """Return the host of an earlier supervisor that this start waits for; empty where there is none."""
+        if job.phase != "running":
             former = former_of(job)
-            return former[0].owner["host"] if former and not former[0].has_left(step) else ""
-        started, turn = job.get("restarts"), job.get("turn")
-        earlier = started is not None and sight.restarts > started
-        followed = turn is not None and os.path.lexists(turn_path(step, job["nonce"], turn + 1))
-        return job["host"] if earlier or followed else ""
+            return former[0].owner.host if former and not former[0].has_left(step) else ""
+        start = job.batch or BatchStart()
+        earlier = start.restarts is not None and status.restarts > start.restarts
+        followed = start.turn is not None and os.path.lexists(turn_path(step, job.nonce, start.turn + 1))
+        return job.host if earlier or followed else ""
 
-    def _sight(self, submission: dict, end: dict | None) -> Sight | None:
-        """The job as the scheduler shows it; where its script has ended, after that was noticed."""
+    def _ask(self, submission: Submission, end: Outcome | None) -> JobStatus | None:
+        """Ask the scheduler for the job; where its script has ended, after that was noticed."""
         deadline = time.monotonic() + END_SECONDS
         while True:
-            sight = last_sight(self.scheduler.find(submission["job_name"]))
-            leaving = end is not None and sight is not None and sight.state not in (ENDED, PENDING)
+            status = current_job(self.scheduler.find(submission.job_name))
+            leaving = end is not None and status is not None and status.state not in (ENDED, PENDING)
             if not leaving or time.monotonic() > deadline:
-                return sight
+                return status
             time.sleep(0.5)
 
     def _unasked(
-        self, step: StepFiles, job: dict, end: dict | None, unchanged: float | None, error: StackError
-    ) -> Standing:
-        if end is not None and end["reason"] != "stopped":
-            return Standing("finished")
-        if end is None and job["phase"] == "running" and self._lives(step, job, unchanged):
-            return Standing("elsewhere")
-        return Standing("unasked", error=error)
+        self, step: StepFiles, job: JobRecord, end: Outcome | None, unchanged: float | None, error: StackError
+    ) -> JobState:
+        if end is not None and end.reason != "stopped":
+            return JobState("finished")
+        if end is None and job.phase == "running" and self._lives(step, job, unchanged):
+            return JobState("elsewhere")
+        return JobState("unasked", error=error)
 
     def _unknown(
-        self, step: StepFiles, job: dict, submission: dict, end: dict | None, unchanged: float | None
-    ) -> Standing:
-        """A job that a scheduler that has answered does not know: it was never there, or it is long over."""
+        self, step: StepFiles, job: JobRecord, submission: Submission, end: Outcome | None, unchanged: float | None
+    ) -> JobState:
+        """Tell the state of a job that the scheduler does not know: it was never there, or it is long over."""
         if end is not None:
-            return Standing("finished")
-        if job["phase"] == "running" and self._lives(step, job, unchanged):
-            return Standing("elsewhere")
-        if submission["job_id"] is None and job["phase"] != "running":
-            return Standing("starting")
+            return JobState("finished")
+        if job.phase == "running" and self._lives(step, job, unchanged):
+            return JobState("elsewhere")
+        if submission.job_id is None and job.phase != "running":
+            return JobState("starting")
         if self._record_appears(step, job):
-            return Standing("finished")
-        lost = {"reason": "lost", "job_id": submission["job_id"] or job.get("job_id"), "words": ""}
-        return Standing("lost", end=dict(lost, scheduler=self.scheduler.title, node=job["host"]))
+            return JobState("finished")
+        job_id = submission.job_id or (job.batch and job.batch.job_id)
+        lost = Outcome.of("lost", job_id=job_id, words="", scheduler=self.scheduler.title, node=job.host)
+        return JobState("lost", end=lost)
 
     def _over(
-        self, step: StepFiles, job: dict, submission: dict, end: dict | None, sight: Sight
-    ) -> Standing:
-        if sight.end not in OVERRULING and (end is not None or self._record_appears(step, job)):
-            return Standing("finished")
-        if self._is_stamped(step, job):
-            return Standing("finished")
-        verdict = dict(end or {}, **end_of_job(sight, self.scheduler.title))
-        count = submission["requeues"] + sight.restarts
-        if sight.end in self.options.get("requeue_on", ()) and count < self.options.get("requeue", 0):
-            return Standing("requeue", queue=queue_of(sight, submission), end=verdict)
-        return Standing("ended", end=verdict)
+        self, step: StepFiles, job: JobRecord, submission: Submission, end: Outcome | None, status: JobStatus
+    ) -> JobState:
+        if status.end not in OVERRULING and (end is not None or self._record_appears(step, job)):
+            return JobState("finished")
+        if job.has_stamped(Stamp.read(step)):
+            return JobState("finished")
+        verdict = (end or Outcome("")).with_facts(**end_of_job(status, self.scheduler.title))
+        count = submission.requeues + status.restarts
+        if status.end in self.options.get("requeue_on", ()) and count < self.options.get("requeue", 0):
+            return JobState("requeue", queue=queue_of(status, submission.requeues), end=verdict)
+        return JobState("ended", end=verdict)
 
-    def _lives(self, step: StepFiles, job: dict, unchanged: float | None) -> bool:
+    def _lives(self, step: StepFiles, job: JobRecord, unchanged: float | None) -> bool:
         if unchanged is not None:
             return unchanged < WATCH_SECONDS
-        sign = (job["nonce"], job["heartbeat"])
-        if sign not in _stopped and heartbeat_changes(step.job, WATCH_SECONDS):
+        sign = (job.nonce, job.heartbeat)
+        if sign not in _stopped and heartbeat_changes(step, WATCH_SECONDS):
             return True
         _stopped.add(sign)
         return False
 
-    def _record_appears(self, step: StepFiles, job: dict) -> bool:
-        """Whether the end of the job has been recorded; waits for it, as a shared file system may show it late."""
+    def _record_appears(self, step: StepFiles, job: JobRecord) -> bool:
+        """Wait for the record of the job's end, which a shared file system may show late."""
         deadline = time.monotonic() + RECORD_SECONDS
-        while not self._is_stamped(step, job):
-            end = outcome_of(job, read_record(step.exit))
-            if end is not None and end["reason"] != "done":
+        while not job.has_stamped(Stamp.read(step)):
+            end = Outcome.read(step)
+            if end is not None and end.nonce == job.nonce and end.reason != "done":
                 return True
             if time.monotonic() > deadline:
                 return False
@@ -195,95 +172,56 @@ class BatchLauncher:
                 os.utime(step.directory)
         return True
 
-    @staticmethod
-    def _is_stamped(step: StepFiles, job: dict) -> bool:
-        return (read_record(step.stamp) or {}).get("nonce") == job["nonce"]
-
-    def settle(self, step: StepFiles, job: dict, lock: StepLock) -> Standing:
+    def reconcile(self, step: StepFiles, job: JobRecord, lock: StepLock) -> JobState:
         """See :class:`.launcher.Launcher`: nobody submits any more, and a request may still be on its way."""
-        if submission_of(step, job) is None:
-            return Standing("unsubmitted")
-        deadline = time.monotonic() + SETTLE_SECONDS
+        if Submission.read(step, job) is None:
+            return JobState("unsubmitted")
+        deadline = time.monotonic() + RECONCILE_SECONDS
         while True:
-            standing = self.standing(step, job, read_record(step.exit))
-            if standing.word != "starting":
-                return standing
+            state = self.query(step, StepRecords(None, job, Outcome.read(step)))
+            if state.name != "starting":
+                return state
             if time.monotonic() > deadline:
-                return Standing("unsubmitted")
+                return JobState("unsubmitted")
             time.sleep(1.0)
 
-    def launch(self, step: StepFiles, job: dict, lock: StepLock) -> list[str]:
+    def launch(self, step: StepFiles, job: JobRecord, lock: StepLock) -> list[str]:
         """See :class:`.launcher.Launcher`.
 
         Raises:
-            StackError: ``failed_step="submit"``: the scheduler has refused the job; or ``failed_step="scheduler"``:
-                nobody knows whether it has accepted it, and the next run will ask.
+            StackError: see :func:`.batch_submission.submit`.
         """
-        self._submit(step, job, lock, 0)
+        submit(self.scheduler, self.options, step, job, lock)
         return []
 
-    def _submit(self, step: StepFiles, job: dict, lock: StepLock, requeues: int) -> None:
-        name = job_name(step.name, job["digest"], job["nonce"], requeues)
-        command = supervisor_command(step, job["nonce"], python=self.options.get("python", ""))
-        script = self.scheduler.script(name, self.options, step.log, command)
-        path = step.path(SCRIPT)
-        write_atomic(path, script.encode("utf-8"), 0o755)
-        intent = {
-            "job_id": None, "job_name": name, "nonce": job["nonce"], "requeues": requeues, "script": path,
-            "submitted": utc(time.time()),
-        }
-        write_json(step.path(SUBMISSION), intent)
-        try:
-            job_id = self.scheduler.submit(path, self.options, [lock.descriptor], job.get("secrets", ()))
-        except StackError as error:
-            if error.failed_step != "scheduler":
-                raise
-            found = self._look_for(name)
-            if found is None:
-                raise
-            job_id = found
-        write_json(step.path(SUBMISSION), dict(intent, job_id=job_id))
-
-    def _look_for(self, name: str) -> str | None:
-        """The job of a submission whose answer was lost; None where the scheduler knows none, or does not answer."""
-        deadline = time.monotonic() + SETTLE_SECONDS
-        while True:
-            with contextlib.suppress(StackError):
-                sight = last_sight(self.scheduler.find(name))
-                if sight is not None:
-                    return sight.job_id
-            if time.monotonic() > deadline:
-                return None
-            time.sleep(1.0)
-
-    def clear(self, step: StepFiles, job: dict) -> None:
+    def clear(self, step: StepFiles, job: JobRecord) -> None:
         """See :class:`.launcher.Launcher`; a scheduler ends all processes of a job itself."""
 
-    def requeue(self, step: StepFiles, job: dict, standing: Standing) -> Standing:
+    def requeue(self, step: StepFiles, job: JobRecord, state: JobState) -> JobState:
         """See :class:`.launcher.Launcher`.
 
-        Where somebody else is at it, the job stands as before: it is about to be queued.
+        Where somebody else is at it, the job is as before: it is about to be queued.
         """
         lock = StepLock(step, here())
         if not lock.acquire():
-            return Standing("queued", queue=standing.queue)
+            return JobState("queued", queue=state.queue)
         try:
-            current, submission = read_record(step.job), submission_of(step, job)
-            mine = current is not None and current["nonce"] == job["nonce"] and submission is not None
-            again = self.standing(step, job, read_record(step.exit)) if mine else standing
-            if not mine or submission is None or again.word != "requeue":
-                return again if again.word == "queued" else Standing("queued", queue=standing.queue)
+            current, submission = JobRecord.read(step), Submission.read(step, job)
+            mine = job.is_same(current) and submission is not None
+            again = self.query(step, StepRecords(None, job, Outcome.read(step))) if mine else state
+            if not mine or submission is None or again.name != "requeue":
+                return again if again.name == "queued" else JobState("queued", queue=state.queue)
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(step.exit)
-            write_json(step.job, dict(job, phase="starting", pid=None, start_time=None))
-            self._submit(step, job, lock, submission["requeues"] + 1)
+            job._replace(phase="starting", pid=None, start_time=None).write(step)
+            submit(self.scheduler, self.options, step, job, lock, submission.requeues + 1)
         finally:
             lock.withdraw()
-        return self.standing(step, read_record(step.job) or job, None)
+        return self.query(step, StepRecords(None, JobRecord.read(step) or job, None))
 
-    def cancel(self, step: StepFiles, job: dict) -> None:
+    def cancel(self, step: StepFiles, job: JobRecord) -> None:
         """See :class:`.launcher.Launcher`."""
-        submission = submission_of(step, job)
-        for sight in self.scheduler.find(submission["job_name"]) if submission else ():
-            if sight.state != ENDED:
-                self.scheduler.cancel(sight.job_id)
+        submission = Submission.read(step, job)
+        for status in self.scheduler.find(submission.job_name) if submission else ():
+            if status.state != ENDED:
+                self.scheduler.cancel(status.job_id)

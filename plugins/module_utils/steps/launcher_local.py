@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The launcher that runs a step on the machine itself, detached from the module, the connection and the login.
+"""Run a step on the machine itself, detached from the module, the connection and the login.
 
 The supervisor is a new program in a session of its own: no descriptor of the connection, no file of the module and no
 controlling terminal stays open, so ssh returns and Ansible can clean up. Where logind ends a user's processes at
@@ -22,6 +22,7 @@ import subprocess
 import time
 
 from ..core.build_environment import without_secrets
+from ..core.clock import seconds_of
 from ..core.errors import StackError
 from ..core.processes import (
     Process,
@@ -32,16 +33,12 @@ from ..core.processes import (
     start_program,
     stop_processes,
 )
-from .job import (
-    GLIMPSE_SECONDS,
-    Standing,
-    heartbeat_changes,
-    judge,
-)
+from .files import StepFiles
+from .job_state import BRIEF_WATCH_SECONDS, JobState, heartbeat_changes, judge
 from .launcher import supervisor_command
 from .lock import StepLock
-from .step import StepFiles, seconds_of
-from .supervisor_entry import ANSWER_BYTES, STARTED
+from .records import JobRecord, StepRecords
+from .supervisor import ANSWER_BYTES, STARTED
 
 CONFIRM_SECONDS = 60
 """How long a supervisor may take to start; Python itself can be slow to load from a busy parallel file system."""
@@ -58,50 +55,48 @@ _QUERY = (
 class LocalLauncher:
     """Runs supervisors on this machine."""
 
-    def standing(
-        self, step: StepFiles, job: dict | None, outcome: dict | None, unchanged: float | None = None
-    ) -> Standing:
-        """See :class:`.launcher.Launcher`; the words are those of :func:`.jobs.judge`."""
-        now = time.time()
-        if unchanged is not None and job is not None and job["host"] != here().host:
-            now = seconds_of(job["heartbeat"]) + unchanged
+    def query(self, step: StepFiles, records: StepRecords, unchanged: float | None = None) -> JobState:
+        """See :class:`.launcher.Launcher`; the states are those of :func:`.judge`."""
+        job, now, place = records.job, time.time(), here()
+        if unchanged is not None and job is not None and job.host != place.host:
+            now = seconds_of(job.heartbeat) + unchanged
 
         def changes() -> bool:
-            return unchanged is None and heartbeat_changes(step.job, GLIMPSE_SECONDS)
+            return unchanged is None and heartbeat_changes(step, BRIEF_WATCH_SECONDS)
 
-        return Standing(judge(job, outcome, here(), now, is_alive, lambda record: bool(_left_of(record)), changes))
+        return JobState(judge(job, records.end, place, now, is_alive, lambda job: bool(_left_of(job)), changes))
 
-    def settle(self, step: StepFiles, job: dict, lock: StepLock) -> Standing:
+    def reconcile(self, step: StepFiles, job: JobRecord, lock: StepLock) -> JobState:
         """See :class:`.launcher.Launcher`."""
         # Who announced it held this lock, and would have handed it to a supervisor.
-        return Standing("killed" if lock.exclusive and job["host"] == lock.here.host else "starting")
+        return JobState("killed" if lock.exclusive and job.host == lock.here.host else "starting")
 
-    def requeue(self, step: StepFiles, job: dict, standing: Standing) -> Standing:
+    def requeue(self, step: StepFiles, job: JobRecord, state: JobState) -> JobState:
         """See :class:`.launcher.Launcher`; no job of this machine is ever put back."""
-        return standing
+        return state
 
-    def cancel(self, step: StepFiles, job: dict) -> None:
+    def cancel(self, step: StepFiles, job: JobRecord) -> None:
         """See :class:`.launcher.Launcher`.
 
         Raises:
             StackError: it runs on another machine.
         """
-        if job["host"] != here().host:
+        if job.host != here().host:
             raise StackError(
-                "Step %s is being built on host %s (pid %s)." % (step.name, job["host"], job["pid"]), "cancel",
-                "Run this there, or 'kill %s' on that host." % job["pid"], step.directory,
+                "Step %s is being built on host %s (pid %s)." % (step.name, job.host, job.pid), "cancel",
+                "Run this there, or 'kill %s' on that host." % job.pid, step.directory,
             )
-        if is_alive(job["pid"], job["start_time"]):
+        if job.pid and is_alive(job.pid, job.start_time):
             with contextlib.suppress(ProcessLookupError):
-                os.kill(job["pid"], signal.SIGTERM)
+                os.kill(job.pid, signal.SIGTERM)
 
-    def launch(self, step: StepFiles, job: dict, lock: StepLock) -> list[str]:
+    def launch(self, step: StepFiles, job: JobRecord, lock: StepLock) -> list[str]:
         """See :class:`.launcher.Launcher`.
 
         Raises:
             StackError: the supervisor did not start.
         """
-        prefix, warnings = outlive_the_login(job["nonce"])
+        prefix, warnings = outlive_the_login(job.nonce)
         if prefix:
             if self._start(step, job, lock, prefix) is None:
                 return warnings
@@ -117,7 +112,7 @@ class LocalLauncher:
             )
         return warnings
 
-    def _start(self, step: StepFiles, job: dict, lock: StepLock, prefix: list[str]) -> str | None:
+    def _start(self, step: StepFiles, job: JobRecord, lock: StepLock, prefix: list[str]) -> str | None:
         """Start the supervisor and wait for its answer.
 
         Returns:
@@ -127,9 +122,9 @@ class LocalLauncher:
         log = os.open(step.log, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
             process = start_program(
-                prefix + supervisor_command(step, job["nonce"], writer, lock.descriptor),
+                prefix + supervisor_command(step, job.nonce, writer, lock.descriptor),
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log, pass_fds=[writer, lock.descriptor],
-                start_new_session=True, env=without_secrets(os.environ, job.get("secrets", ())),
+                start_new_session=True, env=without_secrets(os.environ, job.secrets),
             )
         finally:
             os.close(log)
@@ -148,13 +143,13 @@ class LocalLauncher:
         process.wait()
         return answer.decode("utf-8", "replace").strip().rstrip(".")
 
-    def clear(self, step: StepFiles, job: dict) -> None:
+    def clear(self, step: StepFiles, job: JobRecord) -> None:
         """See :class:`.launcher.Launcher`.
 
         Raises:
             StackError: a process hangs in the kernel.
         """
-        survivors = stop_processes(lambda: _left_of(job), job["limits"]["grace"], _reap)
+        survivors = stop_processes(lambda: _left_of(job), job.limits.grace, _reap)
         if survivors:
             raise StackError(
                 "Processes of an older build of step %s cannot be killed: %s."
@@ -165,19 +160,19 @@ class LocalLauncher:
             )
 
 
-_children: list[subprocess.Popen] = []
+_children: list[subprocess.Popen[bytes]] = []
 
 
 def _reap() -> None:
     _children[:] = [child for child in _children if child.poll() is None]
 
 
-def _left_of(job: dict) -> list[Process]:
-    return job_processes(job["nonce"], job.get("child_pid"), job.get("child_start_time"), keep=job.get("pid"))
+def _left_of(job: JobRecord) -> list[Process]:
+    return job_processes(job.nonce, job.child_pid, job.child_start_time, keep=job.pid)
 
 
 def outlive_the_login(nonce: str) -> tuple[list[str], list[str]]:
-    """How to leave a login session whose end would kill the build.
+    """Find out how to leave a login session whose end would kill the build.
 
     logind with ``KillUserProcesses=yes`` ends whatever is in the scope of a login session; a scope of the user's own
     service manager is left alone, as long as that manager lingers (logind.conf(5), loginctl(1)).

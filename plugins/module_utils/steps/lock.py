@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""One starter of a step at a time, on one host and between hosts.
+"""Let one process at a time start a step, on one host and between hosts.
 
 On one host flock(2) decides; the lock's descriptor is handed to the supervisor, so that there is no moment between two
 owners. Between hosts flock may be missing or local (a mount option of Lustre), so a starter also announces itself
@@ -20,12 +20,15 @@ import json
 import os
 import socket
 import time
-from typing import Iterator
+from typing import Any, Iterator, NamedTuple
 
+from ..core.clock import utc
 from ..core.errors import StackError
-from ..core.processes import Here, is_alive, read_process
-from .job import read_record
-from .step import StepFiles, utc
+from ..core.processes import Here, here, is_alive, read_process
+from .files import StepFiles
+from .json_record import read_record
+from .outcome import Outcome
+from .records import JobRecord
 
 CLAIM = ".starting"
 """The announcement of a starter, in the step's directory."""
@@ -33,8 +36,18 @@ CLAIM = ".starting"
 _WITHOUT_FLOCK = (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK)
 
 
+class Announcement(NamedTuple):
+    """The process that is starting the step, as the file :data:`CLAIM` names it."""
+
+    host: str
+    boot_id: str
+    pid: int
+    start_time: int | None
+    since: str
+
+
 class StepLock:
-    """The right to start a step."""
+    """The right to start a step; nobody but its holder replaces the records of the last attempt."""
 
     def __init__(self, files: StepFiles, here: Here) -> None:
         self.files = files
@@ -43,7 +56,7 @@ class StepLock:
         self.claim = files.path(CLAIM)
         self.descriptor = -1
         self.exclusive = False
-        """Whether flock(2) vouches for the lock: no other process of this host has it, a supervisor included."""
+        """Whether flock(2) guarantees the lock: no other process of this host has it, a supervisor included."""
 
     def acquire(self) -> bool:
         """Take the lock if it is free, without waiting.
@@ -76,17 +89,13 @@ class StepLock:
 
     def _announce(self) -> bool:
         process = read_process(os.getpid())
-        record = {
-            "host": self.here.host,
-            "boot_id": self.here.boot_id,
-            "pid": os.getpid(),
-            "start_time": process.start_time if process else None,
-            "since": utc(time.time()),
-        }
+        record = Announcement(
+            self.here.host, self.here.boot_id, os.getpid(), process.start_time if process else None, utc(time.time())
+        )
         mine = own_announcement(self.claim, self.here.host, os.getpid())
         try:
             with open(mine, "w", encoding="utf-8") as stream:
-                json.dump(record, stream)
+                json.dump(record._asdict(), stream)
             for _attempt in range(2):
                 try:
                     os.link(mine, self.claim)
@@ -100,23 +109,30 @@ class StepLock:
                 os.unlink(mine)
 
     def _remove_dead_claim(self) -> bool:
-        with _turn(self.claim) as ours:
+        with _exclusive_decision(self.claim) as ours:
             if not ours:
                 return False
-            other = read_record(self.claim)
+            other = self._announced()
             if other is None:
                 return True
-            if other["host"] != self.here.host:
+            if other.host != self.here.host:
                 return False
-            if other["boot_id"] == self.here.boot_id and is_alive(other["pid"], other["start_time"]):
+            if other.boot_id == self.here.boot_id and is_alive(other.pid, other.start_time):
                 return False
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(self.claim)
             return True
 
+    def _announced(self) -> Announcement | None:
+        record = read_record(self.claim)
+        if record is None:
+            return None
+        fields: dict[str, Any] = {name: record.get(name) for name in Announcement._fields}
+        return Announcement(**fields)
+
     def refusal(self) -> StackError:
-        """Why the lock could not be had, for the operator."""
-        other = read_record(self.claim)
+        """Make the error that says why the lock could not be had."""
+        other = self._announced()
         if other is None:
             return StackError(
                 "Another process holds %s, and step %s is not running." % (self.path, self.files.name),
@@ -126,7 +142,7 @@ class StepLock:
             )
         return StackError(
             "Host %s (pid %s) has been starting step %s since %s."
-            % (other["host"], other["pid"], self.files.name, other["since"]),
+            % (other.host, other.pid, self.files.name, other.since),
             "lock",
             "Run this again in a minute; if that process is gone for good, remove %s first." % self.claim,
             self.claim,
@@ -146,14 +162,34 @@ class StepLock:
         self.release()
 
 
+def keep_end(files: StepFiles, job: JobRecord, end: Outcome) -> bool:
+    """Record what a scheduler says about the end of a job, which it will have forgotten some day.
+
+    Left undone where nothing can be written, or somebody holds the step's lock.
+
+    Returns:
+        False where the lock is held, by who is about to start the step or by a supervisor that has not quite gone.
+    """
+    lock = StepLock(files, here())
+    with contextlib.suppress(OSError):
+        if not lock.acquire():
+            return False
+        try:
+            if job.is_same(JobRecord.read(files)):
+                end.write(files, job.nonce)
+        finally:
+            lock.withdraw()
+    return True
+
+
 def own_announcement(claim: str, host: str, pid: int) -> str:
-    """The file by which a process prepares its announcement; it is linked to ``claim`` as a whole."""
+    """Name the file by which a process prepares its announcement; it is linked to ``claim`` as a whole."""
     return "%s.%s.%d" % (claim, host, pid)
 
 
 @contextlib.contextmanager
-def _turn(path: str) -> Iterator[bool]:
-    """Whether this process is the only one of this account and host that may decide about ``path`` now."""
+def _exclusive_decision(path: str) -> Iterator[bool]:
+    """Tell whether only this process of this account and host may decide about ``path`` now."""
     name = hashlib.sha256(os.fsencode(os.path.realpath(path))).hexdigest()[:32]
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as holder:
         try:

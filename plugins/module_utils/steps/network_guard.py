@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""A step without network: what tries to download is refused by a listener on the loopback, named and recorded.
+"""Refuse the network to a step, by a listener on the loopback that answers and records requests.
 
 A step on a compute node has no way out anyway, and what a download there says is a name that does not resolve, or a
 silence of minutes. Here every program that honours proxy variables is told to ask a listener, which refuses at once; so
@@ -24,42 +24,38 @@ import shlex
 import socket
 import threading
 import time
-from typing import Callable, Mapping, NamedTuple, Sequence
+from typing import Any, Callable, NamedTuple, Sequence
 
 from ..core import tcp_connections as connections
 from ..core.redaction import without_credentials
+from .network_refusals import NO_NETWORK, describe_refused
 from .proxy_requests import (
     GREETED,
-    LONGEST,
+    MAX_REQUEST_BYTES,
     UNKNOWN,
     Asked,
     address_in,
     is_greeting,
-    public,
+    parse_request,
     refusal,
-    understood,
 )
-from .step import NO_NETWORK
 
-RECORD = "refused.jsonl"
-"""In the step's directory: a line for each address that the last attempt was refused; at most :data:`RECORDED`."""
-
-RECORDED = 200
+MAX_RECORDED = 200
 """Addresses that are recorded; of what is asked for after that only the number is known."""
 
-LOOKED_AT = 2000
-"""Refusals that are looked at; more are only counted, so that a program that asks without end costs little."""
+MAX_EXAMINED = 2000
+"""Refusals that are examined; more are only counted, so that a program that asks without end costs little."""
 
-LOOKED_UP = 50
-"""Refusals whose client is looked for among the account's processes."""
+MAX_ATTRIBUTED = 50
+"""Refusals whose client is searched for among the account's processes."""
 
-KEPT = 10
+MAX_IN_OUTCOME = 10
 """Addresses in the record of how the step ended."""
 
-CONNECTIONS = 64
+MAX_CONNECTIONS = 64
 """Connections at a time."""
 
-PATIENCE = 10.0
+CLIENT_SECONDS = 10.0
 """Seconds that a client has for its request, and for taking the answer."""
 
 _LOCAL = "localhost,127.0.0.1,::1"
@@ -74,7 +70,9 @@ _SSH = (
 
 
 def variables(port: int) -> dict[str, str]:
-    """What a script gets in its environment, and as shell text what it sets itself, see :data:`.steps.NO_NETWORK`.
+    """Return the variables of a script without network.
+
+    :data:`.NO_NETWORK` among them is shell text that the script runs itself.
 
     The proxy variables reach curl, wget, git, pip, conda, npm, CMake, Python's urllib and requests, and Go. A proxy in
     the configuration of some of these comes before the variables, so that they get settings of their own; and git
@@ -123,7 +121,7 @@ class RefusingListener:
     def __init__(self, step: str, record: str, note: Callable[[str], None]) -> None:
         self._step, self._record, self._note = step, record, note
         self._clients: dict[socket.socket, _Client] = {}
-        self._known: dict[tuple[str, str], dict] = {}
+        self._known: dict[tuple[str, str], dict[str, Any]] = {}
         self._refused = 0
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._serve, name="refused-network", daemon=True)
@@ -144,12 +142,12 @@ class RefusingListener:
             with contextlib.suppress(OSError):
                 # It wakes for a connection.
                 socket.create_connection(("127.0.0.1", self.port), 1).close()
-            self._thread.join(PATIENCE)
+            self._thread.join(CLIENT_SECONDS)
         self._listener.close()
 
-    def outcome(self) -> dict:
-        """What the record of the attempt's end says: ``refused``, the first addresses, and how many more times."""
-        found = list(self._known.values())[:KEPT]
+    def outcome(self) -> dict[str, Any]:
+        """Return what belongs to the record of the end: ``refused``, the first addresses, and ``refusals``."""
+        found = list(self._known.values())[:MAX_IN_OUTCOME]
         return {"refused": found, "refusals": self._refused} if self._refused else {}
 
     def _serve(self) -> None:
@@ -175,29 +173,29 @@ class RefusingListener:
             self._ended.wait(_PAUSE)
             return
         connection.setblocking(False)
-        self._clients[connection] = _Client(bytearray(), time.monotonic() + PATIENCE)
+        self._clients[connection] = _Client(bytearray(), time.monotonic() + CLIENT_SECONDS)
         selector.register(connection, selectors.EVENT_READ)
-        if len(self._clients) >= CONNECTIONS:
+        if len(self._clients) >= MAX_CONNECTIONS:
             selector.unregister(self._listener)
 
     def _drop(self, selector: selectors.BaseSelector, connection: socket.socket) -> None:
-        if len(self._clients) == CONNECTIONS and not self._ended.is_set():
+        if len(self._clients) == MAX_CONNECTIONS and not self._ended.is_set():
             selector.register(self._listener, selectors.EVENT_READ)
         del self._clients[connection]
         selector.unregister(connection)
         connection.close()
 
     def _finish(self, selector: selectors.BaseSelector, connection: socket.socket) -> None:
-        """Of a client that says no more: answer what it said, if it did; and let it go."""
+        """Answer a client that says no more, if it said something, and let it go."""
         client = self._clients[connection]
         if client.data and not client.answered:
-            self._answer(connection, bytes(client.data), understood(bytes(client.data)) or UNKNOWN)
+            self._answer(connection, bytes(client.data), parse_request(bytes(client.data)) or UNKNOWN)
         self._drop(selector, connection)
 
     def _read(self, selector: selectors.BaseSelector, connection: socket.socket) -> None:
         client = self._clients[connection]
         try:
-            block = connection.recv(LONGEST)
+            block = connection.recv(MAX_REQUEST_BYTES)
         except BlockingIOError:
             return
         except OSError:
@@ -207,21 +205,22 @@ class RefusingListener:
         elif not client.answered:
             client.data.extend(block)
             data = bytes(client.data)
-            asked = understood(data)
+            asked = parse_request(data)
             if is_greeting(data):
                 with contextlib.suppress(OSError):
                     connection.send(GREETED)
             elif asked is not None:
                 self._answer(connection, data, asked)
                 # It is closed when the client has closed, as a close before that could take the answer back.
-                self._clients[connection] = client._replace(answered=True, until=time.monotonic() + PATIENCE)
+                self._clients[connection] = client._replace(answered=True, until=time.monotonic() + CLIENT_SECONDS)
 
     def _answer(self, connection: socket.socket, data: bytes, asked: Asked) -> None:
         self._refused += 1
-        if self._refused <= LOOKED_AT and len(self._known) < RECORDED:
+        if self._refused <= MAX_EXAMINED and len(self._known) < MAX_RECORDED:
             asked = self._noted(connection, asked)
         reason = "Step %s: build steps have no network" % self._step
-        text = "Step %s tried to download %s: build steps have no network" % (self._step, _what(asked._asdict()))
+        what = describe_refused(asked._asdict())
+        text = "Step %s tried to download %s: build steps have no network" % (self._step, what)
         with contextlib.suppress(OSError):
             connection.send(refusal(data, reason, text))
             connection.shutdown(socket.SHUT_WR)
@@ -234,7 +233,7 @@ class RefusingListener:
                 # Another account of this machine, which has found the port.
                 self._refused -= 1
                 return asked
-            holders = connections.holders(end.inode) if end is not None and self._refused <= LOOKED_UP else []
+            holders = connections.holders(end.inode) if end is not None and self._refused <= MAX_ATTRIBUTED else []
             pid = holders[0] if holders else None
             words = connections.arguments(pid) if pid is not None else []
             if not asked.whole:
@@ -252,61 +251,7 @@ class RefusingListener:
             "command": without_credentials(_QUERY.sub("?...", " ".join(words)))[:_COMMAND_LENGTH],
         }
         self._known[key] = entry
-        self._note("refused: %s, by %s" % (_what(entry), entry["command"] or "an unknown process"))
+        self._note("refused: %s, by %s" % (describe_refused(entry), entry["command"] or "an unknown process"))
         # A full disk is no reason to let it pass.
         with contextlib.suppress(OSError), open(self._record, "a", encoding="utf-8") as stream:
             stream.write(json.dumps(entry, sort_keys=True) + "\n")
-
-
-def _what(entry: Mapping) -> str:
-    if not entry["host"]:
-        return "something that is no request to a proxy"
-    return "%s from host %s" % (entry["url"], entry["host"])
-
-
-def fetch_step(step: str, needs: Sequence[str]) -> str:
-    """Which of the steps that a step needs fetches for it, by its name; empty where none does.
-
-    Args:
-        step: such as ``horovod``.
-        needs: such as ``["base", "horovod-source"]``.
-    """
-    return next((need for need in sorted(needs) if need in (step + "-fetch", step + "-source")), "")
-
-
-def refused_sentence(step: str, needs: Sequence[str], outcome: Mapping, log: bytes = b"") -> str:
-    """What a step was refused, for the message about it; empty where it was refused nothing.
-
-    Args:
-        step: its name.
-        needs: the steps that it needs.
-        outcome: the record of its end.
-        log: the end of its log, where programs may name an address of which the listener saw only the host.
-    """
-    refused = outcome.get("refused")
-    if not refused:
-        return ""
-    first = dict(next((entry for entry in refused if entry["host"]), refused[0]))
-    if first["way"] not in ("http", "ssh"):
-        first["url"] = _in_log(log.decode("utf-8", "replace"), first["host"]) or first["url"]
-    more = outcome["refusals"] - 1
-    fetch = fetch_step(step, needs)
-    return "step %s tried to download %s%s: build steps have no network; fetch it in %s" % (
-        step, _what(first), " (and %d more)" % more if more else "",
-        "the fetch step %s" % fetch if fetch else "a step before it that may use the network",
-    )
-
-
-def _in_log(text: str, host: str) -> str:
-    """The address of a host that a log names; of urllib3, which pip and requests use, host and path apart."""
-    found = address_in(text, host)
-    if _path(found):
-        return found
-    match = re.search(r"host='%s'.{0,200}?with url: (/\S*)" % re.escape(host), text) or re.search(
-        r"Tunnel connection failed: 403[^\n]*?: (/\S*)", text)
-    return public("https://%s%s" % (host, match.group(1))) if match and host else found
-
-
-def _path(url: str) -> str:
-    """The path of an address; empty for the root."""
-    return url.partition("://")[2].partition("/")[2]

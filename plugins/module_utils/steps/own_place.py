@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Where a step's release lies, and what its inputs are without that: another release may have the same ones. Pure.
+"""Find where a step's release lies, and take that out of its inputs, so that others share them. Pure.
 
 A release keeps the records of its steps in ``<root>/<release>/.torchstack/steps``; only such a step has a release.
 """
@@ -29,12 +29,12 @@ class OwnPlace(NamedTuple):
     """empty where the step belongs to no release"""
 
     def inside(self, path: str) -> str:
-        """A path as another release would have it: relative where it lies inside of this one."""
+        """Return a path as another release would have it: relative where it lies inside of this one."""
         within = self.prefix and (path + "/").startswith(self.prefix + "/")
         return os.path.relpath(path, self.prefix) if within else path
 
     def needles(self, shared: str) -> list[bytes]:
-        """Byte strings by which a file tells that it belongs to this place.
+        """Return byte strings by which a file tells that it belongs to this place.
 
         Args:
             shared: the directory that keeps what steps produce: outside of the root, it serves other roots, too.
@@ -46,7 +46,7 @@ class OwnPlace(NamedTuple):
 
 
 def place_of(state_dir: str) -> OwnPlace:
-    """The release whose steps have their records in ``state_dir``."""
+    """Find the release whose steps have their records in ``state_dir``."""
     path = os.path.normpath(state_dir)
     if not path.endswith(os.sep + STEPS):
         return OwnPlace("", "")
@@ -55,10 +55,10 @@ def place_of(state_dir: str) -> OwnPlace:
 
 
 def placeless(data: object, place: OwnPlace) -> object:
-    """Plain data without the place of a release: for a digest that another release below any root can have, too.
+    """Return plain data without the place of a release, for a digest that any release can have.
 
-    Build tools that belong to one release have its name at their end (see :func:`.bases.described`); what they are is
-    in front of that.
+    Build tools that belong to one release have its name at their end (see :func:`..definition.base.described`); what
+    they are is in front of that.
     """
     if not place.prefix:
         return data

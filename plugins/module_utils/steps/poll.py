@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""A glance at a step: a line of shell on the target, and what it tells, for a hundredth of what a module call costs.
+"""Poll a step by a line of shell on the target, for a hundredth of what a module call costs.
 
 It reads records and the end of the log, and judges nothing: what is not plain is left to the module.
 """
@@ -13,6 +13,7 @@ import shlex
 from typing import NamedTuple
 
 from .progress import WINDOW, parse_progress
+from .records import JobRecord
 
 _ATTEMPT = b"==== attempt "
 
@@ -23,10 +24,10 @@ _COMMAND = """cd -- {directory} && echo =job && cat job.json && echo && if test 
 n=$(($(wc -c < log) - {start})); echo "=going $n"; test $n -le 0 || tail -c $((n < {window} ? n : {window})) log; fi"""
 
 
-class Glance(NamedTuple):
-    """What a glance has shown."""
+class Snapshot(NamedTuple):
+    """What one poll has shown."""
 
-    job: dict
+    job: JobRecord
     """The job's record."""
 
     ended: bool
@@ -35,17 +36,17 @@ class Glance(NamedTuple):
     size: int
     """How many bytes of the log are this attempt's, as far as it is to be seen from here."""
 
-    progress: dict | None
+    progress: dict[str, int] | None
     """The last mark in the log, as :func:`.progress.parse_progress` has it."""
 
     @property
     def running(self) -> bool:
         """Whether the supervisor has announced itself, and nothing speaks of an end."""
-        return not self.ended and self.job.get("phase") == "running"
+        return not self.ended and self.job.phase == "running"
 
 
-def glance_command(directory: str, start: int) -> str:
-    """The shell text of a glance.
+def poll_command(directory: str, start: int) -> str:
+    """Return the shell text of a poll.
 
     The log's size is asked for first, so that nothing before ``start`` is ever taken for this attempt's: a shared file
     system may show the log late, and an older attempt's marks are at its end then.
@@ -57,8 +58,8 @@ def glance_command(directory: str, start: int) -> str:
     return _COMMAND.format(directory=shlex.quote(directory), start=start, window=WINDOW)
 
 
-def glance(output: str, nonce: str) -> Glance | None:
-    """What the command of :func:`glance_command` printed.
+def parse_snapshot(output: str, nonce: str) -> Snapshot | None:
+    """Parse what the command of :func:`poll_command` printed.
 
     Args:
         output: its standard output, with undecodable bytes replaced or escaped.
@@ -71,13 +72,13 @@ def glance(output: str, nonce: str) -> Glance | None:
     if found is None:
         return None
     try:
-        job = json.loads(found.group(1))
-    except ValueError:
+        job = JobRecord.from_json(json.loads(found.group(1)))
+    except (ValueError, TypeError, AttributeError):
         return None
-    if not isinstance(job, dict) or job.get("nonce") != nonce:
+    if job.nonce != nonce:
         return None
     log = found.group(4).encode("utf-8", "replace")
     # A job that the scheduler has started again goes on in the same log.
     attempt = log.rpartition(_ATTEMPT)
     mark = parse_progress(attempt[2], cut=not attempt[1] and len(log) >= WINDOW)
-    return Glance(job, found.group(2) == "ended", max(0, int(found.group(3) or 0)), mark)
+    return Snapshot(job, found.group(2) == "ended", max(0, int(found.group(3) or 0)), mark)

@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What a step has produced: every file with its sha256, a digest over them, and whether they are bound to their place.
+"""Examine what a step has produced: each file's sha256, and whether it is bound to its place.
 
 The digest knows neither times nor the directory of the release, so that two releases can have the same result.
 """
@@ -19,7 +19,7 @@ from ..core.canonical import digest_of
 from ..elf.sections import LOADED, MAGIC, sections
 from .own_place import OwnPlace
 
-SHOWN = 3
+MAX_NAMED = 3
 """Files that a sentence names; there may be thousands."""
 
 _BLOCK = 4 << 20
@@ -40,7 +40,7 @@ class Produced(NamedTuple):
     """why it is of no use elsewhere, the beginning of each sentence; empty where it is"""
 
     def record(self) -> dict[str, Any]:
-        """For the step's directory."""
+        """Return the record for the step's directory."""
         return {"digest": self.digest, "files": self.files, "bound": self.bound}
 
 
@@ -77,7 +77,7 @@ def examine(paths: list[str], place: OwnPlace, needles: list[bytes], tick: Tick)
 
 
 def listing_digest(files: list[dict[str, Any]]) -> str:
-    """The digest of a result: names and contents, and of the modes only whether its owner may run a file."""
+    """Compute the digest of a result: names, contents, and whether the owner may run a file."""
     return digest_of({"produced": [
         [entry["path"], entry.get("link", ""), entry.get("sha256", ""), int(entry.get("mode", "0"), 8) & 0o100]
         for entry in files
@@ -85,7 +85,7 @@ def listing_digest(files: list[dict[str, Any]]) -> str:
 
 
 def _files(top: str) -> Iterator[str]:
-    """A file or link itself, or all below a directory."""
+    """Find a file or link itself, or all below a directory."""
     if os.path.islink(top) or not os.path.isdir(top):
         yield top
         return
@@ -102,7 +102,7 @@ def _refuse(error: OSError) -> None:
 
 
 def hashed(path: str, tick: Tick) -> str:
-    """sha256 of a file."""
+    """Compute the sha256 of a file."""
     digest = hashlib.sha256()
     with open(path, "rb") as stream:
         for block in iter(lambda: stream.read(_BLOCK), b""):
@@ -112,9 +112,10 @@ def hashed(path: str, tick: Tick) -> str:
 
 
 def binding(path: str, needles: list[bytes], tick: Tick) -> list[str]:
-    """Where a file, or a member of a wheel, names its place other than as a source file that it was compiled from.
+    """Find where a file, or a member of a wheel, names its place.
 
-    Of an object, sections that are not loaded, which are for debuggers, do not count.
+    The path of a source file that it was compiled from does not count. Of an object, sections that are not loaded,
+    which are for debuggers, do not count.
     """
     if path.endswith(_ARCHIVES) and zipfile.is_zipfile(path):
         with zipfile.ZipFile(path) as archive:
@@ -129,7 +130,7 @@ def binding(path: str, needles: list[bytes], tick: Tick) -> list[str]:
 
 
 def _content(stream: io.BufferedReader, needles: list[bytes], tick: Tick) -> bytes:
-    """A file's content where it names its place at all: that of most, which are large, need not be kept."""
+    """Return a file's content where it names its place at all, else nothing: most are large."""
     longest, rest, kept = max(len(needle) for needle in needles), b"", False
     for block in iter(lambda: stream.read(_BLOCK), b""):
         tick()
@@ -154,7 +155,7 @@ def _named(content: bytes, needles: list[bytes]) -> list[str]:
 
 
 def _opened(part: bytes, needle: bytes) -> bool:
-    """Whether some occurrence is not the path of a source file."""
+    """Tell whether some occurrence is not the path of a source file."""
     position = part.find(needle)
     while position >= 0:
         if not _SOURCE.match(part, position + len(needle)):
@@ -164,8 +165,8 @@ def _opened(part: bytes, needle: bytes) -> bool:
 
 
 def unshared(bound: list[str]) -> str:
-    """Why nobody else can take it over, as one sentence; empty where somebody can."""
+    """Say why nobody else can take it over, as one sentence; empty where somebody can."""
     if not bound:
         return ""
-    more = " and %d more" % (len(bound) - SHOWN) if len(bound) > SHOWN else ""
-    return "not kept for other releases: %s%s" % ("; ".join(bound[:SHOWN]), more)
+    more = " and %d more" % (len(bound) - MAX_NAMED) if len(bound) > MAX_NAMED else ""
+    return "not kept for other releases: %s%s" % ("; ".join(bound[:MAX_NAMED]), more)

@@ -1,11 +1,12 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""How far a build is, from what it prints: ninja's ``[1234/2210]`` and the ``[ 56%]`` of CMake's makefiles."""
+"""Read how far a build is from its output: ninja's ``[1234/2210]``, ``[ 56%]`` of CMake's makefiles."""
 
 from __future__ import annotations
 
 import os
 import re
+from typing import Any, Mapping
 
 WINDOW = 16384
 """Bytes at the end of a log that are searched; a hundred compiler command lines fit."""
@@ -21,8 +22,8 @@ _LINE_END = re.compile(rb"[\r\n]")
 _PERCENT = re.compile(rb"(?:^|[\r\n])\[\s*(\d{1,3})%\]")
 
 
-def parse_progress(text: bytes, cut: bool = False) -> dict | None:
-    """The last progress mark at the start of a line.
+def parse_progress(text: bytes, cut: bool = False) -> dict[str, int] | None:
+    """Find the last progress mark at the start of a line.
 
     Args:
         text: the end of a log.
@@ -34,7 +35,7 @@ def parse_progress(text: bytes, cut: bool = False) -> dict | None:
     if cut:
         first = _LINE_END.search(text)
         text = text[first.start():] if first else b""
-    marks = []
+    marks: list[tuple[int, dict[str, int]]] = []
     for match in _COUNT.finditer(text):
         done, total = int(match.group(1)), int(match.group(2))
         if total > 0 and done <= total:
@@ -46,7 +47,7 @@ def parse_progress(text: bytes, cut: bool = False) -> dict | None:
 
 
 def read_end(path: str, start: int = 0, window: int = WINDOW) -> bytes:
-    """The last ``window`` bytes of a file after ``start``; nothing where there is no file."""
+    """Read the last ``window`` bytes of a file after ``start``; nothing where there is no file."""
     try:
         with open(path, "rb") as stream:
             size = stream.seek(0, os.SEEK_END)
@@ -57,13 +58,13 @@ def read_end(path: str, start: int = 0, window: int = WINDOW) -> bytes:
 
 
 def last_lines(text: bytes, count: int = 30, width: int = 500) -> list[str]:
-    """The last ``count`` lines as a terminal would have left them: what a carriage return overwrote is dropped."""
+    """Return the last ``count`` lines without what a carriage return overwrote."""
     lines = text.decode("utf-8", "replace").rstrip("\n").split("\n") if text.strip() else []
     return [line.rstrip("\r").rpartition("\r")[2][:width] for line in lines[-count:]]
 
 
-def progress_line(name: str, progress: dict | None, seconds: float) -> str:
-    """One line for the operator: ``name  [1234/2210]  56 %  12 min``."""
+def progress_line(name: str, progress: Mapping[str, Any] | None, seconds: float) -> str:
+    """Write one line for the operator: ``name  [1234/2210]  56 %  12 min``."""
     parts = [name]
     if progress and "total" in progress:
         parts.append("[%d/%d]" % (progress["done"], progress["total"]))
@@ -73,8 +74,21 @@ def progress_line(name: str, progress: dict | None, seconds: float) -> str:
     return "  ".join(parts)
 
 
+def progress_in(path: str, start: int, name: str, seconds: float) -> dict[str, Any]:
+    """Read the progress marks at the end of an attempt's log, and add as ``text`` the line that shows them.
+
+    Args:
+        path: the log.
+        start: where in it the attempt begins, in bytes.
+        name: the step's.
+        seconds: how long it has been running.
+    """
+    progress = parse_progress(read_end(path, start))
+    return dict(progress or {}, text=progress_line(name, progress, seconds))
+
+
 class ProgressPrinter:
-    """Decides which looks at a step deserve a line on the operator's screen.
+    """Decides which polls of a step deserve a line on the operator's screen.
 
     A line is due when the percentage has changed, or :data:`SILENCE_SECONDS` after the last one; never in the first
     :data:`QUIET_SECONDS` of a step, and never two closer than that.
@@ -82,11 +96,11 @@ class ProgressPrinter:
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.shown: dict | None = None
+        self.shown: Mapping[str, Any] | None = None
         self.shown_at: float | None = None
 
-    def line(self, progress: dict | None, seconds: float, now: float) -> str | None:
-        """The line to print, or None.
+    def line(self, progress: Mapping[str, Any] | None, seconds: float, now: float) -> str | None:
+        """Return the line to print, or None.
 
         Args:
             progress: what :func:`parse_progress` found.

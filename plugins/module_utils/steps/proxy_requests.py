@@ -1,10 +1,10 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What a client asks a proxy for, read from its first bytes, and the answers that refuse it. Pure.
+"""Parse what a client asks a proxy for, and write the answers that refuse it. Pure.
 
 HTTP as in RFC 9112 (request line, absolute form, CONNECT with its authority form), SOCKS5 as in RFC 1928, SOCKS4 and 4a
 as their authors describe them. ``SSH`` with the arguments of ssh(1) is this collection's own, see
-:func:`.refused_network.variables`.
+:func:`.network_guard.variables`.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ import re
 import urllib.parse
 from typing import NamedTuple
 
-LONGEST = 8192
+MAX_REQUEST_BYTES = 8192
 """Bytes of a request that are read at most; whatever is longer is not understood."""
 
-LONGEST_URL = 500
+MAX_URL_CHARACTERS = 500
 """Characters of an address that are kept."""
 
 _SOCKS5_ADDRESS = {1: 4, 4: 16}
@@ -47,8 +47,8 @@ class Asked(NamedTuple):
 UNKNOWN = Asked("", "", "unknown")
 
 
-def understood(data: bytes) -> Asked | None:
-    """What is asked for.
+def parse_request(data: bytes) -> Asked | None:
+    """Parse what is asked for.
 
     Args:
         data: all that the client sent so far.
@@ -66,12 +66,12 @@ def understood(data: bytes) -> Asked | None:
         return UNKNOWN
     head, end, _rest = data.replace(b"\r\n", b"\n").partition(b"\n\n")
     if not end:
-        return UNKNOWN if len(data) >= LONGEST else None
+        return UNKNOWN if len(data) >= MAX_REQUEST_BYTES else None
     return _http(head.decode("utf-8", "replace"))
 
 
 def is_greeting(data: bytes) -> bool:
-    """Whether this is a whole SOCKS5 greeting without the request that follows an answer to it."""
+    """Tell whether this is a whole SOCKS5 greeting without the request that follows an answer to it."""
     return data[:1] == b"\x05" and len(data) >= 2 and len(data) == 2 + data[1]
 
 
@@ -80,7 +80,7 @@ GREETED = b"\x05\x00"
 
 
 def refusal(data: bytes, reason: str, text: str) -> bytes:
-    """The answer to a request that was read as ``data``.
+    """Write the answer to a request that was read as ``data``.
 
     Args:
         data: decides the protocol.
@@ -100,7 +100,7 @@ def refusal(data: bytes, reason: str, text: str) -> bytes:
 
 
 def public(url: str) -> str:
-    """An address as it may be recorded: without name and password, and without a query, which may be signed."""
+    """Return an address as it may be recorded: without name, password and query, which may be signed."""
     text = "".join(character if character.isprintable() else "?" for character in url)
     try:
         parts = urllib.parse.urlsplit(text)
@@ -109,11 +109,11 @@ def public(url: str) -> str:
         ).geturl()
     except ValueError:
         shown = text.partition("?")[0]
-    return shown[:LONGEST_URL]
+    return shown[:MAX_URL_CHARACTERS]
 
 
 def address_in(text: str, host: str) -> str:
-    """The first address of a host in a text, such as a command or a log; empty where there is none."""
+    """Find the first address of a host in a text, such as a command or a log; empty where there is none."""
     match = re.search(r"(?:https?|ftp)://(?:[^/@\s\"']+@)?%s(?::\d+)?(?:/[^\s\"'<>()\[\],;]*)?" % re.escape(host), text)
     return public(match.group(0).rstrip(".:")) if match and host else ""
 
@@ -141,13 +141,13 @@ def _http(head: str) -> Asked:
 
 
 def _authority(text: str) -> tuple[str, str]:
-    """Host and port of ``host:port``; an IPv6 address stands in brackets."""
+    """Split host and port of ``host:port``; an IPv6 address stands in brackets."""
     host, _colon, port = text.rpartition(":")
-    return (host or text).strip("[]")[:LONGEST_URL], port
+    return (host or text).strip("[]")[:MAX_URL_CHARACTERS], port
 
 
 def _ssh(words: list[str]) -> Asked:
-    """The destination among the arguments of ssh(1), and the path that git(1) asks for behind it."""
+    """Find the destination among the arguments of ssh(1), and the path that git(1) asks for behind it."""
     place = 0
     while place < len(words) and words[place].startswith("-"):
         place += 2 if _SSH_VALUE.match(words[place]) else 1
@@ -178,19 +178,19 @@ def _socks5(data: bytes) -> Asked | None:
 
 def _socks4(data: bytes) -> Asked | None:
     if len(data) < 9 or b"\0" not in data[8:]:
-        return UNKNOWN if len(data) >= LONGEST else None
+        return UNKNOWN if len(data) >= MAX_REQUEST_BYTES else None
     host, rest = str(ipaddress.ip_address(data[4:8])), data[8:].partition(b"\0")[2]
     if data[4:7] == b"\0\0\0" and data[7:8] != b"\0":
         # SOCKS4a: an address that cannot be, and the name behind the user's.
         name, end, _rest = rest.partition(b"\0")
         if not end:
-            return UNKNOWN if len(data) >= LONGEST else None
+            return UNKNOWN if len(data) >= MAX_REQUEST_BYTES else None
         host = name.decode("ascii", "replace")
     return _by_port(host, int.from_bytes(data[2:4], "big"))
 
 
 def _by_port(host: str, port: int) -> Asked:
-    host = "".join(character if character.isprintable() else "?" for character in host)[:LONGEST_URL]
+    host = "".join(character if character.isprintable() else "?" for character in host)[:MAX_URL_CHARACTERS]
     shown = "[%s]" % host if ":" in host else host
     scheme = {80: "http", 443: "https"}.get(port)
     return Asked(host, "%s://%s/" % (scheme, shown) if scheme else "%s:%d" % (shown, port), "socks")

@@ -1,27 +1,28 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What an operator reads while a step waits in a batch system's queue, and how often."""
+"""Write what an operator reads while a step waits in a batch system's queue, and decide how often."""
 
 from __future__ import annotations
 
 import time
+from typing import Any, Mapping
 
-from .step import seconds_of
+from ..core.clock import seconds_of
 
 FIRST_PAUSE = 30.0
 """Seconds after which a queue that only moved on deserves its second line."""
 
-LONGEST_PAUSE = 900.0
+MAX_PAUSE = 900.0
 """Seconds between two such lines in the end: four an hour."""
 
 PAUSE_GROWTH = 2.0
 
 
-def start_words(estimate: str, today: str) -> str:
-    """When a job is expected to start, by the operator's clock and as short as it can be said.
+def describe_start(estimate: str, today: str) -> str:
+    """Say when a job is expected to start, by the operator's clock and as short as it can be said.
 
     Args:
-        estimate: as the records spell a time, see :func:`.steps.utc`; any other text stays as it is.
+        estimate: as the records spell a time, see :func:`.utc`; any other text stays as it is.
         today: the operator's date, ``2026-11-20``.
     """
     try:
@@ -31,15 +32,17 @@ def start_words(estimate: str, today: str) -> str:
     return clock if date == today else "%s %s" % (date, clock)
 
 
-def queue_line(name: str, queue: dict, today: str) -> str:
-    """One line for the operator: ``name  job 4711 pending (Priority), position 3 of 17, starts about 14:20``.
+def queue_line(name: str, queue: Mapping[str, Any], today: str) -> str:
+    """Write one line for the operator.
+
+    Such as ``name  job 4711 pending (Priority), position 3 of 17, starts about 14:20``.
 
     Args:
         name: the step's.
         queue: ``job_id``, ``state``, and where they are known ``reason``, ``position``, ``of``, ``estimated_start``;
             ``node`` is where it starts, and ``former`` where a start before that may still be building; ``advice``
             says what can be done about the reason.
-        today: see :func:`start_words`.
+        today: see :func:`describe_start`.
     """
     job = " ".join(filter(None, ["job", str(queue.get("job_id") or "")]))
     where = " on %s" % queue["node"] if queue.get("node") else ""
@@ -51,7 +54,7 @@ def queue_line(name: str, queue: dict, today: str) -> str:
     if queue.get("position"):
         parts.append("position %d" % queue["position"] + (" of %d" % queue["of"] if queue.get("of") else ""))
     if queue.get("estimated_start"):
-        parts.append("starts about " + start_words(str(queue["estimated_start"]), today))
+        parts.append("starts about " + describe_start(str(queue["estimated_start"]), today))
     return "%s  %s" % (name, ", ".join(parts))
 
 
@@ -59,30 +62,30 @@ class QueuePrinter:
     """Decides which answers of the scheduler deserve a line.
 
     A job, a state, a reason and a node are shown at once when they are new. A queue that only moves on, or a reason
-    that comes and goes, is shown at growing intervals, :data:`FIRST_PAUSE` to :data:`LONGEST_PAUSE`: seventeen minutes
+    that comes and goes, is shown at growing intervals, :data:`FIRST_PAUSE` to :data:`MAX_PAUSE`: seventeen minutes
     of queue are six lines, and a day is a hundred.
     """
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.known: set[tuple] = set()
+        self.known: set[tuple[object, ...]] = set()
         self.advised = {""}
         self.shown_at = 0.0
         self.pause = FIRST_PAUSE
 
-    def lines(self, queue: dict, now: float, today: str) -> list[str]:
-        """The lines to print: at most one about the queue, and advice that was not given yet.
+    def lines(self, queue: Mapping[str, Any], now: float, today: str) -> list[str]:
+        """Return the lines to print: at most one about the queue, and advice that was not given yet.
 
         Args:
             queue: see :func:`queue_line`.
             now: any clock that only goes forward, in seconds.
-            today: see :func:`start_words`.
+            today: see :func:`describe_start`.
         """
         news = tuple(queue.get(key) for key in ("job_id", "state", "reason", "node", "former"))
         if news in self.known:
             if now - self.shown_at < self.pause:
                 return []
-            self.pause = min(self.pause * PAUSE_GROWTH, LONGEST_PAUSE)
+            self.pause = min(self.pause * PAUSE_GROWTH, MAX_PAUSE)
         self.known.add(news)
         self.shown_at = now
         line, advice = queue_line(self.name, queue, today), queue.get("advice") or ""

@@ -1,6 +1,8 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""A question to a compute node and its answer, as files that both sides see; between them is a step of build_step.
+"""Ask a compute node something, and await its answer.
+
+Both are files that both sides see; between them is a step of build_step.
 
 Every question has a nonce, which is an input of the step: the same question finds the step that asks it already, so
 that a lost connection never means a second job, and another question is another step.
@@ -20,8 +22,8 @@ from ..core.files import read_json
 Answer = TypeVar("Answer")
 
 
-def pending(path: str) -> dict[str, Any] | None:
-    """The question that was asked last and not judged yet, as :func:`new` made it; None where there is none."""
+def read_pending(path: str) -> dict[str, Any] | None:
+    """Read the question that was asked last, as :func:`create` made it; None where none is open."""
     with contextlib.suppress(ValueError):
         asked = read_json(path)
         if isinstance(asked, dict) and "nonce" in asked and "digest" in asked:
@@ -29,8 +31,8 @@ def pending(path: str) -> dict[str, Any] | None:
     return None
 
 
-def new(digest: str) -> dict[str, Any]:
-    """A question that nobody has asked yet: ``nonce`` and ``digest``.
+def create(digest: str) -> dict[str, Any]:
+    """Make a question that nobody has asked yet: ``nonce`` and ``digest``.
 
     Args:
         digest: of all that the answer depends on.
@@ -38,10 +40,10 @@ def new(digest: str) -> dict[str, Any]:
     return {"nonce": uuid.uuid4().hex, "digest": digest}
 
 
-def awaited(
+def await_answer(
     path: str, read: Callable[[], Answer | None], seconds: float, step: str, shared: str = "the root"
 ) -> Answer:
-    """What a job that has ended wrote on its node.
+    """Read what a job that has ended wrote on its node.
 
     Args:
         path: the file.

@@ -1,9 +1,9 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The directory for the temporary files of one build on a node, which is as short as it can be.
+"""Make the directory for the temporary files of one build on a node, with a short path.
 
 Programs bind sockets below ``TMPDIR``, whose paths have room for 107 characters (``sun_path``, unix(7)). Of these a
-site's directory may take 60 (:data:`.job_options.TMPDIR_CHARACTERS`), what is made here takes 11, and Python's
+site's directory may take 60 (:data:`..batch.options.TMPDIR_CHARACTERS`), what is made here takes 11, and Python's
 multiprocessing 32.
 """
 
@@ -12,12 +12,14 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from typing import Mapping
+from typing import Any, Mapping
+
+from .outcome import Outcome
 
 PREFIX = "ts"
 
 
-def make(options: Mapping, environment: dict[str, str]) -> str:
+def make(options: Mapping[str, Any], environment: dict[str, str]) -> str:
     """Make a directory that no other build has, and let ``TMPDIR`` name it.
 
     Args:
@@ -36,12 +38,12 @@ def make(options: Mapping, environment: dict[str, str]) -> str:
     return environment["TMPDIR"]
 
 
-def obstacle(options: Mapping, problem: OSError) -> dict:
-    """The end of an attempt for whose temporary files there was no place."""
-    return {
-        "reason": "tmpdir", "place": options["tmpdir"], "host": os.uname().nodename, "error": problem.strerror,
-        "advice": "Correct launcher_options: tmpdir, or have the directory made.",
-    }
+def obstacle(options: Mapping[str, Any], problem: OSError) -> Outcome:
+    """Return the end of an attempt for whose temporary files there was no place."""
+    return Outcome.of(
+        "tmpdir", place=options["tmpdir"], host=os.uname().nodename, error=problem.strerror,
+        advice="Correct launcher_options: tmpdir, or have the directory made.",
+    )
 
 
 def remove(directory: str) -> None:

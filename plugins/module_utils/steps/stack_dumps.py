@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Where the Python processes of a silent job hang: their stacks in its log, before they are stopped.
+"""Have the Python processes of a silent job print their stacks into its log, before they are stopped.
 
 Three ways, for each process the first one that it offers:
 
@@ -60,7 +60,7 @@ TOOL_SECONDS = 15
 GENERATIONS = 8
 """Levels of Python processes below each other that are asked; nobody has so many."""
 
-SHOWN_BYTES, SHOWN_LINES, SHOWN_WIDTH = 65536, 200, 300
+MAX_BYTES, MAX_LINES, MAX_WIDTH = 65536, 200, 300
 """What of the stacks goes into the record of the end; the log has all."""
 
 _NO_CORE = 1
@@ -78,7 +78,7 @@ def prepare(environment: MutableMapping[str, str]) -> None:
 
 
 def runs_python(pid: int) -> bool:
-    """Whether a process runs a Python interpreter; it may be called otherwise, as PyTorch renames its main thread."""
+    """Tell whether a process runs a Python interpreter; PyTorch renames the main thread."""
     try:
         return bool(_PYTHON.match(os.path.basename(os.readlink("/proc/%d/exe" % pid))))
     except OSError:
@@ -86,7 +86,7 @@ def runs_python(pid: int) -> bool:
 
 
 def leaves(asked: Sequence[Process], members: Sequence[Process]) -> list[Process]:
-    """Those of ``asked`` that have none of the others among their descendants.
+    """Choose those of ``asked`` that have none of the others among their descendants.
 
     Args:
         asked: some processes.
@@ -103,14 +103,14 @@ def leaves(asked: Sequence[Process], members: Sequence[Process]) -> list[Process
 
 
 def forbid_core(pid: int) -> None:
-    """Keep a process from leaving a core file, which may be as large as its memory, when it ends by a signal."""
+    """Keep a process from leaving a core file, which may be as large as its memory."""
     with contextlib.suppress(OSError, ValueError):
         hard = resource.prlimit(pid, resource.RLIMIT_CORE)[1]
         resource.prlimit(pid, resource.RLIMIT_CORE, (_NO_CORE if hard else 0, hard))
 
 
 def signal_main_thread(pid: int, signum: int) -> None:
-    """Send a signal to the main thread of a process, by tgkill(2); to the process where that cannot be called.
+    """Send a signal to the main thread of a process by tgkill(2), or else to the process.
 
     A stopped thread that has a signal of its own pending handles it before it returns from where it waits. One that is
     sent to the process is any thread's, and the main one may go on while its frames are being read.
@@ -160,7 +160,7 @@ class StackDump:
                     break
 
     def _ask_listeners(self) -> None:
-        """Send the site's signal to who has a handler for it; any other would die of it without a word."""
+        """Send the site's signal to who has a handler for it; any other would die of it."""
         if self.signum is None:
             return
         for process in self.members():
@@ -186,7 +186,7 @@ class StackDump:
                 self.tick()
 
     def _ask_leaves(self) -> bool:
-        """End those below whom nobody is left to be asked, one by one, by the signal on which they print their stack.
+        """End processes without others below them, one by one, by the signal on which they print their stack.
 
         Returns:
             Whether there was one.
@@ -221,7 +221,7 @@ class StackDump:
         return time.monotonic() < self.deadline
 
     def _settled(self, seconds: float, grown: bool = False) -> Callable[[], bool]:
-        """Tells whether the log has not grown for so long; with ``grown``, only after it has grown once."""
+        """Return what tells whether the log has not grown for so long; with ``grown``, after it has once."""
         first = os.fstat(self.log).st_size
         size, since = first, time.monotonic()
 
@@ -247,11 +247,11 @@ def _send(processes: Sequence[Process], signum: int) -> None:
 
 
 def read_stacks(path: str, start: int) -> list[str]:
-    """What has been written to a log from ``start`` on, as far as it fits into a record."""
+    """Read what has been written to a log from ``start`` on, as far as it fits into a record."""
     try:
         with open(path, "rb") as stream:
             stream.seek(start)
-            text = stream.read(SHOWN_BYTES).decode("utf-8", "replace")
+            text = stream.read(MAX_BYTES).decode("utf-8", "replace")
     except OSError:
         return []
-    return [line[:SHOWN_WIDTH] for line in text.splitlines()[:SHOWN_LINES]]
+    return [line[:MAX_WIDTH] for line in text.splitlines()[:MAX_LINES]]

@@ -8,7 +8,7 @@ import types
 import pytest
 from ansible.errors import AnsibleActionFail, AnsibleConnectionFailure
 from ansible_collections.hpcml.torchstack.plugins.action import build_step
-from ansible_collections.hpcml.torchstack.plugins.module_utils.steps.follow import LONGEST_INTERVAL, STALE_SECONDS
+from ansible_collections.hpcml.torchstack.plugins.module_utils.steps.follow import MAX_INTERVAL, STALE_SECONDS
 
 RUNNING = {
     "step": "s", "nonce": "n", "host": "login01", "pid": 7, "log": "/s/log", "state": "running", "changed": True,
@@ -51,7 +51,7 @@ def follower(monkeypatch):
     monkeypatch.setattr(build_step, "display", screen)
     monkeypatch.setattr(build_step.os, "getppid", lambda: 42)
 
-    def run(results, check_mode=False, task_vars=None, glances=(), **arguments):
+    def run(results, check_mode=False, task_vars=None, polls=(), **arguments):
         action = build_step.ActionModule.__new__(build_step.ActionModule)
         action._task = types.SimpleNamespace(
             args=dict({"name": "s", "state_dir": "/d"}, **arguments), check_mode=check_mode, async_val=0
@@ -63,7 +63,7 @@ def follower(monkeypatch):
 
         action._connection = types.SimpleNamespace(reset=reset)
         remaining = list(results)
-        run.calls, run.glances = [], []
+        run.calls, run.polls = [], []
 
         def execute(module_args, task_vars):
             run.calls.append((clock.now, module_args))
@@ -72,11 +72,11 @@ def follower(monkeypatch):
                 raise result
             return dict(result)
 
-        seen = list(glances)
+        seen = list(polls)
 
         def low_level(command):
             assert command.startswith("cd -- /s && ")
-            run.glances.append(clock.now)
+            run.polls.append(clock.now)
             answer = seen.pop(0) if seen else None
             return {"rc": 1, "stdout": ""} if answer is None else {"rc": 0, "stdout": answer}
 
@@ -94,8 +94,11 @@ def running(seconds, percent=None):
     return dict(RUNNING, seconds=seconds, progress=progress)
 
 
-def glanced(beat, count=0, **job):
-    record = dict({"nonce": "n", "phase": "running", "heartbeat": beat, "host": "login01", "pid": 7}, **job)
+def snapshot(beat, count=0, **job):
+    record = dict({
+        "boot_id": "b", "digest": "d", "heartbeat": beat, "host": "login01", "launcher": "local", "nonce": "n",
+        "phase": "running", "pid": 7, "started": "2026-11-20T00:00:00Z",
+    }, **job)
     return "=job\n%s\n\n=going 9\n==== attempt 1\n[%d/10] CXX a.o\n" % (json.dumps(record), count)
 
 
@@ -116,35 +119,35 @@ def test_a_look_gets_what_it_needs_and_nothing_else(follow):
     assert follow.calls[2][1]["unchanged"] > follow.calls[1][1]["unchanged"]
 
 
-def test_glances_become_rarer_up_to_five_seconds(follow):
-    follow([RUNNING, DONE], glances=[glanced("b%d" % number) for number in range(20)])
-    times = follow.glances
+def test_polls_become_rarer_up_to_five_seconds(follow):
+    follow([RUNNING, DONE], polls=[snapshot("b%d" % number) for number in range(20)])
+    times = follow.polls
     gaps = [round(after - before, 2) for before, after in zip(times, times[1:])]
     assert times[0] == 0.3
     assert gaps == sorted(gaps)
     assert gaps[-1] == 5.0
 
 
-def test_a_build_that_plainly_runs_is_glanced_at_and_the_module_looks_at_its_end_only(follow):
-    result = follow([RUNNING, DONE], glances=[glanced("b%d" % number, number) for number in range(1, 10)])
+def test_a_build_that_plainly_runs_is_polled_and_the_module_looks_at_its_end_only(follow):
+    result = follow([RUNNING, DONE], polls=[snapshot("b%d" % number, number) for number in range(1, 10)])
     assert result["state"] == "done" and result["progress"]["percent"] == 90
     assert len(follow.calls) == 2
     assert follow.screen.lines and follow.screen.lines[-1].startswith("s  [9/10]  90 %")
 
 
 @pytest.mark.parametrize("doubt", [
-    glanced("b", phase="starting"), glanced("b", nonce="other"), "", "no record\n=going\n", '{"nonce": "n"}\n',
-    glanced("b").replace("=going 9", "=ended"),
+    snapshot("b", phase="starting"), snapshot("b", nonce="other"), "", "no record\n=going\n", '{"nonce": "n"}\n',
+    snapshot("b").replace("=going 9", "=ended"),
 ])
-def test_the_module_looks_when_a_glance_leaves_a_doubt(follow, doubt):
-    assert follow([RUNNING, DONE], glances=[glanced("a"), doubt])["state"] == "done"
+def test_the_module_looks_when_a_poll_leaves_a_doubt(follow, doubt):
+    assert follow([RUNNING, DONE], polls=[snapshot("a"), doubt])["state"] == "done"
     assert len(follow.calls) == 2
 
 
 def test_the_module_looks_when_the_heartbeat_stays_away(follow):
-    follow([RUNNING, running(20.0), DONE], glances=[glanced("same")] * 9)
+    follow([RUNNING, running(20.0), DONE], polls=[snapshot("same")] * 9)
     (_started, _arguments), (first, _first), (_second, _arguments) = follow.calls
-    assert STALE_SECONDS <= first < STALE_SECONDS + 2 * LONGEST_INTERVAL
+    assert STALE_SECONDS <= first < STALE_SECONDS + 2 * MAX_INTERVAL
 
 
 def test_what_the_first_call_knew_is_in_the_result(follow):
@@ -156,7 +159,7 @@ def test_what_the_first_call_knew_is_in_the_result(follow):
 
 
 def test_progress_is_shown_when_it_moves(follow):
-    follow([RUNNING, DONE], glances=[glanced("b%d" % number, min(10, number)) for number in range(1, 13)])
+    follow([RUNNING, DONE], polls=[snapshot("b%d" % number, min(10, number)) for number in range(1, 13)])
     # Glances are 5 s apart by then.
     assert follow.screen.lines == ["s  [7/10]  70 %  13 s", "s  [9/10]  90 %  23 s", "s  [10/10]  100 %  33 s"]
 
@@ -181,10 +184,10 @@ QUEUED = dict(RUNNING, host=None, pid=None, job_id="4711", queue=QUEUE)
 
 
 def test_a_job_in_the_queue_is_shown_until_it_runs(follow):
-    waiting = [glanced("a", phase="intent", log_offset=0) for _look in range(12)]
+    waiting = [snapshot("a", phase="intent", log_offset=0) for _look in range(12)]
     done = dict(DONE, job_id="4711", node="nid001")
-    running = [glanced("b%d" % number, number, host="nid001", log_offset=0) for number in range(1, 10)]
-    result = follow([QUEUED] + [QUEUED] * 3 + [done], glances=waiting + running)
+    running = [snapshot("b%d" % number, number, host="nid001", log_offset=0) for number in range(1, 10)]
+    result = follow([QUEUED] + [QUEUED] * 3 + [done], polls=waiting + running)
     assert (result["state"], result["node"]) == ("done", "nid001")
     assert follow.screen.lines[0] == "s  job 4711 pending (Priority), position 3 of 17"
     assert "s  job 4711 started on nid001" in follow.screen.lines
@@ -195,11 +198,11 @@ def test_a_job_in_the_queue_is_shown_until_it_runs(follow):
 
 def test_a_scheduler_that_does_not_answer_is_asked_again(follow):
     silent = {"failed": True, "step": "s", "failed_step": "scheduler", "msg": "squeue: timed out."}
-    waiting = [glanced("a", phase="intent")] * 60
-    result = follow([QUEUED, silent, silent, QUEUED, DONE], glances=waiting[:20])
+    waiting = [snapshot("a", phase="intent")] * 60
+    result = follow([QUEUED, silent, silent, QUEUED, DONE], polls=waiting[:20])
     assert result["state"] == "done"
     assert follow.screen.warnings == ["s: squeue: timed out. Asking again later."] * 2
-    result = follow([QUEUED] + [silent] * 99, glances=waiting * 10)
+    result = follow([QUEUED] + [silent] * 99, polls=waiting * 10)
     assert result["failed"]
     assert "squeue: timed out. Step s waits in the queue as job 4711" in result["msg"]
 

@@ -1,15 +1,12 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What a site may ask its batch system for."""
+"""What a site may ask its batch system for: the rules of options, as the registry applies them to each system."""
 
 from __future__ import annotations
 
 import pytest
-from ansible_collections.hpcml.torchstack.plugins.module_utils.batch.options import (
-    check_options,
-    problems,
-    walltime_seconds,
-)
+from ansible_collections.hpcml.torchstack.plugins.module_utils.batch.options import walltime_seconds
+from ansible_collections.hpcml.torchstack.plugins.module_utils.batch.registry import check_options, problems
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
 
 DEFAULTS = {"requeue": 0, "requeue_on": ["preempted", "node_failed"]}

@@ -7,8 +7,8 @@ from __future__ import annotations
 import subprocess
 
 import pytest
-from ansible_collections.hpcml.torchstack.plugins.module_utils.batch.options import check_options
 from ansible_collections.hpcml.torchstack.plugins.module_utils.batch.pbs_script import batch_script, submission
+from ansible_collections.hpcml.torchstack.plugins.module_utils.batch.registry import check_options
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
 
 

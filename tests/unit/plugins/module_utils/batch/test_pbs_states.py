@@ -8,20 +8,20 @@ import json
 import pathlib
 
 import pytest
-from ansible_collections.hpcml.torchstack.plugins.module_utils.batch import scheduler as schedulers
-from ansible_collections.hpcml.torchstack.plugins.module_utils.batch.pbs_answers import jobs_of
+from ansible_collections.hpcml.torchstack.plugins.module_utils.batch import scheduler
+from ansible_collections.hpcml.torchstack.plugins.module_utils.batch.pbs import parse_jobs
 from ansible_collections.hpcml.torchstack.plugins.module_utils.batch.pbs_states import (
     SPECIAL,
     End,
     advice_on_end,
     advice_on_refusal,
     advice_on_waiting,
+    describe_state,
     end_of,
     is_held,
     nodes_of,
     start_of,
     state_of,
-    words_of,
 )
 
 OLDEST, *NEWER = sorted((pathlib.Path(__file__).parents[4] / "pbs" / "records").iterdir())
@@ -40,7 +40,7 @@ def recorded_job(request):
     def find(scenario, moment):
         exchanges = exchanges_of(scenario, request.param)
         texts = [item["stdout"] for item in exchanges if item["moment"] == moment and '"Jobs"' in item["stdout"]]
-        (job,) = jobs_of(texts[-1]).values()
+        (job,) = parse_jobs(texts[-1]).values()
         return job
 
     return find
@@ -49,17 +49,17 @@ def recorded_job(request):
 @pytest.mark.parametrize(
     ("scenario", "moment", "state"),
     [
-        ("done", "running", schedulers.RUNNING),
-        ("done", "finished", schedulers.ENDED),
-        ("cancelled", "exiting", schedulers.RUNNING),
-        ("held", "held", schedulers.PENDING),
-        ("queued", "queued", schedulers.PENDING),
-        ("not_started", "queued", schedulers.PENDING),
-        ("requeued", "requeued", schedulers.PENDING),
-        ("requeued", "running again", schedulers.RUNNING),
-        ("preempted", "suspended", schedulers.RUNNING),
-        ("preempted", "requeued", schedulers.PENDING),
-        ("node_down", "rerunnable", schedulers.PENDING),
+        ("done", "running", scheduler.RUNNING),
+        ("done", "finished", scheduler.ENDED),
+        ("cancelled", "exiting", scheduler.RUNNING),
+        ("held", "held", scheduler.PENDING),
+        ("queued", "queued", scheduler.PENDING),
+        ("not_started", "queued", scheduler.PENDING),
+        ("requeued", "requeued", scheduler.PENDING),
+        ("requeued", "running again", scheduler.RUNNING),
+        ("preempted", "suspended", scheduler.RUNNING),
+        ("preempted", "requeued", scheduler.PENDING),
+        ("node_down", "rerunnable", scheduler.PENDING),
     ],
 )
 def test_recorded_states(recorded, scenario, moment, state):
@@ -101,14 +101,14 @@ def test_a_job_that_was_deleted_after_it_was_put_back_was_cancelled(recorded):
 def test_the_exit_status_of_an_earlier_run_is_not_told_of_a_job_that_waits_or_runs(recorded):
     assert recorded("requeued", "requeued")["Exit_status"] == -11, "and in 23.06.06 also when it runs again"
     for moment in ("requeued", "running again"):
-        assert "Exit_status" not in words_of(recorded("requeued", moment))
+        assert "Exit_status" not in describe_state(recorded("requeued", moment))
 
 
 def test_the_words_are_those_of_pbs(recorded):
-    assert words_of(recorded("walltime", "finished")) == (
+    assert describe_state(recorded("walltime", "finished")) == (
         "job_state F, substate 93, Exit_status -29 (it ran longer than its walltime)"
     )
-    assert words_of(recorded("held", "held")) == "job_state H (held)"
+    assert describe_state(recorded("held", "held")) == "job_state H (held)"
 
 
 def test_who_can_lift_a_hold_is_told(recorded):
@@ -126,7 +126,7 @@ def test_a_job_that_can_never_run_is_told_from_one_that_waits(recorded):
 
 def test_every_special_exit_status_has_an_end_and_a_meaning():
     for status, (end, meaning) in SPECIAL.items():
-        assert -30 <= status < 0 and end in schedulers.ENDS and meaning
+        assert -30 <= status < 0 and end in scheduler.ENDS and meaning
         assert end_of({"job_state": "F", "substate": 93, "Exit_status": status}).end == end
 
 
@@ -146,13 +146,13 @@ def test_ends_that_were_not_recorded(job, end):
 
 
 def test_a_state_of_another_version_is_a_job_that_goes_on():
-    assert state_of({"job_state": "Z"}) == schedulers.RUNNING
-    assert words_of({"job_state": "Z"}) == "job_state Z"
+    assert state_of({"job_state": "Z"}) == scheduler.RUNNING
+    assert describe_state({"job_state": "Z"}) == "job_state Z"
 
 
 def test_a_moved_job_waits_until_it_is_over_elsewhere():
-    assert state_of({"job_state": "M", "substate": 94}) == schedulers.PENDING
-    assert state_of({"job_state": "M", "substate": 92}) == schedulers.ENDED
+    assert state_of({"job_state": "M", "substate": 94}) == scheduler.PENDING
+    assert state_of({"job_state": "M", "substate": 92}) == scheduler.ENDED
 
 
 @pytest.mark.parametrize(

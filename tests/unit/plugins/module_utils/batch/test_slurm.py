@@ -1,11 +1,14 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Slurm's answers, as Slurm 22.05.8 has given them, and what is made of them."""
+"""Slurm's answers, as Slurm 22.05.8 has given them, and what is made of them.
+
+It covers commands, slurm, slurm_script and slurm_states.
+"""
 
 from __future__ import annotations
 
 import pytest
-from ansible_collections.hpcml.torchstack.plugins.module_utils.batch import scheduler as schedulers
+from ansible_collections.hpcml.torchstack.plugins.module_utils.batch import scheduler
 from ansible_collections.hpcml.torchstack.plugins.module_utils.batch.commands import Answer
 from ansible_collections.hpcml.torchstack.plugins.module_utils.batch.slurm import (
     CLEARED,
@@ -91,10 +94,10 @@ def test_exit_codes(text, expected):
 
 
 def test_the_accounting_knows_how_jobs_ended_and_the_youngest_counts():
-    sights = parse_accounting(ACCOUNTING)
-    assert [sight.job_id for sight in sights] == ["8", "7", "6", "1"]
-    assert [sight.end for sight in sights] == ["cancelled", "done", "node_failed", "done"]
-    assert (sights[0].words, sights[0].nodes) == ("CANCELLED by 2001", "c1")
+    jobs = parse_accounting(ACCOUNTING)
+    assert [job.job_id for job in jobs] == ["8", "7", "6", "1"]
+    assert [job.end for job in jobs] == ["cancelled", "done", "node_failed", "done"]
+    assert (jobs[0].native_state, jobs[0].nodes) == ("CANCELLED by 2001", "c1")
     assert parse_accounting("1|COMPLETED\n") == []
 
 
@@ -103,17 +106,17 @@ def test_a_job_that_waits_has_its_place_and_its_time():
         squeue=lambda *words: "1\n3\n" if "--states=PENDING" in words else QUEUE.splitlines()[-1] + "\n",
         scontrol="JobId=3 Restarts=1 ExitCode=0:0 \n",
     )
-    (sight,) = slurm.find("ts-f")
-    assert (sight.state, sight.position, sight.of, sight.restarts) == (schedulers.PENDING, 2, 2, 1)
-    assert (sight.estimated_start, sight.reason, sight.exit_code) == ("2026-11-21T13:17:16Z", "BeginTime", None)
+    (job,) = slurm.find("ts-f")
+    assert (job.state, job.position, job.of, job.restarts) == (scheduler.PENDING, 2, 2, 1)
+    assert (job.estimated_start, job.reason, job.exit_code) == ("2026-11-21T13:17:16Z", "BeginTime", None)
     assert "--name=ts-f" in slurm.asked[0]
 
 
 def test_a_job_that_ended_is_described_by_its_queue_while_that_remembers_it():
     slurm = Answers(squeue="1|TIMEOUT|main|2026-11-21T13:14:17|n1|ts-s|TimeLimit\n", scontrol=TIMEOUT, sacct=ACCOUNTING)
-    (sight,) = slurm.find("ts-s")
-    assert (sight.state, sight.end, sight.signal, sight.nodes) == (schedulers.ENDED, "time_limit", 15, "n1")
-    assert "longer walltime" in sight.advice
+    (job,) = slurm.find("ts-s")
+    assert (job.state, job.end, job.signal, job.nodes) == (scheduler.ENDED, "time_limit", 15, "n1")
+    assert "longer walltime" in job.advice
     assert [words[0] for words in slurm.asked] == ["squeue", "scontrol"]
 
 
@@ -124,7 +127,7 @@ def test_a_job_that_ended_is_described_by_its_queue_while_that_remembers_it():
     ({"sacct": ACCOUNTING.splitlines()[1] + "\n"}, ["6"]),
 ], ids=["not-installed", "disabled", "down", "knows-it"])
 def test_what_the_queue_does_not_know_the_accounting_may(accounting, expected):
-    assert [sight.job_id for sight in Answers(squeue="", **accounting).find("ts-two")] == expected
+    assert [job.job_id for job in Answers(squeue="", **accounting).find("ts-two")] == expected
 
 
 SILENT = [
@@ -181,11 +184,11 @@ def test_the_identifier_of_an_accepted_job(output):
 
 
 def test_a_state_that_nobody_has_heard_of_is_not_the_end_of_a_job():
-    assert state_of("HIBERNATING") == schedulers.RUNNING
+    assert state_of("HIBERNATING") == scheduler.RUNNING
     for word in ("COMPLETING", "CONFIGURING", "SUSPENDED", "RUNNING"):
-        assert state_of(word) == schedulers.RUNNING
+        assert state_of(word) == scheduler.RUNNING
     for word in ("PENDING", "REQUEUED", "REQUEUE_HOLD"):
-        assert state_of(word) == schedulers.PENDING
+        assert state_of(word) == scheduler.PENDING
     assert end_of("OUT_OF_MEMORY") == "out_of_memory"
 
 

@@ -16,11 +16,11 @@ from ansible_collections.hpcml.torchstack.plugins.module_utils.acceptance import
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.zipapp import program_archive
 from ansible_collections.hpcml.torchstack.plugins.module_utils.health import collect
 from ansible_collections.hpcml.torchstack.plugins.module_utils.ranks import benchmark_cli, pair_sweep, program
-from ansible_collections.hpcml.torchstack.plugins.module_utils.steps import supervisor_entry
+from ansible_collections.hpcml.torchstack.plugins.module_utils.steps import supervisor
 
 PACKAGE = "ansible_collections/hpcml/torchstack/plugins/module_utils/"
 PROGRAMS = {
-    "the supervisor of steps": supervisor_entry,
+    "the supervisor of steps": supervisor,
     "the supervisor of an acceptance": acceptance_supervisor,
     "the ranks": program,
     "the ranks of a sweep": pair_sweep,

@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Logs of steps in one archive, and committed beside whatever else happens in a repository."""
+"""Logs of steps in one archive, and committed beside whatever else happens in a repository (archive, repository)."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ import tarfile
 
 import pytest
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
-from ansible_collections.hpcml.torchstack.plugins.module_utils.logs import archive as log_archive
-from ansible_collections.hpcml.torchstack.plugins.module_utils.logs import repository as log_repository
+from ansible_collections.hpcml.torchstack.plugins.module_utils.logs import archive as archive_module
+from ansible_collections.hpcml.torchstack.plugins.module_utils.logs import repository as repository_module
 
 needs_git = pytest.mark.skipif(shutil.which("git") is None, reason="there is no git command")
 
@@ -42,7 +42,7 @@ def steps(tmp_path):
 
 
 def packed(steps):
-    return log_archive.pack(log_archive.members(str(steps)), "logs")
+    return archive_module.pack(archive_module.members(str(steps)), "logs")
 
 
 def test_s09_the_archive_holds_every_file_of_every_step_sorted_and_nothing_else(steps, tmp_path):
@@ -78,7 +78,7 @@ def test_gnu_tar_unpacks_it(steps, tmp_path):
         pytest.skip("there is no tar command")
     with open(os.path.join(os.fsencode(str(steps / "base")), b"caf\xe9\n"), "wb") as stream:
         stream.write(b"odd")
-    log_archive.write_archive(str(tmp_path / "logs.tar.gz"), packed(steps))
+    archive_module.write_archive(str(tmp_path / "logs.tar.gz"), packed(steps))
     subprocess.run(["tar", "-xzf", "logs.tar.gz"], cwd=str(tmp_path), check=True)
     found = os.path.join(os.fsencode(str(tmp_path)), b"logs", b"base", b"caf\xe9\n")
     with open(found, "rb") as stream:
@@ -88,9 +88,9 @@ def test_gnu_tar_unpacks_it(steps, tmp_path):
 def test_an_archive_on_disk_is_recognised_by_what_it_unpacks_to(steps, tmp_path):
     made = packed(steps)
     place = tmp_path / "logs.tar.gz"
-    assert log_archive.read_archive(str(place)) is None
+    assert archive_module.read_archive(str(place)) is None
     place.write_bytes(gzip.compress(gzip.decompress(made.content), 1))
-    found = log_archive.read_archive(str(place))
+    found = archive_module.read_archive(str(place))
     assert found.digest != made.digest
     assert (found.tar_digest, found.listing) == (made.tar_digest, made.listing)
 
@@ -99,7 +99,7 @@ def test_an_archive_on_disk_is_recognised_by_what_it_unpacks_to(steps, tmp_path)
 def test_a_damaged_archive_is_not_taken_for_a_good_one(steps, tmp_path, damage):
     place = tmp_path / "logs.tar.gz"
     place.write_bytes(damage(packed(steps).content))
-    found = log_archive.read_archive(str(place))
+    found = archive_module.read_archive(str(place))
     assert found.tar_digest != packed(steps).tar_digest
 
 
@@ -117,17 +117,17 @@ def test_a_log_that_is_still_written_is_an_error(steps, monkeypatch):
             log.write(b"more")
         return content
 
-    monkeypatch.setattr(log_archive.os, "fdopen", disturbed)
+    monkeypatch.setattr(archive_module.os, "fdopen", disturbed)
     with pytest.raises(StackError, match="base/log changed while it was read"):
         packed(steps)
 
 
 def test_no_steps_are_an_error(tmp_path):
     with pytest.raises(StackError, match="No such file"):
-        log_archive.members(str(tmp_path / "nothing"))
+        archive_module.members(str(tmp_path / "nothing"))
     (tmp_path / "steps" / "empty").mkdir(parents=True)
     with pytest.raises(StackError, match="no step with a log"):
-        log_archive.members(str(tmp_path / "steps"))
+        archive_module.members(str(tmp_path / "steps"))
 
 
 @pytest.fixture()
@@ -169,11 +169,11 @@ def work(git, tmp_path):
 
 
 def commit(repository, steps, apply=True, subdirectory="site/2026-11-20", branch="", **more):
-    target = log_repository.Target(
+    target = repository_module.Target(
         str(repository), subdirectory, branch, more.pop("message", "Logs"),
         more.pop("author", "torchstack <torchstack@localhost>"),
     )
-    return log_repository.commit(target, log_archive.members(str(steps)), apply)
+    return repository_module.commit(target, archive_module.members(str(steps)), apply)
 
 
 def snapshot(directory):
@@ -308,14 +308,14 @@ def test_a_first_commit_in_an_empty_working_tree_is_checked_out(git, tmp_path, s
 
 @needs_git
 def test_a_branch_that_moved_meanwhile_is_not_overwritten(git, work, steps, monkeypatch):
-    real = log_repository.Repository.git
+    real = repository_module.Repository.git
 
     def disturbed(self, *words, **options):
         if words[0] == "update-ref":
             git("-C", "work", "commit", "-q", "--allow-empty", "--only", "-m", "meanwhile")
         return real(self, *words, **options)
 
-    monkeypatch.setattr(log_repository.Repository, "git", disturbed)
+    monkeypatch.setattr(repository_module.Repository, "git", disturbed)
     with pytest.raises(StackError, match="update-ref failed"):
         commit(work, steps)
     assert git("-C", "work", "log", "--format=%s").split() == ["meanwhile", "first"]

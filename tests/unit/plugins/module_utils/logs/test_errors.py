@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What a log says of a failure: which lines, in which order, and which not."""
+"""What a log says of a failure: which lines, in which order, and which not (errors, lines, patterns, remedies)."""
 
 from __future__ import annotations
 
@@ -9,15 +9,13 @@ import itertools
 import random
 
 import pytest
-from ansible_collections.hpcml.torchstack.plugins.module_utils.logs import errors as log_errors
-from ansible_collections.hpcml.torchstack.plugins.module_utils.logs import patterns as log_patterns
-from ansible_collections.hpcml.torchstack.plugins.module_utils.logs import remedies as log_remedies
-from ansible_collections.hpcml.torchstack.plugins.module_utils.logs.lines import LONGEST, raw_lines, shown
+from ansible_collections.hpcml.torchstack.plugins.module_utils.logs import errors, patterns, remedies
+from ansible_collections.hpcml.torchstack.plugins.module_utils.logs.lines import MAX_LINE_BYTES, plain_text, raw_lines
 
 
 def found(text, offset=0):
     data = text if isinstance(text, bytes) else text.encode()
-    return log_errors.find_errors(raw_lines(io.BytesIO(data), offset))
+    return errors.find_errors(raw_lines(io.BytesIO(data), offset))
 
 
 def kinds(text):
@@ -98,10 +96,10 @@ def test_a_line_is_of_its_kind_wherever_it_stands(kind, line):
 
 
 def test_every_kind_that_is_named_has_an_example_and_those_that_somebody_can_do_something_about_a_remedy():
-    named = {rule.kind for rule in log_patterns.RULES} | {kind for kind, _said in log_patterns.REFINED}
+    named = {rule.kind for rule in patterns.RULES} | {kind for kind, _said in patterns.REFINED}
     assert named - {kind for kind, _line in ONE} == {"hash", "cmake_version", "python_module"}
-    assert set(log_remedies.REMEDIES) <= named
-    assert named - set(log_remedies.REMEDIES) == {"follows", "error", "compiler", "cmake", "no_rule"}
+    assert set(remedies.REMEDIES) <= named
+    assert named - set(remedies.REMEDIES) == {"follows", "error", "compiler", "cmake", "no_rule"}
 
 
 @pytest.mark.parametrize("line", [
@@ -277,17 +275,17 @@ def test_lines_are_numbered_from_the_beginning_of_the_file():
 def test_what_belongs_to_an_error_has_an_end():
     log = "CMake Error at a:1 (message):\n" + "  so\n" * 500 + "b.c:1:1: error: x\n"
     first, second = found(log)
-    assert len(first.lines) == 1 + log_errors.BELOW
+    assert len(first.lines) == 1 + errors.MAX_LINES_BELOW
     assert second.lines[0].number == 502
-    assert max(len(line.text) for line in found("x.c:1:1: error: " + "x" * 9999)[0].lines) == log_errors.WIDTH
+    assert max(len(line.text) for line in found("x.c:1:1: error: " + "x" * 9999)[0].lines) == errors.MAX_WIDTH
 
 
 def test_lines_without_end_and_bytes_that_are_no_text_cost_nothing():
-    progress = b"".join(b"\r %d %%" % number for number in range(10 * LONGEST))
-    data = b"\xff\xfe\x00\x1b[31m\n" + b"y" * (3 * LONGEST) + b"\n" + progress + b"\rERROR: \xff at last\nend\n"
+    progress = b"".join(b"\r %d %%" % number for number in range(10 * MAX_LINE_BYTES))
+    data = b"\xff\xfe\x00\x1b[31m\n" + b"y" * (3 * MAX_LINE_BYTES) + b"\n" + progress + b"\rERROR: \xff at last\nend\n"
     lines = list(raw_lines(io.BytesIO(data)))
     assert [number for number, _raw in lines] == [1, 2, 3, 4]
-    assert max(len(raw) for _number, raw in lines) <= LONGEST
+    assert max(len(raw) for _number, raw in lines) <= MAX_LINE_BYTES
     error, = found(data)
     assert error.lines == ((3, "ERROR: \ufffd at last"),)
 
@@ -299,14 +297,14 @@ def test_what_was_running_at_a_time_limit_is_not_taken_for_the_cause():
 
 
 def test_a_line_is_shown_as_a_terminal_would_have_left_it():
-    assert shown(b"10 %\r\x1b[1mdone\x1b[0m\x07 \xc3\xa9\t.\r\n") == "done \u00e9\t."
-    assert shown(b"\x1b]8;;https://example.org\x1b\\link\x1b]8;;\x1b\\") == "link"
+    assert plain_text(b"10 %\r\x1b[1mdone\x1b[0m\x07 \xc3\xa9\t.\r\n") == "done \u00e9\t."
+    assert plain_text(b"\x1b]8;;https://example.org\x1b\\link\x1b]8;;\x1b\\") == "link"
 
 
 def test_lines_are_read_one_after_the_other_and_not_kept():
     seen = itertools.count()
     lines = ((next(seen) + 1, b"a.c:%d: error: %d\n" % (number, number)) for number in range(20000))
-    assert len(log_errors.find_errors(lines)) == 1
+    assert len(errors.find_errors(lines)) == 1
 
 
 @pytest.mark.parametrize("seed", range(60))
@@ -315,22 +313,22 @@ def test_any_log_gives_few_lines_of_its_own_once_and_in_order_of_rank(seed):
     known = [line for _kind, line in ONE] + HOROVOD.splitlines() + EXTENSION.splitlines()
     noise = ["".join(map(chr, chance.choices(range(1, 0x300), k=chance.randrange(60)))) for _time in range(20)]
     data = "\n".join(chance.choices(known + noise, k=chance.randrange(60))).encode("utf-8", "replace")
-    errors = found(data)
-    assert len(errors) <= log_errors.ERRORS
-    assert [error.rank for error in errors] == sorted(error.rank for error in errors)
-    numbers = [line.number for error in errors for line in error.lines]
+    told = found(data)
+    assert len(told) <= errors.MAX_ERRORS
+    assert [error.rank for error in told] == sorted(error.rank for error in told)
+    numbers = [line.number for error in told for line in error.lines]
     assert len(set(numbers)) == len(numbers)
     raw = data.split(b"\n")
-    for error in errors:
+    for error in told:
         assert [line.number for line in error.lines] == sorted(line.number for line in error.lines)
         for line in error.lines:
-            assert line.text == shown(raw[line.number - 1])[:log_errors.WIDTH]
+            assert line.text == plain_text(raw[line.number - 1])[:errors.MAX_WIDTH]
 
 
 def test_a_remedy_ends_with_what_to_do_then():
-    for kind in [*log_remedies.REMEDIES, "", "unknown"]:
-        assert log_remedies.remedy_for(kind).endswith("then run the same command again: finished steps stay.")
-    assert "2.0 GiB in /soft" in log_remedies.remedy_for("disk_full", {"/soft": 2 << 30})
-    assert list(log_remedies.free_space("/", "/no/such/place")) == ["/"]
+    for kind in [*remedies.REMEDIES, "", "unknown"]:
+        assert remedies.remedy_for(kind).endswith("then run the same command again: finished steps stay.")
+    assert "2.0 GiB in /soft" in remedies.remedy_for("disk_full", {"/soft": 2 << 30})
+    assert list(remedies.free_space("/", "/no/such/place")) == ["/"]
     preempted = {"reason": "preempted", "advice": "Wait."}
-    assert log_remedies.remedy_of(preempted, "") == "Wait. " + log_remedies.RESUME
+    assert remedies.remedy_of(preempted, "") == "Wait. " + remedies.RESUME

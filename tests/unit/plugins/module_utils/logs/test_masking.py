@@ -7,7 +7,7 @@ import os
 import time
 
 import pytest
-from ansible_collections.hpcml.torchstack.plugins.module_utils.logs import masking as log_filter
+from ansible_collections.hpcml.torchstack.plugins.module_utils.logs import masking
 from ansible_collections.hpcml.torchstack.plugins.module_utils.logs.masking import LogFilter
 
 SECRET = "0123secret456"
@@ -65,7 +65,7 @@ def test_a_secret_that_comes_in_pieces_is_never_in_the_log(logged):
     pieces = ("the word is 0123", "sec", "ret456 and https://me:pass", "word@host/x\nexport A_TOK", "EN=abcdefgh\n")
     for piece in pieces:
         logged.write(piece)
-        assert not logged.shows(piece, 2 * log_filter.IDLE_SECONDS if piece is pieces[0] else 0)
+        assert not logged.shows(piece, 2 * masking.IDLE_SECONDS if piece is pieces[0] else 0)
         assert "0123" not in logged.text()
     assert logged.end() == "the word is *** and https://***@host/x\nexport A_TOKEN=***\n"
 
@@ -98,7 +98,7 @@ def test_a_line_without_an_end_does_not_grow_in_memory_and_its_secret_is_found(l
 
 
 def test_a_process_that_hangs_with_the_pipe_does_not_hold_up_the_end(logged, monkeypatch):
-    monkeypatch.setattr(log_filter, "DRAIN_SECONDS", 0.1)
+    monkeypatch.setattr(masking, "DRAIN_SECONDS", 0.1)
     logged.write("whole\nhalf of " + SECRET)
     logged.filter.close()
     assert logged.text() == "whole\nhalf of ***"
@@ -121,5 +121,5 @@ def test_a_log_goes_on_behind_what_only_begins_like_a_key(logged, after):
 
 
 def test_a_key_without_an_end_takes_no_more_lines_than_a_key_has(logged):
-    logged.write("-----BEGIN PRIVATE KEY-----\n" + "MIIE\n" * (log_filter.KEY_LINES + 3))
+    logged.write("-----BEGIN PRIVATE KEY-----\n" + "MIIE\n" * (masking.MAX_KEY_LINES + 3))
     assert logged.end() == "-----BEGIN PRIVATE KEY-----***\n" + "MIIE\n" * 3

@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""When a compute node is asked what it is like, and how its answer comes back."""
+"""When a compute node is asked what it is like, and how its answer comes back (with steps/remote_query)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
 from ansible_collections.hpcml.torchstack.plugins.module_utils.preflight import node_query
 from ansible_collections.hpcml.torchstack.plugins.module_utils.release.records import ReleaseFiles
-from ansible_collections.hpcml.torchstack.plugins.module_utils.steps import remote_query as questions
+from ansible_collections.hpcml.torchstack.plugins.module_utils.steps import remote_query
 
 DAY = node_query.FRESH_SECONDS
 
@@ -97,7 +97,7 @@ def test_an_answer_that_is_late_is_waited_for(files, monkeypatch):
         with open(files.answer(asked["nonce"]), "w", encoding="utf-8") as stream:
             json.dump({"nonce": asked["nonce"]}, stream)
 
-    monkeypatch.setattr(questions.time, "sleep", appear)
+    monkeypatch.setattr(remote_query.time, "sleep", appear)
     assert node_query.wait_for_answer(files, asked["nonce"], 600) == {"nonce": asked["nonce"]}
 
 

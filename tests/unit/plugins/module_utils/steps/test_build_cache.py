@@ -8,7 +8,7 @@ import threading
 import time
 
 import pytest
-from ansible_collections.hpcml.torchstack.plugins.module_utils.steps import build_cache as artefacts
+from ansible_collections.hpcml.torchstack.plugins.module_utils.steps import build_cache
 from ansible_collections.hpcml.torchstack.plugins.module_utils.steps.build_cache import RECORD, origin_of, remove_unused
 from ansible_collections.hpcml.torchstack.plugins.module_utils.steps.own_place import place_of
 from ansible_collections.hpcml.torchstack.plugins.module_utils.steps.produced import examine
@@ -59,11 +59,11 @@ def two_releases(tmp_path):
 
 
 def keep(builds, release):
-    return artefacts.store(builds, DIGEST, release.examine(), release.place, FACTS, nothing)
+    return build_cache.store(builds, DIGEST, release.examine(), release.place, FACTS, nothing)
 
 
 def take(builds, release, paths=None):
-    return artefacts.restore(builds, DIGEST, paths or release.paths, release.place, nothing)
+    return build_cache.restore(builds, DIGEST, paths or release.paths, release.place, nothing)
 
 
 def test_what_was_kept_comes_to_another_release_as_it_was(world):
@@ -163,7 +163,7 @@ def test_what_changes_while_it_is_kept_is_not_kept(world):
     builds, one, _two = world
     produced = one.examine()
     (one.prefix / "wheels" / "a.whl").write_bytes(b"another")
-    said = artefacts.store(builds, DIGEST, produced, one.place, FACTS, nothing)
+    said = build_cache.store(builds, DIGEST, produced, one.place, FACTS, nothing)
     assert said == "nothing was kept for other releases: wheels/a.whl was changed meanwhile"
     assert os.listdir(builds) == []
 
@@ -190,7 +190,7 @@ def test_many_that_keep_and_take_the_same_at_once_see_whole_entries_only(world, 
     others = [Release(one.prefix.parent, "n%d" % number) for number in range(4)]
     said, taken = [], []
     # As if each were a process of its own.
-    monkeypatch.setattr(artefacts.os, "getpid", threading.get_ident)
+    monkeypatch.setattr(build_cache.os, "getpid", threading.get_ident)
 
     def work(release):
         said.append(keep(builds, one))
@@ -236,7 +236,7 @@ def test_an_entry_that_no_release_has_goes_when_nobody_has_used_it_for_a_month(w
 def test_long_copies_keep_the_heartbeat(world):
     builds, one, two = world
     beats = []
-    artefacts.store(builds, DIGEST, one.examine(), one.place, FACTS, lambda: beats.append(1))
+    build_cache.store(builds, DIGEST, one.examine(), one.place, FACTS, lambda: beats.append(1))
     assert len(beats) == 2
-    artefacts.restore(builds, DIGEST, two.paths, two.place, lambda: beats.append(1))
+    build_cache.restore(builds, DIGEST, two.paths, two.place, lambda: beats.append(1))
     assert len(beats) == 4

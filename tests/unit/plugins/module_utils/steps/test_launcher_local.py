@@ -1,5 +1,7 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
+"""How a supervisor is sent out on the machine itself (launcher, launcher_local and launcher_registry)."""
+
 from __future__ import annotations
 
 import pytest

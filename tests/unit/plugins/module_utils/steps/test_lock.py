@@ -11,9 +11,9 @@ import sys
 
 import pytest
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.processes import Here, here, read_process
-from ansible_collections.hpcml.torchstack.plugins.module_utils.steps import lock as steplock
+from ansible_collections.hpcml.torchstack.plugins.module_utils.steps import lock as lock_module
+from ansible_collections.hpcml.torchstack.plugins.module_utils.steps.files import step_files
 from ansible_collections.hpcml.torchstack.plugins.module_utils.steps.lock import StepLock
-from ansible_collections.hpcml.torchstack.plugins.module_utils.steps.step import step_files
 
 
 @pytest.fixture(name="files")
@@ -102,7 +102,7 @@ def test_a_lock_without_a_claim_is_explained(files):
 def test_a_claim_is_judged_by_one_process_at_a_time(files):
     """Between judging a dead claim and removing it, another remover could have put its own there."""
     write_claim(files, start_time=1)
-    with steplock._turn(files.path(".starting")) as ours:
+    with lock_module._exclusive_decision(files.path(".starting")) as ours:
         assert ours
         late = StepLock(files, here())
         assert not late.acquire()
@@ -116,7 +116,7 @@ RIVAL = """
 import errno, fcntl, os, sys, time
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.processes import here
 from ansible_collections.hpcml.torchstack.plugins.module_utils.steps.lock import StepLock
-from ansible_collections.hpcml.torchstack.plugins.module_utils.steps.step import step_files
+from ansible_collections.hpcml.torchstack.plugins.module_utils.steps.files import step_files
 
 def refuse(*arguments):
     raise OSError(errno.ENOSYS, "Function not implemented")

@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""A listener that refuses, and the sentence about it."""
+"""A listener that refuses, and the sentence about it (network_guard and network_refusals)."""
 
 from __future__ import annotations
 
@@ -11,13 +11,15 @@ import subprocess
 import threading
 
 import pytest
-from ansible_collections.hpcml.torchstack.plugins.module_utils.steps import network_guard as refused_network
+from ansible_collections.hpcml.torchstack.plugins.module_utils.steps import network_guard
 from ansible_collections.hpcml.torchstack.plugins.module_utils.steps.network_guard import (
-    CONNECTIONS,
+    MAX_CONNECTIONS,
     RefusingListener,
+    variables,
+)
+from ansible_collections.hpcml.torchstack.plugins.module_utils.steps.network_refusals import (
     fetch_step,
     refused_sentence,
-    variables,
 )
 
 
@@ -68,8 +70,8 @@ def test_the_same_address_is_recorded_once_and_counted(listener):
 
 
 def test_more_connections_than_are_held_wait_for_their_turn(listener, monkeypatch):
-    monkeypatch.setattr(refused_network, "PATIENCE", 0.5)
-    idle = [socket.create_connection(("127.0.0.1", listener.port), 60) for _number in range(CONNECTIONS + 10)]
+    monkeypatch.setattr(network_guard, "CLIENT_SECONDS", 0.5)
+    idle = [socket.create_connection(("127.0.0.1", listener.port), 60) for _number in range(MAX_CONNECTIONS + 10)]
     try:
         assert ask(listener, b"GET http://example.org/ HTTP/1.1\r\n\r\n").startswith(b"HTTP/1.1 403")
     finally:

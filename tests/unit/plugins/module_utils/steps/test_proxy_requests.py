@@ -6,13 +6,13 @@ from __future__ import annotations
 
 import pytest
 from ansible_collections.hpcml.torchstack.plugins.module_utils.steps.proxy_requests import (
-    LONGEST,
+    MAX_REQUEST_BYTES,
     UNKNOWN,
     address_in,
     is_greeting,
+    parse_request,
     public,
     refusal,
-    understood,
 )
 
 END = b"\r\n\r\n"
@@ -39,23 +39,23 @@ REQUESTS = [
 ]
 GARBAGE = [
     b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", b"\0" * 40, b"hello" + END, b"GET" + END, b"SSH" + END,
-    b"CONNECT" + END, b"GET http://[::1 HTTP/1.1" + END, b"\xff\xfe" + END, b"A" * LONGEST,
-    b"\x05\x01\x00\x05\x01\x00\x09\x00\x00\x00\x00\x00", b"\x04" + b"a" * LONGEST,
-    b"\x04\x01\x00\x50\x00\x00\x00\x01\x00" + b"a" * LONGEST,
+    b"CONNECT" + END, b"GET http://[::1 HTTP/1.1" + END, b"\xff\xfe" + END, b"A" * MAX_REQUEST_BYTES,
+    b"\x05\x01\x00\x05\x01\x00\x09\x00\x00\x00\x00\x00", b"\x04" + b"a" * MAX_REQUEST_BYTES,
+    b"\x04\x01\x00\x50\x00\x00\x00\x01\x00" + b"a" * MAX_REQUEST_BYTES,
 ]
 
 
 @pytest.mark.parametrize(("sent", "wanted"), REQUESTS)
-def test_a_request_is_understood_as_soon_as_it_is_complete(sent, wanted):
-    assert understood(sent) == wanted
-    assert {understood(sent[:end]) for end in range(len(sent))} == {None}
+def test_a_request_is_parse_request_as_soon_as_it_is_complete(sent, wanted):
+    assert parse_request(sent) == wanted
+    assert {parse_request(sent[:end]) for end in range(len(sent))} == {None}
 
 
 @pytest.mark.parametrize("sent", GARBAGE)
 def test_what_is_no_request_is_told_apart_and_never_an_error(sent):
-    assert understood(sent) == UNKNOWN
+    assert parse_request(sent) == UNKNOWN
     for end in range(min(len(sent), 64)):
-        assert understood(sent[:end]) in (None, UNKNOWN)
+        assert parse_request(sent[:end]) in (None, UNKNOWN)
 
 
 def test_a_socks_greeting_is_answered_before_its_request_comes():

@@ -7,8 +7,8 @@ import time
 import pytest
 from ansible_collections.hpcml.torchstack.plugins.module_utils.steps.queue_lines import (
     QueuePrinter,
+    describe_start,
     queue_line,
-    start_words,
 )
 
 TODAY = "2026-11-20"
@@ -55,7 +55,7 @@ def test_a_job_that_waits_for_its_former_build_says_where_both_are():
 
 
 def test_an_estimate_that_is_not_understood_is_shown_as_it_is():
-    assert start_words("Fri Nov 20 14:20:00 2026", TODAY) == "Fri Nov 20 14:20:00 2026"
+    assert describe_start("Fri Nov 20 14:20:00 2026", TODAY) == "Fri Nov 20 14:20:00 2026"
 
 
 def played(answers, every=60.0, today=TODAY):

@@ -10,7 +10,7 @@ import sys
 
 import pytest
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.processes import Process
-from ansible_collections.hpcml.torchstack.plugins.module_utils.steps import stack_dumps as stacks
+from ansible_collections.hpcml.torchstack.plugins.module_utils.steps import stack_dumps
 
 
 def process(pid, parent):
@@ -25,29 +25,29 @@ TREE = [process(1, 0), process(2, 1), process(3, 2), process(4, 2), process(5, 4
     ([], []), ([3, 4], [3, 4]), ([2, 3, 4], [3, 4]), ([1, 5], [5]), ([4, 5], [5]), ([1, 2], [2]), ([3, 5], [3, 5]),
 ])
 def test_the_leaves_come_first(asked, expected):
-    chosen = stacks.leaves([entry for entry in TREE if entry.pid in asked], TREE)
+    chosen = stack_dumps.leaves([entry for entry in TREE if entry.pid in asked], TREE)
     assert [entry.pid for entry in chosen] == expected
 
 
 def test_a_loop_of_parents_ends():
-    assert stacks.leaves([process(1, 2), process(2, 1)], [process(1, 2), process(2, 1)]) == []
+    assert stack_dumps.leaves([process(1, 2), process(2, 1)], [process(1, 2), process(2, 1)]) == []
 
 
 def test_a_variable_that_is_set_is_left_alone():
     environment = {}
-    stacks.prepare(environment)
+    stack_dumps.prepare(environment)
     assert environment == {"PYTHONFAULTHANDLER": "1"}
     chosen = {"PYTHONFAULTHANDLER": ""}
-    stacks.prepare(chosen)
+    stack_dumps.prepare(chosen)
     assert chosen == {"PYTHONFAULTHANDLER": ""}
 
 
 def test_an_interpreter_is_known_by_its_program():
-    assert stacks.runs_python(os.getpid())
+    assert stack_dumps.runs_python(os.getpid())
     with subprocess.Popen(["sleep", "60"]) as other:
-        assert not stacks.runs_python(other.pid)
+        assert not stack_dumps.runs_python(other.pid)
         other.kill()
-    assert not stacks.runs_python(other.pid)
+    assert not stack_dumps.runs_python(other.pid)
 
 
 @pytest.fixture(name="sleeper")
@@ -64,16 +64,16 @@ def sleeping_python():
 
 
 def test_no_core_is_left_of_a_process_that_is_ended(sleeper):
-    stacks.forbid_core(sleeper.pid)
+    stack_dumps.forbid_core(sleeper.pid)
     soft, hard = resource.prlimit(sleeper.pid, resource.RLIMIT_CORE)
     assert soft == (1 if hard else 0)
-    stacks.forbid_core(2**22 + 1)
+    stack_dumps.forbid_core(2**22 + 1)
 
 
 def test_a_stopped_process_says_where_it_is_before_it_goes_on(sleeper):
-    stacks.forbid_core(sleeper.pid)
+    stack_dumps.forbid_core(sleeper.pid)
     os.kill(sleeper.pid, signal.SIGSTOP)
-    stacks.signal_main_thread(sleeper.pid, signal.SIGABRT)
+    stack_dumps.signal_main_thread(sleeper.pid, signal.SIGABRT)
     os.kill(sleeper.pid, signal.SIGCONT)
     _output, errors = sleeper.communicate()
     assert errors.startswith(b"Fatal Python error: Aborted\n")
@@ -82,17 +82,17 @@ def test_a_stopped_process_says_where_it_is_before_it_goes_on(sleeper):
 
 
 def test_a_machine_without_that_system_call_signals_the_process(sleeper, monkeypatch):
-    monkeypatch.setattr(stacks, "_TGKILL", {})
-    stacks.forbid_core(sleeper.pid)
-    stacks.signal_main_thread(sleeper.pid, signal.SIGABRT)
+    monkeypatch.setattr(stack_dumps, "_TGKILL", {})
+    stack_dumps.forbid_core(sleeper.pid)
+    stack_dumps.signal_main_thread(sleeper.pid, signal.SIGABRT)
     assert sleeper.communicate()[1].startswith(b"Fatal Python error: Aborted\n")
-    stacks.signal_main_thread(2**22 + 1, signal.SIGABRT)
+    stack_dumps.signal_main_thread(2**22 + 1, signal.SIGABRT)
 
 
 def test_what_goes_into_a_record_is_bounded(tmp_path):
     log = tmp_path / "log"
     log.write_bytes(b"old\n" + b"\xff" + b"x" * 1000 + b"\n" + b"line\n" * 1000)
-    lines = stacks.read_stacks(str(log), 4)
-    assert len(lines) == stacks.SHOWN_LINES
-    assert len(lines[0]) == stacks.SHOWN_WIDTH
-    assert stacks.read_stacks(str(tmp_path / "none"), 0) == []
+    lines = stack_dumps.read_stacks(str(log), 4)
+    assert len(lines) == stack_dumps.MAX_LINES
+    assert len(lines[0]) == stack_dumps.MAX_WIDTH
+    assert stack_dumps.read_stacks(str(tmp_path / "none"), 0) == []

@@ -8,7 +8,7 @@ import json
 import pathlib
 
 import pytest
-from ansible_collections.hpcml.torchstack.plugins.module_utils.batch.pbs_answers import jobs_of
+from ansible_collections.hpcml.torchstack.plugins.module_utils.batch.pbs import parse_jobs
 
 RECORDS = pathlib.Path(__file__).parents[4] / "pbs" / "records"
 
@@ -43,7 +43,7 @@ ANSWER = """{
     ],
 )
 def test_one_spoilt_value_costs_no_other(value):
-    jobs = jobs_of(ANSWER % value)
+    jobs = parse_jobs(ANSWER % value)
     assert list(jobs) == ["1.server", "2.server"]
     assert jobs["1.server"]["Job_Name"] == "first"
     assert jobs["1.server"]["Resource_List"] == {"ncpus": 1}
@@ -53,12 +53,12 @@ def test_one_spoilt_value_costs_no_other(value):
 
 
 def test_an_answer_without_jobs_is_an_answer():
-    assert jobs_of('{\n    "timestamp":1,\n    "pbs_version":"23.06.06",\n    "pbs_server":"server"\n}') == {}
+    assert parse_jobs('{\n    "timestamp":1,\n    "pbs_version":"23.06.06",\n    "pbs_server":"server"\n}') == {}
 
 
 @pytest.mark.parametrize("text", ["", "no server", "{}", "[]", "null", '{"timestamp": 1}', "Job id  Name"])
 def test_what_is_no_answer_is_not_taken_for_one(text):
-    assert jobs_of(text) is None
+    assert parse_jobs(text) is None
 
 
 def test_every_recorded_answer_is_understood():
@@ -68,7 +68,7 @@ def test_every_recorded_answer_is_understood():
     ]
     assert exchanges
     for exchange in exchanges:
-        (job,) = jobs_of(exchange["stdout"]).values()
+        (job,) = parse_jobs(exchange["stdout"]).values()
         assert job["Job_Name"] == "@JOB_NAME@" and job["job_state"] in "QHRESF", exchange["moment"]
 
 

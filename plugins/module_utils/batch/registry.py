@@ -1,0 +1,92 @@
+# Copyright (c) the hpcml.torchstack contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Register every batch system: this is the one place where a new one is named."""
+
+from __future__ import annotations
+
+from typing import Any, Callable, Mapping
+
+from ..core.errors import StackError
+from .options import REQUEUE_ON, OptionProblem, find_problems
+from .scheduler import BatchSystem
+
+LOCAL = "local"
+"""The launcher of steps that run on the machine itself."""
+
+
+def _slurm() -> type[BatchSystem]:
+    from .slurm import Slurm
+
+    return Slurm
+
+
+def _pbs() -> type[BatchSystem]:
+    from .pbs import Pbs
+
+    return Pbs
+
+
+# Imported when they are needed: most calls of a module need none.
+SYSTEMS: Mapping[str, Callable[[], type[BatchSystem]]] = {"slurm": _slurm, "pbs": _pbs}
+"""What gives the class of each batch system, by its name."""
+
+LAUNCHERS = (LOCAL, *SYSTEMS)
+"""Every value of the option ``launcher``."""
+
+
+def system_of(launcher: str) -> type[BatchSystem]:
+    """Return the class of a batch system.
+
+    Args:
+        launcher: one of :data:`SYSTEMS`.
+    """
+    return SYSTEMS[launcher]()
+
+
+def title_of(launcher: str) -> str:
+    """Return what an operator calls the batch system of a launcher; empty for the machine itself."""
+    return system_of(launcher).title if launcher in SYSTEMS else ""
+
+
+def problems(launcher: str, options: object, where: str = "launcher_options") -> list[str]:
+    """Say everything that is wrong with the options of a job, a sentence for each.
+
+    Args:
+        launcher: one of :data:`LAUNCHERS`; with ``local`` no option matters.
+        options: as the site gives them.
+        where: what the sentences call them.
+    """
+    if launcher == LOCAL:
+        return []
+    system = system_of(launcher)
+    return [
+        "%s: %s. %s" % (where, found.text, found.remedy)
+        for found in find_problems(system.title, system.options, options) if isinstance(found, OptionProblem)
+    ]
+
+
+def check_options(launcher: str, options: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Bring the options of a job into the one form that the batch systems expect.
+
+    Args:
+        launcher: one of :data:`LAUNCHERS`; with ``local`` no option matters and none is returned.
+        options: as the site gives them; a key whose value is None counts as absent.
+
+    Returns:
+        Only keys that were given, and ``requeue`` and ``requeue_on``: ``account``, ``qos`` (words), ``partition`` for
+        Slurm, ``queue`` for PBS, ``walltime`` (``HH:MM:SS`` or ``D-HH:MM:SS``), ``nodes``, ``cores``, ``gpus`` and
+        ``tasks``, which share them (per node), ``memory`` (per node: ``240G``, with one letter of K, M, G, T),
+        ``directives`` (lines without ``#SBATCH`` or ``#PBS``), ``python``, ``bin`` and ``tmpdir`` (absolute paths).
+
+    Raises:
+        StackError: an unknown key, or a value of another type; nothing has been touched.
+    """
+    if launcher == LOCAL:
+        return {}
+    system = system_of(launcher)
+    checked: dict[str, Any] = {"requeue": 0, "requeue_on": list(REQUEUE_ON)}
+    for found in find_problems(system.title, system.options, options):
+        if isinstance(found, OptionProblem):
+            raise StackError("launcher_options: %s." % found.text, "options", found.remedy)
+        checked[found[0]] = found[1]
+    return checked
