@@ -8,7 +8,7 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: acceptance_run
-version_added: 0.1.0
+version_added: 0.2.0
 short_description: Accept a finished release as its users will use it
 description:
   - Starts O(ranks) ranks as an ordinary user, in the environment of a fresh login, through the release's module and the

@@ -10,7 +10,7 @@ DOCUMENTATION = r"""
 ---
 module: build_step
 short_description: Run a build step exactly once for its inputs, detached, with progress
-version_added: 0.1.0
+version_added: 0.2.0
 author: The hpcml.torchstack contributors (@hpcml)
 extends_documentation_fragment:
   - hpcml.torchstack._attributes

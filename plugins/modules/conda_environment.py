@@ -8,7 +8,7 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: conda_environment
-version_added: 0.1.0
+version_added: 0.2.0
 short_description: Make a conda prefix hold exactly these specs or this lock
 description:
   - Solves specs, or takes a lock, and makes the prefix hold exactly those packages, through py-rattler. No C(conda) is

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: conda_package_cache
-version_added: 0.1.0
+version_added: 0.2.0
 short_description: Keep the package cache of conda releases in order
 description:
   - Makes the cache that M(hpcml.torchstack.conda_environment) extracts packages into, lets everybody read it and only

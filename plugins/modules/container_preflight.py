@@ -10,7 +10,7 @@ DOCUMENTATION = r"""
 ---
 module: container_preflight
 short_description: Judge whether a container image can be offered as a release
-version_added: 0.1.0
+version_added: 0.2.0
 author: The hpcml.torchstack contributors (@hpcml)
 extends_documentation_fragment:
   - hpcml.torchstack._attributes.reading

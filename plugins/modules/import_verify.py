@@ -8,7 +8,7 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: import_verify
-version_added: 0.1.0
+version_added: 0.2.0
 short_description: Verify which libraries and versions a process really has after its imports
 description:
   - Imports Python modules in the environment of a release, one after the other, and looks after each import at the

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: known_variables
-version_added: 0.1.0
+version_added: 0.2.0
 short_description: Refuse variables that nobody reads, with the names that were probably meant
 description:
   - Ansible takes every name on the command line and in an inventory, and passes over those that nothing reads. A slip

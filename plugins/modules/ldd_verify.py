@@ -8,7 +8,7 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: ldd_verify
-version_added: 0.1.0
+version_added: 0.2.0
 short_description: Verify where the libraries of a tree come from
 description:
   - Every dynamic ELF object below some directories, extension modules without an x bit included, finds every library

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: log_archive
-version_added: 0.1.0
+version_added: 0.2.0
 short_description: Keep the logs of all build steps
 description:
   - Packs the files of all steps (log, script, inputs, how it ended) into one archive that is the same byte for byte

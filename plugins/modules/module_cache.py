@@ -8,7 +8,7 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: module_cache
-version_added: 0.1.0
+version_added: 0.2.0
 short_description: Renew the site's cache of the module system when the module tree has changed
 description:
   - Runs the site's command, such as C(update_lmod_system_cache_files), when the module tree below

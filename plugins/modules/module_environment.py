@@ -8,7 +8,7 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: module_environment
-version_added: 0.1.0
+version_added: 0.2.0
 short_description: Report what C(module load) does to an environment
 description:
   - Answers what C(module purge; module use ...; module load ...) would do, as data, without a shell - the variables

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: modulefile
-version_added: 0.1.0
+version_added: 0.2.0
 short_description: Stage the modulefiles of a release, Tcl and Lua from one description
 description:
   - Writes C(<root>/.torchstack/<release>/modulefiles/lmod/<name>/<version>.lua), the same under C(tcl) without the

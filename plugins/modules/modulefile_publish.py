@@ -8,7 +8,7 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: modulefile_publish
-version_added: 0.1.0
+version_added: 0.2.0
 short_description: Make a release visible or the default, and take it back, in steps that users cannot stumble over
 description:
   - Makes the verified modulefiles of a release visible under C(<root>/modulefiles/{tcl,lmod}/<name>/), byte for byte,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: modulefile_toolkit
-version_added: 0.1.0
+version_added: 0.2.0
 short_description: Make a module and a pkg-config file for a CUDA toolkit
 description:
   - Writes C(<root>/modulefiles/pkgconfig/<pkg_config>.pc), C(<root>/modulefiles/tcl/<name>/<version>) and

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: modulefile_verify
-version_added: 0.1.0
+version_added: 0.2.0
 short_description: Really load and unload the modulefiles of a release
 description:
   - Loads and unloads the modulefiles that M(hpcml.torchstack.modulefile) staged, with each module system and in each

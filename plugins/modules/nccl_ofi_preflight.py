@@ -10,7 +10,7 @@ DOCUMENTATION = r"""
 ---
 module: nccl_ofi_preflight
 short_description: Judge whether NCCL, its network plugin, libfabric and CUDA go together
-version_added: 0.1.0
+version_added: 0.2.0
 author: The hpcml.torchstack contributors (@hpcml)
 extends_documentation_fragment:
   - hpcml.torchstack._attributes.reading

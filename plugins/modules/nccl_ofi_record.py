@@ -10,7 +10,7 @@ DOCUMENTATION = r"""
 ---
 module: nccl_ofi_record
 short_description: Check what was built of NCCL and its network plugin, and record it
-version_added: 0.1.0
+version_added: 0.2.0
 author: The hpcml.torchstack contributors (@hpcml)
 extends_documentation_fragment:
   - hpcml.torchstack._attributes

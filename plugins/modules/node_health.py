@@ -8,7 +8,7 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: node_health
-version_added: 0.1.0
+version_added: 0.2.0
 short_description: Find out whether nodes are fit to accept a release on
 description:
   - Starts one small program on each of O(nodes) nodes, which asks GPUs, links, adapters, the kernel's log and file

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: pair_sweep
-version_added: 0.1.0
+version_added: 0.2.0
 short_description: Measure between all pairs of nodes, and name slow nodes and slow links
 description:
   - Starts O(ranks) ranks on O(nodes) nodes in one job, through the release's module and the site's launcher, and has

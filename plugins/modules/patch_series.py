@@ -8,7 +8,7 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: patch_series
-version_added: 0.1.0
+version_added: 0.2.0
 short_description: Apply a directory of patches to a source tree, all or nothing
 description:
   - Applies every C(*.patch) and C(*.diff) of a directory to a tree, in C-locale order of their names (byte order,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: release_drift
-version_added: 0.1.0
+version_added: 0.2.0
 short_description: Compare frozen releases with their manifests
 description:
   - Compares every frozen release of a root, or some, with the manifest that its freeze wrote, and says of each

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: release_in_use
-version_added: 0.1.0
+version_added: 0.2.0
 short_description: Say which processes of a host use a release, and what could not be seen
 description:
   - Looks for processes that run a program of the release, have one of its files mapped or open, or work in one of its

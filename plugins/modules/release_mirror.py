@@ -8,7 +8,7 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: release_mirror
-version_added: 0.1.0
+version_added: 0.2.0
 short_description: Mirror what a release fetches, or say what a mirror lacks
 description:
   - Brings everything that a release file names - wheels and source archives of all its locks, the sources and archives

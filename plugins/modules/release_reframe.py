@@ -10,7 +10,7 @@ DOCUMENTATION = r"""
 ---
 module: release_reframe
 short_description: Write ReFrame tests of a release
-version_added: 0.1.0
+version_added: 0.2.0
 author: The hpcml.torchstack contributors (@hpcml)
 description:
   - Writes C(<root>/.torchstack/<release>/reframe) with a test file for ReFrame from version 4.3 on, what it has to

@@ -10,7 +10,7 @@ DOCUMENTATION = r"""
 ---
 module: release_report
 short_description: Gather what the records of a release say into one document
-version_added: 0.1.0
+version_added: 0.2.0
 author: The hpcml.torchstack contributors (@hpcml)
 extends_documentation_fragment:
   - hpcml.torchstack._attributes

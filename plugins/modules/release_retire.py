@@ -8,7 +8,7 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: release_retire
-version_added: 0.1.0
+version_added: 0.2.0
 short_description: Judge whether a release may be retired, put it aside, and record what became of it
 description:
   - The states of a release that is retired, as the role C(retire) brings them about. What users see is changed by

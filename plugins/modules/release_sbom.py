@@ -10,7 +10,7 @@ DOCUMENTATION = r"""
 ---
 module: release_sbom
 short_description: Write the bill of materials of a release
-version_added: 0.1.0
+version_added: 0.2.0
 author: The hpcml.torchstack contributors (@hpcml)
 extends_documentation_fragment:
   - hpcml.torchstack._attributes

@@ -10,7 +10,7 @@ DOCUMENTATION = r"""
 ---
 module: release_thaw
 short_description: Change named files of a frozen release, and freeze it again
-version_added: 0.1.0
+version_added: 0.2.0
 author: The hpcml.torchstack contributors (@hpcml)
 extends_documentation_fragment:
   - hpcml.torchstack._attributes

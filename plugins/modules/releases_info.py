@@ -8,7 +8,7 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: releases_info
-version_added: 0.1.0
+version_added: 0.2.0
 short_description: List the frozen releases below a root and what users see of each
 description:
   - Reads the records below C(<root>/.torchstack) and the module tree. Nothing is written.

@@ -10,7 +10,7 @@ DOCUMENTATION = r"""
 ---
 module: rollout_lock
 short_description: One rollout of a release at a time
-version_added: 0.1.0
+version_added: 0.2.0
 author: The hpcml.torchstack contributors (@hpcml)
 extends_documentation_fragment:
   - hpcml.torchstack._attributes

@@ -10,7 +10,7 @@ DOCUMENTATION = r"""
 ---
 module: site_preflight
 short_description: Look at a machine before a rollout
-version_added: 0.1.0
+version_added: 0.2.0
 author: The hpcml.torchstack contributors (@hpcml)
 extends_documentation_fragment:
   - hpcml.torchstack._attributes.reading

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: system_drift
-version_added: 0.1.0
+version_added: 0.2.0
 short_description: Judge whether today's system still carries a published release
 description:
   - Takes what M(hpcml.torchstack.module_environment), M(hpcml.torchstack.modulefile_verify),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: tree_manifest
-version_added: 0.1.0
+version_added: 0.2.0
 short_description: Record what a tree holds, or compare it with its record
 description:
   - Records type, mode, size, SHA-256 digest and link target of every path of a tree, or says how the tree differs from

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: tree_permissions
-version_added: 0.1.0
+version_added: 0.2.0
 short_description: Freeze or thaw the permissions of a whole tree
 description:
   - Brings every file and directory of a tree to a permission policy, in one pass. By default V(frozen) leaves no write
