@@ -7,33 +7,36 @@ from __future__ import annotations
 from typing import Any, Callable, Mapping, Sequence
 
 from ansible.errors import AnsibleFilterError
-from ansible_collections.hpcml.torchstack.plugins.module_utils.core.late import Late
-
-facts_of = Late("lifecycle.notice_facts")
-texts = Late("lifecycle.notice_phrases")
-wording = Late("lifecycle.notice_render")
 
 
 def notice_words(facts: Any, site: Mapping[str, Any] | None = None, default_from: str = "") -> dict[str, Any]:
-    """An announcement as sections of phrases."""
-    if not isinstance(facts, Mapping) or facts.get("format") != facts_of.FORMAT:
+    """Write an announcement as sections of phrases."""
+    from ansible_collections.hpcml.torchstack.plugins.module_utils.lifecycle import notice_facts, notice_render
+
+    if not isinstance(facts, Mapping) or facts.get("format") != notice_facts.FORMAT:
         raise AnsibleFilterError("notice_words: these are no facts of a notice, which release_notice returns.")
-    return wording.render_notice(facts, site or {}, str(default_from))
+    return notice_render.render_notice(facts, site or {}, str(default_from))
 
 
 def notice_markdown(phrase: Sequence[Mapping[str, str]] | str) -> str:
-    """A phrase as Markdown."""
-    return texts.markdown(phrase)
+    """Write a phrase as Markdown."""
+    from ansible_collections.hpcml.torchstack.plugins.module_utils.lifecycle import notice_phrases
+
+    return notice_phrases.markdown(phrase)
 
 
 def notice_plain(phrase: Sequence[Mapping[str, str]] | str, begin: str = "", width: int = 0) -> str:
-    """A phrase as lines of plain text."""
-    return texts.plain(phrase, begin, width or texts.WIDTH)
+    """Write a phrase as lines of plain text."""
+    from ansible_collections.hpcml.torchstack.plugins.module_utils.lifecycle import notice_phrases
+
+    return notice_phrases.plain(phrase, begin, width or notice_phrases.WIDTH)
 
 
 def notice_table(found: Mapping[str, Any]) -> str:
-    """A table as lines of plain text."""
-    return texts.table(found["head"], found["rows"])
+    """Write a table as lines of plain text."""
+    from ansible_collections.hpcml.torchstack.plugins.module_utils.lifecycle import notice_phrases
+
+    return notice_phrases.table(found["head"], found["rows"])
 
 
 class FilterModule:

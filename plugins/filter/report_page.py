@@ -7,16 +7,15 @@ from __future__ import annotations
 from typing import Any, Callable, Mapping
 
 from ansible.errors import AnsibleFilterError
-from ansible_collections.hpcml.torchstack.plugins.module_utils.core.late import Late
-
-pages = Late("report.page")
 
 
 def report_page(facts: Any, templates: str) -> str:
-    """The page of a report, one HTML document."""
+    """Render the page of a report, one HTML document."""
+    from ansible_collections.hpcml.torchstack.plugins.module_utils.report import page
+
     if not isinstance(facts, Mapping) or facts.get("schema") != 1:
         raise AnsibleFilterError("report_page: these are no facts of a report; the module release_report returns them.")
-    return pages.render_page(facts, str(templates))
+    return page.render_page(facts, str(templates))
 
 
 class FilterModule:

@@ -43,7 +43,7 @@ def release(tmp_path):
     return {
         "release": "r1", "root": str(prefix.parent), "prefix": str(prefix), "digest": "sha256:1",
         "base": {"python": sys.executable},
-        **site_jobs.described({"torchstack_jobs": JOBS, "torchstack_ranks": RANKS}),
+        **site_jobs.describe({"torchstack_jobs": JOBS, "torchstack_ranks": RANKS}),
     }
 
 

@@ -228,7 +228,7 @@ def test_s29_nodes_are_looked_at_in_one_job_before_the_release_is_accepted(
     with slurm_cluster.running(tmp_path_factory.mktemp("w")) as cluster:
         context = {
             "release": "r1", "root": site["root"], "digest": "s1",
-            **site_jobs.described({"torchstack_jobs": JOBS, "torchstack_ranks": RANKS}),
+            **site_jobs.describe({"torchstack_jobs": JOBS, "torchstack_ranks": RANKS}),
         }
         variables = {
             "release_context": context, "node_health_module": "", "node_health_expected": site["expected"],

@@ -51,7 +51,7 @@ def sweep(cluster, ansible_environment, tmp_path):
     release = {
         "release": "r1", "root": str(prefix.parent), "prefix": str(prefix), "digest": "sha256:1",
         "base": {"python": sys.executable},
-        **site_jobs.described({"torchstack_jobs": JOBS, "torchstack_ranks": ranks}),
+        **site_jobs.describe({"torchstack_jobs": JOBS, "torchstack_ranks": ranks}),
     }
     # All nodes are this machine: their names lead nowhere, and how fast they are says nothing.
     variables = {

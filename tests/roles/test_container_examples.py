@@ -47,7 +47,7 @@ def rendered(tmp_path_factory):
     place = tmp_path_factory.mktemp("examples")
     cases = []
     for name, site in SITES.items():
-        context = site_jobs.described({
+        context = site_jobs.describe({
             "torchstack_jobs": {"launcher": "slurm", "options": site["jobs"]}, "torchstack_ranks": site["ranks"]})
         cases += [dict(site, context=context, src=str(ROLE / "templates" / "examples" / (script + ".j2")),
                        dest=str(place / name / script)) for script in SCRIPTS]

@@ -7,15 +7,12 @@ from __future__ import annotations
 import sys
 
 import pytest
-from ansible_collections.hpcml.torchstack.plugins.filter import release_components, release_packages, release_schema
-from ansible_collections.hpcml.torchstack.plugins.filter.containers import container_problems
-from ansible_collections.hpcml.torchstack.plugins.filter.release_base import base_problems
-from ansible_collections.hpcml.torchstack.plugins.filter.toolchain import toolchain_problems
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core import schema
+from ansible_collections.hpcml.torchstack.plugins.module_utils.definition import container, release_file
 from support import role_plays, sites
 
 SPECIFIED = sites.load(sites.TOP / "roles/release/meta/argument_specs.yml")["argument_specs"]
 SITE_KEYS = SPECIFIED["site_container"]["options"]
-PATTERNS = sites.load(sites.TOP / "roles/release/vars/main.yml")["__release_patterns"]
 LOCAL = sites.load(sites.TOP / "inventories/local/releases/2026-11-20.yml")
 CONTAINER = {
     "release": "2.2.0", "title": "an image", "pytorch": {"version": "2.2.0"},
@@ -28,11 +25,7 @@ CONTAINER = {
 
 
 def problems(definition):
-    return [
-        *release_schema.release_problems(definition, sites.RELEASE_KEYS, "a.yml", PATTERNS),
-        *base_problems(definition, "a.yml"), *release_components.component_problems(definition, "a.yml"),
-        *toolchain_problems(definition, "a.yml"), *release_packages.package_problems(definition, "a.yml"),
-    ]
+    return release_file.problems(definition, sites.RELEASE_KEYS, "a.yml")
 
 
 def changed(**keys):
@@ -41,7 +34,7 @@ def changed(**keys):
 
 def test_a_container_needs_neither_mpi_nor_locks_and_resolves_to_what_it_is():
     assert problems(CONTAINER) == []
-    base = release_schema.resolved_release(CONTAINER, sites.RELEASE_KEYS)["base"]
+    base = release_file.resolve(CONTAINER, sites.RELEASE_KEYS)["base"]
     assert base == dict(CONTAINER["base"], name="PyTorch", venv={"name": "own", "lock": ""})
 
 
@@ -80,7 +73,10 @@ def test_a_slip_is_named(definition, sentence):
     ({"torchstack_images": "/appl", "torchstack_container": {"binds": ["/appl"], "method": "eb"}}, "is 'eb', which is"),
 ])
 def test_data_of_a_site_that_cannot_be_used_are_named(data, sentence):
-    (found,) = container_problems(data, SITE_KEYS, "/appl/ts", "group_vars")
+    found = schema.problems(data, SITE_KEYS, "group_vars")
+    if not found:
+        found = container.site_problems(schema.resolved(data, SITE_KEYS), "/appl/ts", "group_vars")
+    (found,) = found
     assert sentence in found
 
 

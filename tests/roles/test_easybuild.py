@@ -58,13 +58,13 @@ class Place:
                 "easybuild": easybuild_program.site(self.kind, self.place),
             },
         }
-        described = bases.described({"base": dict(base, **changed)}, root, RELEASE, {}, site=site)
+        described = bases.describe({"base": dict(base, **changed)}, root, RELEASE, {}, site=site)
         settings = [
             {"name": "NCCL_SOCKET_IFNAME", "value": "hsn", "reason": "The network of GPUs."},
             {"name": "AWKWARD", "value": AWKWARD, "reason": "It is."},
         ]
         mpi = {"provider": "image", "prefix": "", "bin": ""}
-        module = release_module.description(described, mpi, settings, {"unsetenv": ["PYTHONSTARTUP", "OF_A_USER"]})
+        module = release_module.describe(described, mpi, settings, {"unsetenv": ["PYTHONSTARTUP", "OF_A_USER"]})
         return {
             "torchstack_root": root, "torchstack_release": RELEASE, "torchstack_site": "mysite",
             "modulefile_name": "PyTorch", "modulefile_shells": ["bash"], "torchstack_images": str(self.images),

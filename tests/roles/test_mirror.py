@@ -133,7 +133,7 @@ def test_tools_wheels_archives_and_commits_come_from_the_mirror_with_the_network
     (prefix / "base" / "site").mkdir(parents=True)
     shutil.copy(CHECKOUT / "roles" / "python_tools" / "files" / "sitecustomize.py", prefix / "base" / "site")
     facts = {"executable": PYTHON, "minor": MINOR, "tag": "", "platform": ""}
-    base = bases.described(definition, str(place), "release", facts)
+    base = bases.describe(definition, str(place), "release", facts)
     context = {
         "prefix": str(prefix), "records": str(prefix / ".torchstack"), "tools": base["tools"], "frozen": False,
         "python": {"executable": PYTHON}, "base": base, "mpi": {"bin": "/usr/bin"},

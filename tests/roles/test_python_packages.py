@@ -18,9 +18,8 @@ import zipfile
 
 import pytest
 import yaml
-from ansible_collections.hpcml.torchstack.plugins.module_utils.core import schema as schemas
 from ansible_collections.hpcml.torchstack.plugins.module_utils.definition import base as bases
-from ansible_collections.hpcml.torchstack.plugins.module_utils.definition import packages
+from ansible_collections.hpcml.torchstack.plugins.module_utils.definition import packages, release_file
 from support.console import changed_in
 
 CHECKOUT = pathlib.Path(__file__).parents[2]
@@ -106,7 +105,7 @@ class Release:
         """The base, as roles take it; its tools are those of the test."""
         definition = {"base": {"kind": "python_overlay"}, "locks": {"tools": ""}}
         facts = {"executable": PYTHON, "minor": MINOR, "tag": "", "platform": ""}
-        base = bases.described(definition, str(self.prefix.parent), self.prefix.name, facts)
+        base = bases.describe(definition, str(self.prefix.parent), self.prefix.name, facts)
         base["pip"]["command"][0] = str(self.tools / "bin" / "python")
         return base
 
@@ -465,13 +464,11 @@ def test_what_the_file_no_longer_lists_is_uninstalled_and_said(release):
 )
 def test_an_entry_that_means_nothing_is_refused_with_the_release_file(change, words):
     specs = yaml.safe_load((CHECKOUT / "roles" / "release" / "meta" / "argument_specs.yml").read_text())
-    settings = yaml.safe_load((CHECKOUT / "roles" / "release" / "vars" / "main.yml").read_text())
     schema = specs["argument_specs"]["release_file"]["options"]
     definition = yaml.safe_load((CHECKOUT / "inventories" / "local" / "releases" / "2026-11-20.yml").read_text())
 
     def problems():
-        return schemas.problems(definition, schema, "releases/x.yml", settings["__release_patterns"]) + (
-            packages.package_problems(definition, "releases/x.yml"))
+        return release_file.problems(definition, schema, "releases/x.yml")
 
     assert problems() == []
     definition["packages"][0].update(change)

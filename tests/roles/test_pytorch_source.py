@@ -69,7 +69,7 @@ class Site:
         minor = "%d.%d" % sys.version_info[:2]
         tag, platform = "cp" + minor.replace(".", ""), "linux_" + os.uname().machine
         facts = {"executable": PYTHON, "minor": minor, "tag": tag, "platform": platform}
-        base = bases.described(
+        base = bases.describe(
             {"base": {"kind": "python_overlay"}, "locks": {"tools": ""}}, str(self.place), "release", facts)
         base["pip"]["install"] = base["pip"]["install"].replace(base["tools"], str(self.tools))
         definition = {

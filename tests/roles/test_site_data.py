@@ -36,7 +36,7 @@ def test_documented_site_data_is_accepted(example):
 
 
 def test_documented_site_data_makes_a_batch_script(example):
-    job = site_jobs.step_job(site_jobs.described(example), "horovod")
+    job = site_jobs.step_job(site_jobs.describe(example), "horovod")
     options = registry.check_options(job["launcher"], job["options"])
     assert registry.system_of(job["launcher"])().script("ts-horovod", options, "/soft/log", ["/bin/true"])
 

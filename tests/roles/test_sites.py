@@ -9,25 +9,18 @@ import pathlib
 import re
 
 import pytest
-from ansible_collections.hpcml.torchstack.plugins.filter import (
-    release_components,
-    release_definition,
-    release_packages,
-    release_schema,
-)
-from ansible_collections.hpcml.torchstack.plugins.filter.release_base import base_problems
-from ansible_collections.hpcml.torchstack.plugins.filter.toolchain import toolchain_problems
 from ansible_collections.hpcml.torchstack.plugins.module_utils.batch import registry
-from ansible_collections.hpcml.torchstack.plugins.module_utils.core import findings
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core import findings, schema
 from ansible_collections.hpcml.torchstack.plugins.module_utils.definition import (
     nccl_compatibility,
+    release_file,
     runtime_settings,
     site_jobs,
 )
+from ansible_collections.hpcml.torchstack.plugins.module_utils.definition.acceptance_plan import plan_acceptance
 from support import role_plays, sites
 
 TOP = sites.TOP
-PATTERNS = sites.load(TOP / "roles/release/vars/main.yml")["__release_patterns"]
 COMPATIBILITY = sites.load(TOP / "roles/nccl_ofi/vars/compatibility.yml")["nccl_ofi_compatibility"]
 SPECIFIED = sites.load(TOP / "roles/release/meta/argument_specs.yml")["argument_specs"]
 SITE_KEYS = SPECIFIED["site_data"]["options"]
@@ -41,8 +34,8 @@ DOCUMENTED = {
 ROLES = ("release", "conda_base", "python_tools", "nccl_ofi", "mpi", "pytorch", "horovod", "python_packages", "verify")
 
 
-def site_of(release_file):
-    return release_file.parts[-3]
+def site_of(path):
+    return path.parts[-3]
 
 
 def title(path):
@@ -50,7 +43,7 @@ def title(path):
 
 
 @pytest.fixture(params=sites.RELEASES, ids=title)
-def release_file(request):
+def path(request):
     return request.param
 
 
@@ -96,29 +89,23 @@ def test_the_list_of_roles_has_all_of_them_in_their_order_and_a_report_whatever_
     assert tasks["always"][0]["ansible.builtin.include_role"]["name"] == "hpcml.torchstack.report"
 
 
-def test_a_release_file_can_be_used(release_file):
-    definition = sites.load(release_file)
-    assert [
-        *release_schema.release_problems(definition, sites.RELEASE_KEYS, release_file.name, PATTERNS),
-        *base_problems(definition, release_file.name),
-        *release_components.component_problems(definition, release_file.name),
-        *toolchain_problems(definition, release_file.name),
-        *release_packages.package_problems(definition, release_file.name),
-    ] == []
-    assert definition["release"] == release_file.stem
+def test_a_release_file_can_be_used(path):
+    definition = sites.load(path)
+    assert release_file.problems(definition, sites.RELEASE_KEYS, path.name) == []
+    assert definition["release"] == path.stem
 
 
-def test_the_patch_series_of_a_release_are_there(release_file):
-    definition = release_schema.resolved_release(sites.load(release_file), sites.RELEASE_KEYS)
-    digests = release_definition.series_digests(definition, str(TOP / "roles"))
+def test_the_patch_series_of_a_release_are_there(path):
+    definition = release_file.resolve(sites.load(path), sites.RELEASE_KEYS)
+    digests = release_file.series_digests(definition, str(TOP / "roles"))
     if definition["pytorch"].get("source", {}).get("series"):
         assert re.fullmatch("[0-9a-f]{64}", digests["pytorch"])
 
 
-def test_nccl_plugin_and_libfabric_of_a_release_go_together(release_file):
-    definition = sites.load(release_file)
+def test_nccl_plugin_and_libfabric_of_a_release_go_together(path):
+    definition = sites.load(path)
     nccl = definition.get("nccl")
-    if not nccl or "${" in nccl["plugin"]["libfabric"] or release_file.stem == "rehearsal":
+    if not nccl or "${" in nccl["plugin"]["libfabric"] or path.stem == "rehearsal":
         pytest.skip("no NCCL of its own, one of stand-ins, or a libfabric that modules name")
     plugin, cuda = nccl["plugin"], definition["cuda"]
     asked = nccl_compatibility.Asked(
@@ -139,7 +126,7 @@ def test_nccl_plugin_and_libfabric_of_a_release_go_together(release_file):
 def test_the_jobs_ranks_and_settings_of_a_site_can_be_used(site, site_data):
     data = site_data[site]
     assert site_jobs.problems({name: data[name] for name in SITE_KEYS}, SITE_KEYS, site) == []
-    job = site_jobs.step_job(site_jobs.described(data), "pytorch")
+    job = site_jobs.step_job(site_jobs.describe(data), "pytorch")
     script = registry.system_of(job["launcher"])().script(
         "ts-pytorch", registry.check_options(job["launcher"], job["options"]), "/soft/log", ["/bin/true"])
     assert "proj1" in script
@@ -149,8 +136,8 @@ def test_the_jobs_ranks_and_settings_of_a_site_can_be_used(site, site_data):
 @pytest.mark.parametrize("site", CLUSTERS)
 def test_what_a_site_asks_of_an_acceptance_can_be_used_and_every_figure_has_its_source(site, site_data):
     asked = site_data[site]["torchstack_acceptance"]
-    assert release_schema.release_problems({"torchstack_acceptance": asked}, ACCEPTANCE_KEYS, site) == []
-    assert release_components.component_facts({}, asked)["acceptance"]["problem"] == ""
+    assert schema.problems({"torchstack_acceptance": asked}, ACCEPTANCE_KEYS, site) == []
+    assert plan_acceptance({}, asked)["problem"] == ""
     floors = asked.get("measure", {}).get("floors", {})
     assert all(floor["source"] for rows in floors.values() for floor in rows)
 
@@ -158,7 +145,7 @@ def test_what_a_site_asks_of_an_acceptance_can_be_used_and_every_figure_has_its_
 @pytest.mark.parametrize("site", CLUSTERS)
 def test_s29_a_site_says_how_many_gpus_a_sound_node_has(site, site_data):
     expected = {"node_health_expected": site_data[site]["node_health_expected"]}
-    assert release_schema.release_problems(expected, {name: HEALTH[name] for name in expected}, site) == []
+    assert schema.problems(expected, {name: HEALTH[name] for name in expected}, site) == []
     assert expected["node_health_expected"]["gpus"] == site_data[site]["torchstack_jobs"]["options"].get("gpus", 4)
 
 

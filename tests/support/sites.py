@@ -11,9 +11,10 @@ import subprocess
 import sys
 
 import yaml
-from ansible_collections.hpcml.torchstack.plugins.filter import release_schema
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core import schema
 from ansible_collections.hpcml.torchstack.plugins.module_utils.definition import base as bases
 from ansible_collections.hpcml.torchstack.plugins.module_utils.definition import modulefile as release_module
+from ansible_collections.hpcml.torchstack.plugins.module_utils.definition import release_file as release_files
 from ansible_collections.hpcml.torchstack.plugins.module_utils.definition import runtime_settings
 
 TOP = pathlib.Path(__file__).parents[2]
@@ -92,13 +93,13 @@ def modulefile_description(release_file, data, root):
         data: run-time settings of the site, and :data:`CONTAINERS`.
         root: the directory of the releases.
     """
-    definition = release_schema.resolved_release(load(release_file), RELEASE_KEYS)
+    definition = release_files.resolve(load(release_file), RELEASE_KEYS)
     mpi, site = CRAY_MPICH, {}
     if definition["base"]["kind"] == "container":
         # The sites publish no checksums, which the central place's own list has then.
         definition["base"]["image"].setdefault("sha256", "0" * 64)
         mpi = IMAGE_MPI
-        site = release_schema.resolved_release({name: data[name] for name in CONTAINERS}, CONTAINER_KEYS)
-    base = bases.described(definition, str(root), definition["release"], PYTHON, site=site)
-    runtime = runtime_settings.of_release(data["torchstack_runtime_settings"], definition.get("runtime") or {})
-    return release_module.description(base, mpi, runtime, definition.get("module") or {})
+        site = schema.resolved({name: data[name] for name in CONTAINERS}, CONTAINER_KEYS)
+    base = bases.describe(definition, str(root), definition["release"], PYTHON, site=site)
+    runtime = runtime_settings.merge(data["torchstack_runtime_settings"], definition.get("runtime") or {})
+    return release_module.describe(base, mpi, runtime, definition.get("module") or {})

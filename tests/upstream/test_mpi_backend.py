@@ -28,6 +28,7 @@ REFUSED = {
     "reduce_scatter_of_unequal": "Tensors are not equal in size or data type",
     "reduce_scatter_tensor": "Backend mpi does not support _reduce_scatter_base",
 }
+COLLECTION = "/collections/ansible_collections/hpcml/torchstack"
 CALLS = {"MPI_Bcast": 1, "MPI_Allgather": 1, "MPI_Reduce_scatter_block": 2, "MPI_Barrier": 1}
 PLAY = """
 - hosts: localhost
@@ -51,8 +52,7 @@ PLAY = """
       records: "{{ here }}/release/.torchstack"
       tools: "{{ here }}/tools"
       mirror: {}
-      series: "{{ definition | hpcml.torchstack.series_digests(collection ~ '/roles') }}"
-      toolchain: "{{ definition | hpcml.torchstack.described_toolchain }}"
+      series: "{{ definition | series_digests(collection ~ '/roles') }}"
       compilers: {CC: gcc, CXX: g++}
       mpi: {provider: prefix, prefix: /usr, bin: /usr/bin, cc: mpicc.mpich, cxx: mpicxx.mpich, launcher: mpiexec.mpich}
       base:
@@ -108,7 +108,8 @@ def debian(tmp_path_factory):
     )
 
     def run(*words):
-        settings = {"LC_ALL": "C.UTF-8", "ANSIBLE_COLLECTIONS_PATH": "/collections", "OMP_NUM_THREADS": "1"}
+        settings = {"LC_ALL": "C.UTF-8", "ANSIBLE_COLLECTIONS_PATH": "/collections", "OMP_NUM_THREADS": "1",
+                    "ANSIBLE_FILTER_PLUGINS": COLLECTION + "/tests/support/filter_plugins"}
         return subprocess.run(
             ["podman", "exec", *("--env=%s=%s" % item for item in settings.items()), name, *words],
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False,

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from typing import Any, Iterator, NamedTuple
+from typing import Any, Iterator, Mapping, NamedTuple
 
 from .redaction import credentials_in
 
@@ -96,7 +96,7 @@ def resolved(definition: dict[str, Any], schema: dict[str, Any]) -> dict[str, An
             continue
         result[name] = _resolved_value(value, option)
     known = {key for name, option in schema.items() for key in _spellings(name, option)}
-    result.update({key: _copied(value) for key, value in definition.items() if key not in known})
+    result.update({key: copy_plain(value) for key, value in definition.items() if key not in known})
     return result
 
 
@@ -106,17 +106,17 @@ def _resolved_value(value: Any, option: dict[str, Any]) -> Any:
             return resolved(value, option["options"])
         if isinstance(value, list):
             return [resolved(item, option["options"]) if isinstance(item, dict) else item for item in value]
-    return _copied(value)
+    return copy_plain(value)
 
 
-def _copied(value: Any) -> Any:
+def copy_plain(value: Any) -> Any:
     """Copy plain data.
 
     Not ``copy.deepcopy``: Ansible's containers know their templating engine, and it would copy that with each of them.
     """
-    if isinstance(value, dict):
-        return {key: _copied(item) for key, item in value.items()}
-    return [_copied(item) for item in value] if isinstance(value, list) else value
+    if isinstance(value, Mapping):
+        return {key: copy_plain(item) for key, item in value.items()}
+    return [copy_plain(item) for item in value] if isinstance(value, list) else value
 
 
 def check_schema(schema: dict[str, Any], patterns: dict[str, Any] | None = None) -> None:

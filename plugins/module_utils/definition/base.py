@@ -10,11 +10,11 @@ from typing import Any, Mapping, Sequence
 
 from ..conda.request import spec_name
 from ..core.canonical import digest_of
-from . import container as containers
+from . import container
 
 CONDA = "conda"
 OVERLAY = "python_overlay"
-CONTAINER = containers.KIND
+CONTAINER = container.KIND
 
 OWN_KEYS = {
     OVERLAY: ("minimum",),
@@ -53,10 +53,10 @@ def problems(definition: object, source: str = "") -> list[str]:
     if kind == CONTAINER:
         if not isinstance(base.get("python"), str) or not _MINOR.match(base["python"]):
             found.append("'base.python'%s must say which Python the image has, as \"3.10\" for instance." % where)
-        if definition.get("release") == containers.COPIES:
+        if definition.get("release") == container.COPIES:
             found.append("'release'%s is %s, where the copies of images lie; give the release another name." % (
-                where, containers.COPIES))
-        return found + ["%s%s %s." % (key, where, problem) for key, problem in containers.problems(base)]
+                where, container.COPIES))
+        return found + ["%s%s %s." % (key, where, problem) for key, problem in container.problems(base)]
     if kind == CONDA:
         locks = definition.get("locks")
         found += ["%s%s %s." % (key, where, problem) for key, problem in _conda_problems(base, locks)]
@@ -86,7 +86,7 @@ def _conda_problems(base: Mapping[str, Any], locks: object) -> list[tuple[str, s
     return found
 
 
-def settled(definition: dict[str, Any]) -> dict[str, Any]:
+def fill_defaults(definition: dict[str, Any]) -> dict[str, Any]:
     """A resolved release file whose base has the keys of its kind with their defaults, where these depend on the kind.
 
     Other kinds are left as the schema has resolved them: with a key more, a release that is frozen has another digest.
@@ -94,10 +94,10 @@ def settled(definition: dict[str, Any]) -> dict[str, Any]:
     base = definition.get("base")
     if not isinstance(base, dict) or base.get("kind") != CONTAINER:
         return definition
-    return dict(definition, base=containers.settled(base))
+    return dict(definition, base=container.fill_defaults(base))
 
 
-def described(
+def describe(
     definition: Mapping[str, Any], root: str, release: str, python: Mapping[str, Any],
     channels: Sequence[str] = (), mirrors: Mapping[str, str] | None = None, site: Mapping[str, Any] | None = None,
     image_bytes: int = 0,
@@ -124,11 +124,11 @@ def described(
         ``search`` and ``setenv`` (what the modulefile says of it); ``rank_python`` (the program that the acceptance
         starts as a rank) and ``bytecode`` (whether there are Python files to compile); of a conda base also ``conda``.
         Of a container, what is about installing Python files is empty, and there are the keys of
-        :func:`containers.described` besides.
+        :func:`container.describe` besides.
     """
     base = definition["base"]
     if base["kind"] == CONTAINER:
-        return dict({"kind": CONTAINER}, **containers.described(base, root, release, site or {}, image_bytes))
+        return dict({"kind": CONTAINER}, **container.describe(base, root, release, site or {}, image_bytes))
     prefix = "%s/%s/base" % (root, release)
     if base["kind"] == OVERLAY:
         found = _overlay(prefix, python)

@@ -114,14 +114,14 @@ def checksum(text: str, name: str) -> str:
     return found
 
 
-def settled(base: Mapping[str, Any]) -> dict[str, Any]:
+def fill_defaults(base: Mapping[str, Any]) -> dict[str, Any]:
     """A container's base from a release file with its defaults, and without the keys of other kinds."""
     own = ("kind", "name", "python", "image", "gpu", "wrappers", "venv", "software")
     found = dict(DEFAULTS, **base)
     return {key: found[key] for key in own if key in found}
 
 
-def described(
+def describe(
     base: Mapping[str, Any], root: str, release: str, site: Mapping[str, Any], size: int = 0
 ) -> dict[str, Any]:
     """A container as all later roles take it.
@@ -133,7 +133,7 @@ def described(
         site: ``torchstack_images`` and ``torchstack_container`` with their defaults.
         size: how large the image is, in bytes.
     """
-    base, container = settled(base), site["torchstack_container"]
+    base, container = fill_defaults(base), site["torchstack_container"]
     prefix = "%s/%s/base" % (root, release)
     if container["method"] == EASYBUILD:
         prefix = "%s/%s/easybuild/software/%s/%s" % (root, release, base["name"], release)

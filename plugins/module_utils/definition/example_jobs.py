@@ -10,7 +10,7 @@ from typing import Any, Iterable, Mapping, Sequence
 
 from ..batch.registry import check_options
 from ..batch.slurm_script import resource_directives
-from . import gpu_nodes as site_topology
+from . import gpu_nodes
 
 PROJECT = "your_project"
 """Stands for the account: that of the site's rollouts is nobody else's."""
@@ -26,12 +26,12 @@ _SRUN = ("srun", "--nodes={nodes}", "--ntasks={ranks}", "--ntasks-per-node={per_
 _SHELL = {"nodes": '"$SLURM_JOB_NUM_NODES"', "ranks": '"$((SLURM_JOB_NUM_NODES * %d))"', "per_node": "%d"}
 
 
-def described(context: Mapping[str, Any], topology: Mapping[str, Any]) -> dict[str, Any]:
+def describe(context: Mapping[str, Any], topology: Mapping[str, Any]) -> dict[str, Any]:
     """What the templates of the examples need.
 
     Args:
         context: ``release_context``, of which ``jobs`` and ``ranks`` are read.
-        topology: ``torchstack_topology``, in which :func:`.site_topology.problems` found nothing; empty for none.
+        topology: ``torchstack_topology``, in which :func:`.gpu_nodes.problems` found nothing; empty for none.
 
     Returns:
         Nothing where jobs are not Slurm's. Else ``gpus``, those of a node; ``nodes``, of the distributed example;
@@ -40,13 +40,13 @@ def described(context: Mapping[str, Any], topology: Mapping[str, Any]) -> dict[s
         ``cpus_per_task``, 0 where that is not known.
 
     Raises:
-        topology.TopologyError: see :func:`.site_topology.binding`.
+        topology.TopologyError: see :func:`.gpu_nodes.binding`.
     """
     jobs, ranks = context.get("jobs") or {}, context.get("ranks") or {}
     if jobs.get("launcher") != "slurm":
         return {}
     options = check_options("slurm", jobs.get("options"))
-    bound = site_topology.described(site_topology.binding(topology)) if topology else {}
+    bound = gpu_nodes.describe(gpu_nodes.binding(topology)) if topology else {}
     gpus = bound.get("gpus") or options.get("gpus") or ranks.get("per_node") or 1
     cpus = bound.get("cpus_per_task") or options.get("cores", 0) // gpus
     nodes = max(2, ranks.get("nodes") or 0)

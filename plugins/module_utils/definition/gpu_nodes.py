@@ -49,7 +49,7 @@ def binding(data: Mapping[str, Any], threads: str = "one") -> topology.Binding:
     return topology.binding(cores, gpus, str(data.get("reserved") or ""), threads)
 
 
-def described(found: topology.Binding) -> dict[str, Any]:
+def describe(found: topology.Binding) -> dict[str, Any]:
     """The CPUs of each GPU as words for srun, and as lists.
 
     Returns:

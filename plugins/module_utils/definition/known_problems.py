@@ -16,12 +16,12 @@ KEY = "known_problems"
 _KEYS = ("problem", "workaround", "url")
 
 
-def without(definition: Mapping[str, Any]) -> dict[str, Any]:
+def remove(definition: Mapping[str, Any]) -> dict[str, Any]:
     """A release file without its known problems: all that a release is made of."""
     return {key: value for key, value in definition.items() if key != KEY}
 
 
-def of_definition(definition: Mapping[str, Any]) -> list[dict[str, str]]:
+def read(definition: Mapping[str, Any]) -> list[dict[str, str]]:
     """The known problems of a release file in which nothing is wrong, each with all keys, in the order of the file."""
     return [
         {key: _line(entry.get(key) or "") for key in _KEYS}
@@ -29,7 +29,7 @@ def of_definition(definition: Mapping[str, Any]) -> list[dict[str, str]]:
     ]
 
 
-def sentences(problems: list[dict[str, str]]) -> list[str]:
+def format_sentences(problems: list[dict[str, str]]) -> list[str]:
     """Each problem as one line of text, for the help of a modulefile."""
     parts = ((_ended(entry["problem"]), _ended(entry["workaround"]), _reference(entry["url"])) for entry in problems)
     return [" ".join(part for part in entry if part) for entry in parts]

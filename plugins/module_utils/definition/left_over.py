@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Rules of a release file that speak of a component which the release does not have (any more). Pure.
+"""Find rules of a release file that speak of a component which the release does not have (any more). Pure.
 
 Each of them would be refused by the verification or the acceptance, when everything else is built.
 """
@@ -10,11 +10,7 @@ from __future__ import annotations
 import re
 from typing import Any, Iterator, Mapping, NamedTuple
 
-MODULES = ("horovod", "mpi4py")
-"""Components by the name of their Python package, which is that of their key."""
-
-PLACES = {"nccl": "nccl", "libfabric": "nccl", "cuda": "cuda"}
-"""Words in braces that stand for a place of a component, and its key."""
+from . import components
 
 ALWAYS = frozenset(["prefix", "base", "packages", "python", "mpi"])
 """Words in braces that stand for something in every release."""
@@ -40,8 +36,13 @@ class Rule(NamedTuple):
     """The mapping that it is in, empty where it is in none."""
 
 
+def component_modules() -> set[str]:
+    """Return the components whose Python module has the name of their key."""
+    return {row.key for row in components.COMPONENTS if row.distribution}
+
+
 def left_over(definition: Mapping[str, Any]) -> dict[str, list[str]]:
-    """The paths of the texts that speak of a component that is not there, by that component's key.
+    """Find the paths of the texts that speak of a component that is not there, by that component's key.
 
     Args:
         definition: a release file's data of a release that is no container.
@@ -55,7 +56,7 @@ def left_over(definition: Mapping[str, Any]) -> dict[str, list[str]]:
 
 
 def unknown_modules(definition: Mapping[str, Any]) -> dict[str, str]:
-    """The modules that rules import of which a release has nothing by that name, with the paths of these rules.
+    """Find the modules that rules import of which a release has nothing by that name, with the paths of these rules.
 
     A distribution may be called otherwise than its module, and a conda base brings what its specs need: this is for
     people to look at, where nothing else is known.
@@ -68,12 +69,12 @@ def unknown_modules(definition: Mapping[str, Any]) -> dict[str, str]:
     }
     return {
         path: name for path, name in imported.items()
-        if name not in (*MODULES, "torch") and not has(definition, name)
+        if name not in {*component_modules(), "torch"} and not has(definition, name)
     }
 
 
 def has(definition: Mapping[str, Any], name: str) -> bool:
-    """Whether a release has a component, or installs something of its name, as a package or from a lock or specs."""
+    """Tell whether a release has a component, or installs something of its name: a package, from a lock or by specs."""
     if name in definition:
         return True
     word = re.compile(r"(?<![A-Za-z0-9])%s(?![A-Za-z0-9])" % re.escape(name).replace("_", "[-_.]"), re.IGNORECASE)
@@ -82,20 +83,22 @@ def has(definition: Mapping[str, Any], name: str) -> bool:
 
 
 def _by_words(rule: Rule) -> set[str]:
-    """The components whose keys words in braces stand for."""
+    """Find the components whose keys words in braces stand for."""
+    places = {word: row.key for row in components.COMPONENTS for word in row.words}
     words = [] if rule.key in (*FOR_PEOPLE, "value") else _WORD.findall(rule.text)
-    return {PLACES.get(word, word) for word in words if word not in ALWAYS}
+    return {places.get(word, word) for word in words if word not in ALWAYS}
 
 
 def _by_names(rule: Rule, definition: Mapping[str, Any]) -> set[str]:
-    """The components that are named as what they install: a Python package, and what is linked with the MPI."""
+    """Find the components that are named as what they install: a Python package, and what is linked with the MPI."""
+    modules = component_modules()
     if rule.key in ("modules", "imports", "checks"):
-        return {rule.text.partition(".")[0]} & set(MODULES)
+        return {rule.text.partition(".")[0]} & modules
     if rule.key == "value":
-        return set(_MODULE.findall(rule.text)) & set(MODULES)
+        return set(_MODULE.findall(rule.text)) & modules
     if rule.key in FOR_PEOPLE:
         return set()
-    found = {name for name in MODULES if "/%s/" % name in rule.text}
+    found = {name for name in modules if "/%s/" % name in rule.text}
     wanted = rule.key == "name" and rule.rule.get("required") is True and rule.path.startswith("verification.imports.")
     if wanted and _MPI.match(rule.text) and not _links_mpi(definition):
         found.add("mpi4py")
@@ -103,11 +106,11 @@ def _by_names(rule: Rule, definition: Mapping[str, Any]) -> set[str]:
 
 
 def _links_mpi(definition: Mapping[str, Any]) -> bool:
-    """Whether anything of a release may load the MPI when it is imported."""
+    """Tell whether anything of a release may load the MPI when it is imported."""
     pytorch, packages = definition.get("pytorch"), definition.get("packages")
     built = [part for part in (packages if isinstance(packages, list) else []) if isinstance(part, dict)]
     return (
-        any(has(definition, name) for name in MODULES)
+        any(has(definition, name) for name in component_modules())
         or any(key in (pytorch if isinstance(pytorch, dict) else {}) for key in ("source", "mpi_backend"))
         or any(key in part for part in built for key in ("repository", "archive"))
     )

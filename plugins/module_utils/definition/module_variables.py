@@ -10,35 +10,39 @@ from __future__ import annotations
 
 from typing import Any, Callable, Iterator, Mapping, NamedTuple, Tuple, Union
 
+from ..core.schema import copy_plain
 from ..modulefiles.description import parse_value
 from ..modulefiles.description_checks import IDENTITY
+from . import components
 
 Path = Tuple[Union[str, int], ...]
 """Keys and positions that lead to a text of a release file."""
 
-PLACES: tuple[Path, ...] = (
-    ("mpi", "prefix"),
-    ("cuda", "prefix"),
-    ("cuda", "libraries", "*"),
-    ("nccl", "plugin", "libfabric"),
-    ("nccl", "plugin", "hwloc"),
-    ("module", "external", "*"),
-    ("module", "prepend", "*", "values", "*"),
-    ("module", "append", "*", "values", "*"),
-)
-"""Texts that are places of the machine; ``*`` is any key or position. Here an unknown name is a problem."""
 
-VARIABLES: tuple[Path, ...] = (
-    ("toolchain", "environment", "*"),
-    ("toolchain", "steps", "*", "environment", "*"),
-    ("nccl", "environment", "*"),
-    ("nccl", "plugin", "environment", "*"),
-    ("pytorch", "source", "environment", "*"),
-    ("mpi4py", "environment", "*"),
-    ("horovod", "environment", "*"),
-    ("packages", "*", "environment", "*"),
-)
-"""Build variables. Without modules their texts are literal, whatever they hold."""
+def places() -> tuple[Path, ...]:
+    """List the texts that are places of the machine; ``*`` is any key or position.
+
+    Here an unknown name is a problem.
+    """
+    return (
+        ("mpi", "prefix"),
+        ("cuda", "prefix"),
+        ("cuda", "libraries", "*"),
+        *(path for row in components.COMPONENTS for path in row.places),
+        ("module", "external", "*"),
+        ("module", "prepend", "*", "values", "*"),
+        ("module", "append", "*", "values", "*"),
+    )
+
+
+def build_variables() -> tuple[Path, ...]:
+    """List the texts that are build variables; without modules they are literal, whatever they hold."""
+    return (
+        ("toolchain", "environment", "*"),
+        ("toolchain", "steps", "*", "environment", "*"),
+        *(path for row in components.COMPONENTS for path in row.environments),
+        ("packages", "*", "environment", "*"),
+    )
 
 
 class Expanded(NamedTuple):
@@ -58,11 +62,11 @@ def expand(definition: Mapping[str, Any], variables: Mapping[str, str], source: 
         variables: what the modules of its toolchain set.
         source: the file that the sentences name.
     """
-    result = _copied(definition)
+    result = copy_plain(definition)
     written: dict[str, str] = {}
     found: list[str] = []
     modules = (definition.get("toolchain") or {}).get("modules") or []
-    for pattern in PLACES + (VARIABLES if modules else ()):
+    for pattern in places() + (build_variables() if modules else ()):
         for path, text in _texts(result, pattern):
             if "${" not in text:
                 continue
@@ -80,15 +84,15 @@ def expand(definition: Mapping[str, Any], variables: Mapping[str, str], source: 
     return Expanded(result, written, found)
 
 
-def restored(definition: Mapping[str, Any], written: Mapping[str, str]) -> dict[str, Any]:
-    """A recorded release file as it was written, to compare it with another one.
+def restore(definition: Mapping[str, Any], written: Mapping[str, str]) -> dict[str, Any]:
+    """Put back what a recorded release file had as it was written, to compare it with another one.
 
     Args:
         definition: with its references replaced.
         written: from :func:`expand`.
     """
-    result = _copied(definition)
-    for pattern in PLACES + VARIABLES:
+    result = copy_plain(definition)
+    for pattern in places() + build_variables():
         for path, _text in _texts(result, pattern):
             dotted = ".".join(map(str, path))
             if dotted in written:
@@ -147,10 +151,3 @@ def _place(data: Any, path: Path, text: str) -> None:
     for key in path[:-1]:
         data = data[key]
     data[path[-1]] = text
-
-
-def _copied(value: Any) -> Any:
-    """A copy of plain data; a container of Ansible's own would copy its templating engine with it."""
-    if isinstance(value, Mapping):
-        return {key: _copied(item) for key, item in value.items()}
-    return [_copied(item) for item in value] if isinstance(value, list) else value

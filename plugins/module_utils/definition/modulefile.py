@@ -9,7 +9,7 @@ from typing import Any, Mapping, Sequence
 from . import runtime_settings
 
 
-def description(
+def describe(
     base: Mapping[str, Any], mpi: Mapping[str, Any], settings: Sequence[Mapping[str, str]], own: Mapping[str, Any],
     mpi_prefix: str = "", toolchain: Sequence[str] = (),
 ) -> dict[str, Any]:

@@ -8,6 +8,8 @@ import copy
 import re
 from typing import Any, Iterator, NamedTuple
 
+from . import components
+
 DEFAULTS: dict[str, Any] = {
     "source": False,
     "index": "",
@@ -196,9 +198,9 @@ def _distributions(entry: dict[str, Any]) -> dict[str, str]:
 def _held(definition: dict[str, Any]) -> dict[str, str]:
     """What the rest of the release installs: canonical name to the key that does."""
     held: dict[str, str] = {}
-    for component in ("mpi4py", "horovod"):
-        if component in definition:
-            held[component] = component
+    for row in components.COMPONENTS:
+        if row.distribution and row.key in definition:
+            held[canonical(row.distribution)] = row.key
     pytorch = definition.get("pytorch")
     if isinstance(pytorch, dict) and "source" in pytorch:
         held["torch"] = "pytorch.source"

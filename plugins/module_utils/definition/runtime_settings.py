@@ -93,7 +93,7 @@ def setenv(settings: Iterable[Mapping[str, str]]) -> dict[str, str]:
     return {setting["name"]: setting["value"].replace("${", "$${") for setting in settings}
 
 
-def of_release(settings: Sequence[Mapping[str, str]], runtime: Mapping) -> list[dict[str, str]]:
+def merge(settings: Sequence[Mapping[str, str]], runtime: Mapping) -> list[dict[str, str]]:
     """The settings of one release: the site's, without those that it does not have, and with its own in their place.
 
     Args:
@@ -118,4 +118,4 @@ def release_problems(settings: Sequence[Mapping[str, str]], runtime: Mapping) ->
             found.append("runtime has %s both under without and under settings; keep one of them." % name)
         elif name not in known:
             found.append("runtime.without has %s, which the site does not set; remove it." % name)
-    return found + modulefile_problems(of_release(settings, runtime))
+    return found + modulefile_problems(merge(settings, runtime))

@@ -13,7 +13,7 @@ from typing import Any, Mapping
 
 from ..batch import registry
 from ..core import schema
-from . import launch_command as rank_launcher
+from . import launch_command
 
 JOBS, RANKS = "torchstack_jobs", "torchstack_ranks"
 """The names of the two variables in a site's group_vars."""
@@ -83,8 +83,8 @@ def _option_problems(launcher: str, options: Mapping[str, Any], where: str) -> l
 def _rank_problems(ranks: Mapping[str, Any], batch: str) -> list[str]:
     words, found = ranks.get("launcher"), []
     if words is not None:
-        trouble = rank_launcher.problem(words)
-        if not trouble and not rank_launcher.tells_ranks(words):
+        trouble = launch_command.problem(words)
+        if not trouble and not launch_command.tells_ranks(words):
             trouble = "does not say how many ranks to start; use {ranks}, or {nodes} and {per_node}"
         if trouble:
             found.append("'%s.launcher' %s." % (RANKS, trouble))
@@ -95,7 +95,7 @@ def _rank_problems(ranks: Mapping[str, Any], batch: str) -> list[str]:
     return found
 
 
-def described(data: Mapping[str, Any]) -> dict[str, Any]:
+def describe(data: Mapping[str, Any]) -> dict[str, Any]:
     """The data in full, as ``release_context`` carries it.
 
     Args:

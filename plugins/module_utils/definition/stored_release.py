@@ -8,7 +8,7 @@ from typing import Any, Mapping
 
 from ..core.canonical import digest_of
 from ..core.errors import StackError
-from . import module_variables as module_references
+from . import module_variables
 
 DESCRIPTIVE = ("title",)
 """Keys of a release file that nothing is built from."""
@@ -30,7 +30,7 @@ def asked_for(content: Mapping[str, Any]) -> dict[str, Any]:
     """
     if not is_stored(content):
         return dict(content)
-    return module_references.restored(content["definition"] or {}, content.get("written") or {})
+    return module_variables.restore(content["definition"] or {}, content.get("written") or {})
 
 
 def asked_digest(asked: Mapping[str, Any], record: object = None) -> str:

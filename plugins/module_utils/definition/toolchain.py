@@ -12,17 +12,11 @@ import re
 import shlex
 from typing import Any, Iterable, Mapping, Sequence
 
+from . import components
+from .packages import canonical
+
 STEP_KEYS = ("modules", "without", "environment", "unset", "compilers")
 """What may differ for one step."""
-
-COMPONENT_STEPS = {
-    "nccl": ("nccl-source", "nccl", "nccl-plugin-source", "nccl-plugin", "nccl-tests-source", "nccl-tests"),
-    "pytorch": ("pytorch-source", "pytorch", "pytorch-install", "mpi-backend-source", "mpi-backend",
-                "mpi-backend-install"),
-    "mpi4py": ("mpi4py", "mpi4py-install"),
-    "horovod": ("horovod", "horovod-install"),
-}
-"""The steps whose toolchain a release file can speak of, by the key of the component; packages have their own."""
 
 _STEP = re.compile(r"[a-z0-9_][a-z0-9._-]*\Z")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
@@ -101,7 +95,7 @@ def is_module(module: str, name: str) -> bool:
     return module == name or module.startswith(name.rstrip("/") + "/")
 
 
-def described(definition: Mapping[str, Any], module_init: str = "", module_path: Sequence[str] = ()) -> dict[str, Any]:
+def describe(definition: Mapping[str, Any], module_init: str = "", module_path: Sequence[str] = ()) -> dict[str, Any]:
     """The toolchain of a release in full, as ``release_context`` carries it.
 
     Args:
@@ -140,7 +134,7 @@ def defining_modules(module_init: str, module_path: Sequence[str] = ()) -> str:
     return "\n".join(lines)
 
 
-def of_step(context: Mapping[str, Any], step: str) -> dict[str, Any]:
+def step_toolchain(context: Mapping[str, Any], step: str) -> dict[str, Any]:
     """What one step is run in.
 
     Args:
@@ -172,7 +166,7 @@ def typed_compilers(compilers: Sequence[Mapping[str, Any]], toolchain: Mapping[s
 
     Args:
         compilers: as the site names them: the option ``compilers`` of site_preflight.
-        toolchain: from :func:`described`.
+        toolchain: from :func:`describe`.
     """
     typed = toolchain["compilers"]
     return [
@@ -185,32 +179,28 @@ def step_lists(toolchain: Mapping[str, Any]) -> list[dict[str, Any]]:
     """The lists of modules that single steps load and that are not that of all steps, each once, with its first step.
 
     Args:
-        toolchain: from :func:`described`.
+        toolchain: from :func:`describe`.
     """
     seen = [toolchain["modules"]]
     found = []
     for step in toolchain["steps"]:
-        modules = of_step({"toolchain": toolchain}, step)["modules"]
+        modules = step_toolchain({"toolchain": toolchain}, step)["modules"]
         if modules and modules not in seen:
             seen.append(modules)
             found.append({"step": step, "modules": modules})
     return found
 
 
-def strangers(definition: Mapping[str, Any]) -> list[str]:
+def unknown_steps(definition: Mapping[str, Any]) -> list[str]:
     """The steps that a toolchain speaks of and that the release does not have.
 
     Args:
         definition: a resolved release file.
     """
     named = (definition.get("toolchain") or {}).get("steps") or {}
-    known = {step for component, steps in COMPONENT_STEPS.items() if component in definition for step in steps}
-    known |= {"package-" + _canonical(str(entry.get("name"))) for entry in definition.get("packages") or []}
+    known = {step for row in components.COMPONENTS if row.key in definition for step in row.steps}
+    known |= {"package-" + canonical(str(entry.get("name"))) for entry in definition.get("packages") or []}
     return [name for name in named if name not in known]
-
-
-def _canonical(name: str) -> str:
-    return re.sub(r"[-_.]+", "-", name).lower()
 
 
 def set_by_modules(purged: Mapping[str, Any], loaded: Mapping[str, Any]) -> dict[str, str]:

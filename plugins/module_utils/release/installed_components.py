@@ -12,7 +12,7 @@ from typing import Any, Iterator, Mapping, Sequence
 from ..core.digests import sha256_of
 from ..core.lenient_json import mapping, mappings, text
 from ..core.redaction import is_secret_name, without_credentials
-from ..definition.components import SERIES
+from ..definition.components import series_of_roles
 from ..definition.packages import (
     RESERVED,
     canonical,
@@ -192,7 +192,8 @@ def _only_hash(lock: object) -> str:
 
 
 def _patches(prefix: str, series: str, digest: str) -> Iterator[dict[str, str]]:
-    directory = os.path.join(prefix, RECORDS, "series", series if series in SERIES else "", digest)
+    known = series in {name for name, _keys, _role in series_of_roles()}
+    directory = os.path.join(prefix, RECORDS, "series", series if known else "", digest)
     for path in sorted(glob.glob(os.path.join(glob.escape(directory), "*")), key=os.fsencode):
         if path.endswith((".patch", ".diff")):
             try:

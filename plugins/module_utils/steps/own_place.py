@@ -57,7 +57,7 @@ def place_of(state_dir: str) -> OwnPlace:
 def placeless(data: object, place: OwnPlace) -> object:
     """Return plain data without the place of a release, for a digest that any release can have.
 
-    Build tools that belong to one release have its name at their end (see :func:`..definition.base.described`); what
+    Build tools that belong to one release have its name at their end (see :func:`..definition.base.describe`); what
     they are is in front of that.
     """
     if not place.prefix:

@@ -25,7 +25,7 @@ WRITTEN = {key: CONDA[key] for key in ("kind", "python", "specs")}
 
 def described(base, root="/soft/pytorch", locks=None, **more):
     definition = {"base": base, "locks": dict(LOCKS, **(locks or {}))}
-    return bases.described(definition, root, "2026-11-20", PYTHON, **more)
+    return bases.describe(definition, root, "2026-11-20", PYTHON, **more)
 
 
 def test_both_kinds_of_base_are_described_by_the_same_keys():

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import pytest
 from ansible_collections.hpcml.torchstack.plugins.module_utils.definition import base as bases
-from ansible_collections.hpcml.torchstack.plugins.module_utils.definition import container as containers
+from ansible_collections.hpcml.torchstack.plugins.module_utils.definition import container
 from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles.description import normalise
 from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles.description_checks import find_faults
 
@@ -23,12 +23,12 @@ ROOT = "/appl/stacks"
 
 def described(base=None, release="2.2.0-rocm-5.6.1", **container):
     site = dict(SITE, torchstack_container=dict(CONTAINER, **container))
-    return bases.described({"base": base or BASE}, ROOT, release, {}, site=site, image_bytes=7)
+    return bases.describe({"base": base or BASE}, ROOT, release, {}, site=site, image_bytes=7)
 
 
 def test_a_container_is_described_by_the_keys_of_the_other_kinds_and_some_more():
     python = {"executable": "/usr/bin/python3", "minor": "3.11", "tag": "cp311", "platform": "linux_x86_64"}
-    overlay = bases.described(
+    overlay = bases.describe(
         {"base": {"kind": "python_overlay"}, "locks": {"tools": ""}}, ROOT, "1", python)
     assert set(overlay) < set(described())
     assert overlay["rank_python"] == "/usr/bin/python3" and overlay["bytecode"] is True
@@ -102,15 +102,15 @@ def test_a_name_becomes_a_variable_as_easybuild_has_it(name, variable):
     ("2026-11-20", "2026-11-20", ""),
 ])
 def test_a_releases_version_is_what_easybuild_takes_for_it(release, version, suffix):
-    assert containers.versions(release) == (version, suffix)
+    assert container.versions(release) == (version, suffix)
 
 
 @pytest.mark.parametrize("line", [SUM + "  pytorch.sif", SUM + " *pytorch.sif", SUM + "  ./pytorch.sif"])
 def test_the_checksum_comes_from_the_list_beside_the_images(line):
     text = "%s  other.sif\n%s\nnot a line\n" % ("f" * 64, line)
-    assert containers.checksum(text, "pytorch.sif") == SUM
-    assert containers.checksum(text, "torch.sif") == ""
-    assert containers.checksum("%s  pytorch.sif\n%s" % ("f" * 64, text), "pytorch.sif") == SUM
+    assert container.checksum(text, "pytorch.sif") == SUM
+    assert container.checksum(text, "torch.sif") == ""
+    assert container.checksum("%s  pytorch.sif\n%s" % ("f" * 64, text), "pytorch.sif") == SUM
 
 
 def problems(**more):
@@ -147,17 +147,17 @@ def test_what_only_a_container_has_is_refused_elsewhere(key):
 
 def test_a_resolved_container_has_the_keys_of_its_kind_and_other_bases_stay_as_they_were():
     resolved = {"base": dict(BASE, minimum="3.11", channels=[]), "packages": []}
-    assert bases.settled(resolved) == {
+    assert bases.fill_defaults(resolved) == {
         "base": dict(BASE, name="PyTorch", gpu="none", wrappers=[], software="directory"), "packages": [],
     }
     overlay = {"base": {"kind": "python_overlay", "channels": []}}
-    assert bases.settled(overlay) == overlay
+    assert bases.fill_defaults(overlay) == overlay
 
 
 @pytest.mark.parametrize("binds", [["/appl"], ["/pfs", "/appl/stacks"], ["/appl:/appl:ro"], ["/"]])
 def test_a_site_shows_the_releases_to_containers(binds):
     data = dict(SITE, torchstack_container=dict(CONTAINER, binds=binds))
-    assert containers.site_problems(data, ROOT, "site") == []
+    assert container.site_problems(data, ROOT, "site") == []
 
 
 @pytest.mark.parametrize("data, root, sentence", [
@@ -173,5 +173,5 @@ def test_a_site_that_cannot_serve_a_container_is_told_so(data, root, sentence):
     own = {key: value for key, value in data.items() if key != "torchstack_images"}
     images = data.get("torchstack_images", SITE["torchstack_images"])
     site = {"torchstack_images": images, "torchstack_container": dict(CONTAINER, **own)}
-    (found,) = containers.site_problems(site, root, "site")
+    (found,) = container.site_problems(site, root, "site")
     assert found.startswith(sentence) and found.endswith(".")

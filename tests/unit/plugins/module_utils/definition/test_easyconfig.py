@@ -8,7 +8,7 @@ import ast
 
 import pytest
 from ansible_collections.hpcml.torchstack.plugins.module_utils.definition import base as bases
-from ansible_collections.hpcml.torchstack.plugins.module_utils.definition import easyconfig as easyconfigs
+from ansible_collections.hpcml.torchstack.plugins.module_utils.definition import easyconfig
 
 RELEASE = "2.2.0-rocm-5.6.1"
 PREFIX = "/soft/2.2.0-rocm-5.6.1/easybuild/software/PyTorch/2.2.0-rocm-5.6.1"
@@ -24,7 +24,7 @@ def asked(**changed):
         "torchstack_images": "/images",
         "torchstack_container": {"command": "singularity", "binds": ["/soft"], "method": "easybuild", "easybuild": {}},
     }
-    base = bases.described(definition, "/soft", RELEASE, {}, site=site)
+    base = bases.describe(definition, "/soft", RELEASE, {}, site=site)
     assert base["prefix"] == PREFIX
     description = {
         "name": "PyTorch", "version": RELEASE, "prefix": "/soft/" + RELEASE, "external": base["external"],
@@ -32,7 +32,7 @@ def asked(**changed):
         "prepend": [{"name": "PATH", "values": [PREFIX + "/bin"]}],
     }
     description.update(changed)
-    return easyconfigs.parameters(description, base, RELEASE)
+    return easyconfig.parameters(description, base, RELEASE)
 
 
 def variables(parameters):
@@ -81,7 +81,7 @@ def test_s39_reasons_become_comments_beside_their_variables():
 
 @pytest.mark.parametrize("text", ["one line", "two\nlines\n", "back\\slash\n'''quoted'''\n", "it's"])
 def test_s39_a_literal_is_what_python_reads(text):
-    assert ast.literal_eval(easyconfigs.literal(text)) == text
+    assert ast.literal_eval(easyconfig.literal(text)) == text
 
 
 def test_s39_the_environment_of_the_comparison_has_all_that_the_module_refers_to_and_takes_away():
@@ -96,13 +96,13 @@ def answer(unset=(), functions=None, **variables):
 def test_s39_records_of_easybuild_and_of_the_module_system_are_no_difference():
     ours = answer(SIF="/x.sif", MODULEPATH="/a")
     theirs = answer(SIF="/x.sif", MODULEPATH="/b", EBDEVELPYTORCH="/d", LOADEDMODULES="x", EBEXTSLISTPYTORCH="y")
-    assert easyconfigs.differences(ours, theirs) == []
+    assert easyconfig.differences(ours, theirs) == []
 
 
 def test_s39_each_difference_is_one_sentence():
     ours = answer(SIF="/x.sif", ONLY="1", unset=["TAKEN"], functions={"f": "true"})
     theirs = answer(SIF="/y.sif", EBROOTPYTORCH="/z")
-    assert easyconfigs.differences(ours, theirs) == [
+    assert easyconfig.differences(ours, theirs) == [
         "EasyBuild's module sets EBROOTPYTORCH to '/z', the release's own not at all.",
         "EasyBuild's module sets ONLY not at all, the release's own to '1'.",
         "EasyBuild's module sets SIF to '/y.sif', the release's own to '/x.sif'.",

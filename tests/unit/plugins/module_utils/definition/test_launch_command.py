@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import pytest
-from ansible_collections.hpcml.torchstack.plugins.module_utils.definition import launch_command as rank_launcher
+from ansible_collections.hpcml.torchstack.plugins.module_utils.definition import launch_command
 
 
 @pytest.mark.parametrize(("words", "filled"), [
@@ -19,8 +19,8 @@ from ansible_collections.hpcml.torchstack.plugins.module_utils.definition import
     (["launch"], ["launch"]),
 ])
 def test_the_numbers_stand_where_the_site_wants_them(words, filled):
-    assert rank_launcher.problem(words) == ""
-    assert rank_launcher.filled(words, 3, 4) == filled
+    assert launch_command.problem(words) == ""
+    assert launch_command.filled(words, 3, 4) == filled
 
 
 @pytest.mark.parametrize(("words", "sentence"), [
@@ -30,7 +30,7 @@ def test_the_numbers_stand_where_the_site_wants_them(words, filled):
     (["srun", "{}"], "has the placeholder {}"),
 ])
 def test_words_that_cannot_be_filled_in_are_refused(words, sentence):
-    assert rank_launcher.problem(words).startswith(sentence)
+    assert launch_command.problem(words).startswith(sentence)
 
 
 @pytest.mark.parametrize(("words", "tells"), [
@@ -40,4 +40,4 @@ def test_words_that_cannot_be_filled_in_are_refused(words, sentence):
     (["mpirun"], False),
 ])
 def test_it_is_known_whether_the_words_say_how_many(words, tells):
-    assert rank_launcher.tells_ranks(words) is tells
+    assert launch_command.tells_ranks(words) is tells

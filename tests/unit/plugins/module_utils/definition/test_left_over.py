@@ -9,7 +9,7 @@ import pathlib
 
 import pytest
 import yaml
-from ansible_collections.hpcml.torchstack.plugins.module_utils.definition import components, left_over
+from ansible_collections.hpcml.torchstack.plugins.module_utils.definition import component_problems, left_over
 
 RELEASES = sorted((pathlib.Path(__file__).parents[5] / "inventories").glob("*/releases/*.yml"))
 LOCAL = yaml.safe_load(next(path for path in RELEASES if path.match("local/releases/2026-11-20.yml")).read_text())
@@ -36,7 +36,7 @@ def texts(definition, paths):
 @pytest.mark.parametrize("path", RELEASES, ids=lambda path: "%s-%s" % (path.parents[2].name, path.stem))
 def test_no_release_file_has_anything_left_over(path):
     definition = yaml.safe_load(path.read_text())
-    assert components.problems(definition) == []
+    assert component_problems.problems(definition) == []
     assert left_over.unknown_modules(definition) == {}
 
 
@@ -92,7 +92,7 @@ def test_words_for_people_and_patterns_are_not_rules():
 
 def test_the_sentence_names_the_lines():
     definition = {**without("horovod"), "verification": {"imports": {"modules": ["torch", "horovod.torch"]}}}
-    assert components.problems(definition, "releases/a.yml", {"verification.imports.modules[1]": 7}) == [
+    assert component_problems.problems(definition, "releases/a.yml", {"verification.imports.modules[1]": 7}) == [
         "There is no 'horovod' in releases/a.yml, and these still speak of it: "
         "verification.imports.modules[1] (line 7); remove them, or add it."]
 

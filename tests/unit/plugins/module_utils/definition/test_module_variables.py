@@ -7,7 +7,7 @@ from __future__ import annotations
 import copy
 
 import pytest
-from ansible_collections.hpcml.torchstack.plugins.module_utils.definition.module_variables import expand, restored
+from ansible_collections.hpcml.torchstack.plugins.module_utils.definition.module_variables import expand, restore
 
 VARIABLES = {"CRAY_MPICH_DIR": "/opt/cray/pe/mpich/8.1.27", "CUDA_HOME": "/opt/cuda/12.2", "ODD": "/a/${b}"}
 MODULES = {"modules": ["cray-mpich/8.1.27", "cuda/12.2.1"], "environment": {"MKL": "${CUDA_HOME}/x"}}
@@ -50,7 +50,7 @@ def test_the_release_file_itself_is_left_alone_and_comes_back():
     before = copy.deepcopy(RELEASE)
     definition, written, _problems = expand(RELEASE, VARIABLES)
     assert before == RELEASE
-    assert restored(definition, written) == RELEASE
+    assert restore(definition, written) == RELEASE
 
 
 @pytest.mark.parametrize("release, sentence", [

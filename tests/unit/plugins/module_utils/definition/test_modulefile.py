@@ -5,8 +5,7 @@
 from __future__ import annotations
 
 import pytest
-from ansible_collections.hpcml.torchstack.plugins.module_utils.definition import modulefile as release_module
-from ansible_collections.hpcml.torchstack.plugins.module_utils.definition import runtime_settings
+from ansible_collections.hpcml.torchstack.plugins.module_utils.definition import modulefile, runtime_settings
 from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles import description, description_checks
 
 BASE = {"search": {"PATH": ["/r/1/base/bin"], "PYTHONPATH": ["/r/1/base/site"]}, "setenv": {"BASE": "1"}}
@@ -16,7 +15,7 @@ SETTING = {"name": "NCCL_CROSS_NIC", "value": "1", "reason": "faster on large sy
 
 
 def test_without_anything_of_its_own_it_says_what_it_said_before():
-    assert release_module.description(BASE, MPI, [], {}) == {
+    assert modulefile.describe(BASE, MPI, [], {}) == {
         "external": ["/opt/mpich/bin"],
         "prepend": [
             {"name": "PATH", "values": ["/r/1/base/bin", "/opt/mpich/bin"]},
@@ -24,18 +23,18 @@ def test_without_anything_of_its_own_it_says_what_it_said_before():
         ],
         "setenv": {"BASE": "1"},
     }
-    assert release_module.description(BASE, WHEEL, [], {})["external"] == []
+    assert modulefile.describe(BASE, WHEEL, [], {})["external"] == []
 
 
 def test_wrappers_of_a_programming_environment_come_with_the_sites_modules():
     cray = dict(MPI, prefix="/opt/cray/pe/mpich/8.1.27", bin="/opt/cray/pe/craype/2.7.23/bin")
-    assert release_module.description(BASE, cray, [], {})["prepend"][0]["values"] == ["/r/1/base/bin"]
+    assert modulefile.describe(BASE, cray, [], {})["prepend"][0]["values"] == ["/r/1/base/bin"]
 
 
 def test_commands_of_an_mpi_that_a_module_brings_come_with_that_module_where_users_have_it():
     for own, commands in (({"depends_on": ["cray-mpich"]}, []), ({}, ["/opt/mpich/bin"])):
         for prefix, toolchain in (("${CRAY_MPICH_DIR}", ()), ("", ("openmpi/4.1.6",))):
-            found = release_module.description(BASE, MPI, [], own, prefix, toolchain)
+            found = modulefile.describe(BASE, MPI, [], own, prefix, toolchain)
             assert (found["prepend"][0]["values"], found["external"]) == (["/r/1/base/bin", *commands], commands)
 
 
@@ -44,7 +43,7 @@ def test_directories_of_the_release_file_come_behind_the_releases_own():
         {"name": "PATH", "values": ["/opt/cuda/bin", "/r/1/base/bin"]},
         {"name": "LD_LIBRARY_PATH", "values": ["/opt/cuda/lib64"]},
     ]}
-    found = release_module.description(BASE, MPI, [], own)
+    found = modulefile.describe(BASE, MPI, [], own)
     assert found["external"] == ["/opt/mpich/bin", "/opt/cuda"] and found["depends_on"] == ["PrgEnv-gnu"]
     assert found["prepend"][0]["values"] == ["/r/1/base/bin", "/opt/mpich/bin", "/opt/cuda/bin"]
     assert found["prepend"][2] == {"name": "LD_LIBRARY_PATH", "values": ["/opt/cuda/lib64"]}
@@ -53,7 +52,7 @@ def test_directories_of_the_release_file_come_behind_the_releases_own():
 
 
 def test_settings_come_with_their_reasons():
-    found = release_module.description(BASE, MPI, [SETTING], {"setenv": {"A": "${HOME}"}, "reasons": {"A": "why"}})
+    found = modulefile.describe(BASE, MPI, [SETTING], {"setenv": {"A": "${HOME}"}, "reasons": {"A": "why"}})
     assert found["setenv"] == {"BASE": "1", "NCCL_CROSS_NIC": "1", "A": "${HOME}"}
     assert found["reasons"] == {"NCCL_CROSS_NIC": "faster on large systems", "A": "why"}
 
@@ -63,12 +62,12 @@ def test_a_release_differs_from_the_sites_settings():
     runtime = {"without": ["NCCL_NET_GDR_LEVEL"], "settings": [
         dict(SETTING, value="2", reason="hangs with 1"), dict(SETTING, name="NEW"),
     ]}
-    found = runtime_settings.of_release(site, runtime)
+    found = runtime_settings.merge(site, runtime)
     assert [(setting["name"], setting["value"]) for setting in found] == [
         ("NCCL_CROSS_NIC", "2"), ("C", "1"), ("NEW", "1"),
     ]
     assert found[0]["reason"] == "hangs with 1"
-    assert runtime_settings.of_release(site, {}) == site
+    assert runtime_settings.merge(site, {}) == site
 
 
 @pytest.mark.parametrize("runtime, sentence", [
@@ -83,5 +82,5 @@ def test_what_cannot_be_used_is_named(runtime, sentence):
 
 
 def test_a_variable_is_set_in_one_place():
-    (found,) = release_module.problems({"setenv": {"NCCL_CROSS_NIC": "1"}}, [SETTING])
+    (found,) = modulefile.problems({"setenv": {"NCCL_CROSS_NIC": "1"}}, [SETTING])
     assert found.startswith("module.setenv and the run-time settings both set NCCL_CROSS_NIC")

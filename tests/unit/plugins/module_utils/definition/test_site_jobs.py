@@ -35,7 +35,7 @@ def problems(jobs=None, ranks=None):
 
 
 def context(jobs):
-    return site_jobs.described({"torchstack_jobs": jobs})
+    return site_jobs.describe({"torchstack_jobs": jobs})
 
 
 def test_an_account_that_the_environment_does_not_name_is_left_out():
@@ -129,7 +129,7 @@ def test_the_look_at_a_node_is_short_unless_the_site_says_how_long():
 def test_the_acceptance_asks_for_the_nodes_and_tasks_of_its_ranks_unless_the_site_says_how_many():
     jobs = dict(SLURM, options=dict(SLURM["options"], nodes=1))
     ranks = {"nodes": 2, "per_node": 4}
-    found = site_jobs.described({"torchstack_jobs": jobs, "torchstack_ranks": ranks})
+    found = site_jobs.describe({"torchstack_jobs": jobs, "torchstack_ranks": ranks})
     options = site_jobs.step_job(found, "acceptance")["options"]
     assert (options["nodes"], options["tasks"], options["walltime"], options["cores"]) == (2, 4, "00:15:00", 64)
     found["jobs"]["steps"]["acceptance"] = {"nodes": 3, "tasks": 1}
@@ -141,7 +141,7 @@ def test_the_acceptance_asks_for_the_nodes_and_tasks_of_its_ranks_unless_the_sit
     ({}, {}, False), (SLURM, {}, True), (SLURM, {"in_job": False}, False),
 ], ids=str)
 def test_ranks_are_started_in_a_job_where_there_is_a_batch_system(jobs, ranks, in_job):
-    found = site_jobs.described({"torchstack_jobs": jobs, "torchstack_ranks": ranks})
+    found = site_jobs.describe({"torchstack_jobs": jobs, "torchstack_ranks": ranks})
     assert found["ranks"]["in_job"] is in_job
 
 

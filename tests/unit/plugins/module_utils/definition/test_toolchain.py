@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import pytest
-from ansible_collections.hpcml.torchstack.plugins.module_utils.definition import toolchain as toolchains
+from ansible_collections.hpcml.torchstack.plugins.module_utils.definition import toolchain
 
 TOOLCHAIN = {
     "modules": ["ncarenv/23.09", "gcc/12.2.0", "cray-mpich/8.1.27", "cuda/12.2.1", "mkl/2024.0.0"],
@@ -25,14 +25,14 @@ NOTHING = {"modules": [], "module_init": "", "environment": {}, "unset": [], "co
 
 
 def of_step(step, init="/etc/profile.d/lmod.sh", path=()):
-    return toolchains.of_step({"toolchain": toolchains.described({"toolchain": TOOLCHAIN}, init, path)}, step)
+    return toolchain.step_toolchain({"toolchain": toolchain.describe({"toolchain": TOOLCHAIN}, init, path)}, step)
 
 
 @pytest.mark.parametrize("context", [
-    {}, {"toolchain": {}}, {"toolchain": toolchains.described({}, "/etc/profile.d/lmod.sh", ["/soft/modulefiles"])},
+    {}, {"toolchain": {}}, {"toolchain": toolchain.describe({}, "/etc/profile.d/lmod.sh", ["/soft/modulefiles"])},
 ])
 def test_without_a_toolchain_a_step_is_what_it_was(context):
-    assert toolchains.of_step(context, "horovod") == NOTHING
+    assert toolchain.step_toolchain(context, "horovod") == NOTHING
 
 
 def test_a_step_of_which_nothing_is_said_has_what_all_have():
@@ -65,32 +65,32 @@ def test_a_list_of_modules_of_a_step_replaces_the_list():
     ("", ["/a"], "module use /a"),
 ])
 def test_the_first_directory_of_modulefiles_is_searched_first(init, path, text):
-    assert toolchains.defining_modules(init, path) == text
+    assert toolchain.defining_modules(init, path) == text
 
 
 def test_without_modules_the_module_system_is_not_touched():
-    described = toolchains.described({"toolchain": {"environment": {"A": "1"}}}, "/init", ["/a"])
-    assert toolchains.of_step({"toolchain": described}, "nccl")["module_init"] == ""
+    described = toolchain.describe({"toolchain": {"environment": {"A": "1"}}}, "/init", ["/a"])
+    assert toolchain.step_toolchain({"toolchain": described}, "nccl")["module_init"] == ""
 
 
 def test_lists_of_single_steps_are_tried_once_each():
-    found = toolchains.step_lists(toolchains.described({"toolchain": TOOLCHAIN}))
+    found = toolchain.step_lists(toolchain.describe({"toolchain": TOOLCHAIN}))
     assert [entry["step"] for entry in found] == ["nccl", "package-h5py", "nccl-tests"]
 
 
 def test_s05_compilers_are_looked_for_as_they_are_typed():
     site = [{"name": "CC", "language": "c"}, {"name": "CXX", "language": "c++"}, {"name": "FC", "command": "ftn"}]
-    found = toolchains.typed_compilers(site, toolchains.described({"toolchain": TOOLCHAIN}))
+    found = toolchain.typed_compilers(site, toolchain.describe({"toolchain": TOOLCHAIN}))
     assert [entry.get("command") for entry in found] == ["cc", "CC", "ftn"]
-    assert toolchains.typed_compilers(site, toolchains.described({})) == site
+    assert toolchain.typed_compilers(site, toolchain.describe({})) == site
 
 
 def test_steps_that_the_release_does_not_have_are_told():
     definition = {"toolchain": dict(TOOLCHAIN, steps={
         "nccl": {}, "horovod-install": {}, "package-torch-scatter": {}, "mpi-backend": {}, "pytroch": {},
     }), "pytorch": {}, "packages": [{"name": "torch_scatter"}]}
-    assert toolchains.strangers(definition) == ["nccl", "horovod-install", "pytroch"]
-    assert toolchains.strangers({}) == []
+    assert toolchain.unknown_steps(definition) == ["nccl", "horovod-install", "pytroch"]
+    assert toolchain.unknown_steps({}) == []
 
 
 @pytest.mark.parametrize("own, sentence", [
@@ -107,17 +107,17 @@ def test_steps_that_the_release_does_not_have_are_told():
     ("gcc", "'toolchain.steps.nccl' must be a mapping"),
 ])
 def test_what_cannot_be_used_is_named_in_one_sentence(own, sentence):
-    (found,) = toolchains.problems({"toolchain": dict(TOOLCHAIN, steps={"nccl": own})})
+    (found,) = toolchain.problems({"toolchain": dict(TOOLCHAIN, steps={"nccl": own})})
     assert found.startswith(sentence)
 
 
 def test_a_toolchain_in_order_has_no_problems():
-    assert toolchains.problems({"toolchain": TOOLCHAIN}, "releases/a.yml") == []
-    assert toolchains.problems({"toolchain": "gcc"}) == toolchains.problems({}) == toolchains.problems(None) == []
+    assert toolchain.problems({"toolchain": TOOLCHAIN}, "releases/a.yml") == []
+    assert toolchain.problems({"toolchain": "gcc"}) == toolchain.problems({}) == toolchain.problems(None) == []
 
 
 def test_the_file_is_named_with_what_is_wrong_in_it():
-    (found,) = toolchains.problems({"toolchain": {"steps": {"A B": {}}}}, "releases/a.yml")
+    (found,) = toolchain.problems({"toolchain": {"steps": {"A B": {}}}}, "releases/a.yml")
     assert found == "'toolchain.steps' in releases/a.yml has the key 'A B', which is not the name of a step."
 
 
@@ -128,17 +128,17 @@ def answer(variables, unset=(), loaded=()):
 
 def test_only_what_the_modules_set_stands_for_a_name():
     purged, loaded = answer({"PATH": "/bin"}), answer({"PATH": "/mpi/bin:/bin", "MPI_DIR": "/mpi"})
-    assert toolchains.set_by_modules(purged, loaded) == {"PATH": "/mpi/bin:/bin", "MPI_DIR": "/mpi"}
+    assert toolchain.set_by_modules(purged, loaded) == {"PATH": "/mpi/bin:/bin", "MPI_DIR": "/mpi"}
 
 
 def test_modules_that_a_purge_leaves_count_with_what_they_set_before():
-    found = toolchains.set_by_modules(answer({}, loaded=["ncarenv/23.09"]), answer({"MPI_DIR": "/mpi"}))
+    found = toolchain.set_by_modules(answer({}, loaded=["ncarenv/23.09"]), answer({"MPI_DIR": "/mpi"}))
     assert found == {"HOME": "/home/a", "MPI_DIR": "/mpi"}
 
 
 def test_a_task_sees_what_the_modules_set_and_nothing_of_what_they_unset():
     purged = answer({"PATH": "/bin", "OLD": "1"}, unset=["NVHPC", "AGAIN"])
     loaded = answer({"PATH": "/mpi/bin:/bin", "AGAIN": "2", "BASH_FUNC_ml%%": "() { :; }"}, unset=["OLD"])
-    assert toolchains.task_environment(purged, loaded) == {
+    assert toolchain.task_environment(purged, loaded) == {
         "PATH": "/mpi/bin:/bin", "AGAIN": "2", "OLD": "", "NVHPC": "",
     }

@@ -1,0 +1,83 @@
+# Copyright (c) the hpcml.torchstack contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Turn a release file into what it asks for, on the control node; the work is in module_utils/definition."""
+
+from __future__ import annotations
+
+import pathlib
+from typing import Any, Mapping
+
+from ansible.plugins.action import ActionBase
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
+from ansible_collections.hpcml.torchstack.plugins.module_utils.definition import (
+    known_problems,
+    recorded,
+    release_file,
+    stored_release,
+)
+from ansible_collections.hpcml.torchstack.plugins.plugin_utils import release_file as files
+
+
+class RefusedError(Exception):
+    """Why nothing is rolled out from a release file, in sentences."""
+
+
+class ActionModule(ActionBase):
+    """Reads, checks and resolves a release file."""
+
+    TRANSFERS_FILES = False
+    _supports_check_mode = True
+    _supports_async = False
+    _requires_connection = False
+
+    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+        """See :class:`ansible.plugins.action.ActionBase`."""
+        result = super().run(tmp, task_vars)
+        try:
+            found = define(self._task.args)
+        except (RefusedError, ValueError) as error:
+            return dict(result, failed=True, changed=False, msg=str(error))
+        except StackError as error:
+            return dict(result, failed=True, changed=False, **error.as_result())
+        return dict(result, changed=False, **found)
+
+
+def define(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Do what the task asks for.
+
+    Args:
+        options: those of the task, see the module's documentation.
+
+    Raises:
+        RefusedError, ValueError, StackError: the release file cannot be used.
+    """
+    path, name = pathlib.Path(str(options.get("path", ""))), str(options.get("release") or "")
+    if not path.is_file():
+        raise RefusedError("There is no release file %s. Site %s has %s." % (
+            path, options.get("site") or "", ", ".join(files.names_beside(path)) or "none"))
+    content, lines = files.read(path)
+    keys, source = files.specified()["release_file"]["options"], "releases/%s" % path.name
+    if options.get("only") == known_problems.KEY:
+        _refuse(release_file.known_problem_problems(content, keys, source))
+        return {"known_problems": known_problems.format_sentences(known_problems.read(content))}
+    # That of a release was checked when it was written, and has every default in it.
+    stored = stored_release.is_stored(content)
+    if not stored:
+        _refuse(release_file.problems(content, keys, source, lines))
+    if name and content["release"] != name:
+        raise RefusedError("%s says that it is release %s, and %s %s: they must be the same." % (
+            path, content["release"], "what was asked for is" if stored else "its name says", name))
+    found = release_file.define(content, keys, str(files.ROLES))
+    _refuse([stored_release.problem(content, found.series, found.digest, str(path))])
+    records = options.get("records")
+    if records is not None:
+        records = dict(records, record=files.parse_record(records.get("content")))
+        found = recorded.compare(found, content, records, str(options.get("checksums") or ""))
+        _refuse([recorded.refusal(found, records, name, str(path))])
+    return dict(found._asdict())
+
+
+def _refuse(sentences: list[str]) -> None:
+    said = " ".join(filter(None, sentences))
+    if said:
+        raise RefusedError(said)

@@ -1,0 +1,55 @@
+# Copyright (c) the hpcml.torchstack contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Filters over the packages of a release file: what is wrong with them, what is done for each, and their variables."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Callable, Mapping
+
+from ansible.errors import AnsibleFilterError
+
+
+def package_problems(definition: object, source: str = "") -> list[str]:
+    """Find entries of ``packages`` that contradict themselves, another one or the rest of the release."""
+    from ansible_collections.hpcml.torchstack.plugins.module_utils.definition import packages
+
+    return packages.package_problems(definition, source)
+
+
+def planned_packages(entries: object) -> list[dict[str, Any]]:
+    """Return the entries with their defaults, their build steps and what they install."""
+    from ansible_collections.hpcml.torchstack.plugins.module_utils.definition import packages
+
+    if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
+        raise AnsibleFilterError("planned_packages: the entries are no list of mappings.")
+    return packages.planned_packages(entries)
+
+
+def filled_variables(environment: object, words: object) -> dict[str, Any]:
+    """Return build variables with the words in braces of their values replaced: ``-L{base}/lib``.
+
+    Args:
+        environment: values by name.
+        words: what stands for what; other braces are left as they are written.
+    """
+    if not isinstance(environment, Mapping) or not isinstance(words, Mapping):
+        raise AnsibleFilterError("filled_variables: the variables and the words have to be mappings.")
+
+    def filled(value: Any) -> Any:
+        if not isinstance(value, str):
+            return value
+        return re.sub(r"(?<!\$)\{(\w+)\}", lambda found: str(words.get(found.group(1), found.group(0))), value)
+
+    return {name: filled(value) for name, value in environment.items()}
+
+
+class FilterModule:
+    """The filters of this file, for Ansible."""
+
+    def filters(self) -> dict[str, Callable[..., Any]]:
+        return {
+            "package_problems": package_problems,
+            "planned_packages": planned_packages,
+            "filled_variables": filled_variables,
+        }

@@ -1,0 +1,86 @@
+# Copyright (c) the hpcml.torchstack contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Find contradictions between the keys of one component and the rest of a release file. Pure.
+
+Each function takes the mapping of its component and the release file, and yields the path of a key with what is the
+matter with it, the end of a sentence.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Iterator, Mapping, Tuple
+
+Found = Iterator[Tuple[str, str]]
+
+OF_THE_WHEEL = ("cpu", "cuda_lock", "index")
+"""Keys of ``pytorch`` that only mean something beside ``lock``."""
+
+
+def pass_all(_section: Mapping[str, Any], _definition: Mapping[str, Any]) -> Found:
+    """Find nothing: the component has no rules of its own."""
+    return iter(())
+
+
+def check_mpi(section: Mapping[str, Any], _definition: Mapping[str, Any]) -> Found:
+    """Check ``mpi``, which is no component but what they are compiled against."""
+    named = section.get("prefix") or section.get("cc")
+    if not named and section.get("allow_path", True) is False and not section.get("lock"):
+        yield "mpi", "names no MPI: it has neither prefix nor cc nor lock, and allow_path is false; add one of them"
+
+
+def check_nccl(section: Mapping[str, Any], definition: Mapping[str, Any]) -> Found:
+    """Check ``nccl``."""
+    if "cuda" not in definition:
+        yield "nccl", "is there without cuda; say under cuda which toolkit it is compiled with, and for which GPUs"
+    tests, mpi = section.get("tests"), definition.get("mpi")
+    with_mpi = isinstance(tests, dict) and tests.get("mpi")
+    if with_mpi and isinstance(mpi, dict) and not (mpi.get("prefix") or mpi.get("cc")):
+        yield "nccl.tests.mpi", "wants an MPI before that of a wheel is there; name one as mpi.prefix, or remove it"
+
+
+def check_pytorch(section: Mapping[str, Any], definition: Mapping[str, Any]) -> Found:
+    """Check ``pytorch``, which comes from the lock of a wheel or from source."""
+    if section.get("lock") and "source" in section:
+        yield "pytorch", "has both lock and source; keep the lock to install the wheel, or the source to build one"
+    elif "source" in section:
+        for key in OF_THE_WHEEL:
+            if key in section:
+                yield "pytorch." + key, "means nothing to a build from source; remove it"
+        if "cuda" in definition and "nccl" not in definition:
+            yield "pytorch.source", "has cuda and no nccl, so that any NCCL of the machine would do; add nccl"
+    elif not section.get("lock"):
+        yield "pytorch", "has neither lock nor source; add the lock of its wheel, or the source to build it from"
+    else:
+        if section.get("index") and "cpu" in section:
+            yield "pytorch", (
+                "has both index and cpu; keep the index that the wheel of the lock is on, or the CPU build's"
+            )
+        if "cuda" in definition and "cpu" in section:
+            yield "pytorch.cpu", "means nothing to a release for GPUs; remove it, or cuda"
+        for key in ("cuda_lock",) if section.get("index") or "cuda" in definition else ("cpu", "cuda_lock"):
+            if key not in section:
+                yield "pytorch", "has a lock and no %s; add it" % key
+
+
+def check_horovod(section: Mapping[str, Any], definition: Mapping[str, Any]) -> Found:
+    """Check ``horovod``."""
+    origin, pytorch = section.get("nccl"), definition.get("pytorch")
+    if "cuda" not in definition:
+        for key in ("nccl", "driver_stub"):
+            if section.get(key):
+                yield "horovod." + key, "means nothing without cuda; add cuda, or remove it"
+        given = [name for name in section.get("environment") or {} if str(name).startswith("HOROVOD_GPU")]
+        if given:
+            yield "horovod.environment", "has %s, which means nothing without cuda; add cuda, or remove it" % (
+                ", ".join(given))
+    elif origin == "release" and "nccl" not in definition:
+        yield "horovod.nccl", "asks for the release's own NCCL, and there is no nccl; add nccl, or say wheel"
+    if origin != "wheel":
+        return
+    if "nccl" in definition or (isinstance(pytorch, dict) and "source" in pytorch):
+        yield "horovod.nccl", (
+            "asks for the NCCL of PyTorch's wheel, beside which a process would have another one; say release"
+        )
+    given = [name for name in section.get("environment") or {} if str(name).startswith("HOROVOD_NCCL_")]
+    if given:
+        yield "horovod.environment", "has %s; that follows from horovod.nccl, so remove it" % ", ".join(given)

@@ -1,0 +1,122 @@
+# Copyright (c) the hpcml.torchstack contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Check and resolve the content of a release file, and take the digests of what it asks for.
+
+Pure, but for the patch series, which are read to digest them.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any, Mapping, NamedTuple
+
+from ..core import schema
+from ..patches.series import load_series
+from . import base, component_problems, components, known_problems, packages, patterns, stored_release, toolchain
+
+
+class Definition(NamedTuple):
+    """All that a release file asks for."""
+
+    definition: dict[str, Any]
+    """the release file with every default, without what a release does not depend on"""
+    series: dict[str, str]
+    """the digest of every patch series, by its name"""
+    digest: str
+    known_problems: list[str]
+    """what is known to be wrong with the release, a line of text each"""
+
+    @property
+    def asked(self) -> dict[str, Any]:
+        """Return what the digest is of."""
+        return {"definition": self.definition, "series": self.series}
+
+
+def text_patterns() -> dict[str, patterns.Rule]:
+    """Return what texts of a release file must look like, by dotted path."""
+    return {**patterns.RELEASE, **{path: rule for row in components.COMPONENTS for path, rule in row.patterns.items()}}
+
+
+def problems(
+    content: object, keys: dict[str, Any], source: str = "", lines: Mapping[str, int] | None = None
+) -> list[str]:
+    """Find everything that is wrong with a release file, as one sentence each.
+
+    Args:
+        content: its data.
+        keys: the schema of a release file, in the notation of :mod:`..core.schema`.
+        source: the file that the sentences name.
+        lines: the lines of its keys, by their dotted paths.
+
+    Raises:
+        ValueError: the schema is wrong.
+    """
+    return [
+        *schema.problems(content, keys, source, text_patterns()),
+        *base.problems(content, source),
+        *component_problems.problems(content, source, lines),
+        *toolchain.problems(content, source),
+        *packages.package_problems(content, source),
+    ]
+
+
+def known_problem_problems(content: Mapping[str, Any], keys: dict[str, Any], source: str = "") -> list[str]:
+    """Find what is wrong with ``known_problems`` alone, for a release whose file may be older than the other rules."""
+    only = {known_problems.KEY: content.get(known_problems.KEY) or []}
+    return schema.problems(only, {known_problems.KEY: keys[known_problems.KEY]}, source)
+
+
+def resolve(content: Mapping[str, Any], keys: dict[str, Any]) -> dict[str, Any]:
+    """Fill in the defaults of a release file, and leave out what a release does not depend on.
+
+    Args:
+        content: of a release file in which :func:`problems` found nothing, or of a release's own stored file.
+        keys: the schema of a release file.
+
+    Raises:
+        ValueError: the schema is wrong.
+    """
+    schema.check_schema(keys)
+    return known_problems.remove(base.fill_defaults(schema.resolved(stored_release.asked_for(content), keys)))
+
+
+def series_digests(definition: Mapping[str, Any], roles: str) -> dict[str, str]:
+    """Digest every patch series that a release names.
+
+    Args:
+        definition: a resolved release file.
+        roles: the directory of the roles; a series lies in ``<role>/files/series/<series>``.
+
+    Raises:
+        StackError: a series is not there, or a patch of it is refused.
+    """
+    digests = {}
+    for name, keys, role in components.series_of_roles():
+        settings = components.value_at(definition, keys)
+        if isinstance(settings, dict) and settings.get("series"):
+            directory = os.path.join(roles, role, "files", "series", str(settings["series"]))
+            digests[name] = load_series(directory).digest
+    return digests
+
+
+def define(content: Mapping[str, Any], keys: dict[str, Any], roles: str) -> Definition:
+    """Resolve the content of a release file and digest what it asks for.
+
+    Args:
+        content: see :func:`resolve`.
+        keys: the schema of a release file.
+        roles: the directory of the roles.
+
+    Raises:
+        StackError: a patch series is not there.
+        ValueError: the schema is wrong.
+    """
+    definition = resolve(content, keys)
+    series = series_digests(definition, roles)
+    known = known_problems.format_sentences(known_problems.read(content))
+    return Definition(definition, series, digest_of(definition, series, content), known)
+
+
+def digest_of(definition: Mapping[str, Any], series: Mapping[str, str], record: Mapping[str, Any]) -> str:
+    """Digest what is asked for; of a stored release, as it was digested there."""
+    return stored_release.asked_digest({"definition": definition, "series": series}, record)

@@ -1,0 +1,173 @@
+# Copyright (c) the hpcml.torchstack contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Read release files on the control node: plain data, never templates; a mistake in one is one sentence.
+
+The schema that they are checked against is read here too. PyYAML comes with Ansible, and is not on every target.
+"""
+
+from __future__ import annotations
+
+import functools
+import pathlib
+from typing import Any, Iterator
+
+import yaml
+from ansible_collections.hpcml.torchstack.plugins.module_utils.definition import components
+
+ROLES = pathlib.Path(__file__).parents[2] / "roles"
+OWN = "release"
+"""The role whose argument specification has the keys of release files and of sites."""
+
+TEMPLATES = ("{{", "{%")
+_FAST = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+class MistakeError(Exception):
+    """A mistake in a text, with its place; lines and columns count from 1."""
+
+    def __init__(self, what: str, line: int, column: int = 0) -> None:
+        super().__init__(what)
+        self.line, self.column = line, column
+
+
+class Loader(yaml.SafeLoader):
+    """Loads plain data, in which no key is there twice."""
+
+    def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
+        """See :class:`yaml.constructor.SafeConstructor`."""
+        seen: dict[Any, int] = {}
+        for key_node, _value in node.value:
+            if not isinstance(key_node, yaml.ScalarNode) or key_node.tag == "tag:yaml.org,2002:merge":
+                continue
+            line = key_node.start_mark.line + 1
+            if key_node.value in seen:
+                raise MistakeError(
+                    "the key '%s' is there twice, first in line %d" % (key_node.value, seen[key_node.value]), line,
+                    key_node.start_mark.column + 1)
+            seen[key_node.value] = line
+        return super().construct_mapping(node, deep)
+
+
+def read(path: pathlib.Path) -> tuple[dict[str, Any], dict[str, int]]:
+    """Read a release file, see :func:`parse`.
+
+    Raises:
+        ValueError: it cannot be read, or has a mistake; the message is one sentence with file, line and column.
+    """
+    text = ""
+    try:
+        text = path.read_text(encoding="utf-8")
+        return parse(text)
+    except OSError as error:
+        raise ValueError("The release file %s cannot be read: %s." % (path, error.strerror)) from error
+    except UnicodeDecodeError as error:
+        line = path.read_bytes().count(b"\n", 0, error.start) + 1
+        raise ValueError("The release file %s is not UTF-8 in line %d." % (path, line)) from error
+    except MistakeError as mistake:
+        written = text.splitlines()[mistake.line - 1].strip() if mistake.line <= len(text.splitlines()) else ""
+        raise ValueError("The release file %s has a mistake in line %d%s: %s.%s" % (
+            path, mistake.line, ", column %d" % mistake.column if mistake.column else "", mistake,
+            " The line is: %s" % written if written else "")) from mistake
+
+
+def names_beside(path: pathlib.Path) -> list[str]:
+    """List the names of the release files in the directory of one that is not there."""
+    return sorted(other.stem for other in path.parent.glob("*.yml"))
+
+
+def parse_record(text: str | None) -> dict[str, Any]:
+    """Parse a resolved release file; empty where there is none.
+
+    Raises:
+        ValueError: it is no YAML.
+    """
+    try:
+        found = yaml.load(text or "{}", Loader=_FAST)
+    except yaml.YAMLError as error:
+        raise ValueError("The recorded release file is no YAML: %s." % error) from error
+    return found if isinstance(found, dict) else {}
+
+
+@functools.lru_cache(maxsize=None)
+def specified() -> dict[str, Any]:
+    """Return the entry points of the role release: what may stand in a release file, and in a site's data.
+
+    Keys of a release file may also stand in the specification of a component's own role, under ``release_file``.
+    """
+    found = _entry_points(ROLES / OWN)
+    for row in components.COMPONENTS:
+        further = _entry_points(ROLES / row.role).get("release_file") or {}
+        found["release_file"]["options"].update(further.get("options") or {})
+    return found
+
+
+def _entry_points(role: pathlib.Path) -> dict[str, Any]:
+    text = (role / "meta" / "argument_specs.yml").read_text(encoding="utf-8")
+    return dict(yaml.load(text, Loader=_FAST)["argument_specs"])
+
+
+def parse(text: str) -> tuple[dict[str, Any], dict[str, int]]:
+    """Parse a release file: its data, and the line of each key and element by its path (``packages[0].name``).
+
+    Raises:
+        MistakeError: it is no YAML, or no mapping, or has a key twice, or a template.
+    """
+    for number, line in enumerate(text.splitlines(), 1):
+        for template in TEMPLATES:
+            if template in (" " + line).partition(" #")[0]:
+                raise MistakeError(
+                    "it is plain data, in which no template is filled in", number, line.index(template) + 1)
+    try:
+        loader = Loader(text)
+        node = loader.get_single_node()
+        if not isinstance(node, yaml.MappingNode):
+            raise MistakeError("there are no keys with values at its top", 1)
+        # Of nothing that is made of the nodes: merged keys are copies.
+        lines = dict(_lines(node, ""))
+        data = loader.construct_document(node)
+    except yaml.MarkedYAMLError as error:
+        raise _mistake(error, text) from error
+    except yaml.reader.ReaderError as error:
+        before = text[:error.position]
+        raise MistakeError(
+            "a character is not allowed there (%s)" % error.reason, before.count("\n") + 1,
+            len(before) - before.rfind("\n")) from error
+    return data, lines
+
+
+def _lines(node: Any, path: str) -> Iterator[tuple[str, int]]:
+    if isinstance(node, yaml.MappingNode):
+        for key, value in node.value:
+            if isinstance(key, yaml.ScalarNode):
+                here = "%s.%s" % (path, key.value) if path else key.value
+                yield here, key.start_mark.line + 1
+                yield from _lines(value, here)
+    elif isinstance(node, yaml.SequenceNode):
+        for number, value in enumerate(node.value):
+            here = "%s[%d]" % (path, number)
+            yield here, value.start_mark.line + 1
+            yield from _lines(value, here)
+
+
+def _mistake(error: yaml.MarkedYAMLError, text: str) -> MistakeError:
+    """Describe a mistake as the reader of YAML tells it; or the quote that was not closed, where that is the cause."""
+    what = ", ".join(word for word in (error.context, error.problem) if word)
+    begins, mark = error.context_mark, error.problem_mark or error.context_mark
+    if mark is None:
+        return MistakeError(what, 1)
+    if "quoted scalar" in str(error.context) and begins is not None:
+        return MistakeError("a quote begins there and does not end", begins.line + 1, begins.column + 1)
+    opened = None
+    try:
+        for token in yaml.scan(text, Loader=yaml.SafeLoader):
+            if token.start_mark.index >= mark.index:
+                break
+            if isinstance(token, yaml.ScalarToken) and token.style in ("'", '"'):
+                opened = token
+    except yaml.YAMLError:
+        pass
+    if opened is not None and opened.start_mark.line < opened.end_mark.line == mark.line:
+        return MistakeError(
+            "a quote begins there and ends only in line %d" % (mark.line + 1), opened.start_mark.line + 1,
+            opened.start_mark.column + 1)
+    return MistakeError(what, mark.line + 1, mark.column + 1)

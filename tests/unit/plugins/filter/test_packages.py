@@ -1,0 +1,25 @@
+# Copyright (c) the hpcml.torchstack contributors
+# SPDX-License-Identifier: Apache-2.0
+"""The filters over packages, as Ansible calls them."""
+
+from __future__ import annotations
+
+import pytest
+from ansible.errors import AnsibleFilterError
+from ansible_collections.hpcml.torchstack.plugins.filter.packages import FilterModule
+
+FILTERS = FilterModule().filters()
+ENTRY = {"name": "Tiny", "version": "1.0", "archive": "https://example.org/tiny-1.0.whl", "sha256": "0" * 64}
+
+
+def test_packages_are_judged_and_planned():
+    assert FILTERS["package_problems"]({"packages": [ENTRY]}, "r.yml") == []
+    assert FILTERS["package_problems"]({"packages": [ENTRY, ENTRY]}, "r.yml") == [
+        "Package 'Tiny' in r.yml is there twice; keep one of the two entries."]
+    assert FILTERS["planned_packages"]([ENTRY])[0]["step"] == "package-tiny"
+
+
+def test_entries_of_another_shape_are_an_error_of_the_filter():
+    for entries in (None, {}, ["tiny"]):
+        with pytest.raises(AnsibleFilterError, match="no list of mappings"):
+            FILTERS["planned_packages"](entries)

@@ -1,0 +1,72 @@
+# Copyright (c) the hpcml.torchstack contributors
+# SPDX-License-Identifier: Apache-2.0
+"""What contradicts itself between the components of a release; also the tests of component_checks."""
+
+from __future__ import annotations
+
+import pytest
+from ansible_collections.hpcml.torchstack.plugins.module_utils.definition import component_problems
+
+WHEEL = {"version": "2.6.0", "lock": "torch==2.6.0", "cpu": {}, "cuda_lock": ""}
+INDEXED = {"version": "2.6.0", "lock": "torch==2.6.0+cu124", "index": "https://example.org/cu124", "cuda_lock": ""}
+SOURCE = {"version": "2.6.0", "source": {"repository": "https://example.org/p"}}
+CONTAINER = {"base": {"kind": "container"}, "pytorch": {"version": "2.2.0"}}
+OF_THE_IMAGE = ("toolchain", "cuda", "mpi", "nccl", "mpi4py", "horovod", "packages", "locks")
+
+
+@pytest.mark.parametrize("definition, sentence", [
+    ({"pytorch": {"version": "1"}}, "'pytorch' in a.yml has neither lock nor source;"),
+    ({"pytorch": dict(WHEEL, **SOURCE)}, "'pytorch' in a.yml has both lock and source;"),
+    ({"pytorch": dict(SOURCE, cpu={})}, "'pytorch.cpu' in a.yml means nothing to a build from source; remove it."),
+    ({"pytorch": {"lock": "x", "cpu": {}}}, "'pytorch' in a.yml has a lock and no cuda_lock; add it."),
+    ({"pytorch": dict(INDEXED, cpu={})}, "'pytorch' in a.yml has both index and cpu;"),
+    ({"pytorch": dict(SOURCE, index="https://example.org")}, "'pytorch.index' in a.yml means nothing to a build from"),
+    ({"horovod": {"nccl": "wheel"}}, "'horovod.nccl' in a.yml means nothing without cuda;"),
+    ({"horovod": {"driver_stub": True}}, "'horovod.driver_stub' in a.yml means nothing without cuda;"),
+    ({"horovod": {"environment": {"HOROVOD_GPU_OPERATIONS": "NCCL"}}},
+     "'horovod.environment' in a.yml has HOROVOD_GPU_OPERATIONS, which means nothing without cuda;"),
+    ({"pytorch": WHEEL, "cuda": {}}, "'pytorch.cpu' in a.yml means nothing to a release for GPUs;"),
+    ({"horovod": {"nccl": "release"}, "cuda": {}}, "'horovod.nccl' in a.yml asks for the release's own NCCL"),
+    ({"horovod": {"nccl": "wheel"}, "cuda": {}, "nccl": {}}, "'horovod.nccl' in a.yml asks for the NCCL of PyTorch's"),
+    ({"horovod": {"nccl": "wheel", "environment": {"HOROVOD_NCCL_HOME": "/nvhpc/nccl"}}, "cuda": {}},
+     "'horovod.environment' in a.yml has HOROVOD_NCCL_HOME; that follows"),
+    ({"mpi": {"allow_path": False}}, "'mpi' in a.yml names no MPI:"),
+    ({"nccl": {}}, "'nccl' in a.yml is there without cuda;"),
+    ({"pytorch": SOURCE, "cuda": {}}, "'pytorch.source' in a.yml has cuda and no nccl, so that any NCCL"),
+    ({"nccl": {"tests": {"mpi": True}}, "cuda": {}, "mpi": {"lock": "mpich==4.3.2"}}, "'nccl.tests.mpi' in a.yml"),
+])
+def test_what_contradicts_itself_is_named_in_one_sentence(definition, sentence):
+    (found,) = component_problems.problems(definition, "a.yml")
+    assert found.startswith(sentence)
+
+
+@pytest.mark.parametrize("definition", [
+    {"pytorch": WHEEL, "mpi": {"allow_path": False, "lock": "mpich==4.3.2"}},
+    {"pytorch": SOURCE, "mpi": {"prefix": "/opt/mpich", "allow_path": False}, "nccl": {}, "cuda": {}},
+    {"pytorch": SOURCE, "mpi": {"cc": "cc", "allow_path": False}}, {"pytorch": SOURCE, "mpi": {}},
+    {"pytorch": {key: value for key, value in WHEEL.items() if key != "cpu"}, "cuda": {}},
+    {"pytorch": INDEXED, "mpi": {}, "cuda": {}, "horovod": {"nccl": "wheel", "driver_stub": True}},
+    {"pytorch": "2.6.0"}, None,
+])
+def test_what_is_whole_has_no_problems(definition):
+    assert component_problems.problems(definition) == []
+
+
+@pytest.mark.parametrize("key", OF_THE_IMAGE)
+def test_what_an_image_has_is_no_part_of_a_release_that_is_a_container(key):
+    (found,) = component_problems.problems(dict(CONTAINER, **{key: {}}), "a.yml")
+    assert found.startswith("'%s' in a.yml means nothing to a container" % key)
+
+
+@pytest.mark.parametrize("key", ["lock", "source", "cpu", "cuda_lock", "mpi_backend"])
+def test_the_pytorch_of_a_container_only_has_a_version(key):
+    (found,) = component_problems.problems({**CONTAINER, "pytorch": {"version": "2.2.0", key: {}}}, "a.yml")
+    assert found.startswith("'pytorch.%s' in a.yml means nothing to a container" % key)
+
+
+@pytest.mark.parametrize("kind", ["conda", "python_overlay"])
+def test_a_release_that_is_no_container_needs_an_mpi_and_locks(kind):
+    found = component_problems.problems({"base": {"kind": kind}, "pytorch": WHEEL}, "a.yml")
+    assert [sentence.partition(";")[0] for sentence in found] == [
+        "'mpi' is missing in a.yml", "'locks' is missing in a.yml",
+    ]
