@@ -51,8 +51,8 @@ options:
     type: str
   modules:
     description: >-
-      Two results of M(hpcml.torchstack.module_environment), C(purged) without any module and C(loaded) with those of the
-      toolchain. Empty where it has none.
+      Two results of M(hpcml.torchstack.module_environment), C(purged) without any module and C(loaded) with those of
+      the toolchain. Empty where it has none.
     type: dict
   preflight:
     description: The result of M(hpcml.torchstack.site_preflight). Needed with O(state=opened).
