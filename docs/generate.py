@@ -61,10 +61,16 @@ def specified(role: str, entry: str) -> Options:
     return loaded("roles/%s/meta/argument_specs.yml" % role)["argument_specs"][entry].get("options", {})
 
 
+@functools.lru_cache(maxsize=None)
 def patterns(name: str) -> Options:
-    """The rules for texts by their dotted path, as the role release has them in its variables."""
-    return {path: rule if isinstance(rule, dict) else {"pattern": rule, "says": ""}
-            for path, rule in loaded("roles/release/vars/main.yml")[name].items()}
+    """Return the rules for texts of a ``release`` file or of a ``site`` by their dotted path, as a rollout has them."""
+    sys.path.insert(0, str(TOP))
+    try:
+        from plugins.module_utils.definition import patterns as known
+        from plugins.module_utils.definition import release_file
+    finally:
+        sys.path.remove(str(TOP))
+    return dict(release_file.text_patterns() if name == "release" else known.SITE)
 
 
 def description(option: Options) -> str:
@@ -124,7 +130,7 @@ def json_level(options: Options, rules: Options, path: str, templates: bool) -> 
 def release_schema() -> Options:
     options = specified("release", "release_file")
     return {"$schema": "http://json-schema.org/draft-07/schema#", "title": "A release file of hpcml.torchstack",
-            "type": "object", **json_level(options, patterns("__release_patterns"), "", templates=False)}
+            "type": "object", **json_level(options, patterns("release"), "", templates=False)}
 
 
 def site_schema() -> Options:
@@ -135,7 +141,7 @@ def site_schema() -> Options:
                         for name, option in specified(role, "main").items()})
     for _heading, entry in SITE_PARTS:
         options.update(specified("release", entry))
-    level = json_level(options, patterns("__release_site_patterns"), "", templates=True)
+    level = json_level(options, patterns("site"), "", templates=True)
     # A site may have them in several files, and its rehearsal replaces some: none is required of one file.
     return {"$schema": "http://json-schema.org/draft-07/schema#", "title": "A site's data for hpcml.torchstack",
             "type": "object", "properties": dict(sorted(level["properties"].items()))}
@@ -238,11 +244,11 @@ def below(options: Options, path: str) -> Iterator[tuple[str, Options]]:
 
 def release_page() -> str:
     options = specified("release", "release_file")
-    return "\n".join(["## All keys", "", *sections(options, patterns("__release_patterns"), "", "##")])
+    return "\n".join(["## All keys", "", *sections(options, patterns("release"), "", "##")])
 
 
 def site_page() -> str:
-    rules = patterns("__release_site_patterns")
+    rules = patterns("site")
     lines: list[str] = []
     for heading, entry in SITE_PARTS:
         options = specified("release", entry)

@@ -83,7 +83,7 @@ CHANGES = {
 @pytest.mark.parametrize("path", [SHORT, INVENTORIES / "polaris/releases/2023-10-04.yml"], ids=lambda path: path.stem)
 def test_editors_underline_exactly_what_a_rollout_refuses_by_the_same_specification(path, change):
     data = yaml.safe_load(path.read_text())
-    options, patterns = generate.specified("release", "release_file"), generate.patterns("__release_patterns")
+    options, patterns = generate.specified("release", "release_file"), generate.patterns("release")
     editor = jsonschema.Draft7Validator(generate.release_schema())
     refused = 0
     for place in places_in(data):
