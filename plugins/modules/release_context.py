@@ -7,7 +7,7 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: release_context
-version_added: 0.1.0
+version_added: 0.2.0
 short_description: Compose what roles know of a release
 description:
   - Puts together what a release file asks for, what the site says of itself, what the machine has and what is recorded.

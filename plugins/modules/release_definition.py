@@ -7,7 +7,7 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: release_definition
-version_added: 0.1.0
+version_added: 0.2.0
 short_description: Read, check and resolve a release file
 description:
   - Reads a release file on the control node, as data in which no template is filled in.

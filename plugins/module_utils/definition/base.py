@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What a release stands on: what is wrong with a base in a release file, and what all roles work from. Pure."""
+"""Check and describe the base that a release stands on. Pure."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _MINOR = re.compile(r"3[.][0-9]+\Z")
 
 
 def problems(definition: object, source: str = "") -> list[str]:
-    """Everything in ``base`` that contradicts the rest of the release file, as one sentence each.
+    """Find what in ``base`` contradicts the rest of the release file, as one sentence each.
 
     Types and unknown keys are the schema's matter; what has the wrong type is passed over here.
 
@@ -64,7 +64,7 @@ def problems(definition: object, source: str = "") -> list[str]:
 
 
 def _conda_problems(base: Mapping[str, Any], locks: object) -> list[tuple[str, str]]:
-    """What is wrong with a conda base: the key, and what is the matter with it."""
+    """Find what is wrong with a conda base: the key, and what is the matter with it."""
     found = []
     specs, lock = base.get("specs"), base.get("lock")
     if specs and lock:
@@ -87,7 +87,7 @@ def _conda_problems(base: Mapping[str, Any], locks: object) -> list[tuple[str, s
 
 
 def fill_defaults(definition: dict[str, Any]) -> dict[str, Any]:
-    """A resolved release file whose base has the keys of its kind with their defaults, where these depend on the kind.
+    """Fill in those defaults of a base that depend on its kind.
 
     Other kinds are left as the schema has resolved them: with a key more, a release that is frozen has another digest.
     """
@@ -102,7 +102,7 @@ def describe(
     channels: Sequence[str] = (), mirrors: Mapping[str, str] | None = None, site: Mapping[str, Any] | None = None,
     image_bytes: int = 0,
 ) -> dict[str, Any]:
-    """What every role after the base's own knows of it, whichever kind it is.
+    """Describe a base for every role after its own, whichever kind it is.
 
     Args:
         definition: a resolved release file.
@@ -150,7 +150,7 @@ def describe(
 
 
 def _overlay(prefix: str, python: Mapping[str, Any]) -> dict[str, Any]:
-    """An install prefix over the site's Python, which users reach by PYTHONPATH."""
+    """Describe an install prefix over the site's Python, which users reach by PYTHONPATH."""
     return {
         "python": python["executable"], "minor": python["minor"], "tag": python["tag"], "platform": python["platform"],
         "site_packages": "%s/lib/python%s/site-packages" % (prefix, python["minor"]),
@@ -165,7 +165,7 @@ def _overlay(prefix: str, python: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _conda(prefix: str, base: Mapping[str, Any], python: Mapping[str, Any]) -> dict[str, Any]:
-    """A conda prefix with a Python of its own, known before it is there."""
+    """Describe a conda prefix with a Python of its own, before it is there."""
     minor = base["python"]
     library = "%s/lib/python%s" % (prefix, minor)
     return {
@@ -185,7 +185,7 @@ def _request(
     base: Mapping[str, Any], root: str, tools_lock: str, python: Mapping[str, Any], channels: Sequence[str],
     mirrors: Mapping[str, str],
 ) -> dict[str, Any]:
-    """What is asked of the module conda_environment, the environment that it runs in, and its cache."""
+    """Compose what is asked of the module conda_environment, with its tools and its cache."""
     own = (
         "specs", "optional_specs", "lock", "virtual_packages", "channel_priority", "link_method",
         "accept_defaults_licence",
@@ -198,12 +198,12 @@ def _request(
 
 
 def _environment(root: str, what: dict[str, Any]) -> str:
-    """Where a tool environment lies: beside the releases, which share it as long as they want the same."""
+    """Return the place of a tool environment: beside the releases that share it."""
     return "%s/.torchstack/tools/%s" % (root, digest_of(what)[:12])
 
 
 def _pip(tools: str, python: str, user_base: str) -> dict[str, Any]:
-    """How pip of the build tools works on a base.
+    """Describe how pip of the build tools works on a base.
 
     In an overlay that is a user install whose user base is the prefix. PEP 668's marker guards the interpreter's own
     packages, which such an install never touches.
@@ -223,6 +223,6 @@ def _pip(tools: str, python: str, user_base: str) -> dict[str, Any]:
 
 
 def _shell_text(environment: Mapping[str, str], words: Sequence[str]) -> str:
-    """A command with its variables, as a shell reads it."""
+    """Write a command with its variables, as a shell reads it."""
     settings = ["%s=%s" % (name, shlex.quote(value) if value else "") for name, value in environment.items()]
     return " ".join([*settings, *(shlex.quote(word) for word in words)])

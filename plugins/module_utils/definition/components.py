@@ -23,7 +23,7 @@ def _always(_definition: Mapping[str, Any]) -> bool:
 
 
 def _lacks_nccl(definition: Mapping[str, Any]) -> bool:
-    """Whether a release without NCCL of its own is worth a line: not where Horovod takes that of PyTorch's wheel."""
+    """Tell whether NCCL is missed: not where Horovod takes that of PyTorch's wheel."""
     return "cuda" in definition and (definition.get("horovod") or {}).get("nccl") != "wheel"
 
 

@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""A container as the base of a release: what is wrong with it, its image's checksum, and what it is for users. Pure."""
+"""Check and describe a container as the base of a release. Pure."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _UNBINDABLE = re.compile(r"[,:\s]")
 
 
 def versions(release: str) -> tuple[str, str]:
-    """A release's name as EasyBuild has it: the version, and the suffix that comes after it in the module's version.
+    """Split a release's name as EasyBuild does: the version, and the suffix that comes after it.
 
     2.2.0-rocm-5.6.1 is version 2.2.0 with the suffix -rocm-5.6.1; what does not begin so is a version as a whole.
     """
@@ -45,7 +45,7 @@ def versions(release: str) -> tuple[str, str]:
 
 
 def problems(base: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """What is wrong with a container as the base of a release: the key, and what is the matter with it."""
+    """Find what is wrong with a container as a base: the key, and what is the matter with it."""
     found = []
     if "image" not in base:
         found.append(("'base'", "has no image; add the name that its file has in the central place, under image.file"))
@@ -58,7 +58,7 @@ def problems(base: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def site_problems(data: Mapping[str, Any], root: str, source: str = "") -> list[str]:
-    """Why a site's data about containers, without types that are wrong, cannot serve a release, one sentence each.
+    """Find why a site's data about containers cannot serve a release, one sentence each.
 
     Args:
         data: ``torchstack_images`` and ``torchstack_container``, with their defaults.
@@ -88,19 +88,19 @@ def site_problems(data: Mapping[str, Any], root: str, source: str = "") -> list[
 
 
 def _inside(bind: str) -> str:
-    """What a container calls that which an entry ``source[:target[:options]]`` shows."""
+    """Return the path inside of a container for an entry ``source[:target[:options]]``."""
     source, target = [*bind.split(":"), ""][:2]
     return target or source
 
 
 def _shows(bind: str, path: str) -> bool:
-    """Whether a container sees ``path`` under its own name by such an entry."""
+    """Tell whether a container sees ``path`` under its own name by such an entry."""
     source = bind.split(":")[0].rstrip("/") + "/"
     return _inside(bind).rstrip("/") + "/" == source and (path.rstrip("/") + "/").startswith(source)
 
 
 def checksum(text: str, name: str) -> str:
-    """The checksum of an image by the list that ``sha256sum`` wrote, or nothing; its last line for it counts.
+    """Find the checksum of an image in a list of ``sha256sum``; the last line for it counts.
 
     Args:
         text: the content of ``SHA256SUMS``.
@@ -115,7 +115,7 @@ def checksum(text: str, name: str) -> str:
 
 
 def fill_defaults(base: Mapping[str, Any]) -> dict[str, Any]:
-    """A container's base from a release file with its defaults, and without the keys of other kinds."""
+    """Fill in a container's defaults, and leave out the keys of other kinds of base."""
     own = ("kind", "name", "python", "image", "gpu", "wrappers", "venv", "software")
     found = dict(DEFAULTS, **base)
     return {key: found[key] for key in own if key in found}
@@ -124,7 +124,7 @@ def fill_defaults(base: Mapping[str, Any]) -> dict[str, Any]:
 def describe(
     base: Mapping[str, Any], root: str, release: str, site: Mapping[str, Any], size: int = 0
 ) -> dict[str, Any]:
-    """A container as all later roles take it.
+    """Describe a container as all later roles take it.
 
     Args:
         base: ``base`` of a resolved release file, with the checksum of its image.
@@ -164,12 +164,12 @@ def describe(
 
 
 def variable(name: str) -> str:
-    """A module's name as EasyBuild has it in the names of variables: ``EBROOT<NAME>``, ``EBVERSION<NAME>``."""
+    """Return a module's name as in EasyBuild's variables: ``EBROOT<NAME>``, ``EBVERSION<NAME>``."""
     return name.upper().replace("-", "MIN")
 
 
 def _image(image: Mapping[str, Any], images: str, prefix: str, root: str, method: str) -> dict[str, Any]:
-    """The image, and where it lies: the copy outside of what the freeze makes read-only, so that it can be deleted."""
+    """Say where the image lies: its copy outside of what the freeze makes read-only."""
     place = prefix if method == EASYBUILD else "%s/%s/%s" % (root, COPIES, image["sha256"][:12])
     return {
         "file": image["file"], "sha256": image["sha256"], "placement": image["placement"],
@@ -180,7 +180,7 @@ def _image(image: Mapping[str, Any], images: str, prefix: str, root: str, method
 
 
 def _binds(prefix: str, software: str) -> list[str]:
-    """What containers see of the release under other names."""
+    """List what containers see of the release under other names."""
     found = ["%s/runscripts:%s" % (prefix, RUN_SCRIPTS)]
     if software:
         found.append("%s:%s%s" % (software, USER_SOFTWARE, ":image-src=/" if software.endswith(".squashfs") else ""))
@@ -188,7 +188,7 @@ def _binds(prefix: str, software: str) -> list[str]:
 
 
 def _variables(name: str, prefix: str, release: str, venv: Mapping[str, Any], binds: list[str]) -> dict[str, str]:
-    """The variables that the module always sets to the same."""
+    """Return the variables that the module always sets to the same."""
     search = [RUN_SCRIPTS] + (["%s/venv/%s/bin" % (USER_SOFTWARE, venv["name"])] if venv else [])
     return {
         "RUNSCRIPTS": prefix + "/runscripts", "RUNSCRIPTS" + name: prefix + "/runscripts",

@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""A release as an easyconfig whose module sets what the release's own module sets, and whether it does. Pure.
+"""Write a release as an easyconfig, whose module sets what its own module sets. Pure.
 
 EasyBuild's generator of modules quotes values only in part: it escapes no backslash, and takes ``$NAME`` for a
 variable. What it would not carry as it is goes into the footers, in the words of our own generators; so does what it
@@ -37,11 +37,11 @@ _TEMPLATE = re.compile(r"(%+)(?=\(\w+\)s)")
 
 
 def parameters(raw: Mapping[str, Any], base: Mapping[str, Any], release: str) -> dict[str, Any]:
-    """What an easyconfig says of a release that is a container.
+    """Derive what an easyconfig says of a release that is a container.
 
     Args:
         raw: the description of the release's module, as the module ``modulefile`` takes it.
-        base: the container, as ``described_base`` describes it.
+        base: the container, see :func:`.container.describe`.
         release: the release's name.
 
     Returns:
@@ -74,14 +74,14 @@ def parameters(raw: Mapping[str, Any], base: Mapping[str, Any], release: str) ->
 
 
 def _start(description: Mapping[str, Any]) -> dict[str, str]:
-    """What a user has before the module is loaded: all that it refers to, and all that it takes away."""
+    """Return what a user has before the module is loaded: what it refers to and takes away."""
     found = starting_environment(description, "clean", {}, "/nonexistent", [])
     found.update((name, "/lived-in/" + name) for name in description["unsetenv"])
     return found
 
 
 def _shared(description: Mapping[str, Any], base: Mapping[str, Any]) -> tuple[dict[str, str], dict[str, Any]]:
-    """The variables that EasyBuild's own parameters carry, and the description of what is left."""
+    """Divide variables: those that EasyBuild's parameters carry, and the description of the rest."""
     own = [name for name in description["setenv"] if re.match("EB(ROOT|VERSION)[A-Z0-9]*$", name)]
     carried = {
         name: value for name, value in description["setenv"].items() if name not in own and _CARRIED.match(value)
@@ -95,7 +95,7 @@ def _shared(description: Mapping[str, Any], base: Mapping[str, Any]) -> tuple[di
 
 
 def _footers(rest: Mapping[str, Any], name: str, prefix: str) -> dict[str, str]:
-    """What comes at the end of EasyBuild's module, in both syntaxes: our own modulefile without its head."""
+    """Write the end of EasyBuild's module in both syntaxes: our modulefile without its head."""
     saved, head = saved_prefix(name), len(whatis_lines(rest))
     lua = ["remove_path(%s, %s)" % (lua_quoted(variable), lua_quoted(prefix + place)) for variable, place in _guesses()]
     lua += render_lua(rest, "", saved).splitlines()[head:]
@@ -109,20 +109,20 @@ def _guesses() -> list[tuple[str, str]]:
 
 
 def _resolvable(text: str, prefix: str) -> str:
-    """A text as EasyBuild resolves its templates: the installation as one, and nothing else taken for one."""
+    """Write a text for EasyBuild's templates: the installation is one, and nothing else."""
     escaped = _TEMPLATE.sub(r"\1\1", text)
     return re.sub(re.escape(prefix) + r"(?![\w.+-])", lambda _match: INSTALLATION, escaped)
 
 
 def literal(text: str) -> str:
-    """A text as Python reads it, on lines of its own if it has several."""
+    """Write a text as Python reads it, on lines of its own if it has several."""
     if "\n" not in text:
         return repr(text)
     return "'''\\\n%s'''" % text.replace("\\", "\\\\").replace("'''", "\\'\\'\\'")
 
 
 def differences(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> list[str]:
-    """What EasyBuild's module does otherwise than the release's own, one sentence each.
+    """Find what EasyBuild's module does otherwise than the release's own, one sentence each.
 
     Args:
         ours: what the release's module does, as the module ``module_environment`` tells.
@@ -142,7 +142,7 @@ def differences(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> list[str]
 
 
 def _variables(answer: Mapping[str, Any], key: str) -> dict[str, Any]:
-    """What a module sets for users; MODULEPATH is what was put there to find it."""
+    """Return what a module sets for users; MODULEPATH is what was put there to find it."""
     found = answer["set"] if key == "set" else answer["not_captured"][key]
     return {
         name: value for name, value in found.items()

@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What the example job scripts of a site ask of Slurm, from its data about jobs, ranks and nodes. Pure."""
+"""Derive what the example job scripts of a site ask of Slurm. Pure."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _SHELL = {"nodes": '"$SLURM_JOB_NUM_NODES"', "ranks": '"$((SLURM_JOB_NUM_NODES *
 
 
 def describe(context: Mapping[str, Any], topology: Mapping[str, Any]) -> dict[str, Any]:
-    """What the templates of the examples need.
+    """Derive what the templates of the examples need.
 
     Args:
         context: ``release_context``, of which ``jobs`` and ``ranks`` are read.
@@ -70,7 +70,7 @@ def _directives(options: Mapping[str, Any], nodes: int, tasks: int, cores: int) 
 
 
 def _srun(words: Sequence[str], per_node: int, cpus: int) -> str:
-    """The site's srun for the shell, for as many nodes as the job has; its own binding is left out."""
+    """Write the site's srun for as many nodes as the job has, without its own binding."""
     if not words or words[0].rpartition("/")[2] != "srun":
         words = _SRUN
     kept = [_in_shell(word, per_node) for word in _without(words)]
@@ -78,7 +78,7 @@ def _srun(words: Sequence[str], per_node: int, cpus: int) -> str:
 
 
 def _without(words: Iterable[str]) -> Iterable[str]:
-    """Words without those options that the examples set themselves, and without their values."""
+    """Leave out options that the examples set themselves, with their values."""
     value = False
     for word in words:
         ours = _OURS.match(word)
@@ -88,7 +88,7 @@ def _without(words: Iterable[str]) -> Iterable[str]:
 
 
 def _in_shell(word: str, per_node: int) -> str:
-    """A word for the shell, with what its placeholders stand for."""
+    """Write a word for the shell, with what its placeholders stand for."""
     parts = re.split(r"\{(nodes|ranks|per_node)\}", word)
     texts = [shlex.quote(part) if part else "" for part in parts[::2]]
     values = [_SHELL[name] % per_node if "%d" in _SHELL[name] else _SHELL[name] for name in parts[1::2]]

@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""A site's data about the nodes with GPUs: what is wrong with it, and the CPUs of each GPU. Pure."""
+"""Check a site's data about nodes with GPUs, and derive the CPUs of each GPU. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ TOPOLOGY = "torchstack_topology"
 
 
 def problems(data: object, gpus: int = 0) -> list[str]:
-    """Why no CPUs can be told for the GPUs, as one sentence each; empty where they can, or where there are no data.
+    """Find why no CPUs can be told for the GPUs, as one sentence each; without data, nothing.
 
     Args:
         data: the variable.
@@ -36,7 +36,7 @@ def problems(data: object, gpus: int = 0) -> list[str]:
 
 
 def binding(data: Mapping[str, Any], threads: str = "one") -> topology.Binding:
-    """The CPUs of each GPU of the site's nodes.
+    """Derive the CPUs of each GPU of the site's nodes.
 
     Args:
         data: the variable.
@@ -50,7 +50,7 @@ def binding(data: Mapping[str, Any], threads: str = "one") -> topology.Binding:
 
 
 def describe(found: topology.Binding) -> dict[str, Any]:
-    """The CPUs of each GPU as words for srun, and as lists.
+    """Write the CPUs of each GPU as words for srun, and as lists.
 
     Returns:
         ``gpus``, how many; ``mask_cpu``, ``map_cpu`` and ``gpu_bind``, the words of these options; ``cpus``, a list

@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What is known to be wrong with a release, as its release file says under ``known_problems``. Pure.
+"""Read what is known to be wrong with a release: ``known_problems`` of its file. Pure.
 
 Most of it is found when the release has been frozen for a while. So the list is no part of what was asked for: it is
 neither in the digest of a release nor in its resolved release file, and may change at any time.
@@ -17,12 +17,12 @@ _KEYS = ("problem", "workaround", "url")
 
 
 def remove(definition: Mapping[str, Any]) -> dict[str, Any]:
-    """A release file without its known problems: all that a release is made of."""
+    """Leave the known problems out of a release file."""
     return {key: value for key, value in definition.items() if key != KEY}
 
 
 def read(definition: Mapping[str, Any]) -> list[dict[str, str]]:
-    """The known problems of a release file in which nothing is wrong, each with all keys, in the order of the file."""
+    """Read the known problems of a release file, each with all keys, in their order."""
     return [
         {key: _line(entry.get(key) or "") for key in _KEYS}
         for entry in definition.get(KEY) or [] if entry.get("problem")
@@ -30,13 +30,13 @@ def read(definition: Mapping[str, Any]) -> list[dict[str, str]]:
 
 
 def format_sentences(problems: list[dict[str, str]]) -> list[str]:
-    """Each problem as one line of text, for the help of a modulefile."""
+    """Write each problem as one line of text, for the help of a modulefile."""
     parts = ((_ended(entry["problem"]), _ended(entry["workaround"]), _reference(entry["url"])) for entry in problems)
     return [" ".join(part for part in entry if part) for entry in parts]
 
 
 def _line(text: str) -> str:
-    """A text on one line, without control characters: the help of a module goes to terminals."""
+    """Write a text on one line, without control characters: it goes to terminals."""
     return " ".join("".join(sign if sign.isprintable() else " " for sign in text).split())
 
 

@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The words by which a site starts ranks: what is wrong with them, and filled in. Pure."""
+"""Check and fill in the words by which a site starts ranks. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _PLACEHOLDER = re.compile(r"\{([A-Za-z_]*)\}")
 
 
 def problem(words: Sequence[str]) -> str:
-    """Why these words cannot start ranks, as the end of a sentence about them; empty where they can."""
+    """Say why words cannot start ranks, as the end of a sentence; empty where they can."""
     if not words or not words[0]:
         return "is empty; give the words of a command, such as [mpiexec, -n, '{ranks}']"
     used = {name for word in words for name in _PLACEHOLDER.findall(word)}
@@ -25,13 +25,13 @@ def problem(words: Sequence[str]) -> str:
 
 
 def tells_ranks(words: Sequence[str]) -> bool:
-    """Whether the number of ranks follows from the words, rather than from what the batch system was asked for."""
+    """Tell whether the number of ranks follows from the words, not from the job's request."""
     used = {name for word in words for name in _PLACEHOLDER.findall(word)}
     return "ranks" in used or {"nodes", "per_node"} <= used
 
 
 def filled(words: Sequence[str], nodes: int, per_node: int) -> list[str]:
-    """The words with their placeholders replaced.
+    """Replace the placeholders of the words.
 
     Args:
         words: those in which :func:`problem` found nothing.

@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""``${NAME}`` in a release file: what the site's modules set, where only they know it. Pure.
+"""Replace ``${NAME}`` in a release file by what the site's modules set. Pure.
 
 A release file names the places of a vendor's software by the variables of its modules, as ``${CRAY_MPICH_DIR}``, and
 its record holds what they stood for. ``$${`` is a literal ``${``, as in a modulefile's description.
@@ -101,7 +101,7 @@ def restore(definition: Mapping[str, Any], written: Mapping[str, str]) -> dict[s
 
 
 def _meaning(text: str, variables: Mapping[str, str], kept: frozenset[str]) -> tuple[str, list[str]]:
-    """A text without its references, and the names that nobody knows; names in ``kept`` are left as they are.
+    """Resolve the references of a text; return it with the names that nobody knows.
 
     Raises:
         ValueError: a ``${`` that is no reference.
@@ -133,7 +133,7 @@ def _in(source: str) -> str:
 
 
 def _texts(data: Any, pattern: Path, done: Path = ()) -> Iterator[tuple[Path, str]]:
-    """Every text that a pattern leads to, with the way to it."""
+    """Yield every text that a pattern leads to, with the way to it."""
     if not pattern:
         if isinstance(data, str):
             yield done, data

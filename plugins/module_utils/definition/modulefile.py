@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What a release's modulefile says: of base and MPI, of run-time settings, and of the release file. Pure."""
+"""Describe a release's modulefile from base, MPI, run-time settings and release file. Pure."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ def describe(
     base: Mapping[str, Any], mpi: Mapping[str, Any], settings: Sequence[Mapping[str, str]], own: Mapping[str, Any],
     mpi_prefix: str = "", toolchain: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """The description of the modulefile, as the role modulefile takes it.
+    """Describe the modulefile, as the role modulefile takes it.
 
     Args:
-        base: as ``described_base`` describes it.
+        base: see :func:`.base.describe`.
         mpi: as site_preflight found it. Its commands go on PATH where they are its own; wrappers of a programming
             environment, outside of its prefix, come with the site's modules.
         settings: the run-time settings of the release.
@@ -52,7 +52,7 @@ def describe(
 
 
 def problems(own: Mapping[str, Any], settings: Sequence[Mapping[str, str]]) -> list[str]:
-    """What of ``module`` in a release file contradicts its run-time settings, one sentence each."""
+    """Find what of ``module`` in a release file contradicts its run-time settings."""
     twice = [setting["name"] for setting in settings if setting["name"] in (own.get("setenv") or {})]
     return ["module.setenv and the run-time settings both set %s; keep it in one of them." % name for name in twice]
 

@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Whether NCCL, its network plugin, libfabric and the CUDA toolkit go together, judged by a table. Pure.
+"""Check by a table that NCCL, network plugin, libfabric and CUDA go together. Pure.
 
 NCCL and a plugin talk over an interface that both have in several versions, and use the highest one in common. Without
 one, NCCL goes on over sockets and says so only in its log. The table is roles/nccl_ofi/vars/compatibility.yml.
@@ -61,13 +61,13 @@ class Verdict(NamedTuple):
 
 
 def repository_name(repository: str) -> str:
-    """The last part of a repository's address, without ``.git``, by which a plugin is known."""
+    """Return the last part of a repository's address, by which a plugin is known."""
     name = repository.rstrip("/").rpartition("/")[2]
     return name[: -len(".git")] if name.endswith(".git") else name
 
 
 def key(version: str) -> tuple[int, ...]:
-    """The numbers a version begins with, to compare by: ``1.9.1-aws`` is (1, 9, 1).
+    """Parse the numbers that a version begins with: ``1.9.1-aws`` is (1, 9, 1).
 
     Raises:
         StackError: it does not begin with a number.
@@ -79,14 +79,14 @@ def key(version: str) -> tuple[int, ...]:
 
 
 def older(version: str, than: str) -> bool:
-    """Whether a version comes before another one; 1.15 and 1.15.0 are the same."""
+    """Tell whether a version comes before another one; 1.15 and 1.15.0 are the same."""
     one, other = key(version), key(than)
     length = max(len(one), len(other))
     return one + (0,) * (length - len(one)) < other + (0,) * (length - len(other))
 
 
 def entry_of(known: Mapping[str, Any], version: str) -> Mapping[str, Any] | None:
-    """The entry of a table that holds for a version; None where the table does not know it."""
+    """Find the entry of a table for a version; None where the table does not know it."""
     if not older(version, known["until"]):
         return None
     holding = [entry for entry in known["versions"] if not older(version, entry["from"])]
@@ -94,7 +94,7 @@ def entry_of(known: Mapping[str, Any], version: str) -> Mapping[str, Any] | None
 
 
 def judge(table: Mapping[str, Any], asked: Asked, there: There, accepted: Mapping[str, str]) -> Verdict:
-    """Judge a combination.
+    """Check a combination.
 
     Args:
         table: ``nccl_ofi_compatibility``.
@@ -123,7 +123,7 @@ def judge(table: Mapping[str, Any], asked: Asked, there: There, accepted: Mappin
 
 
 def common_api(nccl: Mapping[str, Any] | None, plugin: Mapping[str, Any] | None) -> int | None:
-    """The highest version of the interface that both have."""
+    """Return the highest version of the interface that both have."""
     if nccl is None or plugin is None:
         return None
     lowest, highest = max(nccl["api"][0], plugin["api"][0]), min(nccl["api"][1], plugin["api"][1])
@@ -131,7 +131,7 @@ def common_api(nccl: Mapping[str, Any] | None, plugin: Mapping[str, Any] | None)
 
 
 def _accept(found: Iterable[Finding], accepted: Mapping[str, str]) -> Iterator[Finding]:
-    """The findings, with what is accepted as notes that say why."""
+    """Turn findings that are accepted into notes that say why."""
     for finding in found:
         if not finding.ok and finding.check in accepted:
             reason = accepted[finding.check]
@@ -155,7 +155,7 @@ def interface_findings(
     table: Mapping[str, Any], asked: Asked, nccl: Mapping[str, Any] | None, plugin: Mapping[str, Any] | None,
     api: int | None,
 ) -> Iterator[Finding]:
-    """Whether NCCL and the plugin have a version of the interface in common."""
+    """Check that NCCL and the plugin have a version of the interface in common."""
     if nccl is None:
         yield _unknown("NCCL", asked.nccl, table["nccl"])
     if plugin is None:
@@ -176,7 +176,7 @@ def _range(api: list[int]) -> str:
 def _remedies(
     table: Mapping[str, Any], asked: Asked, nccl: Mapping[str, Any], plugin: Mapping[str, Any]
 ) -> Iterator[str]:
-    """Versions that would have an interface in common with the other one."""
+    """Find versions that would have an interface in common with the other one."""
     plugins = [one["from"] for one in table["plugins"][asked.plugin]["versions"] if common_api(nccl, one) is not None]
     if plugins:
         yield "%s %s or newer" % (asked.plugin, plugins[0])
@@ -187,7 +187,7 @@ def _remedies(
 
 
 def absence_findings(asked: Asked, there: There) -> Iterator[Finding]:
-    """What is not there at all, which no reason makes up for."""
+    """Find what is not there at all, which no reason makes up for."""
     if not there.cuda:
         yield error(
             CUDA, "There is no CUDA toolkit in '%s': no bin/nvcc there says a version." % there.cuda_prefix,
@@ -199,7 +199,7 @@ def absence_findings(asked: Asked, there: There) -> Iterator[Finding]:
 
 
 def requirement_findings(asked: Asked, there: There, plugin: Mapping[str, Any] | None) -> Iterator[Finding]:
-    """Whether the machine has what the plugin needs."""
+    """Check that the machine has what the plugin needs."""
     minimum = plugin["libfabric"] if plugin else ""
     if there.libfabric and minimum and older(there.libfabric, minimum):
         yield error(
@@ -222,7 +222,7 @@ def requirement_findings(asked: Asked, there: There, plugin: Mapping[str, Any] |
 def tested_findings(
     table: Mapping[str, Any], asked: Asked, there: There, plugin: Mapping[str, Any] | None
 ) -> Iterator[Finding]:
-    """Whether anybody has run this, as warnings."""
+    """Warn where nobody is known to have run this."""
     if plugin is None:
         return
     trio = (asked.nccl, asked.plugin_version, there.libfabric)
@@ -240,7 +240,7 @@ def tested_findings(
 
 
 def cuda_findings(table: Mapping[str, Any], asked: Asked, there: There) -> Iterator[Finding]:
-    """Whether the toolkit is the one asked for, and compiles for the architectures."""
+    """Check that the toolkit is the one asked for, and compiles for the architectures."""
     if not there.cuda:
         return
     if asked.cuda and key(there.cuda)[: len(key(asked.cuda))] != key(asked.cuda):
@@ -267,23 +267,3 @@ def _architecture_findings(table: Mapping[str, Any], architecture: str, there: T
             CUDA, "CUDA %s does not compile for architecture %s; %s has dropped it." % (
                 there.cuda, architecture, known[1]),
             "Correct cuda.architectures in the release file, or take an older toolkit.")
-
-
-def gencode(architectures: Iterable[str]) -> str:
-    """NCCL's NVCC_GENCODE for compute capabilities: code for each, and PTX besides where it ends with ``+PTX``.
-
-    Raises:
-        StackError: one is no compute capability.
-    """
-    words = []
-    for architecture in architectures:
-        match = re.match(r"(\d+)\.(\d)([af]?)(\+PTX)?\Z", architecture)
-        if match is None:
-            raise StackError(
-                "'%s' under cuda.architectures is no compute capability." % architecture, STEP,
-                "Write it as PyTorch does: 8.0, 9.0a, 9.0+PTX.")
-        number = match.group(1) + match.group(2) + match.group(3)
-        words.append("-gencode=arch=compute_%s,code=sm_%s" % (number, number))
-        if match.group(4):
-            words.append("-gencode=arch=compute_%s,code=compute_%s" % (number, number))
-    return " ".join(words)

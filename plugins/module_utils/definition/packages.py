@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The packages of a release file: what is wrong with an entry, and what is done for it. Pure."""
+"""Check and plan the packages of a release file. Pure."""
 
 from __future__ import annotations
 
@@ -61,17 +61,17 @@ class Requirement(NamedTuple):
 
 
 def canonical(name: str) -> str:
-    """A distribution's name as indexes compare it (PEP 503)."""
+    """Return a distribution's name as indexes compare it (PEP 503)."""
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
 def pins(lock: str) -> list[Pin]:
-    """The names and versions in a lock; see :func:`requirements`."""
+    """Return the names and versions in a lock; see :func:`requirements`."""
     return [Pin(one.name, one.version) for one in requirements(lock)]
 
 
 def requirements(lock: str) -> list[Requirement]:
-    """The requirements of a lock, in its order.
+    """Parse the requirements of a lock, in its order.
 
     Args:
         lock: requirements as pip reads them; each one pinned with ``==`` and with at least one sha256.
@@ -102,7 +102,7 @@ def requirements(lock: str) -> list[Requirement]:
 
 
 def package_problems(definition: object, source: str = "") -> list[str]:
-    """Every entry of ``packages`` that contradicts itself, another entry or the rest of the release, as one sentence.
+    """Find entries of ``packages`` that contradict themselves, others or the rest of the release.
 
     Types and unknown keys are the schema's matter; what has the wrong type is passed over here.
 
@@ -141,7 +141,7 @@ def package_problems(definition: object, source: str = "") -> list[str]:
 
 
 def planned_packages(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The entries with their defaults, and with what follows from them.
+    """Fill in the defaults of the entries, and what follows from them.
 
     Args:
         entries: entries in which :func:`package_problems` found nothing.
@@ -176,7 +176,7 @@ def _texts(value: object) -> list[str]:
 
 
 def _is_wheel(entry: dict[str, Any]) -> bool:
-    """Whether the package comes as a wheel, so that nothing is built."""
+    """Tell whether the package comes as a wheel, so that nothing is built."""
     if "archive" in entry:
         return str(entry["archive"]).split("#", 1)[0].endswith(".whl")
     return "lock" in entry and not entry.get("source", False)
@@ -190,13 +190,13 @@ def _pinned(lock: object) -> list[Pin]:
 
 
 def _distributions(entry: dict[str, Any]) -> dict[str, str]:
-    """Canonical names of all that an entry installs, its own first, with their versions."""
+    """Return canonical names of all that an entry installs, its own first, with versions."""
     own = {canonical(entry["name"]): str(entry.get("version", ""))}
     return {**own, **{canonical(pin.name): pin.version for pin in _pinned(entry.get("requires"))}}
 
 
 def _held(definition: dict[str, Any]) -> dict[str, str]:
-    """What the rest of the release installs: canonical name to the key that does."""
+    """Return what the rest of the release installs: canonical name to the key that does."""
     held: dict[str, str] = {}
     for row in components.COMPONENTS:
         if row.distribution and row.key in definition:
@@ -213,7 +213,7 @@ def _held(definition: dict[str, Any]) -> dict[str, str]:
 
 
 def _entry_problems(entry: dict[str, Any]) -> Iterator[str]:
-    """What is wrong with one entry by itself, each as the end of a sentence that begins with its name."""
+    """Find what is wrong with one entry, each as the end of a sentence that begins with its name."""
     yield from _origin_problems(entry)
     yield from _lock_problems(entry)
     if _is_wheel(entry):

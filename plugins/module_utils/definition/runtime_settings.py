@@ -1,9 +1,9 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Settings of a site that programs read from the environment: a name, a value and the reason, as data.
+"""Check and merge a site's settings that programs read from the environment. Pure.
 
-One list serves the scripts that conda runs when it activates a prefix, and the modulefile. A value is literal text in
-both; line breaks only the scripts can hold.
+A setting is a name, a value and the reason. One list serves the scripts that conda runs when it activates a prefix, and
+the modulefile. A value is literal text in both; line breaks only the scripts can hold.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 
 
 def problems(settings: object) -> list[str]:
-    """What is wrong with a list of settings, one sentence each; empty where it can be used.
+    """Find what is wrong with a list of settings, one sentence each.
 
     Args:
         settings: the list, each entry with ``name``, ``value`` and ``reason``.
@@ -75,7 +75,7 @@ def _lower(what: str) -> str:
 
 
 def modulefile_problems(settings: Iterable[Mapping[str, str]]) -> list[str]:
-    """Why settings that are right in themselves cannot be a modulefile's, one sentence each.
+    """Find why settings that are right in themselves cannot be a modulefile's.
 
     They are known here before anything is built; what else the modulefile refuses depends on the release.
     """
@@ -89,12 +89,12 @@ def modulefile_problems(settings: Iterable[Mapping[str, str]]) -> list[str]:
 
 
 def setenv(settings: Iterable[Mapping[str, str]]) -> dict[str, str]:
-    """The settings as the ``setenv`` of a modulefile's description, where ``${`` alone is special."""
+    """Return the settings as ``setenv`` of a modulefile, where ``${`` alone is special."""
     return {setting["name"]: setting["value"].replace("${", "$${") for setting in settings}
 
 
 def merge(settings: Sequence[Mapping[str, str]], runtime: Mapping) -> list[dict[str, str]]:
-    """The settings of one release: the site's, without those that it does not have, and with its own in their place.
+    """Merge the settings of one release: the site's, with its own in their place.
 
     Args:
         settings: the site's, in which :func:`problems` found nothing.
@@ -107,7 +107,7 @@ def merge(settings: Sequence[Mapping[str, str]], runtime: Mapping) -> list[dict[
 
 
 def release_problems(settings: Sequence[Mapping[str, str]], runtime: Mapping) -> list[str]:
-    """What is wrong with ``runtime`` of a release file over the site's settings, one sentence each."""
+    """Find what is wrong with ``runtime`` of a release file over the site's settings."""
     own = runtime.get("settings") or []
     found = problems(own)
     if found:

@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""A site's data about jobs and ranks: what is wrong with it, and what one build step makes of it. Pure.
+"""Check a site's data about jobs and ranks, and derive where one build step runs. Pure.
 
 Where a build runs says nothing about what it makes, so none of this is part of a digest: a release stays frozen when
 the site changes its queues.
@@ -31,7 +31,7 @@ _STEP = re.compile(r"[a-z0-9][a-z0-9._-]*\Z")
 def problems(
     data: object, rules: dict[str, Any], source: str = "", patterns: dict[str, Any] | None = None
 ) -> list[str]:
-    """Everything that is wrong with a site's data, as one sentence each; empty when it can be used.
+    """Find what is wrong with a site's data, as one sentence each.
 
     Args:
         data: a mapping with the two variables, either of which may be missing.
@@ -47,7 +47,7 @@ def problems(
 
 
 def _charged(jobs: Mapping[str, Any]) -> dict[str, Any]:
-    """The jobs without accounts that are empty: a site takes them from the environment, which may have none."""
+    """Leave out empty accounts: a site takes them from the environment, which may have none."""
 
     def named(options: Any) -> Any:
         if not isinstance(options, dict):
@@ -96,7 +96,7 @@ def _rank_problems(ranks: Mapping[str, Any], batch: str) -> list[str]:
 
 
 def describe(data: Mapping[str, Any]) -> dict[str, Any]:
-    """The data in full, as ``release_context`` carries it.
+    """Describe the data in full, as ``release_context`` carries it.
 
     Args:
         data: a mapping with the two variables, in which :func:`problems` found nothing.
@@ -124,13 +124,13 @@ def describe(data: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _named_alike(launcher: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Options under the scheduler's own names, so that a step's ``queue`` replaces the site's ``partition``."""
+    """Name options as the scheduler does: a step's ``queue`` replaces the site's ``partition``."""
     names = registry.system_of(launcher).options.synonyms if launcher != LOCAL else {}
     return {names.get(name, name): value for name, value in options.items()}
 
 
 def step_job(context: Mapping[str, Any], step: str) -> dict[str, Any]:
-    """Where one step runs.
+    """Derive where one step runs.
 
     Args:
         context: ``release_context``; without ``jobs`` everything runs on the machine itself.
@@ -151,7 +151,7 @@ def step_job(context: Mapping[str, Any], step: str) -> dict[str, Any]:
 
 
 def _ours(context: Mapping[str, Any], step: str) -> dict[str, Any]:
-    """What a step of our own differs in by itself; the site's ``steps`` win."""
+    """Return what a step of our own differs in by itself; the site's ``steps`` win."""
     if step == PREFLIGHT:
         return {"walltime": "00:10:00"}
     if step in OF_RANKS:

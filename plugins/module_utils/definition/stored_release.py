@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""A release's own stored file as what a rollout is made from: the same release again, in another place. Pure."""
+"""Take a release's own stored file as a release file: the same release in another place. Pure."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ OWN = ("release", "digest", "definition", "series")
 
 
 def is_stored(content: object) -> bool:
-    """Whether this is the content of a release's own ``.torchstack/release.yml``."""
+    """Tell whether this is the content of a release's own ``.torchstack/release.yml``."""
     return isinstance(content, Mapping) and all(key in content for key in OWN)
 
 
 def asked_for(content: Mapping[str, Any]) -> dict[str, Any]:
-    """The release file, resolved, as it was written: the variables of modules are not what they stood for there.
+    """Return the release file as it was written, with the variables of modules put back.
 
     Args:
         content: of a stored file, or of a release file, which is returned as it is.
@@ -34,7 +34,7 @@ def asked_for(content: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def asked_digest(asked: Mapping[str, Any], record: object = None) -> str:
-    """The digest of all that is asked for, by which a release is known once it is frozen.
+    """Digest all that is asked for; by that a release is known once it is frozen.
 
     What only describes a release is no part of it, so that a typing error can be corrected. Releases from before that
     have their title in their digest: they are known by it, with the title that they were recorded with.
@@ -55,7 +55,7 @@ def asked_digest(asked: Mapping[str, Any], record: object = None) -> str:
 
 
 def problem(content: Mapping[str, Any], series: Mapping[str, str], digest: str, source: str) -> str:
-    """Why a rollout from a stored file would be another release than it was; empty where it would be the same.
+    """Say why a rollout from a stored file would be another release; empty where it is the same.
 
     Args:
         content: of the file.

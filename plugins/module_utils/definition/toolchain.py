@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What the steps that compile are run in: modules, variables and compilers, for all steps and for one of them. Pure.
+"""Derive what steps are compiled in: modules, variables and compilers. Pure.
 
 What a release file says of it is part of what is asked for. How the site defines the command ``module``, and where its
 modulefiles are, is the site's, and may change under a release that is frozen.
@@ -23,7 +23,7 @@ _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 
 
 def problems(definition: object, source: str = "") -> list[str]:
-    """Everything in ``toolchain`` that cannot be used, as one sentence each.
+    """Find everything in ``toolchain`` that cannot be used, as one sentence each.
 
     Types and unknown keys are the schema's matter, except below ``steps``, whose keys are names of steps.
 
@@ -68,7 +68,7 @@ def _step_problems(own: Mapping[str, Any], path: str, where: str, modules: Seque
 
 
 def _part_problems(part: Mapping[str, Any], path: str, where: str) -> Iterable[str]:
-    """What is wrong with the variables, modules and compilers of one level."""
+    """Find what is wrong with the variables, modules and compilers of one level."""
     for key in ("environment", "compilers"):
         variables = part.get(key)
         for name, value in (variables.items() if isinstance(variables, dict) else ()):
@@ -91,12 +91,12 @@ def _texts(value: object) -> list[str]:
 
 
 def is_module(module: str, name: str) -> bool:
-    """Whether a module is the one of that name, which may leave its version out."""
+    """Tell whether a module is the one of that name, which may leave its version out."""
     return module == name or module.startswith(name.rstrip("/") + "/")
 
 
 def describe(definition: Mapping[str, Any], module_init: str = "", module_path: Sequence[str] = ()) -> dict[str, Any]:
-    """The toolchain of a release in full, as ``release_context`` carries it.
+    """Describe the toolchain of a release in full, as ``release_context`` carries it.
 
     Args:
         definition: a resolved release file; without ``toolchain`` everything is empty.
@@ -119,7 +119,7 @@ def describe(definition: Mapping[str, Any], module_init: str = "", module_path: 
 
 
 def defining_modules(module_init: str, module_path: Sequence[str] = ()) -> str:
-    """What defines ``module`` and finds the site's modulefiles, as the option ``module_init`` of build_step takes it.
+    """Write what defines ``module`` and finds modulefiles, for ``module_init`` of build_step.
 
     Args:
         module_init: an absolute path of a file, shell text, or empty for the rollout's own ``module``.
@@ -135,7 +135,7 @@ def defining_modules(module_init: str, module_path: Sequence[str] = ()) -> str:
 
 
 def step_toolchain(context: Mapping[str, Any], step: str) -> dict[str, Any]:
-    """What one step is run in.
+    """Derive what one step is run in.
 
     Args:
         context: ``release_context``; without ``toolchain`` there is nothing.
@@ -162,7 +162,7 @@ def step_toolchain(context: Mapping[str, Any], step: str) -> dict[str, Any]:
 
 
 def typed_compilers(compilers: Sequence[Mapping[str, Any]], toolchain: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The compilers that preflight looks for, those of the toolchain as typed there.
+    """Return the compilers that preflight looks for, those of the toolchain as typed there.
 
     Args:
         compilers: as the site names them: the option ``compilers`` of site_preflight.
@@ -176,7 +176,7 @@ def typed_compilers(compilers: Sequence[Mapping[str, Any]], toolchain: Mapping[s
 
 
 def step_lists(toolchain: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The lists of modules that single steps load and that are not that of all steps, each once, with its first step.
+    """List the modules of single steps that are not those of all steps, each list once.
 
     Args:
         toolchain: from :func:`describe`.
@@ -192,7 +192,7 @@ def step_lists(toolchain: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def unknown_steps(definition: Mapping[str, Any]) -> list[str]:
-    """The steps that a toolchain speaks of and that the release does not have.
+    """Find the steps that a toolchain speaks of and that the release does not have.
 
     Args:
         definition: a resolved release file.
@@ -204,7 +204,7 @@ def unknown_steps(definition: Mapping[str, Any]) -> list[str]:
 
 
 def set_by_modules(purged: Mapping[str, Any], loaded: Mapping[str, Any]) -> dict[str, str]:
-    """The variables that modules set, from two answers of module_environment.
+    """Return the variables that modules set, from two answers of module_environment.
 
     Args:
         purged: after a purge alone. Modules that stay (Lmod calls them sticky) leave their variables unchanged, and
@@ -217,7 +217,7 @@ def set_by_modules(purged: Mapping[str, Any], loaded: Mapping[str, Any]) -> dict
 
 
 def task_environment(purged: Mapping[str, Any], loaded: Mapping[str, Any]) -> dict[str, str]:
-    """Both answers as the ``environment`` of a task; what is unset there becomes empty, as a task cannot unset.
+    """Compose the ``environment`` of a task of both answers; what is unset becomes empty.
 
     Args:
         purged: after a purge alone.

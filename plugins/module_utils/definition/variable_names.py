@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Names of variables that nobody reads, each with the name that was probably meant. Pure."""
+"""Find names of variables that nobody reads, and the names that were probably meant. Pure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NOT_VARIABLES = ("release_file",)
 
 
 def declared(specifications: Iterable[Mapping[str, Any]]) -> set[str]:
-    """The variables that roles declare.
+    """Return the variables that roles declare.
 
     Args:
         specifications: what the argument_specs.yml of each role has under ``argument_specs``.
@@ -29,7 +29,7 @@ def declared(specifications: Iterable[Mapping[str, Any]]) -> set[str]:
 
 
 def used(values: Mapping[str, Any]) -> set[str]:
-    """The variables that the values of other ones speak of: a site's own, to write something once."""
+    """Find the variables that values of other ones speak of: a site's own."""
     return {
         word for name, value in values.items() for word in re.findall(r"[A-Za-z_]\w*", repr(value))
         if word in values and word != name
@@ -39,7 +39,7 @@ def used(values: Mapping[str, Any]) -> set[str]:
 def unknown(
     typed: Collection[str], inventory: Collection[str], known: Collection[str], roles: Collection[str]
 ) -> list[str]:
-    """One sentence for each name that nobody reads.
+    """Write one sentence for each name that nobody reads.
 
     Args:
         typed: names of the command line.
@@ -61,7 +61,7 @@ def unknown(
 
 
 def unknown_in_environment(names: Iterable[str], known: Collection[str]) -> list[str]:
-    """One sentence for each variable of the environment that looks like a slip of one that is read.
+    """Write one sentence for each variable of the environment that looks like a slip.
 
     Others of that prefix are for programs of the collection, or come from modules of releases.
 

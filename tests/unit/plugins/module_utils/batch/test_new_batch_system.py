@@ -86,7 +86,7 @@ while result["state"] == "running":
 print(json.dumps({
     "options": options, "choices": build_step.ARGUMENTS["launcher"]["choices"], "state": result["state"],
     "job_id": result["job_id"], "problems": registry.problems("toy", {"qos": "long"}),
-    "context": site_jobs.described({"torchstack_jobs": {"launcher": "toy", "options": {"queue": "short"}}})["jobs"],
+    "context": site_jobs.describe({"torchstack_jobs": {"launcher": "toy", "options": {"queue": "short"}}})["jobs"],
 }))
 """
 
