@@ -440,7 +440,7 @@ def test_a_recycled_process_id_is_not_our_build(gated):
 
 
 def test_a_build_of_another_host_is_followed_by_its_heartbeat(gated, monkeypatch):
-    monkeypatch.setattr(launcher_local, "GLIMPSE_SECONDS", 0.5)
+    monkeypatch.setattr(launcher_local, "BRIEF_WATCH_SECONDS", 0.5)
     started(gated)
     supervisor = gated.job["pid"]
     kill(supervisor, signal.SIGSTOP)
