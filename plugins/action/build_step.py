@@ -13,12 +13,14 @@ from __future__ import annotations
 import datetime
 import os
 import time
+from collections.abc import Mapping
 
 from ansible.errors import AnsibleActionFail, AnsibleConnectionFailure
 from ansible.module_utils.parsing.convert_bool import boolean
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.processes import read_process
+from ansible_collections.hpcml.torchstack.plugins.module_utils.definition.step_options import filled_options
 from ansible_collections.hpcml.torchstack.plugins.module_utils.steps.follow import Follow
 from ansible_collections.hpcml.torchstack.plugins.module_utils.steps.needs import took_over
 from ansible_collections.hpcml.torchstack.plugins.module_utils.steps.poll import parse_snapshot, poll_command
@@ -30,6 +32,9 @@ POLL_INTERVAL = 0.25
 
 RECONNECTS = 5
 """Lost connections in a row, before the operator is told that the build goes on alone."""
+
+PRIVATE = ("follow", "planned", "unchanged")
+"""The module's options that no task sets."""
 
 QUERY_OPTIONS = ("name", "state_dir", "launcher", "launcher_options")
 """The task's options that a query of its job needs."""
@@ -57,10 +62,7 @@ class ActionModule(ActionBase):
     def run(self, tmp=None, task_vars=None):
         """See :class:`ansible.plugins.action.ActionBase`."""
         super().run(tmp, task_vars)
-        arguments = dict(self._task.args)
-        for private in ("follow", "planned", "unchanged"):
-            if private in arguments:
-                raise AnsibleActionFail("build_step: the option %s is set by the action plugin only." % private)
+        arguments = self.arguments()
         self.controller = os.getppid()
         fact = self.plan_so_far(task_vars or {}) if self._task.check_mode else {}
         planned = dict(fact.get("steps") or {})
@@ -87,6 +89,18 @@ class ActionModule(ActionBase):
         self.show_taken_over(result)
         warnings = [*first.get("warnings", []), *result.get("warnings", [])]
         return said_once(dict(result, **kept, **({"warnings": warnings} if warnings else {})))
+
+    def arguments(self):
+        """Return the module's options: those of the task, and what it leaves to the context of its release."""
+        arguments = dict(self._task.args)
+        for private in PRIVATE:
+            if private in arguments:
+                raise AnsibleActionFail("build_step: the option %s is set by the action plugin only." % private)
+        context = arguments.pop("context", None)
+        for name, value in (("context", context), ("compilers", arguments.get("compilers"))):
+            if value is not None and not isinstance(value, Mapping):
+                raise AnsibleActionFail("build_step: %s is no mapping." % name)
+        return filled_options(arguments, context or {}) if context or "compilers" in arguments else arguments
 
     def follow(self, first, arguments, task_vars):
         """Follow a running step until it ends.

@@ -38,12 +38,27 @@ options:
     type: str
     choices: [present, absent, cancelled]
     default: present
+  context:
+    description:
+      - The release that the step belongs to, as the role P(hpcml.torchstack.release#role) hands it on in
+        C(release_context). It says what the task does not say by itself.
+      - O(state_dir) is C(steps) below the release's records.
+      - A step that compiles, or imports what was compiled, gets O(modules), O(module_init), O(environment) and O(unset)
+        from the toolchain, and O(launcher) and O(launcher_options) from the site's jobs, by its O(name). What the task
+        says wins, key by key; its O(environment) and O(unset) are added. Other steps run on the machine itself.
+      - Where the task gives O(launcher), the site's jobs are not used.
+    type: dict
+  compilers:
+    description:
+      - Variables that name compilers, such as C(CC). Those that the toolchain of O(context) has for the step replace
+        them, or are added. They win over O(environment), and become part of it.
+    type: dict
   state_dir:
     description:
-      - Directory of all steps of a release. The step keeps C(script.sh), C(inputs.json), C(log), C(exit), C(job.json)
-        and, after success only, C(stamp.json) in a directory of its own name there.
+      - Directory of all steps of a release; required, unless O(context) says it.
+      - The step keeps C(script.sh), C(inputs.json), C(log), C(exit), C(job.json) and, after success only, C(stamp.json)
+        in a directory of its own name there.
     type: path
-    required: true
   script:
     description:
       - The commands, as shell text. Required with O(state=present).
@@ -285,17 +300,19 @@ options:
     default: true
   planned:
     description:
-      - Steps that this play would run again before this one, with what is known of their results. Set by the action
-        plugin in check mode.
+      - Internal, and refused in a task. The action plugin says by it, in check mode, which steps this play would run
+        again before this one, with what is known of their results.
     type: dict
     default: {}
   follow:
     description:
-      - Look at the job with this identifier instead of starting one. Set by the action plugin, again and again.
+      - Internal, and refused in a task. The action plugin asks by it, again and again, for the job with this
+        identifier, which is looked at and not started.
     type: str
   unchanged:
     description:
-      - For how many seconds whoever follows has seen no sign of life of that job. Set by the action plugin.
+      - Internal, and refused in a task. The action plugin says by it for how many seconds it has seen no sign of life
+        of that job.
     type: float
 attributes:
   check_mode:
@@ -356,6 +373,17 @@ EXAMPLES = r"""
       walltime: "04:00:00"
       cores: 64
       requeue: 2
+
+- name: Build Horovod in the toolchain of its release, where the site builds it
+  hpcml.torchstack.build_step:
+    name: horovod
+    context: "{{ release_context }}"
+    compilers: "{{ release_context.compilers }}"
+    script: python3 setup.py bdist_wheel
+    environment: {HOROVOD_WITH_PYTORCH: "1"}
+    needs: [pytorch-install]
+    produces: [dist/horovod-0.28.1-cp311-cp311-linux_x86_64.whl]
+    chdir: "{{ release_context.prefix }}/src/horovod"
 
 - name: Let PyTorch be built again
   hpcml.torchstack.build_step:
@@ -639,7 +667,9 @@ from ansible_collections.hpcml.torchstack.plugins.module_utils.steps.request imp
 ARGUMENTS = {
     "name": {"type": "str", "required": True},
     "state": {"type": "str", "choices": ["present", "absent", "cancelled"], "default": "present"},
-    "state_dir": {"type": "path", "required": True},
+    "context": {"type": "dict"},
+    "compilers": {"type": "dict"},
+    "state_dir": {"type": "path"},
     "script": {"type": "str"},
     "chdir": {"type": "path"},
     "modules": {"type": "list", "elements": "str", "default": []},
@@ -855,6 +885,8 @@ def choose(params: dict, check: bool, diff: bool) -> dict:
 def run(module: AnsibleModule) -> dict:
     """Bring the step to its state, and show its warnings."""
     params, name = module.params, module.params["name"]
+    if params["state_dir"] is None:
+        raise StackError("Step %s has no state_dir." % name, "options", "Give it, or context with a release.")
     if (params["state"], params["script"], params["follow"]) == ("present", None, None):
         raise StackError("Step %s has no script." % name, "options", "Give its commands in script.")
     try:

@@ -113,12 +113,13 @@ options:
     type: str
   phase:
     description:
-      - What this call does of the whole. Set by the action plugin, which shows progress.
+      - Internal, and refused in a task. The action plugin, which shows progress, says by it what a call does of the
+        whole.
     type: str
     choices: [plan, fetch, finish]
   files:
     description:
-      - The files that it does that for. Set by the action plugin.
+      - Internal, and refused in a task. The action plugin says by it for which files.
     type: list
     elements: dict
     default: []

@@ -285,8 +285,11 @@ def test_on_the_screen_each_line_is_shown_once(ansible_environment, tmp_path):
 
 def test_what_a_role_asserts_is_said_before_anything_else(ansible_environment, tmp_path):
     environment = dict(ansible_environment, ANSIBLE_CALLBACK_RESULT_FORMAT="yaml")
-    variables = {"horovod_environment": {"HOROVOD_WITH_MPI": "0"}}
-    done = play_tasks("horovod", "settings", variables, [{}], environment, tmp_path)
+    variables = {
+        "horovod_version": "0.28.1", "horovod_environment": {"HOROVOD_WITH_MPI": "0"},
+        "release_context": {"frozen": True},
+    }
+    done = play_tasks("horovod", "main", variables, [{}], environment, tmp_path)
     assert done.returncode == 2
     lines = done.stdout.splitlines()
     sentence = 'HOROVOD_WITH_MPI: Horovod ignores every value but "1" there.'

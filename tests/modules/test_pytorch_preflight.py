@@ -128,7 +128,7 @@ def fetched(places, environment):
                 "uninstall": "true"}},
         "pytorch_definition": places.definition()["pytorch"], "pytorch_tools": str(scratch / "tools"),
         "pytorch_records": str(release / ".torchstack"), "pytorch_sources": str(release / "src"),
-        "release_context": {"proxy": {}},
+        "release_context": {"proxy": {}, "records": str(release / ".torchstack")},
     }
     done = role_plays.play_tasks("pytorch", "wheel", variables, [{}], {**environment, **places.environment}, scratch)
     assert done.returncode == 0, done.stdout[-4000:]

@@ -19,12 +19,13 @@ RELEASE = "2026-11-20"
 
 @pytest.fixture(name="roll_out")
 def rollout_of_one_step(ansible_environment, tmp_path):
-    """Run the common tasks with one step in the place of the roles; the process, and the directory of the records."""
+    """Run the tasks of a rollout, with one step in place of its roles; the process, and the directory of the records."""
     records = tmp_path / ".torchstack" / RELEASE
     records.mkdir(parents=True)
 
     def run(script, *words):
-        (tasks,) = sites.load(TOP / "playbooks" / "tasks" / "roll_out.yml")
+        (rollout,) = sites.load(TOP / "playbooks" / "rollout.yml")
+        (tasks,) = rollout["tasks"]
         steps = str(tmp_path / RELEASE / ".torchstack" / "steps")
         step = {"hpcml.torchstack.build_step": {"name": "horovod", "state_dir": steps, "script": script}}
         place = {"root": str(tmp_path), "release": RELEASE}

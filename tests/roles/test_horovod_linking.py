@@ -140,7 +140,10 @@ class Machine:
             "horovod_cuda": {"prefix": str(self.toolkit), "architectures": ["7.0"]},
             "horovod_nccl": "", "horovod_nccl_origin": "wheel", "horovod_driver_stub": "{{ case.stub }}",
             "horovod_jobs": "{{ case.jobs | default(0) }}",
-            "release_context": {"series": {"horovod": "0" * 64}, "definition": {"pytorch": {}}},
+            "release_context": {
+                "records": str(self.prefix / ".torchstack"), "series": {"horovod": "0" * 64},
+                "definition": {"pytorch": {}},
+            },
         }
 
     def case(self, name, **changed):

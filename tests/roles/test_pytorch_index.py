@@ -58,7 +58,7 @@ class Site:
         variables = {
             "pytorch_base": base, "pytorch_definition": definition, "pytorch_tools": str(self.top / "tools"),
             "pytorch_records": str(self.records), "pytorch_sources": str(self.top / "release" / "src"),
-            "release_context": {"proxy": {}},
+            "release_context": {"proxy": {}, "records": str(self.records)},
         }
         return role_plays.play_tasks("pytorch", "wheel", variables, [{}], self.environment, self.top)
 

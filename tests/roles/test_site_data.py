@@ -19,10 +19,6 @@ DOCUMENT = "docs/how-to/build-on-compute-nodes.md"
 EXAMPLES = [
     yaml.safe_load(text) for text in re.findall(r"```yaml\n(.*?)```", (TOP / DOCUMENT).read_text(), re.DOTALL)
 ]
-ROLLOUTS = [
-    play for playbook in sorted((TOP / "playbooks").glob("*.yml")) for play in yaml.safe_load(playbook.read_text())
-    if any(task.get("ansible.builtin.import_tasks") == "tasks/roll_out.yml" for task in play.get("tasks", []))
-]
 
 
 @pytest.fixture(params=EXAMPLES, ids=lambda example: example["torchstack_jobs"]["launcher"])
@@ -45,7 +41,8 @@ def test_a_site_may_name_every_launcher():
     assert RULES["torchstack_jobs"]["options"]["launcher"]["choices"] == list(registry.LAUNCHERS)
 
 
-@pytest.mark.parametrize("play", ROLLOUTS, ids=lambda play: play["name"].rpartition(" ")[2])
-def test_every_rollout_hands_on_what_the_site_does_about_steps_that_hang(play):
+@pytest.mark.parametrize("playbook", ["rollout", "accept"])
+def test_every_rollout_hands_on_what_the_site_does_about_steps_that_hang(playbook):
+    (play,) = yaml.safe_load((TOP / "playbooks" / (playbook + ".yml")).read_text())
     defaults = play["module_defaults"]["hpcml.torchstack.build_step"]
     assert defaults["on_hang"] == "{{ torchstack_hang | default({}) }}"

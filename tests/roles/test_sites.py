@@ -76,14 +76,14 @@ def test_ansible_finds_the_hosts_of_every_site_and_no_release_file_as_inventory(
 @pytest.mark.parametrize("site", sites.SITES)
 def test_every_site_has_a_playbook_of_its_name_that_calls_the_list_of_roles(site):
     (play,) = sites.load(TOP / "playbooks" / (site + ".yml"))
-    assert play["hosts"] == "{{ lookup('hpcml.torchstack.site_hosts', '%s') }}" % site
-    assert "roles" not in play and "pre_tasks" not in play
-    (task,) = play["tasks"]
-    assert task["ansible.builtin.import_tasks"] == "tasks/roll_out.yml"
+    assert play["ansible.builtin.import_playbook"] == "rollout.yml"
+    assert play["vars"]["torchstack_host"] == site
+    assert play["name"] == "Roll out a release of " + play["vars"]["torchstack_title"]
 
 
 def test_the_list_of_roles_has_all_of_them_in_their_order_and_a_report_whatever_happens():
-    (tasks,) = sites.load(TOP / "playbooks" / "tasks" / "roll_out.yml")
+    (play,) = sites.load(TOP / "playbooks" / "rollout.yml")
+    (tasks,) = play["tasks"]
     names = [task["ansible.builtin.import_role"]["name"].rpartition(".")[2] for task in tasks["block"][:-1]]
     assert [name for name in names if name in ROLES] == list(ROLES)
     assert tasks["always"][0]["ansible.builtin.include_role"]["name"] == "hpcml.torchstack.report"

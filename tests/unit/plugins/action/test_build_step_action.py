@@ -272,3 +272,28 @@ def test_a_plan_is_handed_to_the_steps_after_it(follow):
     assert "planned" not in follow.calls[0][1]
     follow([DONE], task_vars={"ansible_facts": first["ansible_facts"]})
     assert "planned" not in follow.calls[0][1]
+
+
+CONTEXT = {
+    "records": "/r/.torchstack", "toolchain": {"modules": ["gcc/12"], "environment": {"A": "1"}},
+    "jobs": {"launcher": "slurm", "options": {"partition": "p"}},
+}
+
+
+def test_the_module_gets_what_the_release_says_of_the_step_instead_of_the_context(follow):
+    follow([DONE], name="horovod", context=CONTEXT, environment={"B": "2"})
+    ((_time, arguments),) = follow.calls
+    assert "context" not in arguments
+    assert (arguments["modules"], arguments["environment"]) == (["gcc/12"], {"A": "1", "B": "2"})
+    assert (arguments["launcher"], arguments["launcher_options"]) == ("slurm", {"partition": "p"})
+
+
+def test_a_look_at_the_job_knows_the_launcher_that_the_release_says(follow):
+    follow([RUNNING, dict(RUNNING, state="done")], name="horovod", context=CONTEXT)
+    assert follow.calls[1][1]["launcher"] == "slurm"
+
+
+@pytest.mark.parametrize("name", ["context", "compilers"])
+def test_what_is_no_mapping_is_refused(follow, name):
+    with pytest.raises(AnsibleActionFail, match="build_step: %s is no mapping" % name):
+        follow([], **{name: "release_context"})
