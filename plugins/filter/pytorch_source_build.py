@@ -15,11 +15,11 @@ def pytorch_source_build(
 ) -> dict[str, Any]:
     """Describe a build from source, see :func:`.pytorch_build.describe_build`; ``context`` is release_context."""
     from ansible_collections.hpcml.torchstack.plugins.module_utils.definition.pytorch_build import describe_build
-    from ansible_collections.hpcml.torchstack.plugins.module_utils.definition.toolchain import of_step
+    from ansible_collections.hpcml.torchstack.plugins.module_utils.definition.toolchain import step_toolchain
 
     if not isinstance(pytorch, Mapping) or not pytorch.get("source"):
         raise AnsibleFilterError("pytorch_source_build: the release file has no pytorch.source.")
-    return describe_build(pytorch, given, base, of_step(context, "pytorch"), compilers, cuda, nccl, nccl_prefix)
+    return describe_build(pytorch, given, base, step_toolchain(context, "pytorch"), compilers, cuda, nccl, nccl_prefix)
 
 
 class FilterModule:

@@ -29,7 +29,7 @@ def describe_build(
         pytorch: the release file's ``pytorch``, which has ``source``.
         given: its ``source.environment``, with the words in braces filled in.
         base: the release's base.
-        toolchain: that of the step, see :func:`.toolchain.of_step`.
+        toolchain: that of the step, see :func:`.toolchain.step_toolchain`.
         compilers: the compilers as given, by the name of their variable.
         cuda: the release file's ``cuda``; empty for a build without.
         nccl: the same of ``nccl``; empty for the one that the build finds.

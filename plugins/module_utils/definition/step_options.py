@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 from typing import Any, Mapping
 
-from . import packages, site_jobs, toolchain
+from . import components, packages, site_jobs, toolchain
 
 FETCHES = "-source"
 """How the name of a component's step ends that only fetches, and so runs outside of the toolchain."""
@@ -44,7 +44,7 @@ def filled_options(given: Mapping[str, Any], context: Mapping[str, Any]) -> dict
         options.setdefault("state_dir", os.path.join(context["records"], "steps"))
     name = str(given.get("name"))
     key = toolchain_key(context.get("definition") or {}, name)
-    asked = toolchain.of_step(context, key) if key else {}
+    asked = toolchain.step_toolchain(context, key) if key else {}
     compilers = {**given["compilers"], **asked.get("compilers", {})} if given.get("compilers") else {}
     options["environment"] = {**asked.get("environment", {}), **(given.get("environment") or {}), **compilers}
     options["unset"] = [*(given.get("unset") or []), *asked.get("unset", [])]
@@ -72,7 +72,7 @@ def toolchain_key(definition: Mapping[str, Any], step: str) -> str:
     """
     if step in OF_PYTORCH and not (definition.get("pytorch") or {}).get("source"):
         return ""
-    if any(step in steps for steps in toolchain.COMPONENT_STEPS.values()):
+    if any(step in row.steps for row in components.COMPONENTS):
         return "" if step.endswith(FETCHES) else step
     if not step.startswith(_PACKAGE):
         return ""
