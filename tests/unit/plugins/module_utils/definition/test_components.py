@@ -142,5 +142,5 @@ def test_every_check_knows_a_new_component_by_its_row(toy, change, said):
 @pytest.mark.parametrize("row", components.COMPONENTS, ids=lambda row: row.key)
 def test_every_component_has_its_role_and_a_rollout_calls_it(row):
     assert (files.ROLES / row.role / "tasks").is_dir()
-    called = (CHECKOUT / "playbooks" / "tasks" / "roll_out.yml").read_text()
+    called = (CHECKOUT / "playbooks" / "rollout.yml").read_text()
     assert "hpcml.torchstack.%s\n" % row.role in called
