@@ -76,10 +76,17 @@ def test_no_variable_of_the_tests_or_of_a_modulefile_is_taken_for_a_slip():
 
 @pytest.mark.parametrize("playbook", PLAYBOOKS, ids=lambda path: path.stem)
 def test_every_playbook_looks_at_the_names_first(playbook):
-    for play in yaml.safe_load(playbook.read_text()):
+    for play in plays_of(playbook):
         first = (play.get("pre_tasks") or play["tasks"])[0]
         while "hpcml.torchstack.known_variables" not in first:
             first = tasks_of(first)[0]
+
+
+def plays_of(playbook):
+    """What a playbook stands for, with those that it imports."""
+    for play in yaml.safe_load(playbook.read_text()):
+        imported = play.get("ansible.builtin.import_playbook")
+        yield from plays_of(playbook.parent / imported) if imported else [play]
 
 
 def tasks_of(task):

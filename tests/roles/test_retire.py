@@ -5,12 +5,15 @@
 from __future__ import annotations
 
 import json
+import pathlib
 import subprocess
 import sys
 
 import pytest
 from support import published_release
 from support.role_plays import play_tasks
+
+CHECKOUT = pathlib.Path(__file__).parents[2]
 
 
 @pytest.fixture(name="small")
@@ -48,9 +51,11 @@ def test_a_release_that_comes_into_use_meanwhile_is_put_back_and_users_see_it_as
 def test_the_name_of_a_retired_release_is_not_rolled_out_again(small, ansible_environment):
     retired = {"state": "removed", "since": "2026-11-22T08:00:00Z"}
     (small / ".torchstack" / "r1" / "retired.json").write_text(json.dumps(retired))
+    asked = (CHECKOUT / "inventories" / "local" / "releases" / "2026-11-20.yml").read_text()
+    (small.parent / "r1.yml").write_text(asked.replace('release: "2026-11-20"', 'release: "r1"'))
     variables = {"torchstack_site": "mysite", "torchstack_release": "r1", "torchstack_root": str(small),
-                 "release_file": "/nowhere/r1.yml"}
-    process = play_tasks("release", "preflight", variables, [{}], ansible_environment, small.parent)
+                 "release_file": str(small.parent / "r1.yml"), "release_definition": {"base": {"kind": "overlay"}}}
+    process = play_tasks("release", "records", variables, [{}], ansible_environment, small.parent)
     assert process.returncode != 0
     assert "Release r1 was retired on 2026-11-22, and its name is not used again" in " ".join(process.stdout.split())
 
