@@ -287,7 +287,10 @@ def test_what_a_role_asserts_is_said_before_anything_else(ansible_environment, t
     environment = dict(ansible_environment, ANSIBLE_CALLBACK_RESULT_FORMAT="yaml")
     variables = {
         "horovod_version": "0.28.1", "horovod_environment": {"HOROVOD_WITH_MPI": "0"},
-        "release_context": {"frozen": True},
+        "release_context": {
+            "frozen": True, "base": {}, "records": "/r", "prefix": "/r", "tools": "/t", "mpi": {}, "compilers": {},
+            "definition": {},
+        },
     }
     done = play_tasks("horovod", "main", variables, [{}], environment, tmp_path)
     assert done.returncode == 2

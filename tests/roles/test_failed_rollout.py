@@ -19,7 +19,7 @@ RELEASE = "2026-11-20"
 
 @pytest.fixture(name="roll_out")
 def rollout_of_one_step(ansible_environment, tmp_path):
-    """Run the tasks of a rollout with one step in place of its roles; the process, and the directory of its records."""
+    """Run the tasks of a rollout with one step in place of its roles; the process, and the place of the records."""
     records = tmp_path / ".torchstack" / RELEASE
     records.mkdir(parents=True)
 

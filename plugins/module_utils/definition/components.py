@@ -37,7 +37,7 @@ class Component(NamedTuple):
     role: str
     """the folder below roles; its meta/argument_specs.yml may have the component's key under ``release_file``"""
     steps: tuple[str, ...] = ()
-    """build steps, of which ``toolchain.steps`` can speak"""
+    """build steps, of which ``toolchain.steps`` can speak; one that ends in ``-source`` only fetches"""
     optional: bool = True
     """whether a release can do without"""
     assumed: bool = False

@@ -14,6 +14,7 @@ from ansible_collections.hpcml.torchstack.plugins.module_utils.definition import
     module_variables,
     patterns,
     release_file,
+    step_options,
     toolchain,
 )
 from ansible_collections.hpcml.torchstack.plugins.module_utils.definition.acceptance_plan import plan_acceptance
@@ -120,6 +121,7 @@ def test_a_new_component_is_one_row_and_the_folder_of_its_role(toy):
     assert "apex" in facts["acceptance"]["checks"] and "apex" in facts["acceptance"]["imports"]
     assert module_variables.expand(found.definition, {"APEX_HOME": "/a"}).definition["apex"]["prefix"] == "/a"
     assert toolchain.unknown_steps(dict(found.definition, toolchain={"steps": {"apex-source": {}}})) == []
+    assert [step_options.toolchain_key(found.definition, step) for step in ("apex-source", "apex")] == ["", "apex"]
     assert component_facts(dict(CONTAINER))["left_out"] == []
     assert component_facts({"mpi4py": {}, "horovod": {}})["left_out"] == ["Apex"]
 
