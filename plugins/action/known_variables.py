@@ -25,7 +25,7 @@ OTHERS = frozenset({"TORCHSTACK_PYTHONS"})
 
 
 def specifications() -> dict[str, dict[str, Any]]:
-    """What each role of the collection says of its variables."""
+    """Read what each role of the collection says of its variables."""
     return {
         path.parents[1].name: yaml.safe_load(path.read_text(encoding="utf-8"))["argument_specs"]
         for path in sorted(ROLES.glob("*/meta/argument_specs.yml"))
@@ -67,7 +67,7 @@ class ActionModule(ActionBase):
         return dict(result, changed=False)
 
     def variables(self, host: str, sources: list[str]) -> dict[str, Any]:
-        """The variables of a host as inventories and the command line have them, without those that tasks have set.
+        """Return the variables of a host from inventories and command line, without those that tasks have set.
 
         The inventories are read once more: the one of the run knows no difference between the two.
         """

@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The controller's side of release_mirror: fetches in portions, and tells the operator how far it is."""
+"""Fetch a mirror in portions, from the controller's side, and tell the operator how far it is."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class ActionModule(ActionBase):
         return answer
 
     def with_difference(self, result: dict[str, Any], files: list[dict[str, Any]]) -> dict[str, Any]:
-        """The result with its files as a difference, where that is asked for."""
+        """Return the result with its files as a difference, where that is asked for."""
         if not self._task.diff or not files:
             return result
         lines = sorted(Item(**entry).described for entry in files)
@@ -94,7 +94,7 @@ class ActionModule(ActionBase):
 
 
 def without(result: dict[str, Any], key: str) -> dict[str, Any]:
-    """A result without something that is only for this plugin."""
+    """Return a result without something that is only for this plugin."""
     return {name: value for name, value in result.items() if name != key}
 
 

@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Names the rolling out process to the module, and judges processes of the control node, which only this side can."""
+"""Name the process that rolls out to the module, and judge processes of the control node, which only this side can."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def main_process() -> int:
 
 
 def running() -> str:
-    """The playbooks on the command line."""
+    """Return the playbooks on the command line."""
     arguments = context.CLIARGS.get("args") if context.CLIARGS else None
     names = [arguments] if isinstance(arguments, str) else [str(name) for name in arguments or ()]
     return " ".join(names) or "ansible"

@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Filters over a release that EasyBuild installs: what its easyconfig says, and how far two modules differ."""
+"""Describe the easyconfig of a release that EasyBuild installs, and compare two modules."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""A filter over the directory of a mirror: what steps get from it instead of the network."""
+"""Give steps the variables by which they fetch from a mirror instead of the network."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Filters for announcements: the facts in words, and phrases as Markdown and as plain text."""
+"""Put the facts of an announcement into words, and phrases into Markdown and plain text."""
 
 from __future__ import annotations
 

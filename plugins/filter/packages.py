@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Filters over the packages of a release file: what is wrong with them, what is done for each, and their variables."""
+"""Check the packages of a release file, plan what is done for each, and fill in their variables."""
 
 from __future__ import annotations
 

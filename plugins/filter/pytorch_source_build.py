@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Filter over the release file's PyTorch: how it is built from its source."""
+"""Describe how the PyTorch of a release file is built from its source."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Filters that roles apply to a release: what follows from its components, and where and in what a step runs."""
+"""Tell roles what follows from the components of a release, and where and in what a step runs."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""A filter over the facts of a report: the page for people."""
+"""Render the facts of a report as a page for people."""
 
 from __future__ import annotations
 

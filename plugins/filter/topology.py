@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Filters over a site's nodes with GPUs: the CPUs of each GPU, and example jobs."""
+"""Bind the GPUs of a site's nodes to CPUs, and describe example jobs for them."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""A filter over the rules of a verification: the words in braces that stand for places and versions of the release."""
+"""Replace the words in braces in the rules of a verification by places and versions of the release."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ AS_WRITTEN = frozenset(["pattern", "value", "reason"])
 
 
 def filled_rules(rules: Any, words: Mapping[str, Any], definition: Mapping[str, Any]) -> Any:
-    """The rules with every ``{word}`` replaced.
+    """Return the rules with every ``{word}`` replaced.
 
     Args:
         rules: plain data, as in a release file.
@@ -69,7 +69,7 @@ def filled_rules(rules: Any, words: Mapping[str, Any], definition: Mapping[str, 
 
 
 def module_process(module: Mapping[str, Any], loaded: Mapping[str, str] | None = None) -> dict[str, str]:
-    """The variables of a process that the modulefile of a release gives, as far as they do not depend on the user.
+    """Return the variables that the modulefile of a release sets, as far as they do not depend on the user.
 
     Args:
         module: the description of the modulefile.

@@ -721,7 +721,7 @@ class Known(NamedTuple):
 
 
 def known_needs(request: Request, params: dict) -> Known:
-    """What the needed steps have made, or would in this play."""
+    """Return what the needed steps have made, or would in this play."""
     results: dict[str, str] = {}
     grounds: dict[str, str] = {}
     for need in request.needs:
@@ -742,7 +742,7 @@ def known_needs(request: Request, params: dict) -> Known:
 
 
 def ground_under(name: str, params: dict) -> str | None:
-    """What a step was made on, or would be; None where that is not known yet.
+    """Return what a step was made on, or would be; None where that is not known yet.
 
     What produces has none of its own: it passes on what is below it now.
     """
@@ -756,7 +756,7 @@ def ground_under(name: str, params: dict) -> str | None:
 
 
 def difference(request: Request, digest: str, needs: dict[str, str]) -> dict:
-    """What changed in inputs and script since the last run."""
+    """Show what changed in inputs and script since the last run."""
     from ansible_collections.hpcml.torchstack.plugins.module_utils.steps.script import render_script
 
     script = None
@@ -809,7 +809,7 @@ def refuse_unready(request: Request, trees: list[dict], launcher: str) -> None:
 
 
 def present(params: dict, check: bool, diff: bool) -> dict:
-    """The result of ``state: present``."""
+    """Return the result of ``state: present``."""
     request = with_index(check_request(params), params)
     launcher_options = check_options(params["launcher"], params["launcher_options"])
     known = known_needs(request, params)
@@ -842,7 +842,7 @@ def present(params: dict, check: bool, diff: bool) -> dict:
 
 
 def with_index(request: Request, params: dict) -> Request:
-    """The step with where pip looks for packages, where it fetches some."""
+    """Return the step with where pip looks for packages, where it fetches some."""
     if not params["index"]:
         return request
     from ansible_collections.hpcml.torchstack.plugins.module_utils.mirror.pip_config import places_digest
@@ -851,13 +851,13 @@ def with_index(request: Request, params: dict) -> Request:
 
 
 def from_stamp(stamp: Stamp) -> dict:
-    """What a stamp says of a step that is done."""
+    """Return what a stamp says of a step that is done."""
     keys = ("from_cache", "ground", "result", "seconds", "started", "taken_over")
     return {key: getattr(stamp, key) for key in keys}
 
 
 def would_be(request: Request, params: dict, known: Known, digest: str | None) -> dict:
-    """What check mode says of a step that would run: what its result would be, and whether it would be taken over."""
+    """Say in check mode of a step that would run: what its result would be, and whether it would be taken over."""
     from ansible_collections.hpcml.torchstack.plugins.module_utils.steps.build_cache import origin_of
 
     result, ground, origin = known.result, known.ground, None

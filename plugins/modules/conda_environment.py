@@ -2,7 +2,7 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
 # Apache-2.0 is compatible with version 3 of the GNU General Public License, under which Ansible itself is.
-"""A conda prefix holds exactly these specs, or this lock."""
+"""Make a conda prefix hold exactly these specs, or this lock."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
 # Apache-2.0 is compatible with version 3 of the GNU General Public License, under which Ansible itself is.
-"""A package cache that releases share is in order."""
+"""Keep the package cache in order that releases share."""
 
 from __future__ import annotations
 

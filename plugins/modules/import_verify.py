@@ -2,7 +2,7 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
 # Apache-2.0 is compatible with version 3 of the GNU General Public License, under which Ansible itself is.
-"""What a process really has after importing the modules of a release."""
+"""Verify what a process really has after importing the modules of a release."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
 # Apache-2.0 is compatible with version 3 of the GNU General Public License, under which Ansible itself is.
-"""Every ELF object finds every library, from the provider that was declared."""
+"""Verify that every ELF object finds every library, from the provider that was declared."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
 # Apache-2.0 is compatible with version 3 of the GNU General Public License, under which Ansible itself is.
-"""The logs of all build steps are kept: in an archive, and in a git repository."""
+"""Keep the logs of all build steps: in an archive, and in a git repository."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
 # Apache-2.0 is compatible with version 3 of the GNU General Public License, under which Ansible itself is.
-"""The site's cache of the module system, renewed for the module tree as users see it."""
+"""Renew the site's cache of the module system for the module tree as users see it."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
 # Apache-2.0 is compatible with version 3 of the GNU General Public License, under which Ansible itself is.
-"""What loading modules does to an environment, returned as data."""
+"""Return what loading modules does to an environment, as data."""
 
 from __future__ import annotations
 

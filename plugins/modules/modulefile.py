@@ -2,7 +2,7 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
 # Apache-2.0 is compatible with version 3 of the GNU General Public License, under which Ansible itself is.
-"""One description, rendered as a Tcl and as a Lua modulefile, staged where no user sees them."""
+"""Render one description as a Tcl and as a Lua modulefile, staged where no user sees them."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
 # Apache-2.0 is compatible with version 3 of the GNU General Public License, under which Ansible itself is.
-"""What users see of a release: visible, default, back again, and on its way out."""
+"""Change what users see of a release: visible, default, back again, and on its way out."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
 # Apache-2.0 is compatible with version 3 of the GNU General Public License, under which Ansible itself is.
-"""A CUDA toolkit as a module and as a package of pkg-config, from one description."""
+"""Make a CUDA toolkit a module and a package of pkg-config, from one description."""
 
 from __future__ import annotations
 

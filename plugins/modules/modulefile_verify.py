@@ -2,7 +2,7 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
 # Apache-2.0 is compatible with version 3 of the GNU General Public License, under which Ansible itself is.
-"""The modulefiles of a release, really loaded and unloaded, in real shells."""
+"""Load and unload the modulefiles of a release, in real shells."""
 
 from __future__ import annotations
 

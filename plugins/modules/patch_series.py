@@ -2,7 +2,7 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
 # Apache-2.0 is compatible with version 3 of the GNU General Public License, under which Ansible itself is.
-"""A directory of patches is applied to a source tree, or undone, as one change."""
+"""Apply a directory of patches to a source tree, or undo it, as one change."""
 
 from __future__ import annotations
 

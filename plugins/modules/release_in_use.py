@@ -2,7 +2,7 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
 # Apache-2.0 is compatible with version 3 of the GNU General Public License, under which Ansible itself is.
-"""Who uses a release on this host; the work is in module_utils/trees/processes_in_tree.py."""
+"""Find who uses a release on this host; the work is in module_utils/trees/processes_in_tree.py."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
 # Apache-2.0 is compatible with version 3 of the GNU General Public License, under which Ansible itself is.
-"""The frozen releases of a root, and what users see of them."""
+"""List the frozen releases of a root, and what users see of them."""
 
 from __future__ import annotations
 

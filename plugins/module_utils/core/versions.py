@@ -40,7 +40,7 @@ def direction(before: str, after: str) -> str:
 
 
 def _python_key(version: str) -> Any:
-    """What PEP 440 compares of a public version, so that tuples of it compare the same way; None for another version.
+    """Return what PEP 440 compares of a public version, as a tuple that compares so; None for another version.
 
     A pre-release comes before its release, a developmental one before what it leads to, a post-release after it.
     """
