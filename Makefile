@@ -26,7 +26,7 @@ READS_verify := PREFIX $(READS_rollout)
 
 # What a clone has besides, and a collection that was installed has not: tests, comparisons, rehearsals.
 -include tests/targets.mk
-CLONED := rehearse rehearse-down quick dev test test-upstream lint docs importer sanity units pytest molecule bench lock
+CLONED := rehearse rehearse-down quick dev test nightly test-upstream lint docs importer sanity units pytest molecule bench lock
 
 GOALS := $(or $(MAKECMDGOALS),$(.DEFAULT_GOAL))
 ifneq ($(and $(filter $(CLONED),$(GOALS)),$(if $(wildcard tests/targets.mk),,installed)),)

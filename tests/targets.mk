@@ -6,7 +6,7 @@ READS_test-upstream := MIRROR CUDA LIBFABRIC HWLOC ARGS
 READS_molecule := SCENARIO
 READS_bench := ARGS LIBTREE
 
-.PHONY: rehearse rehearse-down quick dev test test-upstream lint docs importer sanity units pytest molecule bench lock
+.PHONY: rehearse rehearse-down quick dev test nightly test-upstream lint docs importer sanity units pytest molecule bench lock
 
 rehearse: ## Bring up containers dressed as SITE, roll RELEASE out on them, and leave them up.
 	@if [ -z "$(SITE)" ]; then echo "Say which site is rehearsed: make rehearse SITE=local [RELEASE=2026-11-20]"; exit 2; fi
@@ -23,6 +23,9 @@ dev: ## Make .venv-dev, an environment in which pytest and molecule work as they
 
 test: ## Everything that guards the collection.
 	tests/run all
+
+nightly: ## What make test leaves to the night: the oldest ansible-core.
+	tests/run $@
 
 test-upstream: ## What real programs and sources make of it; MIRROR names a directory of clones, TORCHSTACK_CONDA one with a real conda.
 	TORCHSTACK_UPSTREAM="$(abspath $(MIRROR))" TORCHSTACK_CUDA="$(CUDA)" TORCHSTACK_LIBFABRIC="$(LIBFABRIC)" TORCHSTACK_HWLOC="$(HWLOC)" \

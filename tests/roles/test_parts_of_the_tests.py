@@ -12,7 +12,6 @@ import pytest
 
 TOP = pathlib.Path(__file__).parents[2]
 ASK = 'checkout=$PWD work=/nowhere; . tests/environments; cores=(2.18 2.21) newest_core=2.21; needed_by "$@"'
-BOTH = ["2.18", "2.21"]
 PROGRAMS = ["easybuild", "reframe"]
 
 
@@ -29,10 +28,11 @@ def needed(*words):
     ("bench --only rollout", ["2.21"]),
     ("molecule horovod", ["2.21"]),
     ("importer", ["importer"]),
-    ("units", BOTH),
-    ("sanity", BOTH),
-    ("all", [*BOTH, *PROGRAMS, "docs", "importer"]),
-    ("pytest", [*BOTH, *PROGRAMS]),
+    ("units", ["2.21"]),
+    ("sanity", ["2.21"]),
+    ("nightly", ["2.18"]),
+    ("all", ["2.21", *PROGRAMS, "docs", "importer"]),
+    ("pytest", ["2.21", *PROGRAMS]),
     ("pytest -k word", ["2.21", *PROGRAMS]),
     ("pytest tests/unit", ["2.21"]),
     ("pytest -x tests/roles/test_makefile.py::test_help_shows_every_target tests/unit/plugins", ["2.21"]),
