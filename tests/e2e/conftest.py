@@ -16,13 +16,15 @@ from rollouts import Site, find_module_system
 def hasty_compilers(tmp_path_factory):
     """A directory of this machine's compilers that do not optimise.
 
-    It halves the time of the compilations; how fast the result is matters to nobody here.
+    It halves the time of the compilations; how fast the result is matters to nobody here. They wait as long as there is
+    a file ``hold`` beside them.
     """
     place = tmp_path_factory.mktemp("compilers")
     for name in ("cc", "c++", "gcc", "g++"):
         real = shutil.which(name)
         if real:
-            (place / name).write_text('#!/bin/sh\nexec %s "$@" -O0 -g0\n' % real)
+            wait = "while [ -e '%s' ]; do sleep 0.2; done" % (place / "hold")
+            (place / name).write_text('#!/bin/sh\n%s\nexec %s "$@" -O0 -g0\n' % (wait, real))
             (place / name).chmod(0o755)
     return place
 
