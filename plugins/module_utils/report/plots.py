@@ -233,5 +233,3 @@ def _draw_scale(figure: Any, palette: Any, low: float, high: float, height: floa
     strip.set_xticks(ticks, [formatting.speed(value) for value in ticks])
     strip.tick_params(labelsize=8.5, length=3)
     strip.set_xlabel("bus bandwidth, GB/s", fontsize=8.5, labelpad=2)
-
-

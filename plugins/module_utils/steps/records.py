@@ -19,6 +19,7 @@ from .outcome import Outcome
 SCHEMA = 1
 """Version of the recipe of digests, and of stamps; a change of it builds every step again."""
 
+
 class Limits(NamedTuple):
     """How long a step may take, and what happens when it hangs. Seconds; 0 stands for no limit."""
 

@@ -16,8 +16,8 @@ SITE = {
 }
 DEFINITION = {
     "release": "r", "base": {"kind": "python_overlay", "minimum": "3.11"}, "locks": {"tools": ""},
-    "mpi": {"prefix": "${MPI}", "allow_path": True}, "toolchain": {"modules": ["gcc", "mpi"],
-    "steps": {"nccl": {"modules": ["gcc"]}}},
+    "mpi": {"prefix": "${MPI}", "allow_path": True},
+    "toolchain": {"modules": ["gcc", "mpi"], "steps": {"nccl": {"modules": ["gcc"]}}},
 }
 NEW = {"content": None, "frozen": None, "freezing": None, "thawed": None, "retired": None, "subject": None}
 ANSWER = {"loaded": [], "environment": {}, "set": {"MPI": "/opt/mpi"}, "unset": []}

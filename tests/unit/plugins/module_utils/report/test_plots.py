@@ -28,8 +28,10 @@ def swept(count, missing=()):
     pairs = [[one, other, 20.0 + one] for one in range(count) for other in range(one + 1, count)]
     hosts = ["n%03d.cluster.example" % number for number in range(count)]
     measured_pairs = [pair for pair in pairs if tuple(pair[:2]) not in missing]
-    return nodes.describe_sweep({"hosts": hosts, "measured": measured_pairs, "slow_nodes": [{"host": hosts[-1]}],
-                               "slow_links": [{"hosts": hosts[:2]}]})
+    return nodes.describe_sweep({
+        "hosts": hosts, "measured": measured_pairs, "slow_nodes": [{"host": hosts[-1]}],
+        "slow_links": [{"hosts": hosts[:2]}],
+    })
 
 
 @pytest.fixture(name="drawn", params=["bandwidth", "sweep"])
