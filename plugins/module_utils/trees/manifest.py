@@ -108,7 +108,8 @@ def record(request: Request, apply: bool, judge: Callable[[dict], None] | None =
             "Record the tree inside of root.", place.record,
         )
     earlier, problem = _read_earlier(place.record)
-    with _temporary_lines(apply) as lines, contextlib.closing(earlier) if earlier else contextlib.nullcontext():
+    closing = contextlib.closing(earlier) if earlier else contextlib.nullcontext()
+    with closing, _temporary_lines(apply) as lines:
         draft = Draft(request.content, list(request.exclude), place.own, lines)
         walk = Walk(request.content, Exclusion([request.exclude], [place.own]), request.workers)
         drift = _compare_in_step(walk, place, Comparison(earlier, None, request.limit, request.content), draft)

@@ -8,7 +8,7 @@ import os
 import signal
 
 import pytest
-from ansible_collections.hpcml.torchstack.plugins.module_utils.acceptance import supervisor as supervisor
+from ansible_collections.hpcml.torchstack.plugins.module_utils.acceptance import supervisor
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.processes import read_process
 
 

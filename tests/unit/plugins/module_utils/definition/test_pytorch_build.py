@@ -18,9 +18,11 @@ NCCL = {"version": "2.18.3"}
 PREFIX = "/r/nccl"
 
 
-def build(source=None, given=None, cuda=CUDA, nccl=NCCL):
+def build(source=None, given=None, **components):
     pytorch = {"version": "2.3.1", "source": {"commit": "c", **(source or {})}}
-    return describe_build(pytorch, given or {}, BASE, TOOLCHAIN, {"CC": "gcc-12"}, cuda, nccl, PREFIX)
+    components = {"cuda": CUDA, "nccl": NCCL, **components}
+    return describe_build(
+        pytorch, given or {}, BASE, TOOLCHAIN, {"CC": "gcc-12"}, components["cuda"], components["nccl"], PREFIX)
 
 
 def test_variables_come_from_toolchain_release_file_base_and_the_build_itself_in_this_order():
