@@ -9,16 +9,15 @@ import pathlib
 import re
 from typing import Any
 
-import yaml
 from ansible import context
 from ansible.inventory.manager import InventoryManager
-from ansible.plugins.action import ActionBase
 from ansible.utils.vars import load_extra_vars
 from ansible.vars.manager import VariableManager
 from ansible_collections.hpcml.torchstack.plugins.module_utils.definition import variable_names
+from ansible_collections.hpcml.torchstack.plugins.plugin_utils import release_file
+from ansible_collections.hpcml.torchstack.plugins.plugin_utils.control_action import ControlAction, RefusedError
 
 TOP = pathlib.Path(__file__).parents[2]
-ROLES = TOP / "roles"
 _ENVIRONMENT = re.compile(r"\bTORCHSTACK_[A-Z_]+\b")
 #: Of the tests, and of the command that makes the checkout's environment.
 OTHERS = frozenset({"TORCHSTACK_PYTHONS"})
@@ -27,8 +26,8 @@ OTHERS = frozenset({"TORCHSTACK_PYTHONS"})
 def specifications() -> dict[str, dict[str, Any]]:
     """Read what each role of the collection says of its variables."""
     return {
-        path.parents[1].name: yaml.safe_load(path.read_text(encoding="utf-8"))["argument_specs"]
-        for path in sorted(ROLES.glob("*/meta/argument_specs.yml"))
+        path.parents[1].name: release_file.entry_points(path.parents[1])
+        for path in sorted(release_file.ROLES.glob("*/meta/argument_specs.yml"))
     }
 
 
@@ -38,18 +37,12 @@ def read_by_sites() -> set[str]:
     return {name for text in texts for name in _ENVIRONMENT.findall(text)}
 
 
-class ActionModule(ActionBase):
+class ActionModule(ControlAction):
     """Looks at names only, and only at those that somebody gave: what tasks have set meanwhile is none of them."""
 
-    TRANSFERS_FILES = False
-    _supports_check_mode = True
-    _supports_async = False
-    _requires_connection = False
-
-    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
-        """See :class:`ansible.plugins.action.ActionBase`."""
-        result = super().run(tmp, task_vars)
-        host = str((task_vars or {}).get("inventory_hostname", ""))
+    def find(self, task_vars: dict[str, Any]) -> dict[str, Any]:
+        """See :meth:`ControlAction.find`."""
+        host = str(task_vars.get("inventory_hostname", ""))
         sources = list(context.CLIARGS.get("inventory") or []) if context.CLIARGS else []
         given = self.variables(host, sources)
         roles = specifications()
@@ -63,8 +56,8 @@ class ActionModule(ActionBase):
             *variable_names.unknown_in_environment(os.environ, read),
         ]
         if sentences:
-            result.update(failed=True, msg=" ".join(sentences))
-        return dict(result, changed=False)
+            raise RefusedError(" ".join(sentences))
+        return {}
 
     def variables(self, host: str, sources: list[str]) -> dict[str, Any]:
         """Return the variables of a host from inventories and command line, without those that tasks have set.

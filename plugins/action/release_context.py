@@ -7,7 +7,6 @@ from __future__ import annotations
 from typing import Any, Callable, Mapping, cast
 
 from ansible.errors import AnsibleActionFail
-from ansible.plugins.action import ActionBase
 from ansible_collections.hpcml.torchstack.plugins.module_utils.definition import (
     context,
     machine_request,
@@ -17,33 +16,21 @@ from ansible_collections.hpcml.torchstack.plugins.module_utils.definition import
 )
 from ansible_collections.hpcml.torchstack.plugins.module_utils.mirror.environment import mirror_context
 from ansible_collections.hpcml.torchstack.plugins.plugin_utils import release_file as files
+from ansible_collections.hpcml.torchstack.plugins.plugin_utils.control_action import ControlAction, RefusedError
 
 
-class RefusedError(Exception):
-    """Why a release is not opened, in sentences."""
-
-
-class ActionModule(ActionBase):
+class ActionModule(ControlAction):
     """Checks a site's data against a release, and composes the context from both."""
 
-    TRANSFERS_FILES = False
-    _supports_check_mode = True
-    _supports_async = False
-    _requires_connection = False
-
-    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
-        """See :class:`ansible.plugins.action.ActionBase`."""
-        result = super().run(tmp, task_vars)
+    def find(self, task_vars: dict[str, Any]) -> dict[str, Any]:
+        """See :meth:`ControlAction.find`."""
         state = self._task.args.get("state")
         if state not in STATES:
             raise AnsibleActionFail("release_context: state is %r, which is none of %s." % (state, ", ".join(STATES)))
         try:
-            found = STATES[state](Request(self._task.args, submits=not self._task.check_mode))
+            return STATES[state](Request(self._task.args, submits=not self._task.check_mode))
         except KeyError as error:
             raise AnsibleActionFail("release_context: state %s needs %s." % (state, error)) from error
-        except (RefusedError, ValueError) as error:
-            return dict(result, failed=True, changed=False, msg=str(error))
-        return dict(result, changed=False, **found)
 
 
 class Request:

@@ -7,8 +7,6 @@ from __future__ import annotations
 import pathlib
 from typing import Any, Mapping
 
-from ansible.plugins.action import ActionBase
-from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
 from ansible_collections.hpcml.torchstack.plugins.module_utils.definition import (
     known_problems,
     recorded,
@@ -16,30 +14,15 @@ from ansible_collections.hpcml.torchstack.plugins.module_utils.definition import
     stored_release,
 )
 from ansible_collections.hpcml.torchstack.plugins.plugin_utils import release_file as files
+from ansible_collections.hpcml.torchstack.plugins.plugin_utils.control_action import ControlAction, RefusedError
 
 
-class RefusedError(Exception):
-    """Why nothing is rolled out from a release file, in sentences."""
-
-
-class ActionModule(ActionBase):
+class ActionModule(ControlAction):
     """Reads, checks and resolves a release file."""
 
-    TRANSFERS_FILES = False
-    _supports_check_mode = True
-    _supports_async = False
-    _requires_connection = False
-
-    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
-        """See :class:`ansible.plugins.action.ActionBase`."""
-        result = super().run(tmp, task_vars)
-        try:
-            found = define(self._task.args)
-        except (RefusedError, ValueError) as error:
-            return dict(result, failed=True, changed=False, msg=str(error))
-        except StackError as error:
-            return dict(result, failed=True, changed=False, **error.as_result())
-        return dict(result, changed=False, **found)
+    def find(self, task_vars: dict[str, Any]) -> dict[str, Any]:
+        """See :meth:`ControlAction.find`."""
+        return define(self._task.args)
 
 
 def define(options: Mapping[str, Any]) -> dict[str, Any]:

@@ -23,8 +23,8 @@ options:
 """
 
 EXAMPLES = r"""
-- name: Roll out a release of Polaris
-  hosts: "{{ lookup('hpcml.torchstack.site_hosts', 'polaris') }}"
+- name: Roll out a release of a site
+  hosts: "{{ lookup('hpcml.torchstack.site_hosts', 'mysite') }}"
   gather_facts: false
   tasks: []
 """

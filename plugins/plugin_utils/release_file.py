@@ -94,14 +94,19 @@ def specified() -> dict[str, Any]:
 
     Keys of a release file may also stand in the specification of a component's own role, under ``release_file``.
     """
-    found = _entry_points(ROLES / OWN)
+    found = entry_points(ROLES / OWN)
     for row in components.COMPONENTS:
-        further = _entry_points(ROLES / row.role).get("release_file") or {}
+        further = entry_points(ROLES / row.role).get("release_file") or {}
         found["release_file"]["options"].update(further.get("options") or {})
     return found
 
 
-def _entry_points(role: pathlib.Path) -> dict[str, Any]:
+def entry_points(role: pathlib.Path) -> dict[str, Any]:
+    """Read the entry points of a role from its argument specification.
+
+    Args:
+        role: its directory.
+    """
     text = (role / "meta" / "argument_specs.yml").read_text(encoding="utf-8")
     return dict(yaml.load(text, Loader=_FAST)["argument_specs"])
 

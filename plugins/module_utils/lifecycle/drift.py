@@ -20,7 +20,6 @@ from ..trees import manifest
 from .drift_attribution import Thaws, attribute
 from .drift_content import compare_content
 
-LEVELS = ("quick", "full")
 MANIFEST = os.path.join(".torchstack", "manifest.json")
 NO_LIMIT = 1 << 30
 

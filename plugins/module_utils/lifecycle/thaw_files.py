@@ -10,7 +10,6 @@ file system, and renamed into place; a directory that is frozen is writable for 
 from __future__ import annotations
 
 import contextlib
-import errno
 import hashlib
 import os
 import shutil
@@ -19,7 +18,7 @@ from typing import Iterator, Sequence
 
 from ..core.errors import StackError, system_remedy
 from ..trees import boundary, counters, permissions
-from ..trees.dir_handles import OPEN_DIRECTORY
+from ..trees.dir_handles import OPEN_DIRECTORY, owner_writable
 from ..trees.nofollow_chmod import choose_chmod
 from ..trees.policy import FROZEN, WRITABLE, Policy
 from .thaw_paths import Named
@@ -117,19 +116,8 @@ def _writable(parent: int) -> Iterator[int]:
     """Yield a directory, open for reading, that its owner may write to meanwhile."""
     descriptor = os.open(".", OPEN_DIRECTORY, dir_fd=parent)
     try:
-        found = os.fstat(descriptor)
-        mode = stat.S_IMODE(found.st_mode)
-        if mode & stat.S_IWUSR:
+        with owner_writable(descriptor):
             yield descriptor
-            return
-        # chmod(2) takes setgid away when the owner is not in the group, and it could not be brought back.
-        if mode & stat.S_ISGID and os.geteuid() and found.st_gid not in {os.getegid(), *os.getgroups()}:
-            raise OSError(errno.EPERM, "its directory is setgid for a group that this account is not in")
-        os.fchmod(descriptor, mode | stat.S_IWUSR)
-        try:
-            yield descriptor
-        finally:
-            os.fchmod(descriptor, mode)
     finally:
         os.close(descriptor)
 

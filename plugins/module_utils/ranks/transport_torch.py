@@ -75,14 +75,7 @@ class TorchTransport:
     def time_trials(
         self, step: Callable[[], None], trials: int, blocking: bool, alone: bool = False
     ) -> tuple[float, list[float]]:
-        """Measure the seconds of all trials together, and of each.
-
-        Args:
-            step: what to do.
-            trials: how often.
-            blocking: whether to wait for all ranks before each.
-            alone: not all ranks do this; do not wait for the others.
-        """
+        """Measure the seconds of all trials together, and of each, see :class:`.transport.Transport`."""
         self.synchronize()
         if not alone:
             self.barrier()

@@ -13,6 +13,7 @@ import contextlib
 import errno
 import os
 import resource
+import stat
 import threading
 from typing import Any, Callable, Iterator
 
@@ -22,6 +23,32 @@ OPEN_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 def default_capacity() -> int:
     """Choose how many directories may stay open: a quarter of the limit of open files, within bounds."""
     return max(16, min(256, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 4))
+
+
+@contextlib.contextmanager
+def owner_writable(descriptor: int, *path: str) -> Iterator[int]:
+    """Make a directory writable to its owner meanwhile; yields the permission bits that it has otherwise.
+
+    Args:
+        descriptor: of the directory, open for reading.
+        path: what an error calls it.
+
+    Raises:
+        OSError: it cannot be made writable, or not be brought back.
+    """
+    found = os.fstat(descriptor)
+    mode = stat.S_IMODE(found.st_mode)
+    if mode & stat.S_IWUSR:
+        yield mode
+        return
+    # chmod(2) takes setgid away when the owner is not in the group, and it could not be brought back.
+    if mode & stat.S_ISGID and os.geteuid() and found.st_gid not in {os.getegid(), *os.getgroups()}:
+        raise OSError(errno.EPERM, "its directory is setgid for a group that this account is not in", *path)
+    os.fchmod(descriptor, mode | stat.S_IWUSR)
+    try:
+        yield mode
+    finally:
+        os.fchmod(descriptor, mode)
 
 
 def retry_interrupted(call: Callable[..., Any], *arguments: object, **options: object) -> Any:

@@ -23,7 +23,7 @@ from typing import IO, Iterator, NamedTuple, cast
 
 from ..core.errors import StackError, system_remedy
 from ..core.files import write_atomic
-from .dir_handles import OPEN_DIRECTORY
+from .dir_handles import OPEN_DIRECTORY, owner_writable
 from .manifest_entry import Run
 from .manifest_exclude import temporary_pattern
 
@@ -254,18 +254,7 @@ def _writable(directory: str) -> Iterator[int]:
     """Make a directory writable to its owner; yields the permission bits that it has otherwise."""
     descriptor = os.open(directory, OPEN_DIRECTORY)
     try:
-        found = os.fstat(descriptor)
-        mode = stat.S_IMODE(found.st_mode)
-        if mode & stat.S_IWUSR:
+        with owner_writable(descriptor, directory) as mode:
             yield mode
-            return
-        # chmod(2) takes setgid away when the owner is not in the group, and it could not be brought back.
-        if mode & stat.S_ISGID and os.geteuid() and found.st_gid not in {os.getegid(), *os.getgroups()}:
-            raise OSError(errno.EPERM, "its directory is setgid for a group that this account is not in", directory)
-        os.fchmod(descriptor, mode | stat.S_IWUSR)
-        try:
-            yield mode
-        finally:
-            os.fchmod(descriptor, mode)
     finally:
         os.close(descriptor)

@@ -6,7 +6,8 @@ from __future__ import annotations
 
 import pytest
 from ansible_collections.hpcml.torchstack.plugins.action import release_context
-from ansible_collections.hpcml.torchstack.plugins.action.release_context import STATES, RefusedError, Request
+from ansible_collections.hpcml.torchstack.plugins.action.release_context import STATES, Request
+from ansible_collections.hpcml.torchstack.plugins.plugin_utils.control_action import RefusedError
 
 SITE = {
     "root": "/soft", "release": "r", "site": "mysite", "file": "r.yml", "python": "python3", "account": "",

@@ -9,7 +9,8 @@ import pathlib
 import pytest
 import yaml
 from ansible_collections.hpcml.torchstack.plugins.action import release_definition
-from ansible_collections.hpcml.torchstack.plugins.action.release_definition import RefusedError, define
+from ansible_collections.hpcml.torchstack.plugins.action.release_definition import define
+from ansible_collections.hpcml.torchstack.plugins.plugin_utils.control_action import RefusedError
 
 RELEASES = pathlib.Path(__file__).parents[4] / "inventories" / "local" / "releases"
 RELEASE = RELEASES / "2026-11-20.yml"
