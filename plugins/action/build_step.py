@@ -5,7 +5,8 @@
 It is polled by a line of shell that prints the records and the end of the log, and costs the machine next to nothing,
 which a module call does not. When the module has to be called, and what is told, is decided in :mod:`.follow`. Nothing
 of the controller stays on the target between two polls. When the controller dies, its worker process notices within a
-quarter of a second and stops.
+quarter of a second and ends there and then: a result that nobody takes, and that is larger than a pipe, would keep it
+waiting for ever.
 """
 
 from __future__ import annotations
@@ -70,6 +71,7 @@ class ActionModule(ActionBase):
         if planned.get(state_dir):
             arguments["planned"] = planned[state_dir]
         first = self._execute_module(module_args=arguments, task_vars=task_vars)
+        self.end_without_controller()
         if self._task.check_mode and first.get("state"):
             if first["state"] == "planned":
                 known = {key: first.get(key) for key in ("result", "ground")}
@@ -177,15 +179,22 @@ class ActionModule(ActionBase):
             display.debug("build_step: resetting the connection: %s" % error)
 
     def wait(self, seconds):
-        """Sleep, unless the controller is gone."""
+        """Sleep, and end this process as soon as the controller is gone."""
         end = time.monotonic() + seconds
         while True:
-            if os.getppid() != self.controller:
-                raise AnsibleActionFail("The controller is gone; the step goes on without it.")
+            self.end_without_controller()
             left = end - time.monotonic()
             if left <= 0:
                 return
             time.sleep(min(POLL_INTERVAL, left))
+
+    def end_without_controller(self):
+        """End this process where its controller is gone; the step goes on without both."""
+        if os.getppid() != self.controller:
+            try:
+                self.cleanup(force=True)
+            finally:
+                os._exit(1)
 
     def run_identity(self):
         """Identify this run of the controller: facts may be cached from one run to the next."""

@@ -90,6 +90,31 @@ def test_a_huge_binary_log_is_followed_rightly_and_for_next_to_nothing(ansible_e
     assert not SECONDS or share < CORE
 
 
+def test_a_worker_leaves_with_its_controller_whatever_its_task_weighs(ansible_environment, tmp_path):
+    """What a worker sends of its task is larger than a pipe where the context has a release with all its hashes."""
+    gate, book = tmp_path / "gate", tmp_path / "play.yml"
+    script = "until test -e '%s'; do sleep 0.2; done" % gate
+    options = {"name": "s", "state_dir": str(tmp_path / "steps"), "script": script, "grace": 1,
+               "context": {"definition": {"hashes": ["%064x" % number for number in range(4096)]}}}
+    play = {"hosts": "localhost", "gather_facts": False, "connection": "local"}
+    book.write_text(json.dumps([dict(play, tasks=[{"hpcml.torchstack.build_step": options}])]))
+    command = [os.path.join(os.path.dirname(sys.executable), "ansible-playbook"), str(book)]
+    controller = subprocess.Popen(
+        command, env=ansible_environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
+    )
+    try:
+        eventually(lambda: (tmp_path / "steps" / "s" / "job.json").exists(), "the step has begun")
+        (worker,) = [process for process in processes.own_processes() if process.parent == controller.pid]
+        controller.kill()
+        controller.wait()
+        eventually(lambda: (seen := processes.read_process(worker.pid)) is None
+                   or seen.start_time != worker.start_time, "the worker leaves")
+    finally:
+        gate.write_text("")
+        controller.kill()
+        controller.wait()
+
+
 # -- a shared file system ------------------------------------------------------------------------------------------
 
 
