@@ -16,14 +16,14 @@ from rollouts import Site, find_module_system
 def hasty_compilers(tmp_path_factory):
     """A directory of this machine's compilers that do not optimise.
 
-    It halves the time of the compilations; how fast the result is matters to nobody here. They wait as long as there is
-    a file ``hold`` beside them.
+    It halves the time of the compilations; how fast the result is matters to nobody here. Those of Horovod wait as long
+    as there is a file ``hold`` beside them; what a preflight compiles does not.
     """
     place = tmp_path_factory.mktemp("compilers")
     for name in ("cc", "c++", "gcc", "g++"):
         real = shutil.which(name)
         if real:
-            wait = "while [ -e '%s' ]; do sleep 0.2; done" % (place / "hold")
+            wait = "case $* in *horovod*) while [ -e '%s' ]; do sleep 0.2; done ;; esac" % (place / "hold")
             (place / name).write_text('#!/bin/sh\n%s\nexec %s "$@" -O0 -g0\n' % (wait, real))
             (place / name).chmod(0o755)
     return place
