@@ -45,10 +45,7 @@ PLAN_FACT = "torchstack_planned"
 
 
 def said_once(result):
-    """Return the result of a failure with its whole message, which ends with the remedy.
-
-    See :func:`.results.in_short`.
-    """
+    """Return the result of a failure with its whole message, which ends with the remedy; see :func:`.in_short`."""
     if "told" not in result:
         return result
     return {key: value for key, value in dict(result, msg=result["told"]).items() if key not in ("told", "remedy")}
@@ -61,7 +58,6 @@ class ActionModule(ActionBase):
     _supports_async = False
 
     def run(self, tmp=None, task_vars=None):
-        """See :class:`ansible.plugins.action.ActionBase`."""
         super().run(tmp, task_vars)
         arguments = self.arguments()
         self.controller = os.getppid()
@@ -105,16 +101,7 @@ class ActionModule(ActionBase):
         return filled_options(arguments, context or {}) if context or "compilers" in arguments else arguments
 
     def follow(self, first, arguments, task_vars):
-        """Follow a running step until it ends.
-
-        Args:
-            first: the result of the call that started it.
-            arguments: the module's, for a query.
-            task_vars: as Ansible passes them.
-
-        Returns:
-            The last result, with the last progress seen.
-        """
+        """Follow a step from its first result to its last one, which has the last progress seen, too."""
         directory, follow, lost = os.path.dirname(first["log"]), Follow(first, time.monotonic()), 0
         while True:
             self.show(follow)
@@ -131,8 +118,7 @@ class ActionModule(ActionBase):
             except AnsibleConnectionFailure as error:
                 lost += 1
                 if lost >= RECONNECTS:
-                    raise AnsibleConnectionFailure(
-                        "%s. %s" % (str(error).rstrip("."), follow.whereabouts())) from error
+                    raise AnsibleConnectionFailure("%s. %s" % (str(error).rstrip("."), follow.whereabouts())) from error
                 display.warning("%s: the connection was lost, the build goes on; trying again" % follow.name)
                 self.reconnect()
                 continue
@@ -202,9 +188,6 @@ class ActionModule(ActionBase):
         return "%d:%d" % (self.controller, process.start_time if process else 0)
 
     def plan_so_far(self, task_vars):
-        """Return what this play's check mode has found.
-
-        That is the steps that would run, by state_dir, and every step in its order.
-        """
+        """Return what this play's check mode has found: steps that would run, by state_dir, and all in order."""
         fact = (task_vars.get("ansible_facts") or {}).get(PLAN_FACT) or {}
         return fact if fact.get("run") == self.run_identity() else {}

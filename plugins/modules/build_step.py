@@ -822,7 +822,7 @@ def present(params: dict, check: bool, diff: bool) -> dict:
     stamp = Stamp.read(request.files)
     files = {"step": request.files.name, "log": request.files.log, "script": request.files.script}
     base: dict = {"attached": False, "resumed": None, "digest": digest, "taken_over": None}
-    if stamp and digest and stamp.is_for(digest) and all(map(os.path.lexists, request.created_paths)):
+    if stamp and digest and stamp.digest == digest and all(map(os.path.lexists, request.created_paths)):
         return dict(base, **from_stamp(stamp), changed=False, state="unchanged", **files)
     if diff:
         base["diff"] = difference(request, digest or "known after step %s" % known.pending, known.needs)

@@ -2,8 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Run the commands of a batch system: without the caller's settings, and with a time limit.
 
-A command that could not be asked is a StackError with ``failed_step="scheduler"``, which no caller may take for an
-answer.
+A command that could not be asked is a StackError with ``failed_step="scheduler"``, never an answer.
 """
 
 from __future__ import annotations
@@ -47,15 +46,10 @@ class Answer(NamedTuple):
 
 
 class Commands:
-    """The commands of one batch system.
+    """The commands of one batch system, in a directory or on PATH.
 
-    Args:
-        title: the batch system, as an operator calls it.
-        check: how an operator finds out whether it is up, as the beginning of a sentence.
-        bin_directory: where its commands are; empty for PATH.
-        cleared: beginnings of the environment variables by which a caller, or a job that this runs in, would change
-            what a command does or shows.
-        kept: variables among these that stay, such as the place of the configuration.
+    ``check`` begins the sentence that says how an operator finds out whether it is up. Variables that begin as
+    ``cleared`` says would change what a command does or shows; ``kept`` are those among them that stay.
     """
 
     def __init__(
@@ -68,11 +62,7 @@ class Commands:
         self.kept = tuple(kept)
 
     def environment(self, secrets: Sequence[str] = ()) -> dict[str, str]:
-        """Return the caller's environment without what would change the commands, and without secrets.
-
-        Args:
-            secrets: variables of a job that are handed on whatever their names say.
-        """
+        """Return the caller's environment without what would change the commands, and without unnamed secrets."""
         own = without_secrets(os.environ, [*self.kept, *secrets])
         return {key: value for key, value in own.items() if key in self.kept or not key.startswith(self.cleared)}
 
@@ -88,26 +78,14 @@ class Commands:
         return shutil.which(name, path=self.bin_directory or None)
 
     def ask(self, *words: str) -> Answer:
-        """Run a command that changes nothing, or cancels.
-
-        Raises:
-            StackError: it is not there, or did not end in :data:`ASK_SECONDS`.
-        """
+        """Run a command that changes nothing, or cancels; StackError: it is not there, or takes :data:`ASK_SECONDS`."""
         return self._run(words, dict(self.environment(), **_PLAIN), (), ASK_SECONDS, True)
 
     def submit(self, *words: str, keep: Sequence[int] = (), secrets: Sequence[str] = ()) -> Answer:
-        """Run a command that submits, in a session of its own.
+        """Run a command that submits, in a session of its own, with descriptors to keep and secrets that the job gets.
 
         It has the caller's locale, which the job may inherit. When it does not end in :data:`SUBMIT_SECONDS` it is left
-        alone: whoever kills it knows even less.
-
-        Args:
-            words: the command.
-            keep: descriptors that stay open in it.
-            secrets: variables that the job gets whatever their names say.
-
-        Raises:
-            StackError: it is not there, or has not answered.
+        alone: whoever kills it knows even less. StackError: it is not there, or has not answered.
         """
         return self._run(words, self.environment(secrets), keep, SUBMIT_SECONDS, False)
 
@@ -139,6 +117,4 @@ class Commands:
                 ) from None
             for stream in (output, complaint):
                 stream.seek(0)
-            return Answer(
-                status, output.read().decode("utf-8", "replace"), complaint.read().decode("utf-8", "replace")
-            )
+            return Answer(status, output.read().decode("utf-8", "replace"), complaint.read().decode("utf-8", "replace"))

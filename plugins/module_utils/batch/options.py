@@ -115,22 +115,9 @@ def _reasons(key: str, value: object) -> list[str]:
 
 
 _CHECKS: dict[str, Callable[[str, object], Any]] = {
-    "account": _word,
-    "bin": _place,
-    "cores": _count(1),
-    "directives": _lines,
-    "gpus": _count(0),
-    "memory": _memory,
-    "nodes": _count(1),
-    "partition": _word,
-    "python": _place,
-    "qos": _word,
-    "queue": _word,
-    "requeue": _count(0),
-    "requeue_on": _reasons,
-    "tasks": _count(1),
-    "tmpdir": _tmpdir,
-    "walltime": _walltime,
+    "account": _word, "bin": _place, "cores": _count(1), "directives": _lines, "gpus": _count(0), "memory": _memory,
+    "nodes": _count(1), "partition": _word, "python": _place, "qos": _word, "queue": _word, "requeue": _count(0),
+    "requeue_on": _reasons, "tasks": _count(1), "tmpdir": _tmpdir, "walltime": _walltime,
 }
 
 KEYS = tuple(_CHECKS)
@@ -145,29 +132,12 @@ def walltime_seconds(text: str) -> int:
 
 
 def batch_system_requeues(options: Mapping[str, Any]) -> bool:
-    """Tell whether the batch system may put the job back into its queue itself.
-
-    Otherwise whoever follows the job submits it again.
-
-    Args:
-        options: as :func:`.registry.check_options` returns them.
-    """
+    """Tell whether the batch system may put the job back into its queue itself; else whoever follows it does."""
     return bool(options.get("requeue") and set(REQUEUE_ON) & set(options.get("requeue_on", ())))
 
 
-def find_problems(
-    title: str, rules: OptionRules, options: object
-) -> Iterator[tuple[str, Any] | OptionProblem]:
-    """Check the options of a job.
-
-    Args:
-        title: what an operator calls the batch system.
-        rules: the special ones of the batch system.
-        options: as the site gives them; a key whose value is None counts as absent.
-
-    Yields:
-        Each key with its value in its one form, or what is wrong.
-    """
+def find_problems(title: str, rules: OptionRules, options: object) -> Iterator[tuple[str, Any] | OptionProblem]:
+    """Check the options of a job; yield each key that is not None with its value in its one form, or what is wrong."""
     if options is None:
         return
     if not isinstance(options, Mapping):

@@ -25,10 +25,7 @@ OVERRULING = ("boot_failed", "cancelled", "node_failed", "out_of_memory", "preem
 def describe_end(name: str, end: Mapping[str, Any]) -> str:
     """Describe the end of a job as the beginning of a sentence.
 
-    Args:
-        name: the step.
-        end: ``reason``, ``job_id``, ``scheduler`` (its title), ``words``, and where they are known ``node``,
-            ``detail``, ``code``, ``signal``.
+    It has ``reason``, ``job_id``, ``scheduler`` (title), ``words``, maybe ``node``, ``detail``, ``code``, ``signal``.
     """
     if end["reason"] == "rejected":
         return "the job of step %s was not accepted: %s" % (name, end["words"].rstrip("."))

@@ -10,8 +10,8 @@ exit status 0 and no output: it is asked only after the queue itself has been.
 OpenPBS up to 23.06 writes the text itself (src/lib/Libcmds/pbs_json.c) and copies a backslash with the character behind
 it, so that a value such as ``echo "\\\\"`` ends early; names of variables, bytes of other encodings and control
 characters are copied as they are, and a value that strtod(3) reads, such as ``inf`` or ``00``, stands without quotes.
-What a user passed on with ``qsub -v`` or ``-V``, or put into the arguments of a job, can thus spoil an answer. In each
-version every member stands in a line of its own, so that only the spoilt value is lost.
+So what a user passed on with ``qsub -v``, or put into the arguments of a job, can spoil an answer. In each version
+every member stands in a line of its own, so that only the spoilt value is lost.
 """
 
 from __future__ import annotations
@@ -93,7 +93,6 @@ class Pbs(BatchSystem):
         self.user = pwd.getpwuid(os.geteuid()).pw_name
 
     def script(self, name: str, options: Mapping[str, Any], log: str, command: Sequence[str]) -> str:
-        """See :class:`.scheduler.BatchSystem`."""
         return batch_script(name, options, log, command)
 
     def submit(self, path: str, options: Mapping[str, Any], keep: Sequence[int], secrets: Sequence[str] = ()) -> str:
@@ -112,11 +111,9 @@ class Pbs(BatchSystem):
         )
 
     def find(self, name: str) -> list[JobStatus]:
-        """See :class:`.scheduler.BatchSystem`."""
         return self._query(name) or self._query(name, HISTORY)
 
     def cancel(self, job_id: str) -> None:
-        """See :class:`.scheduler.BatchSystem`."""
         answer = self.commands.ask("qdel", job_id)
         if answer.status == 0 or answer.says(UNKNOWN_JOB) or answer.says(ENDING_JOB):
             return
@@ -136,8 +133,7 @@ class Pbs(BatchSystem):
     def _show(self, job_id: str, name: str, *history: str) -> list[JobStatus]:
         """Ask for one job; there is none where it was forgotten meanwhile.
 
-        It is asked for alone: of several, qstat after OpenPBS 23.06.06 shows only the first one as JSON
-        (``json_jobs`` of display_statjob in src/cmds/qstat.c).
+        Of several, qstat after OpenPBS 23.06.06 shows only the first one as JSON (``json_jobs`` in src/cmds/qstat.c).
         """
         answer = self.commands.ask("qstat", *history, "-f", "-F", "json", job_id)
         jobs = parse_jobs(answer.output)
@@ -171,9 +167,7 @@ class Pbs(BatchSystem):
         )
         if state == ENDED:
             end = end_of(job)
-            return status._replace(
-                end=end.end, exit_code=end.exit_code, signal=end.signal, advice=advice_on_end(end)
-            )
+            return status._replace(end=end.end, exit_code=end.exit_code, signal=end.signal, advice=advice_on_end(end))
         if state == PENDING:
             position, of = self._place(job_id, queue) if job.get("job_state") == "Q" else (None, None)
             return status._replace(
@@ -182,10 +176,7 @@ class Pbs(BatchSystem):
         return status
 
     def _place(self, job_id: str, queue: str) -> tuple[int | None, int | None]:
-        """Find the place among the queued jobs of the queue, in the order of submission.
-
-        Both are None where the site does not show them.
-        """
+        """Find the place in the queue, in order of submission, and how many wait; both None where that is hidden."""
         try:
             waiting = self._select("-s", "Q", "-q", queue)
         except StackError:
@@ -201,14 +192,7 @@ def _refusal(answer: Answer) -> str:
 
 
 def parse_jobs(text: str) -> dict[str, dict[str, Any]] | None:
-    """Parse ``qstat -f -F json``: the attributes of each job by its identifier.
-
-    Args:
-        text: the standard output of qstat.
-
-    Returns:
-        None where the text is no answer of a PBS server; empty where the server knows none of the jobs.
-    """
+    """Parse ``qstat -f -F json``: each job's attributes by its identifier; None for no answer of a PBS server."""
     document = _document(text)
     if "pbs_version" not in document:
         return None
@@ -227,10 +211,7 @@ def _document(text: str) -> dict[str, Any]:
 
 
 def _read_lines(text: str) -> dict[str, Any]:
-    """Read a document line by line.
-
-    An object opens and closes in lines of their own, and a member takes one line.
-    """
+    """Read a document line by line: an object opens and closes in lines of their own, a member takes one."""
     top: dict[str, Any] = {}
     path = [top]
     # Not splitlines(): a value may hold bytes that count as line ends there, and JSON's own are written as \n.

@@ -34,11 +34,8 @@ def batch_script(name: str, options: Mapping[str, Any], log: str, command: Seque
     """Write the script; see :meth:`.scheduler.BatchSystem.script`.
 
     The site's directives come first, and of two equal ones the last wins. Standard output goes to the log directly: PBS
-    itself would copy it there at the end, over what is there.
-
-    Raises:
-        StackError: the name is none for PBS, a line break would end a command, a directive cannot be read, or the
-            resources are given twice.
+    itself would copy it there at the end, over what is there. StackError: the name is none for PBS, a line break would
+    end a command, a directive cannot be read, or the resources are given twice.
     """
     if not _NAME.match(name):
         raise StackError(
@@ -97,21 +94,15 @@ def _others(name: str, options: Mapping[str, Any]) -> list[str]:
     if options.get("queue"):
         lines.append("-q " + options["queue"])
     return [
-        *lines,
-        "-r y" if batch_system_requeues(options) else "-r n",
-        "-N " + name,
-        "-S /bin/sh",
-        "-j oe",
-        "-o /dev/null",
-        "-W umask=022",
+        *lines, "-r y" if batch_system_requeues(options) else "-r n", "-N " + name, "-S /bin/sh", "-j oe",
+        "-o /dev/null", "-W umask=022",
     ]
 
 
 def submission(script: str) -> list[str]:
     """Return the qsub command for a batch script.
 
-    ``-f`` keeps qsub from leaving a process behind that talks to the server, lives on for a minute, and would hold
-    whatever is open in qsub, such as a lock.
+    ``-f`` keeps qsub from leaving a process behind that lives on for a minute with whatever is open, such as a lock.
     """
     words, body = ["qsub", "-f"], []
     for line in script.splitlines():

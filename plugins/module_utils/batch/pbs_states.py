@@ -133,10 +133,7 @@ def end_of(job: Mapping[str, Any]) -> End:
 
 
 def nodes_of(job: Mapping[str, Any]) -> str:
-    """Return the hosts of a job, the first one first.
-
-    ``exec_host`` is ``nid1/0*64+nid2/0*64`` (pbs_job_attributes(7B)).
-    """
+    """Return a job's hosts in order, of an ``exec_host`` as ``nid1/0*64+nid2/0*64`` (pbs_job_attributes(7B))."""
     hosts = (chunk.partition("/")[0] for chunk in str(job.get("exec_host", "")).split("+"))
     return ",".join(dict.fromkeys(hosts))
 
@@ -157,7 +154,7 @@ def start_of(job: Mapping[str, Any]) -> str:
 def describe_state(job: Mapping[str, Any]) -> str:
     """Describe the state of a job as PBS does: ``job_state F, substate 93, Exit_status -29 (...)``.
 
-    A job that was put back still has the Exit_status of its last run while it waits or runs: only the end counts.
+    While a job that was put back waits or runs, its Exit_status is that of its last run.
     """
     letter = str(job.get("job_state", ""))
     if state_of(job) != ENDED:
@@ -220,10 +217,7 @@ def advice_on_waiting(job_id: str, job: Mapping[str, Any]) -> str:
     """Advise what to do about a job that waits; empty where waiting is all."""
     if is_held(job):
         holds = str(job.get("Hold_Types", ""))
-        for letter, advice in _HOLDS:
-            if letter in holds:
-                return advice.format(job_id=job_id)
-        return ""
+        return next((advice for letter, advice in _HOLDS if letter in holds), "").format(job_id=job_id)
     return advice_for(str(job.get("comment", "")), _WAITING_ADVICE)
 
 

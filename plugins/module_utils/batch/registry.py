@@ -35,11 +35,7 @@ LAUNCHERS = (LOCAL, *SYSTEMS)
 
 
 def system_of(launcher: str) -> type[BatchSystem]:
-    """Return the class of a batch system.
-
-    Args:
-        launcher: one of :data:`SYSTEMS`.
-    """
+    """Return the class of a batch system, one of :data:`SYSTEMS`."""
     return SYSTEMS[launcher]()
 
 
@@ -49,13 +45,7 @@ def title_of(launcher: str) -> str:
 
 
 def problems(launcher: str, options: object, where: str = "launcher_options") -> list[str]:
-    """Say everything that is wrong with the options of a job, a sentence for each.
-
-    Args:
-        launcher: one of :data:`LAUNCHERS`; with ``local`` no option matters.
-        options: as the site gives them.
-        where: what the sentences call them.
-    """
+    """Say everything that is wrong with the options of a job, a sentence for each, which calls them ``where``."""
     if launcher == LOCAL:
         return []
     system = system_of(launcher)
@@ -66,20 +56,14 @@ def problems(launcher: str, options: object, where: str = "launcher_options") ->
 
 
 def check_options(launcher: str, options: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Bring the options of a job into the one form that the batch systems expect.
+    """Bring the options of a job into the one form that the batch systems expect; with ``local`` none matters.
 
-    Args:
-        launcher: one of :data:`LAUNCHERS`; with ``local`` no option matters and none is returned.
-        options: as the site gives them; a key whose value is None counts as absent.
+    The answer has only keys that were given, and ``requeue`` and ``requeue_on``: ``account``, ``qos`` (words),
+    ``partition`` for Slurm, ``queue`` for PBS, ``walltime`` (``HH:MM:SS`` or ``D-HH:MM:SS``), ``nodes``, ``cores``,
+    ``gpus`` and ``tasks``, which share them (per node), ``memory`` (per node: ``240G``, with one letter of K, M, G, T),
+    ``directives`` (lines without ``#SBATCH`` or ``#PBS``), ``python``, ``bin`` and ``tmpdir`` (absolute paths).
 
-    Returns:
-        Only keys that were given, and ``requeue`` and ``requeue_on``: ``account``, ``qos`` (words), ``partition`` for
-        Slurm, ``queue`` for PBS, ``walltime`` (``HH:MM:SS`` or ``D-HH:MM:SS``), ``nodes``, ``cores``, ``gpus`` and
-        ``tasks``, which share them (per node), ``memory`` (per node: ``240G``, with one letter of K, M, G, T),
-        ``directives`` (lines without ``#SBATCH`` or ``#PBS``), ``python``, ``bin`` and ``tmpdir`` (absolute paths).
-
-    Raises:
-        StackError: an unknown key, or a value of another type; nothing has been touched.
+    StackError: an unknown key, or a value of another type; nothing has been touched.
     """
     if launcher == LOCAL:
         return {}

@@ -2,9 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Define what every batch system has to do, and how its jobs are described.
 
-A batch system is one file with one subclass of :class:`BatchSystem`, which runs its commands, and a line of
-:mod:`.registry`. An object of it keeps nothing between two calls: the records of the step and of the scheduler are the
-only memory.
+A batch system is one file with one subclass of :class:`BatchSystem`, and a line of :mod:`.registry`. An object of it
+keeps nothing between two calls: the records of the step and of the scheduler are the only memory.
 """
 
 from __future__ import annotations
@@ -33,7 +32,6 @@ OUT_OF_MEMORY = "out_of_memory"
 BOOT_FAILED = "boot_failed"
 
 ENDS = (DONE, FAILED, TIME_LIMIT, PREEMPTED, NODE_FAILED, CANCELLED, OUT_OF_MEMORY, BOOT_FAILED)
-"""Every way a job can end."""
 
 
 class JobStatus(NamedTuple):
@@ -72,13 +70,10 @@ class JobStatus(NamedTuple):
 
 
 class BatchSystem(abc.ABC):
-    """Run the commands of one batch system.
+    """Run the commands of one batch system, from a directory or PATH.
 
-    A command that is missing, hangs, or cannot reach the scheduler is a
-    ``StackError(failed_step="scheduler")`` in each method. It never means that there is no such job.
-
-    Args:
-        bin_directory: where the commands are; empty for PATH.
+    A command that is missing, hangs, or cannot reach the scheduler is a ``StackError(failed_step="scheduler")`` in each
+    method. It never means that there is no such job.
     """
 
     name: ClassVar[str]
@@ -97,7 +92,6 @@ class BatchSystem(abc.ABC):
     """Patterns of the variables by which a program that starts ranks knows the job that it runs in."""
 
     options: ClassVar[OptionRules] = OptionRules()
-    """What of ``launcher_options`` is special here."""
 
     environment_is_public: ClassVar[bool] = False
     """Whether other accounts can read the environment of a job, so that no secret may be in it."""
@@ -108,48 +102,28 @@ class BatchSystem(abc.ABC):
 
     @abc.abstractmethod
     def script(self, name: str, options: Mapping[str, Any], log: str, command: Sequence[str]) -> str:
-        """Return the text of the batch script: directives first, then umask 022, then ``command``.
+        """Return the text of the batch script: directives, then umask 022, then ``command``, an absolute path.
 
-        The script reads no login or startup file, and ends with the exit code of ``command``.
-
-        Args:
-            name: the job's name, unique for this submission.
-            options: as :func:`.registry.check_options` returns them.
-            log: file to which output and errors are appended, on a file system that the nodes share.
-            command: the words to run, from an absolute path.
-
-        Raises:
-            StackError: ``failed_step="options"``: what is asked for cannot be written as a directive.
+        The script reads no login or startup file, and ends with the exit code of ``command``. The name is unique, the
+        options are those of :func:`.registry.check_options`; output and errors are appended to the log, which the nodes
+        share. StackError, ``failed_step="options"``: something cannot be written as a directive.
         """
 
     @abc.abstractmethod
     def submit(self, path: str, options: Mapping[str, Any], keep: Sequence[int], secrets: Sequence[str] = ()) -> str:
-        """Submit the script in ``path``.
+        """Submit the script in ``path``, and return the job's identifier.
 
-        The command is started in a session of its own: it ends its work when this process is killed meanwhile.
-
-        Args:
-            path: the batch script.
-            options: as for :meth:`script`.
-            keep: descriptors that stay open in the command as long as it runs, such as the step's lock.
-            secrets: variables that the job gets of the caller's environment whatever their names say.
-
-        Returns:
-            The job's identifier.
-
-        Raises:
-            StackError: ``failed_step="submit"``: the scheduler has refused the job, in its own words; or
-                ``failed_step="scheduler"``: nobody knows whether it was accepted.
+        The command is started in a session of its own: it ends its work when this process is killed meanwhile. The
+        descriptors ``keep``, such as the step's lock, stay open in it; the job gets ``secrets`` whatever their names
+        say. StackError, ``failed_step="submit"``: the scheduler has refused it; ``"scheduler"``: nobody knows whether
+        it was accepted.
         """
 
     @abc.abstractmethod
     def find(self, name: str) -> list[JobStatus]:
-        """Find the jobs of a name and this account.
+        """Find the jobs of a name and this account: those in the queue, then those that only the accounting knows.
 
-        Those in the queue come first, then those that only the accounting knows.
-
-        Returns:
-            Empty only when the scheduler has answered and knows none.
+        It is empty only when the scheduler has answered and knows none.
         """
 
     @abc.abstractmethod
@@ -158,32 +132,20 @@ class BatchSystem(abc.ABC):
 
 
 def advice_for(words: str, advice: Sequence[tuple[str, str]], otherwise: str = "") -> str:
-    """Choose the advice that belongs to a text of a scheduler.
-
-    Args:
-        words: the text.
-        advice: phrases in small letters, each with its advice; the first one that is part of the words counts.
-        otherwise: the answer where none is.
-    """
+    """Choose the advice whose phrase, in small letters, is the first that is part of a text of a scheduler."""
     text = words.lower()
     return next((found for phrase, found in advice if phrase in text), otherwise)
 
 
 def current_job(jobs: Sequence[JobStatus]) -> JobStatus | None:
     """Choose the job that counts among those of one name: one that is not over, else the first one."""
-    for job in jobs:
-        if job.state != ENDED:
-            return job
-    return jobs[0] if jobs else None
+    return next((job for job in jobs if job.state != ENDED), jobs[0] if jobs else None)
 
 
 def queue_of(job: JobStatus, requeues: int, former: str = "") -> dict[str, Any]:
-    """Describe how a job waits, for the result of the module.
+    """Describe how a job waits, for the module's result; ``starting`` is one with nodes, and no supervisor yet.
 
-    Args:
-        job: the job; ``starting`` is one that has nodes, and whose supervisor has not reported.
-        requeues: how often it was submitted again.
-        former: where an earlier supervisor of the step may still be, which this one waits for.
+    It was submitted ``requeues`` times again, and waits for an earlier supervisor that may still be on ``former``.
     """
     if job.state != PENDING:
         state = "starting"
@@ -192,34 +154,17 @@ def queue_of(job: JobStatus, requeues: int, former: str = "") -> dict[str, Any]:
     else:
         state = "requeued" if job.restarts or requeues else "pending"
     return {
-        "advice": job.advice,
-        "estimated_start": job.estimated_start,
-        "former": former if state == "starting" else "",
-        "job_id": job.job_id,
-        "node": job.nodes if state == "starting" else "",
-        "of": job.of,
-        "partition": job.partition,
-        "position": job.position,
-        "reason": job.reason,
-        "state": state,
+        "advice": job.advice, "estimated_start": job.estimated_start, "former": former if state == "starting" else "",
+        "job_id": job.job_id, "node": job.nodes if state == "starting" else "", "of": job.of,
+        "partition": job.partition, "position": job.position, "reason": job.reason, "state": state,
     }
 
 
 def end_of_job(job: JobStatus, title: str) -> dict[str, Any]:
-    """Describe how a job ended, for the record of the end.
-
-    Args:
-        job: the job, which is over.
-        title: what an operator calls the scheduler.
-    """
+    """Describe how a job ended that is over, for the record of the end; the title is the scheduler's."""
     end: dict[str, Any] = {
-        "reason": job.end,
-        "advice": job.advice,
-        "detail": job.reason,
-        "job_id": job.job_id,
-        "node": job.nodes,
-        "scheduler": title,
-        "words": job.native_state,
+        "reason": job.end, "advice": job.advice, "detail": job.reason, "job_id": job.job_id, "node": job.nodes,
+        "scheduler": title, "words": job.native_state,
     }
     if job.end in (DONE, FAILED):
         # Only here does the exit code say something: whatever ends a job, its script ends somehow.

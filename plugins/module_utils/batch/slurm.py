@@ -78,11 +78,9 @@ class Slurm(BatchSystem):
         self.user = pwd.getpwuid(os.geteuid()).pw_name
 
     def script(self, name: str, options: Mapping[str, Any], log: str, command: Sequence[str]) -> str:
-        """See :class:`.scheduler.BatchSystem`."""
         return batch_script(name, options, log, command)
 
     def submit(self, path: str, options: Mapping[str, Any], keep: Sequence[int], secrets: Sequence[str] = ()) -> str:
-        """See :class:`.scheduler.BatchSystem`."""
         answer = self.commands.submit("sbatch", "--parsable", path, keep=keep, secrets=secrets)
         job_id = answer.output.strip().rpartition("\n")[2].partition(";")[0]
         if answer.status == 0 and job_id.isdigit():
@@ -94,14 +92,12 @@ class Slurm(BatchSystem):
         )
 
     def find(self, name: str) -> list[JobStatus]:
-        """See :class:`.scheduler.BatchSystem`."""
         rows = self._queue("--states=all", "--name=" + name)
         if rows:
             return [self._with_details(row) for row in rows]
         return self._accounted(name)
 
     def cancel(self, job_id: str) -> None:
-        """See :class:`.scheduler.BatchSystem`."""
         answer = self.commands.ask("scancel", "--quiet", job_id)
         if answer.status and answer.says(UNREACHABLE):
             raise self.commands.unanswered("scancel", answer)
@@ -128,27 +124,15 @@ class Slurm(BatchSystem):
         else:
             advice = advice_on_waiting(row.job_id, row.state, row.reason) if state == PENDING else ""
         return JobStatus(
-            row.job_id, row.name, state,
-            held=held,
-            reason="" if row.reason == "None" else row.reason,
-            nodes=row.nodes,
-            exit_code=code if over else None,
-            signal=signal if over else None,
-            end=end_of(row.state) if over else "",
-            native_state=row.state,
-            position=place,
-            of=count,
+            row.job_id, row.name, state, held=held, reason="" if row.reason == "None" else row.reason, nodes=row.nodes,
+            exit_code=code if over else None, signal=signal if over else None, end=end_of(row.state) if over else "",
+            native_state=row.state, position=place, of=count,
             estimated_start=row.start + "Z" if state == PENDING and row.start[:1].isdigit() else "",
-            restarts=int(details.get("Restarts", "0")),
-            partition=row.partition,
-            advice=advice,
+            restarts=int(details.get("Restarts", "0")), partition=row.partition, advice=advice,
         )
 
     def _place(self, row: QueueRow) -> tuple[int | None, int | None]:
-        """Find a waiting job's place in its partition by priority, and how many wait there.
-
-        Both are None where they cannot be seen.
-        """
+        """Find a waiting job's place in its partition by priority, and how many wait there; both None where unseen."""
         answer = self.commands.ask(
             "squeue", "--noheader", "--local", "--states=PENDING", "--partition=" + row.partition, "--sort=-p,i",
             "--format=%i",

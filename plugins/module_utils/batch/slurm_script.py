@@ -14,13 +14,8 @@ from .options import batch_system_requeues
 _PLAIN = re.compile(r"[A-Za-z0-9_/.,:+@=-]+\Z")
 
 _OPTIONS = (
-    ("account", "--account=%s"),
-    ("partition", "--partition=%s"),
-    ("qos", "--qos=%s"),
-    ("walltime", "--time=%s"),
-    ("nodes", "--nodes=%s"),
-    ("memory", "--mem=%s"),
-    ("gpus", "--gpus-per-node=%s"),
+    ("account", "--account=%s"), ("partition", "--partition=%s"), ("qos", "--qos=%s"), ("walltime", "--time=%s"),
+    ("nodes", "--nodes=%s"), ("memory", "--mem=%s"), ("gpus", "--gpus-per-node=%s"),
 )
 
 
@@ -28,17 +23,11 @@ def batch_script(name: str, options: Mapping[str, Any], log: str, command: Seque
     """Write the script; see :meth:`.scheduler.BatchSystem.script`.
 
     The interpreter is sh: bash would read the file that ``BASH_ENV`` names. The environment is that of whoever submits:
-    ``--export=NONE`` would have Slurm run a login shell for it. The site's directives come first, and of two equal ones
-    the last wins.
+    ``--export=NONE`` would make Slurm run a login shell. Of two equal directives, the site's first, the last wins.
     """
     directives = [
-        *resource_directives(options),
-        "--requeue" if batch_system_requeues(options) else "--no-requeue",
-        "--export=ALL",
-        "--job-name=" + name,
-        "--chdir=/",
-        "--output=" + output_pattern(log),
-        "--open-mode=append",
+        *resource_directives(options), "--requeue" if batch_system_requeues(options) else "--no-requeue",
+        "--export=ALL", "--job-name=" + name, "--chdir=/", "--output=" + output_pattern(log), "--open-mode=append",
     ]
     return "\n".join([
         "#!/bin/sh",
@@ -51,11 +40,7 @@ def batch_script(name: str, options: Mapping[str, Any], log: str, command: Seque
 
 
 def resource_directives(options: Mapping[str, Any]) -> list[str]:
-    """Return the directives for what a site asks of Slurm, without ``#SBATCH``.
-
-    Args:
-        options: as :func:`.registry.check_options` returns them.
-    """
+    """Return the directives for what a site asks of Slurm, without ``#SBATCH``."""
     directives = list(options.get("directives", []))
     directives += [form % options[key] for key, form in _OPTIONS if options.get(key)]
     # One task where nothing else is said, so that a build's own srun sees all cores of the node.
@@ -70,8 +55,7 @@ def resource_directives(options: Mapping[str, Any]) -> list[str]:
 def output_pattern(path: str) -> str:
     """Write a path as ``--output`` has to name it: quoted, and with its percent signs doubled.
 
-    Raises:
-        StackError: it holds a backslash, which turns the patterns off, or a line break.
+    StackError: it holds a backslash, which turns the patterns off, or a line break.
     """
     if "\\" in path or "\n" in path:
         raise StackError(

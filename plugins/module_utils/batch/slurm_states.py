@@ -23,17 +23,9 @@ from .scheduler import (
 )
 
 _ENDS = {
-    "BOOT_FAIL": BOOT_FAILED,
-    "CANCELLED": CANCELLED,
-    "COMPLETED": DONE,
-    "DEADLINE": TIME_LIMIT,
-    "FAILED": FAILED,
-    "LAUNCH_FAILED": FAILED,
-    "NODE_FAIL": NODE_FAILED,
-    "OUT_OF_MEMORY": OUT_OF_MEMORY,
-    "PREEMPTED": PREEMPTED,
-    "REVOKED": CANCELLED,
-    "TIMEOUT": TIME_LIMIT,
+    "BOOT_FAIL": BOOT_FAILED, "CANCELLED": CANCELLED, "COMPLETED": DONE, "DEADLINE": TIME_LIMIT, "FAILED": FAILED,
+    "LAUNCH_FAILED": FAILED, "NODE_FAIL": NODE_FAILED, "OUT_OF_MEMORY": OUT_OF_MEMORY, "PREEMPTED": PREEMPTED,
+    "REVOKED": CANCELLED, "TIMEOUT": TIME_LIMIT,
 }
 
 _WAITING = ("PENDING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "RESV_DEL_HOLD", "SPECIAL_EXIT")
@@ -83,10 +75,7 @@ LOG_NOT_OPENED = 53
 
 
 def state_of(word: str) -> str:
-    """Return PENDING, RUNNING or ENDED for a state of Slurm.
-
-    One that is not known here is taken for that of a job that goes on.
-    """
+    """Return PENDING, RUNNING or ENDED for a state of Slurm; one that is not known is taken for a job that goes on."""
     if word in _ENDS:
         return ENDED
     return PENDING if word in _WAITING else RUNNING
@@ -112,10 +101,7 @@ def advice_on_end(word: str, reason: str, signal: int | None) -> str:
     """Advise what to do about a job that ended like this; empty where its log says more."""
     if signal == LOG_NOT_OPENED or "JobLaunchFailure" in reason:
         return "The node could not open the log: make sure that the step's directory is mounted and writable there."
-    for state, advice in _END_ADVICE:
-        if word.startswith(state):
-            return advice
-    return ""
+    return next((advice for state, advice in _END_ADVICE if word.startswith(state)), "")
 
 
 def advice_on_refusal(words: str) -> str:

@@ -20,11 +20,7 @@ def account_name(uid: int) -> str:
 
 
 def actor() -> str:
-    """Name the account that asked for this, as far as the system knows it.
-
-    Whoever became the rollout account through sudo is named by sudo (SUDO_USER, sudo(8)); else it is the real user id's
-    name, or the id where it has none.
-    """
+    """Name the account that asked for this: whoever became this one through sudo (SUDO_USER, sudo(8)), else its own."""
     asked = os.environ.get("SUDO_USER", "")
     if _ACCOUNT.fullmatch(asked):
         return asked

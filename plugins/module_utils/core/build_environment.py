@@ -1,8 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Select what a build gets of its caller's environment. Pure.
-
-It gets no secrets, and nothing that would change the build unseen.
+"""Select what a build gets of its caller's environment: no secrets, nothing that would change it unseen. Pure.
 
 A login has more in its environment than anybody remembers: tokens, a preloaded library, search paths of a compiler that
 some module set, a ``USE_CUDA`` of last week. A build gets such a variable only where its step names it.
@@ -31,25 +29,15 @@ def is_shaping(name: str) -> bool:
 
 
 def without_secrets(environment: Mapping[str, str], named: Iterable[str] = ()) -> dict[str, str]:
-    """Return the part of a caller's environment that may leave it: for what starts or submits a build.
-
-    Args:
-        environment: the caller's.
-        named: variables that are handed on whatever their names say.
-    """
+    """Return the part of a caller's environment that may start or submit a build, with what was named in any case."""
     kept_back = set(withheld(environment, named))
     return {name: value for name, value in environment.items() if name not in kept_back}
 
 
 def handed_on(environment: Mapping[str, str], named: Iterable[str] = ()) -> dict[str, str]:
-    """Return the part of a caller's environment that a build may see.
+    """Return the part of a caller's environment that a build may see, with what was named in any case.
 
-    Without what reaches into shells (:data:`.processes.SHELL_STARTUP`), without secrets, and without what shapes a
-    build.
-
-    Args:
-        environment: the caller's.
-        named: variables that are handed on whatever their names say.
+    It is without secrets, without what reaches into shells, and without what shapes a build.
     """
     wanted = set(named)
     return {

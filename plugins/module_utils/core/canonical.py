@@ -11,11 +11,7 @@ from .errors import StackError
 
 
 def digest_of(facts: object) -> str:
-    """Return the SHA-256 of facts as canonical JSON: keys sorted, no spaces, ASCII only, no NaN.
-
-    Raises:
-        StackError: the inputs are not plain data.
-    """
+    """Return the SHA-256 of facts as canonical JSON: keys sorted, no spaces, ASCII only, no NaN; else StackError."""
     try:
         text = json.dumps(facts, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
     except (TypeError, ValueError) as error:

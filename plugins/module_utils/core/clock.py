@@ -21,9 +21,5 @@ def utc(seconds: float) -> str:
 
 
 def seconds_of(text: str) -> float:
-    """Read a time of :func:`utc` as seconds since 1970.
-
-    Raises:
-        ValueError: it is none.
-    """
+    """Read a time of :func:`utc` as seconds since 1970; ValueError: it is none."""
     return datetime.datetime.strptime(text, _FORM).replace(tzinfo=datetime.timezone.utc).timestamp()

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import hashlib
 import urllib.parse
+from typing import Callable
 
 _BLOCK = 1 << 20
 
@@ -15,16 +16,13 @@ def local_path(url: str) -> str | None:
     return urllib.parse.unquote(url[len("file://"):]) if url.startswith("file://") else None
 
 
-def sha256_of(path: str) -> str:
-    """Compute the SHA-256 of a file's content.
-
-    Raises:
-        OSError: it cannot be read.
-    """
+def sha256_of(path: str, tick: Callable[[], object] = lambda: None) -> str:
+    """Compute the SHA-256 of a file's content, with a call between blocks; OSError: it cannot be read."""
     digest = hashlib.sha256()
     with open(path, "rb") as stream:
         for block in iter(lambda: stream.read(_BLOCK), b""):
             digest.update(block)
+            tick()
     return digest.hexdigest()
 
 

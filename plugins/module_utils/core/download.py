@@ -36,12 +36,7 @@ _PASSING = (408, 425, 429, 500, 502, 503, 504)
 
 
 class Unreachable(Exception):
-    """Signal an address that gives nothing; the message is the end of a sentence.
-
-    Args:
-        message: that.
-        code: the answer of the server, if it is one of HTTP.
-    """
+    """Signal an address that gives nothing: the end of a sentence, and the code of an answer of HTTP."""
 
     def __init__(self, message: str, code: int = 0) -> None:
         super().__init__(message)
@@ -49,12 +44,9 @@ class Unreachable(Exception):
 
 
 class Network:
-    """Open addresses: http, https and file.
+    """Open addresses: http, https and file. A server may be silent for ``timeout`` seconds.
 
-    Args:
-        timeout: seconds that a server may be silent.
-        certificates: a file of certificate authorities; the system's where empty.
-        proxy: address of a proxy; those of the environment where empty.
+    Empty stands for the system's certificate authorities, and for the proxies of the environment.
     """
 
     def __init__(self, timeout: float, certificates: str = "", proxy: str = "") -> None:
@@ -66,10 +58,7 @@ class Network:
             handlers.append(urllib.request.ProxyHandler({"http": proxy, "https": proxy}))
         if certificates:
             context = ssl.create_default_context()
-            if os.path.isdir(certificates):
-                context.load_verify_locations(capath=certificates)
-            else:
-                context.load_verify_locations(cafile=certificates)
+            context.load_verify_locations(**{"capath" if os.path.isdir(certificates) else "cafile": certificates})
             handlers.append(urllib.request.HTTPSHandler(context=context))
         self.opener = urllib.request.build_opener(*handlers)
 
@@ -90,11 +79,7 @@ class Network:
         return "%s:%s" % (found[0], found[2]) if found else ""
 
     def open(self, url: str, headers: Mapping[str, str] | None = None) -> Any:
-        """Begin to read an address; a passing failure is waited for.
-
-        Raises:
-            Unreachable: it cannot be read.
-        """
+        """Begin to read an address; a passing failure is waited for. Unreachable: it cannot be read."""
         request = urllib.request.Request(self.without_login(url), headers=dict(headers or {}))
         login = self.login(urllib.parse.urlsplit(url))
         if login:
@@ -143,19 +128,9 @@ def is_half(name: str) -> bool:
 
 
 def fetch(network: Network, url: str, path: str, sha256: str) -> int:
-    """Download an address to ``path``.
+    """Download an address to ``path``, an existing file too, once the new one is whole; return its size in bytes.
 
-    Args:
-        network: opens it.
-        url: the address.
-        path: the file; an existing one is replaced once the new one is whole.
-        sha256: the digest that the content must have.
-
-    Returns:
-        Its size in bytes.
-
-    Raises:
-        StackError: it cannot be fetched or written, or is another file; ``path`` is as it was.
+    StackError: it cannot be fetched or written, or has another digest; ``path`` is as it was.
     """
     half = half_name(path)
     shown = network.without_login(url)
@@ -185,11 +160,7 @@ def fetch(network: Network, url: str, path: str, sha256: str) -> int:
 
 
 def _transfer(network: Network, url: str, half: str) -> tuple[int, str]:
-    """Write an address to the half file, after what is there of it.
-
-    Returns:
-        The size and the digest of the whole.
-    """
+    """Write an address to the half file, after what is there of it; return size and digest of the whole."""
     for attempt in range(1, ATTEMPTS + 1):
         there = os.path.getsize(half) if os.path.exists(half) else 0
         try:
@@ -216,10 +187,7 @@ def _copied(answer: Any, stream: BinaryIO) -> bool:
     announced = answer.headers.get("Content-Length")
     copied = 0
     try:
-        while True:
-            chunk = answer.read(CHUNK)
-            if not chunk:
-                break
+        for chunk in iter(lambda: answer.read(CHUNK), b""):
             stream.write(chunk)
             copied += len(chunk)
     except (ConnectionError, TimeoutError, http.client.HTTPException):

@@ -4,9 +4,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
-from typing import cast
+from typing import Iterator, cast
 
 _SYSTEM_REMEDIES = {
     errno.EROFS: "Mount the file system for writing, or run this where it is",
@@ -22,12 +23,8 @@ _SYSTEM_REMEDIES = {
 class StackError(Exception):
     """A failure that an operator can act on.
 
-    Args:
-        message: one sentence: what is wrong, naming the thing.
-        failed_step: the phase that failed, in the words of the module's documentation.
-        remedy: one sentence: what to do next.
-        path: the file or directory concerned.
-        details: further plain data for the module's result.
+    Message and remedy are a sentence each: what is wrong, naming the thing, and what to do next. ``failed_step`` is the
+    phase, in the words of the module's documentation; details are further plain data for its result.
     """
 
     def __init__(self, message: str, failed_step: str, remedy: str = "", path: str = "", **details: object) -> None:
@@ -62,10 +59,14 @@ def _again(message: str, failed_step: str, remedy: str, path: str, details: dict
 
 
 def system_remedy(error: OSError, otherwise: str) -> str:
-    """Return what helps against an error of the system, without a full stop.
-
-    Args:
-        error: what the system has reported.
-        otherwise: for errors that say nothing of the file system as a whole.
-    """
+    """Return what helps against an error of the system, without a full stop; ``otherwise`` where it says too little."""
     return _SYSTEM_REMEDIES.get(error.errno or 0, otherwise)
+
+
+@contextlib.contextmanager
+def explained(what: str, failed_step: str, remedy: str, path: str) -> Iterator[None]:
+    """Turn an error of the system into a StackError: what could not be done, why, and what to do next."""
+    try:
+        yield
+    except OSError as error:
+        raise StackError("%s: %s." % (what, error.strerror or error), failed_step, remedy, path) from error

@@ -14,15 +14,8 @@ from typing import Iterator
 def write_atomic(path: str, content: bytes, mode: int = 0o644) -> None:
     """Replace ``path`` by ``content`` through a temporary file in the same directory and rename(2).
 
-    The file and its directory are flushed to disk, so that after a crash the name leads to one of the two contents.
-
-    Args:
-        path: the file to replace or create; its directory exists.
-        content: the bytes to write.
-        mode: permission bits of the new file, not subject to the umask.
-
-    Raises:
-        OSError: as the system reports it; the old file is untouched then.
+    The file and its directory are flushed to disk, so that after a crash the name leads to one of the two contents. The
+    umask does not change the mode. OSError: as the system reports it; the old file is untouched then.
     """
     directory = os.path.dirname(path) or "."
     descriptor, temporary = tempfile.mkstemp(prefix=".%s." % os.path.basename(path)[:200], dir=directory)
@@ -56,12 +49,7 @@ def write_json(path: str, record: object, mode: int = 0o644) -> None:
 
 
 def read_json(path: str) -> object | None:
-    """Read the record in ``path``; None where there is no such file.
-
-    Raises:
-        ValueError: the file is not JSON.
-        OSError: it exists and cannot be read.
-    """
+    """Read the record in ``path``; None where there is no such file, ValueError where it is not JSON."""
     try:
         with open(path, "rb") as stream:
             return json.loads(stream.read().decode("utf-8"))

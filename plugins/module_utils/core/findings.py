@@ -52,17 +52,8 @@ def conclude(
 ) -> dict[str, Any]:
     """Show each warning, and return the result of a module that has looked at something.
 
-    Args:
-        module: the AnsibleModule, which shows the warnings.
-        findings: all of them; part of the result.
-        failed_step: what failed, where there are errors.
-        always: what the module returns in any case.
-        passed: what it returns besides where there is no error.
-        consequence: a sentence to end the message with.
-        trouble: what kept it from looking, instead of the errors.
-
-    Raises:
-        StackError: there are errors, which are its message; the result is in its details.
+    The result is ``always``, and where there is no error ``passed``. A message is ``trouble``, which kept it from
+    looking, or the errors; it ends with the consequence. StackError: there is a message; the result is in its details.
     """
     for finding in findings:
         if finding.severity == WARNING:

@@ -7,6 +7,8 @@ from __future__ import annotations
 import re
 from typing import Iterable
 
+_MEANINGS = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
+
 
 def compile_globs(patterns: Iterable[str]) -> re.Pattern[str] | None:
     """Compile relative globs: ``*`` and ``?`` stay within a name, ``**`` spans directories."""
@@ -14,14 +16,8 @@ def compile_globs(patterns: Iterable[str]) -> re.Pattern[str] | None:
     for pattern in patterns:
         expression = ""
         for part in re.findall(r"\*\*/|\*\*|\*|\?|\[!?\]?[^\]]*\]|.", pattern.strip("/"), re.S):
-            if part == "**/":
-                expression += "(?:.*/)?"
-            elif part == "**":
-                expression += ".*"
-            elif part == "*":
-                expression += "[^/]*"
-            elif part == "?":
-                expression += "[^/]"
+            if part in _MEANINGS:
+                expression += _MEANINGS[part]
             elif part.startswith("[") and len(part) > 1:
                 inner = part[1:-1].replace("\\", "\\\\")
                 expression += "[%s]" % ("^" + inner[1:] if inner.startswith("!") else inner.replace("^", "\\^"))

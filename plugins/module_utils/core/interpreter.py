@@ -46,19 +46,13 @@ print(json.dumps(facts))
 
 
 def describe(python: str, timeout: float) -> dict[str, Any]:
-    """Ask an interpreter for facts about it.
+    """Ask an interpreter, by its path or a name in PATH, for facts about it.
 
-    Args:
-        python: its path, or a name to be found in PATH.
-        timeout: seconds.
-
-    Returns:
-        ``command`` (as given) and ``problem`` (empty where it answered), and where it did: ``executable``,
-        ``base_executable`` (outside of any virtual environment), ``version`` (3.11.2), ``minor`` (3.11), ``prefix``,
-        ``base_prefix``, ``in_venv``, ``implementation``, ``tag`` (cp311), ``abi_tag`` (cp313t for one without the
-        lock), ``platform`` (linux_x86_64), ``soabi``, ``include_dir``, ``headers``, ``venv`` and ``ensurepip`` (whether
-        it has those modules), ``externally_managed`` (whether it bears the marker of PEP 668). A Python older than 3.4
-        tells only ``executable`` and ``version``.
+    They are ``command`` (as given) and ``problem`` (empty where it answered), and where it did: ``executable``,
+    ``base_executable`` (outside of any virtual environment), ``version`` (3.11.2), ``minor`` (3.11), ``prefix``,
+    ``base_prefix``, ``in_venv``, ``implementation``, ``tag`` (cp311), ``abi_tag`` (cp313t for one without the lock),
+    ``platform`` (linux_x86_64), ``soabi``, ``include_dir``, ``headers``, ``venv`` and ``ensurepip`` (whether it has
+    those modules), ``externally_managed`` (PEP 668). Python before 3.4 tells only ``executable`` and ``version``.
     """
     outcome = run([python, "-E", "-s", "-c", PROBE], timeout)
     facts: dict[str, Any] = {"command": python, "problem": "" if outcome.ok else outcome.complaint}
@@ -73,9 +67,7 @@ def describe(python: str, timeout: float) -> dict[str, Any]:
 def outside(python: str, timeout: float) -> dict[str, Any]:
     """Describe an interpreter, or its base where it is inside a virtual environment."""
     facts = describe(python, timeout)
-    if facts.get("in_venv"):
-        return describe(facts["base_executable"], timeout)
-    return facts
+    return describe(facts["base_executable"], timeout) if facts.get("in_venv") else facts
 
 
 def at_least(version: str, minimum: str) -> bool:

@@ -9,10 +9,7 @@ from typing import Any, Mapping
 
 
 def rendered(facts: Mapping[str, Any]) -> bytes:
-    """Render facts as indented JSON, with each list of plain values on one line.
-
-    A sweep has a hundred thousand values.
-    """
+    """Render facts as indented JSON, with each list of plain values, of which a sweep has many, on one line."""
     return (_lines(facts, "") + "\n").encode("utf-8")
 
 

@@ -2,8 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Append to journals, and read them: one line of JSON for each entry.
 
-An entry is on disk before what it announces is done. A line that a crash has cut is passed over when the journal is
-read: what it announced was not done.
+An entry is on disk before what it announces is done: a line that a crash has cut is passed over by a reader.
 """
 
 from __future__ import annotations
@@ -17,15 +16,7 @@ from .redaction import redacted_data
 
 
 def append(path: str, entry: Mapping[str, Any]) -> None:
-    """Add an entry, and flush it to disk; the file is for everybody to read.
-
-    Args:
-        path: the journal; its directory exists.
-        entry: plain data; credentials in what people wrote, such as a reason, are masked.
-
-    Raises:
-        OSError: as the system reports it.
-    """
+    """Add an entry to a journal, credentials masked, and flush it to disk; the file is for everybody to read."""
     line = json.dumps(redacted_data(entry), sort_keys=True) + "\n"
     # Appending as a whole: two writers never mix their lines, also where the one before was cut.
     with open(path, "ab+", buffering=0) as stream:
@@ -44,11 +35,7 @@ def append(path: str, entry: Mapping[str, Any]) -> None:
 
 
 def entries(path: str) -> list[dict[str, Any]]:
-    """Read the entries of a journal, oldest first; none where there is no such file.
-
-    Raises:
-        OSError: it exists and cannot be read.
-    """
+    """Read the entries of a journal, oldest first; none where there is no such file."""
     try:
         with open(path, "rb") as stream:
             content = stream.read()

@@ -4,11 +4,10 @@
 
 from __future__ import annotations
 
-import datetime
 import math
 from typing import Any, Mapping
 
-_TIME = "%Y-%m-%dT%H:%M:%SZ"
+from .clock import seconds_of
 
 
 def mapping(value: object) -> dict[str, Any]:
@@ -66,10 +65,9 @@ def whole(value: object) -> int | None:
 def moment(value: object) -> float | None:
     """Return the seconds since 1970 of a time as the records spell it, or None."""
     try:
-        parsed = datetime.datetime.strptime(text(value), _TIME)
+        return seconds_of(text(value))
     except ValueError:
         return None
-    return parsed.replace(tzinfo=datetime.timezone.utc).timestamp()
 
 
 def kept(record: Mapping[str, Any], *keys: str) -> dict[str, Any]:

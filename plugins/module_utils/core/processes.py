@@ -72,13 +72,8 @@ def here() -> Here:
 
 def read_process(pid: int) -> Process | None:
     """Read the process with this id, a zombie included; None where there is none."""
-    try:
-        with open("/proc/%d/stat" % pid, "rb") as stream:
-            text = stream.read()
-    except OSError:
-        return None
     # The command's name stands in brackets and may hold any byte, brackets and spaces included.
-    head, _bracket, tail = text.rpartition(b")")
+    head, _bracket, tail = (read_process_file(pid, "stat") or b"").rpartition(b")")
     fields = tail.split()
     if len(fields) < 20:
         return None
@@ -116,20 +111,15 @@ def bears_marker(pid: int, nonce: str, patience: float | None = None) -> bool:
     """Tell whether the environment that this process started with names the job ``nonce``.
 
     Amid execve(2) a process has neither arguments nor environment for a moment, and a job must not seem to have ended
-    because it was looked at just then: such a process is looked at again. On a busy machine one into which nobody may
-    look, such as one of another user namespace (ptrace(2)), is like that all the time.
-
-    Args:
-        pid: the process.
-        nonce: the job's.
-        patience: seconds for which it may be looked at again; :data:`_EXEC_PATIENCE` where it is not given.
+    because it was looked at just then: such a process is looked at again, for ``patience`` seconds. On a busy machine
+    one into which nobody may look, such as one of another user namespace (ptrace(2)), is like that all the time.
     """
     deadline = time.monotonic() + (_EXEC_PATIENCE if patience is None else patience)
-    text, settled = _read_process_file(pid, "environ"), 0
+    text, settled = read_process_file(pid, "environ"), 0
     while text == b"" and settled < _SETTLED_LOOKS and time.monotonic() < deadline:
         time.sleep(0.002)
         program = _program(pid)
-        text = _read_process_file(pid, "environ")
+        text = read_process_file(pid, "environ")
         settled = settled + 1 if program is not None and program == _program(pid) else 0
     return text is not None and ("%s=%s" % (MARKER, nonce)).encode("ascii") in text.split(b"\0")
 
@@ -140,7 +130,7 @@ def _program(pid: int) -> tuple[str, ...] | None:
     That are startcode and arg_start of proc(5): Linux sets the former when arguments and environment are in their
     places, and puts the latter somewhere else each time. One that has ended stays what it is.
     """
-    fields = (_read_process_file(pid, "stat") or b"").decode("ascii", "replace").rpartition(")")[2].split()
+    fields = (read_process_file(pid, "stat") or b"").decode("ascii", "replace").rpartition(")")[2].split()
     if len(fields) < 46 or fields[0] in "ZX":
         return ()
     # Who may not look reads 1 and 0; a process that stays like that is not caught at work each time.
@@ -148,7 +138,8 @@ def _program(pid: int) -> tuple[str, ...] | None:
     return (fields[23], fields[45]) if fields[23] != "0" and not hidden else None
 
 
-def _read_process_file(pid: int, name: str) -> bytes | None:
+def read_process_file(pid: int, name: str) -> bytes | None:
+    """Read a file of a process in /proc; empty where nobody may look, None where there is no process."""
     try:
         with open("/proc/%d/%s" % (pid, name), "rb") as stream:
             return stream.read()
@@ -181,14 +172,7 @@ def default_signals() -> None:
 
 
 def reap_children(child: int) -> int | None:
-    """Collect all children of this process that ended, adopted orphans included.
-
-    Args:
-        child: process id of the child whose end matters.
-
-    Returns:
-        The status of ``child`` as waitpid(2) has it, if it was among them.
-    """
+    """Collect all children of this process that ended, orphans included; return the status of ``child`` if it did."""
     found = None
     with contextlib.suppress(ChildProcessError):
         while True:
@@ -203,17 +187,11 @@ def reap_children(child: int) -> int | None:
 def job_processes(
     nonce: str, leader: int | None = None, leader_start: int | None = None, keep: int | None = None
 ) -> list[Process]:
-    """Find the living processes of a job, wherever they went.
+    """Find the living processes of a job, wherever they went, without the one to keep, such as the supervisor.
 
-    A process belongs to the job when it bears the job's marker, or sits in the session that the job's script leads.
-    Descendants of this very process count too: with :func:`adopt_orphans` none of them can leave.
-
-    Args:
-        nonce: the job's nonce.
-        leader: process id of the script, which leads its own session; its session counts unless that id now
-            belongs to a process with another start time.
-        leader_start: the script's start time.
-        keep: a process that is never part of the answer, such as the supervisor that asks.
+    A process belongs to the job when it bears the job's marker, or sits in the session that the job's script leads,
+    unless the leader's id now belongs to a process with another start time. Descendants of this very process count too:
+    with :func:`adopt_orphans` none of them can leave.
     """
     processes = list(own_processes())
     parents = {process.pid: process.parent for process in processes}
@@ -234,27 +212,17 @@ def job_processes(
         return bears_marker(pid, nonce, 0.0 if settled else deadline - time.monotonic())
 
     return [
-        process
-        for process in processes
-        if process.pid != keep
-        and (
+        process for process in processes if process.pid != keep and (
             (leader is not None and not stranger and process.session == leader)
-            or (keep == self_pid and origin(process.pid) == self_pid)
-            or is_marked(process.pid)
+            or (keep == self_pid and origin(process.pid) == self_pid) or is_marked(process.pid)
         )
     ]
 
 
 def stop_processes(find: Callable[[], list[Process]], grace: float, tick: Callable[[], None]) -> list[Process]:
-    """Ask the processes that ``find`` names to end, and after ``grace`` seconds make them.
+    """Ask the processes that ``find`` names to end, and after ``grace`` seconds make them; return who survived that.
 
-    Args:
-        find: who is still there; asked again and again, so that late children are met too.
-        grace: seconds between SIGTERM and SIGKILL.
-        tick: called between two looks, for whoever has children to reap or a heartbeat to write.
-
-    Returns:
-        Who survived SIGKILL for :data:`KILL_PATIENCE` seconds; empty when all are gone.
+    It is asked again and again, for late children. Between two looks ``tick`` reaps children, or writes a heartbeat.
     """
     started = time.monotonic()
     asked = set()
@@ -279,31 +247,22 @@ def stop_processes(find: Callable[[], list[Process]], grace: float, tick: Callab
 
 def catches(pid: int, signum: int) -> bool:
     """Tell whether the process has a handler for the signal (SigCgt of /proc/<pid>/status)."""
-    try:
-        with open("/proc/%d/status" % pid, "rb") as stream:
-            for line in stream:
-                if line.startswith(b"SigCgt:"):
-                    return bool(int(line.split()[1], 16) >> (signum - 1) & 1)
-    except OSError:
-        pass
+    for line in (read_process_file(pid, "status") or b"").splitlines():
+        if line.startswith(b"SigCgt:"):
+            return bool(int(line.split()[1], 16) >> (signum - 1) & 1)
     return False
 
 
 def command_line(pid: int) -> str:
     """Return the process's arguments in one line, at most 200 characters."""
-    try:
-        with open("/proc/%d/cmdline" % pid, "rb") as stream:
-            text = stream.read(4096)
-    except OSError:
-        return ""
+    text = (read_process_file(pid, "cmdline") or b"")[:4096]
     return text.replace(b"\0", b" ").decode("utf-8", "replace").strip()[:200]
 
 
 def adopt_orphans() -> bool:
     """Become the parent of every descendant that loses its own: no double fork leads out of the job.
 
-    Returns:
-        False where the kernel or this Python cannot do that; the marker then has to find them.
+    False where the kernel or this Python cannot do that; the marker then has to find them.
     """
     try:
         import ctypes

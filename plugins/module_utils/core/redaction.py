@@ -102,13 +102,10 @@ _REFERENCE = re.compile(r"[\"']?(?:\$\{?\w+\}?|\$\(.*|\{\{.*\}\}|%s)[\"']?" % re
 
 
 def is_secret_name(name: str) -> bool:
-    """Tell whether a variable or field of this name holds a secret by what its name says.
+    """Tell whether a variable, key or option of this name holds a secret by what its name says.
 
     The words of a name count, in whatever case: ``HF_TOKEN``, ``npm_config__authToken`` and ``AWS_ACCESS_KEY_ID`` do,
     ``TOKENIZERS_PARALLELISM``, ``PWD`` and ``SSH_AUTH_SOCK`` do not.
-
-    Args:
-        name: of an environment variable, a key or an option.
     """
     words = [word.upper() for word in _WORDS.findall(name)]
     if not words or words == ["PWD"] or words[-1] in _ABOUT:
@@ -125,30 +122,20 @@ def is_secret_name(name: str) -> bool:
 
 
 def withheld(environment: Mapping[str, str], handed_on: Iterable[str] = ()) -> list[str]:
-    """List the variables of a caller that a build does not get.
+    """List the variables of a caller that a build does not get: with names that promise secrets, and not handed on.
 
-    Their names promise secrets, and nobody has named them. What a batch system gives its own job stays.
-
-    Args:
-        environment: the caller's.
-        handed_on: names that the build needs.
+    What a batch system gives its own job stays.
     """
     wanted = set(handed_on)
     return sorted(
-        name for name in environment
-        if name not in wanted and is_secret_name(name) and not _OF_A_JOB.match(name)
+        name for name in environment if name not in wanted and is_secret_name(name) and not _OF_A_JOB.match(name)
     )
 
 
 def secret_values(environment: Mapping[str, str], named: Iterable[str] = ()) -> list[str]:
-    """List what must not be seen of an environment, the longest first.
+    """List what must not be seen of an environment, the longest first: variables that are named, or whose names say so.
 
-    That are the values of variables whose names promise secrets, and the passwords in addresses that any variable
-    holds, such as a proxy's. A value of several lines counts by its lines.
-
-    Args:
-        environment: of the process whose output is to be written.
-        named: names of further variables with secrets.
+    Also the passwords in addresses that any variable holds, such as a proxy's; each line of a value counts by itself.
     """
     found: set[str] = set()
     wanted = set(named)
@@ -238,13 +225,7 @@ def named_credential(name: str, value: str) -> str:
 
 
 def credentials_in(data: object, name: str = "", path: str = "") -> Iterator[tuple[str, str]]:
-    """List where in a record there are certainly credentials, and what they are.
-
-    Args:
-        data: dictionaries, lists and texts.
-        name: the key that leads to it.
-        path: the same from the top.
-    """
+    """List the paths in a record, under the key ``name``, where there are certainly credentials, and what they are."""
     if isinstance(data, str):
         what = credential_in(data) or named_credential(name, data)
         if what:
@@ -258,14 +239,7 @@ def credentials_in(data: object, name: str = "", path: str = "") -> Iterator[tup
 
 
 def without_credentials(text: str) -> str:
-    """Mask every credential in a text that is known by its shape.
-
-    Args:
-        text: a line, an address, a command or a whole log.
-
-    Returns:
-        The same text where there is none; a text that has passed once is not changed again.
-    """
+    """Mask every credential in a text that is known by its shape; a text that has passed once is not changed again."""
     if "-----BEGIN" in text:
         text = _PEM.sub(lambda match: match.group(1) + MASK + (match.group(2) or ""), text)
     if not _is_hinted(text):
@@ -292,25 +266,14 @@ def _masked_line(text: str) -> str:
 
 
 def redacted(text: str, secrets: Iterable[str]) -> str:
-    """Mask these secrets in a text, in any of their spellings, and credentials.
-
-    Args:
-        text: what is about to be written.
-        secrets: as :func:`secret_values` returns them; shorter ones than :data:`SHORTEST` are not looked for.
-    """
+    """Mask in a text :func:`secret_values` in any of their spellings, and credentials."""
     for spelling in spellings(secrets):
         text = text.replace(spelling, MASK)
     return without_credentials(text)
 
 
 def redacted_data(data: object, secrets: Iterable[str] = (), by_name: bool = True) -> object:
-    """Mask secrets and credentials in every text of a record.
-
-    Args:
-        data: dictionaries, lists and what is in them.
-        secrets: as for :func:`redacted`.
-        by_name: take out the whole of a text under the name of a secret, too.
-    """
+    """Mask secrets and credentials in every text of a record; by name, the whole of what stands under a secret's."""
     known = list(secrets)
     if isinstance(data, str):
         return redacted(data, known)

@@ -15,13 +15,15 @@ import errno
 import hashlib
 import json
 import os
-import pwd
 import socket
 import tempfile
 import time
 import uuid
 from typing import Any, Iterable, NamedTuple
 
+from .account import account_name
+from .clock import utc
+from .digests import text_of
 from .errors import StackError
 from .processes import read_process
 
@@ -66,57 +68,32 @@ class LockHeld(Exception):
         self.verdict = verdict
 
 
-def utc(seconds: float) -> str:
-    """Format a time as operators read it, to the second."""
-    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds))
-
-
-def _text_of(path: str) -> str:
-    try:
-        with open(path, "rb") as stream:
-            return stream.read().decode("ascii", "replace").strip()
-    except OSError:
-        return ""
-
-
 def this_place() -> Place:
     """Describe this host and boot; fields that the system does not tell are empty."""
-    machine = _text_of("/etc/machine-id")
+    machine = text_of("/etc/machine-id").strip()
     # machine-id(5) asks not to show the id itself to others.
     hidden = hashlib.sha256(("hpcml.torchstack " + machine).encode("ascii", "replace")).hexdigest()[:16]
     try:
         namespace = os.readlink("/proc/self/ns/pid")
     except OSError:
         namespace = ""
-    boot_id = _text_of("/proc/sys/kernel/random/boot_id")
+    boot_id = text_of("/proc/sys/kernel/random/boot_id").strip()
     return Place(socket.gethostname(), hidden if machine else "", boot_id, namespace)
 
 
 def describe_process(pid: int, playbook: str) -> Record:
-    """Identify a process of this host, as the lock records it.
-
-    Args:
-        pid: its id.
-        playbook: what it runs, for whoever is refused.
-    """
+    """Identify a process of this host and what it runs, as the lock records it for whoever is refused."""
     process = read_process(pid)
-    try:
-        user = pwd.getpwuid(os.geteuid()).pw_name
-    except KeyError:
-        user = str(os.geteuid())
     record = this_place()._asdict()
     record.update(
-        pid=pid,
-        start_time=str(process.start_time) if process else "",
-        started=_started(process.start_time) if process else "",
-        user=user,
-        playbook=playbook,
+        pid=pid, start_time=str(process.start_time) if process else "",
+        started=_started(process.start_time) if process else "", user=account_name(os.geteuid()), playbook=playbook,
     )
     return dict(record)
 
 
 def _started(ticks: int) -> str:
-    for line in _text_of("/proc/stat").splitlines():
+    for line in text_of("/proc/stat").splitlines():
         if line.startswith("btime "):
             return utc(int(line.split()[1]) + ticks / os.sysconf("SC_CLK_TCK"))
     return ""
@@ -128,11 +105,7 @@ def same_holder(one: Record, other: Record) -> bool:
 
 
 def judge(record: Record, place: Place) -> str:
-    """Judge whether the process that a record names still runs, as far as ``place`` can tell.
-
-    Returns:
-        ``alive``, ``dead``, or ``unknown`` when the process belongs to another host or namespace.
-    """
+    """Judge whether the process that a record names still runs: ``alive``, ``dead``, or ``unknown`` elsewhere."""
     if record["host"] != place.host or record["machine"] != place.machine or not record["boot_id"]:
         return UNKNOWN
     if record["boot_id"] != place.boot_id:
@@ -153,11 +126,7 @@ def judge(record: Record, place: Place) -> str:
 
 
 def read_lock(path: str) -> Record | None:
-    """Read the record in a lock file; None when there is no such file.
-
-    Raises:
-        StackError: it is not a lock record, and stays so.
-    """
+    """Read the record in a lock file; None when there is no such file, StackError: it is no record, and stays so."""
     deadline = time.monotonic() + PATIENCE
     while True:
         try:
@@ -172,27 +141,17 @@ def read_lock(path: str) -> Record | None:
         # Without hard links the file is there a moment before its content.
         if time.monotonic() > deadline:
             raise StackError(
-                "%s is not a lock record." % path,
-                "lock",
-                "Make sure that nobody is rolling out this release, remove that file, and run this again.",
-                path,
+                "%s is not a lock record." % path, "lock",
+                "Make sure that nobody is rolling out this release, remove that file, and run this again.", path,
             )
         time.sleep(0.05)
 
 
 def acquire(path: str, holder: Record, place: Place, dead: Iterable[str] = ()) -> Taken:
-    """Take the lock, replacing the record of a process that has ended.
+    """Take the lock, replacing the record of a process that has ended here, or is known to be dead by its token.
 
-    Args:
-        path: the lock file; its directory exists.
-        holder: the identity to record (see :func:`describe_process`).
-        place: where this code runs, to judge the record of another holder.
-        dead: tokens of records whose process was found dead elsewhere, by somebody who could tell.
-
-    Raises:
-        LockHeld: another process has it, or it cannot be told whether that process is alive.
-        StackError: the lock file is not a record, or changes hands all the time.
-        OSError: the directory cannot be written.
+    LockHeld: another process has it, or it cannot be told whether that process is alive. StackError: the lock file is
+    not a record, or changes hands all the time. OSError: the directory, which has to exist, cannot be written.
     """
     known_dead = frozenset(dead)
     deadline = time.monotonic() + PATIENCE
@@ -228,11 +187,7 @@ def acquire(path: str, holder: Record, place: Place, dead: Iterable[str] = ()) -
 
 
 def release(path: str, holder: Record) -> tuple[bool, Record | None]:
-    """Give the lock back if ``holder`` has it.
-
-    Returns:
-        Whether it was given back, and the record that was found.
-    """
+    """Give the lock back if ``holder`` has it; return whether it was, and the record that was found."""
     current = read_lock(path)
     if current is None or not same_holder(current, holder):
         return False, current
@@ -305,10 +260,7 @@ def _replace(path: str, record: Record) -> None:
 def describe(record: Record) -> str:
     """Say who a record names, in the words of a sentence."""
     return "process %d on %s (%s of %s%s)" % (
-        record["pid"],
-        record["host"],
-        record["playbook"],
-        record["user"],
+        record["pid"], record["host"], record["playbook"], record["user"],
         ", started " + record["started"] if record["started"] else "",
     )
 

@@ -42,14 +42,10 @@ class Outcome(NamedTuple):
 def run(
     words: Sequence[str], timeout: float, directory: str = "/", environment: dict[str, str] | None = None
 ) -> Outcome:
-    """Run a command without terminal and input, and end it with all its children after its time.
+    """Run a command without terminal and input, and end it with all its children after ``timeout`` seconds.
 
-    Args:
-        words: the command as typed; the first word is looked up in PATH and never resolved any further, because
-            compiler drivers of Cray systems look at the name that they were called by.
-        timeout: seconds.
-        directory: where it runs.
-        environment: all variables, or None for those of this process; messages are asked for in plain English.
+    The first word is looked up in PATH and never resolved any further, because compiler drivers of Cray systems look at
+    the name that they were called by. Messages are asked for in plain English, also in an environment that is given.
     """
     variables = dict(os.environ if environment is None else environment, LC_ALL="C")
     try:

@@ -19,15 +19,10 @@ def run_module(
     module: AnsibleModule, function: Callable[[AnsibleModule], Mapping[str, Any]], failed_step: str = FILES,
     with_path: bool = True, describe: Callable[[dict[str, Any]], dict[str, Any]] | None = None,
 ) -> None:
-    """Run a module's function, and exit with its result or with its failure.
+    """Run a module's function, and exit with its result or with its failure, as ``describe`` returns that.
 
-    Args:
-        module: exits the process.
-        function: returns the result.
-        failed_step: names an OSError of the function in the result.
-        with_path: whether a failure names its path. A result with a path gets the file's mode, owner and ``state``
-            added by AnsibleModule, which would take the place of the module's own ``state``.
-        describe: returns a failure as the module shows it.
+    An OSError is a failure of ``failed_step``. ``with_path``: a result with a path gets the file's mode, owner and
+    ``state`` added by AnsibleModule, which would take the place of the module's own ``state``.
     """
     try:
         result = function(module)

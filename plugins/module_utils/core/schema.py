@@ -17,14 +17,12 @@ from typing import Any, Iterator, Mapping, NamedTuple
 from .redaction import credentials_in
 
 TYPES = {
-    "str": "text",
-    "path": "a path, as text",
-    "int": "a whole number",
-    "float": "a number",
-    "bool": "true or false",
-    "list": "a list",
-    "dict": "a mapping of keys to values",
-    "raw": "anything",
+    "str": "text", "path": "a path, as text", "int": "a whole number", "float": "a number", "bool": "true or false",
+    "list": "a list", "dict": "a mapping of keys to values", "raw": "anything",
+}
+
+_CLASSES: dict[str, Any] = {
+    "str": str, "path": str, "int": int, "float": (int, float), "bool": bool, "list": list, "dict": dict,
 }
 
 #: Rules between the keys of one mapping.
@@ -46,21 +44,12 @@ class Known(NamedTuple):
 def problems(
     definition: object, schema: dict[str, Any], source: str = "", patterns: dict[str, Any] | None = None
 ) -> list[str]:
-    """Check ``definition`` against ``schema``, and return every departure.
+    """Check ``definition`` against ``schema``, and return every departure, a sentence that names the source for each.
 
-    Args:
-        definition: the data, as read from the file.
-        schema: option name to option, in Ansible's argument specification notation; an option may also have a
-            ``pattern`` (regular expression for the whole text) where no linter objects.
-        source: the file that the sentences name.
-        patterns: dotted path (``packages[].commit`` for the elements of a list) to a regular expression for the whole
-            text, or to a mapping with ``pattern`` and ``says`` (the rule in words).
-
-    Returns:
-        One sentence per problem, in the order of the file, missing keys after the keys of their level.
-
-    Raises:
-        ValueError: the schema itself is wrong.
+    The schema has options by name in Ansible's notation, also with a ``pattern`` (regular expression for the whole
+    text) where no linter objects. Else ``patterns`` has it, or a mapping with ``pattern`` and ``says`` (the rule in
+    words), by dotted path (``packages[].commit`` for the elements of a list). The order is that of the file, missing
+    keys after the keys of their level. ValueError: the schema itself is wrong.
     """
     check_schema(schema, patterns)
     # First and alone: other sentences repeat what is written, and every record of a release is for all to read.
@@ -74,14 +63,10 @@ def problems(
 
 
 def resolved(definition: dict[str, Any], schema: dict[str, Any]) -> dict[str, Any]:
-    """Copy ``definition`` with defaults filled in and aliases replaced, keys as the schema orders them.
+    """Copy a definition without problems, with defaults filled in and aliases replaced, keys as the schema orders them.
 
     A mapping that is absent stays absent, with the defaults of its keys, unless the schema gives it ``apply_defaults``
     or a ``default`` of its own: a component that a release file does not name is not built.
-
-    Args:
-        definition: data in which :func:`problems` found nothing.
-        schema: the schema it was checked against.
     """
     result: dict[str, Any] = {}
     for name, option in schema.items():
@@ -122,9 +107,8 @@ def copy_plain(value: Any) -> Any:
 def check_schema(schema: dict[str, Any], patterns: dict[str, Any] | None = None) -> None:
     """Refuse a schema that could not judge anything.
 
-    Raises:
-        ValueError: an unknown type, ``options`` on something that is neither a mapping nor a list of mappings, a
-            pattern that does not compile or that stands for no key of the schema.
+    ValueError: an unknown type, ``options`` on something that is neither a mapping nor a list of mappings, a pattern
+    that does not compile or that stands for no key of the schema.
     """
     paths = set()
     for path, option in _walk(schema, ""):
@@ -213,17 +197,9 @@ def _what(value: object) -> str:
 
 
 def _fits(value: object, kind: str) -> bool:
-    if kind == "raw":
-        return True
-    if kind in ("str", "path"):
-        return isinstance(value, str)
-    if kind == "bool":
-        return isinstance(value, bool)
-    if kind == "int":
-        return isinstance(value, int) and not isinstance(value, bool)
-    if kind == "float":
-        return isinstance(value, (int, float)) and not isinstance(value, bool)
-    return isinstance(value, dict if kind == "dict" else list)
+    if kind in ("int", "float") and isinstance(value, bool):
+        return False
+    return kind == "raw" or isinstance(value, _CLASSES[kind])
 
 
 def _advice(value: object, kind: str) -> str:
@@ -244,8 +220,7 @@ class _Checker:
 
     def __init__(self, schema: dict[str, Any], source: str, patterns: dict[str, Any]) -> None:
         self.known = [
-            Known(path.rpartition(".")[0], name)
-            for path, option in _walk(schema, "")
+            Known(path.rpartition(".")[0], name) for path, option in _walk(schema, "")
             for name in _spellings(path.rpartition(".")[2], option)
         ]
         self.where = " in %s" % source if source else ""

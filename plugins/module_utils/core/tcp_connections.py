@@ -12,7 +12,7 @@ import contextlib
 import os
 from typing import NamedTuple
 
-from .processes import own_processes
+from .processes import own_processes, read_process_file
 
 _TABLE = "/proc/net/tcp"
 
@@ -25,12 +25,7 @@ class Socket(NamedTuple):
 
 
 def socket_of(port: int, remote: int) -> Socket | None:
-    """Find the socket on ``port`` of this machine whose other end is on port ``remote``; None where unseen.
-
-    Args:
-        port: the client's.
-        remote: the server's.
-    """
+    """Find the socket on the client's ``port`` here whose other end is on the server's; None where unseen."""
     wanted = (":%04X" % port, ":%04X" % remote)
     try:
         with open(_TABLE, encoding="ascii", errors="replace") as stream:
@@ -60,8 +55,5 @@ def holders(inode: str) -> list[int]:
 
 def arguments(pid: int) -> list[str]:
     """Read a process's arguments; empty where it has gone."""
-    try:
-        with open("/proc/%d/cmdline" % pid, "rb") as stream:
-            return [word.decode("utf-8", "replace") for word in stream.read(65536).split(b"\0") if word]
-    except OSError:
-        return []
+    words = (read_process_file(pid, "cmdline") or b"")[:65536].split(b"\0")
+    return [word.decode("utf-8", "replace") for word in words if word]

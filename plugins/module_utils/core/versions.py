@@ -12,8 +12,7 @@ _PYTHON = re.compile(
     r"(?:[-_.]?(?P<pre>alpha|beta|preview|pre|rc|a|b|c)[-_.]?(?P<pre_number>\d*))?"
     r"(?:-(?P<implied>\d+)|[-_.]?(?P<post>post|rev|r)[-_.]?(?P<post_number>\d*))?"
     r"(?:[-_.]?(?P<dev>dev)[-_.]?(?P<dev_number>\d*))?"
-    r"(?:\+(?P<local>[a-z0-9]+(?:[-_.][a-z0-9]+)*))?\Z",
-    re.IGNORECASE,
+    r"(?:\+(?P<local>[a-z0-9]+(?:[-_.][a-z0-9]+)*))?\Z", re.IGNORECASE,
 )
 _PHASE = {"a": 0, "alpha": 0, "b": 1, "beta": 1, "c": 2, "rc": 2, "pre": 2, "preview": 2}
 _FINAL = 3
@@ -23,11 +22,9 @@ UP, DOWN, CHANGED, SAME = "up", "down", "changed", "same"
 
 
 def direction(before: str, after: str) -> str:
-    """Tell how a version differs from the one before it.
+    """Tell how a version differs from the one before it: ``up``, ``down``, or ``same`` where nothing differs.
 
-    Returns:
-        ``up``, ``down``, or ``same`` where nothing differs; ``changed`` where neither is newer, such as builds of one
-        version for different hardware (``2.13.0+cpu``, ``2.13.0+cu130``).
+    ``changed``: neither is newer, as of builds of one version for other hardware (``2.13.0+cpu``, ``2.13.0+cu130``).
     """
     if before == after:
         return SAME
@@ -62,6 +59,4 @@ def _python_key(version: str) -> Any:
 
 def _chunks(version: str) -> list[tuple[int, int, str]]:
     """Split any version into numbers and words; a number comes after a word, as 1.1.1 does after 1.1.a."""
-    return [
-        (1, int(part), "") if part.isdigit() else (0, 0, part.lower()) for part in _CHUNKS.findall(version)
-    ]
+    return [(1, int(part), "") if part.isdigit() else (0, 0, part.lower()) for part in _CHUNKS.findall(version)]

@@ -19,11 +19,9 @@ sys.exit(main(sys.argv[1:]))
 
 
 def program_archive(program: ModuleType) -> bytes:
-    """Pack a program with all that it imports of this collection (PEP 441).
+    """Pack a program, by its ``main(arguments)``, with all that it imports of this collection (PEP 441).
 
-    Args:
-        program: the module whose ``main(arguments)`` is run. Sources are taken from wherever the modules were imported
-            from, which on a target is Ansible's own archive.
+    Sources are taken from wherever the modules were imported from, which on a target is Ansible's own archive.
     """
     parts: dict[str, str] = {}
     _add(program, parts)

@@ -6,8 +6,8 @@ What leaves the release has no credentials in it: logs of steps that ran before 
 what a program wrote beside its log, are masked here (see :mod:`..core.redaction`).
 
 Members are sorted by name and bear neither times nor owners. The deflate stream may still differ between versions of
-zlib, so an archive on disk is taken for the same if it unpacks to the same bytes. (Python 3.8 writes zeros where later
-ones leave a header's device numbers empty, so its archives are others.)
+zlib, so an archive on disk is taken for the same if it unpacks to the same bytes. (Python 3.8 fills a header's device
+numbers with zeros, so its archives are others.)
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import tarfile
 import zlib
 from typing import IO, BinaryIO, Iterator, NamedTuple, cast
 
-from ..core.errors import StackError
+from ..core.errors import StackError, explained
 from ..core.files import write_atomic
 from ..core.redaction import without_credentials
 from ..core.text import readable
@@ -43,10 +43,7 @@ def members(steps: str) -> list[Member]:
     """List the files of all steps, sorted by the bytes of their names.
 
     A step is a directory. Hidden files are how a step works, not what it did; only regular files and real directories
-    count, and links are not followed.
-
-    Raises:
-        StackError: there is no step, or a directory cannot be read.
+    count, and links are not followed. StackError: there is no step, or a directory cannot be read.
     """
     found: list[Member] = []
     try:
@@ -105,11 +102,7 @@ class Archive(NamedTuple):
 
 
 def pack(files: list[Member], top: str) -> Archive:
-    """Pack the files below one directory ``top``.
-
-    Raises:
-        StackError: a file cannot be read, or changes meanwhile.
-    """
+    """Pack the files below one directory ``top``; StackError: one cannot be read, or changes meanwhile."""
     buffer = io.BytesIO()
     listing = []
     # Neither file name nor time: gzip writes both into its header otherwise (RFC 1952).
@@ -126,22 +119,14 @@ def pack(files: list[Member], top: str) -> Archive:
 
 
 def content_of(member: Member) -> bytes:
-    """Read a file as it may be seen: with its credentials masked.
-
-    Raises:
-        StackError: it cannot be read, or changes meanwhile.
-    """
-    try:
-        with os.fdopen(os.open(member.path, _OPEN), "rb") as stream:
-            before = os.fstat(stream.fileno())
-            content = stream.read(before.st_size)
-            after = os.fstat(stream.fileno())
-            whole = stat.S_ISREG(before.st_mode) and len(content) == before.st_size and not stream.read(1)
-    except OSError as error:
-        raise StackError(
-            "Cannot read %s: %s." % (readable(member.path), error.strerror or error), "read the logs",
-            "Run this as the account that owns the release.", member.path,
-        ) from error
+    """Read a file with its credentials masked; StackError: it cannot be read, or changes meanwhile."""
+    remedy = "Run this as the account that owns the release."
+    cannot = explained("Cannot read %s" % readable(member.path), "read the logs", remedy, member.path)
+    with cannot, os.fdopen(os.open(member.path, _OPEN), "rb") as stream:
+        before = os.fstat(stream.fileno())
+        content = stream.read(before.st_size)
+        after = os.fstat(stream.fileno())
+        whole = stat.S_ISREG(before.st_mode) and len(content) == before.st_size and not stream.read(1)
     if not whole or (before.st_mtime_ns, before.st_ctime_ns) != (after.st_mtime_ns, after.st_ctime_ns):
         raise StackError(
             "%s changed while it was read." % readable(member.path), "read the logs",
@@ -165,25 +150,18 @@ def _add(archive: tarfile.TarFile, member: Member, top: str) -> tarfile.TarInfo:
 
 
 def read_archive(path: str) -> Archive | None:
-    """Read what the archive on disk holds; None where there is none.
-
-    Raises:
-        StackError: it cannot be read.
-    """
-    try:
-        with open(path, "rb") as stream:
-            whole = hashlib.sha256()
-            for block in iter(lambda: stream.read(_BLOCK), b""):
-                whole.update(block)
-            stream.seek(0)
-            return Archive(whole.hexdigest(), *_unpacked(stream))
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        raise StackError(
-            "Cannot read %s: %s." % (path, error.strerror or error), "read the archive",
-            "Name the archive itself, and run this as the account that owns it.", path,
-        ) from error
+    """Read what the archive on disk holds; None where there is none, StackError: it cannot be read."""
+    remedy = "Name the archive itself, and run this as the account that owns it."
+    with explained("Cannot read %s" % path, "read the archive", remedy, path):
+        try:
+            with open(path, "rb") as stream:
+                whole = hashlib.sha256()
+                for block in iter(lambda: stream.read(_BLOCK), b""):
+                    whole.update(block)
+                stream.seek(0)
+                return Archive(whole.hexdigest(), *_unpacked(stream))
+        except FileNotFoundError:
+            return None
 
 
 def _unpacked(stream: BinaryIO) -> tuple[str, list[str]]:
@@ -201,15 +179,7 @@ def _unpacked(stream: BinaryIO) -> tuple[str, list[str]]:
 
 
 def write_archive(path: str, packed: Archive) -> None:
-    """Put an archive into place, atomically.
-
-    Raises:
-        StackError: it cannot be written; an earlier one is untouched.
-    """
-    try:
+    """Put an archive into place, atomically; StackError: it cannot be written, and an earlier one is untouched."""
+    remedy = "Run this as the account that owns %s, with room on its file system." % os.path.dirname(path)
+    with explained("Cannot write %s" % path, "write the archive", remedy, path):
         write_atomic(path, packed.content)
-    except OSError as error:
-        raise StackError(
-            "Cannot write %s: %s." % (path, error.strerror), "write the archive",
-            "Run this as the account that owns %s, with room on its file system." % os.path.dirname(path), path,
-        ) from error

@@ -15,13 +15,12 @@ OWN_ENDS = ("exit", "signal", "creates", "timeout", "no_output_timeout", "out_of
 """The reasons of an end that a step has by itself; its log may say why."""
 
 MAX_ERRORS = 3
-"""Errors that are best; those after them are mostly consequences."""
+"""Errors that are told; those after them are mostly consequences."""
 
 MAX_LINES_BELOW = 6
-"""Lines that are best with an error."""
+"""Lines that are told with an error."""
 
 MAX_WIDTH = 600
-"""Longest line that is best."""
 
 _BATCH = 256
 """Lines that are in memory at a time."""
@@ -52,8 +51,7 @@ class LogError(NamedTuple):
     def as_record(self) -> dict[str, Any]:
         """Return the error as plain data."""
         return {
-            "kind": self.kind,
-            "line": self.lines[0].number,
+            "kind": self.kind, "line": self.lines[0].number,
             "lines": [{"line": line.number, "text": line.text} for line in self.lines],
         }
 
@@ -89,9 +87,6 @@ class _Open:
                 return False
             self.lines, self.read = [line], 0
             return True
-        return self._goes_on(line)
-
-    def _goes_on(self, line: Line) -> bool:
         if not self.lines[0].text.endswith(":") or self.read > 3 or not line.text.strip():
             return False
         self.lines.append(line)
@@ -155,14 +150,7 @@ class _Kept:
 
 
 def find_errors(lines: Iterable[tuple[int, bytes]]) -> list[LogError]:
-    """Find what a log says of a failure.
-
-    Args:
-        lines: number and bytes of each; they are read once, and few of them are kept.
-
-    Returns:
-        At most :data:`MAX_ERRORS`, the most telling one first; none where nothing was recognised.
-    """
+    """Find what numbered lines of a log say of a failure: :data:`MAX_ERRORS` at most, the most telling one first."""
     kept, opened = _Kept(), None
     for number, raw, suspicious in _suspected(lines):
         if opened is not None:
@@ -196,10 +184,7 @@ def _suspected(lines: Iterable[tuple[int, bytes]]) -> Iterator[tuple[int, bytes,
     Most lines are not, and a log has millions: words that a whole batch does not have are not looked for in its lines.
     """
     remaining = iter(lines)
-    while True:
-        batch = list(itertools.islice(remaining, _BATCH))
-        if not batch:
-            return
+    for batch in iter(lambda: list(itertools.islice(remaining, _BATCH)), []):
         text = b"".join(raw for _number, raw in batch)
         words = [word for word in patterns.WORDS if word in text]
         for number, raw in batch:
@@ -207,12 +192,9 @@ def _suspected(lines: Iterable[tuple[int, bytes]]) -> Iterator[tuple[int, bytes,
 
 
 def find_attempt_errors(path: str, offset: int, end: Mapping[str, Any]) -> list[LogError]:
-    """Find what the log of an attempt says of its failure.
+    """Find what the log of an attempt, which began at a byte of it, says of its failure.
 
-    Args:
-        path: the log's; where it cannot be read, nothing is said.
-        offset: where in it this attempt began.
-        end: how it ended; what was ended from outside did not end for what its log says.
+    What cannot be read says nothing, and what was ended from outside did not end for what its log says.
     """
     if end.get("reason") not in OWN_ENDS:
         return []

@@ -26,15 +26,7 @@ class Line(NamedTuple):
 
 
 def raw_lines(stream: BinaryIO, offset: int = 0) -> Iterator[tuple[int, bytes]]:
-    """Go through the lines of a log in bounded memory.
-
-    Args:
-        stream: the log, at its beginning.
-        offset: where this attempt began; what is before that is only counted.
-
-    Yields:
-        number and bytes of each line.
-    """
+    """Go through number and bytes of a log's lines, in bounded memory; those before ``offset`` are only counted."""
     number = 1
     while offset > 0:
         block = stream.read(min(_BLOCK, offset))

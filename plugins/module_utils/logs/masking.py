@@ -3,11 +3,11 @@
 """Mask secrets in what a script prints, before it is written to the log.
 
 The script writes into a pipe, and a thread of its supervisor takes whole lines out of it, masks what must not be seen,
-and appends them to the log. A line is whole at a line feed or a carriage return; the beginning of one is passed on
-when nothing follows for a moment and no secret can begin in it, so that a progress bar moves.
+and appends them to the log. A line is whole at a line feed or a carriage return; the beginning of one is passed on when
+nothing follows for a moment and no secret can begin in it, so that a progress bar moves.
 
-The exit code is the script's own: nothing of this is its parent or its child. A script whose supervisor is killed loses
-its pipe, and ends when it prints the next time; without a supervisor it would be stopped by the next run anyway.
+Nothing of this is the script's parent or child, whose exit code is its own. A script whose supervisor is killed loses
+its pipe, and ends when it prints the next time; the next run would stop it anyway.
 """
 
 from __future__ import annotations
@@ -38,15 +38,12 @@ MAX_KEY_LINES = 400
 """Lines that the longest private keys have; what follows is no part of one."""
 
 DRAIN_SECONDS = 2.0
-"""How long the end of the pipe is waited for, when every process that could write has ended; one that hangs in the
-kernel keeps it open."""
+"""Patience with the pipe when all that could write have ended; one that hangs in the kernel keeps it open."""
 
 LAST_SECONDS = 60.0
 """The same where somebody whom this account cannot stop writes on and on."""
 
-_BEGINS = re.compile(
-    r"://|[=:]\s*\S*\Z|auth|bearer|cookie|cred|key|login|pass|pwd|secret|token", re.IGNORECASE
-)
+_BEGINS = re.compile(r"://|[=:]\s*\S*\Z|auth|bearer|cookie|cred|key|login|pass|pwd|secret|token", re.IGNORECASE)
 """In the beginning of a line: what may go on with a credential."""
 
 _COUNT = re.compile(r"\W*(?:[\d.,]{1,12}\W*)?(?:[KMGT]?i?B(?:/s)?\W*)?")
@@ -57,12 +54,7 @@ _KEY_BEGINS, _KEY_ENDS = "-----BEGIN ", "-----END "
 
 @contextlib.contextmanager
 def masked(log: int, secrets: Iterable[str]) -> Iterator[int]:
-    """Open a descriptor for a program that prints into the log; at the end all of it is there.
-
-    Args:
-        log: descriptor of the log.
-        secrets: as for :class:`LogFilter`.
-    """
+    """Open a descriptor for a program that prints into the log, a descriptor too; at the end all of it is there."""
     passing = LogFilter(log, secrets)
     output = os.dup(passing.writer)
     passing.start()
@@ -74,12 +66,7 @@ def masked(log: int, secrets: Iterable[str]) -> Iterator[int]:
 
 
 class LogFilter:
-    """A pipe whose other end is a log.
-
-    Args:
-        log: descriptor of the log, open for appending.
-        secrets: values that must not be seen, as :func:`..core.redaction.secret_values` returns them.
-    """
+    """A pipe whose other end is a log, open for appending; :func:`..core.redaction.secret_values` must not be seen."""
 
     def __init__(self, log: int, secrets: Iterable[str]) -> None:
         self.spellings = spellings(secrets)

@@ -13,8 +13,7 @@ something says that it failed; the same, and the tool that said it ended well; t
 elsewhere."""
 
 INDENTED, SOURCE, TRACEBACK, NOTED = "indented", "source", "traceback", "noted"
-"""What belongs to an error: the paragraph that is indented below it, the source with its caret, a traceback up to its
-exception, the supervisor's further lines."""
+"""What belongs to an error: what is indented below it, source with its caret, a traceback, the supervisor's lines."""
 
 
 class Rule(NamedTuple):
@@ -34,8 +33,7 @@ OWN = "==== "
 """How the supervisor's own lines in a log begin."""
 
 LIMITS = _rules(
-    LIMIT,
-    ("time_limit", r"^==== step .* was stopped after \S+ s \(timeout\)", NOTED),
+    LIMIT, ("time_limit", r"^==== step .* was stopped after \S+ s \(timeout\)", NOTED),
     ("silence", r"^==== step .* printed nothing for .*\(no_output_timeout\)", NOTED),
 )
 """What the supervisor says of a step that it stopped."""
@@ -47,8 +45,7 @@ _TOOL = (
 """A program of a compiler that speaks of itself."""
 
 _RESOURCES = _rules(
-    RESOURCE,
-    ("disk_full", r"No space left on device|\bENOSPC\b|[Nn]ot enough (?:free )?(?:disk )?space\b", ""),
+    RESOURCE, ("disk_full", r"No space left on device|\bENOSPC\b|[Nn]ot enough (?:free )?(?:disk )?space\b", ""),
     ("quota", r"[Qq]uota exceeded|\bEDQUOT\b", ""),
     ("file_size", r"File too large|File size limit exceeded|\bEFBIG\b", ""),
     ("killed", r"error: Killed\b|\bSIGKILL\b|due to signal 9\b|with signal 9\b", ""),
@@ -91,8 +88,7 @@ _CAUSES = _rules(
 )
 
 _LIKELIES = _rules(
-    LIKELY,
-    ("network", r"NewConnectionError|NameResolutionError|Failed to establish a new connection", ""),
+    LIKELY, ("network", r"NewConnectionError|NameResolutionError|Failed to establish a new connection", ""),
     ("network", r"[Nn]ame or service not known|[Nn]ame resolution\b|Could not resolve (?:host|proxy)", ""),
     ("network", r"Connection (?:refused|timed out|reset by peer)|Network is unreachable|No route to host", ""),
     ("network", r"Max retries exceeded|Failed to connect to \S+ port|(?:Read|Connect)TimeoutError|ProxyError", ""),
@@ -144,7 +140,5 @@ WORDS = (
 )
 """A line that has none of these is in none of the forms; most lines of a log are done with so."""
 
-DOING = re.compile(
-    rb"\s*(?:cd \S+ && )?(?:\[ *\d+(?:/\d+|%)\] |(?:/\S+/)?[\w.+-]*(?:cc|\+\+|clang|fortran|ld|ar) -)"
-)
+DOING = re.compile(rb"\s*(?:cd \S+ && )?(?:\[ *\d+(?:/\d+|%)\] |(?:/\S+/)?[\w.+-]*(?:cc|\+\+|clang|fortran|ld|ar) -)")
 """The beginning of a line in which a build says what it does: commands and names of files quote words of errors."""

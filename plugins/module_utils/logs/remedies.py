@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from typing import Any, Mapping
 
@@ -57,12 +58,7 @@ REMEDIES = {
 
 
 def remedy_for(kind: str, free: Mapping[str, int] | None = None) -> str:
-    """Say what helps, as sentences.
-
-    Args:
-        kind: of the error; one that nothing special is known of, or the empty text, gets the general answer.
-        free: bytes that are free, by directory, for those that a disk is full for.
-    """
+    """Say what helps against errors of a kind, as sentences; for a full disk, by directory, how many bytes are free."""
     said = REMEDIES.get(kind)
     if said is None:
         return GENERAL
@@ -72,13 +68,7 @@ def remedy_for(kind: str, free: Mapping[str, int] | None = None) -> str:
 
 
 def remedy_of(end: Mapping[str, Any], kind: str, free: Mapping[str, int] | None = None) -> str:
-    """Say what helps after an attempt that ended so, as sentences; the scheduler's advice comes first.
-
-    Args:
-        end: how it ended.
-        kind: as :func:`remedy_for` has it, also ``free``.
-        free: see there.
-    """
+    """Say what helps after an attempt that ended so, as sentences; the scheduler's advice comes first."""
     said = remedy_for(kind, free) if end.get("reason") in OWN_ENDS else RESUME
     return "%s %s" % (end["advice"], said) if end.get("advice") else said
 
@@ -87,9 +77,7 @@ def free_space(*directories: str) -> dict[str, int]:
     """Measure the bytes that are free for this account, by directory; without those that cannot be asked."""
     found: dict[str, int] = {}
     for path in directories:
-        try:
+        with contextlib.suppress(OSError):
             status = os.statvfs(path)
-        except OSError:
-            continue
-        found[path] = status.f_bavail * status.f_frsize
+            found[path] = status.f_bavail * status.f_frsize
     return found

@@ -3,9 +3,9 @@
 """Commit files to a branch of a git repository, beside whatever its owner is doing there.
 
 A commit is made of plumbing commands with an index of its own, so that neither somebody's index nor his working tree
-takes part, and a bare repository will do. Where the branch is checked out, the new files would look deleted
-afterwards; so the paths of the commit, and no others, are brought to the index and the working tree too, in the way of
-``git checkout``: it refuses, before anything has changed, where one of them has local changes.
+takes part, and a bare repository will do. Where the branch is checked out, the new files would look deleted afterwards;
+so the paths of the commit, and no others, are brought to the index and the working tree too, as ``git checkout`` does:
+it refuses, before anything has changed, where one of them has local changes.
 
 Git's configuration of the account and of the machine is not read, hooks do not run, nothing is fetched or pushed. In
 check mode new objects go to a scratch directory that is removed.
@@ -57,11 +57,7 @@ class Target(NamedTuple):
 
 
 def check_target(target: Target) -> None:
-    """Check what can be checked without git.
-
-    Raises:
-        StackError: the subdirectory or the author is none.
-    """
+    """Check what can be checked without git; StackError: the subdirectory, the author or the message is none."""
     parts = target.subdirectory.split("/")
     if "\0" in target.subdirectory or any(part in ("", ".", "..") or part.lower() == ".git" for part in parts):
         raise StackError(
@@ -75,11 +71,7 @@ def check_target(target: Target) -> None:
 
 
 class Repository:
-    """A repository, found where it was said to be and nowhere above.
-
-    Raises:
-        StackError: there is no git command, or no repository.
-    """
+    """A repository, found where it was said to be and nowhere above; StackError: there is none, or no git command."""
 
     def __init__(self, target: Target, scratch: str, keep: bool) -> None:
         self.target = target
@@ -122,8 +114,7 @@ class Repository:
     def git(self, *words: str, text: bytes = b"", more: dict[str, str] | None = None) -> bytes:
         """Run a git command, and return what it prints, without its final line feed.
 
-        Raises:
-            StackError: it cannot be run, or failed; ``git`` in its details is what it complained of.
+        StackError: it cannot be run, or failed; ``git`` in its details is what it complained of.
         """
         command = ["git", *(word for setting in _SETTINGS for word in ("-c", setting)), *words]
         try:
@@ -147,11 +138,7 @@ class Repository:
         return done.stdout[:-1] if done.stdout.endswith(b"\n") else done.stdout
 
     def branch(self) -> str:
-        """Find the full name of the branch.
-
-        Raises:
-            StackError: it is none, or HEAD is on none.
-        """
+        """Find the full name of the branch; StackError: it is none, or HEAD is on none."""
         if self.target.branch:
             name = "refs/heads/" + self.target.branch
             words = ["check-ref-format", name]
@@ -208,10 +195,9 @@ class Repository:
 
 
 def commit(target: Target, files: Sequence[Member], apply: bool) -> Commit:
-    """Commit files, or say what a commit would change. Nothing is committed where nothing differs.
+    """Commit files, or say what a commit would change; nothing is committed where nothing differs.
 
-    Raises:
-        StackError: the repository cannot be used, or the working tree has local changes in the way.
+    StackError: the repository cannot be used, or the working tree has local changes in the way.
     """
     check_target(target)
     with tempfile.TemporaryDirectory() as scratch:

@@ -33,7 +33,6 @@ class Order(NamedTuple):
     """How a step is to be run, when it has to be."""
 
     digest: str
-    """Of the step."""
     needs: Mapping[str, str]
     """What it is judged by of each step that it needs."""
     result: str | None = None
@@ -42,32 +41,16 @@ class Order(NamedTuple):
     """What it is made on, likewise."""
     limits: Limits = Limits()
     cache: str | None = None
-    """Directory of the cache."""
     launcher: str = "local"
     """One of :data:`.LAUNCHERS`."""
     options: Mapping[str, Any] = {}
     """What to ask the batch system for, as :func:`.registry.check_options` returns it."""
 
 
-def launch_attempt(
-    request: Request, order: Order, lock: StepLock, last: JobRecord | None
-) -> tuple[str, list[str]]:
-    """Write what the supervisor needs in place of what the last attempt has left, and launch it.
+def launch_attempt(request: Request, order: Order, lock: StepLock, last: JobRecord | None) -> tuple[str, list[str]]:
+    """Write what the supervisor needs in place of what the last attempt has left, the announcement last, and launch it.
 
-    The announcement of the job is written last.
-
-    Args:
-        request: the step.
-        order: how it is to be run.
-        lock: the step's, which this process holds.
-        last: the job of the attempt before.
-
-    Returns:
-        The new job's nonce, and warnings.
-
-    Raises:
-        StackError: it could not be launched, or its scheduler has refused it.
-        OSError: a record cannot be written.
+    Return the new job's nonce, and warnings. StackError: no launch, or a refusal; OSError: a record cannot be written.
     """
     files = request.files
     job = _announcement(request, order, last)
@@ -97,26 +80,16 @@ def _announcement(request: Request, order: Order, last: JobRecord | None) -> Job
     files, place, now = request.files, here(), utc(time.time())
     return JobRecord(
         secrets.token_hex(16), order.digest, order.launcher, place.host, place.boot_id, now, now, "starting",
-        attempt=last.attempt + 1 if last else 1,
-        cache=order.cache,
-        former=still_there(files, last.nonce) if last else None,
-        foundation=request.foundation,
-        ground=order.ground,
-        last_nonce=last.nonce if last else None,
-        limits=order.limits,
-        log_offset=os.path.getsize(files.log) if os.path.exists(files.log) else 0,
-        needs=order.needs,
-        options=order.options,
-        result=order.result,
-        secrets=request.secrets,
+        attempt=last.attempt + 1 if last else 1, cache=order.cache,
+        former=still_there(files, last.nonce) if last else None, foundation=request.foundation, ground=order.ground,
+        last_nonce=last.nonce if last else None, limits=order.limits,
+        log_offset=os.path.getsize(files.log) if os.path.exists(files.log) else 0, needs=order.needs,
+        options=order.options, result=order.result, secrets=request.secrets,
     )
 
 
 def _remove_litter(files: StepFiles, place: Here) -> None:
-    """Remove what killed processes were writing; called with the step's lock held, and no build running.
-
-    Announcements of other hosts are left alone, and those of living processes.
-    """
+    """Remove what killed processes were writing: not announcements of other hosts, nor those of living processes."""
     records = (files.script, files.inputs, files.log, files.exit, files.stamp, files.result, files.job, files.again,
                files.archive, files.submission, files.batch_script)
     temporary = re.compile(

@@ -7,19 +7,13 @@ its job back while the supervisor there still works. So the supervisors of one a
 numbered turns: the turn of the highest number builds. A turn is taken by link(2), which is atomic on every shared file
 system, and never removed while its attempt lasts, so that nobody can mistake a new turn for an old one.
 
-Whoever has lost its turn stops its build, shows meanwhile that it lives, and says when it has left. Nothing of a former
-supervisor is certainly left, so that the next one builds at once, where
+Whoever has lost its turn stops its build, shows meanwhile that it lives, and says when it has left. The next one builds
+at once where a former supervisor has said so, or was on this very node: what is left of it is stopped from here.
 
-* it has said that it has left: preempted, requeued, cancelled, at its time limit;
-* it was on this very node: in an earlier boot, or what is left of it is stopped from here.
-
-A scheduler's word that it has lost a node is no such certainty: Slurm says so when slurmd does not answer, and
-slurmstepd with the whole build may live on (so may pbs_mom's children). From another node a former supervisor is
-therefore waited for as long as it gives a sign of life, and given up when it has missed :data:`MAX_MISSED_HEARTBEATS`
-heartbeats. One that was cut off from the shared file system for longer, and comes back, stops its build at its next
-heartbeat.
-
-Nothing here compares the clocks of two nodes.
+A scheduler's word that it has lost a node is no such certainty: slurmstepd or pbs_mom's children may live on with the
+whole build. A former supervisor on another node is therefore waited for as long as it gives a sign of life, and given
+up when it has missed :data:`MAX_MISSED_HEARTBEATS` heartbeats. One that was cut off from the shared file system for
+longer, and comes back, stops its build at its next heartbeat. Nothing here compares the clocks of two nodes.
 """
 
 from __future__ import annotations
@@ -55,21 +49,13 @@ CHECKS_PER_HEARTBEAT = 5
 def own_job_id(environment: Mapping[str, str], variables: Sequence[str]) -> str | None:
     """Return the identifier of the batch job that this process is part of; None where it is part of none.
 
-    Args:
-        environment: of this process.
-        variables: those of its batch system that say the identifier, and how often the job was put back, if there is
-            one; see :class:`..batch.scheduler.BatchSystem`.
+    The variables say the identifier, and how often the job was put back, if there is one for that.
     """
     return (environment.get(variables[0]) or None) if variables else None
 
 
 def own_restarts(environment: Mapping[str, str], variables: Sequence[str]) -> int | None:
-    """Count how often the batch job of this process had been put back; None where nobody says so.
-
-    Args:
-        environment: of this process.
-        variables: as for :func:`own_job_id`.
-    """
+    """Count how often the batch job of this process had been put back; None where nobody says so."""
     if own_job_id(environment, variables) is None or len(variables) < 2:
         return None
     count = environment.get(variables[1], "0")
@@ -77,26 +63,14 @@ def own_restarts(environment: Mapping[str, str], variables: Sequence[str]) -> in
 
 
 class Turn:
-    """This supervisor's right to build.
-
-    Args:
-        files: the step.
-        job: the record of the job.
-        place: this machine.
-        job_id: the batch job that this process is part of.
-        requeues: how often the attempt was submitted again.
-    """
+    """This supervisor's right to build, in an attempt that was submitted ``requeues`` times again."""
 
     def __init__(self, files: StepFiles, job: JobRecord, place: Here, job_id: str | None, requeues: int = 0) -> None:
         self.files, self.job, self.place, self.job_id, self.requeues = files, job, place, job_id, requeues
         self.number = -1
 
     def take(self) -> bool:
-        """Become the one that builds, and wait until earlier ones have stopped.
-
-        Returns:
-            False where another one builds, which is to be left in peace.
-        """
+        """Become the one that builds, once earlier ones have stopped; False where another one builds."""
         while True:
             claims = self.claims()
             if claims and not self._may_follow(claims[-1]):
@@ -107,16 +81,10 @@ class Turn:
 
     def restarts(self) -> int:
         """Count how often this very job was started before."""
-        return sum(
-            claim.number < self.number and claim.owner.job_id == self.job_id for claim in self.claims()
-        )
+        return sum(claim.number < self.number and claim.owner.job_id == self.job_id for claim in self.claims())
 
     def excess(self) -> Outcome | None:
-        """Return the end of an attempt whose job was put back more often than the site allows.
-
-        Returns:
-            None where it was not.
-        """
+        """Return the end of an attempt whose job was put back more often than the site allows; None for others."""
         count, limit = self.requeues + self.restarts(), self.job.options.get("requeue", 0)
         if count <= limit:
             return None
@@ -148,11 +116,7 @@ class Turn:
         return claims_of(self.files, self.job.nonce)
 
     def await_end_of(self, claims: Sequence[Claim]) -> bool:
-        """Wait until nothing of earlier turns is left, as far as that can be known; see the top of this file.
-
-        Returns:
-            False where this process was asked to end meanwhile.
-        """
+        """Wait until nothing of earlier turns can be left; False where this process was asked to end meanwhile."""
         for claim in claims:
             if self._is_here(claim):
                 self._stop_former(claim.nonce)
@@ -180,9 +144,7 @@ class Turn:
         """Stop what earlier supervisors of an attempt have left on this machine."""
         own = nonce == self.job.nonce
         leader = (self.job.child_pid, self.job.child_start_time) if own else (None, None)
-        stop_processes(
-            lambda: job_processes(nonce, *leader, keep=os.getpid()), self.job.limits.grace, lambda: None
-        )
+        stop_processes(lambda: job_processes(nonce, *leader, keep=os.getpid()), self.job.limits.grace, lambda: None)
 
     @property
     def _path(self) -> str:

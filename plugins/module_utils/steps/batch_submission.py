@@ -31,19 +31,9 @@ def job_name(step: str, digest: str, nonce: str, requeues: int) -> str:
 def submit(
     system: BatchSystem, options: Mapping[str, Any], step: StepFiles, job: JobRecord, lock: StepLock, requeues: int = 0
 ) -> None:
-    """Submit a job; its name is on disk before that, its identifier afterwards.
+    """Submit a job for the ``requeues``-th time after the first; its name is on disk before, its identifier afterwards.
 
-    Args:
-        system: the batch system.
-        options: what the job asks for, as :func:`.registry.check_options` returns it.
-        step: the step.
-        job: its record.
-        lock: the step's; the submitting command holds it, too.
-        requeues: how often this attempt was submitted before.
-
-    Raises:
-        StackError: ``failed_step="submit"``: the scheduler has refused the job; or ``failed_step="scheduler"``:
-            nobody knows whether it has accepted it, and the next run will ask.
+    StackError, ``failed_step="submit"``: the job was refused; ``"scheduler"``: nobody knows, and the next run asks.
     """
     name = job_name(step.name, job.digest, job.nonce, requeues)
     variables = [*filter(None, (system.job_id_variable, system.restarts_variable))]
@@ -65,11 +55,7 @@ def submit(
 
 
 def _find_submitted(system: BatchSystem, name: str) -> str | None:
-    """Find the job of a submission whose answer was lost.
-
-    Returns:
-        None where the scheduler knows none, or does not answer.
-    """
+    """Find the job of a submission whose answer was lost; None where the scheduler knows none, or does not answer."""
     deadline = time.monotonic() + RECONCILE_SECONDS
     while True:
         with contextlib.suppress(StackError):

@@ -41,10 +41,7 @@ def copy_and_hash(source: str, target: str, tick: Tick) -> str:
     """Copy a file's bytes, flush them to disk, and return their sha256; ``tick`` is called between blocks."""
     digest = hashlib.sha256()
     with open(source, "rb") as reader, open(target, "wb") as writer:
-        while True:
-            block = reader.read(_BLOCK)
-            if not block:
-                break
+        for block in iter(lambda: reader.read(_BLOCK), b""):
             digest.update(block)
             writer.write(block)
             tick()
@@ -54,12 +51,7 @@ def copy_and_hash(source: str, target: str, tick: Tick) -> str:
 
 
 def origin_of(directory: str, digest: str) -> dict[str, Any] | None:
-    """Read who has stored an entry.
-
-    Returns:
-        ``step``, ``release``, ``host``, ``finished``, ``seconds`` and ``result``; None where there is no entry. Whether
-        its files are what was stored is not checked.
-    """
+    """Read who has stored an entry: :data:`_KEYS`; None where there is none. Its files are not checked."""
     try:
         record = read_json(os.path.join(directory, digest, RECORD))
     except (OSError, ValueError):
@@ -69,21 +61,8 @@ def origin_of(directory: str, digest: str) -> dict[str, Any] | None:
     return {key: record.get(key) for key in _KEYS}
 
 
-def restore(
-    directory: str, digest: str, paths: list[str], place: OwnPlace, tick: Tick
-) -> tuple[Produced | None, str]:
-    """Put what a step produces in place: all of it, or nothing.
-
-    Args:
-        directory: where entries are kept.
-        digest: the step's digest.
-        paths: files and directories that it produces.
-        place: of the step's release.
-        tick: called between blocks, for a heartbeat.
-
-    Returns:
-        What is in place, or None; and one sentence why not.
-    """
+def restore(directory: str, digest: str, paths: list[str], place: OwnPlace, tick: Tick) -> tuple[Produced | None, str]:
+    """Put what a step produces in place: all of it, or nothing, and then one sentence says why not."""
     entry = os.path.join(directory, digest)
     if not paths or not os.path.isdir(entry):
         return None, "nothing is kept of another release for these inputs"
@@ -128,11 +107,7 @@ def _put(copy: str, path: str) -> None:
 
 
 def _stage(entry: str, digest: str, staged: dict[str, str], place: OwnPlace, tick: Tick) -> Produced:
-    """Copy the files of an entry beside where they belong.
-
-    Raises:
-        ValueError: they are not what was stored, or other ones than this step's.
-    """
+    """Copy the files of an entry beside where they belong; ValueError: they were changed, or are not this step's."""
     record: Any = read_json(os.path.join(entry, RECORD))
     if not isinstance(record, dict) or record.get("digest") != digest:
         raise ValueError("it has no record of its own")
@@ -159,22 +134,8 @@ def _stage(entry: str, digest: str, staged: dict[str, str], place: OwnPlace, tic
     return produced
 
 
-def store(
-    directory: str, digest: str, produced: Produced, place: OwnPlace, facts: dict[str, Any], tick: Tick
-) -> str:
-    """Keep what a step has produced; an entry appears complete or not at all.
-
-    Args:
-        directory: where entries are kept.
-        digest: the step's digest.
-        produced: what it has produced.
-        place: of the step's release.
-        facts: ``step``, ``release``, ``host``, ``finished`` and ``seconds``, for whoever takes it over.
-        tick: called between blocks, for a heartbeat.
-
-    Returns:
-        One sentence why nothing was kept; empty after success.
-    """
+def store(directory: str, digest: str, produced: Produced, place: OwnPlace, facts: dict[str, Any], tick: Tick) -> str:
+    """Keep what a step has produced, all of it or nothing; the answer is one sentence why not, or empty."""
     prefix = ".incoming-%s-" % digest
     incoming = os.path.join(directory, "%s%s-%d" % (prefix, os.uname().nodename, os.getpid()))
     try:
@@ -219,12 +180,9 @@ def _remove_abandoned(directory: str, prefix: str) -> None:
 
 
 def remove_unused(directory: str, root: str, now: float) -> list[str]:
-    """Remove the entries that no release below a root has, and nobody has used for long.
+    """Remove entries that no release below a root has, and nobody has used for :data:`UNUSED_SECONDS`; return digests.
 
-    That is for :data:`UNUSED_SECONDS`. Another directory than the root's own may serve other roots, and is left alone.
-
-    Returns:
-        Digests of what was removed.
+    Another directory than the root's own may serve other roots, and is left alone.
     """
     if not root or os.path.normpath(directory) != os.path.join(root, BUILDS):
         return []

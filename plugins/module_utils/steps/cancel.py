@@ -31,14 +31,9 @@ CANCEL_SECONDS = 300.0
 
 
 def forget(files: StepFiles, check: bool) -> dict[str, Any]:
-    """Remove a step's stamp, so that it runs again, and takes nothing over; everything else stays.
+    """Remove a step's stamp, so that it runs again, and takes nothing over; with ``check`` only look for it.
 
-    Args:
-        files: the step.
-        check: only say whether there is a stamp.
-
-    Raises:
-        StackError: the step is being built, and would be stamped after this.
+    StackError: the step is being built, and would be stamped after this.
     """
     records = StepRecords.read(files)
     stamp, job = records.stamp, records.job
@@ -53,8 +48,7 @@ def forget(files: StepFiles, check: bool) -> dict[str, Any]:
             )
         raise StackError(
             "Step %s is being built on host %s (pid %s), and will be stamped when it succeeds."
-            % (files.name, job.host, job.pid),
-            "forget",
+            % (files.name, job.host, job.pid), "forget",
             "Wait for it, or stop it with 'kill %s' on %s, and run this again." % (job.pid, job.host),
             files.directory,
         )
@@ -68,26 +62,14 @@ def forget(files: StepFiles, check: bool) -> dict[str, Any]:
             write_atomic(files.again, b"")
         os.unlink(files.stamp)
     return {
-        "changed": stamp is not None,
-        "log": files.log,
-        "script": files.script,
-        "state": "absent",
-        "step": files.name,
+        "changed": stamp is not None, "log": files.log, "script": files.script, "state": "absent", "step": files.name,
     }
 
 
 def cancel(files: StepFiles, check: bool) -> dict[str, Any]:
     """End the build of a step, or take its job out of the queue, and wait for that; everything else stays.
 
-    Args:
-        files: the step.
-        check: only say whether there is something to cancel.
-
-    Returns:
-        The module's result with the state ``cancelled``.
-
-    Raises:
-        StackError: it cannot be reached from here, or does not end.
+    StackError: it cannot be reached from here, or does not end.
     """
     with readable_by_all():
         return _cancel(files, check)
@@ -132,11 +114,7 @@ def _cancel(files: StepFiles, check: bool) -> dict[str, Any]:
 
 
 def _await_end(files: StepFiles, job: JobRecord) -> None:
-    """Wait until a job has ended, or has been replaced.
-
-    Raises:
-        StackError: it has not in :data:`CANCEL_SECONDS`.
-    """
+    """Wait until a job has ended, or was replaced; StackError: it has not in :data:`CANCEL_SECONDS`."""
     deadline, pause = time.monotonic() + CANCEL_SECONDS, 0.1
     while True:
         records = StepRecords.read(files)

@@ -34,16 +34,7 @@ class Assessment(NamedTuple):
 
 
 def assess(request: Request, order: Order, lock: StepLock | None = None) -> Assessment:
-    """Read the records of a step anew, find out the state of its last job, and decide.
-
-    Args:
-        request: the step.
-        order: how it is to be run.
-        lock: the step's, where this process holds it.
-
-    Raises:
-        StackError: see :func:`decide`; or a record is none.
-    """
+    """Read the records of a step anew, find out the state of its last job, and :func:`decide`."""
     files, records = request.files, StepRecords.read(request.files)
     stamped, job = records.is_stamped(order.digest), records.job
     # A dangling link exists.
@@ -57,20 +48,10 @@ def assess(request: Request, order: Order, lock: StepLock | None = None) -> Asse
     return Assessment(records, launcher, state, action, resumed)
 
 
-def decide(
-    files: StepFiles, digest: str, records: StepRecords, complete: bool, state: str
-) -> str:
+def decide(files: StepFiles, digest: str, records: StepRecords, complete: bool, state: str) -> str:
     """Decide what is to be done about a step: ``unchanged``, ``attach``, ``wait``, ``refuse`` or ``run``.
 
-    Args:
-        files: the step.
-        digest: digest of the inputs asked for.
-        records: those of the step.
-        complete: whether the step has its stamp for them, and all that it has to create is there.
-        state: that of the last job.
-
-    Raises:
-        StackError: an older build with other inputs is running, or nobody here can know whether it is.
+    ``complete``: it has its stamp, and all its paths. StackError: a build with other inputs is, or may be, running.
     """
     job = records.job
     if complete:
@@ -90,11 +71,7 @@ def decide(
 
 
 def refuse_other_build(files: StepFiles, job: JobRecord, digest: str) -> None:
-    """Refuse to go on: an older build of the step, with other inputs, is still running.
-
-    Raises:
-        StackError: always.
-    """
+    """Refuse to go on: an older build of the step, with other inputs, is still running."""
     if not job.is_local:
         raise StackError(
             "Step %s is being built with other inputs by a job of %s (started %s, log %s)."
@@ -104,43 +81,26 @@ def refuse_other_build(files: StepFiles, job: JobRecord, digest: str) -> None:
         )
     raise StackError(
         "Step %s is being built with other inputs on host %s (pid %s, started %s, log %s)."
-        % (files.name, job.host, job.pid, job.started, files.log),
-        "start",
-        "Wait for it and run this again, or stop it with 'kill %s' on %s." % (job.pid, job.host),
-        files.directory,
-        running_digest=job.digest,
-        digest=digest,
+        % (files.name, job.host, job.pid, job.started, files.log), "start",
+        "Wait for it and run this again, or stop it with 'kill %s' on %s." % (job.pid, job.host), files.directory,
+        running_digest=job.digest, digest=digest,
     )
 
 
 def refuse_silent(files: StepFiles, job: JobRecord) -> None:
-    """Refuse to go on: a job of another host has gone silent, and nobody here can know whether it is dead.
-
-    Raises:
-        StackError: always.
-    """
+    """Refuse to go on: a job of another host has gone silent, and nobody here can know whether it is dead."""
     raise StackError(
         "Step %s belongs to a build on host %s (pid %s, started %s), whose last heartbeat was at %s."
-        % (files.name, job.host, job.pid or "unknown", job.started, job.heartbeat),
-        "start",
+        % (files.name, job.host, job.pid or "unknown", job.started, job.heartbeat), "start",
         "Run this on %s, which can tell whether the build is alive; if that host is gone for good, remove %s and run "
-        "this again: a build that comes back without that file stops itself." % (job.host, files.job),
-        files.job,
+        "this again: a build that comes back without that file stops itself." % (job.host, files.job), files.job,
     )
 
 
 def resume_reason(
     name: str, state: str, job: JobRecord | None, outcome: Outcome | None, missing: list[str]
 ) -> str | None:
-    """Say why a step runs although an attempt was made before, as one sentence; None for a first attempt.
-
-    Args:
-        name: the step.
-        state: that of the last job, see :mod:`.job_state`.
-        job: its record.
-        outcome: the record of how it ended, when there is one.
-        missing: paths of a stamped step that have gone since.
-    """
+    """Say why a step runs although an attempt was made before, as one sentence; None for a first attempt."""
     if missing:
         return "%s was complete, but %s is gone" % (name, ", ".join(missing))
     if job is None:

@@ -2,12 +2,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Follow a job: decide when to poll, when to call the module, and what the operator is told. Pure.
 
-All times are one clock's, that of whoever follows. A heartbeat is only ever compared with the one seen before: the
-clocks of the nodes may be hours off. A length of time comes from two times of the same node.
+All times are one clock's, that of whoever follows, in seconds. A heartbeat is only ever compared with the one seen
+before: the clocks of the nodes may be hours off. A length of time comes from two times of the same node.
 
 While a job waits in a queue, a poll is enough to see that its supervisor has announced itself; the module, which asks
-the scheduler, is called at growing intervals. It is called now and then while a job builds, too: a scheduler may have
-given up a node on which the build goes on.
+the scheduler, is called at growing intervals; and now and then while a job builds, as its node may be given up.
 """
 
 from __future__ import annotations
@@ -70,12 +69,7 @@ class Follow:
     """What is known of one job, from poll to poll."""
 
     def __init__(self, first: dict[str, Any], now: float) -> None:
-        """Begin with the result of the call that started the job, or attached to it.
-
-        Args:
-            first: that result, with the state ``running``.
-            now: seconds, as in all methods.
-        """
+        """Begin with the result ``running`` of the call that started the job, or attached to it."""
         self.name: str = first["step"]
         self.nonce: str = first["nonce"]
         self.seen = first
@@ -112,15 +106,7 @@ class Follow:
         return now - self.changed
 
     def see(self, snapshot: Snapshot | None, now: float) -> bool:
-        """Take in what a poll has shown.
-
-        Args:
-            snapshot: what it has shown; None where there is no readable record of this job.
-            now: seconds.
-
-        Returns:
-            Whether the module has to be called now.
-        """
+        """Take in a poll, None where it has no record of this job; tell whether the module has to be called now."""
         if snapshot is not None:
             self._take_in(snapshot, now)
         doubt = self._doubt_of(snapshot, now)
@@ -153,21 +139,12 @@ class Follow:
             self.progress = result["progress"]
 
     def unanswered(self, now: float) -> bool:
-        """Take in that the module could not learn anything, because the scheduler did not answer.
-
-        Returns:
-            Whether to go on following.
-        """
+        """Take in that the scheduler did not answer the module; tell whether to go on following."""
         self._count_call(now)
         return now - max(self.answered, self.changed) < SCHEDULER_PATIENCE
 
     def lines(self, now: float, today: str) -> list[str]:
-        """Return what the operator is told now.
-
-        Args:
-            now: seconds.
-            today: the operator's date, ``2026-11-20``.
-        """
+        """Return what the operator, whose date is ``2026-11-20``, is told now."""
         lines, self.news = self.news, []
         if self.queued:
             lines += self._queue_printer.lines(self.seen["queue"], now, today)

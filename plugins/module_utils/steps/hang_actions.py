@@ -2,9 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Examine a step that hangs: ask its processes where they are, then run the site's own commands.
 
-The commands tell somebody, or end what no signal reaches. They run after the stacks are in the log, on the machine
-where the step runs, as the account that builds. What they print is in the log; that they fail is noted and changes
-nothing. The step is stopped elsewhere.
+The commands tell somebody, or end what no signal reaches. They run after the stacks are in the log, where the step
+runs, as the account that builds; that they fail is noted and changes nothing. The step is stopped elsewhere.
 """
 
 from __future__ import annotations
@@ -30,7 +29,6 @@ FACTS = ("step", "host", "log", "pid", "job_id")
 """What ``{name}`` in a word stands for: the step, its host, its log, its supervisor's process id, its batch job."""
 
 ACTION_SECONDS = 60
-"""How long an action may take."""
 
 _PLACEHOLDER = re.compile(r"\{([a-z_]*)\}")
 
@@ -38,8 +36,7 @@ _PLACEHOLDER = re.compile(r"\{([a-z_]*)\}")
 def check_actions(actions: Mapping[str, Sequence[str] | None] | None) -> dict[str, list[str]]:
     """Check the actions of the option, and return those that are to be run.
 
-    Raises:
-        StackError: a word has a placeholder that is not known, or a credential, which the job's record would show.
+    StackError: a word has a placeholder that is not known, or a credential, which the job's record would show.
     """
     found = {name: [str(word) for word in (actions or {}).get(name) or []] for name in ACTIONS}
     for name, words in found.items():
@@ -62,18 +59,10 @@ def run_actions(
     actions: Mapping[str, Sequence[str]], facts: Mapping[str, str], log: int, note: Callable[[str], None],
     environment: Mapping[str, str], secrets: Sequence[str] = (),
 ) -> list[str]:
-    """Run the actions one after the other.
+    """Run checked actions one after the other; return a sentence for each that failed.
 
-    Args:
-        actions: as :func:`check_actions` returns them.
-        facts: a value for each of :data:`FACTS`.
-        log: descriptor that they write to.
-        note: writes a line of our own into the log.
-        environment: their variables.
-        secrets: what must not be seen of what they print.
-
-    Returns:
-        A sentence for each action that failed.
+    The facts have a value for each of :data:`FACTS`; ``log`` is the descriptor of what they print, ``note`` writes a
+    line of our own there. Secrets must not be seen.
     """
     problems = []
     for name in ACTIONS:
@@ -90,11 +79,7 @@ def run_actions(
 
 
 def _run(words: Sequence[str], output: int, environment: Mapping[str, str]) -> str:
-    """Run a command.
-
-    Returns:
-        How it failed, as the end of a sentence; empty where it did not.
-    """
+    """Run a command, and say how it failed, as the end of a sentence; empty where it did not."""
     try:
         status = run_program(
             list(words), stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=dict(environment), cwd="/",
@@ -108,14 +93,9 @@ def _run(words: Sequence[str], output: int, environment: Mapping[str, str]) -> s
 
 
 def prepare(environment: MutableMapping[str, str], limits: Limits) -> None:
-    """Give a job that may be found silent what its Python processes need to say where they are.
-
-    Args:
-        environment: that of the job's script.
-        limits: as the job's record has them.
-    """
+    """Give a job that may be found silent what its Python processes need to say where they are."""
     if limits.no_output_timeout and limits.hang_signal != "none":
-        stack_dumps.prepare(environment)
+        environment.setdefault(stack_dumps.VARIABLE, "1")
 
 
 def examine(
@@ -124,18 +104,8 @@ def examine(
 ) -> dict[str, list[str]]:
     """Have a silent job say where it hangs, and tell the site.
 
-    Args:
-        files: the step.
-        job: the job's record.
-        log: descriptor of the log.
-        members: the living processes of the job.
-        note: writes a line of our own into the log.
-        tick: called while waiting, for whoever has children to reap and a heartbeat to write.
-        environment: variables of the site's commands.
-        secrets: what must not be seen of what programs print.
-
-    Returns:
-        For the record of the end: ``stacks``, what the processes said, and ``notes``, which commands failed.
+    What is called while waiting is ``tick``; the rest is that of :func:`run_actions`. The answer is for the record of
+    the end: ``stacks``, what the processes said, and ``notes``, which commands failed.
     """
     limits = job.limits
     start = os.fstat(log).st_size

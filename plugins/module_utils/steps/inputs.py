@@ -20,26 +20,15 @@ PLANNED = "planned_after"
 def step_facts(request: Request, needs: Mapping[str, str]) -> dict[str, Any]:
     """Collect everything that a step's result depends on, and nothing else.
 
-    The step's name is not part of it, nor are the names of the steps it needs: only their results are. Time limits,
-    launcher, cache and the place of the records are left out, because they do not change what is built. The order of
-    modules and of ``creates`` counts, the order of unset variables does not. That a step has no network is part of it,
-    and so are the names of its secrets; their values are not.
-
-    Args:
-        request: the step.
-        needs: what it is judged by of each step it needs, by name (see :func:`need_value`).
+    The step's name is not part of it, nor are the names of the steps it needs: only their results are, see
+    :func:`need_value`. Time limits, launcher, cache and the place of the records are left out, because they do not
+    change what is built. The order of modules and of ``creates`` counts, that of unset variables does not. The names of
+    its secrets are part of it, their values are not.
     """
     facts: dict[str, Any] = {
-        "schema": SCHEMA,
-        "script": request.script,
-        "chdir": request.chdir,
-        "modules": request.modules,
-        "module_init": request.module_init,
-        "environment": request.environment,
-        "unset": request.unset,
-        "inputs": request.inputs,
-        "creates": request.creates,
-        "needs": sorted(needs.values()),
+        "schema": SCHEMA, "script": request.script, "chdir": request.chdir, "modules": request.modules,
+        "module_init": request.module_init, "environment": request.environment, "unset": request.unset,
+        "inputs": request.inputs, "creates": request.creates, "needs": sorted(needs.values()),
     }
     if request.produces:
         facts["produces"] = list(request.produces)
@@ -60,32 +49,20 @@ def step_record(request: Request, digest: str | None, needs: Mapping[str, str]) 
 
 
 def step_digest(request: Request, needs: Mapping[str, str]) -> str:
-    """Compute the digest of a step: that of its facts without the place of its release.
-
-    Raises:
-        StackError: the inputs are not plain data.
-    """
+    """Compute the digest of a step: that of its facts without the place of its release, if they are plain data."""
     return digest_of(placeless(step_facts(request, needs), request.place))
 
 
 def need_value(request: Request, result: str, ground: str) -> str:
-    """Return what a step is judged by of one that it needs.
+    """Return what a step is judged by of one that it needs: what that one has made, and what it was made on.
 
-    Args:
-        request: the step that needs it.
-        result: what that one has made.
-        ground: what that one was made on. What produces does without, as its result is of use elsewhere, too.
+    What produces does without the latter, as its result is of use elsewhere, too.
     """
     return result if request.produces or not ground else "%s on %s" % (result, ground)
 
 
 def result_of(request: Request, results: Mapping[str, str]) -> str | None:
-    """Return what others are judged by of this step; None where it is not known before it runs.
-
-    Args:
-        request: the step.
-        results: those of the steps it needs, by name.
-    """
+    """Return what others are judged by of this step, whose needs have results; None: not known before it runs."""
     if request.produces:
         return None
     if request.judged_by:
@@ -100,10 +77,7 @@ def pending_input(inputs: object) -> str | None:
             return str(inputs[PLANNED])
         inputs = list(inputs.values())
     if isinstance(inputs, (list, tuple)):
-        for item in inputs:
-            found = pending_input(item)
-            if found is not None:
-                return found
+        return next((found for found in map(pending_input, inputs) if found is not None), None)
     return None
 
 

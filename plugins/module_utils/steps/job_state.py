@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tell the state of a job by its record: running, elsewhere, silent, killed, ...
 
-A process id means something on one host in one boot only. From any other host a job is followed by its heartbeat, and
-a silent one is never taken for dead: the operator decides. The clocks of two hosts may differ by hours, so that a
-heartbeat is old only when it does not change while somebody watches.
+A process id means something on one host in one boot only. From any other host a job is followed by its heartbeat, and a
+silent one is never taken for dead: the operator decides. Two hosts' clocks may differ by hours: a heartbeat is old only
+when it does not change while somebody watches.
 """
 
 from __future__ import annotations
@@ -55,37 +55,23 @@ class JobState(NamedTuple):
 
 
 def judge(
-    job: JobRecord | None,
-    end: Outcome | None,
-    here: Here,
-    now: float,
-    alive: Callable[[int | None, int | None], bool],
-    remains: Callable[[JobRecord], bool],
-    changes: Callable[[], bool] = lambda: False,
+    job: JobRecord | None, end: Outcome | None, here: Here, now: float, alive: Callable[[int | None, int | None], bool],
+    remains: Callable[[JobRecord], bool], changes: Callable[[], bool] = lambda: False,
 ) -> str:
     """Tell the state of a job by its records and by this machine.
 
-    Args:
-        job: its record, if there is one.
-        end: how it ended, if that is recorded.
-        here: this machine in this boot.
-        now: seconds since 1970.
-        alive: tells whether a process id with a start time still works on this machine.
-        remains: tells whether processes of a job without supervisor are left on this machine.
-        changes: tells whether the heartbeat changes while one watches it; asked only where it looks old, or younger
-            than it can be.
+    Whether a process lives here, processes of a job without supervisor remain, and a heartbeat changes while one
+    watches is asked only where it matters. The answers:
 
-    Returns:
-        * ``none``: there never was one.
-        * ``finished``: it ended and said how.
-        * ``starting``: announced just now, its supervisor has not reported yet.
-        * ``running``: its supervisor works on this machine.
-        * ``elsewhere``: it has a fresh heartbeat from another machine.
-        * ``silent``: it belongs to another machine, its last heartbeat is older than :data:`SILENT_SECONDS`, and it
-          does not change.
-        * ``rebooted``: this machine has been booted since.
-        * ``killed``: its supervisor died without a record of its end, and nothing of it is left.
-        * ``leftover``: its supervisor died or gave up, and its script or some of its children still work.
+    * ``none``: there never was one.
+    * ``finished``: it ended and said how.
+    * ``starting``: announced just now, its supervisor has not reported yet.
+    * ``running``: its supervisor works on this machine.
+    * ``elsewhere``: it has a fresh heartbeat from another machine.
+    * ``silent``: its heartbeat on another machine is older than :data:`SILENT_SECONDS`, and does not change.
+    * ``rebooted``: this machine has been booted since.
+    * ``killed``: its supervisor died without a record of its end, and nothing of it is left.
+    * ``leftover``: its supervisor died or gave up, and its script or some of its children still work.
     """
     if job is None:
         return "none"

@@ -19,11 +19,7 @@ NEXT = ".next"
 
 
 def read_record(path: str) -> dict[str, Any] | None:
-    """Read the JSON object in ``path``; None where there is none.
-
-    Raises:
-        StackError: the file is there and is not a record.
-    """
+    """Read the JSON object in ``path``; None where there is none, StackError where it is no record."""
     try:
         record = read_json(path)
     except (ValueError, UnicodeDecodeError):
@@ -34,11 +30,7 @@ def read_record(path: str) -> dict[str, Any] | None:
 
 
 def read_as(from_json: Callable[[Mapping[str, Any]], Record], path: str) -> Record | None:
-    """Read a record as an object; None where there is none.
-
-    Raises:
-        StackError: the file is there and is not such a record.
-    """
+    """Read a record as an object; None where there is none, StackError where it is no such record."""
     record = read_record(path)
     try:
         return None if record is None else from_json(record)

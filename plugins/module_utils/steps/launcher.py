@@ -25,25 +25,18 @@ class Launcher(Protocol):
     """Where and how a step's supervisor runs."""
 
     def query(self, step: StepFiles, records: StepRecords, unchanged: float | None = None) -> JobState:
-        """Find out the state of the last job.
+        """Find out the state of the last job, of the records that were read just now.
 
-        Args:
-            step: the step.
-            records: as they were read just now.
-            unchanged: for how many seconds the caller has seen the same heartbeat; None where it has not watched.
+        The caller has seen the same heartbeat for ``unchanged`` seconds; None where it has not watched.
         """
 
     def reconcile(self, step: StepFiles, job: JobRecord, lock: StepLock) -> JobState:
         """Find out the state of a job that was ``starting``, now that this process holds the step's lock."""
 
     def launch(self, step: StepFiles, job: JobRecord, lock: StepLock) -> list[str]:
-        """Start the supervisor of ``job``, whose record is on disk with the phase ``starting``.
+        """Start the supervisor of ``job``, whose record is on disk with the phase ``starting``; return warnings.
 
-        Called with the step's lock held; returns when the supervisor has recorded itself, or the batch system has
-        accepted the job.
-
-        Returns:
-            Warnings for the operator.
+        Called with the lock held, until the supervisor has recorded itself, or the batch system took the job.
         """
 
     def clear(self, step: StepFiles, job: JobRecord) -> None:
@@ -66,13 +59,7 @@ def supervisor_command(
 ) -> list[str]:
     """Return the command that runs the supervisor of one attempt at a step from its archive.
 
-    Args:
-        step: the step.
-        nonce: the attempt's.
-        confirm: descriptor for the supervisor's answer.
-        lock: descriptor of the step's lock.
-        python: the interpreter; this one where it is empty.
-        variables: as for :func:`.own_job_id`, where a batch system starts it.
+    Descriptors: ``confirm`` for its answer, ``lock`` of the step's lock. Variables are those of :func:`.own_job_id`.
     """
     own = [step.archive, step.directory, nonce, str(confirm), str(lock), *variables]
     return [python or sys.executable, *ISOLATED, *own]

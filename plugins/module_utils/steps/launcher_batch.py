@@ -50,19 +50,13 @@ INTERRUPTED = ("stopped", "signal", "exit")
 
 
 class BatchLauncher:
-    """Runs supervisors as jobs.
-
-    Args:
-        name: ``slurm`` or ``pbs``.
-        options: as :func:`.registry.check_options` returns them.
-    """
+    """Run supervisors as jobs of the batch system of this name."""
 
     def __init__(self, name: str, options: Mapping[str, Any]) -> None:
         self.scheduler = system_of(name)(options.get("bin", ""))
         self.options = options
 
     def query(self, step: StepFiles, records: StepRecords, unchanged: float | None = None) -> JobState:
-        """See :class:`.launcher.Launcher`."""
         job, end = records.job, records.end
         if job is None:
             return JobState("none")
@@ -186,11 +180,7 @@ class BatchLauncher:
             time.sleep(1.0)
 
     def launch(self, step: StepFiles, job: JobRecord, lock: StepLock) -> list[str]:
-        """See :class:`.launcher.Launcher`.
-
-        Raises:
-            StackError: see :func:`.batch_submission.submit`.
-        """
+        """See :class:`.launcher.Launcher`, and :func:`.batch_submission.submit` for errors."""
         submit(self.scheduler, self.options, step, job, lock)
         return []
 
@@ -198,10 +188,7 @@ class BatchLauncher:
         """See :class:`.launcher.Launcher`; a scheduler ends all processes of a job itself."""
 
     def requeue(self, step: StepFiles, job: JobRecord, state: JobState) -> JobState:
-        """See :class:`.launcher.Launcher`.
-
-        Where somebody else is at it, the job is as before: it is about to be queued.
-        """
+        """See :class:`.launcher.Launcher`; where somebody else is at it, the job is about to be queued."""
         lock = StepLock(step, here())
         if not lock.acquire():
             return JobState("queued", queue=state.queue)
@@ -220,7 +207,6 @@ class BatchLauncher:
         return self.query(step, StepRecords(None, JobRecord.read(step) or job, None))
 
     def cancel(self, step: StepFiles, job: JobRecord) -> None:
-        """See :class:`.launcher.Launcher`."""
         submission = Submission.read(step, job)
         for status in self.scheduler.find(submission.job_name) if submission else ():
             if status.state != ENDED:

@@ -67,7 +67,6 @@ class LocalLauncher:
         return JobState(judge(job, records.end, place, now, is_alive, lambda job: bool(_left_of(job)), changes))
 
     def reconcile(self, step: StepFiles, job: JobRecord, lock: StepLock) -> JobState:
-        """See :class:`.launcher.Launcher`."""
         # Who announced it held this lock, and would have handed it to a supervisor.
         return JobState("killed" if lock.exclusive and job.host == lock.here.host else "starting")
 
@@ -76,11 +75,7 @@ class LocalLauncher:
         return state
 
     def cancel(self, step: StepFiles, job: JobRecord) -> None:
-        """See :class:`.launcher.Launcher`.
-
-        Raises:
-            StackError: it runs on another machine.
-        """
+        """See :class:`.launcher.Launcher`; StackError: it runs on another machine."""
         if job.host != here().host:
             raise StackError(
                 "Step %s is being built on host %s (pid %s)." % (step.name, job.host, job.pid), "cancel",
@@ -91,11 +86,7 @@ class LocalLauncher:
                 os.kill(job.pid, signal.SIGTERM)
 
     def launch(self, step: StepFiles, job: JobRecord, lock: StepLock) -> list[str]:
-        """See :class:`.launcher.Launcher`.
-
-        Raises:
-            StackError: the supervisor did not start.
-        """
+        """See :class:`.launcher.Launcher`; StackError: the supervisor did not start."""
         prefix, warnings = outlive_the_login(job.nonce)
         if prefix:
             if self._start(step, job, lock, prefix) is None:
@@ -104,20 +95,14 @@ class LocalLauncher:
         obstacle = self._start(step, job, lock, [])
         if obstacle is not None:
             raise StackError(
-                "The supervisor of step %s did not start%s." % (step.name, obstacle and ": " + obstacle),
-                "start",
+                "The supervisor of step %s did not start%s." % (step.name, obstacle and ": " + obstacle), "start",
                 "Make sure that this account can write %s and that there is space; further messages are in %s."
-                % (step.directory, step.log),
-                step.log,
+                % (step.directory, step.log), step.log,
             )
         return warnings
 
     def _start(self, step: StepFiles, job: JobRecord, lock: StepLock, prefix: list[str]) -> str | None:
-        """Start the supervisor and wait for its answer.
-
-        Returns:
-            None when it runs; else why not, empty where it said nothing.
-        """
+        """Start the supervisor and wait for its answer: None when it runs, else why not, as far as it said so."""
         reader, writer = os.pipe()
         log = os.open(step.log, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
@@ -144,17 +129,12 @@ class LocalLauncher:
         return answer.decode("utf-8", "replace").strip().rstrip(".")
 
     def clear(self, step: StepFiles, job: JobRecord) -> None:
-        """See :class:`.launcher.Launcher`.
-
-        Raises:
-            StackError: a process hangs in the kernel.
-        """
+        """See :class:`.launcher.Launcher`; StackError: a process hangs in the kernel."""
         survivors = stop_processes(lambda: _left_of(job), job.limits.grace, _reap)
         if survivors:
             raise StackError(
                 "Processes of an older build of step %s cannot be killed: %s."
-                % (step.name, ", ".join(str(process.pid) for process in survivors)),
-                "start",
+                % (step.name, ", ".join(str(process.pid) for process in survivors)), "start",
                 "They hang in the kernel, usually on a file system; run this again when they have gone.",
                 step.directory,
             )
@@ -172,13 +152,10 @@ def _left_of(job: JobRecord) -> list[Process]:
 
 
 def outlive_the_login(nonce: str) -> tuple[list[str], list[str]]:
-    """Find out how to leave a login session whose end would kill the build.
+    """Find out how to leave a login session whose end would kill the build: the command to put in front, and warnings.
 
     logind with ``KillUserProcesses=yes`` ends whatever is in the scope of a login session; a scope of the user's own
     service manager is left alone, as long as that manager lingers (logind.conf(5), loginctl(1)).
-
-    Returns:
-        The command to put in front, empty where nothing is needed or possible, and warnings.
     """
     try:
         with open(CGROUPS, encoding="utf-8") as stream:

@@ -13,16 +13,8 @@ from .launcher_local import LocalLauncher
 from .records import JobRecord
 
 
-def launcher_of(
-    job: JobRecord | None, name: str = LOCAL, options: Mapping[str, Any] | None = None
-) -> Launcher:
-    """Make the launcher that knows a job.
-
-    Args:
-        job: what started it knows it.
-        name: one of :data:`.LAUNCHERS`, where there is no job.
-        options: what that is to ask its batch system for.
-    """
+def launcher_of(job: JobRecord | None, name: str = LOCAL, options: Mapping[str, Any] | None = None) -> Launcher:
+    """Make the launcher that knows a job, or where there is none the one of this name and options."""
     if job is not None:
         name, options = job.launcher, job.options
     return LocalLauncher() if name == LOCAL else BatchLauncher(name, options or {})

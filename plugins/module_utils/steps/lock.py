@@ -6,8 +6,7 @@ On one host flock(2) decides; the lock's descriptor is handed to the supervisor,
 owners. Between hosts flock may be missing or local (a mount option of Lustre), so a starter also announces itself
 by link(2), which is atomic on every shared file system. The announcement of a dead starter is removed only
 on its own host, by one process at a time: between judging a file and unlinking it another remover could have put its
-own announcement there. That turn is the name of an abstract socket (unix(7)): it needs no file system, and ends with
-its owner.
+own announcement there. That turn is the name of an abstract socket (unix(7)), which ends with its owner.
 """
 
 from __future__ import annotations
@@ -59,11 +58,7 @@ class StepLock:
         """Whether flock(2) guarantees the lock: no other process of this host has it, a supervisor included."""
 
     def acquire(self) -> bool:
-        """Take the lock if it is free, without waiting.
-
-        Raises:
-            OSError: the step's directory cannot be written.
-        """
+        """Take the lock if it is free, without waiting; OSError: the step's directory cannot be written."""
         self.descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         acquired = False
         try:
@@ -135,17 +130,13 @@ class StepLock:
         other = self._announced()
         if other is None:
             return StackError(
-                "Another process holds %s, and step %s is not running." % (self.path, self.files.name),
-                "lock",
-                "Look with 'fuser -v %s' which one it is, end it, and run this again." % self.path,
-                self.path,
+                "Another process holds %s, and step %s is not running." % (self.path, self.files.name), "lock",
+                "Look with 'fuser -v %s' which one it is, end it, and run this again." % self.path, self.path,
             )
         return StackError(
             "Host %s (pid %s) has been starting step %s since %s."
-            % (other.host, other.pid, self.files.name, other.since),
-            "lock",
-            "Run this again in a minute; if that process is gone for good, remove %s first." % self.claim,
-            self.claim,
+            % (other.host, other.pid, self.files.name, other.since), "lock",
+            "Run this again in a minute; if that process is gone for good, remove %s first." % self.claim, self.claim,
         )
 
     def release(self) -> None:
@@ -165,10 +156,7 @@ class StepLock:
 def keep_end(files: StepFiles, job: JobRecord, end: Outcome) -> bool:
     """Record what a scheduler says about the end of a job, which it will have forgotten some day.
 
-    Left undone where nothing can be written, or somebody holds the step's lock.
-
-    Returns:
-        False where the lock is held, by who is about to start the step or by a supervisor that has not quite gone.
+    False where the lock is held, by who is about to start the step or by a supervisor that has not quite gone.
     """
     lock = StepLock(files, here())
     with contextlib.suppress(OSError):

@@ -18,27 +18,13 @@ from .records import JobRecord, Stamp
 
 
 def ground_of(grounds: list[str], nonce: str = "") -> str:
-    """Return what a step was made on: each run of a foundation below it, which takes away what was there.
-
-    Args:
-        grounds: of the steps it needs.
-        nonce: of this run, where the step is a foundation itself.
-    """
+    """Return what a step was made on: each run of a foundation below it, and this one where it is one itself."""
     parts = sorted({part for ground in grounds for part in ground.split("+") if part} | ({nonce} if nonce else set()))
     return "+".join(parts)
 
 
-def stamp_of(
-    job: JobRecord, end: Outcome, produced: str, taken_over: Mapping[str, Any] | None
-) -> Stamp:
-    """Make the record of a success.
-
-    Args:
-        job: its record.
-        end: how it ended, as it was recorded.
-        produced: digest of what it has produced; empty where it produces nothing.
-        taken_over: of whom, where it did not run.
-    """
+def stamp_of(job: JobRecord, end: Outcome, produced: str, taken_over: Mapping[str, Any] | None) -> Stamp:
+    """Make the record of a success, which was taken over of somebody where the step did not run."""
     own_ground = ground_of([job.ground or ""], job.nonce if job.foundation else "")
     return Stamp(
         job.digest, job.nonce, job.attempt, end.finished, taken_over is not None, None if produced else own_ground,
@@ -56,14 +42,7 @@ def still_stands(stamp: Stamp | None, need: str) -> bool:
 
 
 def foundation_of(files: StepFiles, needs: Mapping[str, str]) -> dict[str, str | None]:
-    """Find the attempt by which each needed step has its stamp.
-
-    It is None where that has another result than the one asked for.
-
-    Args:
-        files: the step that needs them.
-        needs: what it is judged by of each.
-    """
+    """Find the attempt by which each needed step has its stamp; None where that has another result than asked for."""
     top = os.path.dirname(files.directory)
     stamps = {name: Stamp.read(step_files(top, name)) for name in needs}
     return {
@@ -73,11 +52,7 @@ def foundation_of(files: StepFiles, needs: Mapping[str, str]) -> dict[str, str |
 
 
 def took_over(origin: Mapping[str, Any]) -> str:
-    """Say that something was taken over, and from whom, as the rest of a sentence about the step.
-
-    Args:
-        origin: see :func:`.build_cache.origin_of`.
-    """
+    """Say that something was taken over, and from whom, as the rest of a sentence about the step."""
     whom = "release %s" % origin["release"] if origin.get("release") else "an earlier run"
     return "taken over from %s: same inputs, built %s%s" % (
         whom, origin.get("finished") or "at an unknown time",

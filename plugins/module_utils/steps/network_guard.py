@@ -27,6 +27,7 @@ import time
 from typing import Any, Callable, NamedTuple, Sequence
 
 from ..core import tcp_connections as connections
+from ..core.clock import utc
 from ..core.redaction import without_credentials
 from .network_refusals import NO_NETWORK, describe_refused
 from .proxy_requests import (
@@ -53,7 +54,6 @@ MAX_IN_OUTCOME = 10
 """Addresses in the record of how the step ended."""
 
 MAX_CONNECTIONS = 64
-"""Connections at a time."""
 
 CLIENT_SECONDS = 10.0
 """Seconds that a client has for its request, and for taking the answer."""
@@ -70,16 +70,10 @@ _SSH = (
 
 
 def variables(port: int) -> dict[str, str]:
-    """Return the variables of a script without network.
+    """Return the variables of a script without network; :data:`.NO_NETWORK` is shell text that the script runs itself.
 
-    :data:`.NO_NETWORK` among them is shell text that the script runs itself.
-
-    The proxy variables reach curl, wget, git, pip, conda, npm, CMake, Python's urllib and requests, and Go. A proxy in
-    the configuration of some of these comes before the variables, so that they get settings of their own; and git
-    reaches some hosts by other ways than http.
-
-    Args:
-        port: of the listener.
+    The proxy variables reach curl, wget, git, pip, conda, npm, CMake, Python's urllib and requests, and Go. Some get
+    settings of their own, as their configuration comes first; and git reaches some hosts by other ways than http.
     """
     proxy = "http://127.0.0.1:%d" % port
     found = {"no_proxy": _LOCAL}
@@ -110,13 +104,7 @@ class _Client(NamedTuple):
 
 
 class RefusingListener:
-    """Refuses what the processes of one attempt at a step ask for.
-
-    Args:
-        step: the step's name, which the refusals carry.
-        record: the file that they are recorded in; what an earlier attempt left there is removed.
-        note: writes a line into the step's log.
-    """
+    """Refuse what the processes of one attempt at a step ask for, and record it in a new file."""
 
     def __init__(self, step: str, record: str, note: Callable[[str], None]) -> None:
         self._step, self._record, self._note = step, record, note
@@ -246,7 +234,7 @@ class RefusingListener:
         if key in self._known:
             return
         entry = {
-            "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), "step": self._step, "host": asked.host,
+            "time": utc(time.time()), "step": self._step, "host": asked.host,
             "url": asked.url, "way": asked.way, "pid": pid,
             "command": without_credentials(_QUERY.sub("?...", " ".join(words)))[:_COMMAND_LENGTH],
         }

@@ -11,10 +11,8 @@ from .files import StepFiles
 from .proxy_requests import address_in, public
 
 NO_NETWORK = "TORCHSTACK_NO_NETWORK"
-"""Variable with shell text by which a script without network sets the proxy variables again, after loading modules.
-
-A module may set a proxy. It is empty when a script is run by hand, which leaves it the network.
-"""
+"""Variable with shell text by which a script without network sets the proxy variables again, as a module may set a
+proxy; empty when a script is run by hand, which leaves it the network."""
 
 RECORD = "refused.jsonl"
 """In the step's directory: a line for each address that the last attempt was refused; see :mod:`.network_guard`."""
@@ -28,23 +26,14 @@ def describe_refused(entry: Mapping[str, Any]) -> str:
 
 
 def fetch_step(step: str, needs: Iterable[str]) -> str:
-    """Choose among the steps that a step needs the one that fetches for it; empty where none does.
-
-    Args:
-        step: such as ``horovod``.
-        needs: such as ``["base", "horovod-source"]``.
-    """
+    """Choose among the steps that ``horovod`` needs the one that fetches for it; empty where none does."""
     return next((need for need in sorted(needs) if need in (step + "-fetch", step + "-source")), "")
 
 
 def refused_sentence(step: str, needs: Iterable[str], outcome: Mapping[str, Any], log: bytes = b"") -> str:
-    """Say what a step was refused, for the message about it; empty where it was refused nothing.
+    """Say what a step was refused, for the message about its end; empty where it was refused nothing.
 
-    Args:
-        step: its name.
-        needs: the steps that it needs.
-        outcome: the record of its end.
-        log: the end of its log, where programs may name an address of which the listener saw only the host.
+    The end of its log may name an address of which the listener saw only the host.
     """
     refused = outcome.get("refused")
     if not refused:
@@ -61,14 +50,7 @@ def refused_sentence(step: str, needs: Iterable[str], outcome: Mapping[str, Any]
 
 
 def refused_warnings(files: StepFiles, needs: Iterable[str], outcome: Mapping[str, Any], log: bytes) -> list[str]:
-    """Say what an operator should know of a step that ended well although it was refused the network.
-
-    Args:
-        files: the step.
-        needs: as for :func:`refused_sentence`, also ``outcome`` and ``log``.
-        outcome: see there.
-        log: see there.
-    """
+    """Say what an operator should know of a step that ended well although it was refused the network."""
     cause = refused_sentence(files.name, needs, outcome, log)
     return [
         "%s%s. It ended well all the same, but what it made may differ from what it would be with that; %s has all."

@@ -14,6 +14,18 @@ from ..core.files import write_json
 from .files import StepFiles
 from .json_record import read_as, split
 
+_WORDS = {
+    "exit": "failed with exit code %(code)d",
+    "signal": "was ended by signal %(signal)d",
+    "timeout": "was stopped after %(limit)g s (timeout)",
+    "no_output_timeout": "printed nothing for %(limit)g s and was stopped (no_output_timeout)",
+    "stopped": "was stopped: its supervisor was asked to by signal %(signal)d",
+    "creates": "exited with 0, but did not create %(missing)s",
+    "tmpdir": "has no place for temporary files: %(place)s on %(host)s: %(error)s",
+    "needs": "is built on %(outdated)s, which was run again meanwhile",
+}
+"""How a step ended, by the reason of its end."""
+
 
 class Outcome(NamedTuple):
     """How an attempt ended: ``exit``."""
@@ -37,11 +49,7 @@ class Outcome(NamedTuple):
 
     @classmethod
     def from_json(cls, record: Mapping[str, Any]) -> Outcome:
-        """Take the fields from parsed JSON.
-
-        Raises:
-            TypeError: there is no reason.
-        """
+        """Take the fields from parsed JSON; TypeError: there is no reason."""
         fields, facts = split(record, ("reason", "nonce", "finished", "seconds"))
         return cls(**fields, facts=facts)
 
@@ -75,29 +83,9 @@ def outcome_of_status(status: int) -> Outcome:
 
 
 def describe_outcome(name: str, outcome: Outcome) -> str:
-    """Describe how an attempt at a step ended, as the beginning of a sentence.
-
-    Raises:
-        KeyError: it lacks a fact that belongs to its reason.
-    """
+    """Describe how an attempt ended, as the beginning of a sentence; KeyError: it lacks a fact of its reason."""
     reason, facts = outcome.reason, outcome.facts
     if "scheduler" in facts:
         return describe_end(name, outcome.as_json())
-    if reason == "exit":
-        return "step %s failed with exit code %d" % (name, facts["code"])
-    if reason == "signal":
-        return "step %s was ended by signal %d" % (name, facts["signal"])
-    if reason == "timeout":
-        return "step %s was stopped after %g s (timeout)" % (name, facts["limit"])
-    if reason == "no_output_timeout":
-        return "step %s printed nothing for %g s and was stopped (no_output_timeout)" % (name, facts["limit"])
-    if reason == "stopped":
-        return "step %s was stopped: its supervisor was asked to by signal %d" % (name, facts["signal"])
-    if reason == "creates":
-        return "step %s exited with 0, but did not create %s" % (name, ", ".join(facts["missing"]))
-    if reason == "tmpdir":
-        return "step %s has no place for temporary files: %s on %s: %s" % (
-            name, facts["place"], facts["host"], facts["error"])
-    if reason == "needs":
-        return "step %s is built on %s, which was run again meanwhile" % (name, ", ".join(facts["outdated"]))
-    return "step %s could not be recorded: %s" % (name, facts["error"])
+    values = dict(facts, **{key: ", ".join(facts[key]) for key in ("missing", "outdated") if key in facts})
+    return "step %s %s" % (name, _WORDS.get(reason, "could not be recorded: %(error)s") % values)

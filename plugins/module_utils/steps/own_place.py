@@ -36,8 +36,7 @@ class OwnPlace(NamedTuple):
     def needles(self, shared: str) -> list[bytes]:
         """Return byte strings by which a file tells that it belongs to this place.
 
-        Args:
-            shared: the directory that keeps what steps produce: outside of the root, it serves other roots, too.
+        A shared directory outside of the root serves other roots, too.
         """
         if not self.prefix:
             return []
@@ -57,8 +56,7 @@ def place_of(state_dir: str) -> OwnPlace:
 def placeless(data: object, place: OwnPlace) -> object:
     """Return plain data without the place of a release, for a digest that any release can have.
 
-    Build tools that belong to one release have its name at their end (see :func:`..definition.base.describe`); what
-    they are is in front of that.
+    Build tools that belong to one release have its name at their end (see :func:`..definition.base.describe`).
     """
     if not place.prefix:
         return data
@@ -67,8 +65,7 @@ def placeless(data: object, place: OwnPlace) -> object:
     records = re.escape(os.path.join(place.root, ".torchstack"))
     rules = (
         (re.compile("%s(/tools/[0-9a-f]{12})-%s%s" % (records, name, ends)), RECORDS + r"\1"),
-        (re.compile(re.escape(place.prefix) + ends), RELEASE),
-        (re.compile(records + ends), RECORDS),
+        (re.compile(re.escape(place.prefix) + ends), RELEASE), (re.compile(records + ends), RECORDS),
     )
 
     def replaced(item: object) -> object:

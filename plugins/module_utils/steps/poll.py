@@ -28,7 +28,6 @@ class Snapshot(NamedTuple):
     """What one poll has shown."""
 
     job: JobRecord
-    """The job's record."""
 
     ended: bool
     """Whether there is a record of an end; the module knows what it says."""
@@ -46,28 +45,16 @@ class Snapshot(NamedTuple):
 
 
 def poll_command(directory: str, start: int) -> str:
-    """Return the shell text of a poll.
+    """Return the shell text of a poll of an attempt that begins at byte ``start`` of the log.
 
     The log's size is asked for first, so that nothing before ``start`` is ever taken for this attempt's: a shared file
     system may show the log late, and an older attempt's marks are at its end then.
-
-    Args:
-        directory: the step's.
-        start: where in the log the attempt began, in bytes.
     """
     return _COMMAND.format(directory=shlex.quote(directory), start=start, window=WINDOW)
 
 
 def parse_snapshot(output: str, nonce: str) -> Snapshot | None:
-    """Parse what the command of :func:`poll_command` printed.
-
-    Args:
-        output: its standard output, with undecodable bytes replaced or escaped.
-        nonce: of the job that is followed.
-
-    Returns:
-        None where there is no readable record of that job.
-    """
+    """Parse what :func:`poll_command` printed, however decoded; None where that has no readable record of this job."""
     found = _OUTPUT.search(output)
     if found is None:
         return None

@@ -7,7 +7,6 @@ The digest knows neither times nor the directory of the release, so that two rel
 
 from __future__ import annotations
 
-import hashlib
 import io
 import os
 import re
@@ -16,6 +15,7 @@ import zipfile
 from typing import Any, Callable, Iterator, NamedTuple
 
 from ..core.canonical import digest_of
+from ..core.digests import sha256_of
 from ..elf.sections import LOADED, MAGIC, sections
 from .own_place import OwnPlace
 
@@ -45,16 +45,9 @@ class Produced(NamedTuple):
 
 
 def examine(paths: list[str], place: OwnPlace, needles: list[bytes], tick: Tick) -> Produced:
-    """Read all that a step has produced.
+    """Read all files and directories that a step has produced; ``needles`` bind a file to its place.
 
-    Args:
-        paths: files and directories, from the root of the file system.
-        place: of the step's release.
-        needles: byte strings that bind a file to its place.
-        tick: called between blocks, for a heartbeat.
-
-    Raises:
-        OSError: one of them cannot be read.
+    ``tick`` is called between blocks, for a heartbeat. OSError: one of them cannot be read.
     """
     found: list[dict[str, Any]] = []
     bound: list[str] = []
@@ -67,7 +60,8 @@ def examine(paths: list[str], place: OwnPlace, needles: list[bytes], tick: Tick)
                 if any(needle in os.fsencode(entry["link"]) for needle in needles):
                     bound.append("%s is a link into this release" % entry["path"])
             else:
-                entry.update(mode="%04o" % stat.S_IMODE(status.st_mode), sha256=hashed(path, tick), size=status.st_size)
+                mode = "%04o" % stat.S_IMODE(status.st_mode)
+                entry.update(mode=mode, sha256=sha256_of(path, tick), size=status.st_size)
                 if needles:
                     bound += ["%s has the release's directory in %s" % (entry["path"], where)
                               for where in binding(path, needles, tick)]
@@ -101,21 +95,10 @@ def _refuse(error: OSError) -> None:
     raise error
 
 
-def hashed(path: str, tick: Tick) -> str:
-    """Compute the sha256 of a file."""
-    digest = hashlib.sha256()
-    with open(path, "rb") as stream:
-        for block in iter(lambda: stream.read(_BLOCK), b""):
-            digest.update(block)
-            tick()
-    return digest.hexdigest()
-
-
 def binding(path: str, needles: list[bytes], tick: Tick) -> list[str]:
     """Find where a file, or a member of a wheel, names its place.
 
-    The path of a source file that it was compiled from does not count. Of an object, sections that are not loaded,
-    which are for debuggers, do not count.
+    Paths of source files that it was compiled from do not count, nor an object's sections that are not loaded.
     """
     if path.endswith(_ARCHIVES) and zipfile.is_zipfile(path):
         with zipfile.ZipFile(path) as archive:

@@ -23,14 +23,9 @@ _PERCENT = re.compile(rb"(?:^|[\r\n])\[\s*(\d{1,3})%\]")
 
 
 def parse_progress(text: bytes, cut: bool = False) -> dict[str, int] | None:
-    """Find the last progress mark at the start of a line.
+    """Find the last mark at the start of a line: ``{"done": 1234, "total": 2210, "percent": 55}``, or only ``percent``.
 
-    Args:
-        text: the end of a log.
-        cut: the text may begin in the middle of a line, and then nothing of that line is a mark.
-
-    Returns:
-        ``{"done": 1234, "total": 2210, "percent": 55}``, ``{"percent": 56}``, or None where there is no mark.
+    None where there is no mark. A cut text may begin within a line, of which nothing is a mark.
     """
     if cut:
         first = _LINE_END.search(text)
@@ -75,14 +70,7 @@ def progress_line(name: str, progress: Mapping[str, Any] | None, seconds: float)
 
 
 def progress_in(path: str, start: int, name: str, seconds: float) -> dict[str, Any]:
-    """Read the progress marks at the end of an attempt's log, and add as ``text`` the line that shows them.
-
-    Args:
-        path: the log.
-        start: where in it the attempt begins, in bytes.
-        name: the step's.
-        seconds: how long it has been running.
-    """
+    """Read the progress of an attempt that begins at byte ``start`` of the log; ``text`` is the line that shows it."""
     progress = parse_progress(read_end(path, start))
     return dict(progress or {}, text=progress_line(name, progress, seconds))
 
@@ -100,13 +88,7 @@ class ProgressPrinter:
         self.shown_at: float | None = None
 
     def line(self, progress: Mapping[str, Any] | None, seconds: float, now: float) -> str | None:
-        """Return the line to print, or None.
-
-        Args:
-            progress: what :func:`parse_progress` found.
-            seconds: how long the step has been running.
-            now: any clock that only goes forward, in seconds.
-        """
+        """Return the line to print, or None, by the step's seconds and by any clock that only goes forward."""
         if seconds < QUIET_SECONDS:
             return None
         since = None if self.shown_at is None else now - self.shown_at

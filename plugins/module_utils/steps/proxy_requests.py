@@ -18,7 +18,6 @@ MAX_REQUEST_BYTES = 8192
 """Bytes of a request that are read at most; whatever is longer is not understood."""
 
 MAX_URL_CHARACTERS = 500
-"""Characters of an address that are kept."""
 
 _SOCKS5_ADDRESS = {1: 4, 4: 16}
 _SOCKS5_NAME = 3
@@ -48,14 +47,7 @@ UNKNOWN = Asked("", "", "unknown")
 
 
 def parse_request(data: bytes) -> Asked | None:
-    """Parse what is asked for.
-
-    Args:
-        data: all that the client sent so far.
-
-    Returns:
-        None as long as the request is not complete; :data:`UNKNOWN` for what is none.
-    """
+    """Parse what a client asks for; None while that is not complete, :data:`UNKNOWN` for what is no request."""
     if not data:
         return None
     if data[:1] == b"\x05":
@@ -80,13 +72,7 @@ GREETED = b"\x05\x00"
 
 
 def refusal(data: bytes, reason: str, text: str) -> bytes:
-    """Write the answer to a request that was read as ``data``.
-
-    Args:
-        data: decides the protocol.
-        reason: follows the status 403, which many programs print; one line.
-        text: the body; what a program prints that shows it.
-    """
+    """Write the answer to a request: its status has the one line that many programs print, others show the body."""
     if data[:1] == b"\x05":
         return b"\x05\x02\x00\x01" + bytes(6)
     if data[:1] == b"\x04":

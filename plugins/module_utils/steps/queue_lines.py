@@ -19,12 +19,7 @@ PAUSE_GROWTH = 2.0
 
 
 def describe_start(estimate: str, today: str) -> str:
-    """Say when a job is expected to start, by the operator's clock and as short as it can be said.
-
-    Args:
-        estimate: as the records spell a time, see :func:`.utc`; any other text stays as it is.
-        today: the operator's date, ``2026-11-20``.
-    """
+    """Say shortly when a job is to start, by the operator's clock; what is no time of :func:`.utc` stays as it is."""
     try:
         date, clock = time.strftime("%Y-%m-%d %H:%M", time.localtime(seconds_of(estimate))).split()
     except ValueError:
@@ -33,16 +28,9 @@ def describe_start(estimate: str, today: str) -> str:
 
 
 def queue_line(name: str, queue: Mapping[str, Any], today: str) -> str:
-    """Write one line for the operator.
+    """Write one line: ``name job 4711 pending (Priority), position 3 of 17, starts about 14:20``.
 
-    Such as ``name  job 4711 pending (Priority), position 3 of 17, starts about 14:20``.
-
-    Args:
-        name: the step's.
-        queue: ``job_id``, ``state``, and where they are known ``reason``, ``position``, ``of``, ``estimated_start``;
-            ``node`` is where it starts, and ``former`` where a start before that may still be building; ``advice``
-            says what can be done about the reason.
-        today: see :func:`describe_start`.
+    The queue is that of :func:`..batch.scheduler.queue_of`.
     """
     job = " ".join(filter(None, ["job", str(queue.get("job_id") or "")]))
     where = " on %s" % queue["node"] if queue.get("node") else ""
@@ -59,11 +47,10 @@ def queue_line(name: str, queue: Mapping[str, Any], today: str) -> str:
 
 
 class QueuePrinter:
-    """Decides which answers of the scheduler deserve a line.
+    """Decide which answers of the scheduler deserve a line.
 
-    A job, a state, a reason and a node are shown at once when they are new. A queue that only moves on, or a reason
-    that comes and goes, is shown at growing intervals, :data:`FIRST_PAUSE` to :data:`MAX_PAUSE`: seventeen minutes
-    of queue are six lines, and a day is a hundred.
+    What is new is shown at once. A queue that only moves on, or a reason that comes and goes, is shown at growing
+    intervals: seventeen minutes of queue are six lines, and a day is a hundred.
     """
 
     def __init__(self, name: str) -> None:
@@ -74,13 +61,7 @@ class QueuePrinter:
         self.pause = FIRST_PAUSE
 
     def lines(self, queue: Mapping[str, Any], now: float, today: str) -> list[str]:
-        """Return the lines to print: at most one about the queue, and advice that was not given yet.
-
-        Args:
-            queue: see :func:`queue_line`.
-            now: any clock that only goes forward, in seconds.
-            today: see :func:`describe_start`.
-        """
+        """Return the lines to print: at most one about the queue, and advice that was not given yet."""
         news = tuple(queue.get(key) for key in ("job_id", "state", "reason", "node", "former"))
         if news in self.known:
             if now - self.shown_at < self.pause:

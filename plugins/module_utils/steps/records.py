@@ -44,9 +44,7 @@ class JobRecord(NamedTuple):
     """Who runs a step, or ran it last: ``job.json``. It belongs to the supervisor as soon as there is one."""
 
     nonce: str
-    """Of this attempt."""
     digest: str
-    """Of the step's inputs."""
     launcher: str
     host: str
     boot_id: str
@@ -88,11 +86,7 @@ class JobRecord(NamedTuple):
 
     @classmethod
     def from_json(cls, record: Mapping[str, Any]) -> JobRecord:
-        """Take the fields from parsed JSON.
-
-        Raises:
-            TypeError: keys are missing.
-        """
+        """Take the fields from parsed JSON; TypeError: keys are missing."""
         fields, other = split(record, _JOB_KEYS)
         fields["secrets"] = tuple(fields.get("secrets", ()))
         if "limits" in fields:
@@ -160,13 +154,7 @@ class Stamp(NamedTuple):
 
     @classmethod
     def from_json(cls, record: Mapping[str, Any]) -> Stamp:
-        """Take the fields from parsed JSON.
-
-        Of a stamp from before there were results, the digest is the result.
-
-        Raises:
-            TypeError: there is no digest.
-        """
+        """Take the fields from parsed JSON; of an old stamp, the digest is the result. TypeError: it has none."""
         stamp = cls(**split(record, cls._fields)[0])
         return stamp._replace(result=stamp.result or stamp.digest)
 
@@ -175,16 +163,11 @@ class Stamp(NamedTuple):
         """Read ``stamp.json``; see :func:`.json_record.read_as`."""
         return read_as(cls.from_json, files.stamp)
 
-    def is_for(self, digest: str) -> bool:
-        """Tell whether the step has succeeded for exactly this digest."""
-        return self.digest == digest
-
 
 class Submission(NamedTuple):
     """The last submission of a step to its batch system, or the intent: ``submission.json``.
 
-    ``job.json`` belongs to the supervisor as soon as there is one. What whoever submits has to say stands in a record
-    of its own, so that neither ever overwrites what the other has written.
+    It is no part of ``job.json``, which is the supervisor's, so that neither overwrites what the other has written.
     """
 
     nonce: str
@@ -198,11 +181,7 @@ class Submission(NamedTuple):
 
     @classmethod
     def from_json(cls, record: Mapping[str, Any]) -> Submission:
-        """Take the fields from parsed JSON.
-
-        Raises:
-            TypeError: keys are missing.
-        """
+        """Take the fields from parsed JSON; TypeError: keys are missing."""
         return cls(**split(record, cls._fields)[0])
 
     @classmethod
@@ -230,12 +209,7 @@ class StepInputs(NamedTuple):
 
     @classmethod
     def read(cls, files: StepFiles) -> StepInputs:
-        """Read inputs.json as the call that started the step has written it.
-
-        Raises:
-            StackError: it is no record.
-            KeyError: it is gone.
-        """
+        """Read inputs.json as it was written at the start; StackError: it is no record, KeyError: it is gone."""
         facts = (read_record(files.inputs) or {})["facts"]
         produced = absolute_paths(facts.get("produces", []), facts["chdir"], normal=True)
         created = absolute_paths(facts["creates"], facts["chdir"])
@@ -255,11 +229,7 @@ class StepRecords(NamedTuple):
 
     @classmethod
     def read(cls, files: StepFiles) -> StepRecords:
-        """Read all records of a step.
-
-        Raises:
-            StackError: one of them is none.
-        """
+        """Read all records of a step; StackError: one of them is none."""
         return cls(Stamp.read(files), JobRecord.read(files), Outcome.read(files))
 
     @property
@@ -269,7 +239,7 @@ class StepRecords(NamedTuple):
 
     def is_stamped(self, digest: str) -> bool:
         """Tell whether the step has succeeded for exactly this digest."""
-        return self.stamp is not None and self.stamp.is_for(digest)
+        return self.stamp is not None and self.stamp.digest == digest
 
     @property
     def succeeded(self) -> bool:

@@ -1,8 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Ask a compute node something, and await its answer.
-
-Both are files that both sides see; between them is a step of build_step.
+"""Ask a compute node something, and await its answer, by files that both see and a step of build_step between them.
 
 Every question has a nonce, which is an input of the step: the same question finds the step that asks it already, so
 that a lost connection never means a second job, and another question is another step.
@@ -32,28 +30,16 @@ def read_pending(path: str) -> dict[str, Any] | None:
 
 
 def create(digest: str) -> dict[str, Any]:
-    """Make a question that nobody has asked yet: ``nonce`` and ``digest``.
-
-    Args:
-        digest: of all that the answer depends on.
-    """
+    """Make a question that nobody has asked yet: ``nonce``, and the ``digest`` of all that the answer depends on."""
     return {"nonce": uuid.uuid4().hex, "digest": digest}
 
 
 def await_answer(
     path: str, read: Callable[[], Answer | None], seconds: float, step: str, shared: str = "the root"
 ) -> Answer:
-    """Read what a job that has ended wrote on its node.
+    """Read what a job that has ended wrote on its node, as soon as ``read`` finds it whole.
 
-    Args:
-        path: the file.
-        read: gives what is in it; None as long as it is missing or not whole.
-        seconds: how long a shared file system may take to show it here.
-        step: ``failed_step`` of the error.
-        shared: what has to be on a shared file system, for the error.
-
-    Raises:
-        StackError: it does not show up, or is not whole.
+    StackError: it does not show up within ``seconds``, in which a shared file system may be late.
     """
     begin = time.monotonic()
     while True:

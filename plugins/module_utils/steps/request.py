@@ -82,11 +82,7 @@ def _value(name: str, value: object) -> str:
 
 
 def check_request(params: Mapping[str, Any]) -> Request:
-    """Check the options of the module, and return the step that they describe.
-
-    Raises:
-        StackError: an option cannot be used as it is; nothing has been touched.
-    """
+    """Check the options of the module, and return the step that they describe; StackError: one cannot be used."""
     files = step_files(params["state_dir"], params["name"])
     chdir = params.get("chdir")
     if chdir is not None and not os.path.isabs(chdir):
@@ -113,21 +109,10 @@ def check_request(params: Mapping[str, Any]) -> Request:
     module_init = params.get("module_init")
     _refuse_credentials(files.name, params, environment)
     return Request(
-        files,
-        _text(params["script"], "script"),
-        None if chdir is None else _text(chdir, "chdir"),
-        modules,
-        None if module_init is None else _text(module_init, "module_init"),
-        environment,
-        sorted({_variable(name) for name in params.get("unset") or []}),
-        params.get("inputs"),
-        needs,
-        creates,
-        params.get("network", True),
-        secrets,
-        tuple(produces),
-        judged_by,
-        bool(params.get("foundation")),
+        files, _text(params["script"], "script"), None if chdir is None else _text(chdir, "chdir"), modules,
+        None if module_init is None else _text(module_init, "module_init"), environment,
+        sorted({_variable(name) for name in params.get("unset") or []}), params.get("inputs"), needs, creates,
+        params.get("network", True), secrets, tuple(produces), judged_by, bool(params.get("foundation")),
     )
 
 

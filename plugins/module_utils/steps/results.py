@@ -39,18 +39,9 @@ def obstacle_in(directory: str) -> str | None:
 def stamped_result(files: StepFiles, stamp: Stamp, changed: bool, state: str) -> dict[str, Any]:
     """Return the module's result for a step that has its stamp."""
     return {
-        "changed": changed,
-        "digest": stamp.digest,
-        "from_cache": stamp.from_cache,
-        "ground": stamp.ground,
-        "log": files.log,
-        "result": stamp.result,
-        "script": files.script,
-        "seconds": stamp.seconds,
-        "started": stamp.started,
-        "state": state,
-        "step": files.name,
-        "taken_over": stamp.taken_over,
+        "changed": changed, "digest": stamp.digest, "from_cache": stamp.from_cache, "ground": stamp.ground,
+        "log": files.log, "result": stamp.result, "script": files.script, "seconds": stamp.seconds,
+        "started": stamp.started, "state": state, "step": files.name, "taken_over": stamp.taken_over,
     }
 
 
@@ -75,20 +66,10 @@ def running_result(files: StepFiles, job: JobRecord, place: Here, state: JobStat
     here = job.is_local and job.host == place.host
     seconds = max(0.0, time.time() - seconds_of(job.started)) if here else _seconds_so_far(job)
     return {
-        "changed": True,
-        "digest": job.digest,
-        "from_cache": False,
-        "host": job.host,
-        "log": files.log,
-        "log_offset": os.path.getsize(files.log) if os.path.exists(files.log) else 0,
-        "nonce": job.nonce,
-        "pid": job.pid,
-        "progress": progress_in(files.log, job.log_offset, files.name, seconds),
-        "script": files.script,
-        "seconds": round(seconds, 1),
-        "started": job.started,
-        "state": "running",
-        "step": files.name,
+        "changed": True, "digest": job.digest, "from_cache": False, "host": job.host, "log": files.log,
+        "log_offset": os.path.getsize(files.log) if os.path.exists(files.log) else 0, "nonce": job.nonce,
+        "pid": job.pid, "progress": progress_in(files.log, job.log_offset, files.name, seconds), "script": files.script,
+        "seconds": round(seconds, 1), "started": job.started, "state": "running", "step": files.name,
         **job_keys(files, job, state.queue),
     }
 
@@ -104,14 +85,7 @@ def job_keys(files: StepFiles, job: JobRecord, queue: Mapping[str, Any] | None =
 
 
 def failure(files: StepFiles, job: JobRecord, end: Outcome, sentence: str = "") -> StackError:
-    """Make the error for an attempt that did not succeed.
-
-    Args:
-        files: the step.
-        job: the attempt.
-        end: how it ended.
-        sentence: what describes the end, where that does not follow from it alone.
-    """
+    """Make the error for an attempt that did not succeed; a sentence describes an end that does not tell by itself."""
     facts, sentence = end.facts, sentence or describe_outcome(files.name, end)
     tail = read_end(files.log, job.log_offset)
     refused = refused_sentence(files.name, job.needs, end.facts, tail)
@@ -125,26 +99,12 @@ def failure(files: StepFiles, job: JobRecord, end: Outcome, sentence: str = "") 
     if end.reason == "error":
         remedy = "Make sure that this account can write %s and that there is space. %s" % (files.directory, remedy)
     return StackError(
-        "\n".join(message),
-        end.reason if end.reason in ("creates", "needs") else "run",
-        remedy,
-        files.script,
-        attempt=job.attempt,
-        digest=job.digest,
-        errors=[{"kind": error.kind, "line": error.lines[0].number} for error in found],
-        exit_code=facts.get("code"),
-        log=files.log,
-        **({} if found else {"log_tail": last_lines(tail)}),
-        missing=facts.get("missing", []),
-        notes=facts.get("notes", []),
-        refused=facts.get("refused", []),
-        reason=end.reason,
-        retry=files.by_hand,
-        script=files.script,
-        seconds=end.seconds,
-        stacks=facts.get("stacks", []),
-        started=job.started,
-        step=files.name,
+        "\n".join(message), end.reason if end.reason in ("creates", "needs") else "run", remedy, files.script,
+        attempt=job.attempt, digest=job.digest,
+        errors=[{"kind": error.kind, "line": error.lines[0].number} for error in found], exit_code=facts.get("code"),
+        log=files.log, **({} if found else {"log_tail": last_lines(tail)}), missing=facts.get("missing", []),
+        notes=facts.get("notes", []), refused=facts.get("refused", []), reason=end.reason, retry=files.by_hand,
+        script=files.script, seconds=end.seconds, stacks=facts.get("stacks", []), started=job.started, step=files.name,
         **{**job_keys(files, job), **{key: facts[key] for key in ("job_id", "node") if facts.get(key)}, "queue": None},
     )
 
@@ -162,8 +122,7 @@ def refused_submission(files: StepFiles, job: JobRecord, error: StackError) -> S
 def in_short(failed: dict[str, Any]) -> dict[str, Any]:
     """Shorten the result of a failure: its first line as ``msg``, and the whole message as ``told``.
 
-    Since 2.19 Ansible shows ``msg`` twice, before the result and in it. The action plugin puts the whole one back, so
-    that what a log says is on the screen once.
+    Since 2.19 Ansible shows ``msg`` twice; the action plugin puts the whole one back, so that it is seen once.
     """
     if "errors" not in failed:
         return failed

@@ -2,9 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Make the directory for the temporary files of one build on a node, with a short path.
 
-Programs bind sockets below ``TMPDIR``, whose paths have room for 107 characters (``sun_path``, unix(7)). Of these a
-site's directory may take 60 (:data:`..batch.options.TMPDIR_CHARACTERS`), what is made here takes 11, and Python's
-multiprocessing 32.
+Programs bind sockets below ``TMPDIR``, whose paths have room for 107 characters (``sun_path``, unix(7)): of these 60
+for a site's directory (:data:`..batch.options.TMPDIR_CHARACTERS`), 11 for this, 32 for Python's multiprocessing.
 """
 
 from __future__ import annotations
@@ -20,18 +19,7 @@ PREFIX = "ts"
 
 
 def make(options: Mapping[str, Any], environment: dict[str, str]) -> str:
-    """Make a directory that no other build has, and let ``TMPDIR`` name it.
-
-    Args:
-        options: of the job; without ``tmpdir`` nothing is made.
-        environment: of the build, which is changed.
-
-    Returns:
-        The directory; empty where the site names none.
-
-    Raises:
-        OSError: it cannot be made.
-    """
+    """Make a directory that no other build has, where the site names one for such, and let ``TMPDIR`` name it."""
     if not options.get("tmpdir"):
         return ""
     environment["TMPDIR"] = tempfile.mkdtemp(prefix=PREFIX, dir=options["tmpdir"])

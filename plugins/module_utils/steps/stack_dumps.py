@@ -26,7 +26,7 @@ import shutil
 import signal
 import subprocess
 import time
-from typing import Callable, MutableMapping, Sequence
+from typing import Callable, Sequence
 
 from ..core.processes import (
     Process,
@@ -72,11 +72,6 @@ _TGKILL = {"x86_64": 234, "aarch64": 131, "ppc64le": 250}
 _PYTHON = re.compile(r"(?:python|pypy)[\d.]*[a-z]*(?: \(deleted\))?\Z")
 
 
-def prepare(environment: MutableMapping[str, str]) -> None:
-    """Have every Python of a job that starts with this environment print its stack on SIGABRT."""
-    environment.setdefault(VARIABLE, "1")
-
-
 def runs_python(pid: int) -> bool:
     """Tell whether a process runs a Python interpreter; PyTorch renames the main thread."""
     try:
@@ -86,12 +81,7 @@ def runs_python(pid: int) -> bool:
 
 
 def leaves(asked: Sequence[Process], members: Sequence[Process]) -> list[Process]:
-    """Choose those of ``asked`` that have none of the others among their descendants.
-
-    Args:
-        asked: some processes.
-        members: all processes of the job, which tell who descends from whom.
-    """
+    """Choose those of ``asked`` that have none of the others among their descendants, of all processes of a job."""
     parents = {process.pid: process.parent for process in members}
     above: set[int] = set()
     for process in asked:
@@ -134,16 +124,7 @@ class StackDump:
         self, members: Callable[[], list[Process]], signum: int | None, log: int, note: Callable[[str], None],
         tick: Callable[[], None], secrets: Sequence[str] = (),
     ) -> None:
-        """Prepare to ask.
-
-        Args:
-            members: the living processes of the job.
-            signum: the site's signal; None when processes are not to be asked by signals.
-            log: descriptor that py-spy writes to.
-            note: writes a line of our own into the log.
-            tick: called while waiting, for whoever has children to reap and a heartbeat to write.
-            secrets: what must not be seen of what py-spy prints, which shows arguments of programs.
-        """
+        """Prepare to ask; without a signal of the site by py-spy only, of whose output secrets are masked."""
         self.secrets = secrets
         self.members, self.signum, self.log, self.note, self.tick = members, signum, log, note, tick
         self.tool = shutil.which("py-spy")
@@ -186,11 +167,7 @@ class StackDump:
                 self.tick()
 
     def _ask_leaves(self) -> bool:
-        """End processes without others below them, one by one, by the signal on which they print their stack.
-
-        Returns:
-            Whether there was one.
-        """
+        """End processes without others below them by the signal on which they print their stack, if there are any."""
         members = self.members()
         able = [
             process for process in members

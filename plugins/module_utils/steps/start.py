@@ -22,20 +22,14 @@ from .results import stamped_result
 from .status import query, query_briefly
 
 LOCK_SECONDS = 60.0
-"""How long to wait for another starter; longer than a job may be announced without a process, or looked for after a
-submission without an answer."""
+"""How long to wait for another starter: longer than a job may have no process, or a submission no answer."""
 
 
 def begin(request: Request, order: Order) -> dict[str, Any]:
     """Start a step that has no stamp for this digest, or attach to the build that is running.
 
-    Returns:
-        The module's result; ``state`` is ``running``, or ``done`` or ``cached`` for a short step, or ``unchanged``
-        when somebody else finished it meanwhile.
-
-    Raises:
-        StackError: see :func:`.decide` and :class:`.StepLock`; or the step has failed already; or its records cannot be
-            written.
+    The result is ``running``, or ``done`` or ``cached`` for a short step, or ``unchanged`` when somebody else finished
+    it. StackError: see :func:`.decide` and :class:`.StepLock`; it has failed already; a record cannot be written.
     """
     files = request.files
     try:
@@ -45,8 +39,7 @@ def begin(request: Request, order: Order) -> dict[str, Any]:
         # The error of a write has no file's name.
         raise StackError(
             "The records of step %s cannot be written: %s: %s."
-            % (files.name, error.filename or files.directory, error.strerror),
-            "records",
+            % (files.name, error.filename or files.directory, error.strerror), "records",
             "Make sure that this account can write there and that there is space, and run this again.",
             files.directory,
         ) from error

@@ -25,19 +25,9 @@ FIRST_QUERY_SECONDS = 0.5
 
 
 def query(files: StepFiles, nonce: str, unchanged: float | None = None) -> dict[str, Any]:
-    """Find out how a job is getting on.
+    """Find out how a job is getting on: the module's result ``running``, ``done`` or ``cached``.
 
-    Args:
-        files: the step.
-        nonce: the job's.
-        unchanged: for how many seconds the caller has seen the same heartbeat; None where it has not watched.
-
-    Returns:
-        The module's result with ``state`` ``running``, ``done`` or ``cached``.
-
-    Raises:
-        StackError: it failed, was killed, went silent, or has been replaced by another one; or its scheduler does not
-            answer, and nothing else says that it lives.
+    StackError: it failed, was killed or replaced, went silent; or neither scheduler nor heartbeat tells that it lives.
     """
     with readable_by_all():
         return _query(files, nonce, unchanged)

@@ -33,16 +33,7 @@ class Disowned(Exception):
 
 
 class SupervisedJob:
-    """The job of one attempt at a step, in the hands of its supervisor.
-
-    Args:
-        directory: of the step.
-        nonce: of the attempt.
-        variables: as for :func:`.own_job_id`, where a batch system has started this.
-
-    Raises:
-        Disowned: the step has another attempt by now.
-    """
+    """Hold the job of one attempt at a step, for its supervisor; Disowned: the step has another attempt by now."""
 
     def __init__(self, directory: str, nonce: str, variables: Sequence[str] = ()) -> None:
         self.files = StepFiles(os.path.basename(directory), directory)
@@ -71,13 +62,7 @@ class SupervisedJob:
             os.write(self.log, ("==== %s\n" % redacted(text, self.known)).encode("utf-8", "replace"))
 
     def take_turn(self) -> bool:
-        """Become the only supervisor of a job that a batch system has started.
-
-        Any other job has only the supervisor of its launcher.
-
-        Returns:
-            False where there is nothing to do: another supervisor builds, or the step is complete.
-        """
+        """Become the only supervisor of a job; False: another one of its batch system builds, or it is complete."""
         if self.job.is_local:
             batch_claim.Turn(self.files, self.job, here(), None).await_end_of(former_of(self.job))
             return True
@@ -89,7 +74,7 @@ class SupervisedJob:
         if not self.turn.take():
             return False
         job, stamp = JobRecord.read(self.files), Stamp.read(self.files)
-        if job is None or job.nonce != submission.nonce or (stamp is not None and stamp.is_for(job.digest)):
+        if job is None or job.nonce != submission.nonce or (stamp is not None and stamp.digest == job.digest):
             return False
         self.job = job
         return True
@@ -118,11 +103,7 @@ class SupervisedJob:
         self.note("attempt %d  %s  host %s  digest %s" % facts)
 
     def beat(self) -> None:
-        """Write the heartbeat when it is due.
-
-        Raises:
-            Disowned: the job is no longer this one's.
-        """
+        """Write the heartbeat when it is due; Disowned: the job is no longer this one's."""
         if time.monotonic() - self.beaten < HEARTBEAT_SECONDS:
             return
         self.beaten = time.monotonic()
@@ -137,11 +118,7 @@ class SupervisedJob:
             self.job.beat(self.files)
 
     def check_ownership(self) -> None:
-        """Make sure that job.json still names this job.
-
-        Raises:
-            Disowned: it does not.
-        """
+        """Make sure that job.json still names this job; Disowned: it does not."""
         try:
             record = JobRecord.read(self.files)
         except OSError:
@@ -158,11 +135,9 @@ class SupervisedJob:
             self.request = received.si_signo
 
     def keep(self, path: str, record: Mapping[str, Any], patience: float) -> None:
-        """Write a record, again and again where that fails.
+        """Write a record, again and again where that fails, for ``patience`` seconds or until a request to stop.
 
-        Raises:
-            OSError: it cannot be written, and waiting did not help or was ended by a request to stop.
-            Disowned: the job is no longer this one's.
+        OSError: it cannot be written. Disowned: the job is no longer this one's.
         """
         deadline, pause = time.monotonic() + patience, 0.1
         while True:

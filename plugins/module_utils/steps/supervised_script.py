@@ -95,11 +95,7 @@ class SupervisedScript(SupervisedJob):
         self.job.write(self.files)
 
     def watch(self) -> Outcome:
-        """Wait for the script's end and keep its limits.
-
-        Returns:
-            How it ended.
-        """
+        """Wait for the script's end and keep its limits; return how it ended."""
         limits = self.job.limits
         timeout, silence = limits.timeout, limits.no_output_timeout
         started = grown = time.monotonic()

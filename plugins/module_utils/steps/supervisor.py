@@ -48,10 +48,7 @@ class Supervisor(SupervisedScript):
         self.produced: produced.Produced | None = None
 
     def take_turn(self) -> bool:
-        """Become the only supervisor of the job; see :meth:`.SupervisedJob.take_turn`.
-
-        A job that has been put back too often ends here.
-        """
+        """Become the only supervisor of the job; one that was put back too often ends here."""
         mine = super().take_turn()
         if mine and self.turn is not None:
             excess = self.turn.excess()
@@ -137,12 +134,7 @@ class Supervisor(SupervisedScript):
         self.note(obstacle or "kept for other releases in %s" % cache)
 
     def record(self, outcome: Outcome, patience: float) -> None:
-        """Write how it ended, and after a success the stamp: that is the last thing written.
-
-        Args:
-            outcome: how it ended.
-            patience: seconds for which a record that cannot be written is tried again.
-        """
+        """Write how it ended, and last after a success the stamp; what cannot be written is tried for ``patience``."""
         self.check_ownership()
         seconds = round(time.monotonic() - self.begun, 1)
         self.note("%s after %.1f s" % ("ended well" if outcome.reason == "done" else "failed", seconds))
@@ -161,11 +153,7 @@ class Supervisor(SupervisedScript):
             self.keep(self.files.stamp, stamp._asdict(), patience)
 
     def run(self) -> int:
-        """Carry out the attempt, from the announcement on.
-
-        Returns:
-            The exit status of this process: 0 when the step has succeeded.
-        """
+        """Carry out the attempt, from the announcement on; return the exit status of this process."""
         try:
             outcome = self.attempt()
             self.record(outcome, RECORD_SECONDS)
@@ -183,8 +171,7 @@ def main(arguments: list[str]) -> int:
     """Run the supervisor, as its archive does: ``DIRECTORY NONCE CONFIRM-FD LOCK-FD [VARIABLE ...]``.
 
     A missing descriptor is -1. The variables are those of :func:`.own_job_id`. :data:`STARTED` on the first descriptor
-    tells the launcher that the job is recorded, anything else why it is not; the second one is the step's lock, which
-    lives as long as this process.
+    says that the job is recorded, anything else why not; the second one is the step's lock, held by this process.
     """
     directory, nonce, confirm, lock = arguments[0], arguments[1], int(arguments[2]), int(arguments[3])
     signal.pthread_sigmask(signal.SIG_BLOCK, WATCHED)

@@ -64,11 +64,7 @@ def _owner(record: Mapping[str, Any]) -> Owner:
 
 
 def still_there(files: StepFiles, nonce: str) -> dict[str, Any] | None:
-    """Describe the last supervisor of an attempt, for the record of the next attempt.
-
-    Returns:
-        None where it has left.
-    """
+    """Describe the last supervisor of an attempt, for the record of the next; None where it has left."""
     claims = claims_of(files, nonce)
     if not claims or claims[-1].has_left(files):
         return None

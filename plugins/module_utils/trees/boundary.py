@@ -29,19 +29,10 @@ def home_directories(owner: int) -> set[str]:
 
 
 def locate(path: str, root: str, homes: Iterable[str]) -> tuple[str, str]:
-    """Check that a tree is a directory inside its safety boundary.
+    """Check that a tree, by its absolute path and no link, is a directory inside its safety boundary ``root``.
 
-    Args:
-        path: the tree, absolute; not a symbolic link itself.
-        root: the boundary, absolute.
-        homes: home directories of accounts. Neither such a home nor a directory that holds one is a tree, and a
-            directory that holds one is no boundary.
-
-    Returns:
-        the boundary, resolved, and the path of the tree relative to it.
-
-    Raises:
-        StackError: the tree or the boundary is not one.
+    Neither a home directory nor one that holds one is a tree; one that holds one is no boundary. Return the boundary,
+    resolved, and the path of the tree relative to it. StackError: one of them is none.
     """
     step = "check the boundary"
     for title, value in (("path", path), ("root", root)):
@@ -75,10 +66,7 @@ def locate(path: str, root: str, homes: Iterable[str]) -> tuple[str, str]:
 
 @contextlib.contextmanager
 def open_parent(root: str, relative: str) -> Iterator[tuple[int, str]]:
-    """Open the directory that holds the tree, and give the tree's name in it.
-
-    No link is followed below ``root``.
-    """
+    """Open the directory that holds the tree, and give the tree's name in it; no link is followed below ``root``."""
     parts = [os.path.basename(root)] + ([] if relative == "." else relative.split("/"))
     descriptor = os.open(os.path.dirname(root), _SEARCH)
     try:

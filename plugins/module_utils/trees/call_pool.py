@@ -1,9 +1,8 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Have forked copies of this process answer calls.
+"""Have forked copies of this process answer calls. A copy ends with the pool, and with the process that made it.
 
-The process that calls never waits for room in a copy's pipe, so the two never wait for each other. A copy ends with the
-pool, and with the process that made it.
+The process that calls never waits for room in a copy's pipe, so the two never wait for each other.
 """
 
 from __future__ import annotations
@@ -29,24 +28,17 @@ class Call:
         self.answer: Any = None
 
     def result(self) -> Any:
-        """Wait for the answer.
-
-        Raises:
-            StackError: a copy was killed.
-        """
+        """Wait for the answer; StackError: a copy was killed."""
         while self.answer is None:
             self._pool.receive(None)
         return self.answer
 
 
 class CallPool(ProcessPool):
-    """Let copies of this process answer calls, several at a time and in any order.
+    """Let ``count`` copies of this process, or as many as there can be, answer calls in any order.
 
-    Args:
-        count: how many copies; fewer where the system gives no more processes.
-        function: answers a call; it takes and returns plain data (see :mod:`marshal`), and never None.
-        waiting: how many calls there may be for each copy, the one that it works on included.
-        killed: the error for a copy that was killed.
+    The function takes and returns plain data (see :mod:`marshal`), and never None. ``waiting`` calls, the one that it
+    works on included, are for each copy; ``killed`` is the error for a copy that was.
     """
 
     def __init__(self, count: int, function: Callable[[Any], Any], waiting: int, killed: StackError) -> None:
@@ -61,11 +53,7 @@ class CallPool(ProcessPool):
             self._poll.register(reading, select.POLLIN)
 
     def submit(self, argument: Any) -> Call | None:
-        """Call the function in a copy; None where all copies have enough to do.
-
-        Raises:
-            StackError: a copy was killed.
-        """
+        """Call the function in a copy; None where all have enough to do, StackError: a copy was killed."""
         self.receive(0)
         if len(self._calls) >= self._limit or not self.put((self._number, argument)):
             return None
@@ -74,14 +62,7 @@ class CallPool(ProcessPool):
         return call
 
     def receive(self, timeout: int | None) -> None:
-        """Take the answers that have come.
-
-        Args:
-            timeout: milliseconds to wait for one; None waits as long as it takes.
-
-        Raises:
-            StackError: a copy was killed.
-        """
+        """Take the answers that come in so many milliseconds, None: at any time; StackError: a copy was killed."""
         for reading, _event in self._poll.poll(timeout):
             length, = _LENGTH.unpack(self._read(reading, _LENGTH.size))
             number, answer = marshal.loads(self._read(reading, length))
@@ -100,11 +81,7 @@ class CallPool(ProcessPool):
     def _answer(self, function: Callable[[Any], Any], writing: int) -> None:
         """Answer calls as a copy, until the pool is shut down."""
         with os.fdopen(writing, "wb") as stream:
-            while True:
-                packet = self.take()
-                if packet is None:
-                    return
-                number, argument = packet
+            for number, argument in iter(self.take, None):
                 answer = marshal.dumps((number, function(argument)))
                 stream.write(_LENGTH.pack(len(answer)) + answer)
                 stream.flush()

@@ -11,10 +11,7 @@ from ..core.text import readable, shortly
 
 
 class ModeChange(NamedTuple):
-    """Describe an entry whose mode is not the policy's.
-
-    The path is relative to the tree; permission bits before and after.
-    """
+    """Describe an entry, relative to the tree, whose mode is not the policy's: permission bits before and after."""
 
     path: str
     before: int

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Keep the directories of a tree open while they are needed.
 
-Descriptors are bounded: of the directories above those being read only some stay open. The others are opened again
-when their turn comes, component by component without following links, and recognised by device and inode.
+Descriptors are bounded: of the directories above those being read only some stay open. The others are opened again when
+their turn comes, component by component without following links, and recognised by device and inode.
 """
 
 from __future__ import annotations
@@ -27,14 +27,9 @@ def default_capacity() -> int:
 
 @contextlib.contextmanager
 def owner_writable(descriptor: int, *path: str) -> Iterator[int]:
-    """Make a directory writable to its owner meanwhile; yields the permission bits that it has otherwise.
+    """Make an open directory, which an error calls ``path``, writable to its owner meanwhile; yields its own mode.
 
-    Args:
-        descriptor: of the directory, open for reading.
-        path: what an error calls it.
-
-    Raises:
-        OSError: it cannot be made writable, or not be brought back.
+    OSError: it cannot be made writable, or not be brought back.
     """
     found = os.fstat(descriptor)
     mode = stat.S_IMODE(found.st_mode)
@@ -74,12 +69,8 @@ class Directory:
 
     def path(self, name: str = "") -> str:
         """Return the path of an entry, or of the directory, relative to the tree; ``.`` is the tree."""
-        parts = [name] if name else []
-        at: Directory | None = self
-        while at is not None and at.parent is not None:
-            parts.append(at.name)
-            at = at.parent
-        return "/".join(reversed(parts)) or "."
+        parts = [part for part, _identity in self.trail()] + [name] * bool(name)
+        return "/".join(parts) or "."
 
     def trail(self) -> list[tuple[str, tuple[int, int] | None]]:
         """List names and identities down to this directory, for another process to find it by."""
@@ -92,10 +83,7 @@ class Directory:
 
 
 class Handles:
-    """Keep descriptors of directories open, no more than ``capacity`` beside those in use.
-
-    The tree's own descriptor belongs to the caller and stays open.
-    """
+    """Keep descriptors of directories open, no more than ``capacity`` beside those in use, and the caller's own one."""
 
     def __init__(self, top: Directory, descriptor: int, capacity: int) -> None:
         self.top = top
@@ -108,8 +96,7 @@ class Handles:
     def use(self, directory: Directory) -> Iterator[int]:
         """Give the descriptor of a directory that has been read, opened again where it was closed.
 
-        Raises:
-            OSError: it is not there any more; ESTALE where something else has its name now.
+        OSError: it is not there any more; ESTALE where something else has its name now.
         """
         if directory is self.top:
             yield self.descriptor
@@ -167,10 +154,7 @@ class Handles:
                 os.close(self.open.pop(directory)[0])
 
     def _reopen(self, directory: Directory) -> list[int]:
-        """Open a directory again from the nearest one above that is open.
-
-        Those in between are kept for their turn.
-        """
+        """Open a directory again from the nearest one above that is open; those in between are kept for their turn."""
         above: list[Directory] = []
         at = directory
         with self.lock:

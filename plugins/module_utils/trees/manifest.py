@@ -1,8 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Record what a tree holds, and compare it with its record.
-
-Recorded are type, mode, size, digest and link target of every path.
+"""Record what a tree holds, type, mode, size, digest and link target of every path, and compare it with its record.
 
 Paths are relative to the tree, and neither times nor owners are part of what is recorded, so that a tree that was moved
 or copied still matches. Names of one file (hard links) are entries of their own, each with the content's digest: a copy
@@ -32,11 +30,9 @@ class Request(NamedTuple):
     """Describe what is asked for."""
 
     path: str
-    """The tree."""
     root: str
     """The boundary that it has to lie in."""
     record: str
-    """The file of the record."""
     content: bool = True
     """Whether files are read."""
     exclude: tuple[str, ...] = ()
@@ -63,11 +59,7 @@ class Place(NamedTuple):
 
 
 def locate(request: Request) -> Place:
-    """Find tree and record.
-
-    Raises:
-        StackError: the tree is not one inside its boundary, or the record has no directory.
-    """
+    """Find tree and record; StackError: the tree is not inside its boundary, or the record has no directory."""
     if request.workers < 0 or request.limit < 0:
         raise StackError("workers and max_listed cannot be negative.", "options", "Correct them.")
     owner = os.stat(request.path).st_uid if os.path.exists(request.path) else os.geteuid()
@@ -85,20 +77,10 @@ def locate(request: Request) -> Place:
 
 
 def record(request: Request, apply: bool, judge: Callable[[dict], None] | None = None) -> dict[str, object]:
-    """Bring the record of a tree up to date.
+    """Bring the record of a tree up to date; ``changed`` of the result says whether it is, or would be, another one.
 
-    Args:
-        request: which tree, and how.
-        apply: write the record; else only tell.
-        judge: is shown how the tree differs from the earlier record before anything is written, and may refuse it with
-            an error of its own.
-
-    Returns:
-        the module's result; ``changed`` says whether the record is, or would be, another one.
-
-    Raises:
-        StackError: the tree changed meanwhile or cannot be read in full, and nothing is written; or the record cannot
-            be written.
+    ``judge`` is shown how the tree differs from the earlier record before anything is written, and may refuse that.
+    StackError: the tree changed or cannot be read in full, so that nothing is written; or writing failed.
     """
     began = time.perf_counter()
     place = locate(request)
@@ -125,17 +107,16 @@ def record(request: Request, apply: bool, judge: Callable[[dict], None] | None =
             judge(result)
         result["changed"] = earlier is None or earlier.header != header
         if result["changed"] and apply:
-            write_record(place.record, _document(draft))
+            with _temporary_file_errors():
+                document = draft.document()
+            write_record(place.record, document)
     return result
 
 
 def compare(request: Request) -> dict[str, object]:
-    """Compare a tree with its record; writes nothing.
+    """Compare a tree with its record, whose ``digest`` is returned; what that left out is left out again.
 
-    What the record left out is left out again. ``digest`` is the record's.
-
-    Raises:
-        StackError: there is no record, or it cannot be used.
+    StackError: there is no record, or it cannot be used.
     """
     began = time.perf_counter()
     place = locate(request)
@@ -201,10 +182,8 @@ def _temporary_lines(apply: bool) -> Iterator[IO[bytes] | None]:
     if not apply:
         yield None
         return
-    try:
+    with _temporary_file_errors():
         lines = tempfile.TemporaryFile()  # noqa: SIM115 it is closed below, where that may fail
-    except OSError as error:
-        raise _temporary_file_error(error) from error
     try:
         yield lines
     finally:
@@ -212,20 +191,17 @@ def _temporary_lines(apply: bool) -> Iterator[IO[bytes] | None]:
             lines.close()
 
 
-def _temporary_file_error(error: OSError) -> StackError:
-    return StackError(
-        "Cannot keep the entries of the record in a temporary file: %s; nothing was recorded." % error.strerror,
-        "write the record",
-        system_remedy(error, "Correct that") + " of temporary files, or set TMPDIR to another directory.",
-        tempfile.tempdir or "",
-    )
-
-
-def _document(draft: Draft) -> bytearray:
+@contextlib.contextmanager
+def _temporary_file_errors() -> Iterator[None]:
     try:
-        return draft.document()
+        yield
     except OSError as error:
-        raise _temporary_file_error(error) from error
+        raise StackError(
+            "Cannot keep the entries of the record in a temporary file: %s; nothing was recorded." % error.strerror,
+            "write the record",
+            system_remedy(error, "Correct that") + " of temporary files, or set TMPDIR to another directory.",
+            tempfile.tempdir or "",
+        ) from error
 
 
 def _compare_in_step(walk: Walk, place: Place, comparison: Comparison, draft: Draft | None) -> TreeDiff:
@@ -242,10 +218,8 @@ def _compare_in_step(walk: Walk, place: Place, comparison: Comparison, draft: Dr
             comparison.run(found)
             run = found
         if draft is not None:
-            try:
+            with _temporary_file_errors():
                 draft.add(run)
-            except OSError as error:
-                raise _temporary_file_error(error) from error
     return comparison.finish()
 
 
@@ -260,15 +234,12 @@ def _incomplete_error(path: str, drift: TreeDiff, result: dict) -> StackError:
     sentences, remedies = [], []
     for listing, words, remedy in (
         (drift.unstable, "changed while they were read", "Wait until nothing writes there any more."),
-        (
-            drift.unreadable, "cannot be read",
-            "Run this as their owner, correct their modes, or have the file system checked.",
-        ),
+        (drift.unreadable, "cannot be read",
+         "Run this as their owner, correct their modes, or have the file system checked."),
     ):
         if listing.total:
-            sentences.append("%d of the entries below %s %s, first %s" % (
-                listing.total, path, words, shortly(listing.first)
-            ))
+            first = shortly(listing.first)
+            sentences.append("%d of the entries below %s %s, first %s" % (listing.total, path, words, first))
             remedies.append(remedy)
     details = {key: value for key, value in result.items() if key not in ("digest", "changed")}
     return StackError("; ".join(sentences) + "; nothing was recorded.", "read the tree", " ".join(remedies), path,

@@ -53,11 +53,9 @@ class Found(NamedTuple):
 
 
 class EntryCollector:
-    """Collect what was found, in order, in as few pieces as possible.
+    """Collect what was found, in order, in as few pieces as possible, and what another account than ``owner`` owns.
 
-    Args:
-        owner: user id of the tree's owner.
-        since: the time, in nanoseconds, after which an inode that was changed counts as touched; 0 for none.
+    Inodes that were changed after ``since``, in nanoseconds, count as touched; 0 for none.
     """
 
     def __init__(self, owner: int, since: int = 0) -> None:
@@ -124,12 +122,10 @@ class EntryCollector:
         if self._lines or self._hardlinked or self._touched:
             lines = "\n".join(self._lines).encode("ascii") + b"\n" if self._lines else b""
             files = len(self._lines) - self._directories - self._symlinks - self._others
-            self._items.append(
-                Run(
-                    lines, files, self._directories, self._symlinks, self._others, self._total, self._hardlinked,
-                    tuple(self._touched),
-                )
-            )
+            others, touched = self._others, tuple(self._touched)
+            self._items.append(Run(
+                lines, files, self._directories, self._symlinks, others, self._total, self._hardlinked, touched
+            ))
             self._begin()
 
     def finish(self) -> list[Any]:

@@ -100,8 +100,7 @@ def readable_path(path: bytes) -> str:
 def differences(before: Entry, after: Entry) -> Iterator[tuple[str, str, str]]:
     """Yield how two entries of one path differ: kind, and what it was and is.
 
-    Another type is the whole difference; another size implies another content. Digests are compared where both have
-    one.
+    Another type is all; another size implies another content. Digests are compared where both have one.
     """
     if before.kind != after.kind:
         yield "type", before.kind, after.kind
@@ -117,11 +116,7 @@ def differences(before: Entry, after: Entry) -> Iterator[tuple[str, str, str]]:
 
 
 class _LineReader:
-    """Read lines one by one, or many at once where they are known already.
-
-    Args:
-        pieces: some of them at a time, each with a line feed.
-    """
+    """Read lines one by one, or many at once where they are known already, from pieces of some lines each."""
 
     def __init__(self, pieces: Iterator[bytes]) -> None:
         self._pieces = pieces
@@ -156,11 +151,7 @@ class _LineReader:
 class Comparison:
     """Compare a record with a tree that is read in step. Equal lines are equal entries, which most are.
 
-    Args:
-        earlier: the record; None where there is none, and everything is added.
-        ignore: what is to be ignored of it.
-        limit: how many paths a list has at most.
-        content: whether files of the tree are read; else the record's digests are left aside.
+    Without a record everything is added. A list has ``limit`` paths at most; without ``content`` no digest counts.
     """
 
     def __init__(self, earlier: Record | None, ignore: Exclusion | None, limit: int, content: bool = True) -> None:

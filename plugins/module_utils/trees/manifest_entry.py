@@ -96,10 +96,7 @@ def encode_unread_file(path: bytes, mode: int, size: int) -> str:
 
 
 def without_content(lines: bytes) -> bytes:
-    """Remove the digests from lines of a record.
-
-    In a JSON text a quote never follows a blank.
-    """
+    """Remove the digests from lines of a record: in a JSON text a quote never follows a blank."""
     return _DIGEST.sub(b"", lines)
 
 
@@ -111,11 +108,7 @@ def single_run(entry: Entry, line: bytes) -> Run:
 
 
 def decode_entry(line: bytes) -> Entry:
-    """Decode the entry of a line.
-
-    Raises:
-        ValueError: the line is none.
-    """
+    """Decode the entry of a line; ValueError: the line is none."""
     try:
         fields = json.loads(line.decode("ascii"))
         mode, target = fields.get("mode"), fields.get("target")

@@ -12,12 +12,7 @@ from .manifest_entry import as_bytes
 
 
 class Exclusion:
-    """Match paths that are left out: by globs, the record itself, and what a killed run left of it.
-
-    Args:
-        globs: lists of globs, relative to the tree.
-        own: paths of records in the tree, None for one that lies elsewhere.
-    """
+    """Match paths that are left out: by lists of globs, records in the tree, and what killed runs left of those."""
 
     def __init__(self, globs: list, own: list[str | None]) -> None:
         self.pattern: re.Pattern[str] | None = compile_globs([glob for some in globs for glob in some])
@@ -32,11 +27,7 @@ class Exclusion:
         return bool(self.pattern and self.pattern.fullmatch(path))
 
     def within(self, prefix: bytes) -> bool:
-        """Tell whether anything right below a directory may be left out.
-
-        Args:
-            prefix: its path with a slash, empty for the tree.
-        """
+        """Tell whether anything right below a directory, by its path with a slash, may be left out."""
         return self.pattern is not None or prefix in self._places
 
 

@@ -6,8 +6,7 @@ The format is for whoever has nothing of this collection at hand: any JSON reade
 the entries. Names are bytes to a file system; in the record they are text as UTF-8 has it, and a byte that is not UTF-8
 is the lone surrogate ``\\udcXX`` that :pep:`383` gives it: the file is ASCII, no name is lost, and no locale matters.
 
-The digest covers the entries as they stand, without what separates them. It says whether two records are the same, and
-whether a record is still what was written.
+The digest, of the entries without what separates them, tells whether records are the same, or still as written.
 """
 
 from __future__ import annotations
@@ -54,14 +53,7 @@ class Header(NamedTuple):
 
 
 class Draft:
-    """Collect a record that is being made: counts, digest, and its lines.
-
-    Args:
-        content: whether files have digests.
-        exclude: globs of what is left out.
-        own: the record's own path in the tree.
-        lines: an empty temporary file that keeps the lines, if the record is to be written.
-    """
+    """Collect a record that is being made: counts, digest, and where it is to be written, lines in an empty file."""
 
     def __init__(self, content: bool, exclude: list[str], own: str | None, lines: IO[bytes] | None) -> None:
         self.content = content
@@ -111,15 +103,9 @@ def _encode_header(header: Header) -> bytes:
 
 
 class Record:
-    """Read a record on disk. Whether it is as it was written shows when its entries have been read.
+    """Read a record on disk. Whether it is as it was written shows when its entries are read, with ``check`` here.
 
-    Args:
-        path: its file.
-        check: whether they are read when it is opened.
-
-    Raises:
-        FileNotFoundError: there is none.
-        StackError: it cannot be read, is of a later format, or is not as it was written.
+    FileNotFoundError: there is none. StackError: it cannot be read, is of a later format, or is not as it was written.
     """
 
     def __init__(self, path: str, check: bool = True) -> None:
@@ -177,8 +163,7 @@ class Record:
     def pieces(self) -> Iterator[bytes]:
         """Yield the lines of the entries, in order, each with a line feed and some hundred at a time.
 
-        Raises:
-            ValueError: the file ends before the entries do, or they do not have the digest that the header names.
+        ValueError: the file ends before the entries do, or they do not have the digest that the header names.
         """
         digest = hashlib.sha256()
         self.stream.seek(self.first)
@@ -219,14 +204,7 @@ def write_record(path: str, content: bytearray) -> None:
 
     The record may be read, and written, by those who may read, and write, its directory; never written by others than
     the owner. A directory without write bit for its owner gets it for the moment. Signals that would end this process
-    wait until the directory has its mode again.
-
-    Args:
-        path: the record; its directory exists.
-        content: the file.
-
-    Raises:
-        StackError: it cannot be written; the earlier record is untouched then, and so is the directory.
+    wait until the directory has its mode again. StackError: it cannot be written; record and directory are as before.
     """
     directory = os.path.dirname(path)
     try:

@@ -36,24 +36,17 @@ class _Level(NamedTuple):
 
 
 class DirectoryLister:
-    """List the directories of a tree.
-
-    Args:
-        handles: keeps the directories open.
-        exclusion: tells what is left out, with all below it.
-    """
+    """List the directories of a tree."""
 
     def __init__(self, handles: Handles, exclusion: Exclusion) -> None:
         self._handles = handles
         self._exclusion = exclusion
         self.left_out = 0
-        """How many entries were left out."""
 
     def batches(self, top: Directory, descriptor: int, before: tuple[int, ...]) -> Iterator[Batch]:
         """Yield all entries in order, some at a time.
 
-        A directory's own entry stands where its name sorts, what it holds where its name with a slash does: ``a``,
-        ``a-b``, ``a/c``.
+        A directory stands where its name sorts, what it holds where that with a slash does: ``a``, ``a-b``, ``a/c``.
         """
         batch: Batch = []
         size = 0

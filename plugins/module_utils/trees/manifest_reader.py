@@ -54,11 +54,7 @@ class _ChangedError(Exception):
 
 
 class EntryReader:
-    """Read entries; any number of threads may share one.
-
-    Args:
-        content: read the files for their digests; else their size has to do.
-    """
+    """Read entries, and files for their digests with ``content``; any number of threads may share one."""
 
     def __init__(self, content: bool) -> None:
         self.content = content
@@ -69,13 +65,9 @@ class EntryReader:
     def read_part(
         self, held: int, part: Part, collector: EntryCollector, defer: Callable[[Part, bytes], object] | None = None
     ) -> None:
-        """Collect what the entries of a part are.
+        """Collect what the entries of a part are, whose directory is held open.
 
-        Args:
-            held: the descriptor of its directory.
-            part: the part.
-            collector: what gets them.
-            defer: has somebody else read a large file, and returns what stands for it until then.
+        A large file may be deferred: then somebody else reads it, and something stands for it until then.
         """
         view = self._view()
         limit_size = LARGE_FILE if defer is not None else None
@@ -162,9 +154,7 @@ class EntryReader:
     def _read(self, held: int, name: bytes, view: memoryview, limit_size: int | None) -> tuple[os.stat_result, str]:
         """Digest a file that is the same before, meanwhile and after; empty from ``limit_size`` bytes on.
 
-        Raises:
-            _ChangedError: it is not the same, or no file.
-            OSError: it cannot be read.
+        _ChangedError: it is not the same, or no file. OSError: it cannot be read.
         """
         descriptor = open_quietly(name, _OPEN_FILE, held)
         try:

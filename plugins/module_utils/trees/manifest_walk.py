@@ -3,8 +3,7 @@
 """Read a tree for its manifest: every entry, in order of its path's bytes, without following a link.
 
 The first thread lists directories; entries are looked at, and files read, by it or by others; what is found comes back
-in the order of the listing. So neither the file system's order nor the number of threads shows, and no more than some
-ten thousand entries are in memory at a time.
+in the order of the listing, and no more than some ten thousand entries are in memory at a time.
 
 Other threads pay where each call waits for a server, and for large files, as reading and digesting them frees the
 interpreter; for small files on a quick file system they only pass the interpreter's lock around, and further processes
@@ -22,7 +21,7 @@ import signal
 import time
 from typing import Any, Callable, Iterator, List
 
-from ..core.errors import StackError
+from ..core.errors import StackError, explained
 from .boundary import open_parent
 from .call_pool import Call, CallPool
 from .dir_handles import (
@@ -43,12 +42,10 @@ MAX_BATCHES_AHEAD = 32
 """Batches per thread that may be on their way: a large file shall not hold up what comes after it."""
 
 SLOW_ENTRY = 150e-6
-"""Seconds per entry, small files read, above which all is left to threads, if they were spent waiting. On a quick file
-system it is about 30e-6."""
+"""Seconds per small file above which all is left to threads, if spent waiting; quick file systems take 30e-6."""
 
 SLOW_WAITS = 0.5
-"""Times per entry that the system had the first thread wait for something; where only other programs have the
-processors, it never does."""
+"""Times per entry that the first thread had to wait for something else than processors that others have."""
 
 MAX_WORKERS = 8
 """Threads where nobody says how many: a login node belongs to others, too."""
@@ -68,14 +65,9 @@ _Pieces = List[Any]
 
 
 class Walk:
-    """Read a tree once.
+    """Read a tree once, files for their digests with ``content``. For threads and open directories 0 chooses.
 
-    Args:
-        content: read the files for their digests; else their size has to do.
-        exclusion: tells what is left out, with all below it.
-        workers: threads that read entries; 0 chooses.
-        handles: how many directories may stay open; 0 chooses.
-        since: the time, in nanoseconds, after which an inode that was changed counts as touched; 0 for none.
+    Inodes that were changed after ``since``, in nanoseconds, count as touched; 0 for none.
     """
 
     def __init__(self, content: bool, exclusion: Exclusion, workers: int, handles: int = 0, since: int = 0) -> None:
@@ -92,20 +84,12 @@ class Walk:
         self.left_out = self.hardlinked = 0
 
     def over(self, root: str, relative: str) -> Iterator[Run | Found]:
-        """Read the tree ``relative`` to the boundary ``root``, both from :func:`boundary.locate`.
-
-        Raises:
-            StackError: the tree itself cannot be opened.
-        """
+        """Read the tree that :func:`boundary.locate` has found below ``root``; StackError: it cannot be opened."""
         self._path = path = os.path.normpath(os.path.join(root, relative))
-        try:
-            with open_parent(root, relative) as (parent, name):
-                descriptor = open_quietly(name, OPEN_DIRECTORY, parent)
-        except OSError as error:
-            raise StackError(
-                "Cannot read %s: %s." % (path, error.strerror), "read the tree",
-                "Run this as an account that may read it.", path,
-            ) from error
+        remedy = "Run this as an account that may read it."
+        cannot = explained("Cannot read %s" % path, "read the tree", remedy, path)
+        with cannot, open_parent(root, relative) as (parent, name):
+            descriptor = open_quietly(name, OPEN_DIRECTORY, parent)
         try:
             seen = retry_interrupted(os.fstat, descriptor)
             self._owner = seen.st_uid
@@ -195,10 +179,7 @@ class Walk:
         return [(isinstance(piece, Run), tuple(piece)) for piece in collector.finish()]
 
     def _follow_trail(self, trail: list) -> Directory:
-        """Find, in another process, the directory that a trail leads to.
-
-        Those on the way that the last trail had, too, are kept.
-        """
+        """Find, in another process, the directory that a trail leads to; those that the last one had, too, stay."""
         way = self._trail
         for level, (name, identity) in enumerate(trail, 1):
             if level < len(way) and (way[level].name, way[level].identity) == (name, identity):
@@ -259,9 +240,5 @@ def _copy_killed_error(path: str) -> StackError:
 
 
 def _leave_signals() -> None:
-    """Leave signals to the main thread.
-
-    A thread lives a little longer than it works, and would let through what the main thread holds back while it
-    writes the record.
-    """
+    """Leave signals to the main thread, which may hold some back while it writes the record and this thread ends."""
     signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())

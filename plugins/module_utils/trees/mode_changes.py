@@ -37,12 +37,7 @@ class Plan(NamedTuple):
 
 
 class ModeChanges:
-    """Decide which modes are changed, and note what is changed or refused.
-
-    Args:
-        policy: what each mode becomes.
-        apply: change what differs, or only report it.
-    """
+    """Decide which modes a policy changes, and note what is changed, or only reported, or refused."""
 
     def __init__(self, policy: Policy, apply: bool) -> None:
         self.policy = policy
@@ -134,8 +129,7 @@ class ModeChanges:
     ) -> bool:
         """Tell whether an entry that differs from the policy may be changed; lists it either way.
 
-        The kernel takes setgid away at a chmod by an owner who is not in the group (chmod(2)): such an entry is not
-        touched, since the bit could not be brought back.
+        A chmod by an owner outside of the group takes setgid away (chmod(2)), and could not bring it back.
         """
         if self.uid and found.st_uid != self.uid:
             counters.foreign.add(lambda: readable(directory.path(name)))
@@ -160,10 +154,7 @@ class ModeChanges:
 
 
 def explain_refusal(above: int, name: str, error: OSError) -> OSError:
-    """Return the same error, or ELOOP where a link has taken the name meanwhile.
-
-    fchmodat2(2) says EOPNOTSUPP to that.
-    """
+    """Return the error, or ELOOP for an EOPNOTSUPP of fchmodat2(2) where a link has taken the name meanwhile."""
     if error.errno == errno.EOPNOTSUPP:
         with contextlib.suppress(OSError):
             if stat.S_ISLNK(retry_interrupted(os.stat, name, dir_fd=above, follow_symlinks=False).st_mode):

@@ -42,12 +42,7 @@ def ignored_lease_breaks() -> Iterator[None]:
 
 
 def file_system_type(text: str, device: int) -> str:
-    """Return the type of the file system with this device number; empty where none is mounted.
-
-    Args:
-        text: of /proc/self/mountinfo (proc(5)).
-        device: st_dev of a file.
-    """
+    """Return the type of the file system with this device number in /proc/self/mountinfo (proc(5)); else empty."""
     number = "%d:%d" % (os.major(device), os.minor(device))
     for line in text.splitlines():
         mount, _dash, source = line.partition(" - ")
@@ -57,11 +52,7 @@ def file_system_type(text: str, device: int) -> str:
 
 
 def leases_are_local(path: str) -> bool:
-    """Tell whether a lease on a file system says who has a file open on this host.
-
-    Args:
-        path: something that lies on it; where there is nothing, nobody asks.
-    """
+    """Tell whether a lease on the file system of ``path`` says who has a file open on this host."""
     try:
         with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as stream:
             return _OF_A_SERVER.fullmatch(file_system_type(stream.read(), os.lstat(path).st_dev)) is None
@@ -70,15 +61,9 @@ def leases_are_local(path: str) -> bool:
 
 
 def query_lease(directory: int | None, name: str) -> str:
-    """Tell whether a file is open on this host; call it inside of :func:`ignored_lease_breaks`.
+    """Tell whether a file is open on this host, by its path or in a directory; inside of :func:`ignored_lease_breaks`.
 
-    Args:
-        directory: descriptor of the directory that holds it; None where ``name`` is a path.
-        name: the file.
-
-    Returns:
-        ``FREE``, ``HELD``, ``UNSUPPORTED`` (the file system has no leases, or none that mean this), ``NOT_OURS`` (it
-        belongs to another account, or may not be read) or ``GONE``.
+    ``UNSUPPORTED``: the file system has no leases that mean this; ``NOT_OURS``: another owner, or not to be read.
     """
     try:
         descriptor = os.open(name, _OPEN, dir_fd=directory)
@@ -100,12 +85,7 @@ def query_lease(directory: int | None, name: str) -> str:
 
 
 def still_held(paths: list[str], sleep: Callable[[float], None] = time.sleep) -> list[str]:
-    """Return those of some files that stay held for a moment.
-
-    Args:
-        paths: files that were held.
-        sleep: waits for some seconds.
-    """
+    """Return those of some files that were held which stay held for a moment."""
     for pause in RETRY_DELAYS:
         if not paths:
             break

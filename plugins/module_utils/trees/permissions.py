@@ -38,25 +38,16 @@ def _listed(descriptor: int) -> list[tuple[str, int]]:
     """List the names of an open directory, and what they are: directory, link, or anything else."""
     with os.scandir(descriptor) as entries:
         return [
-            (
-                entry.name,
-                stat.S_IFDIR if entry.is_dir(follow_symlinks=False)
-                else stat.S_IFLNK if entry.is_symlink() else stat.S_IFREG,
-            )
-            for entry in entries
+            (entry.name, stat.S_IFDIR if entry.is_dir(follow_symlinks=False)
+             else stat.S_IFLNK if entry.is_symlink() else stat.S_IFREG) for entry in entries
         ]
 
 
 class Pass(Workers):
-    """Bring a tree to a policy in one pass.
+    """Bring a tree to a policy in one pass, or only report what differs.
 
-    Args:
-        policy: what each mode becomes.
-        apply: change what differs, or only report it.
-        exclude: relative globs; what matches is left alone, with everything below it.
-        workers: threads; 0 begins with one and adds threads where calls are slow, processes where they are quick.
-        limit: how many entries of each kind are listed.
-        handles: how many directories may stay open.
+    What matches relative globs is left alone, with everything below it. With 0 workers it begins with one thread and
+    adds threads where calls are slow, processes where they are quick. Of each kind ``limit`` entries are listed.
     """
 
     def __init__(
@@ -69,10 +60,9 @@ class Pass(Workers):
         self.capacity = handles or default_capacity()
 
     def over(self, root: str, relative: str) -> Counters:
-        """Walk the tree ``relative`` to the boundary ``root``, both from :func:`boundary.locate`.
+        """Walk the tree ``relative`` to ``root``, both from :func:`boundary.locate`.
 
-        Raises:
-            StackError: the tree cannot be opened, or its file system fails.
+        StackError: the tree cannot be opened, or its file system fails.
         """
         path = os.path.normpath(os.path.join(root, relative))
         try:
@@ -96,11 +86,7 @@ class Pass(Workers):
             ) from error
 
     def run(self, parent: int, name: str) -> Counters:
-        """Walk the directory ``name`` of the open directory ``parent``.
-
-        Raises:
-            OSError: the tree itself cannot be opened, or a file system fails.
-        """
+        """Walk the directory ``name`` of the open directory ``parent``; OSError: it cannot be opened, or fails."""
         began = time.perf_counter()
         counters = self._new_counters()
         self._restart_timing(counters)

@@ -32,15 +32,9 @@ _ANY_X, _ANY_W = 0o111, 0o222
 
 
 def apply_rule(rule: str, mode: int, directory: bool) -> int:
-    """Return the permission bits (07777) that a rule makes of a mode.
+    """Return the permission bits (07777) that an octal or symbolic rule makes of a mode; ValueError: it is neither.
 
-    Args:
-        rule: an octal mode, or symbolic clauses separated by commas.
-        mode: the permission bits before.
-        directory: whether the entry is a directory; ``X`` means x for these and for what has an x bit already.
-
-    Raises:
-        ValueError: the rule is neither.
+    ``X`` means x for directories and for what has an x bit already.
     """
     special = mode & 0o7000
     if _OCTAL.fullmatch(rule):
@@ -68,17 +62,11 @@ def apply_rule(rule: str, mode: int, directory: bool) -> int:
 
 
 class Policy:
-    """Hold the rules of one state; :meth:`target` says what an entry's mode becomes.
+    """Hold the rules of one state, some or none replaced; :meth:`target` says what an entry's mode becomes.
 
-    Args:
-        state: ``frozen`` or ``writable``.
-        rules: replacements of default rules, by kind; None stands for the default.
-
-    Raises:
-        StackError: a rule is no mode, or does not bring about what the state promises for every mode there is:
-            ``frozen`` leaves no write bit, ``writable`` gives the owner one; a directory stays readable and
-            searchable for its owner, or nobody but root could ever look into it again; a file is not given setuid,
-            setgid or sticky.
+    StackError: a rule is no mode, or does not bring about what the state promises for every mode there is: ``frozen``
+    leaves no write bit, ``writable`` gives the owner one; a directory stays readable and searchable for its owner, or
+    nobody but root could ever look into it again; a file is not given setuid, setgid or sticky.
     """
 
     def __init__(self, state: str, rules: Mapping[str, str | None] | None = None) -> None:
@@ -115,8 +103,7 @@ class Policy:
     def target(self, mode: int) -> int:
         """Return the permission bits that an entry with this ``st_mode`` gets.
 
-        Everything but a directory counts as a file: a named pipe or a socket that others may write to is as little
-        frozen as a file.
+        Everything but a directory counts as a file: a pipe or socket that others may write to is not frozen either.
         """
         if stat.S_ISDIR(mode):
             return apply_rule(self.rules["directories"], mode & 0o7777, True)

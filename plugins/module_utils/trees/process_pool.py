@@ -56,11 +56,9 @@ def count_waits() -> int:
 
 
 class ProcessPool:
-    """Share the items of one task between processes.
+    """Share the items of one task between so many processes, the first included.
 
-    Args:
-        size: how many processes, the first included.
-        killed: the error for a copy that was killed; without, one of a walk that changes a tree.
+    ``killed`` is the error for a copy that was; without, one of a walk that changes a tree.
     """
 
     def __init__(self, size: int, killed: StackError | None = None) -> None:
@@ -82,8 +80,7 @@ class ProcessPool:
     def start(self, task: Callable[[], object]) -> None:
         """Fork the copies; each does the task, and its result waits for :meth:`results`.
 
-        Raises:
-            OSError: the system gives no more processes; those that there are work all the same.
+        OSError: the system gives no more processes; those that there are work all the same.
         """
         self._fork(lambda answers: _send_result(task(), answers))
 
@@ -134,11 +131,7 @@ class ProcessPool:
         return True
 
     def take(self) -> Any:
-        """Wait for an item; None when all is finished, or a process has given up.
-
-        Raises:
-            StackError: one of the others was killed.
-        """
+        """Wait for an item; None when all is finished, or a process has given up. StackError: another was killed."""
         waiting = self.me * _FIELDS + _WAITING
         self._slots[waiting] = 1
         while not self.given_up:
@@ -165,11 +158,7 @@ class ProcessPool:
         return bool(self._slots[self.size * _FIELDS])
 
     def results(self) -> list:
-        """Wait for what the tasks of the copies returned.
-
-        Raises:
-            StackError: one of them was killed.
-        """
+        """Wait for what the tasks of the copies returned; StackError: one of them was killed."""
         results = []
         for reading in list(self.copies.values()):
             with os.fdopen(os.dup(reading), "rb") as stream:

@@ -9,6 +9,7 @@ file is open, but not by whom, nor of a directory that somebody stands in; and n
 
 from __future__ import annotations
 
+import contextlib
 import os
 from typing import Any, Callable, Iterator, NamedTuple
 
@@ -61,17 +62,11 @@ class Tree(NamedTuple):
 
 
 def find_users(path: str, leases: bool = True, proc: str = "/proc", before: str = "") -> dict[str, Any]:
-    """Find who uses a tree on this host.
+    """Find who uses a tree on this host, asking for leases or not; it may have been moved from ``before``.
 
-    Args:
-        path: the tree, absolute; one that does not exist has no files, but processes may still name it.
-        leases: ask for leases.
-        proc: where the process file system is mounted.
-        before: where it was before it was moved; a host of a network file system may still name it so.
-
-    Returns:
-        ``processes`` (each as :class:`Use`), ``held`` (files that a lease was refused for), counts ``process_count``,
-        ``held_count`` and ``files``, ``in_use``, and ``unseen``: sentences about what could not be seen.
+    One that does not exist has no files, but processes may still name it; a host of a network file system may name the
+    former place. The answer is ``processes`` (each as :class:`Use`), ``held`` (files that a lease was refused for),
+    ``process_count``, ``held_count``, ``files``, ``in_use``, and ``unseen``: sentences about what could not be seen.
     """
     inodes: set[tuple[int, int]] = set()
     held: list[str] = []
@@ -120,10 +115,7 @@ def _explain_unseen(answers: dict[str, int], hidden: int, hides_all: bool, lease
 
 
 def hides_processes(proc: str) -> bool:
-    """Tell whether processes of others are not even listed: mount option ``hidepid`` (proc(5)).
-
-    Root sees them all.
-    """
+    """Tell whether processes of others are not even listed, but to root: mount option ``hidepid`` (proc(5))."""
     try:
         with open(os.path.join(proc, "self", "mountinfo"), encoding="utf-8", errors="replace") as stream:
             lines = stream.read().splitlines()
@@ -134,12 +126,7 @@ def hides_processes(proc: str) -> bool:
 
 
 def processes(tree: Tree, proc: str = "/proc") -> Findings:
-    """Find the processes that are seen to use a tree; not this one, and no thread of the kernel.
-
-    Args:
-        tree: what is looked for.
-        proc: where the process file system is mounted.
-    """
+    """Find the processes that are seen to use a tree; not this one, and no thread of the kernel."""
     uses, hidden = [], 0
     for entry in sorted((name for name in os.listdir(proc) if name.isdigit()), key=int):
         if int(entry) == os.getpid():
@@ -203,12 +190,10 @@ def _directory(place: str, tree: Tree) -> tuple[str, bytes] | None:
 def _files(place: str, tree: Tree) -> tuple[str, bytes] | None:
     directory = os.fsencode(place) + b"/fd"
     for number in os.listdir(directory):
-        try:
+        with contextlib.suppress(FileNotFoundError):
             name = os.readlink(directory + b"/" + number)
-        except FileNotFoundError:
-            continue
-        if tree.has(name):
-            return "open", name
+            if tree.has(name):
+                return "open", name
     return None
 
 

@@ -16,8 +16,7 @@ from .process_pool import ProcessPool, count_waits, may_fork, processors
 from .work_queue import Chunk, WorkQueue
 
 SLOW_ENTRY = 60e-6
-"""Seconds per entry above which more threads pay: two quick system calls take about 5 microseconds here, a call to a
-metadata server 100 and more."""
+"""Seconds per entry above which more threads pay: two quick system calls take 5e-6, one to a server 1e-4 and more."""
 
 MAX_THREADS = 16
 """Threads that are used once calls turn out to be slow."""
@@ -40,12 +39,7 @@ _FAILED_ELSEWHERE = StackError("Another process of the walk has failed.", "apply
 
 
 class Workers:
-    """Share directories and files between threads and processes; a subclass works them off.
-
-    Args:
-        workers: threads; 0 begins with one and adds threads where calls are slow, processes where they are quick.
-        limit: how many entries of each kind are listed.
-    """
+    """Share directories and files between threads and processes; a subclass works them off."""
 
     def __init__(self, workers: int, limit: int) -> None:
         self.workers = workers
@@ -191,10 +185,7 @@ class Workers:
     def _run_thread(self, counters: Counters) -> None:
         """Work off items until there are none."""
         try:
-            while True:
-                item = self.work.get()
-                if item is None:
-                    return
+            for item in iter(self.work.get, None):
                 if isinstance(item, Chunk):
                     self._chunk(item, counters)
                 elif isinstance(item, Directory):
@@ -204,10 +195,7 @@ class Workers:
             self.work.fail(error)
 
     def _add_workers(self, counters: Counters) -> None:
-        """Start the other threads once the calls of one thread turn out to wait for a server.
-
-        Where they do not, and there is much to do, other processes join in.
-        """
+        """Start other threads once the calls of one turn out to wait for a server; else, for much work, processes."""
         if self.started:
             self._hand_over()
             return

@@ -121,7 +121,7 @@ def test_a_program_is_waited_for_however_long_it_is_on_its_way(monkeypatch):
             return next(seen, ("A=b\0%s=%s\0" % (MARKER, NONCE)).encode())
         return (stat if name == "stat" else "sh\0").encode()
 
-    monkeypatch.setattr(processes, "_read_process_file", read)
+    monkeypatch.setattr(processes, "read_process_file", read)
     monkeypatch.setattr(processes, "_EXEC_PATIENCE", 60.0)
     assert bears_marker(7, NONCE)
 

@@ -7,6 +7,7 @@ import os
 import pytest
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
 from ansible_collections.hpcml.torchstack.plugins.module_utils.steps import hang_actions
+from ansible_collections.hpcml.torchstack.plugins.module_utils.steps.records import Limits
 
 FACTS = {"step": "horovod", "host": "nid001", "log": "/steps/horovod/log", "pid": "7", "job_id": "4711"}
 
@@ -69,3 +70,12 @@ def test_a_credential_in_a_command_of_the_site_is_refused():
 def test_what_a_command_prints_is_masked_and_there_when_it_has_ended(act):
     assert act({"notify": ["/bin/sh", "-c", "printf 'HF_%s=0123456789' TOKEN"]}) == []
     assert act.log.read_text().endswith("\nHF_TOKEN=***")
+
+
+def test_a_variable_that_is_set_is_left_alone():
+    environment = {}
+    hang_actions.prepare(environment, Limits(no_output_timeout=60))
+    assert environment == {"PYTHONFAULTHANDLER": "1"}
+    chosen = {"PYTHONFAULTHANDLER": ""}
+    hang_actions.prepare(chosen, Limits(no_output_timeout=60))
+    assert chosen == {"PYTHONFAULTHANDLER": ""}

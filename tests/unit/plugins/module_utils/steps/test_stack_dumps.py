@@ -33,15 +33,6 @@ def test_a_loop_of_parents_ends():
     assert stack_dumps.leaves([process(1, 2), process(2, 1)], [process(1, 2), process(2, 1)]) == []
 
 
-def test_a_variable_that_is_set_is_left_alone():
-    environment = {}
-    stack_dumps.prepare(environment)
-    assert environment == {"PYTHONFAULTHANDLER": "1"}
-    chosen = {"PYTHONFAULTHANDLER": ""}
-    stack_dumps.prepare(chosen)
-    assert chosen == {"PYTHONFAULTHANDLER": ""}
-
-
 def test_an_interpreter_is_known_by_its_program():
     assert stack_dumps.runs_python(os.getpid())
     with subprocess.Popen(["sleep", "60"]) as other:
