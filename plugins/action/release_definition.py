@@ -26,14 +26,7 @@ class ActionModule(ControlAction):
 
 
 def define(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Do what the task asks for.
-
-    Args:
-        options: those of the task, see the module's documentation.
-
-    Raises:
-        RefusedError, ValueError, StackError: the release file cannot be used.
-    """
+    """Do what the task asks for. Raises RefusedError, ValueError, StackError: the release file cannot be used."""
     path, name = pathlib.Path(str(options.get("path", ""))), str(options.get("release") or "")
     if not path.is_file():
         raise RefusedError("There is no release file %s. Site %s has %s." % (

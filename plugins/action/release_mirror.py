@@ -62,17 +62,7 @@ class ActionModule(ActionBase):
     def fetch(
         call: Any, files: list[dict[str, Any]], fetched: list[dict[str, Any]], start: float
     ) -> dict[str, Any]:
-        """Fetch files, and show a line after each portion.
-
-        Args:
-            call: calls the module.
-            files: what to fetch.
-            fetched: gets what was fetched.
-            start: when the task began, in seconds of the monotonic clock.
-
-        Returns:
-            The last result.
-        """
+        """Fetch files, and show a line after each portion; ``start`` is the task's, of the monotonic clock."""
         left, before = list(files), len(fetched)
         answer: dict[str, Any] = {}
         while left:

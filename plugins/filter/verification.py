@@ -18,11 +18,8 @@ AS_WRITTEN = frozenset(["pattern", "value", "reason"])
 def filled_rules(rules: Any, words: Mapping[str, Any], definition: Mapping[str, Any]) -> Any:
     """Return the rules with every ``{word}`` replaced.
 
-    Args:
-        rules: plain data, as in a release file.
-        words: what stands for what.
-        definition: the resolved release file; ``{horovod.version}`` is what it says there. A word that stands for a
-            list of texts, as ``{cuda.libraries}`` does, makes one rule for each of them.
+    ``definition``: the resolved release file; ``{horovod.version}`` is what it says there. A word that stands for a
+    list of texts, as ``{cuda.libraries}`` does, makes one rule for each of them.
     """
 
     def known(word: str) -> Any:
@@ -71,9 +68,7 @@ def filled_rules(rules: Any, words: Mapping[str, Any], definition: Mapping[str, 
 def module_process(module: Mapping[str, Any], loaded: Mapping[str, str] | None = None) -> dict[str, str]:
     """Return the variables that the modulefile of a release sets, as far as they do not depend on the user.
 
-    Args:
-        module: the description of the modulefile.
-        loaded: what the modules set that it loads before itself; their directories come behind its own.
+    ``loaded``: what the modules set that it loads before itself; their directories come behind its own.
     """
     found = dict(loaded or {})
     paths: dict[str, list[str]] = {}

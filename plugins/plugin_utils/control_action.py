@@ -34,12 +34,5 @@ class ControlAction(ActionBase):
         return dict(result, changed=False, **found)
 
     def find(self, task_vars: dict[str, Any]) -> dict[str, Any]:
-        """Do the work of the task.
-
-        Returns:
-            What the result says besides ``changed``.
-
-        Raises:
-            RefusedError, ValueError, StackError: the task fails for this reason.
-        """
+        """Return what the result says besides ``changed``; RefusedError, ValueError and StackError fail the task."""
         raise NotImplementedError

@@ -22,13 +22,9 @@ MEASURED: dict[str, Any] = {
 def plan_acceptance(definition: Mapping[str, Any], site: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """Derive what is run: what the parts of a release allow, and what the site and the release file say instead.
 
-    Args:
-        definition: a resolved release file; empty for a release of which nothing is known, which is taken to have all.
-        site: what the site asks of every acceptance, its ``torchstack_acceptance``.
-
-    Returns:
-        ``imports``, ``checks``, ``where_possible``, ``measure``, ``transport`` and ``import_ceiling`` (seconds), as the
-        role acceptance takes them; ``problem`` is what is wrong with ``measure``, as a sentence, or empty.
+    An empty ``definition`` is a release of which nothing is known, which is taken to have all. The result has
+    ``imports``, ``checks``, ``where_possible``, ``measure``, ``transport`` and ``import_ceiling`` (seconds), as the
+    role acceptance takes them; ``problem`` is what is wrong with ``measure``, as a sentence, or empty.
     """
     rows = components.present(definition)
     backend = (definition.get("pytorch") or {}).get("mpi_backend") or {}

@@ -35,10 +35,6 @@ def problems(definition: object, source: str = "") -> list[str]:
     """Find what in ``base`` contradicts the rest of the release file, as one sentence each.
 
     Types and unknown keys are the schema's matter; what has the wrong type is passed over here.
-
-    Args:
-        definition: a release file's data, as written.
-        source: the file that the sentences name.
     """
     base = definition.get("base") if isinstance(definition, dict) else None
     if not isinstance(definition, dict) or not isinstance(base, dict) or base.get("kind") not in NAMES:
@@ -105,15 +101,11 @@ def describe(
     """Describe a base for every role after its own, whichever kind it is.
 
     Args:
-        definition: a resolved release file.
-        root: the directory of the releases.
-        release: the release's name.
         python: an interpreter of the machine, as the module site_preflight describes it: the one that an overlay
             extends, or the one that makes a conda prefix.
         channels: the site's channels, for a release file that names none.
         mirrors: the site's mirrors of channels; those of the release file win.
         site: ``torchstack_images`` and ``torchstack_container`` with their defaults, for a container.
-        image_bytes: how large the image of a container is.
 
     Returns:
         ``kind``, ``prefix``; ``python`` (the program that runs its Python), ``minor``, ``tag`` and ``platform`` (as in
@@ -203,10 +195,9 @@ def _environment(root: str, what: dict[str, Any]) -> str:
 
 
 def _pip(tools: str, python: str, user_base: str) -> dict[str, Any]:
-    """Describe how pip of the build tools works on a base.
+    """Describe how pip of the build tools works on a base; in an overlay by a user install into the prefix.
 
-    In an overlay that is a user install whose user base is the prefix. PEP 668's marker guards the interpreter's own
-    packages, which such an install never touches.
+    PEP 668's marker guards the interpreter's own packages, which such an install never touches.
     """
     environment = {"PIP_BREAK_SYSTEM_PACKAGES": "1", "PYTHONPATH": ""}
     environment.update(

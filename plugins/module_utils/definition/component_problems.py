@@ -22,12 +22,8 @@ OF_PYTORCHS_BUILD = ("lock", *OF_THE_WHEEL, "source", "mpi_backend")
 def problems(definition: object, source: str = "", lines: Mapping[str, int] | None = None) -> list[str]:
     """Find everything in the components that contradicts itself or lacks its counterpart, as one sentence each.
 
-    Types and unknown keys are the schema's matter; what has the wrong type is passed over here.
-
-    Args:
-        definition: a release file's data, as written.
-        source: the file that the sentences name.
-        lines: the lines of its keys, by their dotted paths.
+    Types and unknown keys are the schema's matter; what has the wrong type is passed over here. ``lines``: the lines of
+    its keys, by their dotted paths.
     """
     if not isinstance(definition, dict):
         return []

@@ -36,10 +36,7 @@ _UNBINDABLE = re.compile(r"[,:\s]")
 
 
 def versions(release: str) -> tuple[str, str]:
-    """Split a release's name as EasyBuild does: the version, and the suffix that comes after it.
-
-    2.2.0-rocm-5.6.1 is version 2.2.0 with the suffix -rocm-5.6.1; what does not begin so is a version as a whole.
-    """
+    """Split a release's name as EasyBuild does: 2.2.0-rocm-5.6.1 is version 2.2.0 with suffix -rocm-5.6.1."""
     match = _VERSIONED.match(release)
     return (match.group(1), match.group(2)) if match else (release, "")
 
@@ -58,13 +55,7 @@ def problems(base: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def site_problems(data: Mapping[str, Any], root: str, source: str = "") -> list[str]:
-    """Find why a site's data about containers cannot serve a release, one sentence each.
-
-    Args:
-        data: ``torchstack_images`` and ``torchstack_container``, with their defaults.
-        root: the directory of the releases.
-        source: where the data stand, for the sentences.
-    """
+    """Find why a site's torchstack_images and torchstack_container cannot serve a release, one sentence each."""
     where = " in %s" % source if source else ""
     found = []
     if not str(data.get("torchstack_images") or "").startswith("/"):
@@ -100,12 +91,7 @@ def _shows(bind: str, path: str) -> bool:
 
 
 def checksum(text: str, name: str) -> str:
-    """Find the checksum of an image in a list of ``sha256sum``; the last line for it counts.
-
-    Args:
-        text: the content of ``SHA256SUMS``.
-        name: the image's name in the same directory.
-    """
+    """Find the checksum of an image in a list of ``sha256sum``; the last line for it counts."""
     found = ""
     for line in text.splitlines():
         match = _SUM.match(line.strip())
@@ -124,15 +110,7 @@ def fill_defaults(base: Mapping[str, Any]) -> dict[str, Any]:
 def describe(
     base: Mapping[str, Any], root: str, release: str, site: Mapping[str, Any], size: int = 0
 ) -> dict[str, Any]:
-    """Describe a container as all later roles take it.
-
-    Args:
-        base: ``base`` of a resolved release file, with the checksum of its image.
-        root: the directory of the releases.
-        release: the release's name.
-        site: ``torchstack_images`` and ``torchstack_container`` with their defaults.
-        size: how large the image is, in bytes.
-    """
+    """Describe a container as all later roles take it; ``base`` has the checksum, ``site`` all of its defaults."""
     base, container = fill_defaults(base), site["torchstack_container"]
     prefix = "%s/%s/base" % (root, release)
     if container["method"] == EASYBUILD:

@@ -37,12 +37,7 @@ _TEMPLATE = re.compile(r"(%+)(?=\(\w+\)s)")
 
 
 def parameters(raw: Mapping[str, Any], base: Mapping[str, Any], release: str) -> dict[str, Any]:
-    """Derive what an easyconfig says of a release that is a container.
-
-    Args:
-        raw: the description of the release's module, as the module ``modulefile`` takes it.
-        base: the container, see :func:`.container.describe`.
-        release: the release's name.
+    """Derive what an easyconfig says of a release that is a container, from its module and its base.
 
     Returns:
         ``file``, the name of the easyconfig without its suffix; and as literals of Python ``name``, ``version``,
@@ -122,12 +117,7 @@ def literal(text: str) -> str:
 
 
 def differences(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> list[str]:
-    """Find what EasyBuild's module does otherwise than the release's own, one sentence each.
-
-    Args:
-        ours: what the release's module does, as the module ``module_environment`` tells.
-        theirs: the same of EasyBuild's, in the same environment.
-    """
+    """Find what EasyBuild's module does otherwise than ours, one sentence each, from answers of module_environment."""
     found = []
     for what, key in (("", "set"), ("the function ", "functions"), ("the alias ", "aliases")):
         first, second = _variables(ours, key), _variables(theirs, key)

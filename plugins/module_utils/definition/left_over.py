@@ -42,11 +42,7 @@ def component_modules() -> set[str]:
 
 
 def left_over(definition: Mapping[str, Any]) -> dict[str, list[str]]:
-    """Find the paths of the texts that speak of a component that is not there, by that component's key.
-
-    Args:
-        definition: a release file's data of a release that is no container.
-    """
+    """Find the paths of the texts that speak of a component that is not there, by its key; not for a container."""
     found: dict[str, list[str]] = {}
     for rule in _rules(definition):
         missed = {key for key in _by_words(rule) if key not in definition}
@@ -58,8 +54,8 @@ def left_over(definition: Mapping[str, Any]) -> dict[str, list[str]]:
 def unknown_modules(definition: Mapping[str, Any]) -> dict[str, str]:
     """Find the modules that rules import of which a release has nothing by that name, with the paths of these rules.
 
-    A distribution may be called otherwise than its module, and a conda base brings what its specs need: this is for
-    people to look at, where nothing else is known.
+    For people to look at: a distribution may be called otherwise than its module. A conda base brings what its specs
+    need.
     """
     if (definition.get("base") or {}).get("kind") != "python_overlay":
         return {}

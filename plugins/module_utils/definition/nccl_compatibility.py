@@ -67,11 +67,7 @@ def repository_name(repository: str) -> str:
 
 
 def key(version: str) -> tuple[int, ...]:
-    """Parse the numbers that a version begins with: ``1.9.1-aws`` is (1, 9, 1).
-
-    Raises:
-        StackError: it does not begin with a number.
-    """
+    """Parse the numbers that a version begins with: ``1.9.1-aws`` is (1, 9, 1). Raises StackError: there are none."""
     match = re.match(r"v?(\d+(?:\.\d+)*)", version)
     if match is None:
         raise StackError("'%s' is no version." % version, STEP, "Write it as upstream does, such as 2.21.5.")
@@ -94,17 +90,7 @@ def entry_of(known: Mapping[str, Any], version: str) -> Mapping[str, Any] | None
 
 
 def judge(table: Mapping[str, Any], asked: Asked, there: There, accepted: Mapping[str, str]) -> Verdict:
-    """Check a combination.
-
-    Args:
-        table: ``nccl_ofi_compatibility``.
-        asked: what the release file asks for.
-        there: what the machine has.
-        accepted: problems that the release file accepts, with their reasons.
-
-    Raises:
-        StackError: a version is none.
-    """
+    """Check a combination; ``accepted`` problems have their reasons. Raises StackError: a version is none."""
     nccl = entry_of(table["nccl"], asked.nccl)
     known = table["plugins"].get(asked.plugin) if asked.plugin else None
     plugin = entry_of(known, asked.plugin_version) if known else None

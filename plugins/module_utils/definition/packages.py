@@ -73,11 +73,7 @@ def pins(lock: str) -> list[Pin]:
 def requirements(lock: str) -> list[Requirement]:
     """Parse the requirements of a lock, in its order.
 
-    Args:
-        lock: requirements as pip reads them; each one pinned with ``==`` and with at least one sha256.
-
-    Raises:
-        ValueError: something in it is not pinned or has no hash; the message is the end of a sentence.
+    Raises ValueError: something in it is not pinned with ``==`` or has no sha256; the message is the end of a sentence.
     """
     found = []
     for line in re.sub(r"\\\r?\n", " ", lock).splitlines():
@@ -105,10 +101,6 @@ def package_problems(definition: object, source: str = "") -> list[str]:
     """Find entries of ``packages`` that contradict themselves, others or the rest of the release.
 
     Types and unknown keys are the schema's matter; what has the wrong type is passed over here.
-
-    Args:
-        definition: a release file's data.
-        source: the file that the sentences name.
     """
     entries = definition.get("packages") if isinstance(definition, dict) else None
     if not isinstance(definition, dict) or not isinstance(entries, list):
@@ -141,10 +133,7 @@ def package_problems(definition: object, source: str = "") -> list[str]:
 
 
 def planned_packages(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Fill in the defaults of the entries, and what follows from them.
-
-    Args:
-        entries: entries in which :func:`package_problems` found nothing.
+    """Fill in the defaults of entries without problems, and what follows from them.
 
     Returns:
         Per entry its keys and ``key`` (canonical name), ``step`` (its build step), ``step_needs`` (the build steps of

@@ -2,8 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """List what texts of a release file and of a site's data must look like. Pure.
 
-They are not in the schema itself, as the checkers of argument specifications refuse a key ``pattern`` there. Those of a
-component are in its row, see :mod:`.components`.
+They are not in the schema, as the checkers of argument specifications refuse a key ``pattern`` there.
 """
 
 from __future__ import annotations

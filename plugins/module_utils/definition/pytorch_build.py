@@ -26,14 +26,11 @@ def describe_build(
     """Describe a build of PyTorch from source.
 
     Args:
-        pytorch: the release file's ``pytorch``, which has ``source``.
-        given: its ``source.environment``, with the words in braces filled in.
-        base: the release's base.
+        given: ``pytorch.source.environment``, with the words in braces filled in.
         toolchain: that of the step, see :func:`.toolchain.step_toolchain`.
-        compilers: the compilers as given, by the name of their variable.
-        cuda: the release file's ``cuda``; empty for a build without.
-        nccl: the same of ``nccl``; empty for the one that the build finds.
-        nccl_prefix: where the release's NCCL is.
+        compilers: as given, by the name of their variable.
+        cuda: empty for a build without.
+        nccl: empty for the one that the build finds.
 
     Returns:
         ``environment`` of the step and the ``modules`` that it loads; the ``number`` of the build; ``refused``, the

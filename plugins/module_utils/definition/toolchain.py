@@ -26,10 +26,6 @@ def problems(definition: object, source: str = "") -> list[str]:
     """Find everything in ``toolchain`` that cannot be used, as one sentence each.
 
     Types and unknown keys are the schema's matter, except below ``steps``, whose keys are names of steps.
-
-    Args:
-        definition: a release file's data, as written.
-        source: the file that the sentences name.
     """
     toolchain = definition.get("toolchain") if isinstance(definition, dict) else None
     if not isinstance(toolchain, dict):
@@ -96,17 +92,7 @@ def is_module(module: str, name: str) -> bool:
 
 
 def describe(definition: Mapping[str, Any], module_init: str = "", module_path: Sequence[str] = ()) -> dict[str, Any]:
-    """Describe the toolchain of a release in full, as ``release_context`` carries it.
-
-    Args:
-        definition: a resolved release file; without ``toolchain`` everything is empty.
-        module_init: the site's: a file that defines the command ``module``, or shell text that does.
-        module_path: the site's: directories for ``module use``, the first one to be searched first.
-
-    Returns:
-        ``modules``, ``environment``, ``unset``, ``compilers``, ``steps``, and ``module_init``, which says how the
-        command is defined and where modulefiles are; empty where there is nothing to say.
-    """
+    """Describe the toolchain of a release in full, as ``release_context`` carries it; empty for nothing to say."""
     toolchain = definition.get("toolchain") or {}
     return {
         "modules": list(toolchain.get("modules") or []),
@@ -119,11 +105,9 @@ def describe(definition: Mapping[str, Any], module_init: str = "", module_path: 
 
 
 def defining_modules(module_init: str, module_path: Sequence[str] = ()) -> str:
-    """Write what defines ``module`` and finds modulefiles, for ``module_init`` of build_step.
+    """Write what defines ``module`` and finds modulefiles; the first of ``module_path`` is searched first.
 
-    Args:
-        module_init: an absolute path of a file, shell text, or empty for the rollout's own ``module``.
-        module_path: directories for ``module use``.
+    ``module_init`` is a file's absolute path, shell text, or empty for the rollout's own ``module``.
     """
     if not module_path:
         return module_init
@@ -135,16 +119,7 @@ def defining_modules(module_init: str, module_path: Sequence[str] = ()) -> str:
 
 
 def step_toolchain(context: Mapping[str, Any], step: str) -> dict[str, Any]:
-    """Derive what one step is run in.
-
-    Args:
-        context: ``release_context``; without ``toolchain`` there is nothing.
-        step: its name.
-
-    Returns:
-        ``modules``, ``module_init`` (empty without modules, as it would have the module system touched),
-        ``environment``, ``unset`` and ``compilers``.
-    """
+    """Derive what one step is run in; ``module_init`` is empty without modules."""
     toolchain = context.get("toolchain") or {}
     own = (toolchain.get("steps") or {}).get(step) or {}
     without = own.get("without") or []
@@ -162,12 +137,7 @@ def step_toolchain(context: Mapping[str, Any], step: str) -> dict[str, Any]:
 
 
 def typed_compilers(compilers: Sequence[Mapping[str, Any]], toolchain: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the compilers that preflight looks for, those of the toolchain as typed there.
-
-    Args:
-        compilers: as the site names them: the option ``compilers`` of site_preflight.
-        toolchain: from :func:`describe`.
-    """
+    """Return the compilers of site_preflight, as the site names them, those of the toolchain as typed there."""
     typed = toolchain["compilers"]
     return [
         dict(compiler, command=str(typed[compiler["name"]])) if compiler["name"] in typed else dict(compiler)
@@ -176,11 +146,7 @@ def typed_compilers(compilers: Sequence[Mapping[str, Any]], toolchain: Mapping[s
 
 
 def step_lists(toolchain: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """List the modules of single steps that are not those of all steps, each list once.
-
-    Args:
-        toolchain: from :func:`describe`.
-    """
+    """List the modules of single steps that are not those of all steps, each list once."""
     seen = [toolchain["modules"]]
     found = []
     for step in toolchain["steps"]:
@@ -192,11 +158,7 @@ def step_lists(toolchain: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def unknown_steps(definition: Mapping[str, Any]) -> list[str]:
-    """Find the steps that a toolchain speaks of and that the release does not have.
-
-    Args:
-        definition: a resolved release file.
-    """
+    """Find the steps that a toolchain speaks of and that the release does not have."""
     named = (definition.get("toolchain") or {}).get("steps") or {}
     known = {step for row in components.COMPONENTS if row.key in definition for step in row.steps}
     known |= {"package-" + canonical(str(entry.get("name"))) for entry in definition.get("packages") or []}
@@ -204,12 +166,9 @@ def unknown_steps(definition: Mapping[str, Any]) -> list[str]:
 
 
 def set_by_modules(purged: Mapping[str, Any], loaded: Mapping[str, Any]) -> dict[str, str]:
-    """Return the variables that modules set, from two answers of module_environment.
+    """Return the variables that modules set, from answers of module_environment after a purge and after loading.
 
-    Args:
-        purged: after a purge alone. Modules that stay (Lmod calls them sticky) leave their variables unchanged, and
-            then all variables count.
-        loaded: after loading the modules, from that environment.
+    Modules that stay (Lmod calls them sticky) leave their variables unchanged, and then all variables count.
     """
     if purged.get("loaded"):
         return {**loaded["environment"], **loaded["set"]}
@@ -217,12 +176,7 @@ def set_by_modules(purged: Mapping[str, Any], loaded: Mapping[str, Any]) -> dict
 
 
 def task_environment(purged: Mapping[str, Any], loaded: Mapping[str, Any]) -> dict[str, str]:
-    """Compose the ``environment`` of a task of both answers; what is unset becomes empty.
-
-    Args:
-        purged: after a purge alone.
-        loaded: after loading the modules, from that environment.
-    """
+    """Compose the ``environment`` of a task of both answers; what is unset becomes empty."""
     changes: dict[str, str] = {}
     for answer in (purged, loaded):
         changes.update(dict.fromkeys(answer["unset"], ""))

@@ -46,14 +46,9 @@ class FrozenRelease(NamedTuple):
 
 
 def find_frozen(root: str, wanted: list[str]) -> list[FrozenRelease]:
-    """Return the frozen releases of a root, those too of which little is left.
+    """Return the frozen releases of a root, or the ``wanted``, those too of which little is left.
 
-    Args:
-        root: the directory that holds the releases.
-        wanted: names; empty for all.
-
-    Raises:
-        StackError: one that is asked for was never frozen, or a record cannot be read.
+    Raises StackError: one that is asked for was never frozen, or a record cannot be read.
     """
     if not os.path.isabs(root):
         raise StackError("The root %r is no absolute path." % root, STEP, "Write it in full.")
@@ -78,17 +73,9 @@ def find_frozen(root: str, wanted: list[str]) -> list[FrozenRelease]:
 def compare_release(
     root: str, found: FrozenRelease, level: str, limit: int, workers: int
 ) -> tuple[dict[str, Any], float]:
-    """Compare a release with its manifest.
+    """Compare a release with its manifest; return the outcome as plain data, and the seconds that it took.
 
-    Args:
-        root: the directory that holds the releases.
-        found: from :func:`find_frozen`.
-        level: ``quick`` reads only files whose inode was changed since the manifest; ``full`` reads all.
-        limit: how many findings are listed.
-        workers: threads; 0 chooses.
-
-    Returns:
-        the outcome as plain data, the same for the same state of the tree, and the seconds that it took.
+    The level ``quick`` reads only files whose inode was changed since the manifest, ``full`` reads all.
     """
     thaws = Thaws(stage_directory(root, found.release))
     record = os.path.join(found.prefix, MANIFEST)

@@ -67,10 +67,9 @@ class Side(NamedTuple):
 def diff_components(before: Side, after: Side) -> list[dict[str, Any]]:
     """Return the parts that differ, in the order of their names.
 
-    Returns:
-        for each ``key``, ``name``, ``change``, the versions ``before`` and ``after``, and, where they differ, the
-        ``commits``, ``places`` and ``kinds`` (two texts each) and the ``patches`` (``added`` and ``removed``: names of
-        files; of a patch that was rewritten, the name is in both).
+    For each ``key``, ``name``, ``change``, the versions ``before`` and ``after``, and, where they differ, the
+    ``commits``, ``places`` and ``kinds`` (two texts each) and the ``patches`` (``added`` and ``removed``: names of
+    files; of a patch that was rewritten, the name is in both).
     """
     old, new = before.components, after.components
     rows = [
@@ -145,12 +144,7 @@ def _patches(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, list[s
 
 
 def diff_flags(before: Side, after: Side) -> list[dict[str, str]]:
-    """Return the build options that differ, of parts that both releases have.
-
-    Each has ``key``, ``component``, ``name`` and so on.
-
-    What a part is built with is of no matter to somebody who has not known it before.
-    """
+    """Return the build options that differ, of parts that both releases have; those of a new part matter to nobody."""
     old, new = before.components, after.components
     rows: list[dict[str, str]] = []
     for key in sorted({*old} & {*new}, key=lambda key: text(new[key].get("name")).lower()):
@@ -164,8 +158,6 @@ def diff_flags(before: Side, after: Side) -> list[dict[str, str]]:
 
 def diff_packages(before: Side, after: Side) -> list[dict[str, str]]:
     """Return the packages that differ and are no parts.
-
-    Each has ``name``, ``kind``, ``change``, ``before`` and ``after``.
 
     A ``python`` one is a Python distribution, whoever brought it; ``conda`` is everything else in a conda base. There,
     the same version in another build is ``rebuilt``.
@@ -195,8 +187,6 @@ def _packages(kind: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> Iter
 
 def diff_settings(before: Side, after: Side) -> list[dict[str, str]]:
     """Return what loading the module does otherwise.
-
-    Each has ``kind``, ``name``, ``change``, ``before``, ``after`` and ``reason``.
 
     Kinds: ``variable`` (set), ``unset`` (variable), ``directory`` (on a search path), ``order`` (of one), ``module``
     (loaded along), ``conflict`` (module), ``alias`` and ``function``.

@@ -164,10 +164,7 @@ def _escaped(text: str) -> str:
 
 
 def _fenced(text: str) -> str:
-    """Put a text between more backquotes than it has in a row.
-
-    A bar would end the cell of a table.
-    """
+    """Put a text between more backquotes than it has in a row; a bar would end the cell of a table."""
     longest = max((len(run) for run in re.findall("`+", text)), default=0)
     fence = "`" * (longest + 1)
     room = " " if text.startswith("`") or text.endswith("`") else ""
@@ -175,13 +172,7 @@ def _fenced(text: str) -> str:
 
 
 def plain(phrase: Sequence[Mapping[str, str]] | str, begin: str = "", width: int = WIDTH) -> str:
-    """Return a phrase as lines of plain text.
-
-    Args:
-        phrase: the phrase, or a text.
-        begin: what the first line begins with; the others are indented as far.
-        width: columns; a word that is longer stays whole.
-    """
+    """Return a phrase as lines of plain text, indented as far as ``begin``; a word that is longer stays whole."""
     pieces = [{"text": phrase}] if isinstance(phrase, str) else phrase
     said = "".join(
         _quoted(one_line(piece["code"]), width) if "code" in piece else one_line(piece["text"]) for piece in pieces)
@@ -193,10 +184,7 @@ def plain(phrase: Sequence[Mapping[str, str]] | str, begin: str = "", width: int
 
 
 def _quoted(code: str, width: int) -> str:
-    """Put code of several words in quotation marks.
-
-    A short one is not broken over two lines, as it is to be typed.
-    """
+    """Put code of several words in quotation marks; a short one stays on one line, as it is to be typed."""
     if " " not in code:
         return code
     return '"%s"' % (code.replace(" ", _KEPT) if len(code) < width - 10 else code)

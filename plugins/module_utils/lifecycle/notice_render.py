@@ -37,12 +37,7 @@ _PARTS = {"torch": "pytorch", "cuda": "cuda", "nccl": "nccl", "mpi": "mpi"}
 
 
 def render_notice(facts: Mapping[str, Any], site: Mapping[str, Any], default_from: str = "") -> dict[str, Any]:
-    """Return the announcement.
-
-    Args:
-        facts: as :mod:`notice_facts` has them.
-        site: ``name``, ``contact`` and ``documentation``; what is missing is not spoken of.
-        default_from: when a release that is not the default yet becomes it, in words.
+    """Return the announcement; ``default_from`` says when a release that is not the default yet becomes it.
 
     Returns:
         ``title`` (text), ``opening`` (phrases, each a paragraph) and ``sections``, each with ``key``, ``title``,

@@ -97,14 +97,9 @@ class Facts(NamedTuple):
 def read_facts(root: str, release: str, subject: str = "") -> Facts:
     """Return everything that a plan depends on.
 
-    Args:
-        root: the directory that holds the releases and the module tree.
-        release: the release's name.
-        subject: digest of the frozen release, to which its acceptance has to belong; empty for whichever, but
-            for one of before a thaw that changed files.
-
-    Raises:
-        StackError: a record is missing or cannot be read; ``planned_after`` names the role that writes it.
+    To ``subject``, the digest of the frozen release, its acceptance has to belong; empty for whichever, but for one of
+    before a thaw that changed files. Raises StackError: a record is missing or cannot be read; ``planned_after`` names
+    the role that writes it.
     """
     stage = stage_directory(root, release)
     record = _read_record(os.path.join(stage, RECORD))
@@ -158,11 +153,7 @@ class Move(NamedTuple):
 
 
 def last_move(journal: Sequence[Mapping[str, Any]]) -> Move | None:
-    """Return the last move of any default of a root; None where none ever moved.
-
-    Args:
-        journal: of all releases, from :func:`.release_states.all_publications`.
-    """
+    """Return the last move of any default of a root, from the journal of all releases; None where none ever moved."""
     for entry in reversed(journal):
         if entry.get("action") == DEFAULT:
             return Move(
@@ -182,14 +173,8 @@ def default_before(
 ) -> str:
     """Return the last default before ``version`` that users can load; empty where there is none.
 
-    Rollbacks do not count: what was taken back does not come again.
-
-    Args:
-        journal: of all releases, in order.
-        syntax: whose default.
-        name: of the module.
-        version: what is the default, or is to be it no longer.
-        loads: whether a version is listed and loads.
+    Rollbacks do not count: what was taken back does not come again. ``loads`` tells whether a version is listed and
+    loads.
     """
     moves = [
         entry for entry in journal

@@ -20,12 +20,7 @@ def find_problems(
 ) -> list[str]:
     """Tell why the release may not be retired now, one sentence each; none where it may.
 
-    Args:
-        facts: from :func:`read_facts`, with the amount where it is to be removed.
-        to: one of ``STAGES``.
-        rules: what the site asks for.
-        uses: what M(hpcml.torchstack.release_in_use) returned on each host.
-        now: this moment, UTC.
+    ``uses`` is what M(hpcml.torchstack.release_in_use) returned on each host.
     """
     if facts.stage in states.REMOVED and to != "removed":
         return ["It is %s since %s, which nothing takes back." % (
@@ -87,12 +82,7 @@ def _tree_problems(amount: removal.Amount) -> Iterator[str]:
 
 
 def find_use_problems(host: Mapping[str, Any], unseen: str) -> Iterator[str]:
-    """Tell why the use of a release on one host forbids to remove it.
-
-    Args:
-        host: what M(hpcml.torchstack.release_in_use) returned there, or that it failed or was not reached.
-        unseen: the reason to ignore what could not be seen; empty to refuse it.
-    """
+    """Tell why the use on one host forbids to remove a release; ``unseen`` is the reason to ignore the rest."""
     name = str(host.get("host") or host.get("item") or "a host")
     remedy = "Let Ansible become root there, check by other means, or give in retire_unseen the reason to ignore it."
     if "in_use" not in host:

@@ -41,14 +41,8 @@ _REBUILD = (
 def judge(prefix: str, looks: Mapping[str, Any], moved_fails: bool, host: str) -> dict[str, Any]:
     """Sum up the checks of a release on today's system.
 
-    Args:
-        prefix: the release.
-        looks: by the names of :data:`CHECKS` what the module returned; empty for one that was not made.
-        moved_fails: whether a library that is found elsewhere than at the freeze is a failure.
-        host: where it was checked.
-
-    Returns:
-        the outcome as plain data.
+    Of ``looks``, by the names of :data:`CHECKS`, one that was not made is empty. With ``moved_fails`` a library that is
+    found elsewhere than at the freeze is a failure.
     """
     frozen = _libraries_at_freeze(prefix)
     findings: list[dict[str, Any]] = []
@@ -184,13 +178,7 @@ def _libraries_at_freeze(prefix: str) -> dict[str, set[str]]:
 
 
 def renamed_today(path: str) -> list[str]:
-    """Find files of the same name where one directory of the path has another name now.
-
-    It is the deepest directory for which there are any.
-
-    >>> today("/opt/cray/libfabric/1.15.2.0/lib64/libfabric.so.1")  # doctest: +SKIP
-    ['/opt/cray/libfabric/1.22.0/lib64/libfabric.so.1']
-    """
+    """Find files of the same name where one directory of the path, the deepest, has another name now."""
     parts = path.split("/")
     for number in range(len(parts) - 2, 2, -1):  # never the directories that file systems are mounted on
         pattern = [glob.escape(part) for part in parts]

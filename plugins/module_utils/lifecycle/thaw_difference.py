@@ -19,11 +19,7 @@ ADDED, REMOVED, CHANGED = "added", "removed", "changed"
 
 
 def read_entries(path: str, several: Sequence[Named]) -> dict[str, Entry]:
-    """Tell what a manifest has of the paths that a thaw explains, by path.
-
-    Raises:
-        StackError: the manifest cannot be used.
-    """
+    """Tell what a manifest has of the paths that a thaw explains. Raises StackError: it cannot be used."""
     found = {}
     try:
         record = Record(path)
@@ -71,13 +67,7 @@ def differing_paths(result: Mapping[str, Any]) -> list[str]:
 def unexplained_paths(
     result: Mapping[str, Any], several: Sequence[Named], restored: Sequence[str] = ()
 ) -> list[str]:
-    """Return paths that differ and that the thaw does not explain.
-
-    Args:
-        result: of a comparison that lists everything.
-        several: what is thawed.
-        restored: directories whose mode is about to be given back.
-    """
+    """Return paths that differ and that neither the thaw nor modes that are ``restored`` explain."""
     kinds: dict[str, set[str]] = {}
     for entry in result["differing"]:
         kinds.setdefault(entry["path"], set()).add(entry["kind"])

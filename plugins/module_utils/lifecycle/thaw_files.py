@@ -27,12 +27,7 @@ MAX_LISTED = 100
 
 
 class Stage:
-    """Where files are prepared: a directory of the release's later records.
-
-    Args:
-        root: the directory that holds the releases.
-        release: the release.
-    """
+    """Where files are prepared: a directory of the release's later records."""
 
     def __init__(self, root: str, release: str) -> None:
         self.root = os.path.realpath(root)
@@ -64,13 +59,7 @@ class Stage:
         return os.path.join(self.directory, "files", sha256)
 
     def place(self, source: str, path: str, mode: int | None = None) -> None:
-        """Replace a file of the release by a copy of another one.
-
-        Args:
-            source: the file to copy; may be the very file.
-            path: relative to the release; directories on the way are made where they are missing.
-            mode: permission bits of the new file; None keeps those of the source.
-        """
+        """Replace a file by a copy of another; missing directories are made. None for the source's own ``mode``."""
         prepared = os.path.join(self.directory, "new")
         with contextlib.suppress(FileNotFoundError):
             os.unlink(prepared)
@@ -124,11 +113,7 @@ def _writable(parent: int) -> Iterator[int]:
 
 @contextlib.contextmanager
 def translate_errors(step: str, prefix: str) -> Iterator[None]:
-    """Turn what the file system refuses into an error that an operator can act on.
-
-    Raises:
-        StackError: the file system refused something.
-    """
+    """Turn what the file system refuses into a StackError that an operator can act on."""
     try:
         yield
     except OSError as error:
@@ -180,20 +165,7 @@ def shared_files(prefix: str, several: Sequence[Named]) -> list[str]:
 
 
 def bring_to(stage: Stage, several: Sequence[Named], state: str, apply: bool) -> list[str]:
-    """Give everything that is named the permissions of a state.
-
-    Args:
-        stage: of which release.
-        several: the paths; what is not there is passed over.
-        state: ``frozen`` or ``writable``.
-        apply: change them, or only tell.
-
-    Returns:
-        the first paths that differed.
-
-    Raises:
-        StackError: something there is not this account's to change.
-    """
+    """Give what is named and there the permissions of ``frozen`` or ``writable``; return the first that differed."""
     policy = Policy(state)
     changed = []
     for one in several:
@@ -224,11 +196,7 @@ def freeze_again(stage: Stage, several: Sequence[Named]) -> list[str]:
 
 
 def thaw(stage: Stage, several: Sequence[Named], apply: bool) -> list[str]:
-    """Make what is named writable for its owner, each file with further names a file of its own.
-
-    Returns:
-        the paths that had to be changed; the first ones of many.
-    """
+    """Make what is named writable, each file with further names a file of its own; return the first that were not."""
     copied = shared_files(stage.prefix, several)
     if apply:
         for path in copied:

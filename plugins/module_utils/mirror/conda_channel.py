@@ -1,9 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Find the packages of a conda base, and make channels of them in a mirror.
-
-Each channel has a directory of its own, as two channels may have packages of one name.
-"""
+"""Find the packages of a conda base, and make channels of them in a mirror, each in a directory of its own."""
 
 from __future__ import annotations
 
@@ -39,11 +36,7 @@ class Wanted(NamedTuple):
 
 
 def channel_directory(channel: str) -> str:
-    """Tell where a channel lies in a mirror, relative to it.
-
-    Args:
-        channel: its address.
-    """
+    """Tell where a channel lies in a mirror, relative to it."""
     name = re.sub(r"[^A-Za-z0-9._-]+", "-", channel.rstrip("/").rpartition("/")[2]) or "channel"
     return posixpath.join(TOP, "%s-%s" % (name, hashlib.sha256(channel.rstrip("/").encode("utf-8")).hexdigest()[:8]))
 
@@ -55,12 +48,7 @@ def package_path(package: Package) -> str:
 
 
 def channels_of(base: Mapping[str, Any], channels: Iterable[str]) -> list[str]:
-    """Return the addresses of all channels that a conda base takes packages from.
-
-    Args:
-        base: ``base`` of the resolved release file.
-        channels: the site's channels, for a release file that names none.
-    """
+    """Return the addresses of all channels that a conda base takes packages from; ``channels`` where it names none."""
     if base.get("kind") != CONDA:
         return []
     found: list[str] = []
@@ -82,19 +70,10 @@ def request_digest(base: Mapping[str, Any], channels: Iterable[str], platform: s
 def wanted_packages(
     base: Mapping[str, Any], channels: Iterable[str], mirrors: Mapping[str, object], platform: str, scratch: str
 ) -> list[Wanted]:
-    """Return the packages of a conda base.
+    """Return the packages of a conda base: an explicit list names them itself; all else is asked of py-rattler.
 
-    An explicit list names them itself; all else is asked of py-rattler.
-
-    Args:
-        base: ``base`` of the resolved release file.
-        channels: the site's channels, for a release file that names none.
-        mirrors: where the site really fetches channels from.
-        platform: conda's name of the platform.
-        scratch: a directory for what need not be kept.
-
-    Raises:
-        StackError: there is no solution, or a channel or the lock cannot be read.
+    ``channels`` are the site's, for a release file that names none, ``mirrors`` where it really fetches them from.
+    Raises StackError: there is no solution, or a channel or the lock cannot be read.
     """
     places = dict(mirrors, **(base.get("mirrors") or {}))
     lock = str(base.get("lock") or "")
@@ -135,14 +114,9 @@ def wanted_packages(
 
 
 def write_indexes(directories: Iterable[str], platform: str) -> None:
-    """Make channels of directories of packages.
+    """Make channels of directories of packages, with an index for ``platform`` even of nothing.
 
-    Args:
-        directories: them.
-        platform: conda's name of the one that needs an index, even of nothing.
-
-    Raises:
-        StackError: py-rattler is not there, or cannot read a package.
+    Raises StackError: py-rattler is not there, or cannot read a package.
     """
     with Worker(_prepare) as worker:
         worker.call("load")

@@ -39,16 +39,7 @@ def plan_conda(wanted: Iterable[conda_channel.Wanted], contents: Contents, may_f
 
 
 def plan_recorded(record: Mapping[str, Any], base: Mapping[str, Any], contents: Contents, digest: str) -> Plan:
-    """Plan the packages of a conda base from the mirror's own list.
-
-    Without a solver nothing else says which packages the specs lead to.
-
-    Args:
-        record: the mirror's list, see :func:`.index.read`.
-        base: the conda base of the release.
-        contents: the mirror.
-        digest: that of the request for the base, see :func:`.conda_channel.request_digest`.
-    """
+    """Plan the packages of a conda base from the mirror's own list, by the :func:`.conda_channel.request_digest`."""
     plan = Plan([], [], [], [])
     facts = [
         parts[CONDA] for parts in record["releases"].values()

@@ -40,18 +40,9 @@ def archives(directory: str, commit: str) -> dict[str, str]:
 
 
 def fetch(repository: str, commit: str, directory: str) -> tuple[str, str]:
-    """Make the archive of a commit.
+    """Make the archive of a commit, which git checks the content against; return its path and its sha256.
 
-    Args:
-        repository: its address.
-        commit: its full id, which git checks the content against.
-        directory: where the archive goes; made where it is not there.
-
-    Returns:
-        Its path and its sha256.
-
-    Raises:
-        StackError: git cannot give the commit, or the archive cannot be written.
+    Raises StackError: git cannot give the commit, or the archive cannot be written.
     """
     half = half_name(os.path.join(directory, commit + ".tar"))
     tree = half_name(os.path.join(directory, commit))

@@ -49,11 +49,7 @@ def format_bytes(size: int) -> str:
 
 
 def read(directory: str) -> dict[str, Any]:
-    """Return the list of a mirror; an empty one where there is none.
-
-    Raises:
-        StackError: it cannot be read.
-    """
+    """Return the list of a mirror; an empty one where there is none. Raises StackError: it cannot be read."""
     path = os.path.join(directory, NAME)
     try:
         found = read_json(path)
@@ -73,11 +69,7 @@ def read(directory: str) -> dict[str, Any]:
 
 
 def note_origin(directory: str, item: Item) -> None:
-    """Keep where a file came from until the list is written, also if this run never comes to that.
-
-    Raises:
-        OSError: as the system reports it.
-    """
+    """Keep where a file came from until the list is written, also if this run never comes to that."""
     with open(os.path.join(directory, NOTES), "a", encoding="utf-8") as stream:
         stream.write(json.dumps([item.path, item.sha256, item.url]) + "\n")
 
@@ -100,18 +92,9 @@ def merged(
     before: Mapping[str, Any], release: str, part: str, items: Iterable[Item], facts: Mapping[str, Any],
     origins: Mapping[tuple[str, str], str],
 ) -> dict[str, Any]:
-    """Return the list with what one part of a release consists of now.
+    """Return the list with what one part of a release consists of now, without files that no release wants any more.
 
-    Args:
-        before: the list so far.
-        release: name of the release.
-        part: name of the part.
-        items: its files.
-        facts: what they were chosen for.
-        origins: from :func:`noted_origins`.
-
-    Returns:
-        The new list. It has no file that no release wants any more.
+    ``facts`` are what the items were chosen for, ``origins`` is from :func:`noted_origins`.
     """
     mine = {item.path: item for item in items}
     releases = {name: dict(parts) for name, parts in before["releases"].items()}
@@ -131,11 +114,7 @@ def merged(
 
 
 def write(directory: str, record: Mapping[str, Any]) -> bool:
-    """Write the list if it says something new; whether it did.
-
-    Raises:
-        OSError: as the system reports it.
-    """
+    """Write the list if it says something new; whether it did."""
     if read(directory) == record and os.path.exists(os.path.join(directory, NAME)):
         return False
     write_json(os.path.join(directory, NAME), record)

@@ -41,13 +41,7 @@ LARGE_FILE_BYTES = 50 << 20
 
 
 class Mirror:
-    """A mirror, and the release that it is filled or checked for.
-
-    Args:
-        params: options of the module.
-        variables: of the environment.
-        scratch: a directory for what need not be kept.
-    """
+    """A mirror, and the release that it is filled or checked for; ``scratch`` is for what need not be kept."""
 
     def __init__(self, params: Mapping[str, Any], variables: Mapping[str, str], scratch: str) -> None:
         self.params = params
@@ -62,11 +56,7 @@ class Mirror:
         self.found: Interpreter | None = None
 
     def interpreter(self) -> Interpreter:
-        """Return the machine's interpreter, which is asked once.
-
-        Raises:
-            StackError: it does not answer.
-        """
+        """Return the machine's interpreter, which is asked once. Raises StackError: it does not answer."""
         if self.found is None:
             self.found = self.asked_interpreter()
         return self.found
@@ -98,13 +88,9 @@ class Mirror:
         return network, settings
 
     def plan(self, may_fetch: bool) -> Plan:
-        """Tell what is there, what is to be fetched and what is lacking.
+        """Tell what is there, what is lacking, and what is to be fetched if other places may be asked.
 
-        Args:
-            may_fetch: whether other places are asked for what is not there.
-
-        Raises:
-            StackError: the release cannot be mirrored, or a place that is asked cannot answer.
+        Raises StackError: the release cannot be mirrored, or a place that is asked cannot answer.
         """
         machine = self.interpreter()
         contents = self.contents()
@@ -147,17 +133,10 @@ class Mirror:
         return plan
 
     def fetch(self, items: Sequence[Item], seconds: float) -> list[Item]:
-        """Fetch files; those that are there already are left alone.
+        """Fetch files that are not there, at least one; return those that are done.
 
-        Args:
-            items: what to fetch.
-            seconds: after these no further file is begun; no large one is begun after another file.
-
-        Returns:
-            The files that were fetched, at least one, as they are now.
-
-        Raises:
-            StackError: one cannot be fetched; those before it stay.
+        After ``seconds`` no further file is begun, and no large one after another. Raises StackError: one cannot be
+        fetched; those before it stay.
         """
         network, _settings = self.network()
         done: list[Item] = []
@@ -183,17 +162,9 @@ class Mirror:
         return item._replace(size=os.path.getsize(path), url=network.without_login(item.url))
 
     def finish(self, items: Sequence[Item]) -> list[str]:
-        """Write the list of the mirror, the last thing of all, and remove what no release wants any more.
+        """Write the list of the mirror last, and remove what no release wants any more; return what was changed.
 
-        Args:
-            items: all files of the parts that were asked for.
-
-        Returns:
-            What was changed, by relative path.
-
-        Raises:
-            StackError: the index of a channel cannot be written.
-            OSError: as the system reports it.
+        Raises StackError: the index of a channel cannot be written.
         """
         with self.held():
             before = index.read(self.directory)

@@ -47,14 +47,7 @@ class Plan(NamedTuple):
 
 
 class Planner:
-    """Compares what a release needs with a mirror.
-
-    Args:
-        contents: the mirror.
-        base: the interpreter of the release.
-        machine: the machine's own.
-        indexes: where the rest is looked for; None to look at the mirror only.
-    """
+    """Compares what a release needs with a mirror, and with ``indexes`` unless that is None."""
 
     def __init__(
         self, contents: Contents, base: Interpreter, machine: Interpreter, indexes: Indexes | None
@@ -200,10 +193,7 @@ def _of_choice(choice: Choice) -> list[Need]:
 
 
 def archive_path(need: Need) -> str:
-    """Return the path of an archive in a mirror.
-
-    It lies below its digest, under the name by which pip knows what it is.
-    """
+    """Return the path of an archive in a mirror: below its digest, under the name by which pip knows what it is."""
     name = urllib.parse.unquote(urllib.parse.urlsplit(need.url).path.rpartition("/")[2]) or "archive"
     return posixpath.join(ARCHIVES, need.hashes[0], name)
 

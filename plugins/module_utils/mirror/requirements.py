@@ -48,10 +48,7 @@ class Need(NamedTuple):
 
 
 class Choice(NamedTuple):
-    """Needs of which the first will do, or else all others.
-
-    ``last`` is only needed where the file of the need before it is one of a CUDA build.
-    """
+    """Needs of which the first will do, or else all others; ``last`` only after the file of a CUDA build."""
 
     first: Need | None
     otherwise: tuple[Need, ...]
@@ -68,16 +65,9 @@ class Needs(NamedTuple):
 
 
 def machine_interpreter(python: str, timeout: float, remedy: str, changed: Mapping[str, Any]) -> Interpreter:
-    """Return ask the machine's interpreter which wheels fit it.
+    """Ask the machine's interpreter which wheels fit it, with facts of another one that are ``changed``.
 
-    Args:
-        python: as a path or a name; empty for the one that runs this.
-        timeout: seconds that it may take.
-        remedy: what to do where it does not answer.
-        changed: facts of another one, to look for its wheels instead.
-
-    Raises:
-        StackError: it does not answer.
+    An empty ``python`` is the one that runs this. Raises StackError: it does not answer.
     """
     facts = outside(python or sys.executable, timeout)
     if facts["problem"] or "platform" not in facts:
@@ -101,10 +91,7 @@ def cpu_hashes(cpu: Mapping[str, Any], tag: str) -> tuple[str, ...]:
 
 
 def base_interpreter(definition: Mapping[str, Any], machine: Interpreter) -> Interpreter:
-    """Return the interpreter of a release.
-
-    That is the machine's own, or that of its conda base or image, which need not be there.
-    """
+    """Return the interpreter of a release: the machine's, or that of its conda base or image, there or not yet."""
     base = definition.get("base") or {}
     if base.get("kind") not in (CONDA, container.KIND):
         return machine
@@ -113,16 +100,7 @@ def base_interpreter(definition: Mapping[str, Any], machine: Interpreter) -> Int
 
 
 def needs_of(definition: Mapping[str, Any], machine: Interpreter, mpi_wheel: bool) -> Needs:
-    """Tell what a release fetches, but for the packages of a conda base.
-
-    Args:
-        definition: the resolved release file.
-        machine: the machine's interpreter, which an overlay extends.
-        mpi_wheel: whether the MPI comes as a wheel.
-
-    Raises:
-        StackError: a lock cannot be read.
-    """
+    """Tell what a release fetches, but for the packages of a conda base. Raises StackError: a lock cannot be read."""
     asked = _Asked(definition, base_interpreter(definition, machine))
     plain: list[Need] = []
     for name in sorted(asked.section("locks")):
@@ -189,10 +167,7 @@ class _Asked:
             raise StackError("In %s, %s." % (who, error), STEP, "Correct it.") from error
 
     def pytorch(self) -> Choice | None:
-        """Return the needs of PyTorch.
-
-        That is the CPU build where the release file knows one for the interpreter, else the lock's wheel.
-        """
+        """Return the needs of PyTorch: the CPU build where one is known for the interpreter, else the lock's wheel."""
         section = self.section("pytorch")
         if not section.get("lock"):
             return None

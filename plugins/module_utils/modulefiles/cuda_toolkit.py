@@ -72,12 +72,9 @@ class Toolkit(NamedTuple):
 def find_toolkit(given: Mapping) -> Toolkit:
     """Look at the directories of a toolkit.
 
-    Args:
-        given: ``name``, ``version``, ``prefix`` and, each empty for the usual, ``nvvm``, ``cupti``, ``math`` (paths)
-            and ``pkg_config`` (name of the package).
-
-    Raises:
-        StackError: a name is unfit, something is missing, it is another version, or its libraries hide the driver.
+    ``given``: ``name``, ``version``, ``prefix`` and, each empty for the usual, ``nvvm``, ``cupti``, ``math`` (paths)
+    and ``pkg_config`` (name of the package). Raises StackError: a name is unfit, something is missing, it is another
+    version, or its libraries hide the driver.
     """
     package = given.get("pkg_config") or "ctk-%s" % given["version"]
     paths = {"cuda": given["prefix"], **{name: given.get(name) or "" for name in _PARTS}}
@@ -169,17 +166,7 @@ def _require_no_driver(given: Mapping, directories: list) -> None:
 def describe(toolkit: Toolkit, root: str, header_variables: list, extra: Mapping) -> dict:
     """Return the description of the toolkit's module; see :mod:`.description`.
 
-    Args:
-        toolkit: from :func:`find_toolkit`.
-        root: the directory that holds the module tree.
-        header_variables: of ``HEADER_VARIABLES``: those that name the directories of headers.
-        extra: further keys of a description. ``setenv`` and ``reasons`` win, lists are added.
-
-    Returns:
-        The normalised description.
-
-    Raises:
-        StackError: the description is refused.
+    ``setenv`` and ``reasons`` of ``extra`` win, its lists are added. Raises StackError: the description is refused.
     """
     packages = os.path.join(root, PACKAGES)
     title = "%s/%s" % (toolkit.name, toolkit.version)
@@ -232,13 +219,9 @@ def package_path(toolkit: Toolkit) -> str:
 
 
 def package_text(toolkit: Toolkit, libraries: list) -> str:
-    """Return the package file of a toolkit for pkg-config.
+    """Return the package file of a toolkit for pkg-config, with libraries that are linked where they are needed.
 
     The directory of stubs is a variable and not a part of ``Libs``: build systems turn ``-L`` into run-paths.
-
-    Args:
-        toolkit: from :func:`find_toolkit`.
-        libraries: names of libraries to link where they are needed.
     """
     own = toolkit.directories[0]
     lines = [

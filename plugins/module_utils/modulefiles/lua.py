@@ -33,11 +33,8 @@ _PLAIN = re.compile("[\\n\\t\\x20-\\x7e\\x80-\U0010ffff]*\\Z")
 def helpers(saved: str, dependencies: bool, files: bool = False) -> str:
     """Return the functions that a modulefile begins with.
 
-    Args:
-        saved: prefix of the names under which the module keeps what the user had.
-        dependencies: whether it depends on others. One that does not has the bytes that it always had, as a finished
-            release is accepted with them.
-        files: whether it chooses among files; the same holds for one that does not.
+    One that does not depend on others, or choose among files, has the bytes that it always had, as a finished release
+    is accepted with them.
     """
     text = HELPERS.replace("@FIRST_FILE@", FIRST_FILE if files else "")
     text = text.replace("@LEFT_OF@", LEFT_OF if dependencies else "")
@@ -46,12 +43,7 @@ def helpers(saved: str, dependencies: bool, files: bool = False) -> str:
 
 
 def _first_file_lines(entry: Mapping, description: Mapping) -> list[str]:
-    """Return the lines that set the variables of one entry of ``first_file``.
-
-    Args:
-        entry: see :func:`.description.first_files`.
-        description: where reasons for the variables are looked for.
-    """
+    """Return the lines that set the variables of one entry of ``first_file``."""
     lines = ["local file = first_file({%s}, %s)" % (
         ", ".join(map(quoted, entry["candidates"])), quoted(entry["missing"]))]
     for name in entry["variables"]:
@@ -87,13 +79,7 @@ def value_of(text: str) -> str:
 
 
 def render_lua(description: Mapping, header: str, saved: str) -> str:
-    """Return the Lua modulefile of a description without faults.
-
-    Args:
-        description: normalised, see :mod:`.description`.
-        header: sentences for the top of the file, one per line.
-        saved: prefix of the names under which the module keeps what the user had.
-    """
+    """Return the Lua modulefile of a description without faults; ``header`` has one sentence per line."""
     lines = ["-- " + line for line in header.splitlines()]
     if description["help"]:
         lines.append("help(%s)" % long_text(description["help"]))

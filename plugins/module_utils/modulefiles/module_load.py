@@ -37,16 +37,9 @@ class Answer(NamedTuple):
 def source_init(
     environment: Mapping[str, str], files: Sequence[str], timeout: float, text: str = ""
 ) -> dict[str, str]:
-    """Return the environment after bash has read start-up files in it.
+    """Return the environment after bash has read start-up files, whatever they print, and then ``text``, in it.
 
-    Args:
-        environment: the variables that bash starts with.
-        files: paths, in order; what they print and return does not matter, as in a login.
-        timeout: seconds.
-        text: shell text that it runs after them.
-
-    Raises:
-        StackError: a file is missing, or bash did not get to the end.
+    Raises StackError: a file is missing, or bash did not get to the end.
     """
     step = "init"
     for path in files:
@@ -73,15 +66,7 @@ def source_init(
 def ask(
     system: ModuleSystem, environment: Mapping[str, str], arguments: Sequence[str], timeout: float, shell: bool = True
 ) -> Answer:
-    """Return ask the module command what ``module <arguments>`` does in an environment.
-
-    Args:
-        system: from :func:`find_system`; not ``none``.
-        environment: the variables before.
-        arguments: the sub-command and its words.
-        timeout: seconds for each call.
-        shell: ask for the parts that only a shell gets, too.
-    """
+    """Ask the module command what ``module <arguments>`` does, with ``shell`` also the parts that only a shell gets."""
     surroundings = {**environment, **QUIET[system.kind]}
     step = arguments[0]
     code, output, errors = run_module_command((*system.words, "python", *arguments), surroundings, timeout, step)
@@ -104,10 +89,7 @@ def ask(
 
 
 def failure_message(messages: str) -> str:
-    """Extract the module command's own sentence about a failure, on one line.
-
-    Its advice about other commands is left out.
-    """
+    """Extract the module command's sentence about a failure, without its advice about other commands."""
     said = re.findall(r"following error:\s*(.*?)(?:\n\s*\n|\n\s*While processing|\Z)", messages, re.S)
     if not said:
         said = [messages.partition("ERROR: ")[2] or messages]
@@ -123,11 +105,9 @@ def loaded(environment: Mapping[str, str]) -> list[str]:
 def _diagnose(
     system: ModuleSystem, environment: Mapping[str, str], modules: Sequence[str], timeout: float
 ) -> tuple[list[str], list[str], dict[str, str]]:
-    """Load modules one at a time, to tell missing from refused ones.
+    """Load modules one at a time, as one may become visible only through the one before it.
 
     Returned are the missing ones, those that exist and refuse, and the environment of the others.
-
-    One at a time, because a module may become visible only through the one loaded before it.
     """
     missing: list[str] = []
     refused: list[str] = []
@@ -175,15 +155,7 @@ def load_modules(
     purge: bool = False,
     timeout: float = 120,
 ) -> tuple[dict[str, str], list[ShellParts], list[str]]:
-    """Tell what ``module purge; module use ...; module load ...`` does.
-
-    Args:
-        system: from :func:`find_system`.
-        environment: the variables before.
-        modules: names in load order.
-        use: directories to put before MODULEPATH; the first one ends up first.
-        purge: unload everything before.
-        timeout: seconds for each call of the module command.
+    """Tell what ``module purge; module use ...; module load ...`` does; the first of ``use`` ends up first.
 
     Returns:
         the environment after, the shell's parts of each command, and the messages of the commands.
@@ -222,10 +194,7 @@ def load_modules(
 
 
 def _is_text(name: str, value: str) -> bool:
-    """Tell whether a variable can be written as UTF-8.
-
-    Bytes that cannot are lone surrogates in Python's texts.
-    """
+    """Tell whether a variable can be written as UTF-8; other bytes are lone surrogates in Python's texts."""
     try:
         (name + value).encode("utf-8")
     except UnicodeEncodeError:

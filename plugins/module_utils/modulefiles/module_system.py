@@ -122,17 +122,9 @@ def find_system(
     exists: Callable[[str], bool] = os.path.isfile,
     expand: Callable[[str], list[str]] = glob.glob,
 ) -> ModuleSystem:
-    """Find the module command.
+    """Find the module command: ``command``, else what ``environment`` names, else a known place.
 
-    Args:
-        environment: variables of the shell that would use it; an initialised shell names its module command there.
-        system: ``auto``, ``lmod``, ``environment-modules`` or ``none``.
-        command: the executable, where the operator names it.
-        exists: whether a path is a file.
-        expand: the paths that a pattern stands for.
-
-    Raises:
-        StackError: there is none, or both systems are installed and nothing says which one is in use.
+    Raises StackError: there is none, or both systems are installed and nothing says which one is in use.
     """
     step = "find the module system"
     if system == NONE:
@@ -165,14 +157,7 @@ def find_system(
 def run_module_command(
     words: Sequence[str], environment: Mapping[str, str], timeout: float, step: str
 ) -> tuple[int, bytes, bytes]:
-    """Run the module command.
-
-    Returns:
-        exit status, standard output, standard error.
-
-    Raises:
-        StackError: it cannot be run, or did not finish in time (seconds).
-    """
+    """Return exit status, output and errors of the module command. Raises StackError: none, or too late."""
     try:
         process = run_program(
             list(words), env=dict(environment), stdin=subprocess.DEVNULL, capture_output=True, timeout=timeout

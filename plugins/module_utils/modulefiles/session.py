@@ -61,14 +61,7 @@ class Session(NamedTuple):
 
 
 def script(shell: str, system: ModuleSystem, commands: Sequence[Sequence[str]], scratch: str) -> str:
-    """Return the text that a shell runs: a snapshot, then each module command followed by a snapshot.
-
-    Args:
-        shell: key of ``SHELLS``.
-        system: the module command.
-        commands: words after ``module``, such as ``("load", "torchstack/2026-11-20")``.
-        scratch: directory for snapshots; they are called 0, 1 and so on.
-    """
+    """Return the text that a shell runs: a snapshot in ``scratch``, called 0, and one after each module command."""
     text = _CSH if shell == "tcsh" else _SH
     lines = [text["snapshot"] % {"out": shlex.quote(os.path.join(scratch, "0")), "functions": _FUNCTIONS[shell]}]
     for number, command in enumerate(commands, 1):
@@ -86,17 +79,9 @@ def run_session(
     environment: Mapping[str, str],
     scratch: str,
 ) -> Session:
-    """Run module commands one after the other in one real shell.
+    """Run module commands one after the other in one real shell, a path, with an empty ``scratch``.
 
-    Args:
-        shell: path of a shell whose base name is a key of ``SHELLS``.
-        system: the module command.
-        commands: see :func:`script`.
-        environment: all variables that the shell starts with.
-        scratch: an empty directory.
-
-    Raises:
-        StackError: the shell did not come to its end.
+    Raises StackError: the shell did not come to its end.
     """
     name = os.path.basename(shell)
     path = os.path.join(scratch, "session")
@@ -142,15 +127,7 @@ def _read_status(scratch: str, number: int) -> int:
 def starting_environment(
     description: Mapping, state: str, base: Mapping[str, str], home: str, module_path: Sequence[str]
 ) -> dict:
-    """Tell what the shell of a session starts with.
-
-    Args:
-        description: normalised.
-        state: one of ``STATES``.
-        base: where PATH and the variables that values refer to are taken from.
-        home: HOME of the session.
-        module_path: the directories of MODULEPATH.
-    """
+    """Tell what the shell of a session starts with; ``base`` has PATH and the variables that values refer to."""
     environment = {
         "HOME": home, "LC_ALL": "C.UTF-8", "USER": base.get("USER", "nobody"),
         "PATH": base.get("PATH", "/usr/bin:/bin"), "MODULEPATH": ":".join(module_path),
@@ -198,10 +175,7 @@ def missing_settings(description: Mapping, before: Mapping[str, str], loaded: Ma
 
 
 def leftovers(before: Snapshot, after: Snapshot) -> list[str]:
-    """Tell what load and unload left behind, one sentence each.
-
-    The module system's own bookkeeping does not count.
-    """
+    """Tell what load and unload left behind besides the module system's own bookkeeping, one sentence each."""
     found = []
     for name in sorted(set(before.environment) | set(after.environment)):
         if is_bookkeeping(name) or name in _SHELL_OWN:

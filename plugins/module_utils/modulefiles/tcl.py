@@ -44,10 +44,7 @@ def _first_file_lines(entry: Mapping, description: Mapping) -> list[str]:
 
 
 def quoted(text: str) -> str:
-    """Return a text as one Tcl word on one line, for any text.
-
-    Braces are escaped too, because Tcl counts them in a body before it looks at quotes.
-    """
+    """Return any text as one Tcl word on one line; braces too are escaped, as Tcl counts them before quotes."""
     return '"%s"' % "".join(
         _ESCAPES.get(char, char if char >= " " and char != "\x7f" else "\\%03o" % ord(char)) for char in text
     )
@@ -62,13 +59,7 @@ def value_of(text: str) -> str:
 
 
 def render_tcl(description: Mapping, header: str, saved: str) -> str:
-    """Return the Tcl modulefile of a description without faults.
-
-    Args:
-        description: normalised, see :mod:`.description`.
-        header: sentences for the top of the file, one per line.
-        saved: prefix of the names under which the module keeps what the user had.
-    """
+    """Return the Tcl modulefile of a description without faults; ``header`` has one sentence per line."""
     lines = ["#%Module1.0"]
     lines.extend("# " + line for line in header.splitlines())
     if description["help"]:

@@ -65,11 +65,7 @@ class Plan(NamedTuple):
 
 
 def read_description(stage: str) -> dict:
-    """Return the description that the staged modulefiles were made from.
-
-    Raises:
-        StackError: it is not there, or cannot be read.
-    """
+    """Return the description of the staged modulefiles. Raises StackError: it is not there, or cannot be read."""
     path = os.path.join(stage, DESCRIPTION)
     remedy = "Run the role modulefile for this release first."
     try:
@@ -84,12 +80,8 @@ def read_description(stage: str) -> dict:
 def find_commands(commands: Mapping[str, str], environment: Mapping[str, str]) -> dict:
     """Return the module command of each syntax, as (system, version), or a sentence why there is none.
 
-    Args:
-        commands: by syntax: a path, ``none`` to leave that system out, or empty to look for it.
-        environment: variables that may name a module command.
-
-    Raises:
-        StackError: a command is named and does not exist.
+    ``commands`` has for each a path, ``none`` to leave that system out, or an empty text to look for it. Raises
+    StackError: a command is named and does not exist.
     """
     found: dict = {}
     for syntax in SYNTAXES:
@@ -115,17 +107,9 @@ def make_plan(
     shells: Sequence[str],
     module_path: Sequence[str],
 ) -> Plan:
-    """Tell what a verification of these files would do.
+    """Tell what a verification of the files below ``top`` would do, with ``module_path`` for ``depends_on``.
 
-    Args:
-        top: directory that holds ``modulefiles``; staged or visible.
-        description: normalised, without faults.
-        found: from :func:`find_commands`.
-        shells: names of shells, see :mod:`.session`.
-        module_path: further directories for ``depends_on``.
-
-    Raises:
-        StackError: a modulefile is not there.
+    Raises StackError: a modulefile is not there.
     """
     files = {}
     for syntax in SYNTAXES:
@@ -167,19 +151,7 @@ def is_done(plan: Plan, record: object) -> bool:
 def carry_out(
     plan: Plan, top: str, description: Mapping, module_path: Sequence[str], base: Mapping[str, str], scratch: str
 ) -> dict:
-    """Run every session of a plan, and return the record.
-
-    Args:
-        plan: from :func:`make_plan` with the same arguments.
-        top: directory that holds ``modulefiles``.
-        description: normalised.
-        module_path: further directories for ``depends_on``.
-        base: where PATH and the variables that values refer to are taken from.
-        scratch: an existing directory for the sessions' files.
-
-    Raises:
-        StackError: a shell did not come to its end.
-    """
+    """Run every session of a plan, and return the record. Raises StackError: a shell did not come to its end."""
     full_name = "%s/%s" % (description["name"], description["version"])
     commands = (("load", full_name), ("unload", full_name))
     checked = []

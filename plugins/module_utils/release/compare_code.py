@@ -56,9 +56,7 @@ class _Image:
         return (section.name, *self._constant(section, offset))
 
     def _constant(self, section: Section, offset: int) -> tuple[object, ...]:
-        """Describe the constant at an offset: its number, its text, and where in it.
-
-        The number, as padding and lengths differ.
+        """Describe the constant at an offset by its number, as padding and lengths differ, its text, and where in it.
 
         What lies between zeros counts as one; the first bytes of a number may be zeros.
         """
@@ -73,13 +71,7 @@ class _Image:
 
 
 def same_code(first: Sequence[Section], second: Sequence[Section], masked: tuple[Mask, Mask]) -> bool:
-    """Tell whether code does the same in both objects.
-
-    Args:
-        first: the sections of the one.
-        second: those of the other, as many and with the same names.
-        masked: what takes the places out of the content of each.
-    """
+    """Tell whether code does the same in both objects, whose sections have the same names."""
     images = _Image(first, masked[0]), _Image(second, masked[1])
     return all(
         one.size == two.size and _same(one, two, images)

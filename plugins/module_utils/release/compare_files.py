@@ -69,14 +69,7 @@ def common_name(path: str) -> str:
 
 
 def classify(path: str, first: bytes, second: bytes, sides: Sides) -> Classified:
-    """Classify how two contents differ.
-
-    Args:
-        path: of the file, relative to its release.
-        first: what the one release has there.
-        second: what the other has.
-        sides: where the two lie.
-    """
+    """Classify how two contents differ."""
     if first == second:
         return Classified(SAME)
     if path.endswith(".pyc"):
@@ -241,11 +234,7 @@ def _inflate(content: bytes) -> bytes:
 
 
 def _refuse_large(sizes: Iterable[int]) -> None:
-    """Refuse an archive that would unpack to more than a release holds.
-
-    Raises:
-        ValueError: its members are too large.
-    """
+    """Refuse, by ValueError, an archive that would unpack to more than a release holds."""
     if sum(sizes) > MAX_UNPACKED:
         raise ValueError("its members are too large")
 

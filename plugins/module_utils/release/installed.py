@@ -1,11 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""List what is installed in a release, as its files and the records of its build say.
-
-A bill of materials, a notice and a comparison speak of the same.
-
-There are no times in it, and no paths that depend on where the release lies: the same release elsewhere says the same.
-"""
+"""List what is installed in a release, as its files and the records of its build say, wherever it lies."""
 
 from __future__ import annotations
 
@@ -25,7 +20,6 @@ def installed(prefix: str, release_yml: Mapping[str, Any]) -> dict[str, Any]:
     """List what is installed in a release.
 
     Args:
-        prefix: the release's directory.
         release_yml: its resolved release file, ``.torchstack/release.yml``, as a mapping.
 
     Returns:

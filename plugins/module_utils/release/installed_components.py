@@ -72,17 +72,7 @@ class _Part:
 def components(
     places: Places, resolved: Mapping[str, Any], build: Mapping[str, Any], python: Sequence[Mapping[str, Any]],
 ) -> list[dict[str, Any]]:
-    """List the components of a release, sorted by name.
-
-    Args:
-        places: where the release lies.
-        resolved: its resolved release file.
-        build: the records of its build.
-        python: its Python distributions.
-
-    Raises:
-        StackError: a record or a patch cannot be read.
-    """
+    """List the components of a release, sorted by name. Raises StackError: a record or a patch cannot be read."""
     definition, series = mapping(resolved.get("definition")), mapping(resolved.get("series"))
     parts = [
         *_of_the_base(places, resolved), *_site(places, resolved, build, python),

@@ -49,14 +49,7 @@ class Licence(NamedTuple):
 
 
 def licence(said: str) -> Licence:
-    """Write what a package says of its licence as SPDX has it.
-
-    Args:
-        said: an expression of SPDX identifiers, or whatever a package says instead.
-
-    Returns:
-        ``NOASSERTION`` where it says nothing; what is no expression of known identifiers is quoted.
-    """
+    """Write what a package says of its licence as SPDX has it, quoted unless its identifiers are known."""
     said = said.strip()
     if not said:
         return Licence("NOASSERTION", {})

@@ -28,12 +28,7 @@ def identifier(*words: str) -> str:
 
 
 def location(url: str, commit: str = "") -> str:
-    """Return where something was downloaded from; an address of this machine says nothing elsewhere.
-
-    Args:
-        url: an address without credentials.
-        commit: for a git repository.
-    """
+    """Return where something was downloaded from; an address of this machine says nothing elsewhere."""
     if not _ADDRESS.match(url):
         return NONE
     return "git+%s@%s" % (url, commit) if commit else url

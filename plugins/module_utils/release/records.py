@@ -83,16 +83,10 @@ class ReleaseFiles(NamedTuple):
 
 
 def read(files: ReleaseFiles) -> dict:
-    """Read what is recorded of the release.
+    """Read what is recorded of the release: records, or None each. Raises StackError: one cannot be read.
 
-    Returns:
-        ``content`` (text of the resolved release file, or None), ``frozen`` (the record of the freeze, or None),
-        ``freezing`` (the record of a freeze that began and was interrupted, or None), ``thawed`` (the record of a thaw
-        that is open, or None), ``retired`` (the record of its retirement, or None) and ``subject`` (see
-        :func:`subject_of`).
-
-    Raises:
-        StackError: a record is there and cannot be read.
+    ``freezing`` is of a freeze that was interrupted, ``thawed`` of a thaw that is open; for ``subject`` see
+    :func:`subject_of`.
     """
     try:
         with open(files.resolved, encoding="utf-8") as stream:
@@ -109,10 +103,9 @@ def read(files: ReleaseFiles) -> dict:
 
 
 def subject_of(frozen: Mapping[str, Any] | None) -> str:
-    """Return what an acceptance of a frozen release belongs to: the digest of what was asked for.
+    """Return what an acceptance of a frozen release belongs to: the digest of what was asked for; empty if not frozen.
 
-    After a thaw that changed files, these count too: it is another subject, and what was accepted before says nothing
-    of it. Empty where the release is not frozen.
+    After a thaw that changed files, these count too: what was accepted before says nothing of them.
     """
     if not frozen:
         return ""
@@ -143,10 +136,9 @@ def _unreadable_error(path: str, error: Exception) -> StackError:
 def collect(files: ReleaseFiles) -> dict:
     """Collect every record that roles and steps left behind, for a summary.
 
-    Returns:
-        ``steps`` (name to the step's stamp), ``build`` and ``afterwards`` (record name without its ending to the
-        record, from inside and outside of the release; long ones in short), and ``unreadable``: a summary is no judge,
-        so a record that cannot be read, or is not as it was written, is left out and only named, with the reason.
+    ``steps`` has stamps by step, ``build`` and ``afterwards`` records by name, from inside and outside of the release;
+    long ones in short. A summary is no judge, so one that cannot be read, or is not as it was written, is only named as
+    ``unreadable``.
     """
     records = os.path.join(files.prefix, ".torchstack")
     unreadable: list[str] = []
@@ -195,16 +187,7 @@ def planned_directories(files: ReleaseFiles) -> list[str]:
 
 
 def open_release(files: ReleaseFiles, content: str, missing: list[str]) -> None:
-    """Make the directories, write the resolved release file, and remove an interrupted freeze.
-
-    Args:
-        files: where.
-        content: the text of the resolved release file.
-        missing: what :func:`planned_directories` found.
-
-    Raises:
-        StackError: the file system refuses.
-    """
+    """Make the ``missing`` directories, write the resolved release file, and remove an interrupted freeze."""
     try:
         for path in missing:
             os.makedirs(path, mode=0o755, exist_ok=True)
@@ -220,11 +203,7 @@ def open_release(files: ReleaseFiles, content: str, missing: list[str]) -> None:
 
 
 def begin_freeze(files: ReleaseFiles, record: dict) -> None:
-    """Record that the release is about to be frozen: from here on it is not built any more.
-
-    Raises:
-        StackError: the file system refuses.
-    """
+    """Record that the release is about to be frozen: from here on it is not built any more."""
     try:
         write_json(files.freezing, record)
     except OSError as error:
@@ -232,11 +211,7 @@ def begin_freeze(files: ReleaseFiles, record: dict) -> None:
 
 
 def record_freeze(files: ReleaseFiles, record: dict) -> None:
-    """Record that the release is frozen.
-
-    Raises:
-        StackError: the file system refuses.
-    """
+    """Record that the release is frozen."""
     try:
         write_json(files.frozen, record)
         _remove(files.freezing)

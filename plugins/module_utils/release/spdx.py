@@ -94,15 +94,7 @@ class _Document:
 
 
 def document(installed: Mapping[str, Any], created: str = "") -> dict[str, Any]:
-    """Make the bill of materials.
-
-    Args:
-        installed: what :func:`installed.installed` says.
-        created: the time of the document, as ``2026-11-20T08:15:00Z``.
-
-    Returns:
-        the document as plain data.
-    """
+    """Make the bill of materials. ``created``: the time of the document, as ``2026-11-20T08:15:00Z``."""
     release = installed["release"]
     made = _Document(created or BEGINNING)
     name = "-".join(filter(None, ("torchstack", release["site"], release["name"])))

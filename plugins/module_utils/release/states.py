@@ -73,14 +73,9 @@ class ReleaseState(NamedTuple):
 
 
 def all_releases(root: str, removed: bool = False) -> list[ReleaseState]:
-    """Find the frozen releases below a root, in the order in which they were frozen.
+    """Find the frozen releases below a root, in the order of their freezes, ``removed`` ones too.
 
-    Args:
-        root: the directory that holds the releases and the module tree.
-        removed: also those whose files are going or gone.
-
-    Raises:
-        StackError: a record is there and cannot be read.
+    Raises StackError: a record is there and cannot be read.
     """
     try:
         names = sorted(os.listdir(os.path.join(root, ".torchstack")))
@@ -94,16 +89,7 @@ def all_releases(root: str, removed: bool = False) -> list[ReleaseState]:
 
 
 def one_release(root: str, release: str, removed: bool = False) -> ReleaseState:
-    """Find one frozen release.
-
-    Args:
-        root: the directory that holds the releases and the module tree.
-        release: its name.
-        removed: also where its files are going or gone.
-
-    Raises:
-        StackError: it is not a release of ours, or a record cannot be read.
-    """
+    """Find one frozen release. Raises StackError: it is none of ours, or a record cannot be read."""
     if not os.path.isabs(root):
         raise StackError("The root %r is no absolute path." % root, STEP, "Write it in full.")
     if not _NAME.fullmatch(release):
@@ -166,31 +152,19 @@ def _read_state(root: str, release: str) -> ReleaseState:
 
 
 def default_of(root: str, syntax: str, name: str) -> str:
-    """Return the version that ``module load NAME`` means by our own file; empty where there is none.
-
-    Raises:
-        StackError: the file cannot be read.
-    """
+    """Return the version that ``module load NAME`` means by our own file; empty where there is none."""
     content = read_bytes(os.path.join(root, default_path(syntax, name)))
     return default_version(syntax, content.decode("utf-8", "replace")) if content is not None else ""
 
 
 def hidden_of(root: str, syntax: str, name: str) -> list[str]:
-    """Return the versions that our own file keeps out of ``module avail``.
-
-    Raises:
-        StackError: the file cannot be read.
-    """
+    """Return the versions that our own file keeps out of ``module avail``."""
     content = read_bytes(os.path.join(root, hidden_path(syntax, name)))
     return hidden_versions(syntax, content.decode("utf-8", "replace")) if content is not None else []
 
 
 def publications(root: str, release: str) -> list[dict[str, Any]]:
-    """Read the journal of what users saw of one release, oldest first.
-
-    Raises:
-        StackError: it cannot be read.
-    """
+    """Read the journal of what users saw of one release, oldest first. Raises StackError: it cannot be read."""
     path = os.path.join(stage_directory(root, release), JOURNAL)
     try:
         return json_lines.entries(path)
@@ -199,13 +173,7 @@ def publications(root: str, release: str) -> list[dict[str, Any]]:
 
 
 def all_publications(root: str) -> list[dict[str, Any]]:
-    """Read the journals of all releases of a root, removed ones too, in the order of what happened.
-
-    Each entry has ``release`` too.
-
-    Raises:
-        StackError: one of them cannot be read.
-    """
+    """Read the journals of all releases of a root, each entry with its ``release``, in the order of what happened."""
     try:
         names = sorted(os.listdir(os.path.join(root, ".torchstack")))
     except (FileNotFoundError, NotADirectoryError):
