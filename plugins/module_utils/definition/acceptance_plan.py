@@ -14,8 +14,7 @@ WHERE_POSSIBLE = ("torch_nccl", "torch_mpi", "cuda_graph_replay")
 
 MEASURED: dict[str, Any] = {
     "operations": ["all_reduce"], "smallest": "32 KiB", "largest": "1 GiB", "warmups": 5, "trials": 20, "seconds": 20,
-    "latency": {"bytes": [8], "iterations": 1000},
-}
+    "latency": {"bytes": [8], "iterations": 1000}}
 """What an acceptance measures of each backend, unless the site or the release file says otherwise."""
 
 
@@ -36,10 +35,8 @@ def plan_acceptance(definition: Mapping[str, Any], site: Mapping[str, Any] | Non
         # Where it may be left out, a driver that shows no GPU would pass, and no floor or transport would be judged.
         checks.append("torch_nccl")
     found = {
-        "imports": ["torch", *(name for row in rows for name in row.imports)],
-        "checks": [*checks, "torch_gloo"],
-        "where_possible": [name for name in WHERE_POSSIBLE if name == "torch_mpi" or _may_use_gpus(definition)],
-    }
+        "imports": ["torch", *(name for row in rows for name in row.imports)], "checks": [*checks, "torch_gloo"],
+        "where_possible": [name for name in WHERE_POSSIBLE if name == "torch_mpi" or _may_use_gpus(definition)]}
     own = definition.get("acceptance") or {}
     found.update({key: list(own[key]) for key in found if own.get(key) is not None})
     checked = set(found["checks"])

@@ -61,16 +61,14 @@ def site_problems(data: Mapping[str, Any], root: str, source: str = "") -> list[
     if not str(data.get("torchstack_images") or "").startswith("/"):
         found.append(
             "'torchstack_images'%s must be an absolute path, the site's central place of images, for a release that "
-            "is a container." % where
-        )
+            "is a container." % where)
     if _UNBINDABLE.search(root):
         found.append("The directory of the releases, %s, has a comma, a colon or a space in its name, with which no "
                      "container can be told about it; choose another one." % root)
     elif not any(_shows(bind, root) for bind in data["torchstack_container"]["binds"]):
         found.append(
             "'torchstack_container.binds'%s has nothing that shows %s to containers, where what they need of the "
-            "release lies; add it, or a directory above it." % (where, root)
-        )
+            "release lies; add it, or a directory above it." % (where, root))
     easybuild = data["torchstack_container"]["easybuild"]
     if (easybuild["modules_tool"], easybuild["module_syntax"]) == (TCL_ONLY, LUA):
         found.append("'torchstack_container.easybuild'%s has Lua for Environment Modules, which reads none; set "
@@ -130,8 +128,7 @@ def describe(
         "setenv": _variables(name, prefix, release, venv, [*container["binds"], *_binds(prefix, software)]),
         "first_file": [{
             "variables": ["SIF", "SIF" + name], "candidates": candidates,
-            "missing": "There is no image for this module: %s." % _absent(candidates),
-        }],
+            "missing": "There is no image for this module: %s." % _absent(candidates)}],
         "external": [RUN_SCRIPTS, *(path.rpartition("/")[0] for path in candidates)],
         "image": dict(image, bytes=size), "gpu": base["gpu"], "wrappers": list(base["wrappers"]), "venv": venv,
         "software": base["software"], "user_software": software, "command": container["command"],

@@ -96,8 +96,7 @@ def describe_mpi(described: Mapping[str, Any], found: Mapping[str, Any]) -> dict
     commands = {"cc": "mpicc", "cxx": "mpicxx", "launcher": "mpiexec"}
     return {
         "provider": "wheel", "prefix": prefix, "bin": prefix + "/bin",
-        **{key: "%s/bin/%s" % (prefix, name) for key, name in commands.items()},
-    }
+        **{key: "%s/bin/%s" % (prefix, name) for key, name in commands.items()}}
 
 
 def compose(
@@ -108,7 +107,5 @@ def compose(
     if rollout is not None:
         own["proxy"] = site["proxy"]
     return copy_plain({
-        **opened, **place, **site_jobs.describe(jobs_and_ranks(site)), **own,
-        "acceptance": site["acceptance"],
-        "toolchain": toolchain.describe(opened.get("definition") or {}, site["module_init"], site["module_path"]),
-    })
+        **opened, **place, **site_jobs.describe(jobs_and_ranks(site)), **own, "acceptance": site["acceptance"],
+        "toolchain": toolchain.describe(opened.get("definition") or {}, site["module_init"], site["module_path"])})

@@ -54,15 +54,12 @@ def parameters(raw: Mapping[str, Any], base: Mapping[str, Any], release: str) ->
         "name": literal(base["name"]), "version": literal(version), "versionsuffix": literal(suffix),
         "description": literal(_resolvable(description["help"] or "%s %s" % (base["name"], version), base["prefix"])),
         "whatis": [
-            literal(_resolvable("%s: %s" % pair, base["prefix"])) for pair in sorted(description["whatis"].items())
-        ],
+            literal(_resolvable("%s: %s" % pair, base["prefix"])) for pair in sorted(description["whatis"].items())],
         "variables": [
             {
                 "name": literal(name), "value": literal(_resolvable(value, base["prefix"])),
-                "reasons": comment_lines(description, name),
-            }
-            for name, value in sorted(carried.items())
-        ],
+                "reasons": comment_lines(description, name)}
+            for name, value in sorted(carried.items())],
         "lua": literal(footers["lua"]), "tcl": literal(footers["tcl"]),
         "start": _start(description),
     }
@@ -79,11 +76,9 @@ def _shared(description: Mapping[str, Any], base: Mapping[str, Any]) -> tuple[di
     """Divide variables: those that EasyBuild's parameters carry, and the description of the rest."""
     own = [name for name in description["setenv"] if re.match("EB(ROOT|VERSION)[A-Z0-9]*$", name)]
     carried = {
-        name: value for name, value in description["setenv"].items() if name not in own and _CARRIED.match(value)
-    }
+        name: value for name, value in description["setenv"].items() if name not in own and _CARRIED.match(value)}
     rest = dict(description, help="", category="", keywords=[], whatis={}, setenv={
-        name: value for name, value in description["setenv"].items() if name not in own and name not in carried
-    })
+        name: value for name, value in description["setenv"].items() if name not in own and name not in carried})
     if description["prepend"] == [{"name": "PATH", "values": [base["prefix"] + "/bin"]}]:
         rest["prepend"] = []
     return carried, rest
@@ -136,8 +131,7 @@ def _variables(answer: Mapping[str, Any], key: str) -> dict[str, Any]:
     found = answer["set"] if key == "set" else answer["not_captured"][key]
     return {
         name: value for name, value in found.items()
-        if name != "MODULEPATH" and not is_bookkeeping(name) and not name.startswith(OWN_RECORDS)
-    }
+        if name != "MODULEPATH" and not is_bookkeeping(name) and not name.startswith(OWN_RECORDS)}
 
 
 def _shown(value: Any) -> str:

@@ -61,12 +61,10 @@ def unknown_modules(definition: Mapping[str, Any]) -> dict[str, str]:
         return {}
     imported = {
         rule.path: rule.text.partition(".")[0] for rule in _rules(definition)
-        if rule.key == "modules" and rule.path.startswith("verification.imports.")
-    }
+        if rule.key == "modules" and rule.path.startswith("verification.imports.")}
     return {
         path: name for path, name in imported.items()
-        if name not in {*component_modules(), "torch"} and not has(definition, name)
-    }
+        if name not in {*component_modules(), "torch"} and not has(definition, name)}
 
 
 def has(definition: Mapping[str, Any], name: str) -> bool:
@@ -108,8 +106,7 @@ def _links_mpi(definition: Mapping[str, Any]) -> bool:
     return (
         any(has(definition, name) for name in component_modules())
         or any(key in (pytorch if isinstance(pytorch, dict) else {}) for key in ("source", "mpi_backend"))
-        or any(key in part for part in built for key in ("repository", "archive"))
-    )
+        or any(key in part for part in built for key in ("repository", "archive")))
 
 
 def _rules(definition: Mapping[str, Any]) -> Iterator[Rule]:

@@ -28,8 +28,7 @@ def places() -> tuple[Path, ...]:
         *(path for row in components.COMPONENTS for path in row.places),
         ("module", "external", "*"),
         ("module", "prepend", "*", "values", "*"),
-        ("module", "append", "*", "values", "*"),
-    )
+        ("module", "append", "*", "values", "*"))
 
 
 def build_variables() -> tuple[Path, ...]:
@@ -38,8 +37,7 @@ def build_variables() -> tuple[Path, ...]:
         ("toolchain", "environment", "*"),
         ("toolchain", "steps", "*", "environment", "*"),
         *(path for row in components.COMPONENTS for path in row.environments),
-        ("packages", "*", "environment", "*"),
-    )
+        ("packages", "*", "environment", "*"))
 
 
 class Expanded(NamedTuple):

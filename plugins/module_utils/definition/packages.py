@@ -37,8 +37,7 @@ RESERVED = ("PYTHONPATH", "PYTHONNOUSERSITE", "PYTHONUSERBASE", "PYTHONHOME")
 
 _REQUIREMENT = re.compile(
     r"(?P<name>[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?)(?:\[[^\]]*\])?\s*==\s*(?P<version>[^\s;,*]+)"
-    r"\s*(?:;(?P<marker>(?:(?!--hash).)*))?(?P<hashes>(?:\s*--hash=\S+)*)\s*\Z"
-)
+    r"\s*(?:;(?P<marker>(?:(?!--hash).)*))?(?P<hashes>(?:\s*--hash=\S+)*)\s*\Z")
 _HASH = re.compile(r"--hash=sha256:[0-9a-f]{64}\Z")
 
 
@@ -92,8 +91,7 @@ def requirements(lock: str) -> list[Requirement]:
                     match.group("name"), word[:80]))
         digests = tuple(word.rpartition(":")[2] for word in hashes)
         found.append(
-            Requirement(match.group("name"), match.group("version"), (match.group("marker") or "").strip(), digests)
-        )
+            Requirement(match.group("name"), match.group("version"), (match.group("marker") or "").strip(), digests))
     return found
 
 
@@ -125,7 +123,7 @@ def package_problems(definition: object, source: str = "") -> list[str]:
                 found.append("%s would install %s, and so does package '%s'; remove it from one of the two." % (
                     who, name, claimed[name]))
             claimed.setdefault(name, key)
-        for need in _texts(entry.get("needs")):
+        for need in texts(entry.get("needs")):
             if canonical(need) not in earlier:
                 found.append("%s needs '%s', which is no entry before it; correct the name or the order." % (who, need))
         earlier[key] = entry["name"]
@@ -154,13 +152,13 @@ def planned_packages(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
         full["config_flags"] = [
             "--config-settings=%s=%s" % (name, value)
             for name, values in full["config_settings"].items()
-            for value in (values if isinstance(values, list) else [values])
-        ]
+            for value in (values if isinstance(values, list) else [values])]
         planned.append(full)
     return planned
 
 
-def _texts(value: object) -> list[str]:
+def texts(value: object) -> list[str]:
+    """Return the texts of a list; none of anything else."""
     return [item for item in value if isinstance(item, str)] if isinstance(value, list) else []
 
 

@@ -58,8 +58,7 @@ def refusal(found: Definition, records: Mapping[str, Any], name: str, source: st
 def absence(records: Mapping[str, Any], name: str, root: str) -> str:
     """Say why a release cannot be looked at again; empty where it can."""
     if is_gone(records):
-        return "Release %s was retired on %s: there is nothing left of it below %s." % (
-            name, retired_on(records), root)
+        return "Release %s was retired on %s: there is nothing left of it below %s." % (name, retired_on(records), root)
     if records.get("content") is None:
         return "Release %s was never opened below %s: run the site's whole playbook first." % (name, root)
     return ""

@@ -77,8 +77,7 @@ def modulefile_problems(settings: Iterable[Mapping[str, str]]) -> list[str]:
         "hand to every shell." % setting["name"] for setting in settings if _UNFIT.search(setting["value"])
     ] + [
         "The reason of run-time setting %s holds a control character, which would end the comment in a modulefile." % (
-            setting["name"]) for setting in settings if _UNFIT.search(setting["reason"].replace("\n", ""))
-    ]
+            setting["name"]) for setting in settings if _UNFIT.search(setting["reason"].replace("\n", ""))]
 
 
 def setenv(settings: Iterable[Mapping[str, str]]) -> dict[str, str]:

@@ -100,11 +100,8 @@ def describe(data: Mapping[str, Any]) -> dict[str, Any]:
             "node": dict(jobs.get("node") or {}),
         },
         "ranks": {
-            "launcher": list(ranks.get("launcher") or []),
-            "nodes": ranks.get("nodes", 1),
-            "per_node": ranks.get("per_node", 2),
-            "in_job": ranks.get("in_job", launcher != LOCAL),
-        },
+            "launcher": list(ranks.get("launcher") or []), "nodes": ranks.get("nodes", 1),
+            "per_node": ranks.get("per_node", 2), "in_job": ranks.get("in_job", launcher != LOCAL)},
     }
 
 

@@ -56,16 +56,13 @@ def problem(content: Mapping[str, Any], series: Mapping[str, str], digest: str, 
     if not whole:
         return (
             "%s is not as the rollout of %s wrote it: its digest is another one. Take the file from the release "
-            "itself, or write a release file of a new name." % (source, content["release"])
-        )
+            "itself, or write a release file of a new name." % (source, content["release"]))
     others = sorted(name for name in {*series, *recorded} if series.get(name) != recorded.get(name))
     if others:
         return (
             "%s was rolled out with other patches: the series of %s differ from those of this checkout. Roll out from "
             "a checkout that has them; the release keeps a copy of each below .torchstack/series." % (
-                content["release"], ", ".join(others))
-        )
+                content["release"], ", ".join(others)))
     return (
         "%s would not be the same release: this checkout resolves release files otherwise than the one that rolled it "
-        "out. Roll out from that one, or write a release file of a new name." % content["release"]
-    )
+        "out. Roll out from that one, or write a release file of a new name." % content["release"])

@@ -13,7 +13,7 @@ import shlex
 from typing import Any, Iterable, Mapping, Sequence
 
 from . import components
-from .packages import canonical
+from .packages import canonical, texts
 
 STEP_KEYS = ("modules", "without", "environment", "unset", "compilers")
 """What may differ for one step."""
@@ -32,7 +32,7 @@ def problems(definition: object, source: str = "") -> list[str]:
         return []
     where = " in %s" % source if source else ""
     found = list(_part_problems(toolchain, "toolchain", where))
-    modules = _texts(toolchain.get("modules"))
+    modules = texts(toolchain.get("modules"))
     steps = toolchain.get("steps")
     for name, own in (steps.items() if isinstance(steps, dict) else ()):
         path = "toolchain.steps.%s" % name
@@ -57,8 +57,8 @@ def _step_problems(own: Mapping[str, Any], path: str, where: str, modules: Seque
         if not isinstance(own.get(key, {}), dict):
             yield "'%s.%s'%s must be a mapping of variables to texts." % (path, key, where)
     yield from _part_problems(own, path, where)
-    listed = _texts(own.get("modules")) if "modules" in own else modules
-    for name in _texts(own.get("without")):
+    listed = texts(own.get("modules")) if "modules" in own else modules
+    for name in texts(own.get("without")):
         if not any(is_module(module, name) for module in listed):
             yield "'%s.without'%s has '%s', which is none of the modules of that step; remove it." % (path, where, name)
 
@@ -74,16 +74,12 @@ def _part_problems(part: Mapping[str, Any], path: str, where: str) -> Iterable[s
                 yield "'%s.%s.%s'%s is no text; put it in quotes." % (path, key, name, where)
             elif key == "compilers" and not str(value).strip():
                 yield "'%s.compilers.%s'%s is empty; name the compiler, or remove the key." % (path, name, where)
-    for name in _texts(part.get("unset")):
+    for name in texts(part.get("unset")):
         if not _VARIABLE.match(name):
             yield "'%s.unset'%s has %r, which is not the name of a variable." % (path, where, name)
-    for name in _texts(part.get("modules")):
+    for name in texts(part.get("modules")):
         if not name or name.startswith("-") or name.split() != [name]:
             yield "'%s.modules'%s has %r, which is not the name of a module." % (path, where, name)
-
-
-def _texts(value: object) -> list[str]:
-    return [item for item in value if isinstance(item, str)] if isinstance(value, list) else []
 
 
 def is_module(module: str, name: str) -> bool:
@@ -125,8 +121,7 @@ def step_toolchain(context: Mapping[str, Any], step: str) -> dict[str, Any]:
     without = own.get("without") or []
     modules = [
         module for module in (own["modules"] if "modules" in own else toolchain.get("modules") or [])
-        if not any(is_module(module, name) for name in without)
-    ]
+        if not any(is_module(module, name) for name in without)]
     return {
         "modules": modules,
         "module_init": (toolchain.get("module_init") or "") if modules else "",
@@ -141,8 +136,7 @@ def typed_compilers(compilers: Sequence[Mapping[str, Any]], toolchain: Mapping[s
     typed = toolchain["compilers"]
     return [
         dict(compiler, command=str(typed[compiler["name"]])) if compiler["name"] in typed else dict(compiler)
-        for compiler in compilers
-    ]
+        for compiler in compilers]
 
 
 def step_lists(toolchain: Mapping[str, Any]) -> list[dict[str, Any]]:

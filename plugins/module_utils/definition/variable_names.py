@@ -20,16 +20,14 @@ def declared(specifications: Iterable[Mapping[str, Any]]) -> set[str]:
     """Return the variables that roles declare under ``argument_specs``."""
     return {
         name for specification in specifications for entry, described in specification.items()
-        if entry not in NOT_VARIABLES for name in described.get("options") or {}
-    }
+        if entry not in NOT_VARIABLES for name in described.get("options") or {}}
 
 
 def used(values: Mapping[str, Any]) -> set[str]:
     """Find the variables that values of other ones speak of: a site's own."""
     return {
         word for name, value in values.items() for word in re.findall(r"[A-Za-z_]\w*", repr(value))
-        if word in values and word != name
-    }
+        if word in values and word != name}
 
 
 def unknown(
