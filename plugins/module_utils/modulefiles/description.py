@@ -68,21 +68,18 @@ def normalise(raw: Mapping) -> dict:
         description[key] = {str(name): _text(value) for name, value in (raw.get(key) or {}).items()}
     description["functions"] = {
         str(name): {shell: _text(body.get(shell)) if isinstance(body, Mapping) else "" for shell in ("sh", "csh")}
-        for name, body in (raw.get("functions") or {}).items()
-    }
+        for name, body in (raw.get("functions") or {}).items()}
     for key in PATH_KEYS:
         description[key] = [
             {"name": _text(entry.get("name")), "values": [_text(value) for value in entry.get("values") or []]}
-            for entry in raw.get(key) or []
-        ]
+            for entry in raw.get(key) or []]
     description["first_file"] = [
         {
             "variables": [_text(name) for name in entry.get("variables") or []],
             "candidates": [_text(path) for path in entry.get("candidates") or []],
             "missing": _text(entry.get("missing")),
         }
-        for entry in raw.get("first_file") or []
-    ]
+        for entry in raw.get("first_file") or []]
     for key in ("reasons", "first_file"):
         if not description[key]:
             del description[key]

@@ -40,12 +40,10 @@ _DEFAULT_FILE = {"tcl": ".version", "lmod": ".modulerc.lua"}
 _HIDDEN_FILE = {"tcl": ".modulerc", "lmod": ".modulerc.lua"}
 _DEFAULT_LINE = {
     "tcl": re.compile(r'^set ModulesVersion "([^"]+)"$', re.M),
-    "lmod": re.compile(r'^module_version\("[^"/]+/([^"]+)", "default"\)$', re.M),
-}
+    "lmod": re.compile(r'^module_version\("[^"/]+/([^"]+)", "default"\)$', re.M)}
 _HIDDEN_LINE = {
     "tcl": re.compile(r'^   module-hide "[^"/]+/([^"]+)"$', re.M),
-    "lmod": re.compile(r'^hide_version\("[^"/]+/([^"]+)"\)$', re.M),
-}
+    "lmod": re.compile(r'^hide_version\("[^"/]+/([^"]+)"\)$', re.M)}
 
 
 def stage_directory(root: str, release: str) -> str:

@@ -17,14 +17,12 @@ _LUA_STRING = rb'"((?:[^"\\]|\\.)*)"'
 _LMOD_STATEMENT = re.compile(
     rb"^(?:del os\.environ\[%s\]$|os\.environ\[%s\] = %s;$|_mlstatus = (True|False)$)"
     % (_LUA_STRING, _LUA_STRING, _LUA_STRING),
-    re.M | re.S,
-)
+    re.M | re.S)
 _LUA_ESCAPE = re.compile(rb"\\(\d{1,3}|.)", re.S)
 _LUA_LETTERS = {b"a": b"\a", b"b": b"\b", b"f": b"\f", b"n": b"\n", b"r": b"\r", b"t": b"\t", b"v": b"\v"}
 
 _EM_START = re.compile(
-    rb"^(?:del os\.environ\['([^'\n]+)'\]$|os\.environ\['([^'\n]+)'\] = '|_mlstatus = (True|False)$)", re.M
-)
+    rb"^(?:del os\.environ\['([^'\n]+)'\]$|os\.environ\['([^'\n]+)'\] = '|_mlstatus = (True|False)$)", re.M)
 _EM_END = re.compile(rb"'(?:\n|\Z)")
 _EM_NEXT = re.compile(rb"os\.environ\['|del os\.environ\['|_mlstatus = |import |os\.chdir\('|subprocess\.|\Z")
 
@@ -177,14 +175,8 @@ class _ShellReader:
         self.seen: dict[str, str] = {}
         self.failed = False
         self.forms: list[tuple[re.Pattern[bytes], Callable[[re.Match[bytes]], int]]] = [
-            (_ASSIGNMENT, self.assignment),
-            (_UNSET, self.unset),
-            (_ALIAS, self.alias),
-            (_REMOVED, self.removed),
-            (_FUNCTION, self.function),
-            (_COMPLETE, self.completion),
-            (_STATUS, self.status),
-        ]
+            (_ASSIGNMENT, self.assignment), (_UNSET, self.unset), (_ALIAS, self.alias), (_REMOVED, self.removed),
+            (_FUNCTION, self.function), (_COMPLETE, self.completion), (_STATUS, self.status)]
 
     def assignment(self, match: re.Match[bytes]) -> int:
         name = _text(match.group(1))

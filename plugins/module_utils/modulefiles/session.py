@@ -36,12 +36,10 @@ _SHELL_OWN = frozenset(("_", "SHLVL", "PWD", "OLDPWD"))
 
 _SH = {
     "snapshot": "env -0 > %(out)s.env; alias > %(out)s.names; %(functions)s >> %(out)s.names",
-    "do": "%(words)s > %(out)s.code; . %(out)s.code; echo $? > %(out)s.status",
-}
+    "do": "%(words)s > %(out)s.code; . %(out)s.code; echo $? > %(out)s.status"}
 _CSH = {
     "snapshot": "env -0 > %(out)s.env; alias > %(out)s.names",
-    "do": "%(words)s > %(out)s.code\nsource %(out)s.code\necho $status > %(out)s.status",
-}
+    "do": "%(words)s > %(out)s.code\nsource %(out)s.code\necho $status > %(out)s.status"}
 _FUNCTIONS = {"bash": "declare -F", "zsh": "print -l ${(ok)functions}", "tcsh": ""}
 
 
@@ -73,11 +71,7 @@ def script(shell: str, system: ModuleSystem, commands: Sequence[Sequence[str]], 
 
 
 def run_session(
-    shell: str,
-    system: ModuleSystem,
-    commands: Sequence[Sequence[str]],
-    environment: Mapping[str, str],
-    scratch: str,
+    shell: str, system: ModuleSystem, commands: Sequence[Sequence[str]], environment: Mapping[str, str], scratch: str
 ) -> Session:
     """Run module commands one after the other in one real shell, a path, with an empty ``scratch``.
 
@@ -91,8 +85,7 @@ def run_session(
     try:
         process = run_program(
             (shell, *SHELLS[name], path), env={**environment, **QUIET[system.kind]}, cwd=scratch, timeout=TIMEOUT,
-            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
-        )
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     except subprocess.TimeoutExpired as error:
         raise StackError(
             "%s with %s did not finish within %d seconds." % (name, system.title, TIMEOUT), step,
@@ -130,8 +123,7 @@ def starting_environment(
     """Tell what the shell of a session starts with; ``base`` has PATH and the variables that values refer to."""
     environment = {
         "HOME": home, "LC_ALL": "C.UTF-8", "USER": base.get("USER", "nobody"),
-        "PATH": base.get("PATH", "/usr/bin:/bin"), "MODULEPATH": ":".join(module_path),
-    }
+        "PATH": base.get("PATH", "/usr/bin:/bin"), "MODULEPATH": ":".join(module_path)}
     values = list(description["setenv"].values())
     for before, after in search_paths(description).values():
         values.extend(before + after)
@@ -151,8 +143,7 @@ def resolve_first_files(description: Mapping) -> dict[str, str]:
     """Return the file that each variable of ``first_file`` names on this machine; empty for none."""
     return {
         name: next((path for path in entry["candidates"] if os.path.isfile(path)), "")
-        for entry in first_files(description) for name in entry["variables"]
-    }
+        for entry in first_files(description) for name in entry["variables"]}
 
 
 def missing_settings(description: Mapping, before: Mapping[str, str], loaded: Mapping[str, str]) -> list[str]:

@@ -47,8 +47,7 @@ class Check(NamedTuple):
         """Return plain data for the record."""
         return {
             "syntax": self.syntax, "system": self.system.title, "command": self.system.command,
-            "version": self.system_version, "shell": os.path.basename(self.shell), "state": self.state,
-        }
+            "version": self.system_version, "shell": os.path.basename(self.shell), "state": self.state}
 
 
 class Plan(NamedTuple):
@@ -101,11 +100,7 @@ def find_commands(commands: Mapping[str, str], environment: Mapping[str, str]) -
 
 
 def make_plan(
-    top: str,
-    description: Mapping,
-    found: Mapping,
-    shells: Sequence[str],
-    module_path: Sequence[str],
+    top: str, description: Mapping, found: Mapping, shells: Sequence[str], module_path: Sequence[str]
 ) -> Plan:
     """Tell what a verification of the files below ``top`` would do, with ``module_path`` for ``depends_on``.
 
@@ -119,8 +114,7 @@ def make_plan(
             raise StackError(
                 "There is no modulefile %s." % os.path.join(top, path), "read",
                 "Run the role modulefile for this release, or publish it, first.", os.path.join(top, path),
-                planned_after="modulefile",
-            )
+                planned_after="modulefile")
         files[syntax] = {"path": path, "sha256": digest(content)}
     checks: list[Check] = []
     absent: list[dict] = []
@@ -186,5 +180,4 @@ def verdict(record: Mapping) -> StackError | None:
             " ".join(first["problems"])),
         "load and unload the modulefile",
         "Change the description, or name the directories that its dependencies are in as module_path.",
-        checked=record["checked"], not_checked=record["not_checked"],
-    )
+        checked=record["checked"], not_checked=record["not_checked"])

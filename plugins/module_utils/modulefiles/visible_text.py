@@ -73,8 +73,7 @@ def _help(syntax: str, added: Added) -> str:
         "set more {}\n"
         "if {[llength [info procs ModulesHelp]]} {\n   lappend more [info body ModulesHelp]\n}\n"
         "foreach line [list %s] {\n   lappend more [list puts stderr $line]\n}\n"
-        "proc ModulesHelp {} [join $more \"\\n\"]\n" % texts
-    )
+        "proc ModulesHelp {} [join $more \"\\n\"]\n" % texts)
 
 
 def _message(syntax: str, notice: str) -> str:
