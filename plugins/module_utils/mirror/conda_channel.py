@@ -18,7 +18,6 @@ from ..conda.rattler_worker import Worker
 from ..core.canonical import digest_of
 from ..core.files import write_atomic
 from ..definition.base import CONDA
-from . import conda_channel
 
 TOP = "conda"
 INDEX = "repodata.json"
@@ -90,20 +89,17 @@ def wanted_packages(
     with Worker(_prepare) as worker:
         worker.call("load")
         replaced = worker.call(
-            "choose", choices=request.mirror_choices(places), platform=platform, repodata_cache=scratch
-        )
+            "choose", choices=request.mirror_choices(places), platform=platform, repodata_cache=scratch)
         sources = [] if lock else channels_of(base, channels)
         offered = worker.call(
             "offered", channels=sources, specs=list(base.get("optional_specs") or ()), platform=platform,
-            mirrors=replaced, repodata_cache=scratch,
-        )
+            mirrors=replaced, repodata_cache=scratch)
         found = worker.call(
             "resolve", channels=sources, specs=sorted([*(base.get("specs") or ()), *offered]), lock=lock,
             lock_path=path, platform=platform,
             virtual_packages={key: str(value or "") for key, value in (base.get("virtual_packages") or {}).items()},
             channel_priority=base.get("channel_priority") or "strict", mirrors=replaced, repodata_cache=scratch,
-            prefix="", keep_installed=False,
-        )
+            prefix="", keep_installed=False)
         sizes = worker.call("sizes")
     back = {mirror: channel for channel, mirror in replaced.items()}
     result = []
@@ -131,10 +127,7 @@ def write_indexes(directories: Iterable[str], platform: str) -> None:
 def _prepare() -> Mapping[str, Callable[..., Any]]:
     """Return the functions of the process that py-rattler runs in."""
     session = _Session()
-    return {
-        "load": session.load, "choose": session.choose, "offered": session.offered, "resolve": session.resolve,
-        "sizes": session.sizes, "index": session.index,
-    }
+    return {name: getattr(session, name) for name in ("load", "choose", "offered", "resolve", "sizes", "index")}
 
 
 class _Session(rattler.Session):
@@ -149,8 +142,7 @@ class _Session(rattler.Session):
         from rattler.index import index_fs
 
         self._run("index the mirror", lambda: index_fs(
-            pathlib.Path(directory), write_zst=False, write_shards=False, force=True
-        ))
+            pathlib.Path(directory), write_zst=False, write_shards=False, force=True))
 
 
 def is_stale(channel: str) -> bool:
@@ -159,7 +151,7 @@ def is_stale(channel: str) -> bool:
     for subdir in {"noarch", *names}:
         directory = os.path.join(channel, subdir)
         try:
-            written = os.stat(os.path.join(directory, conda_channel.INDEX)).st_mtime_ns
+            written = os.stat(os.path.join(directory, INDEX)).st_mtime_ns
         except OSError:
             return True
         if any(os.stat(os.path.join(directory, name)).st_ctime_ns > written for name in os.listdir(directory)

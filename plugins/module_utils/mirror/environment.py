@@ -33,7 +33,5 @@ def mirror_context(directory: str, definition: Mapping[str, Any], channels: Sequ
     """Tell what roles have to know of a mirror; ``channels`` are its directories by the channels' addresses."""
     found = channels_of(definition.get("base") or {}, channels) if directory else []
     return {
-        "directory": directory,
-        "environment": environment(directory),
-        "channels": {channel: os.path.join(directory, channel_directory(channel)) for channel in found},
-    }
+        "directory": directory, "environment": environment(directory),
+        "channels": {channel: os.path.join(directory, channel_directory(channel)) for channel in found}}

@@ -63,8 +63,7 @@ def read(directory: str) -> dict[str, Any]:
     if not isinstance(found, dict) or found.get("format") != FORMAT:
         raise StackError(
             "%s is not the list of a mirror that this version knows." % path, "read the mirror",
-            "Use another directory.", path,
-        )
+            "Use another directory.", path)
     return found
 
 
@@ -105,12 +104,10 @@ def merged(
         known = former.get("origin", "") if former.get("sha256") == item.sha256 else ""
         files[path] = {
             "sha256": item.sha256, "size": item.size, "origin": origins.get((path, item.sha256), known),
-            "name": item.name, "version": item.version,
-        }
+            "name": item.name, "version": item.version}
     asked = {path for parts in releases.values() for found in parts.values() for path in found["files"]}
     return {
-        "format": FORMAT, "files": {path: files[path] for path in sorted(asked) if path in files}, "releases": releases
-    }
+        "format": FORMAT, "files": {path: files[path] for path in sorted(asked) if path in files}, "releases": releases}
 
 
 def write(directory: str, record: Mapping[str, Any]) -> bool:

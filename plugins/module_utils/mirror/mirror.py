@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import functools
 import os
 import shutil
 import time
@@ -53,28 +54,20 @@ class Mirror:
         self.base: Mapping[str, Any] = self.definition.get("base") or {}
         self.parts = [part for part in params["parts"] if part != CONDA or self.base.get("kind") == CONDA]
         self.record = index.read(self.directory)
-        self.found: Interpreter | None = None
 
+    @functools.cached_property
     def interpreter(self) -> Interpreter:
         """Return the machine's interpreter, which is asked once. Raises StackError: it does not answer."""
-        if self.found is None:
-            self.found = self.asked_interpreter()
-        return self.found
-
-    def asked_interpreter(self) -> Interpreter:
-        """See :meth:`interpreter`."""
         named = self.base.get("python") if self.base.get("kind") != CONDA else ""
         return machine_interpreter(
             str(named or self.params["python"] or ""), TIMEOUT, "Name one that does as the option python.",
-            self.params["interpreter"] or {},
-        )
+            self.params["interpreter"] or {})
 
     def contents(self) -> Contents:
         """Tell what the mirror holds."""
         wanted = {
             path for name, parts in self.record["releases"].items() if name != self.release
-            for facts in parts.values() for path in facts["files"]
-        }
+            for facts in parts.values() for path in facts["files"]}
         listed = {path: entry["sha256"] for path, entry in self.record["files"].items()}
         return Contents(self.directory, listed, {path: listed[path] for path in wanted if path in listed})
 
@@ -92,7 +85,7 @@ class Mirror:
 
         Raises StackError: the release cannot be mirrored, or a place that is asked cannot answer.
         """
-        machine = self.interpreter()
+        machine = self.interpreter
         contents = self.contents()
         plan = Plan([], [], [], [])
         if PYTHON in self.parts:
@@ -109,8 +102,7 @@ class Mirror:
         if problems:
             raise StackError(
                 "Two files of one name are wanted: %s." % "; ".join(problems), "plan",
-                "Mirror this release into a directory of its own.", self.directory,
-            )
+                "Mirror this release into a directory of its own.", self.directory)
         return plan
 
     def conda(self, contents: Contents, may_fetch: bool) -> Plan:
@@ -119,13 +111,11 @@ class Mirror:
         platform = self.params["conda_platform"] or request.this_platform()
         if may_fetch:
             wanted = conda_channel.wanted_packages(
-                self.base, channels, self.params["conda_mirrors"], platform, self.scratch
-            )
+                self.base, channels, self.params["conda_mirrors"], platform, self.scratch)
             plan = plan_conda(wanted, contents, True)
         else:
             plan = plan_recorded(
-                self.record, self.base, contents, conda_channel.request_digest(self.base, channels, platform)
-            )
+                self.record, self.base, contents, conda_channel.request_digest(self.base, channels, platform))
         for channel in sorted({os.path.dirname(os.path.dirname(item.path)) for item in plan.there}):
             path = os.path.join(channel, "noarch", conda_channel.INDEX)
             if not may_fetch and not os.path.exists(contents.absolute(path)):
@@ -154,8 +144,7 @@ class Mirror:
         if item.commit:
             path, digest = git_archive.fetch(item.url, item.commit, os.path.join(self.directory, TREES))
             return item._replace(
-                path=os.path.join(TREES, os.path.basename(path)), sha256=digest, size=os.path.getsize(path)
-            )
+                path=os.path.join(TREES, os.path.basename(path)), sha256=digest, size=os.path.getsize(path))
         path = os.path.join(self.directory, item.path)
         if not os.path.exists(path) or sha256_of(path) != item.sha256:
             fetch(network, item.url, path, item.sha256)
@@ -195,7 +184,7 @@ class Mirror:
             platform = self.params["conda_platform"] or request.this_platform()
             digest = conda_channel.request_digest(self.base, self.params["conda_channels"], platform)
             return {"request": digest, "platform": platform}
-        return {"interpreter": dict(self.interpreter()._asdict())}
+        return {"interpreter": dict(self.interpreter._asdict())}
 
     def indexed(self, gone: Iterable[str]) -> list[str]:
         """Bring the indexes of the mirror's channels up to date; those that were written."""

@@ -96,8 +96,7 @@ def directory_links(directory: str) -> list[Link]:
     with os.scandir(directory) as entries:
         return [
             Link(entry.name, "file://" + urllib.parse.quote(entry.path), "", entry.stat().st_size)
-            for entry in sorted(entries, key=lambda entry: entry.name) if entry.is_file()
-        ]
+            for entry in sorted(entries, key=lambda entry: entry.name) if entry.is_file()]
 
 
 def page_links(text: str, url: str, is_json: bool) -> list[Link]:
@@ -117,8 +116,7 @@ def _json_link(entry: dict[str, Any], url: str) -> Link:
     size = entry.get("size")
     return Link(
         entry["filename"], urllib.parse.urljoin(url, entry["url"]), str((entry.get("hashes") or {}).get("sha256", "")),
-        size if isinstance(size, int) else -1,
-    )
+        size if isinstance(size, int) else -1)
 
 
 class _Anchors(html.parser.HTMLParser):

@@ -62,8 +62,7 @@ def default_index(python: str) -> str:
         raise StackError(
             "No index is configured, and the pip of %s does not say which it would take: %s."
             % (python, said.complaint.rstrip(".")),
-            STEP, "Set index-url in pip's configuration, or PIP_INDEX_URL.",
-        )
+            STEP, "Set index-url in pip's configuration, or PIP_INDEX_URL.")
     return found.group(1)
 
 
@@ -111,9 +110,7 @@ def read(variables: Mapping[str, str], prefix: str = sys.prefix, python: str = s
         indexes = [*first, *found.get("extra-index-url", "").split()]
     certificates = found.get("cert", "").strip() or variables.get("REQUESTS_CA_BUNDLE", "")
     return Settings(
-        tuple(indexes), tuple(found.get("find-links", "").split()), certificates,
-        found.get("proxy", "").strip(),
-    )
+        tuple(indexes), tuple(found.get("find-links", "").split()), certificates, found.get("proxy", "").strip())
 
 
 def _option(name: str) -> str:

@@ -73,15 +73,12 @@ def machine_interpreter(python: str, timeout: float, remedy: str, changed: Mappi
     if facts["problem"] or "platform" not in facts:
         raise StackError(
             "The Python %s does not answer: %s." % (facts["command"], facts["problem"] or "it is too old"),
-            "look at the interpreter", remedy,
-        )
+            "look at the interpreter", remedy)
     facts.update((key, value) for key, value in changed.items() if value)
     version = str(facts["version"])
     tag = "cp%s%s" % tuple(version.split(".")[:2]) if changed.get("version") else str(facts["abi_tag"])
     return Interpreter(
-        version, str(facts["implementation"]), tag, str(facts["platform"]),
-        str(facts.get("glibc") or glibc()),
-    )
+        version, str(facts["implementation"]), tag, str(facts["platform"]), str(facts.get("glibc") or glibc()))
 
 
 def cpu_hashes(cpu: Mapping[str, Any], tag: str) -> tuple[str, ...]:
@@ -113,9 +110,7 @@ def needs_of(definition: Mapping[str, Any], machine: Interpreter, mpi_wheel: boo
     for component in ("mpi4py", "horovod"):
         section = asked.section(component)
         if section.get("sha256"):
-            plain.append(Need(
-                FILE, component, str(section["version"]), component, (str(section["sha256"]),), SOURCE
-            ))
+            plain.append(Need(FILE, component, str(section["version"]), component, (str(section["sha256"]),), SOURCE))
     venv = asked.section("base").get("venv") or {}
     plain += asked.locked(str(venv.get("lock") or ""), "base.venv.lock", ANY, "")
     plain += asked.repositories()
@@ -125,8 +120,7 @@ def needs_of(definition: Mapping[str, Any], machine: Interpreter, mpi_wheel: boo
         if entry["build_isolation"]:
             problems.append(
                 "Package '%s' has build_isolation, and nothing says which packages pip makes that of; give it "
-                "build_requires instead." % entry["name"]
-            )
+                "build_requires instead." % entry["name"])
     return Needs(tuple(_without_repetitions(plain)), asked.pytorch(), tuple(problems))
 
 
@@ -161,8 +155,7 @@ class _Asked:
         try:
             return [
                 Need(FILE, one.name, one.version, who, one.hashes, form, index)
-                for one in packages.requirements(text) if markers.applies(one.marker, self.variables)
-            ]
+                for one in packages.requirements(text) if markers.applies(one.marker, self.variables)]
         except ValueError as error:
             raise StackError("In %s, %s." % (who, error), STEP, "Correct it.") from error
 
@@ -176,9 +169,7 @@ class _Asked:
         first = None
         if known:
             first = Need(
-                FILE, "torch", "%s+cpu" % section["version"], "pytorch.cpu", known, WHEEL,
-                str(cpu.get("index") or ""),
-            )
+                FILE, "torch", "%s+cpu" % section["version"], "pytorch.cpu", known, WHEEL, str(cpu.get("index") or ""))
         wheel = self.locked(str(section["lock"]), "pytorch.lock", ANY, str(section.get("index") or ""))
         return Choice(first, tuple(wheel), tuple(self.lock("pytorch.cuda_lock")))
 
@@ -196,8 +187,7 @@ class _Asked:
                 address = str(source["repository"])
                 version = str(versioned.get("version") or source.get("tag") or "")
                 found.append(Need(
-                    TREE, repository_name(address), version, who, url=address, commit=str(source["commit"])
-                ))
+                    TREE, repository_name(address), version, who, url=address, commit=str(source["commit"])))
         return found
 
     def package(self, entry: dict[str, Any]) -> list[Need]:
@@ -208,12 +198,10 @@ class _Asked:
             found += self.locked(entry["lock"], who, SOURCE if entry["kind"] == "archive" else WHEEL, entry["index"])
         elif "archive" in entry:
             found.append(Need(
-                ARCHIVE, entry["name"], str(entry["version"]), who, (str(entry["sha256"]),), url=entry["archive"]
-            ))
+                ARCHIVE, entry["name"], str(entry["version"]), who, (str(entry["sha256"]),), url=entry["archive"]))
         elif "repository" in entry:
             found.append(Need(
-                TREE, entry["name"], str(entry["version"]), who, url=entry["repository"], commit=entry["commit"]
-            ))
+                TREE, entry["name"], str(entry["version"]), who, url=entry["repository"], commit=entry["commit"]))
         for key in ("requires", "build_requires"):
             found += self.locked(entry[key], "%s (%s)" % (who, key), WHEEL, entry["index"])
         return found

@@ -17,8 +17,7 @@ SOURCE_SUFFIXES = (".tar.gz", ".zip", ".tar.bz2", ".tar.xz", ".tgz", ".tar")
 
 _WHEEL = re.compile(
     r"(?P<name>[^-]+)-(?P<version>[^-]+)(?:-(?P<build>\d[^-]*))?-(?P<python>[^-]+)-(?P<abi>[^-]+)-(?P<platform>[^-]+)"
-    r"\.whl\Z"
-)
+    r"\.whl\Z")
 _OLD_MANYLINUX = {17: "manylinux2014", 12: "manylinux2010", 5: "manylinux1"}
 """The names that some minor versions of glibc had before PEP 600."""
 
@@ -68,8 +67,7 @@ def parse(filename: str, project: str) -> Name | None:
             (python, abi, platform)
             for python in match.group("python").split(".")
             for abi in match.group("abi").split(".")
-            for platform in match.group("platform").split(".")
-        )
+            for platform in match.group("platform").split("."))
         build = re.match(r"(\d+)(.*)", match.group("build") or "")
         number = (int(build.group(1)), build.group(2)) if build else (0, "")
         return Name(canonical(project), match.group("version"), tags, number)
