@@ -75,8 +75,7 @@ def same_code(first: Sequence[Section], second: Sequence[Section], masked: tuple
     images = _Image(first, masked[0]), _Image(second, masked[1])
     return all(
         one.size == two.size and _same(one, two, images)
-        for one, two in zip(first, second) if one.flags & CODE and one.kind != NOBITS
-    )
+        for one, two in zip(first, second) if one.flags & CODE and one.kind != NOBITS)
 
 
 def _same(one: Section, two: Section, images: tuple[_Image, _Image]) -> bool:
@@ -107,6 +106,5 @@ def _leads_to_the_same(one: Section, two: Section, start: int, images: tuple[_Im
         return False
     things = [
         image.target_at(section.address + start + WIDTH + _DISTANCE.unpack_from(section.content, start)[0])
-        for section, image in zip((one, two), images)
-    ]
+        for section, image in zip((one, two), images)]
     return bool(things[0]) and things[0] == things[1]

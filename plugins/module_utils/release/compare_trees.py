@@ -106,8 +106,7 @@ class _Tree:
 def _unreadable(error: OSError) -> StackError:
     return StackError(
         "%s cannot be read: %s." % (error.filename, error.strerror), STEP, "Compare as an account that may read both.",
-        str(error.filename),
-    )
+        str(error.filename))
 
 
 def _classify(name: str, first: _Tree, second: _Tree, sides: Sides) -> Classified:

@@ -54,8 +54,7 @@ def installed(prefix: str, release_yml: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "release": {key: text(value) for key, value in (
             ("name", resolved.get("release")), ("site", resolved.get("site")),
-            ("title", mapping(resolved.get("definition")).get("title")), ("digest", resolved.get("digest")),
-        )},
+            ("title", mapping(resolved.get("definition")).get("title")), ("digest", resolved.get("digest")))},
         "python": python,
         "conda": [{key: value for key, value in one.items() if key != "files"} for one in conda],
         "components": components,
@@ -86,9 +85,7 @@ def _runtime(places: Places, module: Mapping[str, Any]) -> dict[str, Any]:
         **{
             key: {
                 text(entry.get("name")): [said(value) for value in texts(entry.get("values"))]
-                for entry in sorted(mappings(module.get(key)), key=lambda entry: text(entry.get("name")))
-            }
-            for key in ("prepend", "append")
-        },
+                for entry in sorted(mappings(module.get(key)), key=lambda entry: text(entry.get("name")))}
+            for key in ("prepend", "append")},
         "depends_on": texts(module.get("depends_on")) if module.get("depends_on") else [],
     }

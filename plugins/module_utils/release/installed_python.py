@@ -132,5 +132,4 @@ def conda_owners(found: Iterable[Mapping[str, Any]]) -> dict[str, str]:
     return {
         os.path.dirname(path): one["name"]
         for one in found for path in one["files"]
-        if path.endswith((".dist-info/METADATA", ".egg-info/PKG-INFO"))
-    }
+        if path.endswith((".dist-info/METADATA", ".egg-info/PKG-INFO"))}

@@ -56,8 +56,7 @@ def read_build(prefix: str) -> dict[str, Any]:
     return {
         os.path.splitext(os.path.basename(path))[0]: read_record(path)
         for path in sorted(glob.glob(os.path.join(glob.escape(prefix), RECORDS, "*.json")))
-        if os.path.basename(path) not in ("manifest.json", "sbom.spdx.json")
-    }
+        if os.path.basename(path) not in ("manifest.json", "sbom.spdx.json")}
 
 
 def read_record(path: str) -> Any:
@@ -76,8 +75,7 @@ def unreadable_error(path: str, error: Exception) -> StackError:
     why = error.strerror if isinstance(error, OSError) else error
     return StackError(
         "%s cannot be read: %s." % (path, why), STEP,
-        "Compare the release with its manifest (playbooks/drift.yml), and bring the file back.", path,
-    )
+        "Compare the release with its manifest (playbooks/drift.yml), and bring the file back.", path)
 
 
 def step_environment(prefix: str, step: str) -> dict[str, str]:

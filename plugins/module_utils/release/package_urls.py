@@ -17,8 +17,7 @@ NONE = "NOASSERTION"
 
 _ADDRESS = re.compile(
     r"(?:https?|ssh|git)://(?:[A-Za-z0-9_.~-]+@)?[a-z0-9]+(?:[-.][a-z0-9]+)*\.[a-z]{2,5}(?::\d{1,5})?(?:/\S*)?\Z",
-    re.IGNORECASE,
-)
+    re.IGNORECASE)
 _GITHUB = re.compile(r"https://github\.com/([^/]+)/([^/]+?)(?:\.git)?/?\Z", re.IGNORECASE)
 
 

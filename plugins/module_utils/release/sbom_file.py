@@ -77,5 +77,4 @@ def list_packages(content: bytes | None) -> str:
 def _refused(path: str, error: OSError) -> StackError:
     return StackError(
         "The bill of materials %s cannot be kept: %s." % (path, error.strerror), "sbom",
-        "Correct the rights there; of a frozen release it is part of what is frozen.", path,
-    )
+        "Correct the rights there; of a frozen release it is part of what is frozen.", path)

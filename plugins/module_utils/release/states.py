@@ -100,8 +100,7 @@ def one_release(root: str, release: str, removed: bool = False) -> ReleaseState:
         raise StackError(
             "%s is not a frozen release of this collection: %s." % (os.path.join(root, release), why), STEP,
             "Give one that is: %s." % (", ".join(state.release for state in all_releases(root)) or "there is none yet"),
-            os.path.join(root, release),
-        )
+            os.path.join(root, release))
     return _read_state(root, release)
 
 
@@ -147,8 +146,7 @@ def _read_state(root: str, release: str) -> ReleaseState:
         _read_record(os.path.join(afterwards, "retired.json")),
         _read_record(os.path.join(afterwards, "thawed.json")),
         max((str(entry.get("time", "")) for entry in publications(root, release)
-             if entry.get("action") == "default" and entry.get("version") == version), default=""),
-    )
+             if entry.get("action") == "default" and entry.get("version") == version), default=""))
 
 
 def default_of(root: str, syntax: str, name: str) -> str:
@@ -204,5 +202,4 @@ def _read_record(path: str) -> dict[str, Any] | None:
 def _unreadable_error(path: str, error: Exception) -> StackError:
     return StackError(
         "%s cannot be read: %s." % (path, getattr(error, "strerror", None) or error), STEP,
-        "Run as the account that owns the root; where the file is damaged, restore it.", path,
-    )
+        "Run as the account that owns the root; where the file is damaged, restore it.", path)
