@@ -41,8 +41,7 @@ class FrozenRelease(NamedTuple):
     def loadable(self) -> bool:
         """Tell whether a user can load its module."""
         return self.state is not None and any(
-            self.state.visible[syntax] or self.state.hidden[syntax] for syntax in self.state.visible
-        )
+            self.state.visible[syntax] or self.state.hidden[syntax] for syntax in self.state.visible)
 
 
 def find_frozen(root: str, wanted: list[str]) -> list[FrozenRelease]:
@@ -55,8 +54,7 @@ def find_frozen(root: str, wanted: list[str]) -> list[FrozenRelease]:
     states = {state.release: state for state in all_releases(root)}
     names = wanted or sorted(
         name for name in _list_directory(os.path.join(root, ".torchstack"))
-        if os.path.isfile(os.path.join(stage_directory(root, name), "frozen.json"))
-    )
+        if os.path.isfile(os.path.join(stage_directory(root, name), "frozen.json")))
     found = []
     for name in names:
         afterwards = stage_directory(root, name)
@@ -81,14 +79,12 @@ def compare_release(
     record = os.path.join(found.prefix, MANIFEST)
     outcome: dict[str, Any] = {
         "level": level, "manifest": str((found.frozen.get("manifest") or {}).get("digest", "")),
-        "thawed": thaws.open_as_result(),
-    }
+        "thawed": thaws.open_as_result()}
     try:
         since = os.stat(record).st_mtime_ns
         # What an open thaw explains has to be told from what it does not, for all of it.
         request = manifest.Request(
-            found.prefix, root, record, level == "full", (), workers, NO_LIMIT if thaws.is_open else limit, since
-        )
+            found.prefix, root, record, level == "full", (), workers, NO_LIMIT if thaws.is_open else limit, since)
         result: dict[str, Any] = manifest.compare(request)
     except (OSError, StackError) as error:
         finding = _nothing_to_compare(found, record, error)
@@ -107,15 +103,13 @@ def compare_release(
     if result["digest"] != outcome["manifest"] and outcome["manifest"]:
         findings.insert(0, {
             "path": MANIFEST, "kind": "manifest", "from": outcome["manifest"], "to": result["digest"],
-            **attribute(found.prefix, MANIFEST, False),
-        })
+            **attribute(found.prefix, MANIFEST, False)})
         total += 1
     unexplained = total - sum(1 for finding in findings if finding.get("explained"))
     return (
         dict(outcome, **_outcome(findings, total, unexplained, result["totals"], touched, touched_total, limit),
              files=result["counts"]["files"]),
-        result["seconds"],
-    )
+        result["seconds"])
 
 
 def _outcome(
@@ -157,9 +151,7 @@ def _findings(prefix: str, result: dict[str, Any], thaws: Thaws) -> list[dict[st
     return found
 
 
-def _attributed(
-    prefix: str, thaws: Thaws, path: str, kind: str, before: str = "", after: str = ""
-) -> dict[str, Any]:
+def _attributed(prefix: str, thaws: Thaws, path: str, kind: str, before: str = "", after: str = "") -> dict[str, Any]:
     finding: dict[str, Any] = {"path": path, "kind": kind}
     if before or after:
         finding.update({"from": before, "to": after})

@@ -34,8 +34,7 @@ def attribute(top: str, path: str, removed: bool) -> dict[str, str]:
             at = os.path.dirname(at)
     told = {
         "owner": account_name(found.st_uid), "modified": format_time(found.st_mtime),
-        "changed": format_time(found.st_ctime),
-    }
+        "changed": format_time(found.st_ctime)}
     return dict(told, seen_on=at or ".") if removed else told
 
 

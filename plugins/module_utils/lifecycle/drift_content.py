@@ -61,10 +61,7 @@ def _digest_of(prefix: str, path: str) -> str:
         descriptor = open_quietly(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, parent)
     try:
         if stat.S_ISREG(os.fstat(descriptor).st_mode):
-            while True:
-                block = os.read(descriptor, BLOCK)
-                if not block:
-                    break
+            for block in iter(lambda: os.read(descriptor, BLOCK), b""):
                 digest.update(block)
     finally:
         os.close(descriptor)

@@ -74,8 +74,7 @@ def keep_outcome(
             since = now()
             json_lines.append(history, {
                 "look": kind, "time": since, "by": actor(), "outcome": digest,
-                **{key: outcome[key] for key in HISTORY_KEYS if key in outcome},
-            })
+                **{key: outcome[key] for key in HISTORY_KEYS if key in outcome}})
         looks[kind] = {"since": since, "outcome": outcome}
         write_json(path, {"format": FORMAT, "release": release, "looks": looks})
     except OSError as error:

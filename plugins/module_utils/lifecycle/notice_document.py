@@ -65,8 +65,7 @@ def write_notice(
     """
     described = [
         Release(state, given, installed(state.prefix, given) if given else None, known)
-        for state, given, known in zip(found, resolved, problems) if state is not None
-    ]
+        for state, given, known in zip(found, resolved, problems) if state is not None]
     facts = notice_facts.notice_facts(described[0], described[1] if len(described) > 1 else None, until)
     path = os.path.join(stage_directory(found[0].root, found[0].release), NOTICE)
     facts = _earlier_differences(facts, path)

@@ -61,17 +61,13 @@ def notice_facts(incoming: Release, outgoing: Release | None = None, until: str 
     before, after = _side(outgoing), _side(incoming)
     interfaces = [mapping(side.installed.get("libraries")) for side in (before, after)]
     found.update(
-        compared=True,
-        components=notice_diff.diff_components(before, after),
-        flags=notice_diff.diff_flags(before, after),
-        packages=notice_diff.diff_packages(before, after),
-        settings=notice_diff.diff_settings(before, after),
-        compatibility=interface_changes(interfaces[0], interfaces[1]),
+        compared=True, components=notice_diff.diff_components(before, after),
+        flags=notice_diff.diff_flags(before, after), packages=notice_diff.diff_packages(before, after),
+        settings=notice_diff.diff_settings(before, after), compatibility=interface_changes(interfaces[0], interfaces[1])
     )
     found["actions"] = user_actions(
         found["compatibility"], mapping(after.installed.get("base")),
-        {"before": found["outgoing"]["module"], "after": found["release"]["module"]},
-    )
+        {"before": found["outgoing"]["module"], "after": found["release"]["module"]})
     return _without_secrets(found)
 
 
@@ -138,8 +134,7 @@ def previous_default(
     before = [
         same_module[entry["previous"]] for entry in publications
         if entry.get("release") == release.release and entry.get("action") == "default"
-        and entry.get("version") == release.version and entry.get("previous") in same_module
-    ]
+        and entry.get("version") == release.version and entry.get("previous") in same_module]
     now = next((state for state in same_module.values() if state.is_default), None)
     known = before[-1] if before else None
     if now is None or now.release == release.release:
@@ -170,8 +165,7 @@ def interface_changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> li
     rows = [
         {"key": key, "name": TITLES.get(key, key), "before": _interface(key, before[key]),
          "after": _interface(key, after[key])}
-        for key in known
-    ]
+        for key in known]
     return [row for row in rows if row["before"] != row["after"]]
 
 

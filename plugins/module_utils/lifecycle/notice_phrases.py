@@ -14,6 +14,7 @@ from typing import Any, Iterable, Mapping, Sequence
 
 from ..core.lenient_json import mapping
 from ..core.versions import CHANGED
+from ..definition.known_problems import with_full_stop
 from .notice_diff import ADDED, REBUILT, REMOVED
 
 Phrase = list
@@ -37,11 +38,6 @@ def parse_backquotes(sentence: str) -> Phrase:
     if len(parts) % 2 == 0:
         return phrase(sentence)
     return phrase(*(code(part) if index % 2 else part for index, part in enumerate(parts)))
-
-
-def with_full_stop(sentence: str) -> str:
-    """Return a sentence with its full stop."""
-    return sentence if not sentence or sentence[-1] in ".!?" else sentence + "."
 
 
 def package_phrase(row: Mapping[str, str]) -> str:
@@ -178,8 +174,7 @@ def plain(phrase: Sequence[Mapping[str, str]] | str, begin: str = "", width: int
         _quoted(one_line(piece["code"]), width) if "code" in piece else one_line(piece["text"]) for piece in pieces)
     lines = textwrap.wrap(
         said.translate(_ASCII), width, initial_indent=begin, subsequent_indent=" " * len(begin), break_long_words=False,
-        break_on_hyphens=False,
-    )
+        break_on_hyphens=False)
     return "\n".join(lines).replace(_KEPT, " ")
 
 

@@ -96,8 +96,7 @@ def _publish(plan: Plan, facts: Facts, desired: Desired) -> None:
             "%s cannot be the default, because it is %s." % (
                 facts.full_name, "on its way out, as loading it says" if leaves else "not visible"), STEP,
             "Publish it as visible %s." % (
-                "again, with -e publish_revive=true" if leaves else "first, with -e publish_to=visible"),
-        )
+                "again, with -e publish_revive=true" if leaves else "first, with -e publish_to=visible"))
     if desired.visible and not leaves:
         for syntax in SYNTAXES:
             plan.write(SHOW, syntax, Added("", _problems(facts, syntax, desired)))
@@ -121,14 +120,12 @@ def _require_alone(facts: Facts, syntax: str) -> None:
     """Refuse to take the default away while others are listed: the highest would be taken, which nobody has chosen."""
     others = [
         version for version in visible_versions(facts.root, syntax, facts.name)
-        if version != facts.version and _is_listed(facts, syntax, version)
-    ]
+        if version != facts.version and _is_listed(facts, syntax, version)]
     if others:
         raise StackError(
             "There was no default before %s, and without one users would get whichever version sorts last of %s." % (
                 facts.full_name, ", ".join(others)), STEP,
-            "Say which is to be the default: playbooks/publish.yml -e torchstack_release=... -e publish_to=default.",
-        )
+            "Say which is to be the default: playbooks/publish.yml -e torchstack_release=... -e publish_to=default.")
 
 
 def _withdraw(plan: Plan, facts: Facts) -> None:
@@ -212,8 +209,7 @@ def is_any_listed(facts: Facts) -> dict[str, bool]:
         syntax: facts.state(syntax) == VISIBLE or any(
             version != facts.version and _is_listed(facts, syntax, version)
             for version in visible_versions(facts.root, syntax, facts.name))
-        for syntax in SYNTAXES
-    }
+        for syntax in SYNTAXES}
 
 
 def former_default(facts: Facts, syntax: str) -> str:

@@ -56,8 +56,7 @@ class Action(NamedTuple):
         """Return plain data for the result and for the journal."""
         return {
             "action": self.action, "syntax": self.syntax, "path": self.path, "version": self.version,
-            "previous": self.previous, "sha256": digest(self.after) if self.after is not None else "",
-        }
+            "previous": self.previous, "sha256": digest(self.after) if self.after is not None else ""}
 
 
 def carry_out(root: str, release: str, actions: Sequence[Action], more: Mapping[str, Any]) -> None:

@@ -10,6 +10,7 @@ from typing import Any, Callable, Mapping, NamedTuple, Sequence
 from ..acceptance.status import AcceptanceState, acceptance_state
 from ..core.errors import StackError
 from ..core.files import read_json
+from ..core.lenient_json import mapping
 from ..modulefiles.layout import (
     ACCEPTANCE,
     RECORD,
@@ -106,26 +107,21 @@ def read_facts(root: str, release: str, subject: str = "") -> Facts:
     if not isinstance(record, dict) or not {"name", "version", "files", "passed"} <= set(record):
         raise StackError(
             "Release %s has no record of a verified modulefile, %s." % (release, os.path.join(stage, RECORD)), STEP,
-            "Run the role modulefile for this release first.", os.path.join(stage, RECORD), planned_after="modulefile",
-        )
+            "Run the role modulefile for this release first.", os.path.join(stage, RECORD), planned_after="modulefile")
     name, version = record["name"], record["version"]
     paths = {syntax: relative_path(syntax, name, version) for syntax in SYNTAXES}
     frozen, retired, thawed = (
-        _read_record(os.path.join(stage, name + ".json")) for name in ("frozen", "retired", "thawed"))
-    if not subject and isinstance(frozen, dict) and frozen.get("thawed"):
+        mapping(_read_record(os.path.join(stage, name + ".json"))) for name in ("frozen", "retired", "thawed"))
+    if not subject and frozen.get("thawed"):
         subject = subject_of(frozen)
     return Facts(
-        root, release, record, _read_record(os.path.join(stage, ACCEPTANCE)),
-        acceptance_state(root, release, subject),
-        frozen if isinstance(frozen, dict) else {},
-        retired if isinstance(retired, dict) else {},
-        thawed if isinstance(thawed, dict) else {},
+        root, release, record, _read_record(os.path.join(stage, ACCEPTANCE)), acceptance_state(root, release, subject),
+        frozen, retired, thawed,
         {syntax: read_bytes(os.path.join(stage, paths[syntax])) for syntax in SYNTAXES},
         {syntax: read_own(root, release, paths[syntax]) for syntax in SYNTAXES},
         {syntax: default_of(root, syntax, name) for syntax in SYNTAXES},
         {syntax: hidden_of(root, syntax, name) for syntax in SYNTAXES},
-        all_publications(root),
-    )
+        all_publications(root))
 
 
 def _read_record(path: str) -> object:
@@ -179,8 +175,7 @@ def default_before(
     moves = [
         entry for entry in journal
         if entry.get("action") == DEFAULT and entry.get("syntax") == syntax
-        and entry.get("path") == default_path(syntax, name) and entry.get("undo") is not True
-    ]
+        and entry.get("path") == default_path(syntax, name) and entry.get("undo") is not True]
     wanted = version
     while moves:
         entry = moves.pop()

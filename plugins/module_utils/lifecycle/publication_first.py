@@ -84,8 +84,7 @@ def loaded_by_default(
         return ["Users who load %s %s" % (one.name, sentence) for sentence in found]
     return [
         "Users of %s who load %s %s" % (" and ".join(SYSTEMS[syntax] for syntax in syntaxes), one.name, sentence)
-        for sentence, syntaxes in found.items()
-    ]
+        for sentence, syntaxes in found.items()]
 
 
 def _loaded(one: Candidate, before: str, after: str, why: str, check_mode: bool) -> str:

@@ -20,6 +20,7 @@ from ..modulefiles.layout import (
 from ..modulefiles.visible_text import one_line
 from ..release.states import REMOVED
 from .publication_facts import STEP, Facts
+from .publication_first import SYSTEMS
 
 
 def require_publishable(facts: Facts, without_acceptance: str) -> None:
@@ -52,8 +53,7 @@ def require_verified_bytes(facts: Facts) -> None:
     if facts.record["passed"] is not True:
         raise StackError(
             "The modulefile of release %s failed its verification." % facts.release, STEP, remedy,
-            os.path.join(stage, RECORD),
-        )
+            os.path.join(stage, RECORD))
     for syntax in SYNTAXES:
         content = facts.staged[syntax]
         path = os.path.join(stage, relative_path(syntax, facts.name, facts.version))
@@ -76,8 +76,7 @@ def _require_acceptance(facts: Facts, without: str) -> None:
         if digests.get(syntax, facts.record["files"][syntax]["sha256"]) != facts.record["files"][syntax]["sha256"]:
             raise StackError(
                 "Release %s was accepted with another %s modulefile than the one that is to be published." % (
-                    facts.release, syntax), STEP, remedy, path,
-            )
+                    facts.release, syntax), STEP, remedy, path)
 
 
 def require_ours(root: str, path: str, content: bytes | None) -> None:
@@ -85,8 +84,7 @@ def require_ours(root: str, path: str, content: bytes | None) -> None:
     if content is not None and MAKER.encode() not in content:
         raise StackError(
             "%s was not written by this collection." % os.path.join(root, path), STEP,
-            "Move it away, or choose another name for the module.", os.path.join(root, path),
-        )
+            "Move it away, or choose another name for the module.", os.path.join(root, path))
 
 
 def require_not_default(facts: Facts) -> None:
@@ -95,7 +93,6 @@ def require_not_default(facts: Facts) -> None:
         if facts.defaults[syntax] == facts.version:
             raise StackError(
                 "%s is the default for %s, and the default cannot be hidden." % (
-                    facts.full_name, {"tcl": "Environment Modules", "lmod": "Lmod"}[syntax]), STEP,
+                    facts.full_name, SYSTEMS[syntax]), STEP,
                 "Make another release the default first, or roll back.",
-                os.path.join(facts.root, default_path(syntax, facts.name)),
-            )
+                os.path.join(facts.root, default_path(syntax, facts.name)))

@@ -31,8 +31,7 @@ def summary_lines(
     found = ["This is a plan, and nothing was done: what follows is how it would be."] if check_mode else []
     found.extend(
         _SEEN[seen] % (_join(syntaxes), after.full_name)
-        for seen, syntaxes in _grouped({syntax: after.state(syntax) for syntax in SYNTAXES}).items()
-    )
+        for seen, syntaxes in _grouped({syntax: after.state(syntax) for syntax in SYNTAXES}).items())
     if after.notice and any(after.visible.values()):
         found.append("Loading it says: %s" % after.notice)
     found.extend(_defaults(before, after))

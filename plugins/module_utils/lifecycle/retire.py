@@ -12,6 +12,7 @@ import datetime
 import os
 from typing import Any, Mapping, NamedTuple
 
+from ..core.clock import seconds_of
 from ..core.errors import StackError
 from ..core.files import read_json
 from ..modulefiles.layout import SYNTAXES, stage_directory
@@ -82,10 +83,9 @@ def read_facts(root: str, release: str) -> Facts:
 def days_since(time: str, now: str) -> float:
     """Return days between two moments as records have them (UTC); none where the first is not known."""
     try:
-        begin, end = (datetime.datetime.strptime(text, "%Y-%m-%dT%H:%M:%SZ") for text in (time, now))
+        return (seconds_of(now) - seconds_of(time)) / 86400.0
     except ValueError:
         return 0.0
-    return (end - begin).total_seconds() / 86400.0
 
 
 def day_after(time: str, days: float) -> str:
@@ -124,10 +124,8 @@ def retirement_record(facts: Facts, to: str, words: Words, rules: Rules, now: st
     stage = "removing" if to == "removed" else to
     other = facts.default if facts.default != facts.state.version else ""
     record = dict(
-        before,
-        state=stage, since=before["since"] if facts.stage == stage else now,
-        reason=words.reason or before.get("reason", ""), successor=words.successor or before.get("successor") or other,
-    )
+        before, state=stage, since=before["since"] if facts.stage == stage else now,
+        reason=words.reason or before.get("reason", ""), successor=words.successor or before.get("successor") or other)
     if to != "removed":
         record["told_at"] = before.get("told_at") or now
         record["until"] = words.until or before.get("until") or day_after(record["told_at"], rules.notice_days)

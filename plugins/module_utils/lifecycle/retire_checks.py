@@ -10,14 +10,11 @@ from ..core.errors import StackError
 from ..modulefiles.layout import SYNTAXES
 from ..release import states
 from ..standalone import removal
+from .publication_first import SYSTEMS
 from .retire import STEP, Facts, Rules, days_since
 
-_SYSTEMS = {"tcl": "Environment Modules", "lmod": "Lmod"}
 
-
-def find_problems(
-    facts: Facts, to: str, rules: Rules, uses: Sequence[Mapping[str, Any]], now: str
-) -> list[str]:
+def find_problems(facts: Facts, to: str, rules: Rules, uses: Sequence[Mapping[str, Any]], now: str) -> list[str]:
     """Tell why the release may not be retired now, one sentence each; none where it may.
 
     ``uses`` is what M(hpcml.torchstack.release_in_use) returned on each host.
@@ -30,11 +27,9 @@ def find_problems(
     return list(dict.fromkeys(_reasons(facts, to, rules, uses, now)))
 
 
-def _reasons(
-    facts: Facts, to: str, rules: Rules, uses: Sequence[Mapping[str, Any]], now: str
-) -> Iterator[str]:
+def _reasons(facts: Facts, to: str, rules: Rules, uses: Sequence[Mapping[str, Any]], now: str) -> Iterator[str]:
     state = facts.state
-    of = [_SYSTEMS[syntax] for syntax in SYNTAXES if state.default[syntax]]
+    of = [SYSTEMS[syntax] for syntax in SYNTAXES if state.default[syntax]]
     if of:
         yield "It is the default of %s: make another release the default first (playbooks/publish.yml, or " \
               "playbooks/rollback.yml)." % " and ".join(of)

@@ -103,8 +103,7 @@ def record_action(facts: Facts, record: Mapping[str, Any], action: str) -> None:
     """Write the journal and then the record, which goes where nothing is to be recorded any more."""
     names = ("reason", "successor", "until", "planned", "looked", "unseen", "freed")
     kept = {key: record[key] for key in names if record.get(key)}
-    json_lines.append(
-        os.path.join(facts.afterwards, JOURNAL), {"action": action, "time": now(), "by": actor(), **kept})
+    json_lines.append(os.path.join(facts.afterwards, JOURNAL), {"action": action, "time": now(), "by": actor(), **kept})
     path = os.path.join(facts.afterwards, RECORD)
     if record:
         write_json(path, record)

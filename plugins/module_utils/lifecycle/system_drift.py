@@ -19,8 +19,7 @@ from .drift_text import count_noun
 CHECKS = ("modules", "modulefile", "libraries", "imports")
 TITLES = {
     "modules": "the modules that it depends on", "modulefile": "its modulefile", "libraries": "its libraries",
-    "imports": "its imports",
-}
+    "imports": "its imports"}
 NO_MODULES: dict[str, Any] = {"loaded": []}
 """The outcome of the check ``modules`` for a release that depends on none."""
 
@@ -34,8 +33,7 @@ _LIBRARIES = ("missing", "versions", "misplaced", "forbidden", "embedded", "requ
 _IMPORTS = ("import_errors", "misplaced", "duplicates", "forbidden", "wrong_values")
 _REBUILD = (
     "Have the site bring it back, by a link or a module of the old name; or roll out a release for today's system, "
-    "make it the default and deprecate this one."
-)
+    "make it the default and deprecate this one.")
 
 
 def judge(prefix: str, looks: Mapping[str, Any], moved_fails: bool, host: str) -> dict[str, Any]:

@@ -100,8 +100,7 @@ def _thaw_record(thaw: Thaw, new: Sequence[Named], reason: str, found: Mapping[s
     """Return the record of the thaw with what is asked for now."""
     record = dict(thaw.open) if thaw.open else {
         "thaw": thaw.records.next_number(), "manifest": found["digest"], "asked": [],
-        "differed": [path for path in thaw_difference.differing_paths(found) if thaw_paths.explains(thaw.named, path)],
-    }
+        "differed": [path for path in thaw_difference.differing_paths(found) if thaw_paths.explains(thaw.named, path)]}
     if new:
         said = thaw_log.requester(reason)
         record["asked"] = [*record["asked"], said]

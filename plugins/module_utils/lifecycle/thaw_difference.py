@@ -54,8 +54,7 @@ def _facts(entry: Entry | None) -> dict[str, Any] | None:
         return None
     facts = {
         "type": entry.kind, "mode": None if entry.mode is None else "%04o" % entry.mode, "size": entry.size,
-        "sha256": entry.sha256, "target": None if entry.target is None else readable_path(entry.target),
-    }
+        "sha256": entry.sha256, "target": None if entry.target is None else readable_path(entry.target)}
     return {key: value for key, value in facts.items() if value is not None}
 
 
@@ -64,9 +63,7 @@ def differing_paths(result: Mapping[str, Any]) -> list[str]:
     return sorted({*result["added"], *result["removed"], *(entry["path"] for entry in result["differing"])})
 
 
-def unexplained_paths(
-    result: Mapping[str, Any], several: Sequence[Named], restored: Sequence[str] = ()
-) -> list[str]:
+def unexplained_paths(result: Mapping[str, Any], several: Sequence[Named], restored: Sequence[str] = ()) -> list[str]:
     """Return paths that differ and that neither the thaw nor modes that are ``restored`` explain."""
     kinds: dict[str, set[str]] = {}
     for entry in result["differing"]:

@@ -10,12 +10,12 @@ file system, and renamed into place; a directory that is frozen is writable for 
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import os
 import shutil
 import stat
 from typing import Iterator, Sequence
 
+from ..core.digests import sha256_of
 from ..core.errors import StackError, system_remedy
 from ..trees import boundary, counters, permissions
 from ..trees.dir_handles import OPEN_DIRECTORY, owner_writable
@@ -34,6 +34,9 @@ class Stage:
         self.release = release
         self.prefix = os.path.join(self.root, release)
         self.directory = os.path.join(self.root, ".torchstack", release, "thaw")
+        # The manifest of before the thaw, and the bill of materials of after it.
+        self.before = os.path.join(self.directory, "before.json")
+        self.sbom = os.path.join(self.directory, "sbom.spdx.json")
 
     def make(self) -> None:
         """Make it, with a place for the files that the operator sends."""
@@ -43,16 +46,6 @@ class Stage:
         """Remove it with all that is left in it."""
         with contextlib.suppress(FileNotFoundError):
             shutil.rmtree(self.directory)
-
-    @property
-    def before(self) -> str:
-        """Return the manifest of before the thaw."""
-        return os.path.join(self.directory, "before.json")
-
-    @property
-    def sbom(self) -> str:
-        """Return the bill of materials of after it."""
-        return os.path.join(self.directory, "sbom.spdx.json")
 
     def sent(self, sha256: str) -> str:
         """Return a file that the operator sent."""
@@ -126,14 +119,10 @@ def translate_errors(step: str, prefix: str) -> Iterator[None]:
 
 def digest_of(path: str) -> str:
     """Return the SHA-256 of a file; empty where there is none."""
-    digest = hashlib.sha256()
     try:
-        with open(path, "rb") as stream:
-            for piece in iter(lambda: stream.read(1 << 20), b""):
-                digest.update(piece)
+        return sha256_of(path)
     except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
         return ""
-    return digest.hexdigest()
 
 
 def files_below(prefix: str, several: Sequence[Named]) -> Iterator[tuple[str, os.stat_result]]:
