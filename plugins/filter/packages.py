@@ -47,7 +47,5 @@ class FilterModule:
 
     def filters(self) -> dict[str, Callable[..., Any]]:
         return {
-            "package_problems": package_problems,
-            "planned_packages": planned_packages,
-            "filled_variables": filled_variables,
-        }
+            "package_problems": package_problems, "planned_packages": planned_packages,
+            "filled_variables": filled_variables}

@@ -37,8 +37,7 @@ def filled_rules(rules: Any, words: Mapping[str, Any], definition: Mapping[str, 
             if isinstance(value, (list, tuple)):
                 return [
                     {key: text.replace("{%s}" % word, str(one)) if key in texts else text for key, text in rule.items()}
-                    for one in value
-                ]
+                    for one in value]
         return [rule]
 
     def meaning(match: re.Match[str]) -> str:
@@ -47,8 +46,7 @@ def filled_rules(rules: Any, words: Mapping[str, Any], definition: Mapping[str, 
             raise AnsibleFilterError(
                 "filled_rules: nobody knows what %s stands for in %r. Known are %s, and texts of the release file by "
                 "their keys, such as {pytorch.version}."
-                % (match.group(0), match.string, ", ".join("{%s}" % known for known in sorted(words)))
-            )
+                % (match.group(0), match.string, ", ".join("{%s}" % known for known in sorted(words))))
         return str(value)
 
     def filled(value: Any) -> Any:
@@ -58,8 +56,7 @@ def filled_rules(rules: Any, words: Mapping[str, Any], definition: Mapping[str, 
             return {key: inner if key in AS_WRITTEN else filled(inner) for key, inner in value.items()}
         if isinstance(value, (list, tuple)):
             return [
-                filled(rule) for inner in value for rule in (each(inner) if isinstance(inner, Mapping) else [inner])
-            ]
+                filled(rule) for inner in value for rule in (each(inner) if isinstance(inner, Mapping) else [inner])]
         return value
 
     return filled(rules)

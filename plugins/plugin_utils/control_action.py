@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Iterable
 
 from ansible.plugins.action import ActionBase
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
@@ -12,6 +12,13 @@ from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors impor
 
 class RefusedError(Exception):
     """Why the task fails, in sentences."""
+
+
+def refuse(sentences: Iterable[str]) -> None:
+    """Refuse the task by RefusedError, if there is anything to say."""
+    said = " ".join(filter(None, sentences))
+    if said:
+        raise RefusedError(said)
 
 
 class ControlAction(ActionBase):
