@@ -89,7 +89,7 @@ def _rank_problems(ranks: Mapping[str, Any], batch: str) -> list[str]:
 
 
 def describe(data: Mapping[str, Any]) -> dict[str, Any]:
-    """Describe the data in full, as ``jobs`` and ``ranks`` of ``release_context``; a launcher may have no words."""
+    """Describe the data in full, as ``jobs`` and ``ranks`` of ``release_context``."""
     jobs, ranks = _charged(data.get(JOBS) or {}), data.get(RANKS) or {}
     launcher = jobs.get("launcher", LOCAL)
     return {

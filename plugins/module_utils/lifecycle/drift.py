@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from ..core.errors import StackError
 from ..core.files import read_json
 from ..modulefiles.layout import stage_directory
-from ..release.states import REMOVED, STEP, ReleaseState, all_releases, one_release
+from ..release.states import REMOVED, STEP, ReleaseState, all_releases, one_release, unreadable_error
 from ..trees import manifest
 from .drift_attribution import Thaws, attribute
 from .drift_content import compare_content
@@ -178,16 +178,12 @@ def _list_directory(directory: str) -> list[str]:
     except OSError as error:
         raise StackError(
             "Cannot list %s: %s." % (directory, error.strerror), STEP,
-            "Run this as the account that owns the root.", directory,
-        ) from error
+            "Run this as the account that owns the root.", directory) from error
 
 
 def _read_record(path: str) -> dict[str, Any] | None:
     try:
         record = read_json(path)
     except (OSError, ValueError) as error:
-        raise StackError(
-            "%s cannot be read: %s." % (path, getattr(error, "strerror", None) or error), STEP,
-            "Run as the account that owns the root; where the file is damaged, restore it.", path,
-        ) from error
+        raise unreadable_error(path, error) from error
     return record if isinstance(record, dict) else None

@@ -39,8 +39,7 @@ def read_outcomes(root: str, release: str) -> dict[str, Any]:
     except OSError as error:
         raise StackError(
             "Cannot read %s: %s." % (path, error.strerror), "record", "Run this as the account that owns the root.",
-            path,
-        ) from error
+            path) from error
     looks = record.get("looks") if isinstance(record, dict) and record.get("format") == FORMAT else None
     return looks if isinstance(looks, dict) else {}
 
@@ -80,6 +79,5 @@ def keep_outcome(
     except OSError as error:
         raise StackError(
             "Cannot write %s: %s." % (error.filename or path, error.strerror), "record",
-            "Run this as the account that owns the root, or with --check to record nothing.", path,
-        ) from error
+            "Run this as the account that owns the root, or with --check to record nothing.", path) from error
     return True, before

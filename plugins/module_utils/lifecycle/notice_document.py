@@ -49,8 +49,7 @@ def resolved_text(state: ReleaseState | None) -> str:
     except UnicodeDecodeError as error:
         raise StackError(
             "%s is no text: %s." % (path, error), STEP,
-            "Compare the release with its manifest (playbooks/drift.yml).", path,
-        ) from error
+            "Compare the release with its manifest (playbooks/drift.yml).", path) from error
 
 
 def write_notice(
@@ -77,8 +76,7 @@ def write_notice(
         except OSError as error:
             raise StackError(
                 "The announcement %s cannot be written: %s." % (path, error.strerror), STEP,
-                "Run this as the account that owns the root, and look at the space that is left.", path,
-            ) from error
+                "Run this as the account that owns the root, and look at the space that is left.", path) from error
     return {"changed": changed, "facts": facts, "path": path}
 
 

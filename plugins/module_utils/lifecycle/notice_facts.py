@@ -125,7 +125,7 @@ def _without_secrets(found: dict[str, Any]) -> dict[str, Any]:
 def previous_default(
     release: ReleaseState, releases: Sequence[ReleaseState], publications: Sequence[Mapping[str, Any]],
 ) -> ReleaseState | None:
-    """Return the release whose users a notice about ``release`` is for; None before which there was no default.
+    """Return the release whose users a notice about ``release`` is for; None where there was no default before.
 
     It is the same before ``release`` becomes the default, while it is, and when it no longer is. ``releases`` are all
     of the root, removed ones too, as they were frozen, ``publications`` the journal, oldest first.

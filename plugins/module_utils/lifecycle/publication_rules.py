@@ -39,7 +39,7 @@ def require_publishable(facts: Facts, without_acceptance: str) -> None:
 
 
 def require_not_removed(facts: Facts) -> None:
-    """Refuse to let users load what is not there any more, or going."""
+    """Refuse to let users load what is not there any more, or is going."""
     if facts.retired.get("state") in REMOVED:
         raise StackError(
             "Release %s was retired: its files are gone, or going." % facts.release, STEP,

@@ -77,7 +77,7 @@ def _tree_problems(amount: removal.Amount) -> Iterator[str]:
 
 
 def find_use_problems(host: Mapping[str, Any], unseen: str) -> Iterator[str]:
-    """Tell why the use on one host forbids to remove a release; ``unseen`` is the reason to ignore the rest."""
+    """Tell why the use on one host forbids to remove a release; ``unseen``: why to ignore what was not seen."""
     name = str(host.get("host") or host.get("item") or "a host")
     remedy = "Let Ansible become root there, check by other means, or give in retire_unseen the reason to ignore it."
     if "in_use" not in host:

@@ -113,8 +113,7 @@ def translate_errors(step: str, prefix: str) -> Iterator[None]:
         path = str(error.filename or prefix)
         raise StackError(
             "%s cannot be changed: %s." % (path, error.strerror), step,
-            system_remedy(error, "Run this as the account that owns it") + ", then run it again.", path,
-        ) from error
+            system_remedy(error, "Run this as the account that owns it") + ", then run it again.", path) from error
 
 
 def digest_of(path: str) -> str:

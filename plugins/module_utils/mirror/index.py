@@ -56,8 +56,7 @@ def read(directory: str) -> dict[str, Any]:
     except (OSError, ValueError) as error:
         raise StackError(
             "The list of the mirror cannot be read: %s." % error, "read the mirror",
-            "Remove it and run `make mirror` again, which writes it anew.", path,
-        ) from error
+            "Remove it and run `make mirror` again, which writes it anew.", path) from error
     if found is None:
         return {"format": FORMAT, "files": {}, "releases": {}}
     if not isinstance(found, dict) or found.get("format") != FORMAT:

@@ -210,8 +210,7 @@ class Mirror:
         except OSError as error:
             raise StackError(
                 "The mirror %s cannot be written: %s." % (self.directory, error.strerror), "fetch",
-                system_remedy(error, "Check that this account may write there") + ".", self.directory,
-            ) from error
+                system_remedy(error, "Check that this account may write there") + ".", self.directory) from error
         try:
             with contextlib.suppress(OSError):  # some file systems of clusters have no locks; names are whole anyway
                 fcntl.flock(descriptor, fcntl.LOCK_EX)

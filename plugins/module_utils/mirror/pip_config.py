@@ -79,8 +79,7 @@ def options(variables: Mapping[str, str], prefix: str = sys.prefix) -> dict[str,
         except (OSError, UnicodeDecodeError, configparser.Error) as error:
             raise StackError(
                 "pip's configuration %s cannot be read: %s." % (path, str(error).splitlines()[0].rstrip(".")),
-                STEP, "Correct it.", path,
-            ) from error
+                STEP, "Correct it.", path) from error
         for section in SECTIONS:
             if parser.has_section(section):
                 found.update((_option(key), value) for key, value in parser.items(section))

@@ -146,7 +146,7 @@ def find_system(
 def run_module_command(
     words: Sequence[str], environment: Mapping[str, str], timeout: float, step: str
 ) -> tuple[int, bytes, bytes]:
-    """Return exit status, output and errors of the module command. Raises StackError: none, or too late."""
+    """Return exit status, output and errors of the module command. Raises StackError: it does not run or end."""
     try:
         process = run_program(
             list(words), env=dict(environment), stdin=subprocess.DEVNULL, capture_output=True, timeout=timeout)
@@ -157,8 +157,7 @@ def run_module_command(
     except subprocess.TimeoutExpired as error:
         raise StackError(
             "%s did not finish within %g seconds." % (" ".join(words), timeout), step,
-            "Run it by hand to see where it waits, or raise timeout.", words[0],
-        ) from error
+            "Run it by hand to see where it waits, or raise timeout.", words[0]) from error
     return process.returncode, process.stdout, process.stderr
 
 

@@ -89,8 +89,7 @@ def run_session(
     except subprocess.TimeoutExpired as error:
         raise StackError(
             "%s with %s did not finish within %d seconds." % (name, system.title, TIMEOUT), step,
-            "Load the module by hand to see where it waits.", system.command,
-        ) from error
+            "Load the module by hand to see where it waits.", system.command) from error
     messages = process.stdout.decode("utf-8", "replace")
     try:
         snapshots = tuple(_read_snapshot(scratch, number) for number in range(len(commands) + 1))
@@ -98,8 +97,7 @@ def run_session(
     except (OSError, ValueError) as error:
         raise StackError(
             "%s with %s ended early: %s" % (name, system.title, " ".join(messages.split())[-400:]), step,
-            "Load the module by hand in that shell.", system.command,
-        ) from error
+            "Load the module by hand in that shell.", system.command) from error
     return Session(snapshots, statuses, messages)
 
 

@@ -62,7 +62,7 @@ class Comparison(NamedTuple):
 
 
 def compare(first: str, second: str, progress: Callable[[str, int, int], None] | None = None) -> Comparison:
-    """Compare two releases; ``progress`` gets what, how much, and of how much. Raises StackError: no release."""
+    """Compare two directories, telling ``progress`` what is done, and how much of how much. Raises StackError."""
     trees = [_Tree(path) for path in (first, second)]
     sides = Sides(path_masks.masks_of_release(first), path_masks.masks_of_release(second))
     names = sorted(trees[0].paths.keys() | trees[1].paths.keys())

@@ -79,7 +79,7 @@ def unreadable_error(path: str, error: Exception) -> StackError:
 
 
 def step_environment(prefix: str, step: str) -> dict[str, str]:
-    """Read the variables that a build step was given; empty where there was no such step."""
+    """Read the variables of a build step; none where there was no such step. Raises StackError: that cannot be read."""
     record = mapping(read_record(os.path.join(prefix, RECORDS, "steps", step, "inputs.json")))
     given = mapping(mapping(record.get("facts")).get("environment"))
     return {text(name): text(value) for name, value in given.items()}

@@ -161,7 +161,7 @@ def planned_directories(files: ReleaseFiles) -> list[str]:
 
 
 def open_release(files: ReleaseFiles, content: str, missing: list[str]) -> None:
-    """Make the ``missing`` directories, write the resolved release file, and remove an interrupted freeze."""
+    """Make ``missing``, write the resolved release file, end an interrupted freeze. Raises StackError: refused."""
     try:
         for path in missing:
             os.makedirs(path, mode=0o755, exist_ok=True)
@@ -171,12 +171,11 @@ def open_release(files: ReleaseFiles, content: str, missing: list[str]) -> None:
         raise StackError(
             "The release cannot be opened: %s." % error, failed_step="open",
             remedy="Make room or correct the permissions there, and run again.",
-            path=str(error.filename or files.prefix)
-        ) from error
+            path=str(error.filename or files.prefix)) from error
 
 
 def begin_freeze(files: ReleaseFiles, record: dict) -> None:
-    """Record that the release is about to be frozen: from here on it is not built any more."""
+    """Record that the release is about to be frozen, and built no more. Raises StackError: the system refuses."""
     try:
         write_json(files.freezing, record)
     except OSError as error:
@@ -184,7 +183,7 @@ def begin_freeze(files: ReleaseFiles, record: dict) -> None:
 
 
 def record_freeze(files: ReleaseFiles, record: dict) -> None:
-    """Record that the release is frozen."""
+    """Record that the release is frozen. Raises StackError: the file system refuses."""
     try:
         write_json(files.frozen, record)
         _remove(files.freezing)

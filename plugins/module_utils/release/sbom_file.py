@@ -25,7 +25,7 @@ def sbom_path(prefix: str) -> str:
 
 
 def find_build_time(prefix: str) -> str:
-    """Find when the last step of a release's build was finished; empty where none was recorded."""
+    """Find when the last step of a build was finished, if that was recorded. Raises StackError: a record is damaged."""
     pattern = os.path.join(glob.escape(os.path.join(prefix, RECORDS, "steps")), "*", "stamp.json")
     times = [text(mapping(read_record(path)).get("finished")) for path in sorted(glob.glob(pattern))]
     return max((said for said in times if moment(said) is not None), default="")

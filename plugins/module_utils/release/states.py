@@ -82,7 +82,7 @@ def all_releases(root: str, removed: bool = False) -> list[ReleaseState]:
     except (FileNotFoundError, NotADirectoryError):
         return []
     except OSError as error:
-        raise _unreadable_error(os.path.join(root, ".torchstack"), error) from error
+        raise unreadable_error(os.path.join(root, ".torchstack"), error) from error
     ours = [name for name in names if _NAME.fullmatch(name) and not _explain_foreign(root, name, removed)]
     found = [_read_state(root, name) for name in ours]
     return sorted(found, key=lambda state: (str((state.frozen or {}).get("frozen_at", "")), state.release))
@@ -150,13 +150,13 @@ def _read_state(root: str, release: str) -> ReleaseState:
 
 
 def default_of(root: str, syntax: str, name: str) -> str:
-    """Return the version that ``module load NAME`` means by our own file; empty where there is none."""
+    """Return the version that ``module load NAME`` means by our own file, or nothing. Raises StackError: unreadable."""
     content = read_bytes(os.path.join(root, default_path(syntax, name)))
     return default_version(syntax, content.decode("utf-8", "replace")) if content is not None else ""
 
 
 def hidden_of(root: str, syntax: str, name: str) -> list[str]:
-    """Return the versions that our own file keeps out of ``module avail``."""
+    """Return the versions that our own file keeps out of ``module avail``. Raises StackError: it cannot be read."""
     content = read_bytes(os.path.join(root, hidden_path(syntax, name)))
     return hidden_versions(syntax, content.decode("utf-8", "replace")) if content is not None else []
 
@@ -167,7 +167,7 @@ def publications(root: str, release: str) -> list[dict[str, Any]]:
     try:
         return json_lines.entries(path)
     except OSError as error:
-        raise _unreadable_error(path, error) from error
+        raise unreadable_error(path, error) from error
 
 
 def all_publications(root: str) -> list[dict[str, Any]]:
@@ -193,13 +193,14 @@ def _read_record(path: str) -> dict[str, Any] | None:
     except NotADirectoryError:
         return None
     except (OSError, ValueError) as error:
-        raise _unreadable_error(path, error) from error
+        raise unreadable_error(path, error) from error
     if record is not None and not isinstance(record, dict):
-        raise _unreadable_error(path, ValueError("it is not a record"))
+        raise unreadable_error(path, ValueError("it is not a record"))
     return record
 
 
-def _unreadable_error(path: str, error: Exception) -> StackError:
+def unreadable_error(path: str, error: Exception) -> StackError:
+    """Make the error for a record that cannot be read."""
     return StackError(
         "%s cannot be read: %s." % (path, getattr(error, "strerror", None) or error), STEP,
         "Run as the account that owns the root; where the file is damaged, restore it.", path)
