@@ -15,7 +15,7 @@ from ansible.utils.vars import load_extra_vars
 from ansible.vars.manager import VariableManager
 from ansible_collections.hpcml.torchstack.plugins.module_utils.definition import variable_names
 from ansible_collections.hpcml.torchstack.plugins.plugin_utils import release_file
-from ansible_collections.hpcml.torchstack.plugins.plugin_utils.control_action import ControlAction, RefusedError
+from ansible_collections.hpcml.torchstack.plugins.plugin_utils.control_action import ControlAction, refuse
 
 TOP = pathlib.Path(__file__).parents[2]
 _ENVIRONMENT = re.compile(r"\bTORCHSTACK_[A-Z_]+\b")
@@ -27,8 +27,7 @@ def specifications() -> dict[str, dict[str, Any]]:
     """Read what each role of the collection says of its variables."""
     return {
         path.parents[1].name: release_file.entry_points(path.parents[1])
-        for path in sorted(release_file.ROLES.glob("*/meta/argument_specs.yml"))
-    }
+        for path in sorted(release_file.ROLES.glob("*/meta/argument_specs.yml"))}
 
 
 def read_by_sites() -> set[str]:
@@ -53,10 +52,8 @@ class ActionModule(ControlAction):
         read = set(_ENVIRONMENT.findall(repr(given))) | OTHERS | read_by_sites()
         sentences = [
             *variable_names.unknown(set(load_extra_vars(self._loader)), set(given), known, sorted(roles)),
-            *variable_names.unknown_in_environment(os.environ, read),
-        ]
-        if sentences:
-            raise RefusedError(" ".join(sentences))
+            *variable_names.unknown_in_environment(os.environ, read)]
+        refuse(sentences)
         return {}
 
     def variables(self, host: str, sources: list[str]) -> dict[str, Any]:

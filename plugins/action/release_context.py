@@ -16,7 +16,7 @@ from ansible_collections.hpcml.torchstack.plugins.module_utils.definition import
 )
 from ansible_collections.hpcml.torchstack.plugins.module_utils.mirror.environment import mirror_context
 from ansible_collections.hpcml.torchstack.plugins.plugin_utils import release_file as files
-from ansible_collections.hpcml.torchstack.plugins.plugin_utils.control_action import ControlAction, RefusedError
+from ansible_collections.hpcml.torchstack.plugins.plugin_utils.control_action import ControlAction, refuse
 
 
 class ActionModule(ControlAction):
@@ -50,27 +50,20 @@ class Request:
         """Describe where the release lies and in which state it is."""
         return context.describe_place(self.site, self.records, str(self.options.get("digest") or ""))
 
-    def refuse(self, sentences: list[str]) -> None:
-        """Refuse the release, if there is anything to say."""
-        said = " ".join(filter(None, sentences))
-        if said:
-            raise RefusedError(said)
-
     def check_site(self) -> None:
         """Refuse data of the site that cannot be used."""
-        self.refuse(site_data.problems(self.site, self.specified, self.definition, self.submits))
+        refuse(site_data.problems(self.site, self.specified, self.definition, self.submits))
 
 
 def check(asked: Request) -> dict[str, Any]:
     """Check the site's data; say which modules have to be asked what they set."""
     asked.check_site()
     place = asked.place()
-    asked.refuse(site_data.release_problems(asked.site, asked.definition, place["frozen"]))
+    refuse(site_data.release_problems(asked.site, asked.definition, place["frozen"]))
     tools = toolchain.describe({} if place["frozen"] else asked.definition)
     return {
         "frozen": place["frozen"], "freezing": place["freezing"], "modules": tools["modules"],
-        "step_modules": toolchain.step_lists(tools),
-    }
+        "step_modules": toolchain.step_lists(tools)}
 
 
 def plan(asked: Request) -> dict[str, Any]:
@@ -78,7 +71,7 @@ def plan(asked: Request) -> dict[str, Any]:
     frozen = asked.place()["frozen"]
     expanded = None if frozen else context.expand(asked.site, asked.definition, asked.modules)
     if expanded:
-        asked.refuse(expanded.problems)
+        refuse(expanded.problems)
     wanted = machine_request.request(
         asked.site, asked.specified, asked.definition, expanded.definition if expanded else {},
         asked.records["record"], frozen)
@@ -97,14 +90,13 @@ def open_release(asked: Request) -> dict[str, Any]:
             options["preflight"], int(options.get("image_bytes") or 0))
     rollout = {
         "mirror": mirror_context(asked.site["mirror"], asked.definition, asked.site["conda_channels"]),
-        "modules_environment": _modules_environment(asked.modules),
-    }
+        "modules_environment": _modules_environment(asked.modules)}
     return {"resolved": opened, "context": context.compose(asked.site, opened, place, rollout)}
 
 
 def recall(asked: Request) -> dict[str, Any]:
     """Compose the context of a release that was opened before, from its records."""
-    asked.refuse([recorded.absence(asked.records, asked.site["release"], asked.site["root"])])
+    refuse([recorded.absence(asked.records, asked.site["release"], asked.site["root"])])
     asked.check_site()
     return {"context": context.compose(asked.site, asked.records["record"], asked.place())}
 
@@ -114,5 +106,4 @@ def _modules_environment(modules: Mapping[str, Any]) -> dict[str, str]:
 
 
 STATES: dict[str, Callable[[Request], dict[str, Any]]] = {
-    "checked": check, "planned": plan, "opened": open_release, "recorded": recall,
-}
+    "checked": check, "planned": plan, "opened": open_release, "recorded": recall}

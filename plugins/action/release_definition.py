@@ -14,7 +14,11 @@ from ansible_collections.hpcml.torchstack.plugins.module_utils.definition import
     stored_release,
 )
 from ansible_collections.hpcml.torchstack.plugins.plugin_utils import release_file as files
-from ansible_collections.hpcml.torchstack.plugins.plugin_utils.control_action import ControlAction, RefusedError
+from ansible_collections.hpcml.torchstack.plugins.plugin_utils.control_action import (
+    ControlAction,
+    RefusedError,
+    refuse,
+)
 
 
 class ActionModule(ControlAction):
@@ -26,14 +30,7 @@ class ActionModule(ControlAction):
 
 
 def define(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Do what the task asks for.
-
-    Args:
-        options: those of the task, see the module's documentation.
-
-    Raises:
-        RefusedError, ValueError, StackError: the release file cannot be used.
-    """
+    """Do what the task asks for. Raises RefusedError, ValueError, StackError: the release file cannot be used."""
     path, name = pathlib.Path(str(options.get("path", ""))), str(options.get("release") or "")
     if not path.is_file():
         raise RefusedError("There is no release file %s. Site %s has %s." % (
@@ -41,26 +38,20 @@ def define(options: Mapping[str, Any]) -> dict[str, Any]:
     content, lines = files.read(path)
     keys, source = files.specified()["release_file"]["options"], "releases/%s" % path.name
     if options.get("only") == known_problems.KEY:
-        _refuse(release_file.known_problem_problems(content, keys, source))
+        refuse(release_file.known_problem_problems(content, keys, source))
         return {"known_problems": known_problems.format_sentences(known_problems.read(content))}
     # That of a release was checked when it was written, and has every default in it.
     stored = stored_release.is_stored(content)
     if not stored:
-        _refuse(release_file.problems(content, keys, source, lines))
+        refuse(release_file.problems(content, keys, source, lines))
     if name and content["release"] != name:
         raise RefusedError("%s says that it is release %s, and %s %s: they must be the same." % (
             path, content["release"], "what was asked for is" if stored else "its name says", name))
     found = release_file.define(content, keys, str(files.ROLES))
-    _refuse([stored_release.problem(content, found.series, found.digest, str(path))])
+    refuse([stored_release.problem(content, found.series, found.digest, str(path))])
     records = options.get("records")
     if records is not None:
         records = dict(records, record=files.parse_record(records.get("content")))
         found = recorded.compare(found, content, records, str(options.get("checksums") or ""))
-        _refuse([recorded.refusal(found, records, name, str(path))])
+        refuse([recorded.refusal(found, records, name, str(path))])
     return dict(found._asdict())
-
-
-def _refuse(sentences: list[str]) -> None:
-    said = " ".join(filter(None, sentences))
-    if said:
-        raise RefusedError(said)

@@ -35,8 +35,7 @@ class ActionModule(ActionBase):
             return without(self._execute_module(module_args=arguments, task_vars=task_vars), "there")
 
         def call(phase: str, files: list[dict[str, Any]]) -> dict[str, Any]:
-            return self._execute_module(
-                module_args=dict(arguments, phase=phase, files=files), task_vars=task_vars)
+            return self._execute_module(module_args=dict(arguments, phase=phase, files=files), task_vars=task_vars)
 
         fetched: list[dict[str, Any]] = []
         start = time.monotonic()
@@ -59,20 +58,8 @@ class ActionModule(ActionBase):
         return without(self.with_difference(result, fetched), "there")
 
     @staticmethod
-    def fetch(
-        call: Any, files: list[dict[str, Any]], fetched: list[dict[str, Any]], start: float
-    ) -> dict[str, Any]:
-        """Fetch files, and show a line after each portion.
-
-        Args:
-            call: calls the module.
-            files: what to fetch.
-            fetched: gets what was fetched.
-            start: when the task began, in seconds of the monotonic clock.
-
-        Returns:
-            The last result.
-        """
+    def fetch(call: Any, files: list[dict[str, Any]], fetched: list[dict[str, Any]], start: float) -> dict[str, Any]:
+        """Fetch files, and show a line after each portion; ``start`` is the task's, of the monotonic clock."""
         left, before = list(files), len(fetched)
         answer: dict[str, Any] = {}
         while left:

@@ -17,11 +17,7 @@ ROUNDS = 5
 
 
 def main_process() -> int:
-    """Process id of ansible-playbook.
-
-    Action plugins run in a worker that multiprocessing has forked from it; where an executor does without workers, they
-    run in it.
-    """
+    """Return the process id of ansible-playbook: the worker's parent, or its own where there are no workers."""
     parent = multiprocessing.parent_process()
     return os.getpid() if parent is None or parent.pid is None else parent.pid
 

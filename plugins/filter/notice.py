@@ -44,8 +44,5 @@ class FilterModule:
 
     def filters(self) -> dict[str, Callable[..., Any]]:
         return {
-            "notice_words": notice_words,
-            "notice_markdown": notice_markdown,
-            "notice_plain": notice_plain,
-            "notice_table": notice_table,
-        }
+            "notice_words": notice_words, "notice_markdown": notice_markdown, "notice_plain": notice_plain,
+            "notice_table": notice_table}

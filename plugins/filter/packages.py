@@ -29,9 +29,7 @@ def planned_packages(entries: object) -> list[dict[str, Any]]:
 def filled_variables(environment: object, words: object) -> dict[str, Any]:
     """Return build variables with the words in braces of their values replaced: ``-L{base}/lib``.
 
-    Args:
-        environment: values by name.
-        words: what stands for what; other braces are left as they are written.
+    ``words``: what stands for what; other braces are left as they are written.
     """
     if not isinstance(environment, Mapping) or not isinstance(words, Mapping):
         raise AnsibleFilterError("filled_variables: the variables and the words have to be mappings.")
@@ -49,7 +47,5 @@ class FilterModule:
 
     def filters(self) -> dict[str, Callable[..., Any]]:
         return {
-            "package_problems": package_problems,
-            "planned_packages": planned_packages,
-            "filled_variables": filled_variables,
-        }
+            "package_problems": package_problems, "planned_packages": planned_packages,
+            "filled_variables": filled_variables}

@@ -12,12 +12,7 @@ from ansible.errors import AnsibleFilterError
 
 
 def component_facts(definition: Any, site: Any = None) -> dict[str, Any]:
-    """Gather what follows from the components that a release has.
-
-    Args:
-        definition: a resolved release file; empty for a release of which nothing is known.
-        site: what the site asks of every acceptance.
-    """
+    """Gather what follows from the components that a release has."""
     from ansible_collections.hpcml.torchstack.plugins.module_utils.definition import component_facts as facts
 
     return facts.component_facts(_mapping("component_facts", definition, "the release file is no mapping."), site)

@@ -18,11 +18,8 @@ AS_WRITTEN = frozenset(["pattern", "value", "reason"])
 def filled_rules(rules: Any, words: Mapping[str, Any], definition: Mapping[str, Any]) -> Any:
     """Return the rules with every ``{word}`` replaced.
 
-    Args:
-        rules: plain data, as in a release file.
-        words: what stands for what.
-        definition: the resolved release file; ``{horovod.version}`` is what it says there. A word that stands for a
-            list of texts, as ``{cuda.libraries}`` does, makes one rule for each of them.
+    ``definition``: the resolved release file; ``{horovod.version}`` is what it says there. A word that stands for a
+    list of texts, as ``{cuda.libraries}`` does, makes one rule for each of them.
     """
 
     def known(word: str) -> Any:
@@ -40,8 +37,7 @@ def filled_rules(rules: Any, words: Mapping[str, Any], definition: Mapping[str, 
             if isinstance(value, (list, tuple)):
                 return [
                     {key: text.replace("{%s}" % word, str(one)) if key in texts else text for key, text in rule.items()}
-                    for one in value
-                ]
+                    for one in value]
         return [rule]
 
     def meaning(match: re.Match[str]) -> str:
@@ -50,8 +46,7 @@ def filled_rules(rules: Any, words: Mapping[str, Any], definition: Mapping[str, 
             raise AnsibleFilterError(
                 "filled_rules: nobody knows what %s stands for in %r. Known are %s, and texts of the release file by "
                 "their keys, such as {pytorch.version}."
-                % (match.group(0), match.string, ", ".join("{%s}" % known for known in sorted(words)))
-            )
+                % (match.group(0), match.string, ", ".join("{%s}" % known for known in sorted(words))))
         return str(value)
 
     def filled(value: Any) -> Any:
@@ -61,8 +56,7 @@ def filled_rules(rules: Any, words: Mapping[str, Any], definition: Mapping[str, 
             return {key: inner if key in AS_WRITTEN else filled(inner) for key, inner in value.items()}
         if isinstance(value, (list, tuple)):
             return [
-                filled(rule) for inner in value for rule in (each(inner) if isinstance(inner, Mapping) else [inner])
-            ]
+                filled(rule) for inner in value for rule in (each(inner) if isinstance(inner, Mapping) else [inner])]
         return value
 
     return filled(rules)
@@ -71,9 +65,7 @@ def filled_rules(rules: Any, words: Mapping[str, Any], definition: Mapping[str, 
 def module_process(module: Mapping[str, Any], loaded: Mapping[str, str] | None = None) -> dict[str, str]:
     """Return the variables that the modulefile of a release sets, as far as they do not depend on the user.
 
-    Args:
-        module: the description of the modulefile.
-        loaded: what the modules set that it loads before itself; their directories come behind its own.
+    ``loaded``: what the modules set that it loads before itself; their directories come behind its own.
     """
     found = dict(loaded or {})
     paths: dict[str, list[str]] = {}

@@ -47,12 +47,7 @@ INVENTORIES = pathlib.Path(__file__).parents[2] / "inventories"
 
 
 def missing(pattern: str, inventories: pathlib.Path) -> str:
-    """Say which inventory to give for a pattern that matches no host.
-
-    Args:
-        pattern: the play's pattern, such as the name of a site.
-        inventories: the directory with one directory for each site.
-    """
+    """Say which inventory to give for a pattern that matches no host."""
     said = "The inventory has no host for '%s': " % pattern
     hosts = inventories / pattern / "hosts.yml"
     if hosts.is_file():

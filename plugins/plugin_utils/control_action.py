@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Iterable
 
 from ansible.plugins.action import ActionBase
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
@@ -12,6 +12,13 @@ from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors impor
 
 class RefusedError(Exception):
     """Why the task fails, in sentences."""
+
+
+def refuse(sentences: Iterable[str]) -> None:
+    """Refuse the task by RefusedError, if there is anything to say."""
+    said = " ".join(filter(None, sentences))
+    if said:
+        raise RefusedError(said)
 
 
 class ControlAction(ActionBase):
@@ -34,12 +41,5 @@ class ControlAction(ActionBase):
         return dict(result, changed=False, **found)
 
     def find(self, task_vars: dict[str, Any]) -> dict[str, Any]:
-        """Do the work of the task.
-
-        Returns:
-            What the result says besides ``changed``.
-
-        Raises:
-            RefusedError, ValueError, StackError: the task fails for this reason.
-        """
+        """Return what the result says besides ``changed``; RefusedError, ValueError and StackError fail the task."""
         raise NotImplementedError

@@ -51,8 +51,7 @@ class Loader(yaml.SafeLoader):
 def read(path: pathlib.Path) -> tuple[dict[str, Any], dict[str, int]]:
     """Read a release file, see :func:`parse`.
 
-    Raises:
-        ValueError: it cannot be read, or has a mistake; the message is one sentence with file, line and column.
+    Raises ValueError: it cannot be read, or has a mistake; the message is one sentence with file, line and column.
     """
     text = ""
     try:
@@ -76,11 +75,7 @@ def names_beside(path: pathlib.Path) -> list[str]:
 
 
 def parse_record(text: str | None) -> dict[str, Any]:
-    """Parse a resolved release file; empty where there is none.
-
-    Raises:
-        ValueError: it is no YAML.
-    """
+    """Parse a resolved release file; empty where there is none. Raises ValueError: it is no YAML."""
     try:
         found = yaml.load(text or "{}", Loader=_FAST)
     except yaml.YAMLError as error:
@@ -92,7 +87,7 @@ def parse_record(text: str | None) -> dict[str, Any]:
 def specified() -> dict[str, Any]:
     """Return the entry points of the role release: what may stand in a release file, and in a site's data.
 
-    Keys of a release file may also stand in the specification of a component's own role, under ``release_file``.
+    Keys of a release file may also stand in a component's own role, under ``release_file``.
     """
     found = entry_points(ROLES / OWN)
     for row in components.COMPONENTS:
@@ -102,11 +97,7 @@ def specified() -> dict[str, Any]:
 
 
 def entry_points(role: pathlib.Path) -> dict[str, Any]:
-    """Read the entry points of a role from its argument specification.
-
-    Args:
-        role: its directory.
-    """
+    """Read the entry points of a role from its argument specification."""
     text = (role / "meta" / "argument_specs.yml").read_text(encoding="utf-8")
     return dict(yaml.load(text, Loader=_FAST)["argument_specs"])
 
@@ -114,8 +105,7 @@ def entry_points(role: pathlib.Path) -> dict[str, Any]:
 def parse(text: str) -> tuple[dict[str, Any], dict[str, int]]:
     """Parse a release file: its data, and the line of each key and element by its path (``packages[0].name``).
 
-    Raises:
-        MistakeError: it is no YAML, or no mapping, or has a key twice, or a template.
+    Raises MistakeError: it is no YAML, or no mapping, or has a key twice, or a template.
     """
     for number, line in enumerate(text.splitlines(), 1):
         for template in TEMPLATES:

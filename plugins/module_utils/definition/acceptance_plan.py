@@ -14,21 +14,16 @@ WHERE_POSSIBLE = ("torch_nccl", "torch_mpi", "cuda_graph_replay")
 
 MEASURED: dict[str, Any] = {
     "operations": ["all_reduce"], "smallest": "32 KiB", "largest": "1 GiB", "warmups": 5, "trials": 20, "seconds": 20,
-    "latency": {"bytes": [8], "iterations": 1000},
-}
+    "latency": {"bytes": [8], "iterations": 1000}}
 """What an acceptance measures of each backend, unless the site or the release file says otherwise."""
 
 
 def plan_acceptance(definition: Mapping[str, Any], site: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """Derive what is run: what the parts of a release allow, and what the site and the release file say instead.
 
-    Args:
-        definition: a resolved release file; empty for a release of which nothing is known, which is taken to have all.
-        site: what the site asks of every acceptance, its ``torchstack_acceptance``.
-
-    Returns:
-        ``imports``, ``checks``, ``where_possible``, ``measure``, ``transport`` and ``import_ceiling`` (seconds), as the
-        role acceptance takes them; ``problem`` is what is wrong with ``measure``, as a sentence, or empty.
+    An empty ``definition`` is a release of which nothing is known, which is taken to have all. The result has
+    ``imports``, ``checks``, ``where_possible``, ``measure``, ``transport`` and ``import_ceiling`` (seconds), as the
+    role acceptance takes them; ``problem`` is what is wrong with ``measure``, as a sentence, or empty.
     """
     rows = components.present(definition)
     backend = (definition.get("pytorch") or {}).get("mpi_backend") or {}
@@ -40,10 +35,8 @@ def plan_acceptance(definition: Mapping[str, Any], site: Mapping[str, Any] | Non
         # Where it may be left out, a driver that shows no GPU would pass, and no floor or transport would be judged.
         checks.append("torch_nccl")
     found = {
-        "imports": ["torch", *(name for row in rows for name in row.imports)],
-        "checks": [*checks, "torch_gloo"],
-        "where_possible": [name for name in WHERE_POSSIBLE if name == "torch_mpi" or _may_use_gpus(definition)],
-    }
+        "imports": ["torch", *(name for row in rows for name in row.imports)], "checks": [*checks, "torch_gloo"],
+        "where_possible": [name for name in WHERE_POSSIBLE if name == "torch_mpi" or _may_use_gpus(definition)]}
     own = definition.get("acceptance") or {}
     found.update({key: list(own[key]) for key in found if own.get(key) is not None})
     checked = set(found["checks"])

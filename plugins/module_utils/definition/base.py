@@ -21,8 +21,7 @@ OWN_KEYS = {
     CONTAINER: ("name", "image", "gpu", "wrappers", "venv", "software"),
     CONDA: (
         "channels", "mirrors", "specs", "optional_specs", "lock", "virtual_packages", "channel_priority", "link_method",
-        "accept_defaults_licence",
-    ),
+        "accept_defaults_licence"),
 }
 """Keys that mean something to one kind of base only."""
 
@@ -35,10 +34,6 @@ def problems(definition: object, source: str = "") -> list[str]:
     """Find what in ``base`` contradicts the rest of the release file, as one sentence each.
 
     Types and unknown keys are the schema's matter; what has the wrong type is passed over here.
-
-    Args:
-        definition: a release file's data, as written.
-        source: the file that the sentences name.
     """
     base = definition.get("base") if isinstance(definition, dict) else None
     if not isinstance(definition, dict) or not isinstance(base, dict) or base.get("kind") not in NAMES:
@@ -48,8 +43,7 @@ def problems(definition: object, source: str = "") -> list[str]:
     found = [
         "'base.%s'%s means nothing to %s; remove it, or say kind: %s." % (key, where, NAMES[kind], other)
         for other, keys in OWN_KEYS.items() if other != kind
-        for key in keys if key in base
-    ]
+        for key in keys if key in base]
     if kind == CONTAINER:
         if not isinstance(base.get("python"), str) or not _MINOR.match(base["python"]):
             found.append("'base.python'%s must say which Python the image has, as \"3.10\" for instance." % where)
@@ -79,8 +73,7 @@ def _conda_problems(base: Mapping[str, Any], locks: object) -> list[tuple[str, s
     if isinstance(virtual, dict):
         found += [
             ("'base.virtual_packages'", "has %s, which is none; their names begin with __, as __glibc" % name)
-            for name in virtual if not str(name).startswith("__")
-        ]
+            for name in virtual if not str(name).startswith("__")]
     if not isinstance(locks, dict) or not locks.get("conda"):
         found.append(("'locks'", "has no conda; that is the lock of py-rattler, which makes a conda base"))
     return found
@@ -98,22 +91,17 @@ def fill_defaults(definition: dict[str, Any]) -> dict[str, Any]:
 
 
 def describe(
-    definition: Mapping[str, Any], root: str, release: str, python: Mapping[str, Any],
-    channels: Sequence[str] = (), mirrors: Mapping[str, str] | None = None, site: Mapping[str, Any] | None = None,
-    image_bytes: int = 0,
+    definition: Mapping[str, Any], root: str, release: str, python: Mapping[str, Any], channels: Sequence[str] = (),
+    mirrors: Mapping[str, str] | None = None, site: Mapping[str, Any] | None = None, image_bytes: int = 0,
 ) -> dict[str, Any]:
     """Describe a base for every role after its own, whichever kind it is.
 
     Args:
-        definition: a resolved release file.
-        root: the directory of the releases.
-        release: the release's name.
         python: an interpreter of the machine, as the module site_preflight describes it: the one that an overlay
             extends, or the one that makes a conda prefix.
         channels: the site's channels, for a release file that names none.
         mirrors: the site's mirrors of channels; those of the release file win.
         site: ``torchstack_images`` and ``torchstack_container`` with their defaults, for a container.
-        image_bytes: how large the image of a container is.
 
     Returns:
         ``kind``, ``prefix``; ``python`` (the program that runs its Python), ``minor``, ``tag`` and ``platform`` (as in
@@ -188,13 +176,11 @@ def _request(
     """Compose what is asked of the module conda_environment, with its tools and its cache."""
     own = (
         "specs", "optional_specs", "lock", "virtual_packages", "channel_priority", "link_method",
-        "accept_defaults_licence",
-    )
+        "accept_defaults_licence")
     return dict(
         {key: base[key] for key in own}, channels=list(base["channels"] or channels),
         mirrors=dict(mirrors, **base["mirrors"]), cache=root + "/.torchstack/conda-pkgs",
-        tools=_environment(root, {"lock": tools_lock, "python": python["executable"]}),
-    )
+        tools=_environment(root, {"lock": tools_lock, "python": python["executable"]}))
 
 
 def _environment(root: str, what: dict[str, Any]) -> str:
@@ -203,23 +189,20 @@ def _environment(root: str, what: dict[str, Any]) -> str:
 
 
 def _pip(tools: str, python: str, user_base: str) -> dict[str, Any]:
-    """Describe how pip of the build tools works on a base.
+    """Describe how pip of the build tools works on a base; in an overlay by a user install into the prefix.
 
-    In an overlay that is a user install whose user base is the prefix. PEP 668's marker guards the interpreter's own
-    packages, which such an install never touches.
+    PEP 668's marker guards the interpreter's own packages, which such an install never touches.
     """
     environment = {"PIP_BREAK_SYSTEM_PACKAGES": "1", "PYTHONPATH": ""}
     environment.update(
         {"PYTHONUSERBASE": user_base, "PYTHONNOUSERSITE": ""} if user_base else
-        {"PYTHONNOUSERSITE": "1", "PIP_USER": "0"}
-    )
+        {"PYTHONNOUSERSITE": "1", "PIP_USER": "0"})
     command = [tools + "/bin/python", "-m", "pip", "--python", python]
     options = [*(["--user"] if user_base else []), "--no-deps", "--no-warn-script-location"]
     install = _shell_text(environment, [*command, "install", *options])
     uninstall = _shell_text(environment, [*command, "uninstall", "--yes"])
     return {
-        "command": command, "options": options, "environment": environment, "install": install, "uninstall": uninstall,
-    }
+        "command": command, "options": options, "environment": environment, "install": install, "uninstall": uninstall}
 
 
 def _shell_text(environment: Mapping[str, str], words: Sequence[str]) -> str:

@@ -53,8 +53,7 @@ def check_pytorch(section: Mapping[str, Any], definition: Mapping[str, Any]) -> 
     else:
         if section.get("index") and "cpu" in section:
             yield "pytorch", (
-                "has both index and cpu; keep the index that the wheel of the lock is on, or the CPU build's"
-            )
+                "has both index and cpu; keep the index that the wheel of the lock is on, or the CPU build's")
         if "cuda" in definition and "cpu" in section:
             yield "pytorch.cpu", "means nothing to a release for GPUs; remove it, or cuda"
         for key in ("cuda_lock",) if section.get("index") or "cuda" in definition else ("cpu", "cuda_lock"):
@@ -79,8 +78,7 @@ def check_horovod(section: Mapping[str, Any], definition: Mapping[str, Any]) -> 
         return
     if "nccl" in definition or (isinstance(pytorch, dict) and "source" in pytorch):
         yield "horovod.nccl", (
-            "asks for the NCCL of PyTorch's wheel, beside which a process would have another one; say release"
-        )
+            "asks for the NCCL of PyTorch's wheel, beside which a process would have another one; say release")
     given = [name for name in section.get("environment") or {} if str(name).startswith("HOROVOD_NCCL_")]
     if given:
         yield "horovod.environment", "has %s; that follows from horovod.nccl, so remove it" % ", ".join(given)

@@ -14,14 +14,9 @@ from .toolchain import unknown_steps
 def component_facts(definition: Mapping[str, Any], site: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """Gather what follows from the components.
 
-    Args:
-        definition: a resolved release file; empty for a release of which nothing is known.
-        site: what the site asks of every acceptance.
-
-    Returns:
-        ``left_out`` (names for people), ``commands`` of the machine, ``torch_step`` and ``package_needs`` (names of
-        steps), ``acceptance`` (see :func:`.acceptance_plan.plan_acceptance`), and what nothing belongs to:
-        ``unknown_steps`` and ``unknown_modules``.
+    ``left_out`` are names for people, ``torch_step`` and ``package_needs`` of steps, ``commands`` of the machine; to
+    ``unknown_steps`` and ``unknown_modules`` nothing belongs. ``acceptance``: see
+    :func:`.acceptance_plan.plan_acceptance`.
     """
     return {
         "left_out": components.left_out(definition),

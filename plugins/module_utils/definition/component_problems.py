@@ -10,9 +10,7 @@ from . import components, left_over
 from .component_checks import OF_THE_WHEEL, check_mpi
 
 OF_A_BUILD = {
-    "mpi": "the MPI that everything is compiled against",
-    "locks": "everything else that pip installs, with hashes",
-}
+    "mpi": "the MPI that everything is compiled against", "locks": "everything else that pip installs, with hashes"}
 """Keys that every release needs of which anything is built, and what they are."""
 
 OF_PYTORCHS_BUILD = ("lock", *OF_THE_WHEEL, "source", "mpi_backend")
@@ -22,12 +20,8 @@ OF_PYTORCHS_BUILD = ("lock", *OF_THE_WHEEL, "source", "mpi_backend")
 def problems(definition: object, source: str = "", lines: Mapping[str, int] | None = None) -> list[str]:
     """Find everything in the components that contradicts itself or lacks its counterpart, as one sentence each.
 
-    Types and unknown keys are the schema's matter; what has the wrong type is passed over here.
-
-    Args:
-        definition: a release file's data, as written.
-        source: the file that the sentences name.
-        lines: the lines of its keys, by their dotted paths.
+    Types and unknown keys are the schema's matter; what has the wrong type is passed over here. ``lines``: the lines of
+    its keys, by their dotted paths.
     """
     if not isinstance(definition, dict):
         return []
@@ -36,13 +30,11 @@ def problems(definition: object, source: str = "", lines: Mapping[str, int] | No
         return [
             "'%s'%s means nothing to a container, of which only the image has it or does without; remove it." % (
                 path, where)
-            for path in _not_of_an_image(definition)
-        ]
+            for path in _not_of_an_image(definition)]
     base = definition.get("base")
     found = [
         "'%s' is missing%s; add it (%s)." % (key, where, meaning)
-        for key, meaning in OF_A_BUILD.items() if isinstance(base, dict) and key not in definition
-    ]
+        for key, meaning in OF_A_BUILD.items() if isinstance(base, dict) and key not in definition]
     for key, check in (("mpi", check_mpi), *((row.key, row.check) for row in components.COMPONENTS)):
         if isinstance(definition.get(key), dict):
             found += ["'%s'%s %s." % (path, where, trouble) for path, trouble in check(definition[key], definition)]
@@ -61,5 +53,4 @@ def _not_of_an_image(definition: Mapping[str, Any]) -> list[str]:
     pytorch = definition.get("pytorch")
     built = [row.key for row in components.COMPONENTS if row.optional]
     return [key for key in ("toolchain", "cuda", "mpi", *built, "packages", "locks") if key in definition] + [
-        "pytorch.%s" % key for key in (pytorch if isinstance(pytorch, dict) else {}) if key in OF_PYTORCHS_BUILD
-    ]
+        "pytorch.%s" % key for key in (pytorch if isinstance(pytorch, dict) else {}) if key in OF_PYTORCHS_BUILD]

@@ -143,11 +143,7 @@ def series_of_roles() -> list[tuple[str, Keys, str]]:
 
 
 def left_out(definition: Mapping[str, Any]) -> list[str]:
-    """List the names of the components that a release does without; nothing is known of an image.
-
-    Args:
-        definition: a resolved release file.
-    """
+    """List the names of the components that a release does without; nothing is known of an image."""
     if in_image(definition):
         return []
     optional = [row for row in COMPONENTS if row.optional and row.key not in definition]
@@ -166,11 +162,7 @@ def package_needs(definition: Mapping[str, Any]) -> list[str]:
 
 
 def commands(definition: Mapping[str, Any]) -> list[str]:
-    """List the commands of the machine that components need besides those that every release needs.
-
-    Args:
-        definition: a resolved release file.
-    """
+    """List the commands of the machine that components need besides those that every release needs."""
     sources = [value_at(definition, keys) or {} for row in COMPONENTS for keys in row.sources]
     found = ["git"] if any("repository" in part for part in [*sources, *(definition.get("packages") or [])]) else []
     for row in COMPONENTS:

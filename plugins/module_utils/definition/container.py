@@ -36,10 +36,7 @@ _UNBINDABLE = re.compile(r"[,:\s]")
 
 
 def versions(release: str) -> tuple[str, str]:
-    """Split a release's name as EasyBuild does: the version, and the suffix that comes after it.
-
-    2.2.0-rocm-5.6.1 is version 2.2.0 with the suffix -rocm-5.6.1; what does not begin so is a version as a whole.
-    """
+    """Split a release's name as EasyBuild does: 2.2.0-rocm-5.6.1 is version 2.2.0 with suffix -rocm-5.6.1."""
     match = _VERSIONED.match(release)
     return (match.group(1), match.group(2)) if match else (release, "")
 
@@ -58,28 +55,20 @@ def problems(base: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def site_problems(data: Mapping[str, Any], root: str, source: str = "") -> list[str]:
-    """Find why a site's data about containers cannot serve a release, one sentence each.
-
-    Args:
-        data: ``torchstack_images`` and ``torchstack_container``, with their defaults.
-        root: the directory of the releases.
-        source: where the data stand, for the sentences.
-    """
+    """Find why a site's torchstack_images and torchstack_container cannot serve a release, one sentence each."""
     where = " in %s" % source if source else ""
     found = []
     if not str(data.get("torchstack_images") or "").startswith("/"):
         found.append(
             "'torchstack_images'%s must be an absolute path, the site's central place of images, for a release that "
-            "is a container." % where
-        )
+            "is a container." % where)
     if _UNBINDABLE.search(root):
         found.append("The directory of the releases, %s, has a comma, a colon or a space in its name, with which no "
                      "container can be told about it; choose another one." % root)
     elif not any(_shows(bind, root) for bind in data["torchstack_container"]["binds"]):
         found.append(
             "'torchstack_container.binds'%s has nothing that shows %s to containers, where what they need of the "
-            "release lies; add it, or a directory above it." % (where, root)
-        )
+            "release lies; add it, or a directory above it." % (where, root))
     easybuild = data["torchstack_container"]["easybuild"]
     if (easybuild["modules_tool"], easybuild["module_syntax"]) == (TCL_ONLY, LUA):
         found.append("'torchstack_container.easybuild'%s has Lua for Environment Modules, which reads none; set "
@@ -100,12 +89,7 @@ def _shows(bind: str, path: str) -> bool:
 
 
 def checksum(text: str, name: str) -> str:
-    """Find the checksum of an image in a list of ``sha256sum``; the last line for it counts.
-
-    Args:
-        text: the content of ``SHA256SUMS``.
-        name: the image's name in the same directory.
-    """
+    """Find the checksum of an image in a list of ``sha256sum``; the last line for it counts."""
     found = ""
     for line in text.splitlines():
         match = _SUM.match(line.strip())
@@ -124,15 +108,7 @@ def fill_defaults(base: Mapping[str, Any]) -> dict[str, Any]:
 def describe(
     base: Mapping[str, Any], root: str, release: str, site: Mapping[str, Any], size: int = 0
 ) -> dict[str, Any]:
-    """Describe a container as all later roles take it.
-
-    Args:
-        base: ``base`` of a resolved release file, with the checksum of its image.
-        root: the directory of the releases.
-        release: the release's name.
-        site: ``torchstack_images`` and ``torchstack_container`` with their defaults.
-        size: how large the image is, in bytes.
-    """
+    """Describe a container as all later roles take it; ``base`` has the checksum, ``site`` all of its defaults."""
     base, container = fill_defaults(base), site["torchstack_container"]
     prefix = "%s/%s/base" % (root, release)
     if container["method"] == EASYBUILD:
@@ -152,8 +128,7 @@ def describe(
         "setenv": _variables(name, prefix, release, venv, [*container["binds"], *_binds(prefix, software)]),
         "first_file": [{
             "variables": ["SIF", "SIF" + name], "candidates": candidates,
-            "missing": "There is no image for this module: %s." % _absent(candidates),
-        }],
+            "missing": "There is no image for this module: %s." % _absent(candidates)}],
         "external": [RUN_SCRIPTS, *(path.rpartition("/")[0] for path in candidates)],
         "image": dict(image, bytes=size), "gpu": base["gpu"], "wrappers": list(base["wrappers"]), "venv": venv,
         "software": base["software"], "user_software": software, "command": container["command"],

@@ -1,9 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Compose ``release_context``, from which every role after the role release takes its defaults. Pure.
-
-The records of a release are what :mod:`.recorded` takes.
-"""
+"""Compose ``release_context``, from which every role after the role release takes its defaults. Pure."""
 
 from __future__ import annotations
 
@@ -19,16 +16,10 @@ MPI_OF_AN_IMAGE = {"provider": "image", "prefix": "", "bin": "", "cc": "", "cxx"
 def describe_place(site: Site, records: Mapping[str, Any], digest: str = "") -> dict[str, Any]:
     """Describe where a release lies and in which state it is; the rest of the context is its resolved release file.
 
-    Args:
-        site: the site's data.
-        records: those of the release.
-        digest: of all that is asked for; empty where only the records are known.
-
-    Returns:
-        ``root``, ``prefix``, ``records``; ``builds`` (what releases produced from the same inputs), ``downloads``
-        (the same of what was fetched; what a mirror has need not be kept a second time); ``afterwards`` (records of
-        what comes after the freeze); ``frozen`` (nothing is built any more), ``freezing`` (the freeze was interrupted
-        and is to be completed), ``thawed``; and ``subject``, what acceptances belong to.
+    ``digest`` is of all that is asked for; empty where only the records are known. In the result ``builds`` has what
+    releases produced from the same inputs, and ``downloads`` the same of what was fetched (what a mirror has need not
+    be kept a second time); ``afterwards`` has records of what comes after the freeze, ``freezing`` tells that a freeze
+    was interrupted and is to be completed, and ``subject`` is what acceptances belong to.
     """
     prefix = "%s/%s" % (site["root"], site["release"])
     freezing, builds = records.get("freezing"), site["builds"]
@@ -51,13 +42,7 @@ def describe_place(site: Site, records: Mapping[str, Any], digest: str = "") -> 
 
 
 def expand(site: Site, definition: Mapping[str, Any], modules: Mapping[str, Any]) -> module_variables.Expanded:
-    """Replace the variables of modules in a release file by what they stand for.
-
-    Args:
-        site: the site's data.
-        definition: a resolved release file.
-        modules: two answers of the module module_environment, ``purged`` and ``loaded``; empty without modules.
-    """
+    """Replace variables of modules in a release file; ``modules`` has module_environment's answers, or nothing."""
     variables = toolchain.set_by_modules(modules["purged"], modules["loaded"]) if modules else {}
     return module_variables.expand(definition, variables, site["file"])
 
@@ -68,15 +53,8 @@ def resolve_release(
 ) -> dict[str, Any]:
     """Compose the resolved release file: what is asked for, and what was found on the machine.
 
-    Args:
-        site: the site's data.
-        specified: the entry points of the role release in its meta/argument_specs.yml.
-        definition: a resolved release file.
-        series: the digests of its patch series.
-        digest: of all that is asked for.
-        modules: see :func:`expand`.
-        preflight: the result of the module site_preflight.
-        image_bytes: how large the image of a container is.
+    ``specified`` are the entry points in the meta/argument_specs.yml of the role release, ``preflight`` is the result
+    of the module site_preflight.
     """
     is_container = components.in_image(definition)
     expanded = expand(site, definition, modules)
@@ -111,38 +89,23 @@ def resolve_release(
 
 
 def describe_mpi(described: Mapping[str, Any], found: Mapping[str, Any]) -> dict[str, Any]:
-    """Describe the MPI that is built with: the machine's, or that of a wheel, inside the release.
-
-    Args:
-        described: the base.
-        found: ``mpi`` of the module site_preflight.
-    """
+    """Describe the MPI that is built with: the machine's, or that of a wheel, inside the release."""
     if found["provider"] != "wheel":
         return dict(found)
     prefix = described["prefix"]
     commands = {"cc": "mpicc", "cxx": "mpicxx", "launcher": "mpiexec"}
     return {
         "provider": "wheel", "prefix": prefix, "bin": prefix + "/bin",
-        **{key: "%s/bin/%s" % (prefix, name) for key, name in commands.items()},
-    }
+        **{key: "%s/bin/%s" % (prefix, name) for key, name in commands.items()}}
 
 
 def compose(
     site: Site, opened: Mapping[str, Any], place: Mapping[str, Any], rollout: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
-    """Compose the context.
-
-    Args:
-        site: the site's data.
-        opened: the resolved release file, of a release that is frozen that of its records.
-        place: from :func:`describe_place`.
-        rollout: what only a rollout knows: ``mirror`` and ``modules_environment``.
-    """
+    """Compose the context; ``rollout`` has what only a rollout knows: ``mirror`` and ``modules_environment``."""
     own = dict(rollout or {})
     if rollout is not None:
         own["proxy"] = site["proxy"]
     return copy_plain({
-        **opened, **place, **site_jobs.describe(jobs_and_ranks(site)), **own,
-        "acceptance": site["acceptance"],
-        "toolchain": toolchain.describe(opened.get("definition") or {}, site["module_init"], site["module_path"]),
-    })
+        **opened, **place, **site_jobs.describe(jobs_and_ranks(site)), **own, "acceptance": site["acceptance"],
+        "toolchain": toolchain.describe(opened.get("definition") or {}, site["module_init"], site["module_path"])})

@@ -37,12 +37,7 @@ _TEMPLATE = re.compile(r"(%+)(?=\(\w+\)s)")
 
 
 def parameters(raw: Mapping[str, Any], base: Mapping[str, Any], release: str) -> dict[str, Any]:
-    """Derive what an easyconfig says of a release that is a container.
-
-    Args:
-        raw: the description of the release's module, as the module ``modulefile`` takes it.
-        base: the container, see :func:`.container.describe`.
-        release: the release's name.
+    """Derive what an easyconfig says of a release that is a container, from its module and its base.
 
     Returns:
         ``file``, the name of the easyconfig without its suffix; and as literals of Python ``name``, ``version``,
@@ -59,15 +54,12 @@ def parameters(raw: Mapping[str, Any], base: Mapping[str, Any], release: str) ->
         "name": literal(base["name"]), "version": literal(version), "versionsuffix": literal(suffix),
         "description": literal(_resolvable(description["help"] or "%s %s" % (base["name"], version), base["prefix"])),
         "whatis": [
-            literal(_resolvable("%s: %s" % pair, base["prefix"])) for pair in sorted(description["whatis"].items())
-        ],
+            literal(_resolvable("%s: %s" % pair, base["prefix"])) for pair in sorted(description["whatis"].items())],
         "variables": [
             {
                 "name": literal(name), "value": literal(_resolvable(value, base["prefix"])),
-                "reasons": comment_lines(description, name),
-            }
-            for name, value in sorted(carried.items())
-        ],
+                "reasons": comment_lines(description, name)}
+            for name, value in sorted(carried.items())],
         "lua": literal(footers["lua"]), "tcl": literal(footers["tcl"]),
         "start": _start(description),
     }
@@ -84,11 +76,9 @@ def _shared(description: Mapping[str, Any], base: Mapping[str, Any]) -> tuple[di
     """Divide variables: those that EasyBuild's parameters carry, and the description of the rest."""
     own = [name for name in description["setenv"] if re.match("EB(ROOT|VERSION)[A-Z0-9]*$", name)]
     carried = {
-        name: value for name, value in description["setenv"].items() if name not in own and _CARRIED.match(value)
-    }
+        name: value for name, value in description["setenv"].items() if name not in own and _CARRIED.match(value)}
     rest = dict(description, help="", category="", keywords=[], whatis={}, setenv={
-        name: value for name, value in description["setenv"].items() if name not in own and name not in carried
-    })
+        name: value for name, value in description["setenv"].items() if name not in own and name not in carried})
     if description["prepend"] == [{"name": "PATH", "values": [base["prefix"] + "/bin"]}]:
         rest["prepend"] = []
     return carried, rest
@@ -122,12 +112,7 @@ def literal(text: str) -> str:
 
 
 def differences(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> list[str]:
-    """Find what EasyBuild's module does otherwise than the release's own, one sentence each.
-
-    Args:
-        ours: what the release's module does, as the module ``module_environment`` tells.
-        theirs: the same of EasyBuild's, in the same environment.
-    """
+    """Find what EasyBuild's module does otherwise than ours, one sentence each, from answers of module_environment."""
     found = []
     for what, key in (("", "set"), ("the function ", "functions"), ("the alias ", "aliases")):
         first, second = _variables(ours, key), _variables(theirs, key)
@@ -146,8 +131,7 @@ def _variables(answer: Mapping[str, Any], key: str) -> dict[str, Any]:
     found = answer["set"] if key == "set" else answer["not_captured"][key]
     return {
         name: value for name, value in found.items()
-        if name != "MODULEPATH" and not is_bookkeeping(name) and not name.startswith(OWN_RECORDS)
-    }
+        if name != "MODULEPATH" and not is_bookkeeping(name) and not name.startswith(OWN_RECORDS)}
 
 
 def _shown(value: Any) -> str:

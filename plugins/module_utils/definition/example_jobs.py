@@ -27,20 +27,13 @@ _SHELL = {"nodes": '"$SLURM_JOB_NUM_NODES"', "ranks": '"$((SLURM_JOB_NUM_NODES *
 
 
 def describe(context: Mapping[str, Any], topology: Mapping[str, Any]) -> dict[str, Any]:
-    """Derive what the templates of the examples need.
+    """Derive what the templates of the examples need; nothing where jobs are not Slurm's.
 
-    Args:
-        context: ``release_context``, of which ``jobs`` and ``ranks`` are read.
-        topology: ``torchstack_topology``, in which :func:`.gpu_nodes.problems` found nothing; empty for none.
-
-    Returns:
-        Nothing where jobs are not Slurm's. Else ``gpus``, those of a node; ``nodes``, of the distributed example;
-        ``single`` and ``distributed``, the directives of a job with one task on one node, and with one for each GPU;
-        ``srun``, the command that starts the ranks, up to the binding; ``masks``, empty where they are not known; and
-        ``cpus_per_task``, 0 where that is not known.
-
-    Raises:
-        topology.TopologyError: see :func:`.gpu_nodes.binding`.
+    ``topology`` is one in which :func:`.gpu_nodes.problems` found nothing, or empty. The result has ``gpus``, those of
+    a node; ``nodes``, of the distributed example; ``single`` and ``distributed``, the directives of a job with one task
+    on one node, and with one for each GPU; ``srun``, the command that starts the ranks, up to the binding; ``masks``,
+    empty where they are not known; and ``cpus_per_task``, 0 where that is not known. Raises what
+    :func:`.gpu_nodes.binding` does.
     """
     jobs, ranks = context.get("jobs") or {}, context.get("ranks") or {}
     if jobs.get("launcher") != "slurm":

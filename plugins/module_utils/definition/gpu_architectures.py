@@ -13,11 +13,7 @@ STEP = "compatibility"
 
 
 def gencode(architectures: Iterable[str]) -> str:
-    """Write NCCL's NVCC_GENCODE: code for each capability, and PTX where it ends with ``+PTX``.
-
-    Raises:
-        StackError: one is no compute capability.
-    """
+    """Write NCCL's NVCC_GENCODE: code for each capability, and PTX for ``+PTX``. Raises StackError: it is none."""
     words = []
     for architecture in architectures:
         match = re.match(r"(\d+)\.(\d)([af]?)(\+PTX)?\Z", architecture)

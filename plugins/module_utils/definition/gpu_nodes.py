@@ -13,12 +13,7 @@ TOPOLOGY = "torchstack_topology"
 
 
 def problems(data: object, gpus: int = 0) -> list[str]:
-    """Find why no CPUs can be told for the GPUs, as one sentence each; without data, nothing.
-
-    Args:
-        data: the variable.
-        gpus: how many GPUs a job asks for on each node; 0 where that is not known.
-    """
+    """Find why no CPUs can be told for GPUs, a sentence each; ``gpus`` of a node, 0 where that is not known."""
     if not data:
         return []
     if not isinstance(data, Mapping):
@@ -36,26 +31,13 @@ def problems(data: object, gpus: int = 0) -> list[str]:
 
 
 def binding(data: Mapping[str, Any], threads: str = "one") -> topology.Binding:
-    """Derive the CPUs of each GPU of the site's nodes.
-
-    Args:
-        data: the variable.
-        threads: how many hardware threads of each core are used, ``one`` or ``all``.
-
-    Raises:
-        topology.TopologyError: the texts cannot be read, or the cores not be divided.
-    """
+    """Derive the CPUs of each GPU, with ``one`` or ``all`` hardware threads of a core. Raises TopologyError."""
     cores, gpus = topology.cores(data["lscpu"]), topology.gpus(data["gpus"])
     return topology.binding(cores, gpus, str(data.get("reserved") or ""), threads)
 
 
 def describe(found: topology.Binding) -> dict[str, Any]:
-    """Write the CPUs of each GPU as words for srun, and as lists.
-
-    Returns:
-        ``gpus``, how many; ``mask_cpu``, ``map_cpu`` and ``gpu_bind``, the words of these options; ``cpus``, a list
-        such as ``49-55`` for each GPU; ``cpus_per_task``; and ``notes``, sentences.
-    """
+    """Write the CPUs of each GPU as words for options of srun, and as lists such as ``49-55``."""
     return {
         "gpus": len(found.shares),
         "mask_cpu": ",".join(found.masks),

@@ -25,13 +25,14 @@ def read(definition: Mapping[str, Any]) -> list[dict[str, str]]:
     """Read the known problems of a release file, each with all keys, in their order."""
     return [
         {key: _line(entry.get(key) or "") for key in _KEYS}
-        for entry in definition.get(KEY) or [] if entry.get("problem")
-    ]
+        for entry in definition.get(KEY) or [] if entry.get("problem")]
 
 
 def format_sentences(problems: list[dict[str, str]]) -> list[str]:
     """Write each problem as one line of text, for the help of a modulefile."""
-    parts = ((_ended(entry["problem"]), _ended(entry["workaround"]), _reference(entry["url"])) for entry in problems)
+    parts = (
+        (with_full_stop(entry["problem"]), with_full_stop(entry["workaround"]), _reference(entry["url"]))
+        for entry in problems)
     return [" ".join(part for part in entry if part) for entry in parts]
 
 
@@ -40,7 +41,8 @@ def _line(text: str) -> str:
     return " ".join("".join(sign if sign.isprintable() else " " for sign in text).split())
 
 
-def _ended(text: str) -> str:
+def with_full_stop(text: str) -> str:
+    """Return a sentence with its full stop; empty for an empty one."""
     return text if not text or text[-1] in ".!?" else text + "."
 
 

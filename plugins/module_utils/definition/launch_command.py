@@ -31,12 +31,6 @@ def tells_ranks(words: Sequence[str]) -> bool:
 
 
 def filled(words: Sequence[str], nodes: int, per_node: int) -> list[str]:
-    """Replace the placeholders of the words.
-
-    Args:
-        words: those in which :func:`problem` found nothing.
-        nodes: number of nodes.
-        per_node: ranks on each.
-    """
+    """Replace the placeholders of the words. ``words``: those in which :func:`problem` found nothing."""
     values = {"ranks": nodes * per_node, "nodes": nodes, "per_node": per_node}
     return [_PLACEHOLDER.sub(lambda found: str(values[found.group(1)]), word) for word in words]

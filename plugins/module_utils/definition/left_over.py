@@ -42,11 +42,7 @@ def component_modules() -> set[str]:
 
 
 def left_over(definition: Mapping[str, Any]) -> dict[str, list[str]]:
-    """Find the paths of the texts that speak of a component that is not there, by that component's key.
-
-    Args:
-        definition: a release file's data of a release that is no container.
-    """
+    """Find the paths of the texts that speak of a component that is not there, by its key; not for a container."""
     found: dict[str, list[str]] = {}
     for rule in _rules(definition):
         missed = {key for key in _by_words(rule) if key not in definition}
@@ -58,19 +54,17 @@ def left_over(definition: Mapping[str, Any]) -> dict[str, list[str]]:
 def unknown_modules(definition: Mapping[str, Any]) -> dict[str, str]:
     """Find the modules that rules import of which a release has nothing by that name, with the paths of these rules.
 
-    A distribution may be called otherwise than its module, and a conda base brings what its specs need: this is for
-    people to look at, where nothing else is known.
+    For people to look at: a distribution may be called otherwise than its module. A conda base brings what its specs
+    need.
     """
     if (definition.get("base") or {}).get("kind") != "python_overlay":
         return {}
     imported = {
         rule.path: rule.text.partition(".")[0] for rule in _rules(definition)
-        if rule.key == "modules" and rule.path.startswith("verification.imports.")
-    }
+        if rule.key == "modules" and rule.path.startswith("verification.imports.")}
     return {
         path: name for path, name in imported.items()
-        if name not in {*component_modules(), "torch"} and not has(definition, name)
-    }
+        if name not in {*component_modules(), "torch"} and not has(definition, name)}
 
 
 def has(definition: Mapping[str, Any], name: str) -> bool:
@@ -112,8 +106,7 @@ def _links_mpi(definition: Mapping[str, Any]) -> bool:
     return (
         any(has(definition, name) for name in component_modules())
         or any(key in (pytorch if isinstance(pytorch, dict) else {}) for key in ("source", "mpi_backend"))
-        or any(key in part for part in built for key in ("repository", "archive"))
-    )
+        or any(key in part for part in built for key in ("repository", "archive")))
 
 
 def _rules(definition: Mapping[str, Any]) -> Iterator[Rule]:

@@ -14,20 +14,10 @@ def request(
     site: Site, specified: Mapping[str, Any], definition: Mapping[str, Any], expanded: Mapping[str, Any],
     record: Mapping[str, Any], frozen: bool,
 ) -> dict[str, Any]:
-    """Derive what the module site_preflight looks for.
+    """Derive what the module site_preflight looks for: most of it as that takes it, ``mpi`` empty for none.
 
-    Args:
-        site: the site's data.
-        specified: the entry points of the role release in its meta/argument_specs.yml.
-        definition: a resolved release file.
-        expanded: the same with what the variables of modules stand for; that of a frozen release is not read.
-        record: the resolved release file as it is recorded; empty where the release was never opened.
-        frozen: whether nothing of the release is built any more.
-
-    Returns:
-        ``commands``, ``compilers`` and ``mpi`` as the options of site_preflight take them, ``mpi`` empty where none is
-        looked for; ``python`` with ``command``, ``minimum`` and ``headers``; and ``installs``, whether pip installs
-        anything.
+    ``expanded`` has what the variables of modules stand for, and is not read of a frozen release; ``record`` is the
+    resolved release file as it is recorded, or empty. ``installs`` tells whether pip installs anything.
     """
     is_container = components.in_image(definition)
     tools = toolchain.describe(definition)
@@ -62,13 +52,8 @@ def _mpi(site: Site, named: Mapping[str, Any]) -> dict[str, Any]:
 def _python(site: Site, stand: Mapping[str, Any], record: Mapping[str, Any]) -> dict[str, Any]:
     """Describe the machine's Python: an overlay extends it.
 
-    For a conda base it only runs py-rattler and makes the build's environments; of a container, it runs nothing but the
-    modules of this collection.
-
-    Args:
-        site: the site's data.
-        stand: the base of the release file.
-        record: of a frozen release whose Python a module may have brought, which nothing loads any more.
+    For a conda base it only runs py-rattler and makes the build's environments; of a container, only our modules.
+    ``record`` is of a frozen release whose Python a module may have brought, which nothing loads any more.
     """
     if stand["kind"] != base.OVERLAY:
         return {"command": site["python"], "minimum": "3.8" if stand["kind"] == base.CONTAINER else "3.10",

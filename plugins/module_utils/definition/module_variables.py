@@ -20,10 +20,7 @@ Path = Tuple[Union[str, int], ...]
 
 
 def places() -> tuple[Path, ...]:
-    """List the texts that are places of the machine; ``*`` is any key or position.
-
-    Here an unknown name is a problem.
-    """
+    """List the texts that are places of the machine, where an unknown name is a problem; ``*`` is any key."""
     return (
         ("mpi", "prefix"),
         ("cuda", "prefix"),
@@ -31,8 +28,7 @@ def places() -> tuple[Path, ...]:
         *(path for row in components.COMPONENTS for path in row.places),
         ("module", "external", "*"),
         ("module", "prepend", "*", "values", "*"),
-        ("module", "append", "*", "values", "*"),
-    )
+        ("module", "append", "*", "values", "*"))
 
 
 def build_variables() -> tuple[Path, ...]:
@@ -41,8 +37,7 @@ def build_variables() -> tuple[Path, ...]:
         ("toolchain", "environment", "*"),
         ("toolchain", "steps", "*", "environment", "*"),
         *(path for row in components.COMPONENTS for path in row.environments),
-        ("packages", "*", "environment", "*"),
-    )
+        ("packages", "*", "environment", "*"))
 
 
 class Expanded(NamedTuple):
@@ -55,13 +50,7 @@ class Expanded(NamedTuple):
 
 
 def expand(definition: Mapping[str, Any], variables: Mapping[str, str], source: str = "") -> Expanded:
-    """Replace every reference to a variable of the modules.
-
-    Args:
-        definition: a resolved release file.
-        variables: what the modules of its toolchain set.
-        source: the file that the sentences name.
-    """
+    """Replace every reference to a variable of the modules. ``variables``: what the modules of its toolchain set."""
     result = copy_plain(definition)
     written: dict[str, str] = {}
     found: list[str] = []
@@ -85,12 +74,7 @@ def expand(definition: Mapping[str, Any], variables: Mapping[str, str], source: 
 
 
 def restore(definition: Mapping[str, Any], written: Mapping[str, str]) -> dict[str, Any]:
-    """Put back what a recorded release file had as it was written, to compare it with another one.
-
-    Args:
-        definition: with its references replaced.
-        written: from :func:`expand`.
-    """
+    """Put back what a recorded release file had as it was written, to compare it with another one."""
     result = copy_plain(definition)
     for pattern in places() + build_variables():
         for path, _text in _texts(result, pattern):
@@ -101,11 +85,7 @@ def restore(definition: Mapping[str, Any], written: Mapping[str, str]) -> dict[s
 
 
 def _meaning(text: str, variables: Mapping[str, str], kept: frozenset[str]) -> tuple[str, list[str]]:
-    """Resolve the references of a text; return it with the names that nobody knows.
-
-    Raises:
-        ValueError: a ``${`` that is no reference.
-    """
+    """Resolve a text; return it with the names that nobody knows. Raises ValueError: a ``${`` that is no reference."""
     literal: Callable[[str], str] = (lambda part: part.replace("${", "$${")) if kept else str
     words, unknown = [], []
     for kind, content in parse_value(text):

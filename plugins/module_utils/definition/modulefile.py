@@ -16,15 +16,11 @@ def describe(
     """Describe the modulefile, as the role modulefile takes it.
 
     Args:
-        base: see :func:`.base.describe`.
         mpi: as site_preflight found it. Its commands go on PATH where they are its own; wrappers of a programming
             environment, outside of its prefix, come with the site's modules.
-        settings: the run-time settings of the release.
-        own: ``module`` of the release file.
         mpi_prefix: the MPI's prefix as the release file has it. Where that is a variable of a module, or nothing while
             there is a toolchain of modules, a module brings the commands to users as well, by ``depends_on``; two
             modules cannot take one directory off PATH again.
-        toolchain: the modules that the release was compiled with.
     """
     commands = [mpi["bin"]] if mpi["provider"] != "wheel" and _is_below(mpi["bin"], mpi["prefix"]) else []
     of_a_module = mpi_prefix.startswith("${") or (not mpi_prefix and len(toolchain) > 0)

@@ -67,11 +67,7 @@ def repository_name(repository: str) -> str:
 
 
 def key(version: str) -> tuple[int, ...]:
-    """Parse the numbers that a version begins with: ``1.9.1-aws`` is (1, 9, 1).
-
-    Raises:
-        StackError: it does not begin with a number.
-    """
+    """Parse the numbers that a version begins with: ``1.9.1-aws`` is (1, 9, 1). Raises StackError: there are none."""
     match = re.match(r"v?(\d+(?:\.\d+)*)", version)
     if match is None:
         raise StackError("'%s' is no version." % version, STEP, "Write it as upstream does, such as 2.21.5.")
@@ -94,17 +90,7 @@ def entry_of(known: Mapping[str, Any], version: str) -> Mapping[str, Any] | None
 
 
 def judge(table: Mapping[str, Any], asked: Asked, there: There, accepted: Mapping[str, str]) -> Verdict:
-    """Check a combination.
-
-    Args:
-        table: ``nccl_ofi_compatibility``.
-        asked: what the release file asks for.
-        there: what the machine has.
-        accepted: problems that the release file accepts, with their reasons.
-
-    Raises:
-        StackError: a version is none.
-    """
+    """Check a combination; ``accepted`` problems have their reasons. Raises StackError: a version is none."""
     nccl = entry_of(table["nccl"], asked.nccl)
     known = table["plugins"].get(asked.plugin) if asked.plugin else None
     plugin = entry_of(known, asked.plugin_version) if known else None
@@ -147,8 +133,7 @@ def _unknown(name: str, version: str, known: Mapping[str, Any] | None) -> Findin
     return error(
         UNTESTED, "Nothing is known of %s %s: the table of the role nccl_ofi ends (%s)." % (name, version, reach),
         "Look into its release notes, add it to nccl_ofi_compatibility, or accept the problem 'untested' with a reason "
-        "under nccl.accept.",
-    )
+        "under nccl.accept.")
 
 
 def interface_findings(
@@ -165,8 +150,7 @@ def interface_findings(
             API, "NCCL %s looks for versions %d to %d of the plugin interface, and %s %s has %s: NCCL would use "
             "sockets without an error." % (
                 asked.nccl, nccl["api"][0], nccl["api"][1], asked.plugin, asked.plugin_version, _range(plugin["api"])),
-            "Take %s." % " or ".join(_remedies(table, asked, nccl, plugin)),
-        )
+            "Take %s." % " or ".join(_remedies(table, asked, nccl, plugin)))
 
 
 def _range(api: list[int]) -> str:
@@ -207,16 +191,14 @@ def requirement_findings(asked: Asked, there: There, plugin: Mapping[str, Any] |
             "notice; it fails or hangs later." % (
                 asked.plugin, asked.plugin_version, minimum, there.libfabric_prefix, there.libfabric),
             "Take an older plugin or a newer libfabric, or accept the problem 'libfabric' with a reason under "
-            "nccl.accept.",
-        )
+            "nccl.accept.")
     if plugin and plugin["hwloc"] and not there.hwloc:
         yield error(
             HWLOC, "%s %s needs hwloc, and %s." % (
                 asked.plugin, asked.plugin_version,
                 "%s has no include/hwloc.h" % there.hwloc_prefix if there.hwloc_prefix
                 else "the compiler's own directories have no hwloc.h"),
-            "Give its prefix as nccl.plugin.hwloc in the release file.",
-        )
+            "Give its prefix as nccl.plugin.hwloc in the release file.")
 
 
 def tested_findings(

@@ -37,8 +37,7 @@ RESERVED = ("PYTHONPATH", "PYTHONNOUSERSITE", "PYTHONUSERBASE", "PYTHONHOME")
 
 _REQUIREMENT = re.compile(
     r"(?P<name>[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?)(?:\[[^\]]*\])?\s*==\s*(?P<version>[^\s;,*]+)"
-    r"\s*(?:;(?P<marker>(?:(?!--hash).)*))?(?P<hashes>(?:\s*--hash=\S+)*)\s*\Z"
-)
+    r"\s*(?:;(?P<marker>(?:(?!--hash).)*))?(?P<hashes>(?:\s*--hash=\S+)*)\s*\Z")
 _HASH = re.compile(r"--hash=sha256:[0-9a-f]{64}\Z")
 
 
@@ -73,11 +72,7 @@ def pins(lock: str) -> list[Pin]:
 def requirements(lock: str) -> list[Requirement]:
     """Parse the requirements of a lock, in its order.
 
-    Args:
-        lock: requirements as pip reads them; each one pinned with ``==`` and with at least one sha256.
-
-    Raises:
-        ValueError: something in it is not pinned or has no hash; the message is the end of a sentence.
+    Raises ValueError: something in it is not pinned with ``==`` or has no sha256; the message is the end of a sentence.
     """
     found = []
     for line in re.sub(r"\\\r?\n", " ", lock).splitlines():
@@ -96,8 +91,7 @@ def requirements(lock: str) -> list[Requirement]:
                     match.group("name"), word[:80]))
         digests = tuple(word.rpartition(":")[2] for word in hashes)
         found.append(
-            Requirement(match.group("name"), match.group("version"), (match.group("marker") or "").strip(), digests)
-        )
+            Requirement(match.group("name"), match.group("version"), (match.group("marker") or "").strip(), digests))
     return found
 
 
@@ -105,10 +99,6 @@ def package_problems(definition: object, source: str = "") -> list[str]:
     """Find entries of ``packages`` that contradict themselves, others or the rest of the release.
 
     Types and unknown keys are the schema's matter; what has the wrong type is passed over here.
-
-    Args:
-        definition: a release file's data.
-        source: the file that the sentences name.
     """
     entries = definition.get("packages") if isinstance(definition, dict) else None
     if not isinstance(definition, dict) or not isinstance(entries, list):
@@ -133,7 +123,7 @@ def package_problems(definition: object, source: str = "") -> list[str]:
                 found.append("%s would install %s, and so does package '%s'; remove it from one of the two." % (
                     who, name, claimed[name]))
             claimed.setdefault(name, key)
-        for need in _texts(entry.get("needs")):
+        for need in texts(entry.get("needs")):
             if canonical(need) not in earlier:
                 found.append("%s needs '%s', which is no entry before it; correct the name or the order." % (who, need))
         earlier[key] = entry["name"]
@@ -141,10 +131,7 @@ def package_problems(definition: object, source: str = "") -> list[str]:
 
 
 def planned_packages(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Fill in the defaults of the entries, and what follows from them.
-
-    Args:
-        entries: entries in which :func:`package_problems` found nothing.
+    """Fill in the defaults of entries without problems, and what follows from them.
 
     Returns:
         Per entry its keys and ``key`` (canonical name), ``step`` (its build step), ``step_needs`` (the build steps of
@@ -165,13 +152,13 @@ def planned_packages(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
         full["config_flags"] = [
             "--config-settings=%s=%s" % (name, value)
             for name, values in full["config_settings"].items()
-            for value in (values if isinstance(values, list) else [values])
-        ]
+            for value in (values if isinstance(values, list) else [values])]
         planned.append(full)
     return planned
 
 
-def _texts(value: object) -> list[str]:
+def texts(value: object) -> list[str]:
+    """Return the texts of a list; none of anything else."""
     return [item for item in value if isinstance(item, str)] if isinstance(value, list) else []
 
 

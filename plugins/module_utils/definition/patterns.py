@@ -2,8 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """List what texts of a release file and of a site's data must look like. Pure.
 
-They are not in the schema itself, as the checkers of argument specifications refuse a key ``pattern`` there. Those of a
-component are in its row, see :mod:`.components`.
+They are not in the schema, as the checkers of argument specifications refuse a key ``pattern`` there.
 """
 
 from __future__ import annotations
@@ -17,8 +16,7 @@ SHA256: Rule = {"pattern": "[0-9a-f]{64}", "says": "64 hexadecimal digits"}
 COMMIT: Rule = {"pattern": "[0-9a-f]{40}", "says": "40 hexadecimal digits"}
 PLACE: Rule = {
     "pattern": "(/|[$][{][A-Za-z_]).*", "says": "an absolute path, or one that begins with a variable of a module"}
-INDEX: Rule = {
-    "pattern": "([a-z]+:/)?/\\S+|", "says": "the address of an index or the absolute path of a directory"}
+INDEX: Rule = {"pattern": "([a-z]+:/)?/\\S+|", "says": "the address of an index or the absolute path of a directory"}
 VARIABLE: Rule = {"pattern": "[A-Za-z_][A-Za-z0-9_]*", "says": "the name of an environment variable"}
 VERSION_OF_CUDA: Rule = {"pattern": "[0-9]+[.][0-9]+([.][0-9]+)?", "says": "the version of a CUDA toolkit, such as %s"}
 SIZE: Rule = {"pattern": "[0-9]+ *[KMGTkmgt]i?[Bb]?", "says": "a whole number with its unit, such as 240G"}
@@ -43,16 +41,13 @@ RELEASE: dict[str, Rule] = {
     "base.wrappers[]": {"pattern": "[A-Za-z0-9][A-Za-z0-9._+-]*", "says": "the name of a command"},
     "base.venv.name": LABEL,
     "cuda.version": _cuda("12.2"),
-    "cuda.architectures[]": {
-        "pattern": "[0-9]+[.][0-9]+[a-f]?([+]PTX)?", "says": "a compute capability such as 8.0"},
+    "cuda.architectures[]": {"pattern": "[0-9]+[.][0-9]+[a-f]?([+]PTX)?", "says": "a compute capability such as 8.0"},
     "cuda.prefix": PLACE,
     "cuda.libraries[]": PLACE,
-    "packages[].name": {
-        "pattern": "[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?", "says": "the name of a distribution"},
+    "packages[].name": {"pattern": "[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?", "says": "the name of a distribution"},
     "packages[].commit": COMMIT,
     "packages[].sha256": SHA256,
-    "packages[].archive": {
-        "pattern": "[a-z]+://\\S+", "says": "an address such as https://example.org/a-1.0.tar.gz"},
+    "packages[].archive": {"pattern": "[a-z]+://\\S+", "says": "an address such as https://example.org/a-1.0.tar.gz"},
     "packages[].index": INDEX,
     "packages[].unset[]": VARIABLE,
     "packages[].imports[]": {"pattern": "[A-Za-z_]\\w*([.][A-Za-z_]\\w*)*", "says": "the name of a module"},

@@ -9,8 +9,7 @@ from typing import Any, Mapping, Sequence
 
 REFUSED = (
     "MAX_JOBS", "CMAKE_INSTALL_PREFIX", "PYTHONPATH", "PYTHONHOME", "PYTHONUSERBASE", "TORCH_CUDA_ARCH_LIST",
-    "USE_NCCL", "USE_SYSTEM_NCCL",
-)
+    "USE_NCCL", "USE_SYSTEM_NCCL")
 """Variables that no release file sets, besides those that the build has; setup.py gives up on CMAKE_INSTALL_PREFIX."""
 
 REPORTED_SWITCHES = ("USE_MPI", "USE_CUDA", "USE_NCCL", "USE_CUDNN")
@@ -26,14 +25,11 @@ def describe_build(
     """Describe a build of PyTorch from source.
 
     Args:
-        pytorch: the release file's ``pytorch``, which has ``source``.
-        given: its ``source.environment``, with the words in braces filled in.
-        base: the release's base.
+        given: ``pytorch.source.environment``, with the words in braces filled in.
         toolchain: that of the step, see :func:`.toolchain.step_toolchain`.
-        compilers: the compilers as given, by the name of their variable.
-        cuda: the release file's ``cuda``; empty for a build without.
-        nccl: the same of ``nccl``; empty for the one that the build finds.
-        nccl_prefix: where the release's NCCL is.
+        compilers: as given, by the name of their variable.
+        cuda: empty for a build without.
+        nccl: empty for the one that the build finds.
 
     Returns:
         ``environment`` of the step and the ``modules`` that it loads; the ``number`` of the build; ``refused``, the
@@ -74,8 +70,7 @@ def describe_build(
             "version": reported,
             "config": {
                 **{name: value for name, value in switches.items() if name in REPORTED_SWITCHES},
-                **({"BLAS_INFO": "mkl"} if given.get("BLAS") == "MKL" else {}), **(expect.get("config") or {}),
-            },
+                **({"BLAS_INFO": "mkl"} if given.get("BLAS") == "MKL" else {}), **(expect.get("config") or {})},
             "mpi": True,
             "nccl": nccl.get("version", "") if cuda else "",
             "cuda": cuda.get("version", ""),
@@ -95,8 +90,7 @@ def _cuda_variables(cuda: Mapping[str, Any]) -> dict[str, str]:
     architectures: Sequence[str] = cuda.get("architectures", [])
     return {
         "CUDA_HOME": prefix, "CUDA_PATH": prefix, "CUDACXX": prefix + "/bin/nvcc",
-        "TORCH_CUDA_ARCH_LIST": ";".join(architectures), "USE_NCCL": "1", "USE_SYSTEM_NCCL": "1",
-    }
+        "TORCH_CUDA_ARCH_LIST": ";".join(architectures), "USE_NCCL": "1", "USE_SYSTEM_NCCL": "1"}
 
 
 def _nccl_variables(prefix: str) -> dict[str, str]:

@@ -19,16 +19,10 @@ GONE = ("removing", "removed")
 
 
 def compare(found: Definition, content: Mapping[str, Any], records: Mapping[str, Any], sums: str = "") -> Definition:
-    """Complete a definition with what only the records and the site's images know.
+    """Complete a definition with what only the records and the site's images (``sums``: their SHA256SUMS) know.
 
-    A release that is built already keeps the image that it was built with, also where the list of checksums has gone
-    since. A release that was frozen keeps the digest that it was frozen with, see :func:`.stored_release.asked_digest`.
-
-    Args:
-        found: of the release file.
-        content: of the release file.
-        records: see above, with ``record``.
-        sums: the text of SHA256SUMS beside the site's images.
+    A release that is built already keeps its image, also where the list of checksums has gone since; one that was
+    frozen keeps the digest that it was frozen with, see :func:`.stored_release.asked_digest`.
     """
     record, begun = records.get("record") or {}, bool(records.get("frozen") or records.get("freezing"))
     definition = found.definition
@@ -43,14 +37,7 @@ def compare(found: Definition, content: Mapping[str, Any], records: Mapping[str,
 
 
 def refusal(found: Definition, records: Mapping[str, Any], name: str, source: str) -> str:
-    """Say why a release cannot be rolled out; empty where it can.
-
-    Args:
-        found: from :func:`compare`.
-        records: see above, with ``record``.
-        name: of the release.
-        source: the path of the release file.
-    """
+    """Say why a release cannot be rolled out; empty where it can."""
     another = "Make a new release: copy %s to a file of another name, give it that name under `release`, and roll " \
         "that out." % source
     frozen, thawed = records.get("frozen"), records.get("thawed")
@@ -71,8 +58,7 @@ def refusal(found: Definition, records: Mapping[str, Any], name: str, source: st
 def absence(records: Mapping[str, Any], name: str, root: str) -> str:
     """Say why a release cannot be looked at again; empty where it can."""
     if is_gone(records):
-        return "Release %s was retired on %s: there is nothing left of it below %s." % (
-            name, retired_on(records), root)
+        return "Release %s was retired on %s: there is nothing left of it below %s." % (name, retired_on(records), root)
     if records.get("content") is None:
         return "Release %s was never opened below %s: run the site's whole playbook first." % (name, root)
     return ""

@@ -1,9 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Check and resolve the content of a release file, and take the digests of what it asks for.
-
-Pure, but for the patch series, which are read to digest them.
-"""
+"""Check, resolve and digest the content of a release file. Pure, but for the patch series, which are read."""
 
 from __future__ import annotations
 
@@ -42,14 +39,8 @@ def problems(
 ) -> list[str]:
     """Find everything that is wrong with a release file, as one sentence each.
 
-    Args:
-        content: its data.
-        keys: the schema of a release file, in the notation of :mod:`..core.schema`.
-        source: the file that the sentences name.
-        lines: the lines of its keys, by their dotted paths.
-
-    Raises:
-        ValueError: the schema is wrong.
+    ``keys`` is the schema, see :mod:`..core.schema`, and ``lines`` has the lines of the file's keys by their dotted
+    paths. Raises ValueError: the schema is wrong.
     """
     return [
         *schema.problems(content, keys, source, text_patterns()),
@@ -67,28 +58,18 @@ def known_problem_problems(content: Mapping[str, Any], keys: dict[str, Any], sou
 
 
 def resolve(content: Mapping[str, Any], keys: dict[str, Any]) -> dict[str, Any]:
-    """Fill in the defaults of a release file, and leave out what a release does not depend on.
+    """Fill in the defaults of a release file without problems, or of a release's own stored file.
 
-    Args:
-        content: of a release file in which :func:`problems` found nothing, or of a release's own stored file.
-        keys: the schema of a release file.
-
-    Raises:
-        ValueError: the schema is wrong.
+    What a release does not depend on is left out. Raises ValueError: the schema is wrong.
     """
     schema.check_schema(keys)
     return known_problems.remove(base.fill_defaults(schema.resolved(stored_release.asked_for(content), keys)))
 
 
 def series_digests(definition: Mapping[str, Any], roles: str) -> dict[str, str]:
-    """Digest every patch series that a release names.
+    """Digest every patch series that a release names, of the files in ``<role>/files/series/<series>``.
 
-    Args:
-        definition: a resolved release file.
-        roles: the directory of the roles; a series lies in ``<role>/files/series/<series>``.
-
-    Raises:
-        StackError: a series is not there, or a patch of it is refused.
+    Raises StackError: a series is not there, or a patch of it is refused.
     """
     digests = {}
     for name, keys, role in components.series_of_roles():
@@ -100,17 +81,7 @@ def series_digests(definition: Mapping[str, Any], roles: str) -> dict[str, str]:
 
 
 def define(content: Mapping[str, Any], keys: dict[str, Any], roles: str) -> Definition:
-    """Resolve the content of a release file and digest what it asks for.
-
-    Args:
-        content: see :func:`resolve`.
-        keys: the schema of a release file.
-        roles: the directory of the roles.
-
-    Raises:
-        StackError: a patch series is not there.
-        ValueError: the schema is wrong.
-    """
+    """Resolve the content of a release file and digest what it asks for, see :func:`series_digests`."""
     definition = resolve(content, keys)
     series = series_digests(definition, roles)
     known = known_problems.format_sentences(known_problems.read(content))

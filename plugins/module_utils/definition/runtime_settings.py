@@ -26,11 +26,7 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 
 
 def problems(settings: object) -> list[str]:
-    """Find what is wrong with a list of settings, one sentence each.
-
-    Args:
-        settings: the list, each entry with ``name``, ``value`` and ``reason``.
-    """
+    """Find what is wrong with a list of settings, one sentence each."""
     if isinstance(settings, str) or not isinstance(settings, Sequence):
         return ["The run-time settings are not a list."]
     found = []
@@ -75,17 +71,13 @@ def _lower(what: str) -> str:
 
 
 def modulefile_problems(settings: Iterable[Mapping[str, str]]) -> list[str]:
-    """Find why settings that are right in themselves cannot be a modulefile's.
-
-    They are known here before anything is built; what else the modulefile refuses depends on the release.
-    """
+    """Find why settings that are right in themselves cannot be a modulefile's, before anything is built."""
     return [
         "The value of run-time setting %s holds a line break or another control character, which no modulefile can "
         "hand to every shell." % setting["name"] for setting in settings if _UNFIT.search(setting["value"])
     ] + [
         "The reason of run-time setting %s holds a control character, which would end the comment in a modulefile." % (
-            setting["name"]) for setting in settings if _UNFIT.search(setting["reason"].replace("\n", ""))
-    ]
+            setting["name"]) for setting in settings if _UNFIT.search(setting["reason"].replace("\n", ""))]
 
 
 def setenv(settings: Iterable[Mapping[str, str]]) -> dict[str, str]:
@@ -94,12 +86,7 @@ def setenv(settings: Iterable[Mapping[str, str]]) -> dict[str, str]:
 
 
 def merge(settings: Sequence[Mapping[str, str]], runtime: Mapping) -> list[dict[str, str]]:
-    """Merge the settings of one release: the site's, with its own in their place.
-
-    Args:
-        settings: the site's, in which :func:`problems` found nothing.
-        runtime: ``without`` and ``settings`` of the release file; either may be missing.
-    """
+    """Merge the site's settings with a release's ``runtime`` (``without``, ``settings``), whose own win."""
     without = set(runtime.get("without") or [])
     own = {setting["name"]: dict(setting) for setting in runtime.get("settings") or []}
     kept = [own.pop(setting["name"], dict(setting)) for setting in settings if setting["name"] not in without]

@@ -62,14 +62,9 @@ def problems(
 ) -> list[str]:
     """Find everything that is wrong with a site's data, as one sentence each.
 
-    Args:
-        site: the data.
-        specified: the entry points of the role release in its meta/argument_specs.yml.
-        definition: a resolved release file; empty for a release of which only the records are known.
-        submits: whether jobs would really be submitted.
-
-    Raises:
-        ValueError: the schema is wrong.
+    ``specified`` are the entry points in the meta/argument_specs.yml of the role release, ``definition`` is empty where
+    only the records are known, ``submits`` tells whether jobs would be submitted. Raises ValueError: the schema is
+    wrong.
     """
     source = "the data of site %s" % site["site"]
     of_jobs = site_jobs.problems(jobs_and_ranks(site), specified["site_data"]["options"], source, patterns.SITE)
@@ -110,13 +105,7 @@ def _acceptance_problems(
 
 
 def release_problems(site: Site, definition: Mapping[str, Any], frozen: bool) -> list[str]:
-    """Find what of a release does not go together with its site, as one sentence each.
-
-    Args:
-        site: the data.
-        definition: a resolved release file.
-        frozen: whether nothing of the release is built any more.
-    """
+    """Find what of a release does not go together with its site, as one sentence each."""
     found = runtime_settings.problems(site["runtime_settings"])
     if not found and not frozen:
         runtime = definition.get("runtime") or {}

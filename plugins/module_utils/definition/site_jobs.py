@@ -31,14 +31,7 @@ _STEP = re.compile(r"[a-z0-9][a-z0-9._-]*\Z")
 def problems(
     data: object, rules: dict[str, Any], source: str = "", patterns: dict[str, Any] | None = None
 ) -> list[str]:
-    """Find what is wrong with a site's data, as one sentence each.
-
-    Args:
-        data: a mapping with the two variables, either of which may be missing.
-        rules: their schema, in the notation of :mod:`.schema`.
-        source: where they stand, for the sentences.
-        patterns: what texts have to look like, by dotted path.
-    """
+    """Find what is wrong with a mapping of the two variables, either of which may be missing, a sentence each."""
     found = schema.problems(data, rules, source, patterns)
     if found or not isinstance(data, dict):
         return found
@@ -96,15 +89,7 @@ def _rank_problems(ranks: Mapping[str, Any], batch: str) -> list[str]:
 
 
 def describe(data: Mapping[str, Any]) -> dict[str, Any]:
-    """Describe the data in full, as ``release_context`` carries it.
-
-    Args:
-        data: a mapping with the two variables, in which :func:`problems` found nothing.
-
-    Returns:
-        ``jobs`` with ``launcher``, ``options``, ``steps`` and ``node``, and ``ranks`` with ``launcher`` (words, empty
-        where the site gives none), ``nodes``, ``per_node`` and ``in_job``.
-    """
+    """Describe the data in full, as ``jobs`` and ``ranks`` of ``release_context``."""
     jobs, ranks = _charged(data.get(JOBS) or {}), data.get(RANKS) or {}
     launcher = jobs.get("launcher", LOCAL)
     return {
@@ -115,11 +100,8 @@ def describe(data: Mapping[str, Any]) -> dict[str, Any]:
             "node": dict(jobs.get("node") or {}),
         },
         "ranks": {
-            "launcher": list(ranks.get("launcher") or []),
-            "nodes": ranks.get("nodes", 1),
-            "per_node": ranks.get("per_node", 2),
-            "in_job": ranks.get("in_job", launcher != LOCAL),
-        },
+            "launcher": list(ranks.get("launcher") or []), "nodes": ranks.get("nodes", 1),
+            "per_node": ranks.get("per_node", 2), "in_job": ranks.get("in_job", launcher != LOCAL)},
     }
 
 
@@ -130,15 +112,10 @@ def _named_alike(launcher: str, options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def step_job(context: Mapping[str, Any], step: str) -> dict[str, Any]:
-    """Derive where one step runs.
+    """Derive where one step runs: its ``launcher``, and the site's ``options`` with its own in their place, key by key.
 
-    Args:
-        context: ``release_context``; without ``jobs`` everything runs on the machine itself.
-        step: its name.
-
-    Returns:
-        ``launcher``, and ``options``: the site's, with those of this step in their place, key by key. Temporary files
-        go where the compute preflight looks, below ``node.tmpdir``, unless ``options`` has another ``tmpdir``.
+    Temporary files go where the compute preflight looks, below ``node.tmpdir``, unless ``options`` has another
+    ``tmpdir``.
     """
     jobs = context.get("jobs") or {}
     launcher = jobs.get("launcher", LOCAL)

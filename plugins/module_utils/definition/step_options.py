@@ -29,15 +29,8 @@ def filled_options(given: Mapping[str, Any], context: Mapping[str, Any]) -> dict
     """Fill in the options of build_step that a task leaves to the context of its release.
 
     What the task gives wins, key by key; its ``environment`` and ``unset`` come on top of the context's. Where it gives
-    ``launcher``, the site's jobs have no say. ``compilers`` come over ``environment``, and those that the toolchain
-    types for the step over both.
-
-    Args:
-        given: the task's options, with ``name``; ``compilers`` is no option of the module.
-        context: ``release_context``, or the part of it that a role needs.
-
-    Returns:
-        The module's options.
+    ``launcher``, the site's jobs have no say. ``compilers``, no option of the module, come over ``environment``, and
+    those that the toolchain types for the step over both.
     """
     options = {key: value for key, value in given.items() if key != "compilers"}
     if "records" in context:
@@ -63,12 +56,7 @@ def filled_options(given: Mapping[str, Any], context: Mapping[str, Any]) -> dict
 def toolchain_key(definition: Mapping[str, Any], step: str) -> str:
     """Find the name by which a release file's toolchain and a site's jobs speak of a step.
 
-    Args:
-        definition: the resolved release file.
-        step: the step's name. The steps of a package are ``package-<name>`` and that with ``-fetch`` and ``-wheel``.
-
-    Returns:
-        The name; empty for a step that runs on the machine itself, without toolchain.
+    A package's steps are ``package-<name>``, that with ``-fetch`` and ``-wheel``. Empty for one on the machine itself.
     """
     if step in OF_PYTORCH and not (definition.get("pytorch") or {}).get("source"):
         return ""

@@ -23,28 +23,18 @@ def is_stored(content: object) -> bool:
 
 
 def asked_for(content: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the release file as it was written, with the variables of modules put back.
-
-    Args:
-        content: of a stored file, or of a release file, which is returned as it is.
-    """
+    """Return a stored file's release file with the variables of modules put back; another content as it is."""
     if not is_stored(content):
         return dict(content)
     return module_variables.restore(content["definition"] or {}, content.get("written") or {})
 
 
 def asked_digest(asked: Mapping[str, Any], record: object = None) -> str:
-    """Digest all that is asked for; by that a release is known once it is frozen.
+    """Digest ``definition`` and ``series`` of what is asked for; by that a release is known once it is frozen.
 
     What only describes a release is no part of it, so that a typing error can be corrected. Releases from before that
-    have their title in their digest: they are known by it, with the title that they were recorded with.
-
-    Args:
-        asked: ``definition``, a resolved release file as written, and ``series``, the digests of its patch series.
-        record: the content of the release's own file, where there is one.
-
-    Raises:
-        StackError: it is no plain data.
+    have their title in their digest: they are known by it, with the title that they were recorded with. Raises
+    StackError: it is no plain data.
     """
     if is_stored(record) and isinstance(record, Mapping):
         former = {key: value for key, value in asked_for(record).items() if key in DESCRIPTIVE}
@@ -55,14 +45,7 @@ def asked_digest(asked: Mapping[str, Any], record: object = None) -> str:
 
 
 def problem(content: Mapping[str, Any], series: Mapping[str, str], digest: str, source: str) -> str:
-    """Say why a rollout from a stored file would be another release; empty where it is the same.
-
-    Args:
-        content: of the file.
-        series: the digests of the patch series that this checkout has, by name.
-        digest: of all that this checkout would ask for.
-        source: the file that the sentence names.
-    """
+    """Say why a rollout from a stored file would be another release; empty where it is the same."""
     if not is_stored(content) or digest == content["digest"]:
         return ""
     recorded = content["series"] or {}
@@ -73,16 +56,13 @@ def problem(content: Mapping[str, Any], series: Mapping[str, str], digest: str, 
     if not whole:
         return (
             "%s is not as the rollout of %s wrote it: its digest is another one. Take the file from the release "
-            "itself, or write a release file of a new name." % (source, content["release"])
-        )
+            "itself, or write a release file of a new name." % (source, content["release"]))
     others = sorted(name for name in {*series, *recorded} if series.get(name) != recorded.get(name))
     if others:
         return (
             "%s was rolled out with other patches: the series of %s differ from those of this checkout. Roll out from "
             "a checkout that has them; the release keeps a copy of each below .torchstack/series." % (
-                content["release"], ", ".join(others))
-        )
+                content["release"], ", ".join(others)))
     return (
         "%s would not be the same release: this checkout resolves release files otherwise than the one that rolled it "
-        "out. Roll out from that one, or write a release file of a new name." % content["release"]
-    )
+        "out. Roll out from that one, or write a release file of a new name." % content["release"])

@@ -13,7 +13,7 @@ import shlex
 from typing import Any, Iterable, Mapping, Sequence
 
 from . import components
-from .packages import canonical
+from .packages import canonical, texts
 
 STEP_KEYS = ("modules", "without", "environment", "unset", "compilers")
 """What may differ for one step."""
@@ -26,17 +26,13 @@ def problems(definition: object, source: str = "") -> list[str]:
     """Find everything in ``toolchain`` that cannot be used, as one sentence each.
 
     Types and unknown keys are the schema's matter, except below ``steps``, whose keys are names of steps.
-
-    Args:
-        definition: a release file's data, as written.
-        source: the file that the sentences name.
     """
     toolchain = definition.get("toolchain") if isinstance(definition, dict) else None
     if not isinstance(toolchain, dict):
         return []
     where = " in %s" % source if source else ""
     found = list(_part_problems(toolchain, "toolchain", where))
-    modules = _texts(toolchain.get("modules"))
+    modules = texts(toolchain.get("modules"))
     steps = toolchain.get("steps")
     for name, own in (steps.items() if isinstance(steps, dict) else ()):
         path = "toolchain.steps.%s" % name
@@ -61,8 +57,8 @@ def _step_problems(own: Mapping[str, Any], path: str, where: str, modules: Seque
         if not isinstance(own.get(key, {}), dict):
             yield "'%s.%s'%s must be a mapping of variables to texts." % (path, key, where)
     yield from _part_problems(own, path, where)
-    listed = _texts(own.get("modules")) if "modules" in own else modules
-    for name in _texts(own.get("without")):
+    listed = texts(own.get("modules")) if "modules" in own else modules
+    for name in texts(own.get("without")):
         if not any(is_module(module, name) for module in listed):
             yield "'%s.without'%s has '%s', which is none of the modules of that step; remove it." % (path, where, name)
 
@@ -78,16 +74,12 @@ def _part_problems(part: Mapping[str, Any], path: str, where: str) -> Iterable[s
                 yield "'%s.%s.%s'%s is no text; put it in quotes." % (path, key, name, where)
             elif key == "compilers" and not str(value).strip():
                 yield "'%s.compilers.%s'%s is empty; name the compiler, or remove the key." % (path, name, where)
-    for name in _texts(part.get("unset")):
+    for name in texts(part.get("unset")):
         if not _VARIABLE.match(name):
             yield "'%s.unset'%s has %r, which is not the name of a variable." % (path, where, name)
-    for name in _texts(part.get("modules")):
+    for name in texts(part.get("modules")):
         if not name or name.startswith("-") or name.split() != [name]:
             yield "'%s.modules'%s has %r, which is not the name of a module." % (path, where, name)
-
-
-def _texts(value: object) -> list[str]:
-    return [item for item in value if isinstance(item, str)] if isinstance(value, list) else []
 
 
 def is_module(module: str, name: str) -> bool:
@@ -96,17 +88,7 @@ def is_module(module: str, name: str) -> bool:
 
 
 def describe(definition: Mapping[str, Any], module_init: str = "", module_path: Sequence[str] = ()) -> dict[str, Any]:
-    """Describe the toolchain of a release in full, as ``release_context`` carries it.
-
-    Args:
-        definition: a resolved release file; without ``toolchain`` everything is empty.
-        module_init: the site's: a file that defines the command ``module``, or shell text that does.
-        module_path: the site's: directories for ``module use``, the first one to be searched first.
-
-    Returns:
-        ``modules``, ``environment``, ``unset``, ``compilers``, ``steps``, and ``module_init``, which says how the
-        command is defined and where modulefiles are; empty where there is nothing to say.
-    """
+    """Describe the toolchain of a release in full, as ``release_context`` carries it; empty for nothing to say."""
     toolchain = definition.get("toolchain") or {}
     return {
         "modules": list(toolchain.get("modules") or []),
@@ -119,11 +101,9 @@ def describe(definition: Mapping[str, Any], module_init: str = "", module_path: 
 
 
 def defining_modules(module_init: str, module_path: Sequence[str] = ()) -> str:
-    """Write what defines ``module`` and finds modulefiles, for ``module_init`` of build_step.
+    """Write what defines ``module`` and finds modulefiles; the first of ``module_path`` is searched first.
 
-    Args:
-        module_init: an absolute path of a file, shell text, or empty for the rollout's own ``module``.
-        module_path: directories for ``module use``.
+    ``module_init`` is a file's absolute path, shell text, or empty for the rollout's own ``module``.
     """
     if not module_path:
         return module_init
@@ -135,23 +115,13 @@ def defining_modules(module_init: str, module_path: Sequence[str] = ()) -> str:
 
 
 def step_toolchain(context: Mapping[str, Any], step: str) -> dict[str, Any]:
-    """Derive what one step is run in.
-
-    Args:
-        context: ``release_context``; without ``toolchain`` there is nothing.
-        step: its name.
-
-    Returns:
-        ``modules``, ``module_init`` (empty without modules, as it would have the module system touched),
-        ``environment``, ``unset`` and ``compilers``.
-    """
+    """Derive what one step is run in; ``module_init`` is empty without modules."""
     toolchain = context.get("toolchain") or {}
     own = (toolchain.get("steps") or {}).get(step) or {}
     without = own.get("without") or []
     modules = [
         module for module in (own["modules"] if "modules" in own else toolchain.get("modules") or [])
-        if not any(is_module(module, name) for name in without)
-    ]
+        if not any(is_module(module, name) for name in without)]
     return {
         "modules": modules,
         "module_init": (toolchain.get("module_init") or "") if modules else "",
@@ -162,25 +132,15 @@ def step_toolchain(context: Mapping[str, Any], step: str) -> dict[str, Any]:
 
 
 def typed_compilers(compilers: Sequence[Mapping[str, Any]], toolchain: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the compilers that preflight looks for, those of the toolchain as typed there.
-
-    Args:
-        compilers: as the site names them: the option ``compilers`` of site_preflight.
-        toolchain: from :func:`describe`.
-    """
+    """Return the compilers of site_preflight, as the site names them, those of the toolchain as typed there."""
     typed = toolchain["compilers"]
     return [
         dict(compiler, command=str(typed[compiler["name"]])) if compiler["name"] in typed else dict(compiler)
-        for compiler in compilers
-    ]
+        for compiler in compilers]
 
 
 def step_lists(toolchain: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """List the modules of single steps that are not those of all steps, each list once.
-
-    Args:
-        toolchain: from :func:`describe`.
-    """
+    """List the modules of single steps that are not those of all steps, each list once."""
     seen = [toolchain["modules"]]
     found = []
     for step in toolchain["steps"]:
@@ -192,11 +152,7 @@ def step_lists(toolchain: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def unknown_steps(definition: Mapping[str, Any]) -> list[str]:
-    """Find the steps that a toolchain speaks of and that the release does not have.
-
-    Args:
-        definition: a resolved release file.
-    """
+    """Find the steps that a toolchain speaks of and that the release does not have."""
     named = (definition.get("toolchain") or {}).get("steps") or {}
     known = {step for row in components.COMPONENTS if row.key in definition for step in row.steps}
     known |= {"package-" + canonical(str(entry.get("name"))) for entry in definition.get("packages") or []}
@@ -204,12 +160,9 @@ def unknown_steps(definition: Mapping[str, Any]) -> list[str]:
 
 
 def set_by_modules(purged: Mapping[str, Any], loaded: Mapping[str, Any]) -> dict[str, str]:
-    """Return the variables that modules set, from two answers of module_environment.
+    """Return the variables that modules set, from answers of module_environment after a purge and after loading.
 
-    Args:
-        purged: after a purge alone. Modules that stay (Lmod calls them sticky) leave their variables unchanged, and
-            then all variables count.
-        loaded: after loading the modules, from that environment.
+    Modules that stay (Lmod calls them sticky) leave their variables unchanged, and then all variables count.
     """
     if purged.get("loaded"):
         return {**loaded["environment"], **loaded["set"]}
@@ -217,12 +170,7 @@ def set_by_modules(purged: Mapping[str, Any], loaded: Mapping[str, Any]) -> dict
 
 
 def task_environment(purged: Mapping[str, Any], loaded: Mapping[str, Any]) -> dict[str, str]:
-    """Compose the ``environment`` of a task of both answers; what is unset becomes empty.
-
-    Args:
-        purged: after a purge alone.
-        loaded: after loading the modules, from that environment.
-    """
+    """Compose the ``environment`` of a task of both answers; what is unset becomes empty."""
     changes: dict[str, str] = {}
     for answer in (purged, loaded):
         changes.update(dict.fromkeys(answer["unset"], ""))

@@ -17,35 +17,25 @@ NOT_VARIABLES = ("release_file",)
 
 
 def declared(specifications: Iterable[Mapping[str, Any]]) -> set[str]:
-    """Return the variables that roles declare.
-
-    Args:
-        specifications: what the argument_specs.yml of each role has under ``argument_specs``.
-    """
+    """Return the variables that roles declare under ``argument_specs``."""
     return {
         name for specification in specifications for entry, described in specification.items()
-        if entry not in NOT_VARIABLES for name in described.get("options") or {}
-    }
+        if entry not in NOT_VARIABLES for name in described.get("options") or {}}
 
 
 def used(values: Mapping[str, Any]) -> set[str]:
     """Find the variables that values of other ones speak of: a site's own."""
     return {
         word for name, value in values.items() for word in re.findall(r"[A-Za-z_]\w*", repr(value))
-        if word in values and word != name
-    }
+        if word in values and word != name}
 
 
 def unknown(
     typed: Collection[str], inventory: Collection[str], known: Collection[str], roles: Collection[str]
 ) -> list[str]:
-    """Write one sentence for each name that nobody reads.
+    """Write one sentence for each name that nobody reads, typed or of the ``inventory``.
 
-    Args:
-        typed: names of the command line.
-        inventory: names that the inventory gives to the host, with those of the command line or without.
-        known: names that somebody reads.
-        roles: of the collection; names that begin with one of them, or with :data:`PREFIX`, are the collection's.
+    Names that begin with one of ``roles``, or with :data:`PREFIX`, are the collection's.
     """
     prefixes = (PREFIX, *(role + "_" for role in roles))
     found = []
@@ -64,10 +54,6 @@ def unknown_in_environment(names: Iterable[str], known: Collection[str]) -> list
     """Write one sentence for each variable of the environment that looks like a slip.
 
     Others of that prefix are for programs of the collection, or come from modules of releases.
-
-    Args:
-        names: of the whole environment.
-        known: those that are read.
     """
     prefix, found = PREFIX.upper(), []
     short = sorted(name[len(prefix):] for name in known)

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from ..core.errors import StackError
 from ..core.files import read_json
 from ..modulefiles.layout import stage_directory
-from ..release.states import REMOVED, STEP, ReleaseState, all_releases, one_release
+from ..release.states import REMOVED, STEP, ReleaseState, all_releases, one_release, unreadable_error
 from ..trees import manifest
 from .drift_attribution import Thaws, attribute
 from .drift_content import compare_content
@@ -41,27 +41,20 @@ class FrozenRelease(NamedTuple):
     def loadable(self) -> bool:
         """Tell whether a user can load its module."""
         return self.state is not None and any(
-            self.state.visible[syntax] or self.state.hidden[syntax] for syntax in self.state.visible
-        )
+            self.state.visible[syntax] or self.state.hidden[syntax] for syntax in self.state.visible)
 
 
 def find_frozen(root: str, wanted: list[str]) -> list[FrozenRelease]:
-    """Return the frozen releases of a root, those too of which little is left.
+    """Return the frozen releases of a root, or the ``wanted``, those too of which little is left.
 
-    Args:
-        root: the directory that holds the releases.
-        wanted: names; empty for all.
-
-    Raises:
-        StackError: one that is asked for was never frozen, or a record cannot be read.
+    Raises StackError: one that is asked for was never frozen, or a record cannot be read.
     """
     if not os.path.isabs(root):
         raise StackError("The root %r is no absolute path." % root, STEP, "Write it in full.")
     states = {state.release: state for state in all_releases(root)}
     names = wanted or sorted(
         name for name in _list_directory(os.path.join(root, ".torchstack"))
-        if os.path.isfile(os.path.join(stage_directory(root, name), "frozen.json"))
-    )
+        if os.path.isfile(os.path.join(stage_directory(root, name), "frozen.json")))
     found = []
     for name in names:
         afterwards = stage_directory(root, name)
@@ -78,30 +71,20 @@ def find_frozen(root: str, wanted: list[str]) -> list[FrozenRelease]:
 def compare_release(
     root: str, found: FrozenRelease, level: str, limit: int, workers: int
 ) -> tuple[dict[str, Any], float]:
-    """Compare a release with its manifest.
+    """Compare a release with its manifest; return the outcome as plain data, and the seconds that it took.
 
-    Args:
-        root: the directory that holds the releases.
-        found: from :func:`find_frozen`.
-        level: ``quick`` reads only files whose inode was changed since the manifest; ``full`` reads all.
-        limit: how many findings are listed.
-        workers: threads; 0 chooses.
-
-    Returns:
-        the outcome as plain data, the same for the same state of the tree, and the seconds that it took.
+    The level ``quick`` reads only files whose inode was changed since the manifest, ``full`` reads all.
     """
     thaws = Thaws(stage_directory(root, found.release))
     record = os.path.join(found.prefix, MANIFEST)
     outcome: dict[str, Any] = {
         "level": level, "manifest": str((found.frozen.get("manifest") or {}).get("digest", "")),
-        "thawed": thaws.open_as_result(),
-    }
+        "thawed": thaws.open_as_result()}
     try:
         since = os.stat(record).st_mtime_ns
         # What an open thaw explains has to be told from what it does not, for all of it.
         request = manifest.Request(
-            found.prefix, root, record, level == "full", (), workers, NO_LIMIT if thaws.is_open else limit, since
-        )
+            found.prefix, root, record, level == "full", (), workers, NO_LIMIT if thaws.is_open else limit, since)
         result: dict[str, Any] = manifest.compare(request)
     except (OSError, StackError) as error:
         finding = _nothing_to_compare(found, record, error)
@@ -120,15 +103,13 @@ def compare_release(
     if result["digest"] != outcome["manifest"] and outcome["manifest"]:
         findings.insert(0, {
             "path": MANIFEST, "kind": "manifest", "from": outcome["manifest"], "to": result["digest"],
-            **attribute(found.prefix, MANIFEST, False),
-        })
+            **attribute(found.prefix, MANIFEST, False)})
         total += 1
     unexplained = total - sum(1 for finding in findings if finding.get("explained"))
     return (
         dict(outcome, **_outcome(findings, total, unexplained, result["totals"], touched, touched_total, limit),
              files=result["counts"]["files"]),
-        result["seconds"],
-    )
+        result["seconds"])
 
 
 def _outcome(
@@ -170,9 +151,7 @@ def _findings(prefix: str, result: dict[str, Any], thaws: Thaws) -> list[dict[st
     return found
 
 
-def _attributed(
-    prefix: str, thaws: Thaws, path: str, kind: str, before: str = "", after: str = ""
-) -> dict[str, Any]:
+def _attributed(prefix: str, thaws: Thaws, path: str, kind: str, before: str = "", after: str = "") -> dict[str, Any]:
     finding: dict[str, Any] = {"path": path, "kind": kind}
     if before or after:
         finding.update({"from": before, "to": after})
@@ -199,16 +178,12 @@ def _list_directory(directory: str) -> list[str]:
     except OSError as error:
         raise StackError(
             "Cannot list %s: %s." % (directory, error.strerror), STEP,
-            "Run this as the account that owns the root.", directory,
-        ) from error
+            "Run this as the account that owns the root.", directory) from error
 
 
 def _read_record(path: str) -> dict[str, Any] | None:
     try:
         record = read_json(path)
     except (OSError, ValueError) as error:
-        raise StackError(
-            "%s cannot be read: %s." % (path, getattr(error, "strerror", None) or error), STEP,
-            "Run as the account that owns the root; where the file is damaged, restore it.", path,
-        ) from error
+        raise unreadable_error(path, error) from error
     return record if isinstance(record, dict) else None

@@ -17,15 +17,10 @@ from ..trees.boundary import open_parent
 def attribute(top: str, path: str, removed: bool) -> dict[str, str]:
     """Return owner and times of an entry, or of the nearest directory that is left of its path.
 
-    Args:
-        top: the release, an absolute path.
-        path: relative to it, as results show it.
-        removed: whether the entry itself is gone.
-
     Returns:
         ``owner``, ``modified`` (content or entries), ``changed`` (inode: also mode, owner, name or number of links),
-        and ``seen_on`` where that is not the entry itself. Empty where nothing can be looked at, for instance as the
-        name is no text.
+        and ``seen_on`` where that is not the entry itself. Empty where nothing can be looked at, as where the name is
+        no text.
     """
     at = os.path.dirname(path) if removed else path
     while True:
@@ -39,8 +34,7 @@ def attribute(top: str, path: str, removed: bool) -> dict[str, str]:
             at = os.path.dirname(at)
     told = {
         "owner": account_name(found.st_uid), "modified": format_time(found.st_mtime),
-        "changed": format_time(found.st_ctime),
-    }
+        "changed": format_time(found.st_ctime)}
     return dict(told, seen_on=at or ".") if removed else told
 
 
@@ -50,11 +44,7 @@ def format_time(seconds: float) -> str:
 
 
 class Thaws:
-    """What was thawed on purpose, now or before.
-
-    Args:
-        afterwards: the directory with what happened to the release after its build.
-    """
+    """What was thawed on purpose, now or before."""
 
     def __init__(self, afterwards: str) -> None:
         try:
@@ -79,10 +69,8 @@ class Thaws:
     def explain(self, path: str, kind: str) -> dict[str, Any]:
         """Tell what thaws have to say of a difference.
 
-        Returns:
-            ``explained`` with the open thaw that names the path, or a directory above it; a directory on the way to a
-            named path may have another mode meanwhile. Else ``thaw``, the last one that did, whose changes are in the
-            manifest that was written at its end: this came later.
+        ``explained`` has the open thaw that names the path, or a directory above it; a directory on the way to a named
+        path may have another mode meanwhile. Else ``thaw`` has the last one that did, after whose manifest this came.
         """
         if self.open and (_covers(self.open, path) or (kind == "mode" and _leads_to(self.open, path))):
             return {"explained": _summary(self.open)}

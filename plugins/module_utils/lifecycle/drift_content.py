@@ -30,13 +30,7 @@ class Content(NamedTuple):
 
 
 def compare_content(prefix: str, record: str, paths: list[str]) -> Content:
-    """Read files of a tree, and say which have another content than recorded.
-
-    Args:
-        prefix: the tree.
-        record: its record, which was compared in step with the tree just now.
-        paths: entries of it, as results show them; what is no file has no content.
-    """
+    """Read files of a tree, and say which have another content than its record, compared in step with it just now."""
     keys = {b'{"path": %s' % json.dumps(path).encode("ascii"): path for path in paths}
     entries: dict[str, Entry] = {}
     with contextlib.closing(Record(record, check=False)) as earlier:
@@ -67,10 +61,7 @@ def _digest_of(prefix: str, path: str) -> str:
         descriptor = open_quietly(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, parent)
     try:
         if stat.S_ISREG(os.fstat(descriptor).st_mode):
-            while True:
-                block = os.read(descriptor, BLOCK)
-                if not block:
-                    break
+            for block in iter(lambda: os.read(descriptor, BLOCK), b""):
                 digest.update(block)
     finally:
         os.close(descriptor)

@@ -30,11 +30,7 @@ HISTORY_KEYS = ("matches", "drifted", "passed", "totals", "findings", "findings_
 
 
 def read_outcomes(root: str, release: str) -> dict[str, Any]:
-    """Return the last outcomes by their kind; none where there is no usable record.
-
-    Raises:
-        StackError: it is there and may not be read.
-    """
+    """Return the last outcomes by their kind; none without a usable record. Raises StackError: it may not be read."""
     path = os.path.join(stage_directory(root, release), RECORD)
     try:
         record = read_json(path)
@@ -43,8 +39,7 @@ def read_outcomes(root: str, release: str) -> dict[str, Any]:
     except OSError as error:
         raise StackError(
             "Cannot read %s: %s." % (path, error.strerror), "record", "Run this as the account that owns the root.",
-            path,
-        ) from error
+            path) from error
     looks = record.get("looks") if isinstance(record, dict) and record.get("format") == FORMAT else None
     return looks if isinstance(looks, dict) else {}
 
@@ -52,20 +47,9 @@ def read_outcomes(root: str, release: str) -> dict[str, Any]:
 def keep_outcome(
     root: str, release: str, kind: str, outcome: dict[str, Any], apply: bool
 ) -> tuple[bool, dict[str, Any] | None]:
-    """Keep the outcome of a comparison.
+    """Keep the outcome of a comparison; return whether it is new of its kind, and the last one of that kind.
 
-    Args:
-        root: the directory that holds the releases.
-        release: the release's name.
-        kind: of the comparison: ``quick``, ``full`` or ``system on HOST``.
-        outcome: plain data, the same whenever the same was found.
-        apply: False only says what would be done.
-
-    Returns:
-        whether the outcome is another one than the last one of this kind, and that one, None where there is none.
-
-    Raises:
-        StackError: it cannot be written.
+    The kind is ``quick``, ``full`` or ``system on HOST``. Raises StackError: it cannot be written.
     """
     outcome = json.loads(json.dumps(outcome))
     looks = read_outcomes(root, release)
@@ -89,13 +73,11 @@ def keep_outcome(
             since = now()
             json_lines.append(history, {
                 "look": kind, "time": since, "by": actor(), "outcome": digest,
-                **{key: outcome[key] for key in HISTORY_KEYS if key in outcome},
-            })
+                **{key: outcome[key] for key in HISTORY_KEYS if key in outcome}})
         looks[kind] = {"since": since, "outcome": outcome}
         write_json(path, {"format": FORMAT, "release": release, "looks": looks})
     except OSError as error:
         raise StackError(
             "Cannot write %s: %s." % (error.filename or path, error.strerror), "record",
-            "Run this as the account that owns the root, or with --check to record nothing.", path,
-        ) from error
+            "Run this as the account that owns the root, or with --check to record nothing.", path) from error
     return True, before

@@ -37,8 +37,7 @@ class Side(NamedTuple):
         parts = _by_key(self.installed.get("components"), "key")
         return {
             key: dict(part, version=text(python[_distribution(key)].get("version")))
-            if _distribution(key) in python else part for key, part in parts.items()
-        }
+            if _distribution(key) in python else part for key, part in parts.items()}
 
     @property
     def python(self) -> dict[str, dict[str, Any]]:
@@ -67,16 +66,14 @@ class Side(NamedTuple):
 def diff_components(before: Side, after: Side) -> list[dict[str, Any]]:
     """Return the parts that differ, in the order of their names.
 
-    Returns:
-        for each ``key``, ``name``, ``change``, the versions ``before`` and ``after``, and, where they differ, the
-        ``commits``, ``places`` and ``kinds`` (two texts each) and the ``patches`` (``added`` and ``removed``: names of
-        files; of a patch that was rewritten, the name is in both).
+    For each ``key``, ``name``, ``change``, the versions ``before`` and ``after``, and, where they differ, the
+    ``commits``, ``places`` and ``kinds`` (two texts each) and the ``patches`` (``added`` and ``removed``: names of
+    files; of a patch that was rewritten, the name is in both).
     """
     old, new = before.components, after.components
     rows = [
         _component(key, old.get(key) or _as_part(before, key, new[key]), new.get(key) or _as_part(after, key, old[key]))
-        for key in sorted({*old, *new}, key=lambda key: text((new.get(key) or old[key]).get("name")).lower())
-    ]
+        for key in sorted({*old, *new}, key=lambda key: text((new.get(key) or old[key]).get("name")).lower())]
     return [row for row in rows if row]
 
 
@@ -95,8 +92,7 @@ def _distribution(key: str) -> str:
 def _component(key: str, old: Mapping[str, Any] | None, new: Mapping[str, Any] | None) -> dict[str, Any]:
     versions = [_version(key, side) for side in (old, new)]
     row: dict[str, Any] = {
-        "key": key, "name": _name(key, new or old or {}), "before": versions[0], "after": versions[1],
-    }
+        "key": key, "name": _name(key, new or old or {}), "before": versions[0], "after": versions[1]}
     if old is None or new is None:
         return dict(row, change=ADDED if old is None else REMOVED)
     more: dict[str, Any] = {}
@@ -136,44 +132,31 @@ def _version(key: str, part: Mapping[str, Any] | None) -> str:
 def _patches(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, list[str]]:
     known = [
         {(text(patch.get("file")), text(patch.get("sha256"))) for patch in mappings(side.get("patches"))}
-        for side in (old, new)
-    ]
+        for side in (old, new)]
     return {
         ADDED: sorted(name for name, _digest in known[1] - known[0]),
-        REMOVED: sorted(name for name, _digest in known[0] - known[1]),
-    }
+        REMOVED: sorted(name for name, _digest in known[0] - known[1])}
 
 
 def diff_flags(before: Side, after: Side) -> list[dict[str, str]]:
-    """Return the build options that differ, of parts that both releases have.
-
-    Each has ``key``, ``component``, ``name`` and so on.
-
-    What a part is built with is of no matter to somebody who has not known it before.
-    """
+    """Return the build options that differ, of parts that both releases have; those of a new part matter to nobody."""
     old, new = before.components, after.components
     rows: list[dict[str, str]] = []
     for key in sorted({*old} & {*new}, key=lambda key: text(new[key].get("name")).lower()):
         given = [mapping(part.get("flags")) for part in (old[key], new[key])]
         rows += [
-            dict(row, key=key, component=_name(key, new[key]))
-            for row in _differing(before, given[0], after, given[1])
-        ]
+            dict(row, key=key, component=_name(key, new[key])) for row in _differing(before, given[0], after, given[1])]
     return rows
 
 
 def diff_packages(before: Side, after: Side) -> list[dict[str, str]]:
     """Return the packages that differ and are no parts.
 
-    Each has ``name``, ``kind``, ``change``, ``before`` and ``after``.
-
     A ``python`` one is a Python distribution, whoever brought it; ``conda`` is everything else in a conda base. There,
     the same version in another build is ``rebuilt``.
     """
     parts = {_distribution(key) for side in (before, after) for key in side.components}
-    python = [
-        {name: entry for name, entry in side.python.items() if name not in parts} for side in (before, after)
-    ]
+    python = [{name: entry for name, entry in side.python.items() if name not in parts} for side in (before, after)]
     return [*_packages("python", python[0], python[1]), *_packages("conda", before.conda, after.conda)]
 
 
@@ -196,16 +179,13 @@ def _packages(kind: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> Iter
 def diff_settings(before: Side, after: Side) -> list[dict[str, str]]:
     """Return what loading the module does otherwise.
 
-    Each has ``kind``, ``name``, ``change``, ``before``, ``after`` and ``reason``.
-
     Kinds: ``variable`` (set), ``unset`` (variable), ``directory`` (on a search path), ``order`` (of one), ``module``
     (loaded along), ``conflict`` (module), ``alias`` and ``function``.
     """
     found: list[dict[str, str]] = []
     for kind, key in (("variable", "setenv"), ("alias", "aliases"), ("function", "functions")):
         given = [
-            {name: _plain(value) for name, value in mapping(side.module.get(key)).items()} for side in (before, after)
-        ]
+            {name: _plain(value) for name, value in mapping(side.module.get(key)).items()} for side in (before, after)]
         found += [dict(row, kind=kind) for row in _differing(before, given[0], after, given[1])]
     for kind, key in (("unset", "unsetenv"), ("module", "depends_on"), ("conflict", "conflicts")):
         names = [texts(side.module.get(key) or []) for side in (before, after)]
@@ -226,21 +206,18 @@ def _directories(before: Side, after: Side) -> Iterator[dict[str, str]]:
     for key in ("prepend", "append"):
         sides = [
             {text(entry.get("name")): texts(entry.get("values") or []) for entry in mappings(side.module.get(key))}
-            for side in (before, after)
-        ]
+            for side in (before, after)]
         for name in sorted({*sides[0], *sides[1]}):
             old = {before.compared(path): path for path in sides[0].get(name, [])}
             new = {after.compared(path): path for path in sides[1].get(name, [])}
             for path in [*(path for path in old if path not in new), *(path for path in new if path not in old)]:
                 yield {
                     "kind": "directory", "name": name, "change": ADDED if path in new else REMOVED,
-                    "before": old.get(path, ""), "after": new.get(path, ""),
-                }
+                    "before": old.get(path, ""), "after": new.get(path, "")}
             if [path for path in old if path in new] != [path for path in new if path in old]:
                 yield {
                     "kind": "order", "name": name, "change": CHANGED,
-                    "before": ":".join(old.values()), "after": ":".join(new.values()),
-                }
+                    "before": ":".join(old.values()), "after": ":".join(new.values())}
 
 
 def _entries(old: Iterable[str], new: Iterable[str]) -> Iterator[dict[str, str]]:
@@ -250,17 +227,14 @@ def _entries(old: Iterable[str], new: Iterable[str]) -> Iterator[dict[str, str]]
         yield {"name": name, "change": ADDED, "before": "", "after": name}
 
 
-def _differing(
-    before: Side, old: Mapping[str, Any], after: Side, new: Mapping[str, Any],
-) -> Iterator[dict[str, str]]:
+def _differing(before: Side, old: Mapping[str, Any], after: Side, new: Mapping[str, Any]) -> Iterator[dict[str, str]]:
     """Return the names whose values differ between two mappings, or that only one of them has."""
     for name in sorted({*old, *new}):
         if (name in old) == (name in new) and before.compared(old[name]) == after.compared(new[name]):
             continue
         change = ADDED if name not in old else REMOVED if name not in new else CHANGED
         yield {
-            "name": name, "change": change, "before": before.shown(old.get(name)), "after": after.shown(new.get(name)),
-        }
+            "name": name, "change": change, "before": before.shown(old.get(name)), "after": after.shown(new.get(name))}
 
 
 def _by_key(entries: object, key: str) -> dict[str, dict[str, Any]]:

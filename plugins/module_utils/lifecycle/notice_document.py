@@ -25,15 +25,9 @@ CURRENT_KEYS = ("format", "release", "outgoing", "known_problems")
 
 
 def compared_releases(root: str, release: str, since: str) -> tuple[ReleaseState, ReleaseState | None]:
-    """Return the release that is announced, and the one whose users the announcement is for.
+    """Return the release that is announced, and the one for whose users: ``since``, or the default before.
 
-    Args:
-        root: the directory of the releases.
-        release: the release's name.
-        since: name of the other one; empty for the default before.
-
-    Raises:
-        StackError: one of them is no frozen release, or both are the same.
+    Raises StackError: one of them is no frozen release, or both are the same.
     """
     incoming = states.one_release(root, release)
     if since == release:
@@ -46,11 +40,7 @@ def compared_releases(root: str, release: str, since: str) -> tuple[ReleaseState
 
 
 def resolved_text(state: ReleaseState | None) -> str:
-    """Return the text of a release's resolved release file; empty where its files are gone.
-
-    Raises:
-        StackError: it cannot be read.
-    """
+    """Return the resolved release file; empty where its release is gone. Raises StackError: it cannot be read."""
     if state is None:
         return ""
     path = os.path.join(state.prefix, ".torchstack", "release.yml")
@@ -59,8 +49,7 @@ def resolved_text(state: ReleaseState | None) -> str:
     except UnicodeDecodeError as error:
         raise StackError(
             "%s is no text: %s." % (path, error), STEP,
-            "Compare the release with its manifest (playbooks/drift.yml).", path,
-        ) from error
+            "Compare the release with its manifest (playbooks/drift.yml).", path) from error
 
 
 def write_notice(
@@ -69,23 +58,13 @@ def write_notice(
 ) -> dict[str, Any]:
     """Make sure that the document says what there is to announce.
 
-    Args:
-        found: what :func:`compared_releases` found.
-        resolved: the resolved release files of both; an empty one where there is none.
-        problems: the known problems of both; None where they are not known.
-        until: until when the outgoing release stays, in words.
-        check_mode: only say what would be.
-
-    Returns:
-        ``changed``, ``facts`` and ``path``.
-
-    Raises:
-        StackError: a file of a release cannot be read, or the document cannot be written.
+    Of both releases, ``resolved`` has the resolved release files, empty where there is none, and ``problems`` the known
+    problems, None where they are not known. Raises StackError: a file of a release cannot be read, or the document not
+    be written.
     """
     described = [
         Release(state, given, installed(state.prefix, given) if given else None, known)
-        for state, given, known in zip(found, resolved, problems) if state is not None
-    ]
+        for state, given, known in zip(found, resolved, problems) if state is not None]
     facts = notice_facts.notice_facts(described[0], described[1] if len(described) > 1 else None, until)
     path = os.path.join(stage_directory(found[0].root, found[0].release), NOTICE)
     facts = _earlier_differences(facts, path)
@@ -97,8 +76,7 @@ def write_notice(
         except OSError as error:
             raise StackError(
                 "The announcement %s cannot be written: %s." % (path, error.strerror), STEP,
-                "Run this as the account that owns the root, and look at the space that is left.", path,
-            ) from error
+                "Run this as the account that owns the root, and look at the space that is left.", path) from error
     return {"changed": changed, "facts": facts, "path": path}
 
 

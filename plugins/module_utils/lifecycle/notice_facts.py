@@ -2,8 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Collect what users of the previous default have to know about a release. Pure.
 
-The same releases in the same state give the same facts, whenever they are gathered: there is no time of their own in
-them.
+The same releases in the same state give the same facts, whenever they are gathered.
 """
 
 from __future__ import annotations
@@ -41,17 +40,10 @@ class Release(NamedTuple):
 
 
 def notice_facts(incoming: Release, outgoing: Release | None = None, until: str = "") -> dict[str, Any]:
-    """Tell what is to be announced.
+    """Tell what is to be announced, as plain data; an empty ``until`` is what the record of the retirement says.
 
-    Args:
-        incoming: the release.
-        outgoing: the default before it; None for the first one.
-        until: until when the outgoing one stays, in words; empty for what the record of its retirement says.
-
-    Returns:
-        plain data: ``format``, ``release``, ``outgoing`` (null for the first release), ``compared`` (whether the
-        differences are known), ``components``, ``flags``, ``packages``, ``compatibility``, ``settings``, ``actions``,
-        ``known_problems`` (null where they are not known), ``solved_problems`` and ``contents`` (of a first release).
+    ``outgoing`` is null for the first release, which has ``contents``; ``compared`` tells whether the differences are
+    known; ``known_problems`` are null where they are not known.
     """
     found: dict[str, Any] = {
         "format": FORMAT, "release": _release(incoming), "outgoing": None, "compared": False, "components": [],
@@ -69,17 +61,13 @@ def notice_facts(incoming: Release, outgoing: Release | None = None, until: str 
     before, after = _side(outgoing), _side(incoming)
     interfaces = [mapping(side.installed.get("libraries")) for side in (before, after)]
     found.update(
-        compared=True,
-        components=notice_diff.diff_components(before, after),
-        flags=notice_diff.diff_flags(before, after),
-        packages=notice_diff.diff_packages(before, after),
-        settings=notice_diff.diff_settings(before, after),
-        compatibility=interface_changes(interfaces[0], interfaces[1]),
+        compared=True, components=notice_diff.diff_components(before, after),
+        flags=notice_diff.diff_flags(before, after), packages=notice_diff.diff_packages(before, after),
+        settings=notice_diff.diff_settings(before, after), compatibility=interface_changes(interfaces[0], interfaces[1])
     )
     found["actions"] = user_actions(
         found["compatibility"], mapping(after.installed.get("base")),
-        {"before": found["outgoing"]["module"], "after": found["release"]["module"]},
-    )
+        {"before": found["outgoing"]["module"], "after": found["release"]["module"]})
     return _without_secrets(found)
 
 
@@ -99,10 +87,7 @@ def _release(release: Release) -> dict[str, str]:
 
 
 def _visibility(state: ReleaseState) -> str:
-    """Tell how users see a release.
-
-    One of ``default``, ``visible``, ``hidden``, ``gone``, or ``staged`` where it was never published.
-    """
+    """Tell how users see a release; ``staged`` where it was never published."""
     if state.is_default:
         return "default"
     for name in ("visible", "hidden", "gone"):
@@ -140,25 +125,16 @@ def _without_secrets(found: dict[str, Any]) -> dict[str, Any]:
 def previous_default(
     release: ReleaseState, releases: Sequence[ReleaseState], publications: Sequence[Mapping[str, Any]],
 ) -> ReleaseState | None:
-    """Return the release whose users a notice about ``release`` is for.
+    """Return the release whose users a notice about ``release`` is for; None where there was no default before.
 
-    It is the same before ``release`` becomes the default, while it is, and when it no longer is: what an announcement
-    says does not depend on when it is written.
-
-    Args:
-        release: what is announced.
-        releases: all of the root, removed ones too, in the order of their freezes.
-        publications: the journal of what users saw, oldest first.
-
-    Returns:
-        None for the first release, before which there was no default.
+    It is the same before ``release`` becomes the default, while it is, and when it no longer is. ``releases`` are all
+    of the root, removed ones too, as they were frozen, ``publications`` the journal, oldest first.
     """
     same_module = {state.version: state for state in releases if state.name == release.name}
     before = [
         same_module[entry["previous"]] for entry in publications
         if entry.get("release") == release.release and entry.get("action") == "default"
-        and entry.get("version") == release.version and entry.get("previous") in same_module
-    ]
+        and entry.get("version") == release.version and entry.get("previous") in same_module]
     now = next((state for state in same_module.values() if state.is_default), None)
     known = before[-1] if before else None
     if now is None or now.release == release.release:
@@ -183,21 +159,13 @@ _LINKED = ("libmpi", "mpi")
 
 
 def interface_changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[dict[str, str]]:
-    """Return the interfaces that differ and are known on both sides.
-
-    Each has ``key``, ``name``, ``before`` and ``after``.
-
-    Args:
-        before: ``libraries`` of the outgoing release, as :mod:`installed` has them.
-        after: those of the incoming one.
-    """
+    """Return the interfaces that differ and are known in both ``libraries`` of :mod:`installed`."""
     known = [key for key in TITLES if key in before and key in after]
     known += sorted(key for key in after if key in before and key not in TITLES)
     rows = [
         {"key": key, "name": TITLES.get(key, key), "before": _interface(key, before[key]),
          "after": _interface(key, after[key])}
-        for key in known
-    ]
+        for key in known]
     return [row for row in rows if row["before"] != row["after"]]
 
 
@@ -211,13 +179,7 @@ def _interface(key: str, value: object) -> str:
 
 
 def user_actions(rows: list[dict[str, str]], base: Mapping[str, Any], modules: Mapping[str, str]) -> list[str]:
-    """Tell what users have to do, one sentence or two each, in the order of importance.
-
-    Args:
-        rows: what :func:`interface_changes` found.
-        base: ``base`` of the incoming release, as :mod:`installed` has it.
-        modules: the names of the modules ``before`` and ``after``.
-    """
+    """Tell what users have to do, one sentence or two each, in the order of importance."""
     found = {row["key"]: row for row in rows}
     sentences = []
     compiled = [found[key] for key in _COMPILED if key in found and not (key == "libcudart" and "cuda" in found)]

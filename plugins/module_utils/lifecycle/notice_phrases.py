@@ -14,6 +14,7 @@ from typing import Any, Iterable, Mapping, Sequence
 
 from ..core.lenient_json import mapping
 from ..core.versions import CHANGED
+from ..definition.known_problems import with_full_stop
 from .notice_diff import ADDED, REBUILT, REMOVED
 
 Phrase = list
@@ -37,11 +38,6 @@ def parse_backquotes(sentence: str) -> Phrase:
     if len(parts) % 2 == 0:
         return phrase(sentence)
     return phrase(*(code(part) if index % 2 else part for index, part in enumerate(parts)))
-
-
-def with_full_stop(sentence: str) -> str:
-    """Return a sentence with its full stop."""
-    return sentence if not sentence or sentence[-1] in ".!?" else sentence + "."
 
 
 def package_phrase(row: Mapping[str, str]) -> str:
@@ -164,10 +160,7 @@ def _escaped(text: str) -> str:
 
 
 def _fenced(text: str) -> str:
-    """Put a text between more backquotes than it has in a row.
-
-    A bar would end the cell of a table.
-    """
+    """Put a text between more backquotes than it has in a row; a bar would end the cell of a table."""
     longest = max((len(run) for run in re.findall("`+", text)), default=0)
     fence = "`" * (longest + 1)
     room = " " if text.startswith("`") or text.endswith("`") else ""
@@ -175,28 +168,18 @@ def _fenced(text: str) -> str:
 
 
 def plain(phrase: Sequence[Mapping[str, str]] | str, begin: str = "", width: int = WIDTH) -> str:
-    """Return a phrase as lines of plain text.
-
-    Args:
-        phrase: the phrase, or a text.
-        begin: what the first line begins with; the others are indented as far.
-        width: columns; a word that is longer stays whole.
-    """
+    """Return a phrase as lines of plain text, indented as far as ``begin``; a word that is longer stays whole."""
     pieces = [{"text": phrase}] if isinstance(phrase, str) else phrase
     said = "".join(
         _quoted(one_line(piece["code"]), width) if "code" in piece else one_line(piece["text"]) for piece in pieces)
     lines = textwrap.wrap(
         said.translate(_ASCII), width, initial_indent=begin, subsequent_indent=" " * len(begin), break_long_words=False,
-        break_on_hyphens=False,
-    )
+        break_on_hyphens=False)
     return "\n".join(lines).replace(_KEPT, " ")
 
 
 def _quoted(code: str, width: int) -> str:
-    """Put code of several words in quotation marks.
-
-    A short one is not broken over two lines, as it is to be typed.
-    """
+    """Put code of several words in quotation marks; a short one stays on one line, as it is to be typed."""
     if " " not in code:
         return code
     return '"%s"' % (code.replace(" ", _KEPT) if len(code) < width - 10 else code)

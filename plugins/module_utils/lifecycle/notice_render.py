@@ -8,6 +8,7 @@ from typing import Any, Mapping
 
 from ..core.lenient_json import mapping, mappings, text
 from ..core.versions import CHANGED, DOWN, UP
+from ..definition.known_problems import with_full_stop
 from .notice_diff import ADDED, REBUILT, REMOVED
 from .notice_phrases import (
     Phrase,
@@ -19,7 +20,6 @@ from .notice_phrases import (
     phrase,
     problem_phrase,
     setting_phrase,
-    with_full_stop,
 )
 
 ABSENT = "\u2013"
@@ -37,12 +37,7 @@ _PARTS = {"torch": "pytorch", "cuda": "cuda", "nccl": "nccl", "mpi": "mpi"}
 
 
 def render_notice(facts: Mapping[str, Any], site: Mapping[str, Any], default_from: str = "") -> dict[str, Any]:
-    """Return the announcement.
-
-    Args:
-        facts: as :mod:`notice_facts` has them.
-        site: ``name``, ``contact`` and ``documentation``; what is missing is not spoken of.
-        default_from: when a release that is not the default yet becomes it, in words.
+    """Return the announcement; ``default_from`` says when a release that is not the default yet becomes it.
 
     Returns:
         ``title`` (text), ``opening`` (phrases, each a paragraph) and ``sections``, each with ``key``, ``title``,
@@ -115,13 +110,11 @@ def _parts(facts: Mapping[str, Any]) -> dict[str, Any]:
     parts = [row for row in mappings(facts["components"]) if not _is_package(row)]
     rows = [
         [phrase(row["name"]), phrase(row["before"] or ABSENT), phrase(row["after"] or ABSENT)]
-        for row in sorted([*_interfaces(facts), *parts], key=_place) if row["before"] != row["after"]
-    ]
+        for row in sorted([*_interfaces(facts), *parts], key=_place) if row["before"] != row["after"]]
     head = ["", *(text(mapping(facts[key]).get("name")) for key in ("outgoing", "release"))]
     return {
         "key": "parts", "title": "What has changed", "table": {"head": head, "rows": rows} if rows else None,
-        "points": [point for row in mappings(facts["components"]) for point in part_remarks(row)],
-    }
+        "points": [point for row in mappings(facts["components"]) for point in part_remarks(row)]}
 
 
 def _interfaces(facts: Mapping[str, Any]) -> list[dict[str, str]]:

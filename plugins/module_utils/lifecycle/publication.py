@@ -72,12 +72,7 @@ class Desired(NamedTuple):
 def make_plan(facts: Facts, desired: Desired) -> list[Action]:
     """Return the actions that lead to what is asked for, in order; none where it is there already.
 
-    Args:
-        facts: from :func:`read_facts`.
-        desired: what users shall see.
-
-    Raises:
-        StackError: the release may not be published, or a file in the way is not ours.
+    Raises StackError: the release may not be published, or a file in the way is not ours.
     """
     plan = Plan(facts)
     if desired.state == "published" and (desired.visible or desired.default):
@@ -101,8 +96,7 @@ def _publish(plan: Plan, facts: Facts, desired: Desired) -> None:
             "%s cannot be the default, because it is %s." % (
                 facts.full_name, "on its way out, as loading it says" if leaves else "not visible"), STEP,
             "Publish it as visible %s." % (
-                "again, with -e publish_revive=true" if leaves else "first, with -e publish_to=visible"),
-        )
+                "again, with -e publish_revive=true" if leaves else "first, with -e publish_to=visible"))
     if desired.visible and not leaves:
         for syntax in SYNTAXES:
             plan.write(SHOW, syntax, Added("", _problems(facts, syntax, desired)))
@@ -123,20 +117,15 @@ def _roll_back(plan: Plan, facts: Facts, withdrawn: bool = False) -> None:
 
 
 def _require_alone(facts: Facts, syntax: str) -> None:
-    """Refuse to take the default away while other versions are listed.
-
-    Without a default a module system takes the highest version, which nobody has chosen.
-    """
+    """Refuse to take the default away while others are listed: the highest would be taken, which nobody has chosen."""
     others = [
         version for version in visible_versions(facts.root, syntax, facts.name)
-        if version != facts.version and _is_listed(facts, syntax, version)
-    ]
+        if version != facts.version and _is_listed(facts, syntax, version)]
     if others:
         raise StackError(
             "There was no default before %s, and without one users would get whichever version sorts last of %s." % (
                 facts.full_name, ", ".join(others)), STEP,
-            "Say which is to be the default: playbooks/publish.yml -e torchstack_release=... -e publish_to=default.",
-        )
+            "Say which is to be the default: playbooks/publish.yml -e torchstack_release=... -e publish_to=default.")
 
 
 def _withdraw(plan: Plan, facts: Facts) -> None:
@@ -149,10 +138,7 @@ def _withdraw(plan: Plan, facts: Facts) -> None:
 
 
 def _retire(plan: Plan, facts: Facts, desired: Desired) -> None:
-    """Deprecate a release, hide it or let it go.
-
-    One of which nobody was told that it goes is hidden for its testers.
-    """
+    """Deprecate a release, hide it or let it go; one of which nobody was told is hidden for its testers."""
     present = [syntax for syntax in SYNTAXES if facts.visible[syntax] is not None]
     told = bool(desired.notice.strip()) or facts.leaving
     if desired.state == "hidden" and not told:
@@ -223,8 +209,7 @@ def is_any_listed(facts: Facts) -> dict[str, bool]:
         syntax: facts.state(syntax) == VISIBLE or any(
             version != facts.version and _is_listed(facts, syntax, version)
             for version in visible_versions(facts.root, syntax, facts.name))
-        for syntax in SYNTAXES
-    }
+        for syntax in SYNTAXES}
 
 
 def former_default(facts: Facts, syntax: str) -> str:

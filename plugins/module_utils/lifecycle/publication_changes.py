@@ -56,21 +56,14 @@ class Action(NamedTuple):
         """Return plain data for the result and for the journal."""
         return {
             "action": self.action, "syntax": self.syntax, "path": self.path, "version": self.version,
-            "previous": self.previous, "sha256": digest(self.after) if self.after is not None else "",
-        }
+            "previous": self.previous, "sha256": digest(self.after) if self.after is not None else ""}
 
 
 def carry_out(root: str, release: str, actions: Sequence[Action], more: Mapping[str, Any]) -> None:
     """Do a plan: each action is written to the journal and then done. Whoever calls holds the root's lock.
 
-    Args:
-        root: the directory that holds the module tree.
-        release: whose journal it goes to.
-        actions: in order.
-        more: what else the journal says of each of them.
-
-    Raises:
-        StackError: a file could not be written; everything before it is done and in the journal.
+    ``more`` is what else the journal says of each. Raises StackError: a file could not be written; everything before it
+    is done.
     """
     journal = os.path.join(stage_directory(root, release), JOURNAL)
     last = max(map(number_of, all_publications(root)), default=0)
@@ -104,15 +97,7 @@ def is_unfinished(name: str) -> bool:
 
 
 def _remove_unfinished(directory: str, age: float, ours: Callable[[str], bool]) -> None:
-    """Remove files that a killed run had begun to write.
-
-    Module systems pass over them, but they would stay for ever.
-
-    Args:
-        directory: where; nothing below it.
-        age: seconds for which nobody has written to it.
-        ours: whether this collection writes files of a name.
-    """
+    """Remove files of ours that a killed run had begun to write, and for ``age`` seconds nobody has written to."""
     with contextlib.suppress(OSError):
         for name in os.listdir(directory):
             path = os.path.join(directory, name)
@@ -131,14 +116,9 @@ def lock_path(root: str) -> str:
 
 @contextlib.contextmanager
 def publishing(root: str, patience: float = 60.0) -> Iterator[None]:
-    """Hold the lock of a root while what users see below it is changed.
+    """Hold the lock of a root while what users see below it is changed, which takes less than a second.
 
-    Args:
-        root: the directory that holds the releases and the module tree.
-        patience: seconds to wait for somebody else, whose changes take less than one.
-
-    Raises:
-        StackError: somebody else is at it all the time, or may be.
+    Raises StackError: after ``patience`` seconds somebody else is still at it, or may be.
     """
     path, here = lock_path(root), rollout_lock.this_place()
     me = rollout_lock.describe_process(os.getpid(), WORK)

@@ -10,6 +10,7 @@ from typing import Any, Callable, Mapping, NamedTuple, Sequence
 from ..acceptance.status import AcceptanceState, acceptance_state
 from ..core.errors import StackError
 from ..core.files import read_json
+from ..core.lenient_json import mapping
 from ..modulefiles.layout import (
     ACCEPTANCE,
     RECORD,
@@ -97,40 +98,30 @@ class Facts(NamedTuple):
 def read_facts(root: str, release: str, subject: str = "") -> Facts:
     """Return everything that a plan depends on.
 
-    Args:
-        root: the directory that holds the releases and the module tree.
-        release: the release's name.
-        subject: digest of the frozen release, to which its acceptance has to belong; empty for whichever, but
-            for one of before a thaw that changed files.
-
-    Raises:
-        StackError: a record is missing or cannot be read; ``planned_after`` names the role that writes it.
+    To ``subject``, the digest of the frozen release, its acceptance has to belong; empty for whichever, but for one of
+    before a thaw that changed files. Raises StackError: a record is missing or cannot be read; ``planned_after`` names
+    the role that writes it.
     """
     stage = stage_directory(root, release)
     record = _read_record(os.path.join(stage, RECORD))
     if not isinstance(record, dict) or not {"name", "version", "files", "passed"} <= set(record):
         raise StackError(
             "Release %s has no record of a verified modulefile, %s." % (release, os.path.join(stage, RECORD)), STEP,
-            "Run the role modulefile for this release first.", os.path.join(stage, RECORD), planned_after="modulefile",
-        )
+            "Run the role modulefile for this release first.", os.path.join(stage, RECORD), planned_after="modulefile")
     name, version = record["name"], record["version"]
     paths = {syntax: relative_path(syntax, name, version) for syntax in SYNTAXES}
     frozen, retired, thawed = (
-        _read_record(os.path.join(stage, name + ".json")) for name in ("frozen", "retired", "thawed"))
-    if not subject and isinstance(frozen, dict) and frozen.get("thawed"):
+        mapping(_read_record(os.path.join(stage, name + ".json"))) for name in ("frozen", "retired", "thawed"))
+    if not subject and frozen.get("thawed"):
         subject = subject_of(frozen)
     return Facts(
-        root, release, record, _read_record(os.path.join(stage, ACCEPTANCE)),
-        acceptance_state(root, release, subject),
-        frozen if isinstance(frozen, dict) else {},
-        retired if isinstance(retired, dict) else {},
-        thawed if isinstance(thawed, dict) else {},
+        root, release, record, _read_record(os.path.join(stage, ACCEPTANCE)), acceptance_state(root, release, subject),
+        frozen, retired, thawed,
         {syntax: read_bytes(os.path.join(stage, paths[syntax])) for syntax in SYNTAXES},
         {syntax: read_own(root, release, paths[syntax]) for syntax in SYNTAXES},
         {syntax: default_of(root, syntax, name) for syntax in SYNTAXES},
         {syntax: hidden_of(root, syntax, name) for syntax in SYNTAXES},
-        all_publications(root),
-    )
+        all_publications(root))
 
 
 def _read_record(path: str) -> object:
@@ -158,11 +149,7 @@ class Move(NamedTuple):
 
 
 def last_move(journal: Sequence[Mapping[str, Any]]) -> Move | None:
-    """Return the last move of any default of a root; None where none ever moved.
-
-    Args:
-        journal: of all releases, from :func:`.release_states.all_publications`.
-    """
+    """Return the last move of any default of a root, from the journal of all releases; None where none ever moved."""
     for entry in reversed(journal):
         if entry.get("action") == DEFAULT:
             return Move(
@@ -182,20 +169,13 @@ def default_before(
 ) -> str:
     """Return the last default before ``version`` that users can load; empty where there is none.
 
-    Rollbacks do not count: what was taken back does not come again.
-
-    Args:
-        journal: of all releases, in order.
-        syntax: whose default.
-        name: of the module.
-        version: what is the default, or is to be it no longer.
-        loads: whether a version is listed and loads.
+    Rollbacks do not count: what was taken back does not come again. ``loads`` tells whether a version is listed and
+    loads.
     """
     moves = [
         entry for entry in journal
         if entry.get("action") == DEFAULT and entry.get("syntax") == syntax
-        and entry.get("path") == default_path(syntax, name) and entry.get("undo") is not True
-    ]
+        and entry.get("path") == default_path(syntax, name) and entry.get("undo") is not True]
     wanted = version
     while moves:
         entry = moves.pop()

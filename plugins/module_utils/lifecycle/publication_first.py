@@ -39,9 +39,7 @@ class Candidate(NamedTuple):
 
 
 def reason_to_keep(one: Candidate) -> str:
-    """Tell why a rollout leaves the default as it is; empty where it may move it.
-
-    The reason is the end of a sentence.
+    """Tell why a rollout leaves the default as it is, as the end of a sentence; empty where it may move it.
 
     In this order: a rollback stands; the default is a later version; it was chosen when this release was there to be
     chosen; this release was published before.
@@ -70,13 +68,8 @@ def loaded_by_default(
 ) -> list[str]:
     """Tell what users get who load the module without a version, and why; one sentence for each answer.
 
-    Args:
-        one: the release, and the defaults before.
-        after: the defaults then, by syntax.
-        listed: whether users see any version of the module then, by syntax.
-        default: whether this release was to be the default.
-        first_only: and only where nothing stands against it.
-        check_mode: nothing was done.
+    ``after`` and ``listed`` (whether users see any version of the module) are of then, by syntax; with ``first_only``
+    this release was to be the default only where nothing stands against it.
     """
     why = "no other default was asked for"
     if default:
@@ -91,8 +84,7 @@ def loaded_by_default(
         return ["Users who load %s %s" % (one.name, sentence) for sentence in found]
     return [
         "Users of %s who load %s %s" % (" and ".join(SYSTEMS[syntax] for syntax in syntaxes), one.name, sentence)
-        for sentence, syntaxes in found.items()
-    ]
+        for sentence, syntaxes in found.items()]
 
 
 def _loaded(one: Candidate, before: str, after: str, why: str, check_mode: bool) -> str:

@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Refuse to publish or to hide a release that must not be. Pure."""
+"""Refuse to publish or to hide a release that must not be, by StackError. Pure."""
 
 from __future__ import annotations
 
@@ -20,17 +20,13 @@ from ..modulefiles.layout import (
 from ..modulefiles.visible_text import one_line
 from ..release.states import REMOVED
 from .publication_facts import STEP, Facts
+from .publication_first import SYSTEMS
 
 
 def require_publishable(facts: Facts, without_acceptance: str) -> None:
     """Refuse to publish what was removed, may still change, is not what was verified, or was not accepted.
 
-    Args:
-        facts: of the release.
-        without_acceptance: why a release without a successful acceptance is published all the same; empty for never.
-
-    Raises:
-        StackError: it may not be published.
+    ``without_acceptance`` is the reason to do without a successful acceptance; empty for never.
     """
     require_not_removed(facts)
     if facts.thawed:
@@ -43,11 +39,7 @@ def require_publishable(facts: Facts, without_acceptance: str) -> None:
 
 
 def require_not_removed(facts: Facts) -> None:
-    """Refuse to let users load what is not there any more.
-
-    Raises:
-        StackError: the files of the release are gone, or going.
-    """
+    """Refuse to let users load what is not there any more, or is going."""
     if facts.retired.get("state") in REMOVED:
         raise StackError(
             "Release %s was retired: its files are gone, or going." % facts.release, STEP,
@@ -55,18 +47,13 @@ def require_not_removed(facts: Facts) -> None:
 
 
 def require_verified_bytes(facts: Facts) -> None:
-    """Refuse modulefiles that are not those that were verified.
-
-    Raises:
-        StackError: they failed, or changed since.
-    """
+    """Refuse modulefiles that are not those that were verified with success."""
     stage = stage_directory(facts.root, facts.release)
     remedy = "Run the role modulefile for this release again."
     if facts.record["passed"] is not True:
         raise StackError(
             "The modulefile of release %s failed its verification." % facts.release, STEP, remedy,
-            os.path.join(stage, RECORD),
-        )
+            os.path.join(stage, RECORD))
     for syntax in SYNTAXES:
         content = facts.staged[syntax]
         path = os.path.join(stage, relative_path(syntax, facts.name, facts.version))
@@ -89,39 +76,23 @@ def _require_acceptance(facts: Facts, without: str) -> None:
         if digests.get(syntax, facts.record["files"][syntax]["sha256"]) != facts.record["files"][syntax]["sha256"]:
             raise StackError(
                 "Release %s was accepted with another %s modulefile than the one that is to be published." % (
-                    facts.release, syntax), STEP, remedy, path,
-            )
+                    facts.release, syntax), STEP, remedy, path)
 
 
 def require_ours(root: str, path: str, content: bytes | None) -> None:
-    """Refuse to change a file in the module tree that somebody else wrote.
-
-    Args:
-        root: the directory that holds the module tree.
-        path: the file, below it.
-        content: what is in it; None where there is no such file.
-
-    Raises:
-        StackError: it is not ours.
-    """
+    """Refuse to change a file in the module tree that somebody else wrote; ``content`` is None for no file."""
     if content is not None and MAKER.encode() not in content:
         raise StackError(
             "%s was not written by this collection." % os.path.join(root, path), STEP,
-            "Move it away, or choose another name for the module.", os.path.join(root, path),
-        )
+            "Move it away, or choose another name for the module.", os.path.join(root, path))
 
 
 def require_not_default(facts: Facts) -> None:
-    """Refuse to hide what ``module load NAME`` means.
-
-    Raises:
-        StackError: it is the default of a module system.
-    """
+    """Refuse to hide what ``module load NAME`` means."""
     for syntax in SYNTAXES:
         if facts.defaults[syntax] == facts.version:
             raise StackError(
                 "%s is the default for %s, and the default cannot be hidden." % (
-                    facts.full_name, {"tcl": "Environment Modules", "lmod": "Lmod"}[syntax]), STEP,
+                    facts.full_name, SYSTEMS[syntax]), STEP,
                 "Make another release the default first, or roll back.",
-                os.path.join(facts.root, default_path(syntax, facts.name)),
-            )
+                os.path.join(facts.root, default_path(syntax, facts.name)))

@@ -27,21 +27,11 @@ _SEEN = {
 def summary_lines(
     before: Facts, after: Facts, actions: Sequence[Action], state: str, rolled_back_at: str, check_mode: bool
 ) -> list[str]:
-    """Return the summary.
-
-    Args:
-        before: the facts before the plan.
-        after: the facts when the plan is done.
-        actions: the plan.
-        state: what was asked for.
-        rolled_back_at: when the default was last taken back from the release; empty for never.
-        check_mode: the plan is only a plan.
-    """
+    """Return the summary; ``rolled_back_at`` is when the default was last taken back, empty for never."""
     found = ["This is a plan, and nothing was done: what follows is how it would be."] if check_mode else []
     found.extend(
         _SEEN[seen] % (_join(syntaxes), after.full_name)
-        for seen, syntaxes in _grouped({syntax: after.state(syntax) for syntax in SYNTAXES}).items()
-    )
+        for seen, syntaxes in _grouped({syntax: after.state(syntax) for syntax in SYNTAXES}).items())
     if after.notice and any(after.visible.values()):
         found.append("Loading it says: %s" % after.notice)
     found.extend(_defaults(before, after))

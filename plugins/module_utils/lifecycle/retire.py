@@ -12,6 +12,7 @@ import datetime
 import os
 from typing import Any, Mapping, NamedTuple
 
+from ..core.clock import seconds_of
 from ..core.errors import StackError
 from ..core.files import read_json
 from ..modulefiles.layout import SYNTAXES, stage_directory
@@ -73,15 +74,7 @@ class Rules(NamedTuple):
 
 
 def read_facts(root: str, release: str) -> Facts:
-    """Read everything that the checks depend on, without what the tree holds.
-
-    Args:
-        root: the directory that holds the releases.
-        release: the release's name.
-
-    Raises:
-        StackError: it is not a release of ours, or a record cannot be read.
-    """
+    """Read what the checks depend on, but for the amount. Raises StackError: it is none of ours, or cannot be read."""
     state = states.one_release(root, release, removed=True)
     defaults = [states.default_of(root, syntax, state.name) for syntax in SYNTAXES] if state.name else []
     return Facts(state, state.retired or {}, next(filter(None, defaults), ""), removal.Amount())
@@ -90,10 +83,9 @@ def read_facts(root: str, release: str) -> Facts:
 def days_since(time: str, now: str) -> float:
     """Return days between two moments as records have them (UTC); none where the first is not known."""
     try:
-        begin, end = (datetime.datetime.strptime(text, "%Y-%m-%dT%H:%M:%SZ") for text in (time, now))
+        return (seconds_of(now) - seconds_of(time)) / 86400.0
     except ValueError:
         return 0.0
-    return (end - begin).total_seconds() / 86400.0
 
 
 def day_after(time: str, days: float) -> str:
@@ -115,11 +107,7 @@ class Words(NamedTuple):
 
 
 def require_date(until: str) -> None:
-    """Refuse what users could not tell a day by.
-
-    Raises:
-        StackError: it is not a date as ``2026-12-04``.
-    """
+    """Refuse what users could not tell a day by. Raises StackError: it is not a date as ``2026-12-04``."""
     try:
         valid = not until or datetime.datetime.strptime(until, "%Y-%m-%d").strftime("%Y-%m-%d") == until
     except ValueError:
@@ -129,27 +117,15 @@ def require_date(until: str) -> None:
 
 
 def retirement_record(facts: Facts, to: str, words: Words, rules: Rules, now: str) -> dict[str, Any]:
-    """Return the record of a release that is retired; empty where it is kept.
-
-    What is not given, and times, stay as they were.
-
-    Args:
-        facts: from :func:`read_facts`.
-        to: one of ``STAGES``; with ``removed``, the release is about to be.
-        words: what the operator gave.
-        rules: for when it may be removed, where no date is given.
-        now: this moment, UTC.
-    """
+    """Return the record of a release that is retired; empty where it is kept. What is not given stays as it was."""
     if to == "kept":
         return {}
     before = facts.record
     stage = "removing" if to == "removed" else to
     other = facts.default if facts.default != facts.state.version else ""
     record = dict(
-        before,
-        state=stage, since=before["since"] if facts.stage == stage else now,
-        reason=words.reason or before.get("reason", ""), successor=words.successor or before.get("successor") or other,
-    )
+        before, state=stage, since=before["since"] if facts.stage == stage else now,
+        reason=words.reason or before.get("reason", ""), successor=words.successor or before.get("successor") or other)
     if to != "removed":
         record["told_at"] = before.get("told_at") or now
         record["until"] = words.until or before.get("until") or day_after(record["told_at"], rules.notice_days)
@@ -157,13 +133,7 @@ def retirement_record(facts: Facts, to: str, words: Words, rules: Rules, now: st
 
 
 def load_message(facts: Facts, record: Mapping[str, Any], notice: str = "") -> str:
-    """Return the sentence that loading the module shows.
-
-    Args:
-        facts: from :func:`read_facts`.
-        record: from :func:`retirement_record`.
-        notice: the site's own sentence, where it has one.
-    """
+    """Return the sentence that loading the module shows. ``notice``: the site's own sentence, where it has one."""
     if notice or not facts.module or not record:
         return notice
     instead = " Please load %s/%s instead." % (facts.state.name, record["successor"]) if record["successor"] else ""
@@ -174,11 +144,7 @@ def load_message(facts: Facts, record: Mapping[str, Any], notice: str = "") -> s
 
 
 def removal_record(afterwards: str) -> dict[str, Any]:
-    """Tell what the removal itself recorded last; empty where it has not begun.
-
-    Raises:
-        StackError: it cannot be read.
-    """
+    """Tell what the removal itself recorded last; empty before it. Raises StackError: it cannot be read."""
     path = os.path.join(afterwards, "removal.json")
     try:
         record = read_json(path)

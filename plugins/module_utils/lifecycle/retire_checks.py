@@ -10,22 +10,14 @@ from ..core.errors import StackError
 from ..modulefiles.layout import SYNTAXES
 from ..release import states
 from ..standalone import removal
+from .publication_first import SYSTEMS
 from .retire import STEP, Facts, Rules, days_since
 
-_SYSTEMS = {"tcl": "Environment Modules", "lmod": "Lmod"}
 
-
-def find_problems(
-    facts: Facts, to: str, rules: Rules, uses: Sequence[Mapping[str, Any]], now: str
-) -> list[str]:
+def find_problems(facts: Facts, to: str, rules: Rules, uses: Sequence[Mapping[str, Any]], now: str) -> list[str]:
     """Tell why the release may not be retired now, one sentence each; none where it may.
 
-    Args:
-        facts: from :func:`read_facts`, with the amount where it is to be removed.
-        to: one of ``STAGES``.
-        rules: what the site asks for.
-        uses: what M(hpcml.torchstack.release_in_use) returned on each host.
-        now: this moment, UTC.
+    ``uses`` is what M(hpcml.torchstack.release_in_use) returned on each host.
     """
     if facts.stage in states.REMOVED and to != "removed":
         return ["It is %s since %s, which nothing takes back." % (
@@ -35,11 +27,9 @@ def find_problems(
     return list(dict.fromkeys(_reasons(facts, to, rules, uses, now)))
 
 
-def _reasons(
-    facts: Facts, to: str, rules: Rules, uses: Sequence[Mapping[str, Any]], now: str
-) -> Iterator[str]:
+def _reasons(facts: Facts, to: str, rules: Rules, uses: Sequence[Mapping[str, Any]], now: str) -> Iterator[str]:
     state = facts.state
-    of = [_SYSTEMS[syntax] for syntax in SYNTAXES if state.default[syntax]]
+    of = [SYSTEMS[syntax] for syntax in SYNTAXES if state.default[syntax]]
     if of:
         yield "It is the default of %s: make another release the default first (playbooks/publish.yml, or " \
               "playbooks/rollback.yml)." % " and ".join(of)
@@ -87,12 +77,7 @@ def _tree_problems(amount: removal.Amount) -> Iterator[str]:
 
 
 def find_use_problems(host: Mapping[str, Any], unseen: str) -> Iterator[str]:
-    """Tell why the use of a release on one host forbids to remove it.
-
-    Args:
-        host: what M(hpcml.torchstack.release_in_use) returned there, or that it failed or was not reached.
-        unseen: the reason to ignore what could not be seen; empty to refuse it.
-    """
+    """Tell why the use on one host forbids to remove a release; ``unseen``: why to ignore what was not seen."""
     name = str(host.get("host") or host.get("item") or "a host")
     remedy = "Let Ansible become root there, check by other means, or give in retire_unseen the reason to ignore it."
     if "in_use" not in host:

@@ -37,15 +37,8 @@ def own_images(root: str, tree: str, release: str) -> list[str]:
     """Return the copies of images that only this release uses, by their directories' names.
 
     A release's resolved file has the image's checksum, whose beginning is the directory's name; whichever file has it
-    keeps the image, also that of a release that is aside and may be put back.
-
-    Args:
-        root: the directory that holds the releases.
-        tree: where the release lies now.
-        release: its name.
-
-    Raises:
-        StackError: a release cannot be read, so that nobody knows what it uses.
+    keeps the image, also that of a release that is aside and may be put back. Raises StackError: a release cannot be
+    read.
     """
     names = _listing(os.path.join(root, COPIES))
     own = _text(os.path.join(tree, RESOLVED)) if names else ""
@@ -85,18 +78,10 @@ def removal_paths(facts: Facts) -> list[str]:
 
 
 def measure(facts: Facts, record: dict[str, Any]) -> tuple[Facts, dict[str, Any]]:
-    """Return a release that is about to be removed, with what it holds.
+    """Return a release that is about to be removed, with what it holds, images that go too included.
 
-    Args:
-        facts: of the release.
-        record: from :func:`.retire.retirement_record`.
-
-    Returns:
-        The facts with the amount, images that go too included, and the record with ``planned``, ``images``, ``before``
-        (the record until then) and ``mode`` (of the tree, for :func:`put_back`).
-
-    Raises:
-        StackError: a release cannot be read, so that nobody knows which images are used.
+    The record gets ``planned``, ``images``, ``before`` (the record until then) and ``mode`` (of the tree, for
+    :func:`put_back`). Raises StackError: a release cannot be read, so that nobody knows which images are used.
     """
     images = own_images(facts.state.root, facts.state.prefix, facts.state.release)
     amount = removal.measure(facts.state.prefix)
@@ -115,15 +100,10 @@ def is_in_place(facts: Facts) -> bool:
 
 
 def record_action(facts: Facts, record: Mapping[str, Any], action: str) -> None:
-    """Write the journal and then the record, which goes where nothing is to be recorded any more.
-
-    Raises:
-        OSError: the system refuses.
-    """
+    """Write the journal and then the record, which goes where nothing is to be recorded any more."""
     names = ("reason", "successor", "until", "planned", "looked", "unseen", "freed")
     kept = {key: record[key] for key in names if record.get(key)}
-    json_lines.append(
-        os.path.join(facts.afterwards, JOURNAL), {"action": action, "time": now(), "by": actor(), **kept})
+    json_lines.append(os.path.join(facts.afterwards, JOURNAL), {"action": action, "time": now(), "by": actor(), **kept})
     path = os.path.join(facts.afterwards, RECORD)
     if record:
         write_json(path, record)
@@ -133,15 +113,7 @@ def record_action(facts: Facts, record: Mapping[str, Any], action: str) -> None:
 
 
 def put_aside(facts: Facts, record: dict[str, Any]) -> None:
-    """Move a release out of the way of everybody.
-
-    Args:
-        facts: of the release.
-        record: to be written, from :func:`measure`.
-
-    Raises:
-        OSError: the system refuses; it can be run again.
-    """
+    """Move a release out of the way of everybody; after an OSError it can be run again."""
     if facts.record != record:
         record_action(facts, record, "aside")
     prefix = facts.state.prefix
@@ -156,14 +128,7 @@ def put_aside(facts: Facts, record: dict[str, Any]) -> None:
 
 
 def put_back(facts: Facts) -> dict[str, Any]:
-    """Bring a release back to its place, of which nothing was removed yet.
-
-    Returns:
-        The record that it has again.
-
-    Raises:
-        OSError: the system refuses; the next run puts it aside again and looks again.
-    """
+    """Bring a release back of which nothing was removed yet; return its record. After an OSError it is aside again."""
     before = facts.record["before"]
     for name in facts.record["images"]:
         source, target = os.path.join(facts.afterwards, IMAGE + name), os.path.join(facts.state.root, COPIES, name)

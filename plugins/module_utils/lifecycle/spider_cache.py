@@ -35,10 +35,7 @@ class Cache(NamedTuple):
 
     @property
     def is_current(self) -> bool:
-        """Tell whether the same command renewed it for the same tree.
-
-        So it is where there is neither tree nor record, too.
-        """
+        """Tell whether the same command renewed it for the same tree; or there is neither tree nor record."""
         if not self.record:
             return self.tree == digest(b"")
         return self.record.get("tree") == self.tree and self.record.get("command") == self.command
@@ -55,15 +52,7 @@ def record_path(root: str) -> str:
 
 
 def read_cache(root: str, words: Sequence[str]) -> Cache:
-    """Read the record and the module tree.
-
-    Args:
-        root: the directory that holds the module tree.
-        words: the command that renews the cache.
-
-    Raises:
-        StackError: one of them cannot be read.
-    """
+    """Read the record and the module tree. Raises StackError: a part of that cannot be read."""
     path = record_path(root)
     try:
         record = read_json(path)
@@ -78,9 +67,6 @@ def tree_digest(root: str) -> str:
 
     What lies in hidden directories does not count, nor do caches that Environment Modules keep in the tree (``module
     cachebuild``): renewing a cache must not ask for its renewal.
-
-    Raises:
-        StackError: a part of it cannot be read.
     """
     top = os.path.join(root, "modulefiles")
     lines = []
@@ -104,17 +90,9 @@ def _refuse(error: OSError) -> None:
 
 
 def renew_cache(root: str, cache: Cache, timeout: float) -> None:
-    """Run the command, and record for which tree.
+    """Run the command, and record for which tree: the one of before, as changes meanwhile are a reason to run it again.
 
-    The tree is the one of before the command: what changes while it runs is another reason to run it.
-
-    Args:
-        root: the directory that holds the module tree.
-        cache: from :func:`read_cache`.
-        timeout: seconds that the command may take.
-
-    Raises:
-        StackError: the command failed, and the next run runs it again; or the record cannot be written.
+    Raises StackError: the command failed, or took longer, and the next run runs it again; or it cannot be recorded.
     """
     said = " ".join(cache.command)
     remedy = "Run that command by hand to see why; this goes on with it when it is run again."

@@ -19,8 +19,7 @@ from .drift_text import count_noun
 CHECKS = ("modules", "modulefile", "libraries", "imports")
 TITLES = {
     "modules": "the modules that it depends on", "modulefile": "its modulefile", "libraries": "its libraries",
-    "imports": "its imports",
-}
+    "imports": "its imports"}
 NO_MODULES: dict[str, Any] = {"loaded": []}
 """The outcome of the check ``modules`` for a release that depends on none."""
 
@@ -34,21 +33,14 @@ _LIBRARIES = ("missing", "versions", "misplaced", "forbidden", "embedded", "requ
 _IMPORTS = ("import_errors", "misplaced", "duplicates", "forbidden", "wrong_values")
 _REBUILD = (
     "Have the site bring it back, by a link or a module of the old name; or roll out a release for today's system, "
-    "make it the default and deprecate this one."
-)
+    "make it the default and deprecate this one.")
 
 
 def judge(prefix: str, looks: Mapping[str, Any], moved_fails: bool, host: str) -> dict[str, Any]:
     """Sum up the checks of a release on today's system.
 
-    Args:
-        prefix: the release.
-        looks: by the names of :data:`CHECKS` what the module returned; empty for one that was not made.
-        moved_fails: whether a library that is found elsewhere than at the freeze is a failure.
-        host: where it was checked.
-
-    Returns:
-        the outcome as plain data.
+    Of ``looks``, by the names of :data:`CHECKS`, one that was not made is empty. With ``moved_fails`` a library that is
+    found elsewhere than at the freeze is a failure.
     """
     frozen = _libraries_at_freeze(prefix)
     findings: list[dict[str, Any]] = []
@@ -184,13 +176,7 @@ def _libraries_at_freeze(prefix: str) -> dict[str, set[str]]:
 
 
 def renamed_today(path: str) -> list[str]:
-    """Find files of the same name where one directory of the path has another name now.
-
-    It is the deepest directory for which there are any.
-
-    >>> today("/opt/cray/libfabric/1.15.2.0/lib64/libfabric.so.1")  # doctest: +SKIP
-    ['/opt/cray/libfabric/1.22.0/lib64/libfabric.so.1']
-    """
+    """Find files of the same name where one directory of the path, the deepest, has another name now."""
     parts = path.split("/")
     for number in range(len(parts) - 2, 2, -1):  # never the directories that file systems are mounted on
         pattern = [glob.escape(part) for part in parts]

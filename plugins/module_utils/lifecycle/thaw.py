@@ -35,15 +35,7 @@ STATES = (OPEN, REFROZEN, ABANDONED)
 def carry_out(request: Request, apply: bool) -> dict[str, Any]:
     """Bring a release into the state that is asked for.
 
-    Args:
-        request: which release, and what is to become of it.
-        apply: do it; else only tell.
-
-    Returns:
-        the module's result.
-
-    Raises:
-        StackError: the release cannot be thawed, or not be frozen again; what was done stays, and the next run goes on.
+    Raises StackError: that cannot be; what was done stays, and the next run goes on.
     """
     with readable_by_all(), thaw_files.translate_errors(request.state, os.path.join(request.root, request.release)):
         thaw = Thaw(request)
@@ -108,8 +100,7 @@ def _thaw_record(thaw: Thaw, new: Sequence[Named], reason: str, found: Mapping[s
     """Return the record of the thaw with what is asked for now."""
     record = dict(thaw.open) if thaw.open else {
         "thaw": thaw.records.next_number(), "manifest": found["digest"], "asked": [],
-        "differed": [path for path in thaw_difference.differing_paths(found) if thaw_paths.explains(thaw.named, path)],
-    }
+        "differed": [path for path in thaw_difference.differing_paths(found) if thaw_paths.explains(thaw.named, path)]}
     if new:
         said = thaw_log.requester(reason)
         record["asked"] = [*record["asked"], said]

@@ -71,17 +71,9 @@ class Bytecode(NamedTuple):
 def compile_outdated(
     stage: Stage, several: Sequence[Named], recorded: Mapping[str, Entry], python: str, apply: bool
 ) -> Bytecode:
-    """Look for bytecode that is not its source's any more, and compile it beside the release.
+    """Look for bytecode that is not its source's any more, and compile it into the stage; nothing without ``python``.
 
-    Args:
-        stage: of which release; its directory gets the compiled files.
-        several: what is thawed.
-        recorded: what the manifest of before has of that, by path.
-        python: the interpreter that the release is used with; empty where nothing is compiled.
-        apply: compile; else only see whether it can be.
-
-    Raises:
-        StackError: a file that was changed cannot be compiled, or the interpreter does not run.
+    Raises StackError: a file that was changed cannot be compiled, or the interpreter does not run.
     """
     if not python:
         return Bytecode({}, [])

@@ -120,10 +120,7 @@ def _restore_modes(thaw: Thaw) -> None:
 
 
 def _record_freeze(thaw: Thaw, result: Mapping[str, Any]) -> None:
-    """Update the record of the freeze once for each thaw.
-
-    Only a thaw that changed something counts.
-    """
+    """Update the record of the freeze once for each thaw; only one that changed something counts."""
     frozen, record = dict(thaw.state.frozen or {}), thaw.open or {}
     if frozen.get("last_thaw") == record["thaw"]:
         return
@@ -152,10 +149,7 @@ def _closed_result(thaw: Thaw, difference: Sequence[Mapping[str, Any]], digest: 
 
 
 def _changed_objects(thaw: Thaw, difference: Sequence[Mapping[str, Any]]) -> list[str]:
-    """List programs and libraries that were changed.
-
-    How they are linked is not verified again by freezing them.
-    """
+    """List programs and libraries that were changed, whose linking is not verified again by freezing them."""
     found = []
     for entry in difference:
         path = os.path.join(thaw.stage.prefix, entry["path"])

@@ -19,11 +19,7 @@ ADDED, REMOVED, CHANGED = "added", "removed", "changed"
 
 
 def read_entries(path: str, several: Sequence[Named]) -> dict[str, Entry]:
-    """Tell what a manifest has of the paths that a thaw explains, by path.
-
-    Raises:
-        StackError: the manifest cannot be used.
-    """
+    """Tell what a manifest has of the paths that a thaw explains. Raises StackError: it cannot be used."""
     found = {}
     try:
         record = Record(path)
@@ -58,8 +54,7 @@ def _facts(entry: Entry | None) -> dict[str, Any] | None:
         return None
     facts = {
         "type": entry.kind, "mode": None if entry.mode is None else "%04o" % entry.mode, "size": entry.size,
-        "sha256": entry.sha256, "target": None if entry.target is None else readable_path(entry.target),
-    }
+        "sha256": entry.sha256, "target": None if entry.target is None else readable_path(entry.target)}
     return {key: value for key, value in facts.items() if value is not None}
 
 
@@ -68,16 +63,8 @@ def differing_paths(result: Mapping[str, Any]) -> list[str]:
     return sorted({*result["added"], *result["removed"], *(entry["path"] for entry in result["differing"])})
 
 
-def unexplained_paths(
-    result: Mapping[str, Any], several: Sequence[Named], restored: Sequence[str] = ()
-) -> list[str]:
-    """Return paths that differ and that the thaw does not explain.
-
-    Args:
-        result: of a comparison that lists everything.
-        several: what is thawed.
-        restored: directories whose mode is about to be given back.
-    """
+def unexplained_paths(result: Mapping[str, Any], several: Sequence[Named], restored: Sequence[str] = ()) -> list[str]:
+    """Return paths that differ and that neither the thaw nor modes that are ``restored`` explain."""
     kinds: dict[str, set[str]] = {}
     for entry in result["differing"]:
         kinds.setdefault(entry["path"], set()).add(entry["kind"])

@@ -10,12 +10,12 @@ file system, and renamed into place; a directory that is frozen is writable for 
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import os
 import shutil
 import stat
 from typing import Iterator, Sequence
 
+from ..core.digests import sha256_of
 from ..core.errors import StackError, system_remedy
 from ..trees import boundary, counters, permissions
 from ..trees.dir_handles import OPEN_DIRECTORY, owner_writable
@@ -27,18 +27,16 @@ MAX_LISTED = 100
 
 
 class Stage:
-    """Where files are prepared: a directory of the release's later records.
-
-    Args:
-        root: the directory that holds the releases.
-        release: the release.
-    """
+    """Where files are prepared: a directory of the release's later records."""
 
     def __init__(self, root: str, release: str) -> None:
         self.root = os.path.realpath(root)
         self.release = release
         self.prefix = os.path.join(self.root, release)
         self.directory = os.path.join(self.root, ".torchstack", release, "thaw")
+        # The manifest of before the thaw, and the bill of materials of after it.
+        self.before = os.path.join(self.directory, "before.json")
+        self.sbom = os.path.join(self.directory, "sbom.spdx.json")
 
     def make(self) -> None:
         """Make it, with a place for the files that the operator sends."""
@@ -49,28 +47,12 @@ class Stage:
         with contextlib.suppress(FileNotFoundError):
             shutil.rmtree(self.directory)
 
-    @property
-    def before(self) -> str:
-        """Return the manifest of before the thaw."""
-        return os.path.join(self.directory, "before.json")
-
-    @property
-    def sbom(self) -> str:
-        """Return the bill of materials of after it."""
-        return os.path.join(self.directory, "sbom.spdx.json")
-
     def sent(self, sha256: str) -> str:
         """Return a file that the operator sent."""
         return os.path.join(self.directory, "files", sha256)
 
     def place(self, source: str, path: str, mode: int | None = None) -> None:
-        """Replace a file of the release by a copy of another one.
-
-        Args:
-            source: the file to copy; may be the very file.
-            path: relative to the release; directories on the way are made where they are missing.
-            mode: permission bits of the new file; None keeps those of the source.
-        """
+        """Replace a file by a copy of another; missing directories are made. None for the source's own ``mode``."""
         prepared = os.path.join(self.directory, "new")
         with contextlib.suppress(FileNotFoundError):
             os.unlink(prepared)
@@ -124,31 +106,22 @@ def _writable(parent: int) -> Iterator[int]:
 
 @contextlib.contextmanager
 def translate_errors(step: str, prefix: str) -> Iterator[None]:
-    """Turn what the file system refuses into an error that an operator can act on.
-
-    Raises:
-        StackError: the file system refused something.
-    """
+    """Turn what the file system refuses into a StackError that an operator can act on."""
     try:
         yield
     except OSError as error:
         path = str(error.filename or prefix)
         raise StackError(
             "%s cannot be changed: %s." % (path, error.strerror), step,
-            system_remedy(error, "Run this as the account that owns it") + ", then run it again.", path,
-        ) from error
+            system_remedy(error, "Run this as the account that owns it") + ", then run it again.", path) from error
 
 
 def digest_of(path: str) -> str:
     """Return the SHA-256 of a file; empty where there is none."""
-    digest = hashlib.sha256()
     try:
-        with open(path, "rb") as stream:
-            for piece in iter(lambda: stream.read(1 << 20), b""):
-                digest.update(piece)
+        return sha256_of(path)
     except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
         return ""
-    return digest.hexdigest()
 
 
 def files_below(prefix: str, several: Sequence[Named]) -> Iterator[tuple[str, os.stat_result]]:
@@ -180,20 +153,7 @@ def shared_files(prefix: str, several: Sequence[Named]) -> list[str]:
 
 
 def bring_to(stage: Stage, several: Sequence[Named], state: str, apply: bool) -> list[str]:
-    """Give everything that is named the permissions of a state.
-
-    Args:
-        stage: of which release.
-        several: the paths; what is not there is passed over.
-        state: ``frozen`` or ``writable``.
-        apply: change them, or only tell.
-
-    Returns:
-        the first paths that differed.
-
-    Raises:
-        StackError: something there is not this account's to change.
-    """
+    """Give what is named and there the permissions of ``frozen`` or ``writable``; return the first that differed."""
     policy = Policy(state)
     changed = []
     for one in several:
@@ -224,11 +184,7 @@ def freeze_again(stage: Stage, several: Sequence[Named]) -> list[str]:
 
 
 def thaw(stage: Stage, several: Sequence[Named], apply: bool) -> list[str]:
-    """Make what is named writable for its owner, each file with further names a file of its own.
-
-    Returns:
-        the paths that had to be changed; the first ones of many.
-    """
+    """Make what is named writable, each file with further names a file of its own; return the first that were not."""
     copied = shared_files(stage.prefix, several)
     if apply:
         for path in copied:

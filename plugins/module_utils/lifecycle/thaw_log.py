@@ -23,12 +23,7 @@ OPENED, REFROZEN, ABANDONED = "thawed", "refrozen", "abandoned"
 
 
 class Records:
-    """The records of one release's thaws.
-
-    Args:
-        root: the directory that holds the releases.
-        release: the release.
-    """
+    """The records of one release's thaws."""
 
     def __init__(self, root: str, release: str) -> None:
         directory = os.path.join(root, ".torchstack", release)
@@ -56,10 +51,7 @@ class Records:
             self._append(dict(last, action=OPENED, thaw=record["thaw"], paths=new))
 
     def close(self, record: Mapping[str, Any], action: str, **more: Any) -> None:
-        """Write the end of a thaw into the journal, unless it is there, and forget that it was open.
-
-        What runs that died have left of the records that they wrote goes, too.
-        """
+        """Write the end of a thaw into the journal, unless it is there, and remove its record and unfinished ones."""
         ended = any(entry.get("thaw") == record["thaw"] and entry.get("action") in (REFROZEN, ABANDONED)
                     for entry in json_lines.entries(self.journal_path))
         if not ended:

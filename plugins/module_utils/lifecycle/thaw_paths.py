@@ -29,8 +29,7 @@ class Named(NamedTuple):
 def normalise(path: str) -> str:
     """Return a path as the records write it.
 
-    Raises:
-        StackError: it is absolute, leaves the release, is the whole release, or belongs to its records.
+    Raises StackError: it is absolute, leaves the release, is the whole release, or belongs to its records.
     """
     plain = os.path.normpath(path) if path else ""
     if not plain or os.path.isabs(path) or plain != path.rstrip("/") or "\0" in path:
@@ -49,11 +48,7 @@ def normalise(path: str) -> str:
 
 
 def on_disk(prefix: str, path: str) -> os.stat_result | None:
-    """Tell what is there; None where nothing is. No link is followed.
-
-    Raises:
-        StackError: a symbolic link stands in the way, or something that is neither file nor directory.
-    """
+    """Tell what is there; None for nothing. Raises StackError: a link is in the way, or it is no file or directory."""
     here = prefix
     found = None
     parts = path.split("/")
@@ -75,15 +70,7 @@ def on_disk(prefix: str, path: str) -> os.stat_result | None:
 
 
 def named_paths(prefix: str, paths: Iterable[str]) -> list[Named]:
-    """Return the paths to thaw, sorted; what lies in a directory that is named too is left out.
-
-    Args:
-        prefix: the release's directory.
-        paths: as the operator wrote them.
-
-    Raises:
-        StackError: one of them cannot be thawed.
-    """
+    """Return the paths to thaw, sorted, without those in others. Raises StackError: one of them cannot be thawed."""
     found = {}
     for path in paths:
         plain = normalise(path)
@@ -121,10 +108,7 @@ def source_of(path: str) -> str:
 
 
 def explains(several: Sequence[Named], path: str) -> bool:
-    """Tell whether a difference at a path may come from the thaw.
-
-    What is named, its bytecode and the bill of materials may differ.
-    """
+    """Tell whether a difference may come from the thaw: of what is named, its bytecode and the bill of materials."""
     if covers(several, path) or path == SBOM:
         return True
     source = source_of(path)
@@ -136,10 +120,7 @@ def explains(several: Sequence[Named], path: str) -> bool:
 
 
 def own_directories(several: Sequence[Named]) -> list[str]:
-    """Return directories that are not named, and into which files are put.
-
-    Each is writable for that moment.
-    """
+    """Return directories that are not named, and writable while files are put into them."""
     found = {RECORDS}
     for one in several:
         if not one.directory:
@@ -150,10 +131,7 @@ def own_directories(several: Sequence[Named]) -> list[str]:
 
 
 def is_compiled(path: str) -> bool:
-    """Tell whether a freeze compiles this Python file.
-
-    Those are compiled that an interpreter may import from the release.
-    """
+    """Tell whether a freeze compiles this Python file, as an interpreter may import it from the release."""
     parts = path.split("/")
     if not path.endswith(".py") or len(parts) < 3:
         return False

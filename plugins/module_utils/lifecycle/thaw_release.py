@@ -79,11 +79,7 @@ class Thaw:
                 if entry["kind"] == "mode" and entry["path"] in own]
 
     def misplaced(self) -> list[Mapping[str, Any]]:
-        """Return the files that are not in place yet.
-
-        Raises:
-            StackError: one of them would go elsewhere than into what is thawed.
-        """
+        """Return the files that are not in place yet. Raises StackError: one would go elsewhere than what is thawed."""
         for file in self.request.files:
             path = thaw_paths.normalise(file["path"])
             if not thaw_paths.covers(self.named, path):

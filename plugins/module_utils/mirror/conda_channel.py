@@ -1,9 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Find the packages of a conda base, and make channels of them in a mirror.
-
-Each channel has a directory of its own, as two channels may have packages of one name.
-"""
+"""Find the packages of a conda base, and make channels of them in a mirror, each in a directory of its own."""
 
 from __future__ import annotations
 
@@ -21,7 +18,6 @@ from ..conda.rattler_worker import Worker
 from ..core.canonical import digest_of
 from ..core.files import write_atomic
 from ..definition.base import CONDA
-from . import conda_channel
 
 TOP = "conda"
 INDEX = "repodata.json"
@@ -39,11 +35,7 @@ class Wanted(NamedTuple):
 
 
 def channel_directory(channel: str) -> str:
-    """Tell where a channel lies in a mirror, relative to it.
-
-    Args:
-        channel: its address.
-    """
+    """Tell where a channel lies in a mirror, relative to it."""
     name = re.sub(r"[^A-Za-z0-9._-]+", "-", channel.rstrip("/").rpartition("/")[2]) or "channel"
     return posixpath.join(TOP, "%s-%s" % (name, hashlib.sha256(channel.rstrip("/").encode("utf-8")).hexdigest()[:8]))
 
@@ -55,12 +47,7 @@ def package_path(package: Package) -> str:
 
 
 def channels_of(base: Mapping[str, Any], channels: Iterable[str]) -> list[str]:
-    """Return the addresses of all channels that a conda base takes packages from.
-
-    Args:
-        base: ``base`` of the resolved release file.
-        channels: the site's channels, for a release file that names none.
-    """
+    """Return the addresses of all channels that a conda base takes packages from; ``channels`` where it names none."""
     if base.get("kind") != CONDA:
         return []
     found: list[str] = []
@@ -82,19 +69,10 @@ def request_digest(base: Mapping[str, Any], channels: Iterable[str], platform: s
 def wanted_packages(
     base: Mapping[str, Any], channels: Iterable[str], mirrors: Mapping[str, object], platform: str, scratch: str
 ) -> list[Wanted]:
-    """Return the packages of a conda base.
+    """Return the packages of a conda base: an explicit list names them itself; all else is asked of py-rattler.
 
-    An explicit list names them itself; all else is asked of py-rattler.
-
-    Args:
-        base: ``base`` of the resolved release file.
-        channels: the site's channels, for a release file that names none.
-        mirrors: where the site really fetches channels from.
-        platform: conda's name of the platform.
-        scratch: a directory for what need not be kept.
-
-    Raises:
-        StackError: there is no solution, or a channel or the lock cannot be read.
+    ``channels`` are the site's, for a release file that names none, ``mirrors`` where it really fetches them from.
+    Raises StackError: there is no solution, or a channel or the lock cannot be read.
     """
     places = dict(mirrors, **(base.get("mirrors") or {}))
     lock = str(base.get("lock") or "")
@@ -111,20 +89,17 @@ def wanted_packages(
     with Worker(_prepare) as worker:
         worker.call("load")
         replaced = worker.call(
-            "choose", choices=request.mirror_choices(places), platform=platform, repodata_cache=scratch
-        )
+            "choose", choices=request.mirror_choices(places), platform=platform, repodata_cache=scratch)
         sources = [] if lock else channels_of(base, channels)
         offered = worker.call(
             "offered", channels=sources, specs=list(base.get("optional_specs") or ()), platform=platform,
-            mirrors=replaced, repodata_cache=scratch,
-        )
+            mirrors=replaced, repodata_cache=scratch)
         found = worker.call(
             "resolve", channels=sources, specs=sorted([*(base.get("specs") or ()), *offered]), lock=lock,
             lock_path=path, platform=platform,
             virtual_packages={key: str(value or "") for key, value in (base.get("virtual_packages") or {}).items()},
             channel_priority=base.get("channel_priority") or "strict", mirrors=replaced, repodata_cache=scratch,
-            prefix="", keep_installed=False,
-        )
+            prefix="", keep_installed=False)
         sizes = worker.call("sizes")
     back = {mirror: channel for channel, mirror in replaced.items()}
     result = []
@@ -135,14 +110,9 @@ def wanted_packages(
 
 
 def write_indexes(directories: Iterable[str], platform: str) -> None:
-    """Make channels of directories of packages.
+    """Make channels of directories of packages, with an index for ``platform`` even of nothing.
 
-    Args:
-        directories: them.
-        platform: conda's name of the one that needs an index, even of nothing.
-
-    Raises:
-        StackError: py-rattler is not there, or cannot read a package.
+    Raises StackError: py-rattler is not there, or cannot read a package.
     """
     with Worker(_prepare) as worker:
         worker.call("load")
@@ -157,10 +127,7 @@ def write_indexes(directories: Iterable[str], platform: str) -> None:
 def _prepare() -> Mapping[str, Callable[..., Any]]:
     """Return the functions of the process that py-rattler runs in."""
     session = _Session()
-    return {
-        "load": session.load, "choose": session.choose, "offered": session.offered, "resolve": session.resolve,
-        "sizes": session.sizes, "index": session.index,
-    }
+    return {name: getattr(session, name) for name in ("load", "choose", "offered", "resolve", "sizes", "index")}
 
 
 class _Session(rattler.Session):
@@ -175,8 +142,7 @@ class _Session(rattler.Session):
         from rattler.index import index_fs
 
         self._run("index the mirror", lambda: index_fs(
-            pathlib.Path(directory), write_zst=False, write_shards=False, force=True
-        ))
+            pathlib.Path(directory), write_zst=False, write_shards=False, force=True))
 
 
 def is_stale(channel: str) -> bool:
@@ -185,7 +151,7 @@ def is_stale(channel: str) -> bool:
     for subdir in {"noarch", *names}:
         directory = os.path.join(channel, subdir)
         try:
-            written = os.stat(os.path.join(directory, conda_channel.INDEX)).st_mtime_ns
+            written = os.stat(os.path.join(directory, INDEX)).st_mtime_ns
         except OSError:
             return True
         if any(os.stat(os.path.join(directory, name)).st_ctime_ns > written for name in os.listdir(directory)

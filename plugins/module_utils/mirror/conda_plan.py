@@ -27,33 +27,18 @@ def plan_conda(wanted: Iterable[conda_channel.Wanted], contents: Contents, may_f
         package = one.package
         path = conda_channel.package_path(package)
         need = Need(
-            FILE, package.name, "%s %s" % (package.version, package.build), "base", (package.sha256,), url=package.url
-        )
-        if contents.digest(path) == package.sha256:
-            found.there.append(contents.item(path, need))
-        elif may_fetch:
-            found.fetch.append(Item(path, package.sha256, one.size, one.url, need.name, need.version))
-        else:
-            found.lacks.append(Lack(need, contents.problem(path, need.hashes)))
+            FILE, package.name, "%s %s" % (package.version, package.build), "base", (package.sha256,), url=package.url)
+        offer = Item(path, package.sha256, one.size, one.url, need.name, need.version) if may_fetch else None
+        _settle(found, contents, path, need, offer)
     return found
 
 
 def plan_recorded(record: Mapping[str, Any], base: Mapping[str, Any], contents: Contents, digest: str) -> Plan:
-    """Plan the packages of a conda base from the mirror's own list.
-
-    Without a solver nothing else says which packages the specs lead to.
-
-    Args:
-        record: the mirror's list, see :func:`.index.read`.
-        base: the conda base of the release.
-        contents: the mirror.
-        digest: that of the request for the base, see :func:`.conda_channel.request_digest`.
-    """
+    """Plan the packages of a conda base from the mirror's own list, by the :func:`.conda_channel.request_digest`."""
     plan = Plan([], [], [], [])
     facts = [
         parts[CONDA] for parts in record["releases"].values()
-        if CONDA in parts and parts[CONDA].get("request") == digest
-    ]
+        if CONDA in parts and parts[CONDA].get("request") == digest]
     if not facts:
         what = ", ".join(base.get("specs") or ()) or "the packages of its lock"
         plan.lacks.append(Lack(Need("file", "conda base", "", "base"), "%s were never mirrored" % what))
@@ -62,8 +47,14 @@ def plan_recorded(record: Mapping[str, Any], base: Mapping[str, Any], contents: 
     for path in facts[0]["files"]:
         entry = record["files"][path]
         need = Need("file", entry["name"], entry["version"], "base", (entry["sha256"],), url=entry["origin"])
-        if contents.digest(path) == entry["sha256"]:
-            plan.there.append(contents.item(path, need))
-        else:
-            plan.lacks.append(Lack(need, contents.problem(path, need.hashes)))
+        _settle(plan, contents, path, need)
     return plan
+
+
+def _settle(plan: Plan, contents: Contents, path: str, need: Need, offer: Item | None = None) -> None:
+    if contents.digest(path) in need.hashes:
+        plan.there.append(contents.item(path, need))
+    elif offer is not None:
+        plan.fetch.append(offer)
+    else:
+        plan.lacks.append(Lack(need, contents.problem(path, need.hashes)))

@@ -23,10 +23,8 @@ READERS = 4
 class Contents:
     """The files of a mirror and their digests, each read once.
 
-    Args:
-        directory: the mirror; not there yet, it is empty, and so is none, an empty name.
-        listed: what its list says that it has, digest by relative path.
-        others: the part of that which other releases want.
+    An empty ``directory``, or one that is not there yet, is empty. ``listed`` is what the mirror's list has, digest by
+    relative path, and ``others`` the part of that which other releases want.
     """
 
     def __init__(self, directory: str, listed: Mapping[str, str], others: Mapping[str, str]) -> None:

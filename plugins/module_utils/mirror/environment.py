@@ -22,10 +22,7 @@ VARIABLE = "TORCHSTACK_MIRROR"
 
 
 def environment(directory: str) -> dict[str, str]:
-    """Return variables of the steps; with an empty directory, none.
-
-    An address instead of a path, as pip splits the variable at spaces.
-    """
+    """Return variables of the steps; none without a directory. As an address, since pip splits at spaces."""
     if not directory:
         return {}
     files = "file://" + urllib.parse.quote(os.path.join(directory, FILES))
@@ -33,20 +30,8 @@ def environment(directory: str) -> dict[str, str]:
 
 
 def mirror_context(directory: str, definition: Mapping[str, Any], channels: Sequence[str]) -> dict[str, Any]:
-    """Tell what roles have to know of a mirror.
-
-    Args:
-        directory: the mirror; empty for none.
-        definition: the resolved release file.
-        channels: the site's channels, for a release file that names none.
-
-    Returns:
-        ``directory``, ``environment`` (see :func:`environment`) and ``channels`` (the mirror's directory by the address
-        of each channel of a conda base).
-    """
+    """Tell what roles have to know of a mirror; ``channels`` are its directories by the channels' addresses."""
     found = channels_of(definition.get("base") or {}, channels) if directory else []
     return {
-        "directory": directory,
-        "environment": environment(directory),
-        "channels": {channel: os.path.join(directory, channel_directory(channel)) for channel in found},
-    }
+        "directory": directory, "environment": environment(directory),
+        "channels": {channel: os.path.join(directory, channel_directory(channel)) for channel in found}}

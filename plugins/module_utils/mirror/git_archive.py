@@ -35,23 +35,13 @@ def archives(directory: str, commit: str) -> dict[str, str]:
     matches = [_NAME.match(name) for name in names]
     return {
         os.path.join(directory, match.group(0)): match.group("sha256")
-        for match in matches if match is not None and match.group("commit") == commit
-    }
+        for match in matches if match is not None and match.group("commit") == commit}
 
 
 def fetch(repository: str, commit: str, directory: str) -> tuple[str, str]:
-    """Make the archive of a commit.
+    """Make the archive of a commit, which git checks the content against; return its path and its sha256.
 
-    Args:
-        repository: its address.
-        commit: its full id, which git checks the content against.
-        directory: where the archive goes; made where it is not there.
-
-    Returns:
-        Its path and its sha256.
-
-    Raises:
-        StackError: git cannot give the commit, or the archive cannot be written.
+    Raises StackError: git cannot give the commit, or the archive cannot be written.
     """
     half = half_name(os.path.join(directory, commit + ".tar"))
     tree = half_name(os.path.join(directory, commit))
@@ -95,8 +85,7 @@ def _check_out(repository: str, commit: str, tree: str) -> None:
             raise StackError(
                 "%s cannot be fetched from %s: %s." % (
                     commit, repository, complaint if asked.ok else asked.complaint.rstrip(".")), STEP,
-                "Correct repository and commit in the release file, or reach that server, then run it again.",
-            )
+                "Correct repository and commit in the release file, or reach that server, then run it again.")
     _git("-C", tree, "-c", "advice.detachedHead=false", "checkout", "--quiet", "--force", "--detach", commit)
     # Git's own command for submodules would clone all of their history, and refuses addresses of directories.
     if os.path.exists(os.path.join(tree, ".gitmodules")):
@@ -140,5 +129,4 @@ def _git(*words: str) -> None:
     if not outcome.ok:
         raise StackError(
             "git %s: %s." % (" ".join(words), outcome.complaint.rstrip(".")), STEP,
-            "Correct repository and commit in the release file, or reach that server, then run it again.",
-        )
+            "Correct repository and commit in the release file, or reach that server, then run it again.")

@@ -49,35 +49,25 @@ def format_bytes(size: int) -> str:
 
 
 def read(directory: str) -> dict[str, Any]:
-    """Return the list of a mirror; an empty one where there is none.
-
-    Raises:
-        StackError: it cannot be read.
-    """
+    """Return the list of a mirror; an empty one where there is none. Raises StackError: it cannot be read."""
     path = os.path.join(directory, NAME)
     try:
         found = read_json(path)
     except (OSError, ValueError) as error:
         raise StackError(
             "The list of the mirror cannot be read: %s." % error, "read the mirror",
-            "Remove it and run `make mirror` again, which writes it anew.", path,
-        ) from error
+            "Remove it and run `make mirror` again, which writes it anew.", path) from error
     if found is None:
         return {"format": FORMAT, "files": {}, "releases": {}}
     if not isinstance(found, dict) or found.get("format") != FORMAT:
         raise StackError(
             "%s is not the list of a mirror that this version knows." % path, "read the mirror",
-            "Use another directory.", path,
-        )
+            "Use another directory.", path)
     return found
 
 
 def note_origin(directory: str, item: Item) -> None:
-    """Keep where a file came from until the list is written, also if this run never comes to that.
-
-    Raises:
-        OSError: as the system reports it.
-    """
+    """Keep where a file came from until the list is written, also if this run never comes to that."""
     with open(os.path.join(directory, NOTES), "a", encoding="utf-8") as stream:
         stream.write(json.dumps([item.path, item.sha256, item.url]) + "\n")
 
@@ -100,18 +90,9 @@ def merged(
     before: Mapping[str, Any], release: str, part: str, items: Iterable[Item], facts: Mapping[str, Any],
     origins: Mapping[tuple[str, str], str],
 ) -> dict[str, Any]:
-    """Return the list with what one part of a release consists of now.
+    """Return the list with what one part of a release consists of now, without files that no release wants any more.
 
-    Args:
-        before: the list so far.
-        release: name of the release.
-        part: name of the part.
-        items: its files.
-        facts: what they were chosen for.
-        origins: from :func:`noted_origins`.
-
-    Returns:
-        The new list. It has no file that no release wants any more.
+    ``facts`` are what the items were chosen for, ``origins`` is from :func:`noted_origins`.
     """
     mine = {item.path: item for item in items}
     releases = {name: dict(parts) for name, parts in before["releases"].items()}
@@ -122,20 +103,14 @@ def merged(
         known = former.get("origin", "") if former.get("sha256") == item.sha256 else ""
         files[path] = {
             "sha256": item.sha256, "size": item.size, "origin": origins.get((path, item.sha256), known),
-            "name": item.name, "version": item.version,
-        }
+            "name": item.name, "version": item.version}
     asked = {path for parts in releases.values() for found in parts.values() for path in found["files"]}
     return {
-        "format": FORMAT, "files": {path: files[path] for path in sorted(asked) if path in files}, "releases": releases
-    }
+        "format": FORMAT, "files": {path: files[path] for path in sorted(asked) if path in files}, "releases": releases}
 
 
 def write(directory: str, record: Mapping[str, Any]) -> bool:
-    """Write the list if it says something new; whether it did.
-
-    Raises:
-        OSError: as the system reports it.
-    """
+    """Write the list if it says something new; whether it did."""
     if read(directory) == record and os.path.exists(os.path.join(directory, NAME)):
         return False
     write_json(os.path.join(directory, NAME), record)

@@ -24,8 +24,7 @@ class Lack(NamedTuple):
         need = self.need
         return {
             "name": need.name, "version": need.version, "hashes": list(need.hashes), "commit": need.commit,
-            "needed_by": need.who, "problem": self.problem,
-        }
+            "needed_by": need.who, "problem": self.problem}
 
     @property
     def described(self) -> str:
@@ -47,10 +46,8 @@ def missing_error(directory: str, release: str, lacks: Sequence[Lack], may_fetch
         return StackError(
             "%s that release %s needs cannot be found:%s\n" % (count, release, lines), "plan",
             "Nothing was fetched. Correct the release file, the network or pip's configuration ('pip config list').",
-            missing=missing,
-        )
+            missing=missing)
     return StackError(
         "The mirror %s lacks %s that release %s needs:%s\n" % (directory, count, release, lines), "look at the mirror",
         "Nothing was changed. Fetch it where there is a network: make mirror RELEASE=%s TO=<the mirror>." % release,
-        missing=missing,
-    )
+        missing=missing)

@@ -20,13 +20,7 @@ _OTHER_NAMES = {"os.name": "os_name", "sys.platform": "sys_platform", "python_im
 
 
 def environment(version: str, implementation: str, platform: str) -> dict[str, str]:
-    """Tell what markers ask of an interpreter on Linux.
-
-    Args:
-        version: ``3.11.2``.
-        implementation: ``cpython``, as sys.implementation has it.
-        platform: ``linux_x86_64``.
-    """
+    """Tell what markers ask of an interpreter on Linux, such as ``3.11.2``, ``cpython`` and ``linux_x86_64``."""
     titles = {"cpython": "CPython", "pypy": "PyPy"}
     return {
         "python_full_version": version,
@@ -45,14 +39,9 @@ def environment(version: str, implementation: str, platform: str) -> dict[str, s
 
 
 def applies(marker: str, variables: Mapping[str, str]) -> bool:
-    """Tell whether a requirement with this marker is meant for an interpreter.
+    """Tell whether a requirement with this marker is meant for an interpreter; an empty one always is.
 
-    Args:
-        marker: what follows the semicolon; an empty one always applies.
-        variables: from :func:`environment`.
-
-    Raises:
-        ValueError: it is no marker; the message is the end of a sentence.
+    Raises ValueError: it is no marker; the message is the end of a sentence.
     """
     return not marker.strip() or _Reader(marker, variables).read()
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import functools
 import os
 import shutil
 import time
@@ -41,13 +42,7 @@ LARGE_FILE_BYTES = 50 << 20
 
 
 class Mirror:
-    """A mirror, and the release that it is filled or checked for.
-
-    Args:
-        params: options of the module.
-        variables: of the environment.
-        scratch: a directory for what need not be kept.
-    """
+    """A mirror, and the release that it is filled or checked for; ``scratch`` is for what need not be kept."""
 
     def __init__(self, params: Mapping[str, Any], variables: Mapping[str, str], scratch: str) -> None:
         self.params = params
@@ -59,32 +54,20 @@ class Mirror:
         self.base: Mapping[str, Any] = self.definition.get("base") or {}
         self.parts = [part for part in params["parts"] if part != CONDA or self.base.get("kind") == CONDA]
         self.record = index.read(self.directory)
-        self.found: Interpreter | None = None
 
+    @functools.cached_property
     def interpreter(self) -> Interpreter:
-        """Return the machine's interpreter, which is asked once.
-
-        Raises:
-            StackError: it does not answer.
-        """
-        if self.found is None:
-            self.found = self.asked_interpreter()
-        return self.found
-
-    def asked_interpreter(self) -> Interpreter:
-        """See :meth:`interpreter`."""
+        """Return the machine's interpreter, which is asked once. Raises StackError: it does not answer."""
         named = self.base.get("python") if self.base.get("kind") != CONDA else ""
         return machine_interpreter(
             str(named or self.params["python"] or ""), TIMEOUT, "Name one that does as the option python.",
-            self.params["interpreter"] or {},
-        )
+            self.params["interpreter"] or {})
 
     def contents(self) -> Contents:
         """Tell what the mirror holds."""
         wanted = {
             path for name, parts in self.record["releases"].items() if name != self.release
-            for facts in parts.values() for path in facts["files"]
-        }
+            for facts in parts.values() for path in facts["files"]}
         listed = {path: entry["sha256"] for path, entry in self.record["files"].items()}
         return Contents(self.directory, listed, {path: listed[path] for path in wanted if path in listed})
 
@@ -98,15 +81,11 @@ class Mirror:
         return network, settings
 
     def plan(self, may_fetch: bool) -> Plan:
-        """Tell what is there, what is to be fetched and what is lacking.
+        """Tell what is there, what is lacking, and what is to be fetched if other places may be asked.
 
-        Args:
-            may_fetch: whether other places are asked for what is not there.
-
-        Raises:
-            StackError: the release cannot be mirrored, or a place that is asked cannot answer.
+        Raises StackError: the release cannot be mirrored, or a place that is asked cannot answer.
         """
-        machine = self.interpreter()
+        machine = self.interpreter
         contents = self.contents()
         plan = Plan([], [], [], [])
         if PYTHON in self.parts:
@@ -123,8 +102,7 @@ class Mirror:
         if problems:
             raise StackError(
                 "Two files of one name are wanted: %s." % "; ".join(problems), "plan",
-                "Mirror this release into a directory of its own.", self.directory,
-            )
+                "Mirror this release into a directory of its own.", self.directory)
         return plan
 
     def conda(self, contents: Contents, may_fetch: bool) -> Plan:
@@ -133,13 +111,11 @@ class Mirror:
         platform = self.params["conda_platform"] or request.this_platform()
         if may_fetch:
             wanted = conda_channel.wanted_packages(
-                self.base, channels, self.params["conda_mirrors"], platform, self.scratch
-            )
+                self.base, channels, self.params["conda_mirrors"], platform, self.scratch)
             plan = plan_conda(wanted, contents, True)
         else:
             plan = plan_recorded(
-                self.record, self.base, contents, conda_channel.request_digest(self.base, channels, platform)
-            )
+                self.record, self.base, contents, conda_channel.request_digest(self.base, channels, platform))
         for channel in sorted({os.path.dirname(os.path.dirname(item.path)) for item in plan.there}):
             path = os.path.join(channel, "noarch", conda_channel.INDEX)
             if not may_fetch and not os.path.exists(contents.absolute(path)):
@@ -147,17 +123,10 @@ class Mirror:
         return plan
 
     def fetch(self, items: Sequence[Item], seconds: float) -> list[Item]:
-        """Fetch files; those that are there already are left alone.
+        """Fetch files that are not there, at least one; return those that are done.
 
-        Args:
-            items: what to fetch.
-            seconds: after these no further file is begun; no large one is begun after another file.
-
-        Returns:
-            The files that were fetched, at least one, as they are now.
-
-        Raises:
-            StackError: one cannot be fetched; those before it stay.
+        After ``seconds`` no further file is begun, and no large one after another. Raises StackError: one cannot be
+        fetched; those before it stay.
         """
         network, _settings = self.network()
         done: list[Item] = []
@@ -175,25 +144,16 @@ class Mirror:
         if item.commit:
             path, digest = git_archive.fetch(item.url, item.commit, os.path.join(self.directory, TREES))
             return item._replace(
-                path=os.path.join(TREES, os.path.basename(path)), sha256=digest, size=os.path.getsize(path)
-            )
+                path=os.path.join(TREES, os.path.basename(path)), sha256=digest, size=os.path.getsize(path))
         path = os.path.join(self.directory, item.path)
         if not os.path.exists(path) or sha256_of(path) != item.sha256:
             fetch(network, item.url, path, item.sha256)
         return item._replace(size=os.path.getsize(path), url=network.without_login(item.url))
 
     def finish(self, items: Sequence[Item]) -> list[str]:
-        """Write the list of the mirror, the last thing of all, and remove what no release wants any more.
+        """Write the list of the mirror last, and remove what no release wants any more; return what was changed.
 
-        Args:
-            items: all files of the parts that were asked for.
-
-        Returns:
-            What was changed, by relative path.
-
-        Raises:
-            StackError: the index of a channel cannot be written.
-            OSError: as the system reports it.
+        Raises StackError: the index of a channel cannot be written.
         """
         with self.held():
             before = index.read(self.directory)
@@ -224,7 +184,7 @@ class Mirror:
             platform = self.params["conda_platform"] or request.this_platform()
             digest = conda_channel.request_digest(self.base, self.params["conda_channels"], platform)
             return {"request": digest, "platform": platform}
-        return {"interpreter": dict(self.interpreter()._asdict())}
+        return {"interpreter": dict(self.interpreter._asdict())}
 
     def indexed(self, gone: Iterable[str]) -> list[str]:
         """Bring the indexes of the mirror's channels up to date; those that were written."""
@@ -250,8 +210,7 @@ class Mirror:
         except OSError as error:
             raise StackError(
                 "The mirror %s cannot be written: %s." % (self.directory, error.strerror), "fetch",
-                system_remedy(error, "Check that this account may write there") + ".", self.directory,
-            ) from error
+                system_remedy(error, "Check that this account may write there") + ".", self.directory) from error
         try:
             with contextlib.suppress(OSError):  # some file systems of clusters have no locks; names are whole anyway
                 fcntl.flock(descriptor, fcntl.LOCK_EX)

@@ -1,9 +1,8 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Find the files that indexes and directories have of a project, as pip would.
+"""Find the files that indexes and directories (``--find-links``) have of a project, as pip would.
 
-Indexes answer by the specification "Simple repository API" (PEP 503 as HTML, PEP 691 as JSON); directories are those of
-``--find-links``.
+Indexes answer by the specification "Simple repository API" (PEP 503 as HTML, PEP 691 as JSON).
 """
 
 from __future__ import annotations
@@ -37,12 +36,7 @@ class Link(NamedTuple):
 
 
 class Indexes:
-    """The places that a machine's pip would look at; each page is read once.
-
-    Args:
-        network: opens addresses.
-        settings: where pip looks unless an entry says otherwise.
-    """
+    """The places that a machine's pip would look at unless an entry says otherwise; each page is read once."""
 
     def __init__(self, network: Network, settings: Settings) -> None:
         self.network = network
@@ -51,12 +45,7 @@ class Indexes:
         self.problems: dict[str, str] = {}
 
     def links(self, project: str, index: str = "") -> list[Link]:
-        """Return the files of all places, those of directories first, as they need no network.
-
-        Args:
-            project: name of the project.
-            index: the one index or directory to look at instead.
-        """
+        """Return the files of ``index`` or of all places, those of directories first, as they need no network."""
         if index.startswith("/"):
             return self._page(index)
         if index:
@@ -67,10 +56,7 @@ class Indexes:
         return found
 
     def problems_of(self, project: str, index: str = "") -> list[tuple[str, str]]:
-        """Return the places of :meth:`links` that could not be read, with reasons.
-
-        A reason is the end of a sentence.
-        """
+        """Return the places of :meth:`links` that could not be read, with reasons that end a sentence."""
         asked = [index] if index else [*self.settings.find_links, *self.settings.indexes]
         pages = {self.network.without_login(place) for place in asked}
         pages |= {self.network.without_login(self._project_page(place, project)) for place in asked}
@@ -110,21 +96,11 @@ def directory_links(directory: str) -> list[Link]:
     with os.scandir(directory) as entries:
         return [
             Link(entry.name, "file://" + urllib.parse.quote(entry.path), "", entry.stat().st_size)
-            for entry in sorted(entries, key=lambda entry: entry.name) if entry.is_file()
-        ]
+            for entry in sorted(entries, key=lambda entry: entry.name) if entry.is_file()]
 
 
 def page_links(text: str, url: str, is_json: bool) -> list[Link]:
-    """Return the files that a page of an index offers.
-
-    Args:
-        text: the page.
-        url: its address, which others in it are relative to.
-        is_json: whether it is JSON, and not HTML.
-
-    Raises:
-        Unreachable: it is no page of an index.
-    """
+    """Return the files that a page, of this address, offers. Raises Unreachable: it is no page of an index."""
     if not is_json:
         reader = _Anchors(url)
         reader.feed(text)
@@ -140,8 +116,7 @@ def _json_link(entry: dict[str, Any], url: str) -> Link:
     size = entry.get("size")
     return Link(
         entry["filename"], urllib.parse.urljoin(url, entry["url"]), str((entry.get("hashes") or {}).get("sha256", "")),
-        size if isinstance(size, int) else -1,
-    )
+        size if isinstance(size, int) else -1)
 
 
 class _Anchors(html.parser.HTMLParser):

@@ -54,14 +54,7 @@ def files(variables: Mapping[str, str], prefix: str) -> list[str]:
 
 
 def default_index(python: str) -> str:
-    """Return the index that pip takes where none is configured, as its own help says.
-
-    Args:
-        python: the interpreter whose pip it is.
-
-    Raises:
-        StackError: it has no pip that says so.
-    """
+    """Return the index that pip takes where none is configured. Raises StackError: its own help does not say it."""
     wide = dict(os.environ, COLUMNS="1000")  # the help is broken into lines of the terminal's width
     said = run([python, "-m", "pip", "help", "download"], HELP_SECONDS, environment=wide)
     found = _DEFAULT.search(said.output)
@@ -69,17 +62,12 @@ def default_index(python: str) -> str:
         raise StackError(
             "No index is configured, and the pip of %s does not say which it would take: %s."
             % (python, said.complaint.rstrip(".")),
-            STEP, "Set index-url in pip's configuration, or PIP_INDEX_URL.",
-        )
+            STEP, "Set index-url in pip's configuration, or PIP_INDEX_URL.")
     return found.group(1)
 
 
 def options(variables: Mapping[str, str], prefix: str = sys.prefix) -> dict[str, str]:
-    """Tell what is configured for pip here, by the names of its options.
-
-    Raises:
-        StackError: a configuration file cannot be read.
-    """
+    """Tell what is configured for pip here, by the names of its options. Raises StackError: a file cannot be read."""
     found: dict[str, str] = {}
     for path in files(variables, prefix):
         parser = configparser.RawConfigParser()
@@ -91,8 +79,7 @@ def options(variables: Mapping[str, str], prefix: str = sys.prefix) -> dict[str,
         except (OSError, UnicodeDecodeError, configparser.Error) as error:
             raise StackError(
                 "pip's configuration %s cannot be read: %s." % (path, str(error).splitlines()[0].rstrip(".")),
-                STEP, "Correct it.", path,
-            ) from error
+                STEP, "Correct it.", path) from error
         for section in SECTIONS:
             if parser.has_section(section):
                 found.update((_option(key), value) for key, value in parser.items(section))
@@ -103,28 +90,16 @@ def options(variables: Mapping[str, str], prefix: str = sys.prefix) -> dict[str,
 
 
 def places_digest(variables: Mapping[str, str]) -> str:
-    """Return the digest of where pip looks for packages, without credentials.
-
-    A new token leads to the same packages.
-
-    Raises:
-        StackError: a configuration file cannot be read.
-    """
+    """Return the digest of where pip looks, without credentials: a new token leads to the same packages."""
     found = options(variables)
     places = {key: [without_credentials(word) for word in found.get(key, "").split()] for key in PLACES}
     return digest_of(places)
 
 
 def read(variables: Mapping[str, str], prefix: str = sys.prefix, python: str = sys.executable) -> Settings:
-    """Tell what pip would do here.
+    """Tell what the pip of ``python``, with its ``prefix``, would do here.
 
-    Args:
-        variables: of the environment.
-        prefix: of the interpreter whose pip it would be.
-        python: that interpreter, which is asked for its default where no index is configured.
-
-    Raises:
-        StackError: a configuration file cannot be read, or nothing says which index to take.
+    Raises StackError: a configuration file cannot be read, or nothing says which index to take.
     """
     found = options(variables, prefix)
     if found.get("no-index", "").strip().lower() in _YES:
@@ -134,9 +109,7 @@ def read(variables: Mapping[str, str], prefix: str = sys.prefix, python: str = s
         indexes = [*first, *found.get("extra-index-url", "").split()]
     certificates = found.get("cert", "").strip() or variables.get("REQUESTS_CA_BUNDLE", "")
     return Settings(
-        tuple(indexes), tuple(found.get("find-links", "").split()), certificates,
-        found.get("proxy", "").strip(),
-    )
+        tuple(indexes), tuple(found.get("find-links", "").split()), certificates, found.get("proxy", "").strip())
 
 
 def _option(name: str) -> str:

@@ -47,18 +47,9 @@ class Plan(NamedTuple):
 
 
 class Planner:
-    """Compares what a release needs with a mirror.
+    """Compares what a release needs with a mirror, and with ``indexes`` unless that is None."""
 
-    Args:
-        contents: the mirror.
-        base: the interpreter of the release.
-        machine: the machine's own.
-        indexes: where the rest is looked for; None to look at the mirror only.
-    """
-
-    def __init__(
-        self, contents: Contents, base: Interpreter, machine: Interpreter, indexes: Indexes | None
-    ) -> None:
+    def __init__(self, contents: Contents, base: Interpreter, machine: Interpreter, indexes: Indexes | None) -> None:
         self.contents = contents
         self.indexes = indexes
         self.base = Chooser(base)
@@ -131,8 +122,7 @@ class Planner:
         """Tell what is needed, with the one digest that the mirror's list has of it, if it has one."""
         listed = [
             digest for path, digest in self.contents.listed.items()
-            if digest in need.hashes and self.rank(need, posixpath.basename(path)) is not None
-        ]
+            if digest in need.hashes and self.rank(need, posixpath.basename(path)) is not None]
         return need._replace(hashes=tuple(listed[:1])) if listed else need
 
     def settle_pytorch(self, choice: Choice) -> None:
@@ -147,8 +137,7 @@ class Planner:
         if first is not None and self.indexes is not None:
             self.found.remarks.append(
                 "The CPU build of PyTorch %s is not to be had (%s); the default index's build is taken instead." % (
-                    first.version, "; ".join(self.why_not(first)) or "no place has the file")
-            )
+                    first.version, "; ".join(self.why_not(first)) or "no place has the file"))
         for need in choice.otherwise:
             item = self.there(need)
             # What a CUDA build needs is only known once its wheel is there.
@@ -200,10 +189,7 @@ def _of_choice(choice: Choice) -> list[Need]:
 
 
 def archive_path(need: Need) -> str:
-    """Return the path of an archive in a mirror.
-
-    It lies below its digest, under the name by which pip knows what it is.
-    """
+    """Return the path of an archive in a mirror: below its digest, under the name by which pip knows what it is."""
     name = urllib.parse.unquote(urllib.parse.urlsplit(need.url).path.rpartition("/")[2]) or "archive"
     return posixpath.join(ARCHIVES, need.hashes[0], name)
 
@@ -241,9 +227,7 @@ def find_conflicts(plan: Plan, contents: Contents) -> list[str]:
 
 def join_plans(one: Plan, other: Plan) -> Plan:
     """Return two plans as one."""
-    return Plan(
-        one.there + other.there, one.fetch + other.fetch, one.lacks + other.lacks, one.remarks + other.remarks
-    )
+    return Plan(one.there + other.there, one.fetch + other.fetch, one.lacks + other.lacks, one.remarks + other.remarks)
 
 
 def unique_items(items: Iterable[Item]) -> list[Item]:

@@ -48,10 +48,7 @@ class Need(NamedTuple):
 
 
 class Choice(NamedTuple):
-    """Needs of which the first will do, or else all others.
-
-    ``last`` is only needed where the file of the need before it is one of a CUDA build.
-    """
+    """Needs of which the first will do, or else all others; ``last`` only after the file of a CUDA build."""
 
     first: Need | None
     otherwise: tuple[Need, ...]
@@ -68,30 +65,20 @@ class Needs(NamedTuple):
 
 
 def machine_interpreter(python: str, timeout: float, remedy: str, changed: Mapping[str, Any]) -> Interpreter:
-    """Return ask the machine's interpreter which wheels fit it.
+    """Ask the machine's interpreter which wheels fit it, with facts of another one that are ``changed``.
 
-    Args:
-        python: as a path or a name; empty for the one that runs this.
-        timeout: seconds that it may take.
-        remedy: what to do where it does not answer.
-        changed: facts of another one, to look for its wheels instead.
-
-    Raises:
-        StackError: it does not answer.
+    An empty ``python`` is the one that runs this. Raises StackError: it does not answer.
     """
     facts = outside(python or sys.executable, timeout)
     if facts["problem"] or "platform" not in facts:
         raise StackError(
             "The Python %s does not answer: %s." % (facts["command"], facts["problem"] or "it is too old"),
-            "look at the interpreter", remedy,
-        )
+            "look at the interpreter", remedy)
     facts.update((key, value) for key, value in changed.items() if value)
     version = str(facts["version"])
     tag = "cp%s%s" % tuple(version.split(".")[:2]) if changed.get("version") else str(facts["abi_tag"])
     return Interpreter(
-        version, str(facts["implementation"]), tag, str(facts["platform"]),
-        str(facts.get("glibc") or glibc()),
-    )
+        version, str(facts["implementation"]), tag, str(facts["platform"]), str(facts.get("glibc") or glibc()))
 
 
 def cpu_hashes(cpu: Mapping[str, Any], tag: str) -> tuple[str, ...]:
@@ -101,10 +88,7 @@ def cpu_hashes(cpu: Mapping[str, Any], tag: str) -> tuple[str, ...]:
 
 
 def base_interpreter(definition: Mapping[str, Any], machine: Interpreter) -> Interpreter:
-    """Return the interpreter of a release.
-
-    That is the machine's own, or that of its conda base or image, which need not be there.
-    """
+    """Return the interpreter of a release: the machine's, or that of its conda base or image, there or not yet."""
     base = definition.get("base") or {}
     if base.get("kind") not in (CONDA, container.KIND):
         return machine
@@ -113,16 +97,7 @@ def base_interpreter(definition: Mapping[str, Any], machine: Interpreter) -> Int
 
 
 def needs_of(definition: Mapping[str, Any], machine: Interpreter, mpi_wheel: bool) -> Needs:
-    """Tell what a release fetches, but for the packages of a conda base.
-
-    Args:
-        definition: the resolved release file.
-        machine: the machine's interpreter, which an overlay extends.
-        mpi_wheel: whether the MPI comes as a wheel.
-
-    Raises:
-        StackError: a lock cannot be read.
-    """
+    """Tell what a release fetches, but for the packages of a conda base. Raises StackError: a lock cannot be read."""
     asked = _Asked(definition, base_interpreter(definition, machine))
     plain: list[Need] = []
     for name in sorted(asked.section("locks")):
@@ -135,9 +110,7 @@ def needs_of(definition: Mapping[str, Any], machine: Interpreter, mpi_wheel: boo
     for component in ("mpi4py", "horovod"):
         section = asked.section(component)
         if section.get("sha256"):
-            plain.append(Need(
-                FILE, component, str(section["version"]), component, (str(section["sha256"]),), SOURCE
-            ))
+            plain.append(Need(FILE, component, str(section["version"]), component, (str(section["sha256"]),), SOURCE))
     venv = asked.section("base").get("venv") or {}
     plain += asked.locked(str(venv.get("lock") or ""), "base.venv.lock", ANY, "")
     plain += asked.repositories()
@@ -147,8 +120,7 @@ def needs_of(definition: Mapping[str, Any], machine: Interpreter, mpi_wheel: boo
         if entry["build_isolation"]:
             problems.append(
                 "Package '%s' has build_isolation, and nothing says which packages pip makes that of; give it "
-                "build_requires instead." % entry["name"]
-            )
+                "build_requires instead." % entry["name"])
     return Needs(tuple(_without_repetitions(plain)), asked.pytorch(), tuple(problems))
 
 
@@ -183,16 +155,12 @@ class _Asked:
         try:
             return [
                 Need(FILE, one.name, one.version, who, one.hashes, form, index)
-                for one in packages.requirements(text) if markers.applies(one.marker, self.variables)
-            ]
+                for one in packages.requirements(text) if markers.applies(one.marker, self.variables)]
         except ValueError as error:
             raise StackError("In %s, %s." % (who, error), STEP, "Correct it.") from error
 
     def pytorch(self) -> Choice | None:
-        """Return the needs of PyTorch.
-
-        That is the CPU build where the release file knows one for the interpreter, else the lock's wheel.
-        """
+        """Return the needs of PyTorch: the CPU build where one is known for the interpreter, else the lock's wheel."""
         section = self.section("pytorch")
         if not section.get("lock"):
             return None
@@ -201,9 +169,7 @@ class _Asked:
         first = None
         if known:
             first = Need(
-                FILE, "torch", "%s+cpu" % section["version"], "pytorch.cpu", known, WHEEL,
-                str(cpu.get("index") or ""),
-            )
+                FILE, "torch", "%s+cpu" % section["version"], "pytorch.cpu", known, WHEEL, str(cpu.get("index") or ""))
         wheel = self.locked(str(section["lock"]), "pytorch.lock", ANY, str(section.get("index") or ""))
         return Choice(first, tuple(wheel), tuple(self.lock("pytorch.cuda_lock")))
 
@@ -221,8 +187,7 @@ class _Asked:
                 address = str(source["repository"])
                 version = str(versioned.get("version") or source.get("tag") or "")
                 found.append(Need(
-                    TREE, repository_name(address), version, who, url=address, commit=str(source["commit"])
-                ))
+                    TREE, repository_name(address), version, who, url=address, commit=str(source["commit"])))
         return found
 
     def package(self, entry: dict[str, Any]) -> list[Need]:
@@ -233,12 +198,10 @@ class _Asked:
             found += self.locked(entry["lock"], who, SOURCE if entry["kind"] == "archive" else WHEEL, entry["index"])
         elif "archive" in entry:
             found.append(Need(
-                ARCHIVE, entry["name"], str(entry["version"]), who, (str(entry["sha256"]),), url=entry["archive"]
-            ))
+                ARCHIVE, entry["name"], str(entry["version"]), who, (str(entry["sha256"]),), url=entry["archive"]))
         elif "repository" in entry:
             found.append(Need(
-                TREE, entry["name"], str(entry["version"]), who, url=entry["repository"], commit=entry["commit"]
-            ))
+                TREE, entry["name"], str(entry["version"]), who, url=entry["repository"], commit=entry["commit"]))
         for key in ("requires", "build_requires"):
             found += self.locked(entry[key], "%s (%s)" % (who, key), WHEEL, entry["index"])
         return found

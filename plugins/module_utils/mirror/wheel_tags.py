@@ -17,8 +17,7 @@ SOURCE_SUFFIXES = (".tar.gz", ".zip", ".tar.bz2", ".tar.xz", ".tgz", ".tar")
 
 _WHEEL = re.compile(
     r"(?P<name>[^-]+)-(?P<version>[^-]+)(?:-(?P<build>\d[^-]*))?-(?P<python>[^-]+)-(?P<abi>[^-]+)-(?P<platform>[^-]+)"
-    r"\.whl\Z"
-)
+    r"\.whl\Z")
 _OLD_MANYLINUX = {17: "manylinux2014", 12: "manylinux2010", 5: "manylinux1"}
 """The names that some minor versions of glibc had before PEP 600."""
 
@@ -59,15 +58,7 @@ class Name(NamedTuple):
 
 
 def parse(filename: str, project: str) -> Name | None:
-    """Tell what a file's name says.
-
-    Args:
-        filename: without its directory.
-        project: whose file it should be; the names of source archives cannot be read without that.
-
-    Returns:
-        None where it is no file of this project.
-    """
+    """Tell what a file's name says; None for no file of this project. Archives need the project to be read."""
     match = _WHEEL.match(filename)
     if match is not None:
         if canonical(match.group("name")) != canonical(project):
@@ -76,8 +67,7 @@ def parse(filename: str, project: str) -> Name | None:
             (python, abi, platform)
             for python in match.group("python").split(".")
             for abi in match.group("abi").split(".")
-            for platform in match.group("platform").split(".")
-        )
+            for platform in match.group("platform").split("."))
         build = re.match(r"(\d+)(.*)", match.group("build") or "")
         number = (int(build.group(1)), build.group(2)) if build else (0, "")
         return Name(canonical(project), match.group("version"), tags, number)
@@ -147,22 +137,13 @@ def fitting_tags(interpreter: Interpreter) -> list[tuple[str, str, str]]:
 
 
 class Chooser:
-    """Chooses as pip does among the files of a version.
-
-    Args:
-        interpreter: the one that the files are for.
-    """
+    """Chooses as pip does among the files of a version."""
 
     def __init__(self, interpreter: Interpreter) -> None:
         self.places = {tag: place for place, tag in enumerate(fitting_tags(interpreter))}
 
     def rank(self, name: Name, form: str) -> tuple[int, int, int, str] | None:
-        """Return something to order candidates by, the best one least; None for one that does not fit.
-
-        Args:
-            name: what the file's name says.
-            form: ``wheel``, ``source``, or ``any`` for a source archive only where no wheel fits.
-        """
+        """Return what orders candidates, the best least; None for no fit. ``any``: archives only without wheels."""
         if not name.is_wheel:
             return (1, 0, 0, "") if form != "wheel" else None
         fitting = [self.places[tag] for tag in name.tags if tag in self.places]

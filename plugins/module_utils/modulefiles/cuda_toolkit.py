@@ -72,12 +72,9 @@ class Toolkit(NamedTuple):
 def find_toolkit(given: Mapping) -> Toolkit:
     """Look at the directories of a toolkit.
 
-    Args:
-        given: ``name``, ``version``, ``prefix`` and, each empty for the usual, ``nvvm``, ``cupti``, ``math`` (paths)
-            and ``pkg_config`` (name of the package).
-
-    Raises:
-        StackError: a name is unfit, something is missing, it is another version, or its libraries hide the driver.
+    ``given``: ``name``, ``version``, ``prefix`` and, each empty for the usual, ``nvvm``, ``cupti``, ``math`` (paths)
+    and ``pkg_config`` (name of the package). Raises StackError: a name is unfit, something is missing, it is another
+    version, or its libraries hide the driver.
     """
     package = given.get("pkg_config") or "ctk-%s" % given["version"]
     paths = {"cuda": given["prefix"], **{name: given.get(name) or "" for name in _PARTS}}
@@ -92,8 +89,7 @@ def find_toolkit(given: Mapping) -> Toolkit:
     _require_version(given, directories[0])
     _require_no_driver(given, directories)
     stubs = os.path.join(directories[0].libraries, "stubs")
-    return Toolkit(
-        given["name"], given["version"], package, tuple(directories), stubs if os.path.isdir(stubs) else "")
+    return Toolkit(given["name"], given["version"], package, tuple(directories), stubs if os.path.isdir(stubs) else "")
 
 
 def _directory(name: str, path: str) -> Directory:
@@ -101,8 +97,7 @@ def _directory(name: str, path: str) -> Directory:
     libraries = [os.path.join(path, entry) for entry in _LIBRARIES]
     return Directory(
         name, path, include if path and os.path.isdir(include) else "",
-        next((entry for entry in libraries if path and os.path.isdir(entry)), ""),
-    )
+        next((entry for entry in libraries if path and os.path.isdir(entry)), ""))
 
 
 def _title(given: Mapping) -> str:
@@ -114,21 +109,18 @@ def _require_names(given: Mapping, package: str, paths: Mapping[str, str]) -> No
         if path and not (_PLAIN_PATH.match(path) and os.path.normpath(path) == path):
             raise StackError(
                 "The directory %r of the toolkit %s is not an absolute path in its shortest form, of characters that "
-                "mean nothing to a shell." % (path, _title(given)), STEP, "Correct torchstack_toolkits.", path,
-            )
+                "mean nothing to a shell." % (path, _title(given)), STEP, "Correct torchstack_toolkits.", path)
     if not _PACKAGE.match(package):
         raise StackError(
             "The pkg_config %r of the toolkit %s is not one plain word." % (package, _title(given)), STEP,
-            "Correct torchstack_toolkits.",
-        )
+            "Correct torchstack_toolkits.")
 
 
 def _require_complete(given: Mapping, directories: list) -> None:
     own = directories[0]
     missing = [
         os.path.join(own.path, entry) for entry in ("bin", os.path.join("include", "cuda_runtime.h"))
-        if not os.path.exists(os.path.join(own.path, entry))
-    ]
+        if not os.path.exists(os.path.join(own.path, entry))]
     if not own.libraries:
         missing.append(os.path.join(own.path, _LIBRARIES[0]))
     for part in directories[1:]:
@@ -137,8 +129,7 @@ def _require_complete(given: Mapping, directories: list) -> None:
     if missing:
         raise StackError(
             "The toolkit %s lacks %s." % (_title(given), ", ".join(missing)), STEP,
-            "Correct its directories in torchstack_toolkits, or leave the toolkit out on this site.", own.path,
-        )
+            "Correct its directories in torchstack_toolkits, or leave the toolkit out on this site.", own.path)
 
 
 def _require_version(given: Mapping, own: Directory) -> None:
@@ -151,8 +142,7 @@ def _require_version(given: Mapping, own: Directory) -> None:
         if found != (int(wanted.group(1)), int(wanted.group(2))):
             raise StackError(
                 "The toolkit %s in %s is CUDA %d.%d, as its cuda.h says." % (_title(given), own.path, *found), STEP,
-                "Correct version (in quotes) or prefix in torchstack_toolkits.", path,
-            )
+                "Correct version (in quotes) or prefix in torchstack_toolkits.", path)
 
 
 def _require_no_driver(given: Mapping, directories: list) -> None:
@@ -162,24 +152,13 @@ def _require_no_driver(given: Mapping, directories: list) -> None:
             raise StackError(
                 "The libraries of the toolkit %s hold %s, which would hide the driver at run time." % (
                     _title(given), driver), STEP,
-                "Name the toolkit without the driver's library in torchstack_toolkits.", driver,
-            )
+                "Name the toolkit without the driver's library in torchstack_toolkits.", driver)
 
 
 def describe(toolkit: Toolkit, root: str, header_variables: list, extra: Mapping) -> dict:
     """Return the description of the toolkit's module; see :mod:`.description`.
 
-    Args:
-        toolkit: from :func:`find_toolkit`.
-        root: the directory that holds the module tree.
-        header_variables: of ``HEADER_VARIABLES``: those that name the directories of headers.
-        extra: further keys of a description. ``setenv`` and ``reasons`` win, lists are added.
-
-    Returns:
-        The normalised description.
-
-    Raises:
-        StackError: the description is refused.
+    ``setenv`` and ``reasons`` of ``extra`` win, its lists are added. Raises StackError: the description is refused.
     """
     packages = os.path.join(root, PACKAGES)
     title = "%s/%s" % (toolkit.name, toolkit.version)
@@ -202,19 +181,16 @@ def describe(toolkit: Toolkit, root: str, header_variables: list, extra: Mapping
         "append": list(extra.get("append", [])),
         "setenv": {
             "CUDA_HOME": toolkit.prefix, "CRAY_CUDATOOLKIT_VERSION": toolkit.version,
-            re.sub(r"[^A-Za-z0-9_]", "_", toolkit.name) + "_VERSION": toolkit.version, **extra.get("setenv", {}),
-        },
+            re.sub(r"[^A-Za-z0-9_]", "_", toolkit.name) + "_VERSION": toolkit.version, **extra.get("setenv", {})},
         "reasons": {
             "PE_PKGCONFIG_LIBS": "The packages that Cray's compiler wrappers ask pkg-config for.",
-            **extra.get("reasons", {}),
-        },
+            **extra.get("reasons", {})},
     }
     found = find_faults(normalise(description))
     if found:
         raise StackError(
             "The toolkit %s is refused: %s" % (title, " ".join(found)), STEP, "Correct torchstack_toolkits.",
-            faults=found,
-        )
+            faults=found)
     return normalise(description)
 
 
@@ -222,8 +198,7 @@ def usual_libraries(toolkit: Toolkit) -> list:
     """Return the names of the run-time libraries that the toolkit has: CUDA's, and CUPTI's."""
     return [
         name for name in ("cupti", "cudart")
-        if any(os.path.exists(os.path.join(place, "lib%s.so" % name)) for place in toolkit.libraries)
-    ]
+        if any(os.path.exists(os.path.join(place, "lib%s.so" % name)) for place in toolkit.libraries)]
 
 
 def package_path(toolkit: Toolkit) -> str:
@@ -232,13 +207,9 @@ def package_path(toolkit: Toolkit) -> str:
 
 
 def package_text(toolkit: Toolkit, libraries: list) -> str:
-    """Return the package file of a toolkit for pkg-config.
+    """Return the package file of a toolkit for pkg-config, with libraries that are linked where they are needed.
 
     The directory of stubs is a variable and not a part of ``Libs``: build systems turn ``-L`` into run-paths.
-
-    Args:
-        toolkit: from :func:`find_toolkit`.
-        libraries: names of libraries to link where they are needed.
     """
     own = toolkit.directories[0]
     lines = [
@@ -258,8 +229,7 @@ def package_text(toolkit: Toolkit, libraries: list) -> str:
         places.append("-Wl,--push-state,--as-needed,%s,--pop-state" % words)
     lines.extend([
         "", "Name: %s" % toolkit.name, "Description: CUDA toolkit", "Version: %s" % toolkit.version,
-        "Cflags: " + " ".join(includes), "Libs: " + " ".join(places), "",
-    ])
+        "Cflags: " + " ".join(includes), "Libs: " + " ".join(places), ""])
     return "\n".join(lines)
 
 

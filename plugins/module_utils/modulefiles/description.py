@@ -25,16 +25,9 @@ _REFERENCE = re.compile(r"\$\$\{|\$\{([A-Za-z_][A-Za-z0-9_]*)\}|\$\{")
 
 
 def parse_value(text: str) -> list[Part]:
-    """Split a value into literal text and references to environment variables.
+    """Split a value into parts, ``("text", literal)``, no two in a row, or ``("variable", name)``.
 
-    Args:
-        text: the value in the notation of this module.
-
-    Returns:
-        Parts in order, ``("text", literal)`` or ``("variable", name)``; neighbouring text is one part.
-
-    Raises:
-        ValueError: a ``${`` that is neither ``${NAME}`` nor ``$${``.
+    Raises ValueError: a ``${`` that is neither ``${NAME}`` nor ``$${``.
     """
     parts: list[Part] = []
     literal = ""
@@ -58,26 +51,15 @@ def parse_value(text: str) -> list[Part]:
 
 
 def expand(text: str, environment: Mapping[str, str]) -> str:
-    """Tell what a value is for a user with this environment.
-
-    Raises:
-        KeyError: a referenced variable is not set.
-        ValueError: see :func:`parse_value`.
-    """
+    """Tell what a value is for a user with this environment; KeyError for a variable that is not set."""
     return "".join(content if kind == "text" else environment[content] for kind, content in parse_value(text))
 
 
 def normalise(raw: Mapping) -> dict:
-    """Return the description with every key present and every scalar as text.
+    """Return the description with every key present and every scalar as text; ``None`` means empty.
 
-    Args:
-        raw: the description as a caller gives it; absent and ``None`` mean empty.
-
-    Returns:
-        A new dict with ``first_file`` and the keys of ``TEXT_KEYS``, ``LIST_KEYS``, ``DICT_KEYS`` and ``PATH_KEYS``;
-        without ``reasons`` and ``first_file`` where there are none, as in the descriptions that were recorded before
-        there were any.
-        A boolean, a list or a mapping where a text belongs stays what it is, for :func:`find_faults` to name.
+    Without ``reasons`` and ``first_file`` where there are none, as in descriptions that were recorded before there were
+    any. A boolean, a list or a mapping where a text belongs stays what it is, for :func:`find_faults` to name.
     """
     description: dict = {key: _text(raw.get(key)) for key in TEXT_KEYS}
     for key in LIST_KEYS:
@@ -86,21 +68,18 @@ def normalise(raw: Mapping) -> dict:
         description[key] = {str(name): _text(value) for name, value in (raw.get(key) or {}).items()}
     description["functions"] = {
         str(name): {shell: _text(body.get(shell)) if isinstance(body, Mapping) else "" for shell in ("sh", "csh")}
-        for name, body in (raw.get("functions") or {}).items()
-    }
+        for name, body in (raw.get("functions") or {}).items()}
     for key in PATH_KEYS:
         description[key] = [
             {"name": _text(entry.get("name")), "values": [_text(value) for value in entry.get("values") or []]}
-            for entry in raw.get(key) or []
-        ]
+            for entry in raw.get(key) or []]
     description["first_file"] = [
         {
             "variables": [_text(name) for name in entry.get("variables") or []],
             "candidates": [_text(path) for path in entry.get("candidates") or []],
             "missing": _text(entry.get("missing")),
         }
-        for entry in raw.get("first_file") or []
-    ]
+        for entry in raw.get("first_file") or []]
     for key in ("reasons", "first_file"):
         if not description[key]:
             del description[key]
@@ -117,10 +96,6 @@ def comment_lines(description: Mapping, name: str) -> list[str]:
     """Return why the module changes a variable, as comment lines without their mark; none for no reason.
 
     A line never ends in a backslash, which would make the next line a part of the comment in Tcl.
-
-    Args:
-        description: a normalised description.
-        name: the variable.
     """
     lines = str(description.get("reasons", {}).get(name, "")).strip().split("\n")
     return [line + " ." if line.endswith("\\") else line for line in map(str.strip, lines) if line]
@@ -129,25 +104,14 @@ def comment_lines(description: Mapping, name: str) -> list[str]:
 def first_files(description: Mapping) -> list[dict]:
     """Return the variables that name the first of some files that is there when the module is loaded.
 
-    Args:
-        description: a normalised description.
-
-    Returns:
-        Entries with ``variables``, ``candidates`` (literal paths in the order of choice) and ``missing``, the sentence
-        with which a load fails where none of them is a regular file, or a link to one.
+    Each with ``variables``, ``candidates`` (literal paths in the order of choice) and ``missing``, the sentence with
+    which a load fails where none of them is a regular file, or a link to one.
     """
     return list(description.get("first_file", []))
 
 
 def search_paths(description: Mapping) -> dict:
-    """Return the directories that the module puts before and after the user's own, per variable.
-
-    Args:
-        description: a normalised description.
-
-    Returns:
-        ``{variable: (before, after)}``, two lists in the order of search, sorted by variable name.
-    """
+    """Return the directories before and after the user's own, sorted: ``{variable: (before, after)}``."""
     found: dict = {}
     for index, key in enumerate(PATH_KEYS):
         for entry in description[key]:

@@ -13,14 +13,12 @@ from .module_system import is_bookkeeping
 
 COMPILER_FLAGS = frozenset((
     "CFLAGS", "CXXFLAGS", "CPPFLAGS", "FFLAGS", "FCFLAGS", "LDFLAGS", "LDLIBS", "LIBS", "NVCCFLAGS",
-    "NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS",
-))
+    "NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS"))
 """Variables that every later build of a user takes in silently; they belong to one build step."""
 
 SEARCH_PATHS = frozenset((
     "PATH", "LD_LIBRARY_PATH", "LIBRARY_PATH", "PYTHONPATH", "MANPATH", "INFOPATH", "CPATH", "C_INCLUDE_PATH",
-    "CPLUS_INCLUDE_PATH", "PKG_CONFIG_PATH", "CMAKE_PREFIX_PATH", "ACLOCAL_PATH", "XDG_DATA_DIRS",
-))
+    "CPLUS_INCLUDE_PATH", "PKG_CONFIG_PATH", "CMAKE_PREFIX_PATH", "ACLOCAL_PATH", "XDG_DATA_DIRS"))
 """Variables that the user and other modules share: a module adds to them and never replaces them."""
 
 NAME_LISTS = frozenset(("PE_PKGCONFIG_LIBS",))
@@ -52,8 +50,7 @@ def _form_faults(description: Mapping) -> Iterable[str]:
         elif "\n" in str(value) and key not in ("help", "load_message", "functions", "reasons"):
             yield (
                 "%s holds a line break; module systems hand it to the shell as two lines, of which the second one "
-                "would be run as a command." % where
-            )
+                "would be run as a command." % where)
     for key in ("name", "version"):
         if not _NAME.match(str(description[key])) or description[key] == "default":
             yield "The %s of the module, %r, is not one plain word of letters, digits and . _ + -." % (
@@ -135,8 +132,7 @@ def _value_faults(name: str, value: str, description: Mapping) -> Iterable[str]:
     if name == "PYTHONUSERBASE" and description["version"] not in value.split("/"):
         yield (
             "PYTHONUSERBASE has no directory %s; releases would share one user base, and packages built for one "
-            "would be imported by another." % description["version"]
-        )
+            "would be imported by another." % description["version"])
 
 
 def _entry_faults(name: str, value: str, description: Mapping) -> Iterable[str]:
@@ -164,16 +160,14 @@ def _entry_faults(name: str, value: str, description: Mapping) -> Iterable[str]:
     if name == "LD_LIBRARY_PATH" and value == posixpath.join(description["prefix"], "base", "lib"):
         yield (
             "The entry %s of LD_LIBRARY_PATH puts the libraries of the base before the system's for every program "
-            "of the user; the base's own programs find them by their RPATH." % value
-        )
+            "of the user; the base's own programs find them by their RPATH." % value)
 
 
 def _place_faults(name: str, value: str, description: Mapping) -> Iterable[str]:
     if "stubs" in value.split("/"):
         yield (
             "%s leads to the stubs directory %s; stub libraries are for linking, and at run time they hide the "
-            "driver." % (name, value)
-        )
+            "driver." % (name, value))
     places = [description["prefix"], *description["external"]]
     if not any(value == place or value.startswith(place.rstrip("/") + "/") for place in places):
         yield "%s leads to %s, outside the prefix %s; list it in external if that is meant." % (

@@ -40,12 +40,10 @@ _DEFAULT_FILE = {"tcl": ".version", "lmod": ".modulerc.lua"}
 _HIDDEN_FILE = {"tcl": ".modulerc", "lmod": ".modulerc.lua"}
 _DEFAULT_LINE = {
     "tcl": re.compile(r'^set ModulesVersion "([^"]+)"$', re.M),
-    "lmod": re.compile(r'^module_version\("[^"/]+/([^"]+)", "default"\)$', re.M),
-}
+    "lmod": re.compile(r'^module_version\("[^"/]+/([^"]+)", "default"\)$', re.M)}
 _HIDDEN_LINE = {
     "tcl": re.compile(r'^   module-hide "[^"/]+/([^"]+)"$', re.M),
-    "lmod": re.compile(r'^hide_version\("[^"/]+/([^"]+)"\)$', re.M),
-}
+    "lmod": re.compile(r'^hide_version\("[^"/]+/([^"]+)"\)$', re.M)}
 
 
 def stage_directory(root: str, release: str) -> str:
@@ -73,10 +71,7 @@ def default_text(syntax: str, name: str, version: str) -> str:
 
 
 def hidden_path(syntax: str, name: str) -> str:
-    """Return the path of the file that names versions not listed, below the root.
-
-    For Lmod it is :func:`default_path`.
-    """
+    """Return the path of the file that names versions not listed; for Lmod it is :func:`default_path`."""
     return os.path.join("modulefiles", syntax, name, _HIDDEN_FILE[syntax])
 
 
@@ -112,14 +107,7 @@ def hidden_versions(syntax: str, text: str) -> list[str]:
 
 
 def listing_files(syntax: str, name: str, default: str, hidden: Sequence[str]) -> dict[str, bytes | None]:
-    """Return the files that name the default and hidden versions: path to content, None for no file.
-
-    Args:
-        syntax: one of ``SYNTAXES``.
-        name: name of the module.
-        default: its default version; empty for none.
-        hidden: the versions that are not listed.
-    """
+    """Return the files that name the default (or none) and hidden versions: path to content, None for no file."""
     first = default_text(syntax, name, default) if default else ""
     second = hidden_text(syntax, name, sorted(hidden)) if hidden else ""
     if syntax == "lmod":
@@ -136,18 +124,7 @@ def release_of(content: bytes | None) -> str:
 
 
 def read_own(root: str, release: str, path: str) -> bytes | None:
-    """Return the content of a release's visible modulefile; None for none, or another release's.
-
-    Two releases may have modules of the same version, of which users see the one that was published last.
-
-    Args:
-        root: the directory that holds the releases and the module tree.
-        release: the release's name.
-        path: of the modulefile, below the root as below the staging directory.
-
-    Raises:
-        StackError: it exists and cannot be read.
-    """
+    """Return the content of a release's visible modulefile; None for none, or another release's of the same version."""
     content = read_bytes(os.path.join(root, path))
     if release_of(content) in ("", release):
         return content
@@ -163,26 +140,13 @@ def default_version(syntax: str, text: str) -> str:
 
 
 def render(description: Mapping, release: str) -> dict[str, str]:
-    """Render both modulefiles of a description without faults, by syntax.
-
-    The same description gives the same text, whenever and wherever.
-
-    Args:
-        description: normalised, see :mod:`.description`.
-        release: the release's name, for the header.
-    """
+    """Render both modulefiles of a description without faults, by syntax; always the same text for the same one."""
     title = "%s/%s, release %s" % (description["name"], description["version"], release)
     return render_under(description, title, "the description of the release")
 
 
 def render_under(description: Mapping, title: str, source: str) -> dict[str, str]:
-    """Render both modulefiles of a description without faults under a header, by syntax.
-
-    Args:
-        description: normalised, see :mod:`.description`.
-        title: what the file is.
-        source: what it is written from.
-    """
+    """Render both under a header, which says what the file is (``title``) and what it is written from."""
     header = "%s, %s.\nChanges made here are lost: the file is written anew from %s." % (title, MAKER, source)
     saved = saved_prefix(description["name"])
     return {"tcl": render_tcl(description, header, saved), "lmod": render_lua(description, header, saved)}
@@ -199,11 +163,7 @@ def digest(content: bytes) -> str:
 
 
 def read_bytes(path: str) -> bytes | None:
-    """Return a file's content, or None where there is none.
-
-    Raises:
-        StackError: it exists and cannot be read.
-    """
+    """Return a file's content, or None where there is none. Raises StackError: it exists and cannot be read."""
     try:
         with open(path, "rb") as stream:
             return stream.read()
@@ -216,11 +176,7 @@ def read_bytes(path: str) -> bytes | None:
 
 
 def write_file(path: str, content: bytes) -> None:
-    """Write one file for everybody to read, its directory included.
-
-    Raises:
-        StackError: the system refuses.
-    """
+    """Write one file for everybody to read, its directory included. Raises StackError: the system refuses."""
     try:
         make_directory(os.path.dirname(path))
         write_atomic(path, content, 0o644)
@@ -231,11 +187,7 @@ def write_file(path: str, content: bytes) -> None:
 
 
 def make_directory(path: str) -> None:
-    """Create a directory and its missing parents with mode 0755 whatever the umask; a setgid bit is kept.
-
-    Raises:
-        OSError: as the system reports it.
-    """
+    """Create a directory and its parents with mode 0755 whatever the umask; a setgid bit is kept."""
     if os.path.isdir(path):
         return
     make_directory(os.path.dirname(path) or ".")

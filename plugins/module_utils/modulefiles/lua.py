@@ -17,15 +17,16 @@ which an unloading modulefile reaches by no documented function. A Lmod without 
 from __future__ import annotations
 
 import re
+from types import ModuleType
 from typing import Mapping
 
+from . import lua_helpers
 from .description import (
     comment_lines,
     first_files,
     parse_value,
     search_paths,
 )
-from .lua_helpers import FIRST_FILE, HELPERS, LEFT_OF, REST, REST_AFTER_DEPENDENCIES
 
 _PLAIN = re.compile("[\\n\\t\\x20-\\x7e\\x80-\U0010ffff]*\\Z")
 
@@ -33,25 +34,22 @@ _PLAIN = re.compile("[\\n\\t\\x20-\\x7e\\x80-\U0010ffff]*\\Z")
 def helpers(saved: str, dependencies: bool, files: bool = False) -> str:
     """Return the functions that a modulefile begins with.
 
-    Args:
-        saved: prefix of the names under which the module keeps what the user had.
-        dependencies: whether it depends on others. One that does not has the bytes that it always had, as a finished
-            release is accepted with them.
-        files: whether it chooses among files; the same holds for one that does not.
+    One that does not depend on others, or choose among files, has the bytes that it always had, as a finished release
+    is accepted with them.
     """
-    text = HELPERS.replace("@FIRST_FILE@", FIRST_FILE if files else "")
-    text = text.replace("@LEFT_OF@", LEFT_OF if dependencies else "")
-    text = text.replace("@REST@", REST_AFTER_DEPENDENCIES if dependencies else REST)
-    return text.replace("@SAVED@", quoted(saved))
+    return filled_helpers(lua_helpers, quoted(saved), dependencies, files)
+
+
+def filled_helpers(source: ModuleType, saved: str, dependencies: bool, files: bool) -> str:
+    """Put the text of helpers together from the parts in a module, those that are needed."""
+    text = source.HELPERS.replace("@FIRST_FILE@", source.FIRST_FILE if files else "")
+    text = text.replace("@LEFT_OF@", source.LEFT_OF if dependencies else "")
+    text = text.replace("@REST@", source.REST_AFTER_DEPENDENCIES if dependencies else source.REST)
+    return text.replace("@SAVED@", saved)
 
 
 def _first_file_lines(entry: Mapping, description: Mapping) -> list[str]:
-    """Return the lines that set the variables of one entry of ``first_file``.
-
-    Args:
-        entry: see :func:`.description.first_files`.
-        description: where reasons for the variables are looked for.
-    """
+    """Return the lines that set the variables of one entry of ``first_file``."""
     lines = ["local file = first_file({%s}, %s)" % (
         ", ".join(map(quoted, entry["candidates"])), quoted(entry["missing"]))]
     for name in entry["variables"]:
@@ -63,9 +61,7 @@ def _first_file_lines(entry: Mapping, description: Mapping) -> list[str]:
 def quoted(text: str) -> str:
     """Return a text as a Lua string on one line, for any text."""
     escapes = {"\\": "\\\\", '"': '\\"', "\n": "\\n"}
-    return '"%s"' % "".join(
-        escapes.get(char, char if _PLAIN.match(char) else "\\%03d" % ord(char)) for char in text
-    )
+    return '"%s"' % "".join(escapes.get(char, char if _PLAIN.match(char) else "\\%03d" % ord(char)) for char in text)
 
 
 def long_text(text: str) -> str:
@@ -82,18 +78,11 @@ def value_of(text: str) -> str:
     """Return a value of the description as a Lua expression."""
     return " .. ".join(
         quoted(content) if kind == "text" else "from_environment(%s)" % quoted(content)
-        for kind, content in parse_value(text)
-    )
+        for kind, content in parse_value(text))
 
 
 def render_lua(description: Mapping, header: str, saved: str) -> str:
-    """Return the Lua modulefile of a description without faults.
-
-    Args:
-        description: normalised, see :mod:`.description`.
-        header: sentences for the top of the file, one per line.
-        saved: prefix of the names under which the module keeps what the user had.
-    """
+    """Return the Lua modulefile of a description without faults; ``header`` has one sentence per line."""
     lines = ["-- " + line for line in header.splitlines()]
     if description["help"]:
         lines.append("help(%s)" % long_text(description["help"]))
@@ -108,8 +97,7 @@ def render_lua(description: Mapping, header: str, saved: str) -> str:
     work.extend(
         (name, "extend(%s, {%s}, {%s})" % (
             quoted(name), ", ".join(map(value_of, before)), ", ".join(map(value_of, after))))
-        for name, (before, after) in search_paths(description).items()
-    )
+        for name, (before, after) in search_paths(description).items())
     files = first_files(description)
     if work or files:
         lines.extend(helpers(saved, bool(description["depends_on"]), bool(files)).splitlines())
@@ -128,13 +116,9 @@ def render_lua(description: Mapping, header: str, saved: str) -> str:
         lines.append('if myShellType() == "csh" then')
         if body["csh"]:
             lines.append("   set_alias(%s, %s)" % (quoted(name), quoted(body["csh"])))
-        lines.append("else")
-        lines.append("   set_shell_function(%s, %s, %s)" % (quoted(name), quoted(body["sh"]), quoted("")))
-        lines.append("end")
+        lines += ["else", "   set_shell_function(%s, %s, %s)" % (quoted(name), quoted(body["sh"]), quoted("")), "end"]
     if description["load_message"]:
-        lines.append('if mode() == "load" then')
-        lines.append("   LmodMessage(%s)" % long_text(description["load_message"]))
-        lines.append("end")
+        lines += ['if mode() == "load" then', "   LmodMessage(%s)" % long_text(description["load_message"]), "end"]
     return "\n".join(lines) + "\n"
 
 

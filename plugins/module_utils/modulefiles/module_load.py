@@ -21,8 +21,7 @@ _SHELL_OWN = ("_", "SHLVL", "PWD", "OLDPWD")
 
 _UNKNOWN = (
     re.compile(r"module\(s\) are unknown:\s*((?:\"[^\"]+\"[\s,]*)+)"),
-    re.compile(r"Unable to locate a modulefile for ('[^']+')"),
-)
+    re.compile(r"Unable to locate a modulefile for ('[^']+')"))
 
 
 class Answer(NamedTuple):
@@ -34,19 +33,10 @@ class Answer(NamedTuple):
     messages: str
 
 
-def source_init(
-    environment: Mapping[str, str], files: Sequence[str], timeout: float, text: str = ""
-) -> dict[str, str]:
-    """Return the environment after bash has read start-up files in it.
+def source_init(environment: Mapping[str, str], files: Sequence[str], timeout: float, text: str = "") -> dict[str, str]:
+    """Return the environment after bash has read start-up files, whatever they print, and then ``text``, in it.
 
-    Args:
-        environment: the variables that bash starts with.
-        files: paths, in order; what they print and return does not matter, as in a login.
-        timeout: seconds.
-        text: shell text that it runs after them.
-
-    Raises:
-        StackError: a file is missing, or bash did not get to the end.
+    Raises StackError: a file is missing, or bash did not get to the end.
     """
     step = "init"
     for path in files:
@@ -55,15 +45,13 @@ def source_init(
     script = 'for torchstack_init in "$@"; do . "$torchstack_init"; done >&2; %sexec env -0' % (
         "{\n%s\n} >&2\n" % text if text else "")
     code, output, errors = run_module_command(
-        ("/bin/bash", "--noprofile", "--norc", "-c", script, "init", *files), environment, timeout, step
-    )
+        ("/bin/bash", "--noprofile", "--norc", "-c", script, "init", *files), environment, timeout, step)
     if code or not output:
         raise StackError(
             "bash ended with exit status %d while it read %s: %s" % (
                 code, ", ".join(files) or "the text of init_script",
                 " ".join(errors.decode("utf-8", "replace").split())[-300:],
-            ), step, "Run it by hand: bash --noprofile --norc -c '. FILE; env'.",
-        )
+            ), step, "Run it by hand: bash --noprofile --norc -c '. FILE; env'.")
     pairs = (entry.decode("utf-8", "surrogateescape").partition("=") for entry in output.split(b"\0") if entry)
     after = {name: value for name, _equals, value in pairs if name not in _SHELL_OWN}
     after.update((name, environment[name]) for name in _SHELL_OWN if name in environment)
@@ -73,15 +61,7 @@ def source_init(
 def ask(
     system: ModuleSystem, environment: Mapping[str, str], arguments: Sequence[str], timeout: float, shell: bool = True
 ) -> Answer:
-    """Return ask the module command what ``module <arguments>`` does in an environment.
-
-    Args:
-        system: from :func:`find_system`; not ``none``.
-        environment: the variables before.
-        arguments: the sub-command and its words.
-        timeout: seconds for each call.
-        shell: ask for the parts that only a shell gets, too.
-    """
+    """Ask the module command what ``module <arguments>`` does, with ``shell`` also the parts that only a shell gets."""
     surroundings = {**environment, **QUIET[system.kind]}
     step = arguments[0]
     code, output, errors = run_module_command((*system.words, "python", *arguments), surroundings, timeout, step)
@@ -104,10 +84,7 @@ def ask(
 
 
 def failure_message(messages: str) -> str:
-    """Extract the module command's own sentence about a failure, on one line.
-
-    Its advice about other commands is left out.
-    """
+    """Extract the module command's sentence about a failure, without its advice about other commands."""
     said = re.findall(r"following error:\s*(.*?)(?:\n\s*\n|\n\s*While processing|\Z)", messages, re.S)
     if not said:
         said = [messages.partition("ERROR: ")[2] or messages]
@@ -123,11 +100,9 @@ def loaded(environment: Mapping[str, str]) -> list[str]:
 def _diagnose(
     system: ModuleSystem, environment: Mapping[str, str], modules: Sequence[str], timeout: float
 ) -> tuple[list[str], list[str], dict[str, str]]:
-    """Load modules one at a time, to tell missing from refused ones.
+    """Load modules one at a time, as one may become visible only through the one before it.
 
     Returned are the missing ones, those that exist and refuse, and the environment of the others.
-
-    One at a time, because a module may become visible only through the one loaded before it.
     """
     missing: list[str] = []
     refused: list[str] = []
@@ -161,29 +136,15 @@ def _load_failure(
         remedy = "Leave out what it conflicts with, load first what it needs, set purge, or correct the modulefile."
     return StackError(
         "%s cannot load %s: %s" % (
-            system.title, " ".join(missing + refused) or " ".join(modules), failure_message(answer.messages)
-        ),
-        "load", remedy, missing=missing, refused=refused, loaded=loaded(reached), messages=answer.messages.splitlines(),
-    )
+            system.title, " ".join(missing + refused) or " ".join(modules), failure_message(answer.messages)),
+        "load", remedy, missing=missing, refused=refused, loaded=loaded(reached), messages=answer.messages.splitlines())
 
 
 def load_modules(
-    system: ModuleSystem,
-    environment: Mapping[str, str],
-    modules: Sequence[str],
-    use: Sequence[str] = (),
-    purge: bool = False,
-    timeout: float = 120,
+    system: ModuleSystem, environment: Mapping[str, str], modules: Sequence[str], use: Sequence[str] = (),
+    purge: bool = False, timeout: float = 120,
 ) -> tuple[dict[str, str], list[ShellParts], list[str]]:
-    """Tell what ``module purge; module use ...; module load ...`` does.
-
-    Args:
-        system: from :func:`find_system`.
-        environment: the variables before.
-        modules: names in load order.
-        use: directories to put before MODULEPATH; the first one ends up first.
-        purge: unload everything before.
-        timeout: seconds for each call of the module command.
+    """Tell what ``module purge; module use ...; module load ...`` does; the first of ``use`` ends up first.
 
     Returns:
         the environment after, the shell's parts of each command, and the messages of the commands.
@@ -198,8 +159,7 @@ def load_modules(
         if modules or use or purge:
             raise StackError(
                 "system is none, and there are modules to load: %s." % " ".join(modules or use or ["purge"]), "load",
-                "Leave them out on a machine without a module system, or name the system.",
-            )
+                "Leave them out on a machine without a module system, or name the system.")
         return current, parts, messages
     commands: list[tuple[str, ...]] = [("purge",)] if purge else []
     commands += [("use", directory) for directory in reversed(use)]
@@ -213,8 +173,7 @@ def load_modules(
             raise StackError(
                 "%s failed at module %s: %s" % (system.title, " ".join(command), failure_message(answer.messages)),
                 command[0], "Run it by hand in a fresh login to see it.", loaded=loaded(current),
-                messages=answer.messages.splitlines(),
-            )
+                messages=answer.messages.splitlines())
         current = answer.environment
         parts.append(answer.shell)
         messages += [line.rstrip() for line in answer.messages.splitlines() if line.strip()]
@@ -222,10 +181,7 @@ def load_modules(
 
 
 def _is_text(name: str, value: str) -> bool:
-    """Tell whether a variable can be written as UTF-8.
-
-    Bytes that cannot are lone surrogates in Python's texts.
-    """
+    """Tell whether a variable can be written as UTF-8; other bytes are lone surrogates in Python's texts."""
     try:
         (name + value).encode("utf-8")
     except UnicodeEncodeError:
@@ -251,8 +207,7 @@ def describe(before: Mapping[str, str], after: Mapping[str, str], parts: Sequenc
         "commands": [text for part in parts for text in part.commands],
         "completions": [text for part in parts for text in part.completions],
         "differing": sorted({
-            name for part in parts for name in part.differing if name in changed and not is_bookkeeping(name)
-        }),
+            name for part in parts for name in part.differing if name in changed and not is_bookkeeping(name)}),
         "not_text": sorted(ascii(name)[1:-1] for name in after if name not in texts),
     }
     return {

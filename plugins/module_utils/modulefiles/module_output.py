@@ -17,14 +17,12 @@ _LUA_STRING = rb'"((?:[^"\\]|\\.)*)"'
 _LMOD_STATEMENT = re.compile(
     rb"^(?:del os\.environ\[%s\]$|os\.environ\[%s\] = %s;$|_mlstatus = (True|False)$)"
     % (_LUA_STRING, _LUA_STRING, _LUA_STRING),
-    re.M | re.S,
-)
+    re.M | re.S)
 _LUA_ESCAPE = re.compile(rb"\\(\d{1,3}|.)", re.S)
 _LUA_LETTERS = {b"a": b"\a", b"b": b"\b", b"f": b"\f", b"n": b"\n", b"r": b"\r", b"t": b"\t", b"v": b"\v"}
 
 _EM_START = re.compile(
-    rb"^(?:del os\.environ\['([^'\n]+)'\]$|os\.environ\['([^'\n]+)'\] = '|_mlstatus = (True|False)$)", re.M
-)
+    rb"^(?:del os\.environ\['([^'\n]+)'\]$|os\.environ\['([^'\n]+)'\] = '|_mlstatus = (True|False)$)", re.M)
 _EM_END = re.compile(rb"'(?:\n|\Z)")
 _EM_NEXT = re.compile(rb"os\.environ\['|del os\.environ\['|_mlstatus = |import |os\.chdir\('|subprocess\.|\Z")
 
@@ -74,10 +72,7 @@ def _shown(raw: bytes) -> str:
 
 
 def unquote_lua(raw: bytes) -> bytes:
-    """Undo Lua's ``%q``: the text between the double quotes, as bytes.
-
-    Lua reference manual, string.format and 3.1.
-    """
+    """Undo Lua's ``%q`` (reference manual, string.format and 3.1): the text between the double quotes, as bytes."""
 
     def plain(match: re.Match[bytes]) -> bytes:
         escape = match.group(1)
@@ -141,9 +136,8 @@ def parse_em_python(output: bytes) -> Variables:
 def read_word(output: bytes, position: int) -> tuple[bytes, int, bool]:
     """Read one shell word (POSIX shell command language, 2.2 quoting) up to an unquoted semicolon.
 
-    Returns:
-        the word's value, the position of the semicolon (or the end), and whether the word is broken: holds an
-        unquoted line break, at which the shell would end the command; the value then has what follows as well.
+    Returns the value, the position of the semicolon (or the end), and whether the word is broken: holds an unquoted
+    line break, at which the shell would end the command; the value then has what follows as well.
     """
     value = bytearray()
     broken = quoted = False
@@ -181,14 +175,8 @@ class _ShellReader:
         self.seen: dict[str, str] = {}
         self.failed = False
         self.forms: list[tuple[re.Pattern[bytes], Callable[[re.Match[bytes]], int]]] = [
-            (_ASSIGNMENT, self.assignment),
-            (_UNSET, self.unset),
-            (_ALIAS, self.alias),
-            (_REMOVED, self.removed),
-            (_FUNCTION, self.function),
-            (_COMPLETE, self.completion),
-            (_STATUS, self.status),
-        ]
+            (_ASSIGNMENT, self.assignment), (_UNSET, self.unset), (_ALIAS, self.alias), (_REMOVED, self.removed),
+            (_FUNCTION, self.function), (_COMPLETE, self.completion), (_STATUS, self.status)]
 
     def assignment(self, match: re.Match[bytes]) -> int:
         name = _text(match.group(1))
@@ -233,10 +221,7 @@ class _ShellReader:
         return match.end()
 
     def statement(self, position: int) -> int:
-        """Take the statement of a known form at ``position``.
-
-        Returns where the next begins, or 0 for none of a known form.
-        """
+        """Take the statement at ``position``; return where the next begins, or 0 for none of a known form."""
         for form, take in self.forms:
             match = form.match(self.output, position)
             end = take(match) if match else 0
@@ -259,10 +244,8 @@ class _ShellReader:
 def parse_shell(output: bytes, changes: dict[str, str | None]) -> ShellParts:
     """Read what ``lmod bash ...`` or ``modulecmd.tcl bash ...`` printed.
 
-    Args:
-        output: the printed text.
-        changes: the variables of the same command's Python output. Statements for these are taken out; whatever is
-            no statement of a known form is text that the shell would execute.
+    ``changes``: the variables of the same command's Python output. Statements for these are taken out; whatever is no
+    statement of a known form is text that the shell would execute.
     """
     reader = _ShellReader(output, changes)
     reader.read()

@@ -28,16 +28,14 @@ WELL_KNOWN = {
         "/usr/share/lmod/lmod/libexec/lmod",
         "/opt/cray/pe/lmod/lmod/libexec/lmod",
         "/opt/apps/lmod/lmod/libexec/lmod",
-        "/usr/share/lmod/*/libexec/lmod",
-    ),
+        "/usr/share/lmod/*/libexec/lmod"),
     EM: (
         "/usr/share/Modules/libexec/modulecmd.tcl",
         "/usr/share/modules/libexec/modulecmd.tcl",
         "/usr/lib/*-linux-gnu/modulecmd.tcl",
         "/usr/local/Modules/libexec/modulecmd.tcl",
         "/opt/cray/pe/modules/default/bin/modulecmd",
-        "/opt/modules/default/bin/modulecmd",
-    ),
+        "/opt/modules/default/bin/modulecmd"),
 }
 """Where the packages of the distributions and of the vendors put the module command; patterns of glob(7)."""
 
@@ -45,13 +43,11 @@ WELL_KNOWN = {
 # "configuring Lmod"). Environment Modules: no colours, no pager, messages not redirected into what a shell evaluates.
 QUIET = {
     LMOD: {"LMOD_COLORIZE": "no", "LMOD_PAGER": "none", "LMOD_REDIRECT": "no", "LMOD_SHORT_TIME": "86400"},
-    EM: {"MODULES_COLOR": "never", "MODULES_PAGER": "", "MODULES_REDIRECT_OUTPUT": "0"},
-}
+    EM: {"MODULES_COLOR": "never", "MODULES_PAGER": "", "MODULES_REDIRECT_OUTPUT": "0"}}
 
 _BOOKKEEPING = re.compile(
     r"LOADEDMODULES|_LMFILES_\w*|_ModuleTable\w*|__LMOD_.*|LMOD_.*|__MODULES_.*|MODULES_.*|MODULESHOME|\w+_modshare"
-    r"|BASH_FUNC_.*"
-)
+    r"|BASH_FUNC_.*")
 
 
 class ModuleSystem(NamedTuple):
@@ -105,34 +101,21 @@ def _given_command(system: str, command: str, exists: Callable[[str], bool]) -> 
     kind = system if system != "auto" else LMOD if name == "lmod" else EM if name.startswith("modulecmd") else ""
     if not exists(command):
         raise StackError(
-            "The module command %s does not exist." % command, step, "Correct command, or leave it out.", command
-        )
+            "The module command %s does not exist." % command, step, "Correct command, or leave it out.", command)
     if not kind:
         raise StackError(
             "The name of %s does not tell whose module command it is." % command, step,
-            "Set system to lmod or environment-modules.", command,
-        )
+            "Set system to lmod or environment-modules.", command)
     return ModuleSystem(kind, _command_words(kind, command))
 
 
 def find_system(
-    environment: Mapping[str, str],
-    system: str = "auto",
-    command: str | None = None,
-    exists: Callable[[str], bool] = os.path.isfile,
-    expand: Callable[[str], list[str]] = glob.glob,
+    environment: Mapping[str, str], system: str = "auto", command: str | None = None,
+    exists: Callable[[str], bool] = os.path.isfile, expand: Callable[[str], list[str]] = glob.glob,
 ) -> ModuleSystem:
-    """Find the module command.
+    """Find the module command: ``command``, else what ``environment`` names, else a known place.
 
-    Args:
-        environment: variables of the shell that would use it; an initialised shell names its module command there.
-        system: ``auto``, ``lmod``, ``environment-modules`` or ``none``.
-        command: the executable, where the operator names it.
-        exists: whether a path is a file.
-        expand: the paths that a pattern stands for.
-
-    Raises:
-        StackError: there is none, or both systems are installed and nothing says which one is in use.
+    Raises StackError: there is none, or both systems are installed and nothing says which one is in use.
     """
     step = "find the module system"
     if system == NONE:
@@ -151,32 +134,22 @@ def find_system(
     if len(found) > 1:
         raise StackError(
             "Both Lmod (%s) and Environment Modules (%s) are installed, and the environment does not tell which one is "
-            "in use." % (found[LMOD], found[EM]), step, "Set system, or init to the start-up file that users get.",
-        )
+            "in use." % (found[LMOD], found[EM]), step, "Set system, or init to the start-up file that users get.")
     for kind, path in found.items():
         return ModuleSystem(kind, _command_words(kind, path))
     raise StackError(
         "No module system was found: LMOD_CMD, LMOD_PKG, MODULES_CMD and MODULESHOME in the environment lead to none, "
         "and %s is not at a known place." % " or ".join(TITLES[kind] for kind in wanted), step,
-        "Set command to the path of lmod or modulecmd.tcl, or system: none on a machine without modules.",
-    )
+        "Set command to the path of lmod or modulecmd.tcl, or system: none on a machine without modules.")
 
 
 def run_module_command(
     words: Sequence[str], environment: Mapping[str, str], timeout: float, step: str
 ) -> tuple[int, bytes, bytes]:
-    """Run the module command.
-
-    Returns:
-        exit status, standard output, standard error.
-
-    Raises:
-        StackError: it cannot be run, or did not finish in time (seconds).
-    """
+    """Return exit status, output and errors of the module command. Raises StackError: it does not run or end."""
     try:
         process = run_program(
-            list(words), env=dict(environment), stdin=subprocess.DEVNULL, capture_output=True, timeout=timeout
-        )
+            list(words), env=dict(environment), stdin=subprocess.DEVNULL, capture_output=True, timeout=timeout)
     except OSError as error:
         raise StackError(
             "Cannot run %s: %s." % (words[0], error.strerror), step, "Correct command, or the file's mode.", words[0]
@@ -184,8 +157,7 @@ def run_module_command(
     except subprocess.TimeoutExpired as error:
         raise StackError(
             "%s did not finish within %g seconds." % (" ".join(words), timeout), step,
-            "Run it by hand to see where it waits, or raise timeout.", words[0],
-        ) from error
+            "Run it by hand to see where it waits, or raise timeout.", words[0]) from error
     return process.returncode, process.stdout, process.stderr
 
 

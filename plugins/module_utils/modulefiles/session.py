@@ -36,12 +36,10 @@ _SHELL_OWN = frozenset(("_", "SHLVL", "PWD", "OLDPWD"))
 
 _SH = {
     "snapshot": "env -0 > %(out)s.env; alias > %(out)s.names; %(functions)s >> %(out)s.names",
-    "do": "%(words)s > %(out)s.code; . %(out)s.code; echo $? > %(out)s.status",
-}
+    "do": "%(words)s > %(out)s.code; . %(out)s.code; echo $? > %(out)s.status"}
 _CSH = {
     "snapshot": "env -0 > %(out)s.env; alias > %(out)s.names",
-    "do": "%(words)s > %(out)s.code\nsource %(out)s.code\necho $status > %(out)s.status",
-}
+    "do": "%(words)s > %(out)s.code\nsource %(out)s.code\necho $status > %(out)s.status"}
 _FUNCTIONS = {"bash": "declare -F", "zsh": "print -l ${(ok)functions}", "tcsh": ""}
 
 
@@ -61,14 +59,7 @@ class Session(NamedTuple):
 
 
 def script(shell: str, system: ModuleSystem, commands: Sequence[Sequence[str]], scratch: str) -> str:
-    """Return the text that a shell runs: a snapshot, then each module command followed by a snapshot.
-
-    Args:
-        shell: key of ``SHELLS``.
-        system: the module command.
-        commands: words after ``module``, such as ``("load", "torchstack/2026-11-20")``.
-        scratch: directory for snapshots; they are called 0, 1 and so on.
-    """
+    """Return the text that a shell runs: a snapshot in ``scratch``, called 0, and one after each module command."""
     text = _CSH if shell == "tcsh" else _SH
     lines = [text["snapshot"] % {"out": shlex.quote(os.path.join(scratch, "0")), "functions": _FUNCTIONS[shell]}]
     for number, command in enumerate(commands, 1):
@@ -80,23 +71,11 @@ def script(shell: str, system: ModuleSystem, commands: Sequence[Sequence[str]], 
 
 
 def run_session(
-    shell: str,
-    system: ModuleSystem,
-    commands: Sequence[Sequence[str]],
-    environment: Mapping[str, str],
-    scratch: str,
+    shell: str, system: ModuleSystem, commands: Sequence[Sequence[str]], environment: Mapping[str, str], scratch: str
 ) -> Session:
-    """Run module commands one after the other in one real shell.
+    """Run module commands one after the other in one real shell, a path, with an empty ``scratch``.
 
-    Args:
-        shell: path of a shell whose base name is a key of ``SHELLS``.
-        system: the module command.
-        commands: see :func:`script`.
-        environment: all variables that the shell starts with.
-        scratch: an empty directory.
-
-    Raises:
-        StackError: the shell did not come to its end.
+    Raises StackError: the shell did not come to its end.
     """
     name = os.path.basename(shell)
     path = os.path.join(scratch, "session")
@@ -106,13 +85,11 @@ def run_session(
     try:
         process = run_program(
             (shell, *SHELLS[name], path), env={**environment, **QUIET[system.kind]}, cwd=scratch, timeout=TIMEOUT,
-            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
-        )
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     except subprocess.TimeoutExpired as error:
         raise StackError(
             "%s with %s did not finish within %d seconds." % (name, system.title, TIMEOUT), step,
-            "Load the module by hand to see where it waits.", system.command,
-        ) from error
+            "Load the module by hand to see where it waits.", system.command) from error
     messages = process.stdout.decode("utf-8", "replace")
     try:
         snapshots = tuple(_read_snapshot(scratch, number) for number in range(len(commands) + 1))
@@ -120,8 +97,7 @@ def run_session(
     except (OSError, ValueError) as error:
         raise StackError(
             "%s with %s ended early: %s" % (name, system.title, " ".join(messages.split())[-400:]), step,
-            "Load the module by hand in that shell.", system.command,
-        ) from error
+            "Load the module by hand in that shell.", system.command) from error
     return Session(snapshots, statuses, messages)
 
 
@@ -142,19 +118,10 @@ def _read_status(scratch: str, number: int) -> int:
 def starting_environment(
     description: Mapping, state: str, base: Mapping[str, str], home: str, module_path: Sequence[str]
 ) -> dict:
-    """Tell what the shell of a session starts with.
-
-    Args:
-        description: normalised.
-        state: one of ``STATES``.
-        base: where PATH and the variables that values refer to are taken from.
-        home: HOME of the session.
-        module_path: the directories of MODULEPATH.
-    """
+    """Tell what the shell of a session starts with; ``base`` has PATH and the variables that values refer to."""
     environment = {
         "HOME": home, "LC_ALL": "C.UTF-8", "USER": base.get("USER", "nobody"),
-        "PATH": base.get("PATH", "/usr/bin:/bin"), "MODULEPATH": ":".join(module_path),
-    }
+        "PATH": base.get("PATH", "/usr/bin:/bin"), "MODULEPATH": ":".join(module_path)}
     values = list(description["setenv"].values())
     for before, after in search_paths(description).values():
         values.extend(before + after)
@@ -174,8 +141,7 @@ def resolve_first_files(description: Mapping) -> dict[str, str]:
     """Return the file that each variable of ``first_file`` names on this machine; empty for none."""
     return {
         name: next((path for path in entry["candidates"] if os.path.isfile(path)), "")
-        for entry in first_files(description) for name in entry["variables"]
-    }
+        for entry in first_files(description) for name in entry["variables"]}
 
 
 def missing_settings(description: Mapping, before: Mapping[str, str], loaded: Mapping[str, str]) -> list[str]:
@@ -198,10 +164,7 @@ def missing_settings(description: Mapping, before: Mapping[str, str], loaded: Ma
 
 
 def leftovers(before: Snapshot, after: Snapshot) -> list[str]:
-    """Tell what load and unload left behind, one sentence each.
-
-    The module system's own bookkeeping does not count.
-    """
+    """Tell what load and unload left behind besides the module system's own bookkeeping, one sentence each."""
     found = []
     for name in sorted(set(before.environment) | set(after.environment)):
         if is_bookkeeping(name) or name in _SHELL_OWN:

@@ -12,14 +12,14 @@ from __future__ import annotations
 
 from typing import Mapping
 
+from . import tcl_helpers
 from .description import (
     comment_lines,
     first_files,
     parse_value,
     search_paths,
 )
-from .lua import whatis_lines
-from .tcl_helpers import FIRST_FILE, HELPERS, LEFT_OF, REST, REST_AFTER_DEPENDENCIES
+from .lua import filled_helpers, whatis_lines
 
 _ESCAPES = {char: "\\" + char for char in '\\"$[]{}'}
 _ESCAPES.update({"\n": "\\n", "\t": "\\t"})
@@ -27,10 +27,7 @@ _ESCAPES.update({"\n": "\\n", "\t": "\\t"})
 
 def helpers(saved: str, dependencies: bool, files: bool = False) -> str:
     """Return the procedures that a modulefile begins with; see :func:`.lua.helpers`."""
-    text = HELPERS.replace("@FIRST_FILE@", FIRST_FILE if files else "")
-    text = text.replace("@LEFT_OF@", LEFT_OF if dependencies else "")
-    text = text.replace("@REST@", REST_AFTER_DEPENDENCIES if dependencies else REST)
-    return text.replace("@SAVED@", saved)
+    return filled_helpers(tcl_helpers, saved, dependencies, files)
 
 
 def _first_file_lines(entry: Mapping, description: Mapping) -> list[str]:
@@ -44,31 +41,20 @@ def _first_file_lines(entry: Mapping, description: Mapping) -> list[str]:
 
 
 def quoted(text: str) -> str:
-    """Return a text as one Tcl word on one line, for any text.
-
-    Braces are escaped too, because Tcl counts them in a body before it looks at quotes.
-    """
+    """Return any text as one Tcl word on one line; braces too are escaped, as Tcl counts them before quotes."""
     return '"%s"' % "".join(
-        _ESCAPES.get(char, char if char >= " " and char != "\x7f" else "\\%03o" % ord(char)) for char in text
-    )
+        _ESCAPES.get(char, char if char >= " " and char != "\x7f" else "\\%03o" % ord(char)) for char in text)
 
 
 def value_of(text: str) -> str:
     """Return a value of the description as one Tcl word."""
     return '"%s"' % "".join(
         quoted(content)[1:-1] if kind == "text" else "[from_environment %s]" % content
-        for kind, content in parse_value(text)
-    )
+        for kind, content in parse_value(text))
 
 
 def render_tcl(description: Mapping, header: str, saved: str) -> str:
-    """Return the Tcl modulefile of a description without faults.
-
-    Args:
-        description: normalised, see :mod:`.description`.
-        header: sentences for the top of the file, one per line.
-        saved: prefix of the names under which the module keeps what the user had.
-    """
+    """Return the Tcl modulefile of a description without faults; ``header`` has one sentence per line."""
     lines = ["#%Module1.0"]
     lines.extend("# " + line for line in header.splitlines())
     if description["help"]:
@@ -78,11 +64,9 @@ def render_tcl(description: Mapping, header: str, saved: str) -> str:
     lines.extend("module-whatis %s" % quoted(line) for line in whatis_lines(description))
     lines.append("conflict %s" % quoted(description["name"]))
     if description["family"]:
-        lines.append("if {[llength [info commands family]]} {")
-        lines.append("   family %s" % quoted(description["family"]))
-        lines.append("} else {")
-        lines.append("   conflict %s" % quoted(description["family"]))
-        lines.append("}")
+        family = quoted(description["family"])
+        lines += ["if {[llength [info commands family]]} {", "   family %s" % family, "} else {",
+                  "   conflict %s" % family, "}"]
     lines.extend("conflict %s" % quoted(name) for name in description["conflicts"])
     lines.extend("module load %s" % quoted(name) for name in description["depends_on"])
     work = [(name, "replace %s %s" % (name, value_of(description["setenv"][name])))
@@ -92,8 +76,7 @@ def render_tcl(description: Mapping, header: str, saved: str) -> str:
         (name, "extend %s [list%s] [list%s]" % (
             name, "".join(" " + value_of(value) for value in before),
             "".join(" " + value_of(value) for value in after)))
-        for name, (before, after) in search_paths(description).items()
-    )
+        for name, (before, after) in search_paths(description).items())
     files = first_files(description)
     if work or files or description["functions"]:
         lines.extend(helpers(saved, bool(description["depends_on"]), bool(files)).splitlines())
@@ -110,9 +93,7 @@ def render_tcl(description: Mapping, header: str, saved: str) -> str:
         lines.append('if {[module-info shelltype csh]} {')
         if body["csh"]:
             lines.append("   set-alias %s %s" % (name, quoted(body["csh"])))
-        lines.append("} elseif {[can_define]} {")
-        lines.append("   set-function %s %s" % (name, quoted(body["sh"])))
-        lines.append("}")
+        lines += ["} elseif {[can_define]} {", "   set-function %s %s" % (name, quoted(body["sh"])), "}"]
     if description["load_message"]:
         lines.append("if {[module-info mode load]} {")
         lines.extend("   puts stderr %s" % quoted(line) for line in description["load_message"].splitlines())

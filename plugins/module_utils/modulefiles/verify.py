@@ -47,8 +47,7 @@ class Check(NamedTuple):
         """Return plain data for the record."""
         return {
             "syntax": self.syntax, "system": self.system.title, "command": self.system.command,
-            "version": self.system_version, "shell": os.path.basename(self.shell), "state": self.state,
-        }
+            "version": self.system_version, "shell": os.path.basename(self.shell), "state": self.state}
 
 
 class Plan(NamedTuple):
@@ -65,11 +64,7 @@ class Plan(NamedTuple):
 
 
 def read_description(stage: str) -> dict:
-    """Return the description that the staged modulefiles were made from.
-
-    Raises:
-        StackError: it is not there, or cannot be read.
-    """
+    """Return the description of the staged modulefiles. Raises StackError: it is not there, or cannot be read."""
     path = os.path.join(stage, DESCRIPTION)
     remedy = "Run the role modulefile for this release first."
     try:
@@ -84,12 +79,8 @@ def read_description(stage: str) -> dict:
 def find_commands(commands: Mapping[str, str], environment: Mapping[str, str]) -> dict:
     """Return the module command of each syntax, as (system, version), or a sentence why there is none.
 
-    Args:
-        commands: by syntax: a path, ``none`` to leave that system out, or empty to look for it.
-        environment: variables that may name a module command.
-
-    Raises:
-        StackError: a command is named and does not exist.
+    ``commands`` has for each a path, ``none`` to leave that system out, or an empty text to look for it. Raises
+    StackError: a command is named and does not exist.
     """
     found: dict = {}
     for syntax in SYNTAXES:
@@ -109,23 +100,11 @@ def find_commands(commands: Mapping[str, str], environment: Mapping[str, str]) -
 
 
 def make_plan(
-    top: str,
-    description: Mapping,
-    found: Mapping,
-    shells: Sequence[str],
-    module_path: Sequence[str],
+    top: str, description: Mapping, found: Mapping, shells: Sequence[str], module_path: Sequence[str]
 ) -> Plan:
-    """Tell what a verification of these files would do.
+    """Tell what a verification of the files below ``top`` would do, with ``module_path`` for ``depends_on``.
 
-    Args:
-        top: directory that holds ``modulefiles``; staged or visible.
-        description: normalised, without faults.
-        found: from :func:`find_commands`.
-        shells: names of shells, see :mod:`.session`.
-        module_path: further directories for ``depends_on``.
-
-    Raises:
-        StackError: a modulefile is not there.
+    Raises StackError: a modulefile is not there.
     """
     files = {}
     for syntax in SYNTAXES:
@@ -135,8 +114,7 @@ def make_plan(
             raise StackError(
                 "There is no modulefile %s." % os.path.join(top, path), "read",
                 "Run the role modulefile for this release, or publish it, first.", os.path.join(top, path),
-                planned_after="modulefile",
-            )
+                planned_after="modulefile")
         files[syntax] = {"path": path, "sha256": digest(content)}
     checks: list[Check] = []
     absent: list[dict] = []
@@ -167,19 +145,7 @@ def is_done(plan: Plan, record: object) -> bool:
 def carry_out(
     plan: Plan, top: str, description: Mapping, module_path: Sequence[str], base: Mapping[str, str], scratch: str
 ) -> dict:
-    """Run every session of a plan, and return the record.
-
-    Args:
-        plan: from :func:`make_plan` with the same arguments.
-        top: directory that holds ``modulefiles``.
-        description: normalised.
-        module_path: further directories for ``depends_on``.
-        base: where PATH and the variables that values refer to are taken from.
-        scratch: an existing directory for the sessions' files.
-
-    Raises:
-        StackError: a shell did not come to its end.
-    """
+    """Run every session of a plan, and return the record. Raises StackError: a shell did not come to its end."""
     full_name = "%s/%s" % (description["name"], description["version"])
     commands = (("load", full_name), ("unload", full_name))
     checked = []
@@ -214,5 +180,4 @@ def verdict(record: Mapping) -> StackError | None:
             " ".join(first["problems"])),
         "load and unload the modulefile",
         "Change the description, or name the directories that its dependencies are in as module_path.",
-        checked=record["checked"], not_checked=record["not_checked"],
-    )
+        checked=record["checked"], not_checked=record["not_checked"])

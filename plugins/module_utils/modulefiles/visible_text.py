@@ -1,12 +1,9 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Write what users see of a modulefile beyond the verified bytes.
+"""Write what users see beyond the verified bytes: known problems, a message on load, or that a module is gone.
 
-That is known problems, a message on load, or that it is gone.
-
-The verified bytes stay as they are, so nothing has to be verified again. Behind them comes what the module's help says
-more and what loading it says. A modulefile that is gone says so before anything else, and the verified bytes behind
-that still undo what they did in the sessions of those who have it loaded.
+The verified bytes stay as they are, so nothing has to be verified again. A modulefile that is gone says so before
+anything else, and the verified bytes behind that still undo what they did in sessions that have it loaded.
 """
 
 from __future__ import annotations
@@ -41,13 +38,7 @@ def one_line(text: str) -> str:
 
 
 def visible_bytes(syntax: str, verified: bytes, added: Added) -> bytes:
-    """Return the modulefile as users shall see it.
-
-    Args:
-        syntax: ``tcl`` or ``lmod``.
-        verified: the bytes that were verified.
-        added: what comes to them.
-    """
+    """Return the modulefile as users shall see it."""
     if not (added.notice or added.known_problems or added.gone):
         return verified
     record = json.dumps(
@@ -82,8 +73,7 @@ def _help(syntax: str, added: Added) -> str:
         "set more {}\n"
         "if {[llength [info procs ModulesHelp]]} {\n   lappend more [info body ModulesHelp]\n}\n"
         "foreach line [list %s] {\n   lappend more [list puts stderr $line]\n}\n"
-        "proc ModulesHelp {} [join $more \"\\n\"]\n" % texts
-    )
+        "proc ModulesHelp {} [join $more \"\\n\"]\n" % texts)
 
 
 def _message(syntax: str, notice: str) -> str:

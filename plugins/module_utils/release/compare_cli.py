@@ -25,8 +25,7 @@ def parser() -> argparse.ArgumentParser:
         prog="compare",
         description="Say in which ways two releases differ that were made from the same release file.",
         epilog="Exit code: 0 they are the same but for place, time and records, 1 real differences, "
-               "2 the comparison could not be done.",
-    )
+               "2 the comparison could not be done.")
     command.add_argument("first", metavar="FIRST", help="directory of a release")
     command.add_argument("second", metavar="SECOND", help="directory of the other one")
     command.add_argument("--json", action="store_true", help="print the result as JSON")
@@ -43,9 +42,7 @@ def render(result: Mapping[str, Any]) -> list[str]:
             continue
         lines.append("%7d  %s: %s" % (count, name, meaning))
         shown = result["differences"].get(name, [])
-        lines += [
-            "           %s%s" % (one["path"], " (%s)" % one["detail"] if one["detail"] else "") for one in shown
-        ]
+        lines += ["           %s%s" % (one["path"], " (%s)" % one["detail"] if one["detail"] else "") for one in shown]
         if shown and len(shown) < count and name != SAME:
             lines.append("           and %d more" % (count - len(shown)))
     if result["counts"][OTHER]:

@@ -56,9 +56,7 @@ class _Image:
         return (section.name, *self._constant(section, offset))
 
     def _constant(self, section: Section, offset: int) -> tuple[object, ...]:
-        """Describe the constant at an offset: its number, its text, and where in it.
-
-        The number, as padding and lengths differ.
+        """Describe the constant at an offset by its number, as padding and lengths differ, its text, and where in it.
 
         What lies between zeros counts as one; the first bytes of a number may be zeros.
         """
@@ -73,18 +71,11 @@ class _Image:
 
 
 def same_code(first: Sequence[Section], second: Sequence[Section], masked: tuple[Mask, Mask]) -> bool:
-    """Tell whether code does the same in both objects.
-
-    Args:
-        first: the sections of the one.
-        second: those of the other, as many and with the same names.
-        masked: what takes the places out of the content of each.
-    """
+    """Tell whether code does the same in both objects, whose sections have the same names."""
     images = _Image(first, masked[0]), _Image(second, masked[1])
     return all(
         one.size == two.size and _same(one, two, images)
-        for one, two in zip(first, second) if one.flags & CODE and one.kind != NOBITS
-    )
+        for one, two in zip(first, second) if one.flags & CODE and one.kind != NOBITS)
 
 
 def _same(one: Section, two: Section, images: tuple[_Image, _Image]) -> bool:
@@ -115,6 +106,5 @@ def _leads_to_the_same(one: Section, two: Section, start: int, images: tuple[_Im
         return False
     things = [
         image.target_at(section.address + start + WIDTH + _DISTANCE.unpack_from(section.content, start)[0])
-        for section, image in zip((one, two), images)
-    ]
+        for section, image in zip((one, two), images)]
     return bool(things[0]) and things[0] == things[1]

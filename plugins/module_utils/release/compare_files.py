@@ -38,8 +38,7 @@ MAX_UNPACKED = 4 << 30
 """Bytes that members of one archive may have together."""
 
 RECORD_DIRECTORY = ".torchstack/"
-VOLATILE = tuple(
-    RECORD_DIRECTORY + name for name in ("steps/", "manifest.json", "sbom.spdx.json", "bytecode.json"))
+VOLATILE = tuple(RECORD_DIRECTORY + name for name in ("steps/", "manifest.json", "sbom.spdx.json", "bytecode.json"))
 """Records that are about one build: times, attempts, logs, and what follows from those."""
 OF_ONE_BUILD = ("sha256", "hash", "hashes", "seconds", "started", "finished", "time", "wheel_sha256")
 """Keys of the other records that are about one build, such as the checksum of a wheel that was packed then."""
@@ -69,14 +68,7 @@ def common_name(path: str) -> str:
 
 
 def classify(path: str, first: bytes, second: bytes, sides: Sides) -> Classified:
-    """Classify how two contents differ.
-
-    Args:
-        path: of the file, relative to its release.
-        first: what the one release has there.
-        second: what the other has.
-        sides: where the two lie.
-    """
+    """Classify how two contents differ."""
     if first == second:
         return Classified(SAME)
     if path.endswith(".pyc"):
@@ -138,8 +130,7 @@ def _compare_elf(path: str, first: bytes, second: bytes, masked: tuple[bytes, by
     differing = [
         one.name.decode("ascii", "replace") for one, two in zip(*loaded)
         if (one.address, one.size) != (two.address, two.size)
-        or sides.first.mask(one.content) != sides.second.mask(two.content)
-    ]
+        or sides.first.mask(one.content) != sides.second.mask(two.content)]
     if not differing:
         return Classified(ELF)
     layouts = [[(one.address, one.size) for one in part] for part in loaded]
@@ -160,8 +151,7 @@ def _compare_elf(path: str, first: bytes, second: bytes, masked: tuple[bytes, by
 def _interface(content: bytes, found: list[elf_sections.Section], places: PathMasks) -> tuple[Any, ...]:
     """Return what another layout leaves alone: amount of code, variables, and symbols."""
     code = [(one.name, one.size) for one in found if one.flags & elf_sections.CODE]
-    texts = [
-        sorted(places.mask(text) for text in one.content.split(b"\0")) for one in found if one.name == b".dynstr"]
+    texts = [sorted(places.mask(text) for text in one.content.split(b"\0")) for one in found if one.name == b".dynstr"]
     variables = [places.mask(one.content) for one in found if one.name == b".data"]
     return code, variables, texts, elf_sections.dynamic_symbols(content, found)
 
@@ -241,11 +231,7 @@ def _inflate(content: bytes) -> bytes:
 
 
 def _refuse_large(sizes: Iterable[int]) -> None:
-    """Refuse an archive that would unpack to more than a release holds.
-
-    Raises:
-        ValueError: its members are too large.
-    """
+    """Refuse, by ValueError, an archive that would unpack to more than a release holds."""
     if sum(sizes) > MAX_UNPACKED:
         raise ValueError("its members are too large")
 
@@ -261,6 +247,5 @@ _CLASSIFIERS: tuple[tuple[Callable[[str, bytes, bytes], bool], Compare], ...] = 
     (lambda path, first, second: path.endswith((".dist-info/direct_url.json",)) or (
         path.endswith(".json") and (path.startswith(RECORD_DIRECTORY) or "conda-meta/" in path)), _compare_json),
     (lambda path, first, second: first[:4] == second[:4] == elf_sections.MAGIC, _compare_elf),
-    (lambda path, first, second: first.startswith(_PACKED) and second.startswith(_PACKED), _compare_archives),
-)
+    (lambda path, first, second: first.startswith(_PACKED) and second.startswith(_PACKED), _compare_archives))
 """Who judges what, the first that fits."""

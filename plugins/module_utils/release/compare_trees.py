@@ -62,16 +62,7 @@ class Comparison(NamedTuple):
 
 
 def compare(first: str, second: str, progress: Callable[[str, int, int], None] | None = None) -> Comparison:
-    """Compare two releases.
-
-    Args:
-        first: the directory of the one.
-        second: that of the other.
-        progress: is told what is done, how much of it, and of how much.
-
-    Raises:
-        StackError: one of them is no directory, or cannot be read.
-    """
+    """Compare two directories, telling ``progress`` what is done, and how much of how much. Raises StackError."""
     trees = [_Tree(path) for path in (first, second)]
     sides = Sides(path_masks.masks_of_release(first), path_masks.masks_of_release(second))
     names = sorted(trees[0].paths.keys() | trees[1].paths.keys())
@@ -115,8 +106,7 @@ class _Tree:
 def _unreadable(error: OSError) -> StackError:
     return StackError(
         "%s cannot be read: %s." % (error.filename, error.strerror), STEP, "Compare as an account that may read both.",
-        str(error.filename),
-    )
+        str(error.filename))
 
 
 def _classify(name: str, first: _Tree, second: _Tree, sides: Sides) -> Classified:

@@ -1,11 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""List what is installed in a release, as its files and the records of its build say.
-
-A bill of materials, a notice and a comparison speak of the same.
-
-There are no times in it, and no paths that depend on where the release lies: the same release elsewhere says the same.
-"""
+"""List what is installed in a release, as its files and the records of its build say, wherever it lies."""
 
 from __future__ import annotations
 
@@ -25,7 +20,6 @@ def installed(prefix: str, release_yml: Mapping[str, Any]) -> dict[str, Any]:
     """List what is installed in a release.
 
     Args:
-        prefix: the release's directory.
         release_yml: its resolved release file, ``.torchstack/release.yml``, as a mapping.
 
     Returns:
@@ -60,8 +54,7 @@ def installed(prefix: str, release_yml: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "release": {key: text(value) for key, value in (
             ("name", resolved.get("release")), ("site", resolved.get("site")),
-            ("title", mapping(resolved.get("definition")).get("title")), ("digest", resolved.get("digest")),
-        )},
+            ("title", mapping(resolved.get("definition")).get("title")), ("digest", resolved.get("digest")))},
         "python": python,
         "conda": [{key: value for key, value in one.items() if key != "files"} for one in conda],
         "components": components,
@@ -92,9 +85,7 @@ def _runtime(places: Places, module: Mapping[str, Any]) -> dict[str, Any]:
         **{
             key: {
                 text(entry.get("name")): [said(value) for value in texts(entry.get("values"))]
-                for entry in sorted(mappings(module.get(key)), key=lambda entry: text(entry.get("name")))
-            }
-            for key in ("prepend", "append")
-        },
+                for entry in sorted(mappings(module.get(key)), key=lambda entry: text(entry.get("name")))}
+            for key in ("prepend", "append")},
         "depends_on": texts(module.get("depends_on")) if module.get("depends_on") else [],
     }

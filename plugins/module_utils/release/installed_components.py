@@ -38,8 +38,7 @@ class _Part:
     def __init__(self, places: Places, key: str, name: str, version: object, kind: str) -> None:
         self.places = places
         self.found: dict[str, Any] = {
-            "key": key, "name": name, "version": text(version), "kind": kind, "patches": [], "flags": {},
-        }
+            "key": key, "name": name, "version": text(version), "kind": kind, "patches": [], "flags": {}}
 
     def of(self, section: Mapping[str, Any], **more: object) -> _Part:
         """Take over where it comes from."""
@@ -47,8 +46,7 @@ class _Part:
         url = text(section.get("repository") or section.get("archive") or section.get("url"))
         known = {
             "url": without_credentials(url), "tag": text(section.get("tag")), "commit": text(section.get("commit")),
-            "sha256": text(section.get("sha256")), "place": self.places.generic(text(section.get("place"))),
-        }
+            "sha256": text(section.get("sha256")), "place": self.places.generic(text(section.get("place")))}
         self.found.update({key: value for key, value in known.items() if value})
         return self
 
@@ -57,8 +55,7 @@ class _Part:
         self.found["flags"] = {
             name: without_credentials(self.places.generic(value))
             for name, value in sorted(step_environment(self.places.prefix, step).items())
-            if name not in PLUMBING and not name.startswith("PIP_") and not is_secret_name(name)
-        }
+            if name not in PLUMBING and not name.startswith("PIP_") and not is_secret_name(name)}
         return self
 
     def patched(self, series: str, name: object, digest: object) -> _Part:
@@ -72,17 +69,7 @@ class _Part:
 def components(
     places: Places, resolved: Mapping[str, Any], build: Mapping[str, Any], python: Sequence[Mapping[str, Any]],
 ) -> list[dict[str, Any]]:
-    """List the components of a release, sorted by name.
-
-    Args:
-        places: where the release lies.
-        resolved: its resolved release file.
-        build: the records of its build.
-        python: its Python distributions.
-
-    Raises:
-        StackError: a record or a patch cannot be read.
-    """
+    """List the components of a release, sorted by name. Raises StackError: a record or a patch cannot be read."""
     definition, series = mapping(resolved.get("definition")), mapping(resolved.get("series"))
     parts = [
         *_of_the_base(places, resolved), *_site(places, resolved, build, python),
@@ -166,8 +153,7 @@ def _pytorch(
         # An address of this machine says nothing elsewhere.
         yield _Part(places, "pytorch", "PyTorch", version, kind).of({
             "url": "" if origin.startswith(("file:", "/")) else origin,
-            "sha256": text(record.get("sha256")) or _only_hash(section.get("lock")),
-        })
+            "sha256": text(record.get("sha256")) or _only_hash(section.get("lock"))})
     backend = mapping(section.get("mpi_backend"))
     if backend:
         part = _Part(places, "pytorch.mpi_backend", "MPI backend for PyTorch", section.get("version"), "git")

@@ -28,15 +28,7 @@ def libraries(
     prefix: str, resolved: Mapping[str, Any], build: Mapping[str, Any], python: Sequence[Mapping[str, Any]],
     components: Sequence[Mapping[str, Any]],
 ) -> dict[str, str]:
-    """Find what is known of the release's interfaces; what is not known is left out.
-
-    Args:
-        prefix: the release's directory.
-        resolved: its resolved release file.
-        build: the records of its build.
-        python: its Python distributions.
-        components: its components.
-    """
+    """Find what is known of the release's interfaces; what is not known is left out."""
     base = mapping(resolved.get("base"))
     versions = {canonical(one["name"]): one["version"] for one in python}
     of_component = {one["key"]: one["version"] for one in components}

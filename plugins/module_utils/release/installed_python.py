@@ -30,16 +30,7 @@ MEANINGLESS = ("", "UNKNOWN")
 
 
 def distributions(prefix: str, resolved: Mapping[str, Any], owners: Mapping[str, str]) -> list[dict[str, Any]]:
-    """List the distributions, sorted by name.
-
-    Args:
-        prefix: the release's directory.
-        resolved: its resolved release file.
-        owners: the conda package that brought a distribution, by its directory.
-
-    Raises:
-        StackError: metadata cannot be read.
-    """
+    """List the distributions, sorted by name; ``owners`` has conda packages by directories of what they brought."""
     built = built_names(mapping(resolved.get("definition")))
     found = [_distribution(prefix, place, owners.get(place, ""), built) for place in _places(prefix, resolved)]
     return sorted(found, key=lambda one: (canonical(one["name"]), one["version"], one["place"]))
@@ -119,17 +110,7 @@ def _licence(metadata: Any) -> str:
 
 
 def conda_packages(prefix: str) -> list[dict[str, Any]]:
-    """List the packages of the base, sorted by name; none where it is no conda prefix.
-
-    Args:
-        prefix: the release's directory.
-
-    Returns:
-        per package what :func:`installed.installed` says, and ``files``, relative to the release.
-
-    Raises:
-        StackError: a record cannot be read.
-    """
+    """List a conda base's packages as :func:`installed.installed` does, with ``files`` relative to the release."""
     pattern = os.path.join(glob.escape(os.path.join(prefix, BASE, META)), "*.json")
     found = [_conda_package(mapping(read_record(path))) for path in sorted(glob.glob(pattern))]
     return sorted((one for one in found if one["name"]), key=lambda one: (one["name"], one["version"], one["build"]))
@@ -151,5 +132,4 @@ def conda_owners(found: Iterable[Mapping[str, Any]]) -> dict[str, str]:
     return {
         os.path.dirname(path): one["name"]
         for one in found for path in one["files"]
-        if path.endswith((".dist-info/METADATA", ".egg-info/PKG-INFO"))
-    }
+        if path.endswith((".dist-info/METADATA", ".egg-info/PKG-INFO"))}

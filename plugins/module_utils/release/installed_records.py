@@ -17,10 +17,7 @@ STEP = "read what is installed"
 
 
 class Places(NamedTuple):
-    """Hold the directories that depend on where a release lies, and what they are called instead.
-
-    The innermost comes first.
-    """
+    """Hold the directories that depend on where a release lies, and their names instead, the innermost first."""
 
     prefix: str
     names: tuple[tuple[str, str], ...]
@@ -29,12 +26,7 @@ class Places(NamedTuple):
 
     @classmethod
     def of(cls, prefix: str, resolved: Mapping[str, Any]) -> Places:
-        """Return the places of a release, as it lies there and as its release file has them.
-
-        Args:
-            prefix: where the release is.
-            resolved: its resolved release file, which may be of another place.
-        """
+        """Return the places of a release, there and as its release file, maybe of another place, has them."""
         base = mapping(resolved.get("base"))
         built = os.path.dirname(text(base.get("prefix"))) or prefix
         known = [(text(resolved.get("tools")), "{tools}")]
@@ -60,24 +52,15 @@ def _replace_path(words: str, path: str, name: str) -> str:
 
 
 def read_build(prefix: str) -> dict[str, Any]:
-    """Read every record of the build that is small, by its name without its ending.
-
-    Raises:
-        StackError: one cannot be read.
-    """
+    """Read every small record of the build by its name without ending. Raises StackError: one cannot be read."""
     return {
         os.path.splitext(os.path.basename(path))[0]: read_record(path)
         for path in sorted(glob.glob(os.path.join(glob.escape(prefix), RECORDS, "*.json")))
-        if os.path.basename(path) not in ("manifest.json", "sbom.spdx.json")
-    }
+        if os.path.basename(path) not in ("manifest.json", "sbom.spdx.json")}
 
 
 def read_record(path: str) -> Any:
-    """Read a record as plain data.
-
-    Raises:
-        StackError: it is there and cannot be read, or is not JSON.
-    """
+    """Read a record as plain data. Raises StackError: it is there and cannot be read, or is not JSON."""
     try:
         with open(path, encoding="utf-8") as stream:
             return json.load(stream)
@@ -92,16 +75,11 @@ def unreadable_error(path: str, error: Exception) -> StackError:
     why = error.strerror if isinstance(error, OSError) else error
     return StackError(
         "%s cannot be read: %s." % (path, why), STEP,
-        "Compare the release with its manifest (playbooks/drift.yml), and bring the file back.", path,
-    )
+        "Compare the release with its manifest (playbooks/drift.yml), and bring the file back.", path)
 
 
 def step_environment(prefix: str, step: str) -> dict[str, str]:
-    """Read the variables that a build step was given; empty where there was no such step.
-
-    Raises:
-        StackError: its record cannot be read.
-    """
+    """Read the variables of a build step; none where there was no such step. Raises StackError: that cannot be read."""
     record = mapping(read_record(os.path.join(prefix, RECORDS, "steps", step, "inputs.json")))
     given = mapping(mapping(record.get("facts")).get("environment"))
     return {text(name): text(value) for name, value in given.items()}

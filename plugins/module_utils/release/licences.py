@@ -20,14 +20,12 @@ IDENTIFIERS = frozenset((
     "MIT-Modern-Variant", "MPL-1.1", "MPL-2.0", "MS-PL", "NCSA", "NIST-PD", "NTP", "OFL-1.1", "OLDAP-2.8",
     "OpenSSL", "PostgreSQL", "PSF-2.0", "Python-2.0", "Python-2.0.1", "Ruby", "SGI-B-2.0", "Sleepycat", "SSPL-1.0",
     "TCL", "Unicode-3.0", "Unicode-DFS-2016", "Unlicense", "UPL-1.0", "Vim", "W3C", "WTFPL", "X11", "Zlib",
-    "ZPL-2.0", "ZPL-2.1",
-))
+    "ZPL-2.0", "ZPL-2.1"))
 """Identifiers of the SPDX list that packages of these stacks use; another one is quoted, which is right as well."""
 
 EXCEPTIONS = frozenset(
     ("Autoconf-exception-2.0", "Autoconf-exception-3.0", "Bison-exception-2.2", "Classpath-exception-2.0",
-     "GCC-exception-3.1", "LLVM-exception", "Libtool-exception", "Linux-syscall-note", "OCaml-LGPL-linking-exception")
-)
+     "GCC-exception-3.1", "LLVM-exception", "Libtool-exception", "Linux-syscall-note", "OCaml-LGPL-linking-exception"))
 
 ALIASES = {
     "apache 2.0": "Apache-2.0", "apache license 2.0": "Apache-2.0", "apache license, version 2.0": "Apache-2.0",
@@ -49,14 +47,7 @@ class Licence(NamedTuple):
 
 
 def licence(said: str) -> Licence:
-    """Write what a package says of its licence as SPDX has it.
-
-    Args:
-        said: an expression of SPDX identifiers, or whatever a package says instead.
-
-    Returns:
-        ``NOASSERTION`` where it says nothing; what is no expression of known identifiers is quoted.
-    """
+    """Write what a package says of its licence as SPDX has it, quoted unless its identifiers are known."""
     said = said.strip()
     if not said:
         return Licence("NOASSERTION", {})

@@ -17,8 +17,7 @@ NONE = "NOASSERTION"
 
 _ADDRESS = re.compile(
     r"(?:https?|ssh|git)://(?:[A-Za-z0-9_.~-]+@)?[a-z0-9]+(?:[-.][a-z0-9]+)*\.[a-z]{2,5}(?::\d{1,5})?(?:/\S*)?\Z",
-    re.IGNORECASE,
-)
+    re.IGNORECASE)
 _GITHUB = re.compile(r"https://github\.com/([^/]+)/([^/]+?)(?:\.git)?/?\Z", re.IGNORECASE)
 
 
@@ -28,12 +27,7 @@ def identifier(*words: str) -> str:
 
 
 def location(url: str, commit: str = "") -> str:
-    """Return where something was downloaded from; an address of this machine says nothing elsewhere.
-
-    Args:
-        url: an address without credentials.
-        commit: for a git repository.
-    """
+    """Return where something was downloaded from; an address of this machine says nothing elsewhere."""
     if not _ADDRESS.match(url):
         return NONE
     return "git+%s@%s" % (url, commit) if commit else url

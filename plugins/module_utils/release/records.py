@@ -8,7 +8,7 @@ import contextlib
 import glob
 import hashlib
 import os
-from typing import Any, Callable, Iterator, Mapping, NamedTuple
+from typing import Any, Callable, Iterator, Mapping
 
 from ..core.errors import StackError
 from ..core.files import read_json, write_atomic, write_json
@@ -21,10 +21,8 @@ DIRECTORIES = ("", "wheels", ".torchstack", ".torchstack/steps")
 """What an opened release has from the start, relative to its prefix."""
 
 BUILD_SUMMARIES: dict[str, Callable[[Any], dict]] = {
-    "verification": summarise_libraries,
-    "imports": summarise_imports,
-    "sbom.spdx": lambda record: {"packages": len(record["packages"])},
-}
+    "verification": summarise_libraries, "imports": summarise_imports,
+    "sbom.spdx": lambda record: {"packages": len(record["packages"])}}
 """Records of the build that have an entry for each object or package, and what makes them short."""
 
 UNSUMMARISED = ("manifest",)
@@ -40,59 +38,31 @@ LATER_SUMMARIES: dict[str, Callable[[Any], dict]] = {
 """Records of what came afterwards that have an entry for each node or pair of nodes, and what makes them short."""
 
 
-class ReleaseFiles(NamedTuple):
+class ReleaseFiles:
     """Name where the records of one release lie."""
 
-    root: str
-    release: str
-
-    @property
-    def prefix(self) -> str:
-        """Return the directory of the release."""
-        return os.path.join(self.root, self.release)
-
-    @property
-    def resolved(self) -> str:
-        """Return the resolved release file, frozen with the release."""
-        return os.path.join(self.prefix, ".torchstack", "release.yml")
-
-    @property
-    def afterwards(self) -> str:
-        """Return the directory of what happens to the release after its build."""
-        return os.path.join(self.root, ".torchstack", self.release)
-
-    @property
-    def frozen(self) -> str:
-        """Return the record written last when the release is frozen, outside of its tree."""
-        return os.path.join(self.afterwards, "frozen.json")
-
-    @property
-    def freezing(self) -> str:
-        """Return the record written first when the release is frozen, removed once that is recorded."""
-        return os.path.join(self.afterwards, "freezing.json")
-
-    @property
-    def thawed(self) -> str:
-        """Return the record that is there while named paths of the frozen release may be changed."""
-        return os.path.join(self.afterwards, "thawed.json")
-
-    @property
-    def retired(self) -> str:
-        """Return the record of the retirement, there once users were told and for good afterwards."""
-        return os.path.join(self.afterwards, "retired.json")
+    def __init__(self, root: str, release: str) -> None:
+        self.root = root
+        self.release = release
+        self.prefix = os.path.join(root, release)
+        # Frozen with the release.
+        self.resolved = os.path.join(self.prefix, ".torchstack", "release.yml")
+        # The directory of what happens to the release after its build.
+        self.afterwards = os.path.join(root, ".torchstack", release)
+        # Written last when the release is frozen; the next one first, and removed once the freeze is recorded.
+        self.frozen = os.path.join(self.afterwards, "frozen.json")
+        self.freezing = os.path.join(self.afterwards, "freezing.json")
+        # There while named paths of the frozen release may be changed.
+        self.thawed = os.path.join(self.afterwards, "thawed.json")
+        # There once users were told of the retirement, and for good afterwards.
+        self.retired = os.path.join(self.afterwards, "retired.json")
 
 
 def read(files: ReleaseFiles) -> dict:
-    """Read what is recorded of the release.
+    """Read what is recorded of the release: records, or None each. Raises StackError: one cannot be read.
 
-    Returns:
-        ``content`` (text of the resolved release file, or None), ``frozen`` (the record of the freeze, or None),
-        ``freezing`` (the record of a freeze that began and was interrupted, or None), ``thawed`` (the record of a thaw
-        that is open, or None), ``retired`` (the record of its retirement, or None) and ``subject`` (see
-        :func:`subject_of`).
-
-    Raises:
-        StackError: a record is there and cannot be read.
+    ``freezing`` is of a freeze that was interrupted, ``thawed`` of a thaw that is open; for ``subject`` see
+    :func:`subject_of`.
     """
     try:
         with open(files.resolved, encoding="utf-8") as stream:
@@ -104,15 +74,13 @@ def read(files: ReleaseFiles) -> dict:
     frozen = _read(files.frozen)
     return {
         "content": content, "frozen": frozen, "freezing": None if frozen else _read(files.freezing),
-        "thawed": _read(files.thawed), "retired": _read(files.retired), "subject": subject_of(frozen),
-    }
+        "thawed": _read(files.thawed), "retired": _read(files.retired), "subject": subject_of(frozen)}
 
 
 def subject_of(frozen: Mapping[str, Any] | None) -> str:
-    """Return what an acceptance of a frozen release belongs to: the digest of what was asked for.
+    """Return what an acceptance of a frozen release belongs to: the digest of what was asked for; empty if not frozen.
 
-    After a thaw that changed files, these count too: it is another subject, and what was accepted before says nothing
-    of it. Empty where the release is not frozen.
+    After a thaw that changed files, these count too: what was accepted before says nothing of them.
     """
     if not frozen:
         return ""
@@ -143,18 +111,16 @@ def _unreadable_error(path: str, error: Exception) -> StackError:
 def collect(files: ReleaseFiles) -> dict:
     """Collect every record that roles and steps left behind, for a summary.
 
-    Returns:
-        ``steps`` (name to the step's stamp), ``build`` and ``afterwards`` (record name without its ending to the
-        record, from inside and outside of the release; long ones in short), and ``unreadable``: a summary is no judge,
-        so a record that cannot be read, or is not as it was written, is left out and only named, with the reason.
+    ``steps`` has stamps by step, ``build`` and ``afterwards`` records by name, from inside and outside of the release;
+    long ones in short. A summary is no judge, so one that cannot be read, or is not as it was written, is only named as
+    ``unreadable``.
     """
     records = os.path.join(files.prefix, ".torchstack")
     unreadable: list[str] = []
     return {
         "steps": {
             os.path.basename(os.path.dirname(path)): record
-            for path, record in _read_records(os.path.join(records, "steps", "*", "stamp.json"), unreadable)
-        },
+            for path, record in _read_records(os.path.join(records, "steps", "*", "stamp.json"), unreadable)},
         "build": dict(_shorten_records(records, BUILD_SUMMARIES, unreadable)),
         "afterwards": dict(_shorten_records(files.afterwards, LATER_SUMMARIES, unreadable)),
         "unreadable": unreadable,
@@ -195,16 +161,7 @@ def planned_directories(files: ReleaseFiles) -> list[str]:
 
 
 def open_release(files: ReleaseFiles, content: str, missing: list[str]) -> None:
-    """Make the directories, write the resolved release file, and remove an interrupted freeze.
-
-    Args:
-        files: where.
-        content: the text of the resolved release file.
-        missing: what :func:`planned_directories` found.
-
-    Raises:
-        StackError: the file system refuses.
-    """
+    """Make ``missing``, write the resolved release file, end an interrupted freeze. Raises StackError: refused."""
     try:
         for path in missing:
             os.makedirs(path, mode=0o755, exist_ok=True)
@@ -212,19 +169,13 @@ def open_release(files: ReleaseFiles, content: str, missing: list[str]) -> None:
         _remove(files.freezing)
     except OSError as error:
         raise StackError(
-            "The release cannot be opened: %s." % error,
-            failed_step="open",
+            "The release cannot be opened: %s." % error, failed_step="open",
             remedy="Make room or correct the permissions there, and run again.",
-            path=str(error.filename or files.prefix),
-        ) from error
+            path=str(error.filename or files.prefix)) from error
 
 
 def begin_freeze(files: ReleaseFiles, record: dict) -> None:
-    """Record that the release is about to be frozen: from here on it is not built any more.
-
-    Raises:
-        StackError: the file system refuses.
-    """
+    """Record that the release is about to be frozen, and built no more. Raises StackError: the system refuses."""
     try:
         write_json(files.freezing, record)
     except OSError as error:
@@ -232,11 +183,7 @@ def begin_freeze(files: ReleaseFiles, record: dict) -> None:
 
 
 def record_freeze(files: ReleaseFiles, record: dict) -> None:
-    """Record that the release is frozen.
-
-    Raises:
-        StackError: the file system refuses.
-    """
+    """Record that the release is frozen. Raises StackError: the file system refuses."""
     try:
         write_json(files.frozen, record)
         _remove(files.freezing)
@@ -251,8 +198,5 @@ def _remove(path: str) -> None:
 
 def _freeze_error(path: str, error: OSError, state: str) -> StackError:
     return StackError(
-        "The freeze cannot be recorded: %s." % error,
-        failed_step="freeze",
-        remedy="Correct the cause and run again; %s" % state,
-        path=path,
-    )
+        "The freeze cannot be recorded: %s." % error, failed_step="freeze",
+        remedy="Correct the cause and run again; %s" % state, path=path)

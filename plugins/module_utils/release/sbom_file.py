@@ -25,22 +25,14 @@ def sbom_path(prefix: str) -> str:
 
 
 def find_build_time(prefix: str) -> str:
-    """Find when the last step of a release's build was finished; empty where none was recorded.
-
-    Raises:
-        StackError: a step's record cannot be read.
-    """
+    """Find when the last step of a build was finished, if that was recorded. Raises StackError: a record is damaged."""
     pattern = os.path.join(glob.escape(os.path.join(prefix, RECORDS, "steps")), "*", "stamp.json")
     times = [text(mapping(read_record(path)).get("finished")) for path in sorted(glob.glob(pattern))]
     return max((said for said in times if moment(said) is not None), default="")
 
 
 def make_sbom(prefix: str, resolved: Mapping[str, Any]) -> dict[str, Any]:
-    """Make the bill of materials that a release should have.
-
-    Raises:
-        StackError: a file of the release cannot be read.
-    """
+    """Make the bill of materials that a release should have. Raises StackError: a file cannot be read."""
     return spdx.document(installed(prefix, resolved), find_build_time(prefix))
 
 
@@ -50,11 +42,7 @@ def as_bytes(document: Mapping[str, Any]) -> bytes:
 
 
 def read_current(path: str) -> bytes | None:
-    """Read the document that is there; None where nothing is.
-
-    Raises:
-        StackError: it cannot be read.
-    """
+    """Read the document that is there; None where nothing is. Raises StackError: it cannot be read."""
     try:
         with open(path, "rb") as stream:
             return stream.read()
@@ -65,11 +53,7 @@ def read_current(path: str) -> bytes | None:
 
 
 def write(path: str, content: bytes) -> None:
-    """Replace the document.
-
-    Raises:
-        StackError: the file system refuses.
-    """
+    """Replace the document. Raises StackError: the file system refuses."""
     directory, name = os.path.split(path)
     try:
         # What a run that was killed has begun would become a part of the release.
@@ -93,5 +77,4 @@ def list_packages(content: bytes | None) -> str:
 def _refused(path: str, error: OSError) -> StackError:
     return StackError(
         "The bill of materials %s cannot be kept: %s." % (path, error.strerror), "sbom",
-        "Correct the rights there; of a frozen release it is part of what is frozen.", path,
-    )
+        "Correct the rights there; of a frozen release it is part of what is frozen.", path)

@@ -65,8 +65,7 @@ class _Document:
         if notes:
             found["annotations"] = [
                 {"annotationDate": self.created, "annotationType": "OTHER", "annotator": TOOL, "comment": note}
-                for note in notes
-            ]
+                for note in notes]
         self.packages.append({key: value for key, value in found.items() if value != ""})
         return own
 
@@ -82,8 +81,7 @@ class _Document:
             "packages": self.packages,
             "relationships": [
                 {"spdxElementId": first, "relationshipType": how, "relatedSpdxElement": second}
-                for first, how, second in self.relations
-            ],
+                for first, how, second in self.relations],
         }
         if self.quoted:
             found["hasExtractedLicensingInfos"] = [
@@ -94,15 +92,7 @@ class _Document:
 
 
 def document(installed: Mapping[str, Any], created: str = "") -> dict[str, Any]:
-    """Make the bill of materials.
-
-    Args:
-        installed: what :func:`installed.installed` says.
-        created: the time of the document, as ``2026-11-20T08:15:00Z``.
-
-    Returns:
-        the document as plain data.
-    """
+    """Make the bill of materials. ``created``: the time of the document, as ``2026-11-20T08:15:00Z``."""
     release = installed["release"]
     made = _Document(created or BEGINNING)
     name = "-".join(filter(None, ("torchstack", release["site"], release["name"])))
@@ -110,8 +100,7 @@ def document(installed: Mapping[str, Any], created: str = "") -> dict[str, Any]:
     made.package(
         ("Release",), name, release["name"], primaryPackagePurpose="INSTALL", summary=release["title"],
         sourceInfo="Digest of all that was asked for: %s" % release["digest"] if release["digest"] else "",
-        comment="Base: %s, Python %s" % (base["kind"].replace("_", " "), base["python"]),
-    )
+        comment="Base: %s, Python %s" % (base["kind"].replace("_", " "), base["python"]))
     of_conda = _conda(made, installed)
     sources = _components(made, installed)
     _python(made, installed, of_conda, sources)
@@ -124,8 +113,7 @@ def _conda(made: _Document, installed: Mapping[str, Any]) -> dict[str, str]:
         found[one["name"]] = made.package(
             ("Conda", one["name"]), one["name"], one["version"], licence=one["licence"], sha256=one["sha256"],
             downloadLocation=package_urls.location(one["url"]), purl=package_urls.conda(one),
-            sourceInfo="conda package, build %s of %s" % (one["build"], one["channel"] or "an unnamed channel"),
-        )
+            sourceInfo="conda package, build %s of %s" % (one["build"], one["channel"] or "an unnamed channel"))
         made.relate(RELEASE, "CONTAINS", found[one["name"]])
     return found
 
@@ -144,8 +132,7 @@ def _components(made: _Document, installed: Mapping[str, Any]) -> dict[str, str]
             purl=package_urls.source(one) if one["kind"] in ("git", "archive") else "",
             packageFileName=one["name"] if one["key"] == "image" else "",
             primaryPackagePurpose={"image": "CONTAINER", "site": "LIBRARY"}.get(one["kind"], "SOURCE"),
-            sourceInfo=_origin(one), notes=_settings(one),
-        )
+            sourceInfo=_origin(one), notes=_settings(one))
         if one["kind"] in OF_THE_SITE:
             made.relate(RELEASE, "DEPENDS_ON", own)
         elif one["kind"] == "image" and one["key"] != "image":
@@ -156,8 +143,7 @@ def _components(made: _Document, installed: Mapping[str, Any]) -> dict[str, str]
             patched = made.package(
                 ("Patch", one["key"], patch["file"]), patch["file"], "", sha256=patch["sha256"],
                 packageFileName=patch["file"], primaryPackagePurpose="FILE",
-                sourceInfo="patch of series %s, kept in the release below .torchstack/series" % one["series"],
-            )
+                sourceInfo="patch of series %s, kept in the release below .torchstack/series" % one["series"])
             made.relate(patched, "PATCH_APPLIED", own)
     return found
 
@@ -193,13 +179,10 @@ def _settings(component: Mapping[str, Any]) -> list[str]:
 def _python(
     made: _Document, installed: Mapping[str, Any], of_conda: Mapping[str, str], sources: Mapping[str, str],
 ) -> None:
-    built_from = {
-        _distribution(one): sources[one["key"]] for one in installed["components"] if one["key"] in sources
-    }
+    built_from = {_distribution(one): sources[one["key"]] for one in installed["components"] if one["key"] in sources}
     of_wheels = {
         _distribution(one): one["sha256"] for one in installed["components"]
-        if one["kind"] == "wheel" and one.get("sha256")
-    }
+        if one["kind"] == "wheel" and one.get("sha256")}
     for one in installed["python"]:
         name = canonical(one["name"])
         own = made.package(
@@ -208,8 +191,7 @@ def _python(
             purl=package_urls.pypi(one["name"], one["version"]), primaryPackagePurpose="LIBRARY",
             sourceInfo="Python distribution, %s, in %s" % (
                 {"conda": "of a conda package", "built": "built for this release"}.get(one["source"], "of a wheel"),
-                one["place"]),
-        )
+                one["place"]))
         made.relate(of_conda.get(one.get("conda_package", ""), RELEASE), "CONTAINS", own)
         if one["source"] == "built" and name in built_from:
             made.relate(own, "GENERATED_FROM", built_from[name])

@@ -73,37 +73,23 @@ class ReleaseState(NamedTuple):
 
 
 def all_releases(root: str, removed: bool = False) -> list[ReleaseState]:
-    """Find the frozen releases below a root, in the order in which they were frozen.
+    """Find the frozen releases below a root, in the order of their freezes, ``removed`` ones too.
 
-    Args:
-        root: the directory that holds the releases and the module tree.
-        removed: also those whose files are going or gone.
-
-    Raises:
-        StackError: a record is there and cannot be read.
+    Raises StackError: a record is there and cannot be read.
     """
     try:
         names = sorted(os.listdir(os.path.join(root, ".torchstack")))
     except (FileNotFoundError, NotADirectoryError):
         return []
     except OSError as error:
-        raise _unreadable_error(os.path.join(root, ".torchstack"), error) from error
+        raise unreadable_error(os.path.join(root, ".torchstack"), error) from error
     ours = [name for name in names if _NAME.fullmatch(name) and not _explain_foreign(root, name, removed)]
     found = [_read_state(root, name) for name in ours]
     return sorted(found, key=lambda state: (str((state.frozen or {}).get("frozen_at", "")), state.release))
 
 
 def one_release(root: str, release: str, removed: bool = False) -> ReleaseState:
-    """Find one frozen release.
-
-    Args:
-        root: the directory that holds the releases and the module tree.
-        release: its name.
-        removed: also where its files are going or gone.
-
-    Raises:
-        StackError: it is not a release of ours, or a record cannot be read.
-    """
+    """Find one frozen release. Raises StackError: it is none of ours, or a record cannot be read."""
     if not os.path.isabs(root):
         raise StackError("The root %r is no absolute path." % root, STEP, "Write it in full.")
     if not _NAME.fullmatch(release):
@@ -114,8 +100,7 @@ def one_release(root: str, release: str, removed: bool = False) -> ReleaseState:
         raise StackError(
             "%s is not a frozen release of this collection: %s." % (os.path.join(root, release), why), STEP,
             "Give one that is: %s." % (", ".join(state.release for state in all_releases(root)) or "there is none yet"),
-            os.path.join(root, release),
-        )
+            os.path.join(root, release))
     return _read_state(root, release)
 
 
@@ -161,51 +146,32 @@ def _read_state(root: str, release: str) -> ReleaseState:
         _read_record(os.path.join(afterwards, "retired.json")),
         _read_record(os.path.join(afterwards, "thawed.json")),
         max((str(entry.get("time", "")) for entry in publications(root, release)
-             if entry.get("action") == "default" and entry.get("version") == version), default=""),
-    )
+             if entry.get("action") == "default" and entry.get("version") == version), default=""))
 
 
 def default_of(root: str, syntax: str, name: str) -> str:
-    """Return the version that ``module load NAME`` means by our own file; empty where there is none.
-
-    Raises:
-        StackError: the file cannot be read.
-    """
+    """Return the version that ``module load NAME`` means by our own file, or nothing. Raises StackError: unreadable."""
     content = read_bytes(os.path.join(root, default_path(syntax, name)))
     return default_version(syntax, content.decode("utf-8", "replace")) if content is not None else ""
 
 
 def hidden_of(root: str, syntax: str, name: str) -> list[str]:
-    """Return the versions that our own file keeps out of ``module avail``.
-
-    Raises:
-        StackError: the file cannot be read.
-    """
+    """Return the versions that our own file keeps out of ``module avail``. Raises StackError: it cannot be read."""
     content = read_bytes(os.path.join(root, hidden_path(syntax, name)))
     return hidden_versions(syntax, content.decode("utf-8", "replace")) if content is not None else []
 
 
 def publications(root: str, release: str) -> list[dict[str, Any]]:
-    """Read the journal of what users saw of one release, oldest first.
-
-    Raises:
-        StackError: it cannot be read.
-    """
+    """Read the journal of what users saw of one release, oldest first. Raises StackError: it cannot be read."""
     path = os.path.join(stage_directory(root, release), JOURNAL)
     try:
         return json_lines.entries(path)
     except OSError as error:
-        raise _unreadable_error(path, error) from error
+        raise unreadable_error(path, error) from error
 
 
 def all_publications(root: str) -> list[dict[str, Any]]:
-    """Read the journals of all releases of a root, removed ones too, in the order of what happened.
-
-    Each entry has ``release`` too.
-
-    Raises:
-        StackError: one of them cannot be read.
-    """
+    """Read the journals of all releases of a root, each entry with its ``release``, in the order of what happened."""
     try:
         names = sorted(os.listdir(os.path.join(root, ".torchstack")))
     except (FileNotFoundError, NotADirectoryError):
@@ -227,14 +193,14 @@ def _read_record(path: str) -> dict[str, Any] | None:
     except NotADirectoryError:
         return None
     except (OSError, ValueError) as error:
-        raise _unreadable_error(path, error) from error
+        raise unreadable_error(path, error) from error
     if record is not None and not isinstance(record, dict):
-        raise _unreadable_error(path, ValueError("it is not a record"))
+        raise unreadable_error(path, ValueError("it is not a record"))
     return record
 
 
-def _unreadable_error(path: str, error: Exception) -> StackError:
+def unreadable_error(path: str, error: Exception) -> StackError:
+    """Make the error for a record that cannot be read."""
     return StackError(
         "%s cannot be read: %s." % (path, getattr(error, "strerror", None) or error), STEP,
-        "Run as the account that owns the root; where the file is damaged, restore it.", path,
-    )
+        "Run as the account that owns the root; where the file is damaged, restore it.", path)
