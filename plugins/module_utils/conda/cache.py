@@ -44,8 +44,7 @@ def check_archive(package: Package, cache: str) -> None:
     """
     if package_of_url(package.url, "") is None or not package.sha256:
         raise StackError(
-            "The channel gives no sha256 for %s." % package.url, errors.PACKAGE,
-            "Index the channel anew with digests.",
+            "The channel gives no sha256 for %s." % package.url, errors.PACKAGE, "Index the channel anew with digests.",
         )
     path = local_path(package.url)
     cached = os.path.isdir(os.path.join(cache, package.stem))

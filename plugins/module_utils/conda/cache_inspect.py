@@ -69,9 +69,7 @@ def prefixes(root: str) -> list[str]:
 def _directories(path: str) -> list[str]:
     try:
         with os.scandir(path) as entries:
-            return sorted(
-                entry.path for entry in entries if entry.is_dir() and not entry.name.startswith(".")
-            )
+            return sorted(entry.path for entry in entries if entry.is_dir() and not entry.name.startswith("."))
     except FileNotFoundError:
         return []
     except OSError as error:

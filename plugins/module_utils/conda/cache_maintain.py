@@ -231,18 +231,13 @@ class Cache:
 def as_result(kept: Kept) -> dict[str, Any]:
     """Tell what the module returns."""
     return {
-        "changed": kept.changed,
-        "made": kept.made,
-        "changed_files": kept.modes.get("changed_files", 0),
-        "changed_directories": kept.modes.get("changed_directories", 0),
-        "described": list(kept.described),
-        "entries": len(kept.content.entries),
-        "used": len(kept.content.used),
+        "changed": kept.changed, "made": kept.made, "changed_files": kept.modes.get("changed_files", 0),
+        "changed_directories": kept.modes.get("changed_directories", 0), "described": list(kept.described),
+        "entries": len(kept.content.entries), "used": len(kept.content.used),
         "unused": [item.as_result() for item in kept.content.unused],
         "leftovers": [item.as_result() for item in kept.content.leftovers],
         "removed": [item.as_result() for item in kept.removed],
-        "removed_bytes": sum(item.size for item in kept.removed),
-        "postponed": kept.postponed,
+        "removed_bytes": sum(item.size for item in kept.removed), "postponed": kept.postponed,
     }
 
 

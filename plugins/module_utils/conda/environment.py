@@ -121,8 +121,7 @@ class Environment:
                 return self._through(worker, request, state, records, damaged)
 
     def _through(
-        self, worker: Worker, request: Request, state: State, records: Sequence[Record],
-        damaged: list[str],
+        self, worker: Worker, request: Request, state: State, records: Sequence[Record], damaged: list[str],
     ) -> Outcome:
         known: dict[str, str] = {}
         ahead = check_ahead(self.params["cache"], known) if self.apply else None
@@ -146,9 +145,8 @@ class Environment:
         resolved = worker.call(
             "resolve", ahead, channels=list(request.channels), specs=specs, lock=request.lock,
             lock_path=self.params["lock"] or "", platform=request.platform,
-            virtual_packages=dict(request.virtual_packages), channel_priority=request.channel_priority,
-            mirrors=mirrors, prefix=self.prefix, keep_installed=self.params["state"] == "present",
-            repodata_cache=repodata,
+            virtual_packages=dict(request.virtual_packages), channel_priority=request.channel_priority, mirrors=mirrors,
+            prefix=self.prefix, keep_installed=self.params["state"] == "present", repodata_cache=repodata,
         )
         wanted = [restore_channel(Package(**one), self.replaced) for one in resolved]
         check_licence((package.url for package in wanted), self.params["accept_defaults_licence"])
@@ -159,8 +157,7 @@ class Environment:
             new = [record for record in records if tuple(record.package) not in before]
             # Data that a crash of the machine took back still has its name; and scripts of packages may be undone.
             damaged = sorted({
-                *damaged, *find_damaged(self.prefix, records, FILES),
-                *find_damaged(self.prefix, new, CONTENTS),
+                *damaged, *find_damaged(self.prefix, records, FILES), *find_damaged(self.prefix, new, CONTENTS),
             })
             if self.params["link_scripts"]:
                 damaged = sorted({*damaged, *(record.package.name for record in new)})

@@ -58,8 +58,7 @@ class Linker:
         self.replaced = replaced
 
     def run(
-        self, worker: Worker, chosen: Chosen, state: State, records: Sequence[Record],
-        known: Mapping[str, str],
+        self, worker: Worker, chosen: Chosen, state: State, records: Sequence[Record], known: Mapping[str, str],
     ) -> Sequence[str]:
         self._check_writable()
         transaction = chosen.transaction
@@ -104,8 +103,7 @@ class Linker:
         if state.journal is not None:
             return state.journal, sweep(self.prefix, records, state.journal.kept)
         journal = Journal(
-            LINK, find_unowned(self.prefix, records),
-            [list(record.package) for record in records],
+            LINK, find_unowned(self.prefix, records), [list(record.package) for record in records],
             history.read_history(self.prefix), os.path.isdir(self.prefix),
         )
 
@@ -149,9 +147,7 @@ class Linker:
                 os.unlink(os.path.join(self.prefix, tag))
         if self.replaced:
             records = read_records(self.prefix)
-        left = plan_transaction(
-            self.packages(records), chosen.wanted, find_damaged(self.prefix, records, FILES)
-        )
+        left = plan_transaction(self.packages(records), chosen.wanted, find_damaged(self.prefix, records, FILES))
         if not left.is_empty:
             names = [package.name for package in [*left.added, *left.removed, *left.repaired]]
             names += [change.after.name for change in left.changed]
@@ -160,9 +156,7 @@ class Linker:
                 "Run it again; if it stays so, the package's record of its own files is wrong.", self.prefix,
             )
         whole = plan_transaction([Package(*one) for one in journal.records], chosen.wanted)
-        entry = history.history_entry(
-            whole, chosen.specs, "conda_environment --prefix " + self.prefix, time.time()
-        )
+        entry = history.history_entry(whole, chosen.specs, "conda_environment --prefix " + self.prefix, time.time())
         history.write_history(self.prefix, journal.history, entry)
         self.store.close(chosen.request.digest(), self.packages(records))
 
@@ -186,8 +180,7 @@ class Linker:
             function()
         except OSError as error:
             raise StackError(
-                "Cannot %s: %s: %s." % (step, error.filename, error.strerror), step,
-                "Correct that, then run it again.",
+                "Cannot %s: %s: %s." % (step, error.filename, error.strerror), step, "Correct that, then run it again.",
             ) from error
 
     def packages(self, records: Sequence[Record]) -> list[Package]:

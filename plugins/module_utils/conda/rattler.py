@@ -121,9 +121,7 @@ class Session:
             ))
         elif lockfile.is_explicit(lock):
             wanted = lockfile.parse(lock, lock_path)
-            self.records = self._run(
-                errors.CHANNEL, lambda: self._listed(wanted, platform, gateway, mirrors)
-            )
+            self.records = self._run(errors.CHANNEL, lambda: self._listed(wanted, platform, gateway, mirrors))
         else:
             self.records = self._locked(lock_path, platform)
             for record in self.records:

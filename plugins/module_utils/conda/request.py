@@ -65,9 +65,7 @@ def needs_licence(url: str) -> bool:
     """Tell whether an address of a channel or package falls under Anaconda's terms of service."""
     parts = urllib.parse.urlsplit(url)
     first = parts.path.strip("/").split("/")[0]
-    return parts.hostname in _LICENSED_HOSTS or (
-        url.startswith(ALIAS + "/") and first in _LICENSED_NAMES
-    )
+    return parts.hostname in _LICENSED_HOSTS or (url.startswith(ALIAS + "/") and first in _LICENSED_NAMES)
 
 
 def check_licence(urls: Iterable[str], accepted: bool) -> None:
@@ -135,8 +133,7 @@ def build_request(params: Mapping, lock: str) -> Request:
         virtual[name] = "" if version is None else str(version)
     return Request(
         tuple(channels), tuple(sorted(params["specs"] or ())), tuple(sorted(params["optional_specs"])), lock,
-        params["platform"] or this_platform(),
-        tuple(sorted(virtual.items())), params["channel_priority"],
+        params["platform"] or this_platform(), tuple(sorted(virtual.items())), params["channel_priority"],
     )
 
 
@@ -149,9 +146,7 @@ def this_platform() -> str:
     names = {"x86_64": "linux-64", "aarch64": "linux-aarch64", "ppc64le": "linux-ppc64le"}
     machine = os.uname().machine
     if machine not in names:
-        raise StackError(
-            "conda has no platform for the processor %s." % machine, "check the options", "Set platform."
-        )
+        raise StackError("conda has no platform for the processor %s." % machine, "check the options", "Set platform.")
     return names[machine]
 
 

@@ -83,11 +83,7 @@ def _text(table: bytes, offset: int) -> bytes:
 
 
 def dynamic_symbols(content: bytes, found: list[Section]) -> list[Symbol]:
-    """Read what an object offers and wants at run time, sorted.
-
-    Args:
-        content: the object.
-        found: its sections.
+    """Read what an object offers and wants at run time, sorted; ``found`` are its sections.
 
     Raises:
         ValueError: its table is not as it should be.

@@ -34,11 +34,8 @@ class HunkParser:
             StackError: always.
         """
         raise StackError(
-            "%s, line %d: %s." % (display(self.name), line, problem),
-            "parse series",
-            remedy or "Correct the patch; nothing was changed.",
-            patch=display(self.name),
-            line=line,
+            "%s, line %d: %s." % (display(self.name), line, problem), "parse series",
+            remedy or "Correct the patch; nothing was changed.", patch=display(self.name), line=line,
         )
 
     def peek(self, ahead: int = 0) -> bytes:
@@ -51,8 +48,7 @@ class HunkParser:
         line = self.peek().rstrip(b"\n")
         if line.endswith(b"\r"):
             self.refuse(
-                "the header ends in a carriage return: the patch file was converted to DOS line ends",
-                self.at + 1,
+                "the header ends in a carriage return: the patch file was converted to DOS line ends", self.at + 1,
                 "Fetch the patch again without conversion (git: core.autocrlf, or '*.patch -text' in .gitattributes).",
             )
         return line

@@ -78,9 +78,7 @@ def read_journal(place: Place) -> Journal | None:
     except (OSError, ValueError) as error:
         raise unreadable_error(place.journal, error) from error
     make, drop = (tuple((as_path(path), mode) for path, mode in found[key]) for key in ("make", "drop"))
-    return Journal(
-        found["identity"], found["request"], changes, make, drop, found["record"], found["previous"]
-    )
+    return Journal(found["identity"], found["request"], changes, make, drop, found["record"], found["previous"])
 
 
 def _content(stream: BinaryIO, side: list[int] | None) -> TreeFile | None:
@@ -98,8 +96,7 @@ def write_journal(place: Place, journal: Journal) -> None:
     header: dict[str, object] = dict(journal._asdict(), format=FORMAT)
     header["changes"] = [
         {
-            "path": as_text(change.path),
-            "before": change.before and [len(change.before.content), change.before.mode],
+            "path": as_text(change.path), "before": change.before and [len(change.before.content), change.before.mode],
             "after": change.after and [len(change.after.content), change.after.mode],
         }
         for change in journal.changes

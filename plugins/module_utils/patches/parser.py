@@ -180,9 +180,7 @@ class _Parser(HunkParser):
             old = new = paths.pop()
         before = header.modes.get(b"old mode", header.modes.get(b"deleted file mode"))
         after = header.modes.get(b"new mode", header.modes.get(b"new file mode"))
-        return FilePatch(
-            number, header.kind, old, new, hunks, before, after, mode_change, header.ids[0], header.ids[1]
-        )
+        return FilePatch(number, header.kind, old, new, hunks, before, after, mode_change, header.ids[0], header.ids[1])
 
     def git_header(self) -> _Header:
         """Read ``diff --git`` and the extended header lines that follow it."""

@@ -19,9 +19,7 @@ def desired(series: Series, params: dict[str, Any]) -> dict[str, object]:
     return {"series_digest": series.digest, "state": params["state"], "strip": params["strip"]}
 
 
-def plan(
-    place: Place, series: Series, trial: Trial, params: dict[str, Any], record: dict[str, Any] | None
-) -> Journal:
+def plan(place: Place, series: Series, trial: Trial, params: dict[str, Any], record: dict[str, Any] | None) -> Journal:
     """Plan the change that brings the tree from where it is to where it is wanted."""
     present = params["state"] == "present"
     wanted = trial.final if present else trial.pristine
@@ -50,19 +48,13 @@ def make_record(
     for path in sorted(series.touched):
         pristine = trial.pristine[path]
         files[as_text(path)] = {
-            "levels": [level[path] for level in trial.digests],
-            "mode": None if pristine is None else pristine.mode,
+            "levels": [level[path] for level in trial.digests], "mode": None if pristine is None else pristine.mode,
             "with_mode": path in series.mode_paths,
         }
     return {
-        "format": FORMAT,
-        "tree": as_text(relative),
-        "strip": series.strip,
-        "series_digest": series.digest,
+        "format": FORMAT, "tree": as_text(relative), "strip": series.strip, "series_digest": series.digest,
         "patches": [{"name": as_text(patch.name), "sha256": patch.sha256} for patch in series.patches],
-        "applied": applied,
-        "verified": not trial.notes,
-        "files": files,
+        "applied": applied, "verified": not trial.notes, "files": files,
         "offsets": [[list(hunks) for hunks in patch] for patch in trial.offsets],
         "directories": [as_text(path) for path in directories],
     }

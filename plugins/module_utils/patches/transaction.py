@@ -69,8 +69,7 @@ def recover(
             "recover", "Remove the cause (space, quota, permissions) and run this again.", path=place.journal,
         ) from error
     report: dict[str, object] = {
-        "direction": "forward" if forward else "back",
-        "files": [display(change.path) for change in found.changes],
+        "direction": "forward" if forward else "back", "files": [display(change.path) for change in found.changes],
     }
     reconciled = {change.path: change.after if forward else change.before for change in found.changes}
     return report, reconciled, found.record if forward else found.previous

@@ -243,8 +243,6 @@ def _apply_allowances(findings: Sequence[Finding], rules: Rules, paths: Paths) -
 
 def _find_allowance(entry: MappedLibrary, rules: Rules, paths: Paths) -> int | None:
     for number, rule in enumerate(rules.allow):
-        if rule.sonames.fullmatch(entry.name) and (
-            rule.paths is None or paths.match(rule.paths, entry.library.path)
-        ):
+        if rule.sonames.fullmatch(entry.name) and (rule.paths is None or paths.match(rule.paths, entry.library.path)):
             return number
     return None

@@ -16,12 +16,9 @@ _MISSING = "ModuleNotFoundError"
 _REMEDIES = (
     ("cannot open shared object file",
      "Let ldd_verify say where that library was looked for, and rebuild what needs it with a RUNPATH."),
-    ("undefined symbol",
-     "A library of another build was mapped first: see mapped, and let one thing bring it."),
-    ("version `",
-     "A library of another build was mapped first: see mapped, and let one thing bring it."),
-    ("cannot allocate memory in static TLS block",
-     "Import it earlier: put it further up in modules."),
+    ("undefined symbol", "A library of another build was mapped first: see mapped, and let one thing bring it."),
+    ("version `", "A library of another build was mapped first: see mapped, and let one thing bring it."),
+    ("cannot allocate memory in static TLS block", "Import it earlier: put it further up in modules."),
 )
 
 
@@ -141,9 +138,7 @@ def wrong_values(run: Run, expectations: Sequence[Expectation]) -> list[dict[str
 def sentence_of_value(finding: Mapping[str, Any]) -> str:
     """Write a wrong value as one sentence."""
     was = finding["error"] or "is " + as_text(finding["actual"])
-    return "%s has to %s and %s%s." % (
-        finding["value"], finding["expected"], "gives " if finding["error"] else "", was
-    )
+    return "%s has to %s and %s%s." % (finding["value"], finding["expected"], "gives " if finding["error"] else "", was)
 
 
 def sentence_of_error(finding: Mapping[str, Any]) -> str:
@@ -158,6 +153,4 @@ def sentence_of_error(finding: Mapping[str, Any]) -> str:
     else:
         place = "Import of %s: " % where
     untried = ", ".join(finding["not_tried"])
-    return "%s%s%s." % (
-        place, finding["error"].strip().rstrip("."), " (not tried: %s)" % untried if untried else ""
-    )
+    return "%s%s%s." % (place, finding["error"].strip().rstrip("."), " (not tried: %s)" % untried if untried else "")

@@ -60,9 +60,7 @@ class Outcome(NamedTuple):
             result[kind] = [finding.as_result() for finding in listed[:limit]]
         lists.update(allowed=self.allowed, not_checked=self.not_checked)
         result["allowed"] = self.allowed[:limit]
-        result["not_checked"] = [
-            {"object": text(item.path), "why": item.why} for item in self.not_checked[:limit]
-        ]
+        result["not_checked"] = [{"object": text(item.path), "why": item.why} for item in self.not_checked[:limit]]
         result.update({kind + "_total": len(listed) for kind, listed in lists.items()})
         return result
 
@@ -106,9 +104,8 @@ def verify(
     checks.find_embedded(lambda done: report("files searched", done, len(scanned.elf_files)))
     checks.check_unreadable()
     return Outcome(
-        scanned, sorted(checks.findings, key=Finding.order), checks.allowed, checks.unused,
-        sorted(scanned.not_checked), checks.providers(), graph.needed,
-        round(time.perf_counter() - began, 3),
+        scanned, sorted(checks.findings, key=Finding.order), checks.allowed, checks.unused, sorted(scanned.not_checked),
+        checks.providers(), graph.needed, round(time.perf_counter() - began, 3),
     )
 
 

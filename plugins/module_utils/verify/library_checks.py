@@ -43,9 +43,7 @@ class LibraryChecks:
 
     def find_embedded(self, progress: Callable[[int], None]) -> None:
         """Search every ELF file for copies of what only its provider may hold."""
-        copies, failed = search(
-            self.scan.elf_files, self.rules.embedded, self.paths, progress, self.scan.identities
-        )
+        copies, failed = search(self.scan.elf_files, self.rules.embedded, self.paths, progress, self.scan.identities)
         for path, rule, offset, found in copies:
             self.findings.append(Finding(
                 "embedded", text(path), rule.name,
@@ -151,9 +149,7 @@ class LibraryChecks:
                 (other.edge.path for key, other in self.graph.dependencies.items()
                  if key[:2] == (edge.needer, edge.name) and edge.path != key[2] and WITH in other.roots), None,
             ) if WITH in self.graph.labels else None
-        searched = tuple(
-            self._place(place) for place in edge.searched
-        )
+        searched = tuple(self._place(place) for place in edge.searched)
         skipped = [
             "%s (%s)" % (text(os.path.join(place.directory, edge.name)), place.skipped)
             for place in edge.searched if place.skipped not in ("", NO_DIRECTORY)
@@ -240,8 +236,7 @@ class LibraryChecks:
         """List what could not be read, and what the loader gives up at."""
         for (path, problem), labels in self.graph.problems.items():
             self.findings.append(Finding(
-                "unreadable", text(path), "",
-                "%s cannot be loaded: %s." % (text(path), problem.rstrip(".")),
+                "unreadable", text(path), "", "%s cannot be loaded: %s." % (text(path), problem.rstrip(".")),
                 library_findings.problem_remedy(problem), environment=self._environment(sorted(labels)),
                 details=(("reason", problem),),
             ))
@@ -258,9 +253,7 @@ class LibraryChecks:
         for dependency in self.graph.dependencies.values():
             if dependency.edge.path is not None:
                 files = table.setdefault(text(dependency.edge.name), {})
-                rules, labels, needers = files.setdefault(
-                    self.paths.plain(dependency.edge.path), (set(), set(), set())
-                )
+                rules, labels, needers = files.setdefault(self.paths.plain(dependency.edge.path), (set(), set(), set()))
                 rules.add(dependency.edge.rule)
                 labels.update(dependency.roots)
                 needers.add(dependency.edge.needer)
