@@ -95,19 +95,13 @@ class System(NamedTuple):
 
     @classmethod
     def this_machine(cls) -> System:
-        """Describe the loader that this machine's programs name, on this processor and kernel.
-
-        Raises:
-            StackError: the rules of this machine or of its glibc are not held here.
-        """
+        """Describe the loader that this machine's programs name, on this processor and kernel."""
         name = os.uname().machine
         for machine in MACHINES.values():
             if machine.uname == name:
                 return cls.of_interpreter(machine.interpreter)
-        raise StackError(
-            "The rules of the dynamic loader on %s are not known to this collection." % name,
-            "facts of the dynamic loader", "Verify libraries with ldd on this machine.",
-        )
+        message = "The rules of the dynamic loader on %s are not known to this collection." % name
+        raise StackError(message, "facts of the dynamic loader", "Verify libraries with ldd on this machine.")
 
     @classmethod
     def of_interpreter(cls, interpreter: bytes) -> System:
@@ -240,7 +234,5 @@ def _read_file(path: bytes, limit: int = MAX_LIBRARY) -> bytes:
 
 def _unknown_loader(interpreter: bytes, reason: str) -> StackError:
     name = os.fsdecode(interpreter)
-    return StackError(
-        "The rules of the dynamic loader %s are not known: %s." % (name, reason), "facts of the dynamic loader",
-        "Verify what runs on it with its own ldd.", name,
-    )
+    message = "The rules of the dynamic loader %s are not known: %s." % (name, reason)
+    return StackError(message, "facts of the dynamic loader", "Verify what runs on it with its own ldd.", name)

@@ -70,14 +70,10 @@ class Files:
         self.known: Mapping[Identity, ElfObject] = known or {}
         self._objects: dict[tuple[int, int], Candidate] = {}
         self.candidate = _remembered(self._examine)
-        self.search_path = _remembered(self._search_path)
+        self.search_path = _remembered(functools.partial(SearchPath, self))
         self.searched_directories = _remembered(self._list_searched)
         self.shared_record = _remembered(Searched)  # thousands of edges share one
         self._list = _remembered(_list)
-
-    def _search_path(self, directories: tuple[bytes, ...]) -> SearchPath:
-        """Return the one search path over these directories, each "" or with a slash at its end."""
-        return SearchPath(self, directories)
 
     def _list_searched(self, directory: bytes) -> tuple[tuple[bytes, frozenset[bytes] | None], ...]:
         """List the sub-directories in which a loader looks, in order, with their names (None: not listable)."""

@@ -5,7 +5,10 @@
 from __future__ import annotations
 
 import datetime
+import os
 import re
+
+from ..core.text import in_words
 
 _ISO_STAMP = re.compile(rb"^(\d{4})-(\d\d)-(\d\d) (\d\d):(\d\d):(\d\d)(?:\.(\d+))?(?: ?([+-])(\d\d):?(\d\d))?$")
 _STAMP_AFTER_BLANKS = re.compile(
@@ -25,10 +28,7 @@ class BadName(ValueError):
 
 def display(name: bytes) -> str:
     """Show a name on one line for people and JSON: other bytes than printable UTF-8 are escaped."""
-    text = name.decode("utf-8", "backslashreplace")
-    return text if text.isprintable() else "".join(
-        letter if letter.isprintable() else letter.encode("unicode_escape").decode("ascii") for letter in text
-    )
+    return in_words(os.fsdecode(name))
 
 
 def parse_header_name(rest: bytes) -> tuple[bytes | None, bool | None]:
@@ -42,7 +42,7 @@ def parse_header_name(rest: bytes) -> tuple[bytes | None, bool | None]:
         name, tab, stamp = rest.partition(b"\t")
         blanks = _STAMP_AFTER_BLANKS.match(name)
         if not tab and blanks:
-            name, stamp = blanks.group(1), blanks.group(2)
+            name, stamp = blanks.groups()
     if name == b"/dev/null":
         return None, True
     return name, is_epoch(stamp.strip())
@@ -64,8 +64,7 @@ def git_name(rest: bytes, strip: int) -> bytes:
 
 def unquote(text: bytes) -> tuple[bytes, bytes]:
     """Decode a name in git's C-style quotes; returns it and what follows the closing quote."""
-    out = bytearray()
-    at = 1
+    out, at = bytearray(), 1
     while at < len(text):
         byte = text[at:at + 1]
         if byte == b'"':
@@ -75,14 +74,10 @@ def unquote(text: bytes) -> tuple[bytes, bytes]:
             at += 1
             continue
         octal = re.match(rb"[0-3][0-7]{2}", text[at + 1:])
-        if octal:
-            out.append(int(octal.group(0), 8))
-            at += 4
-        elif text[at + 1:at + 2] in _ESCAPES:
-            out.append(_ESCAPES[text[at + 1:at + 2]])
-            at += 2
-        else:
+        if not octal and text[at + 1:at + 2] not in _ESCAPES:
             break
+        out.append(int(octal.group(0), 8) if octal else _ESCAPES[text[at + 1:at + 2]])
+        at += 4 if octal else 2
     raise BadName("a quoted name that does not end")
 
 

@@ -41,8 +41,7 @@ class Journal(NamedTuple):
     """Describe an intended change of a tree: all that is needed to finish it, or to undo it.
 
     ``make`` are the directories that come with it, parents first, ``drop`` those that go, children first, each with
-    permission bits. ``request`` names the wish that it came from. ``record`` and ``previous`` are the tree's record
-    after and before.
+    permission bits. ``request`` names the wish. ``record`` and ``previous`` are the tree's record after and before.
     """
 
     identity: str
@@ -55,12 +54,7 @@ class Journal(NamedTuple):
 
 
 def has_open_journal(src: str, state_dir: str) -> bool:
-    """Tell whether a change of the tree was begun and not finished: it must not be built from.
-
-    Args:
-        src: the tree, as given to ``patch_series``.
-        state_dir: the ``state_dir`` given to ``patch_series`` for it.
-    """
+    """Tell whether a change of the tree that ``patch_series`` began is not finished: it must not be built from."""
     return os.path.lexists(Place(src, state_dir).journal)
 
 

@@ -29,11 +29,10 @@ EXTRACT_AGAIN = "Extract the source again, then run this again."
 
 
 class Trial:
-    """Hold the outcome of assuming a level.
+    """Hold the outcome of assuming a level, without faults when the assumption holds.
 
-    ``faults`` is empty when the assumption holds. ``found``, ``pristine`` and ``final`` are the touched files as they
-    are, at level 0 and at the last level. ``digests`` has one map of path to digest per level, ``offsets`` per patch
-    per file the offsets of its hunks, ``notes`` what is unverified.
+    ``found``, ``pristine`` and ``final`` are the touched files as they are, at level 0 and at the last level.
+    ``digests`` has one map of path to digest per level, ``offsets`` per patch per file the offsets of its hunks.
     """
 
     def __init__(self, level: int) -> None:
@@ -65,10 +64,8 @@ def run_trial(
         modes: permission bits of pristine files, for those that the tree does not have now.
         collect: go on after a fault, file by file, to learn how many files it concerns.
     """
-    trial = Trial(level)
-    files = MemoryTree(read)
-    touched = sorted(series.touched)
-    mode_paths = series.mode_paths
+    trial, files = Trial(level), MemoryTree(read)
+    touched, mode_paths = sorted(series.touched), series.mode_paths
     broken: set[bytes] | None = set() if collect else None
     trial.found = {path: files.get(path) for path in touched}
     known: dict[bytes, str | None] = {}
@@ -98,7 +95,7 @@ def run_trial(
             trial.faults += _find_detours(patch, trial, files, mode_paths, broken or set())
         if trial.faults and not collect:
             return trial
-        trial.digests.append(digests([path for section in patch.files for path in (section.old, section.new)]))
+        trial.digests.append(digests([path for section in patch.files for path in section.paths]))
     trial.final = {path: files.get(path) for path in touched}
     return trial
 
@@ -118,19 +115,14 @@ def _find_detours(
 
 def find_possible_levels(series: Series, read: Reader, max_offset: int) -> list[int]:
     """Find levels at which the last patch could be undone and the next applied: only these are tried."""
-    total = len(series.patches)
-    # These contents are the reader's, so that keeping them costs nothing.
-    lines = LineCache(64 << 20)
+    lines = LineCache(64 << 20)  # these contents are the reader's, so that keeping them costs nothing
 
     def fits(patch: Patch, undo: bool) -> bool:
         return not apply_patch(patch, MemoryTree(read, lines), max_offset, undo=undo).faults
 
-    undoable = [fits(patch, True) for patch in series.patches]
-    appliable = [fits(patch, False) for patch in series.patches]
-    return [
-        level for level in range(total + 1)
-        if (level == 0 or undoable[level - 1]) and (level == total or appliable[level])
-    ]
+    undoable = [True, *(fits(patch, True) for patch in series.patches)]
+    appliable = [*(fits(patch, False) for patch in series.patches), True]
+    return [level for level, possible in enumerate(zip(undoable, appliable)) if all(possible)]
 
 
 def detect(
@@ -225,18 +217,17 @@ def _stray_error(entries: dict[bytes, dict[str, Any]], current: dict[bytes, str 
     if strange:
         path, problem = strange[0], "is neither as it was before the patches nor as they left it"
     else:
-        count = len(next(iter(entries.values()))["levels"])
-        agreeing = [sum(current[path] == entry["levels"][level] for path, entry in entries.items())
-                    for level in range(count)]
-        best = max(range(count), key=lambda level: (agreeing[level], level))
-        path = min(path for path, entry in entries.items() if current[path] != entry["levels"][best])
+        disagreeing = [
+            [path for path, entry in entries.items() if current[path] != entry["levels"][level]]
+            for level in range(len(next(iter(entries.values()))["levels"]))
+        ]
+        best = min(range(len(disagreeing)), key=lambda level: (len(disagreeing[level]), -level))
+        path = min(disagreeing[best])
         problem = "is not as patch %d leaves it, while other files are" % best
         if best == 0:
             problem = "is patched, while other files are not"
-    return StackError(
-        "The tree is foreign: %s %s." % (display(path), problem), "detect state", EXTRACT_AGAIN, file=display(path),
-        state_before=foreign_state(total),
-    )
+    message = "The tree is foreign: %s %s." % (display(path), problem)
+    return StackError(message, "detect state", EXTRACT_AGAIN, file=display(path), state_before=foreign_state(total))
 
 
 def _foreign_error(trials: Sequence[Trial]) -> StackError:
@@ -267,9 +258,8 @@ def _unverified_error(trial: Trial) -> StackError:
     elif note.side == "before":
         problem = "%s was made for blob %s of %s, and the tree has %s" % (patch, note.named, path, actual)
     else:
-        problem = "%s says that it turns %s into blob %s, and it gives %s: it was edited after it was made" % (
-            patch, path, note.named, actual
-        )
+        problem = "%s says that it turns %s into blob %s, and it gives %s: it was edited after it was made"
+        problem %= (patch, path, note.named, actual)
     return StackError(
         "The hunks fit, but the series is unverified: %s." % problem, "verify series",
         "Make the patch again from the pristine source with git diff, or set allow_unverified.",

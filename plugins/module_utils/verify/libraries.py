@@ -33,10 +33,7 @@ Progress = Callable[[str, int, int], None]
 
 
 class Outcome(NamedTuple):
-    """Hold what a verification has found.
-
-    ``needed`` has, per object and environment, where each library that it needs itself is found.
-    """
+    """Hold what was found; in ``needed``, per object and environment, where each library that it needs itself is."""
 
     scan: Scan
     findings: list[Finding]
@@ -61,20 +58,13 @@ class Outcome(NamedTuple):
         lists.update(allowed=self.allowed, not_checked=self.not_checked)
         result["allowed"] = self.allowed[:limit]
         result["not_checked"] = [{"object": text(item.path), "why": item.why} for item in self.not_checked[:limit]]
-        result.update({kind + "_total": len(listed) for kind, listed in lists.items()})
-        return result
+        return {**result, **{kind + "_total": len(listed) for kind, listed in lists.items()}}
 
 
 def verify(
     rules: Rules, paths: Sequence[str], system: System | None = None, progress: Progress | None = None
 ) -> Outcome:
-    """Verify everything below some paths.
-
-    Args:
-        rules: what has to hold.
-        paths: files or directories.
-        system: the machine to verify for; this one if None.
-        progress: is told how far it is.
+    """Verify everything below some files or directories, for this machine or another ``system``.
 
     Raises:
         StackError: a path, a preloaded object or the program cannot be looked at.
@@ -91,8 +81,7 @@ def verify(
     graph = DependencyGraph(rules, [item.path for item in scanned.objects])
     plugins = [Plugin(os.fsencode(plugin.caller), os.fsencode(plugin.name)) for plugin in rules.plugins]
     # The loader takes it apart at colons and semicolons; empty as a whole it is none (ld.so(8)).
-    value = os.fsencode(rules.library_path).replace(b";", b":")
-    entries = value.split(b":") if value else []
+    entries = os.fsencode(rules.library_path).replace(b";", b":").split(b":") if rules.library_path else []
     passes = [(WITH, Loader(system, entries, files))] if entries else []
     for label, loader in [*passes, (WITHOUT, bare)]:
         for count, item in enumerate(scanned.objects):

@@ -7,18 +7,12 @@ from __future__ import annotations
 import os
 from typing import Any, Mapping
 
-from .library_rules import PREFIX
+from .library_rules import LATE, PREFIX
 from .rule_globs import path_glob, soname_glob
-
-SECOND_HAND = ("already loaded", "preloaded")
-"""Rules that say only that another object brought the library."""
 
 
 def summarise_libraries(record: Mapping[str, Any]) -> dict[str, Any]:
-    """Summarise the record of ldd_verify.
-
-    Args:
-        record: the content of ``verification.json``.
+    """Summarise the record of ldd_verify, ``verification.json``.
 
     Returns:
         ``objects`` (count), ``providers`` (``name``, ``path``, ``rules`` and ``needed_by`` of each, by name and path)
@@ -42,15 +36,14 @@ def summarise_libraries(record: Mapping[str, Any]) -> dict[str, Any]:
                     continue
                 # An RPATH with $ORIGIN/.. leads to the same file by many names.
                 plain = os.path.normpath(place["path"])
-                provider = found.setdefault(
-                    (name, plain), {"name": name, "path": plain, "rules": set(), "needed_by": 0}
-                )
+                first = {"name": name, "path": plain, "rules": set(), "needed_by": 0}
+                provider = found.setdefault((name, plain), first)
                 provider["rules"].add(place["rule"])
                 provider["needed_by"] += 1
     except (AttributeError, KeyError, TypeError) as error:
         raise ValueError("not a record of ldd_verify") from error
     for provider in found.values():
-        own = provider["rules"].difference(SECOND_HAND)
+        own = provider["rules"].difference(LATE)
         provider["rules"] = sorted(own or provider["rules"])
     return {
         "objects": len(record["objects"]),
@@ -64,9 +57,8 @@ def summarise_libraries(record: Mapping[str, Any]) -> dict[str, Any]:
 def _reason(name: str, path: str, allowances: list) -> str:
     """Find the reason of the first rule that lets an object miss a library; empty where there is none."""
     place = os.path.join(PREFIX, path).lstrip("/")
-    return next(
-        (reason for names, objects, reason in allowances if names.fullmatch(name) and objects.fullmatch(place)), ""
-    )
+    fitting = (reason for names, objects, reason in allowances if names.fullmatch(name) and objects.fullmatch(place))
+    return next(fitting, "")
 
 
 def summarise_imports(record: Mapping[str, Any]) -> dict[str, Any]:
