@@ -82,11 +82,7 @@ def unquote(text: bytes) -> tuple[bytes, bytes]:
 
 
 def strip_path(name: bytes, strip: int) -> bytes:
-    """Strip leading components from a name, and return the path below the tree.
-
-    Raises:
-        BadName: the name is absolute, leads out of the tree, has too few components, or is git's own.
-    """
+    """Strip leading components from a name, and return the path below the tree; refuse what leads elsewhere."""
     shown = display(name)
     if name.startswith(b"/"):
         raise BadName("the absolute name '%s'" % shown, "Make the patch with names relative to the tree.")

@@ -82,14 +82,9 @@ class Applied(NamedTuple):
 def apply_hunks(
     lines: FileLines, hunks: Sequence[Hunk], max_offset: int, pinned: Sequence[int] | None = None
 ) -> Applied:
-    """Apply hunks in order.
+    """Apply hunks in order, none further than ``max_offset`` lines from its header's line; or raise Mismatch.
 
-    Args:
-        max_offset: how far, in lines, a hunk may lie from its header's line.
-        pinned: offsets known from an earlier application; they are used without a search, ``max_offset`` aside.
-
-    Raises:
-        Mismatch: a hunk does not fit exactly, or only too far away.
+    Offsets known from an earlier application (``pinned``) are used without a search, ``max_offset`` aside.
     """
     result: list[_Piece] = []
     offsets: list[int] = []
@@ -105,7 +100,9 @@ def apply_hunks(
             raise Mismatch(_explain_mismatch(lines, hunk, shift), number, hunk.line)
         shift = where - hunk.first
         if pinned is None and abs(shift) > max_offset:
-            raise Mismatch(_explain_distance(shift, max_offset), number, hunk.line, shift)
+            way = "line%s further %s" % ("" if abs(shift) == 1 else "s", "down" if shift > 0 else "up")
+            reason = "it fits %d %s, and max_offset allows %d" % (abs(shift), way, max_offset)
+            raise Mismatch(reason, number, hunk.line, shift)
         start = where - 1 + hunk.prefix
         if start < consumed:
             raise Mismatch("it overlaps the hunk before it", number, hunk.line)
@@ -194,12 +191,6 @@ def _candidate_lines(total: int, hunk: Hunk, shift: int, consumed: int) -> Itera
         if distance <= back:
             yield guess - distance
         distance += 1
-
-
-def _explain_distance(shift: int, max_offset: int) -> str:
-    return "it fits %d line%s %s, and max_offset allows %d" % (
-        abs(shift), "" if abs(shift) == 1 else "s", "further down" if shift > 0 else "further up", max_offset,
-    )
 
 
 def _explain_mismatch(lines: FileLines, hunk: Hunk, shift: int) -> str:

@@ -32,11 +32,7 @@ _BINARY = re.compile(rb"^Binary files .* differ\s*$")
 
 
 def parse_patch(content: bytes, name: bytes, strip: int = 1) -> Patch:
-    """Parse a patch file; ``name`` is its base name, for messages, and ``strip`` is as for ``patch -p``.
-
-    Raises:
-        StackError: the patch is malformed or asks for something that is refused; ``patch`` and ``line`` say where.
-    """
+    """Parse a patch file, with ``strip`` as for ``patch -p``; errors say by ``patch`` and ``line`` what is refused."""
     return _Parser(content, name, strip).parse()
 
 
@@ -128,14 +124,13 @@ class _Parser(HunkParser):
         ranges = self.lines[hunks[0].line - 1]
         # A file that comes or goes is one hunk. Without a time the two meanings of an empty old side cannot be told
         # apart; a new file is the usual one.
-        whole = len(hunks) == 1
+        whole, kind = len(hunks) == 1, "modify"
         if old is None or (whole and ranges.startswith(b"@@ -0") and old_epoch is not False):
-            target = self.target(old if new is None else new, number)
-            return FilePatch(number, "create", target, target, hunks)
-        if new is None or (whole and b" +0" in ranges[:ranges.index(b"@@", 2)] and new_epoch is True):
-            target = self.target(old, number)
-            return FilePatch(number, "delete", target, target, hunks)
-        return FilePatch(number, "modify", self.target(old, number), self.target(new, number), hunks)
+            kind = "create"
+            old = new = old if new is None else new
+        elif new is None or (whole and b" +0" in ranges[:ranges.index(b"@@", 2)] and new_epoch is True):
+            kind, new = "delete", old
+        return FilePatch(number, kind, self.target(old, number), self.target(new, number), hunks)
 
     def git_section(self) -> FilePatch:
         """Read the diff of one file in git's dialect."""

@@ -109,7 +109,6 @@ def apply_patch(
     Args:
         files: changed in place, also by the sections before a fault.
         pins: known offsets per file.
-        undo: apply the inverse, last file first.
         broken: paths to leave out; given, faults are collected and their paths added, otherwise the first one ends it.
     """
     sections = [_inverse(section) for section in reversed(patch.files)] if undo else list(patch.files)

@@ -41,11 +41,7 @@ class Series(NamedTuple):
 
 
 def load_series(directory: str, strip: int = 1) -> Series:
-    """Read and parse every ``*.patch`` and ``*.diff`` of a directory, links too, in byte order of their names.
-
-    Raises:
-        StackError: the directory or a patch cannot be read, or a patch is malformed or refused.
-    """
+    """Read and parse every ``*.patch`` and ``*.diff`` of a directory, links too, in byte order of their names."""
     folder = os.fsencode(directory)
     try:
         names = sorted(os.listdir(folder))

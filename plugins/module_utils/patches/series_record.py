@@ -20,12 +20,7 @@ from typing import Any, Iterator
 from ..core.errors import StackError
 from ..core.files import read_json
 from .header_paths import display
-from .source_files import (
-    flush,
-    named_errors,
-    open_directory,
-    write_file,
-)
+from .source_files import named_errors, write_file
 
 FORMAT = 1
 _EXTRACT_AGAIN = "Extract the source again and remove that file."
@@ -78,14 +73,6 @@ def unreadable_error(path: str, error: Exception) -> StackError:
     return StackError("Cannot read the record %s: %s." % (path, reason), "read record", _EXTRACT_AGAIN, path=path)
 
 
-def write_record(place: Place, record: dict[str, Any] | None) -> None:
-    """Stamp the record, or remove it for None."""
-    with open_directory(place.state_dir, b"") as directory:
-        stage_record(directory, place, record)
-        commit_record(directory, place, record)
-        flush(directory)
-
-
 def stage_record(directory: int, place: Place, record: dict[str, Any] | None) -> None:
     """Write the record beside its place, unless it is there: undoing must not need space for that."""
     if record is not None and not _is_recorded(place, record):
@@ -114,11 +101,7 @@ def _is_recorded(place: Place, record: dict[str, Any]) -> bool:
 
 @contextlib.contextmanager
 def locked(place: Place) -> Iterator[None]:
-    """Make ``state_dir``, keep other runs on the tree out, and clear what a killed run left there.
-
-    Raises:
-        StackError: state_dir cannot be written, or another run is at work.
-    """
+    """Make ``state_dir``, keep other runs on the tree out, and clear what a killed run left there."""
     where = os.fsdecode(place.state_dir)
     try:
         with exact_modes():

@@ -131,10 +131,8 @@ def detect(
     """Detect how far the tree is.
 
     The record decides where it fits both the series and the tree; otherwise the contents do, and of several levels
-    that fit those are preferred at which every header names the right blobs.
-
-    Raises:
-        StackError: the tree is foreign, carries another series, cannot be told apart, or is unverified.
+    that fit those are preferred at which every header names the right blobs. A tree is refused that is foreign, carries
+    another series, cannot be told apart, or is unverified.
     """
     trial = _detect_by_record(series, read, record, max_offset) if record is not None else None
     if trial is None:
@@ -175,11 +173,10 @@ def _detect_by_record(series: Series, read: Reader, record: dict[str, Any], max_
     )
     if record["strip"] != series.strip or recorded != same[:len(recorded)]:
         if tainted:
-            raise StackError(
-                "The series has changed since the tree was patched (%s), and %s still carries the old one."
-                % (_describe_change(recorded, same), display(tainted[0])),
-                "detect state", EXTRACT_AGAIN, file=display(tainted[0]), state_before=foreign_state(len(same)),
-            )
+            message = "The series has changed since the tree was patched (%s), and %s still carries the old one."
+            file, state = display(tainted[0]), foreign_state(len(same))
+            message %= (_describe_change(recorded, same), file)
+            raise StackError(message, "detect state", EXTRACT_AGAIN, file=file, state_before=state)
         return None
     levels = [
         level for level in range(len(recorded) + 1)
@@ -235,17 +232,15 @@ def _foreign_error(trials: Sequence[Trial]) -> StackError:
     broken = {trial.level: {fault.path for fault in trial.faults} for trial in trials}
     best = min(trials, key=lambda trial: (len(broken[trial.level]), trial.level))
     fault = best.faults[0]
-    sentence = "The tree is foreign: %s of %s for %s cannot be %s: %s." % (
-        "hunk %d" % fault.hunk if fault.hunk else "the part", display(fault.patch), display(fault.path),
-        "undone" if fault.undoing else "applied", fault.reason,
-    )
+    patch, path = display(fault.patch), display(fault.path)
+    part, done = "hunk %d" % fault.hunk if fault.hunk else "the part", "undone" if fault.undoing else "applied"
+    sentence = "The tree is foreign: %s of %s for %s cannot be %s: %s." % (part, patch, path, done, fault.reason)
     elsewhere = [level for level in sorted(broken) if fault.path not in broken[level]]
     if elsewhere:
         sentence += " That file is as after %d patches, others are as after %d." % (elsewhere[-1], best.level)
+    remedy = "Extract the source again; if that is the same, the patch does not belong to this version."
     return StackError(
-        sentence, "detect state",
-        "Extract the source again; if that is the same, the patch does not belong to this version.",
-        patch=display(fault.patch), file=display(fault.path), hunk=fault.hunk or None, line=fault.line or None,
+        sentence, "detect state", remedy, patch=patch, file=path, hunk=fault.hunk or None, line=fault.line or None,
         state_before=foreign_state(len(best.digests) - 1),
     )
 
@@ -260,8 +255,7 @@ def _unverified_error(trial: Trial) -> StackError:
     else:
         problem = "%s says that it turns %s into blob %s, and it gives %s: it was edited after it was made"
         problem %= (patch, path, note.named, actual)
-    return StackError(
-        "The hunks fit, but the series is unverified: %s." % problem, "verify series",
-        "Make the patch again from the pristine source with git diff, or set allow_unverified.",
-        patch=patch, file=path, unverified=[entry.as_result() for entry in trial.notes],
-    )
+    message = "The hunks fit, but the series is unverified: %s." % problem
+    remedy = "Make the patch again from the pristine source with git diff, or set allow_unverified."
+    notes = [entry.as_result() for entry in trial.notes]
+    return StackError(message, "verify series", remedy, patch=patch, file=path, unverified=notes)

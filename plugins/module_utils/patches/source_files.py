@@ -96,11 +96,7 @@ def _tree_error(src: bytes, path: bytes, message: str, remedy: str) -> StackErro
 
 
 def read_tree_file(src: bytes, path: bytes) -> TreeFile | None:
-    """Read the file ``path`` below the tree ``src``, or None where it is not there.
-
-    Raises:
-        StackError: the path passes a symbolic link, or is not a regular file, or cannot be read.
-    """
+    """Read the regular file ``path`` below the tree ``src``, without passing a link; None where it is not there."""
     folder, name = os.path.split(path)
     try:
         with open_directory(src, folder) as directory, named_errors(os.path.join(src, path)):

@@ -21,6 +21,8 @@ from .journal import Journal, read_journal, write_journal
 from .series_record import Place, clear_state_dir, commit_record, exact_modes, read_record, stage_record
 from .source_files import TreeFile, flush, named_errors, open_directory, read_tree_file, write_file
 
+_REMEDY = "Remove the cause (space, quota, permissions) and run this again."
+
 
 class _UnexpectedContent(Exception):
     """Report a file that is neither as before the change nor as after it; its path is the argument."""
@@ -35,9 +37,6 @@ def recover(
 
     Returns:
         What to report or None, the files as the journal leaves them, and the record that counts from here on.
-
-    Raises:
-        StackError: a file is neither what it was nor what it should have become, or a write failed.
     """
     found = read_journal(place)
     if found is None:
@@ -49,24 +48,20 @@ def recover(
         else:
             roll(place, found, forward)
     except _UnexpectedContent as unexpected:
-        raise StackError(
-            "An interrupted run cannot be completed: %s is neither what it was nor what it should have become."
-            % display(unexpected.args[0]),
-            "recover", "Extract the source again, then remove %s." % place.journal,
-            path=place.journal, file=display(unexpected.args[0]),
-        ) from unexpected
+        file = display(unexpected.args[0])
+        message = "An interrupted run cannot be completed: %s is neither what it was nor what it should have become."
+        remedy = "Extract the source again, then remove %s." % place.journal
+        raise StackError(message % file, "recover", remedy, path=place.journal, file=file) from unexpected
     except StackError as error:
         message = "An interrupted run cannot be completed: %s" % error.message
         remedy = "Put the tree back as it was, or extract the source again and remove %s." % place.journal
         raise StackError(message, "recover", remedy, path=place.journal, **error.details) from error
     except OSError as error:
         message = "%s an interrupted run failed: %s." % ("Completing" if forward else "Undoing", _error_text(error))
-        remedy = "Remove the cause (space, quota, permissions) and run this again."
-        raise StackError(message, "recover", remedy, path=place.journal) from error
-    report: dict[str, object] = {
-        "direction": "forward" if forward else "back", "files": [display(change.path) for change in found.changes],
-    }
+        raise StackError(message, "recover", _REMEDY, path=place.journal) from error
+    files = [display(change.path) for change in found.changes]
     reconciled = {change.path: change.after if forward else change.before for change in found.changes}
+    report: dict[str, object] = {"direction": "forward" if forward else "back", "files": files}
     return report, reconciled, found.record if forward else found.previous
 
 
@@ -156,11 +151,7 @@ def _open_parent(place: Place, path: bytes) -> Iterator[int]:
 
 
 def commit(place: Place, journal: Journal) -> None:
-    """Journal the change and do it; when a write fails, take it back at once.
-
-    Raises:
-        StackError: a write failed. The message says whether the tree is as before or the journal is still open.
-    """
+    """Journal the change and do it; when a write fails, take it back at once, and say in the error what the tree is."""
     touched_paths: set[bytes] = set()
     try:
         _pending(place, journal, forward=True)
@@ -184,9 +175,7 @@ def commit(place: Place, journal: Journal) -> None:
 def _write_error(place: Place, error: Exception) -> StackError:
     if isinstance(error, OSError):
         where = error.filename if isinstance(error.filename, (bytes, str)) else place.src
-        message = "Writing failed: %s." % _error_text(error)
-        remedy = "Remove the cause (space, quota, permissions) and run this again."
-        return StackError(message, "write", remedy, path=os.fsdecode(where))
+        return StackError("Writing failed: %s." % _error_text(error), "write", _REMEDY, path=os.fsdecode(where))
     if isinstance(error, StackError):
         return StackError(error.message, "write", error.remedy, error.path, **error.details)
     path = error.args[0]
