@@ -34,11 +34,7 @@ class StaticRecord(NamedTuple):
     opened: frozenset[str] = frozenset()
 
     def of(self, mapped: Sequence[MappedLibrary]) -> tuple[Recorded, ...]:
-        """Return what it found for the objects that a process has mapped.
-
-        Raises:
-            StackError: libraries of the release are mapped, and it knows none of them.
-        """
+        """Return what it found for the objects that a process has mapped, unless it knows none of the release's."""
         paths = [(entry.library.path, text(entry.library.path)) for entry in mapped]
         known = [(path, self.needed[name]) for path, name in paths if name in self.needed]
         if not known and any(name.startswith(self.release + "/") for _path, name in paths):
@@ -58,11 +54,7 @@ def find_release(record: str) -> str:
 
 
 def read_static(path: str, with_library_path: bool) -> StaticRecord:
-    """Read the record of ldd_verify; without an LD_LIBRARY_PATH, what it says of that counts.
-
-    Raises:
-        StackError: it cannot be read, or is not such a record.
-    """
+    """Read the record of ldd_verify, or refuse it; without an LD_LIBRARY_PATH, what it says of that counts."""
     remedy = "Run the static verification (ldd_verify with record) first."
     try:
         record = read_json(path)

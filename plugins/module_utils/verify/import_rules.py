@@ -77,11 +77,7 @@ class Rules(NamedTuple):
 
 
 def parse_rules(given: Mapping[str, Any]) -> Rules:
-    """Check the options of the module, whose shape its argument specification has, and make them ready to match.
-
-    Raises:
-        StackError: one of them can never do what it is for.
-    """
+    """Make the module's options ready to match; refuse those that can never do what they are for."""
     for module in given["modules"]:
         if not all(part.isidentifier() for part in module.split(".")):
             raise _wrong("%r under modules is not the name of a module." % module, "Write it as import would.")

@@ -63,9 +63,7 @@ def environment(
     """Make the environment of a run: a minimal base, what was given, and nothing of a user.
 
     HOME and TMPDIR lie in the empty directory ``scratch``, which a container sees if the interpreter runs in one.
-
-    Raises:
-        StackError: a value is not a text or number, or a name cannot be one.
+    Refused are values that are no text or number, and names that cannot be one.
     """
     result = {
         "HOME": os.path.join(scratch, "home"), "TMPDIR": os.path.join(scratch, "tmp"), "PATH": _SYSTEM_PATH,
@@ -92,9 +90,6 @@ def run(plan: Plan, scratch: str) -> Outcome:
 
     The probe leads a session of its own. Whatever is left of it afterwards is killed; if this process is killed, the
     probe is, too.
-
-    Raises:
-        StackError: the interpreter cannot be started.
     """
     for name in ("home", "tmp"):
         os.mkdir(os.path.join(scratch, name), 0o700)

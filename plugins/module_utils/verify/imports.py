@@ -35,11 +35,7 @@ def require_interpreter(python: str) -> None:
 
 
 def verify(params: Mapping[str, Any], rules: Rules, scratch: str) -> Report:
-    """Run the imports in the empty directory ``scratch``, identify what is mapped, and check it.
-
-    Raises:
-        StackError: the run cannot be made, or the static record cannot be read.
-    """
+    """Run the imports in the empty directory ``scratch``, identify what is mapped, and check it."""
     if params["timeout"] <= 0:
         raise StackError("timeout is not positive: %s." % params["timeout"], "plan", "Correct it.")
     container = bool(params.get("container"))

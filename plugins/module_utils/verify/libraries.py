@@ -50,9 +50,7 @@ class Outcome(NamedTuple):
             "objects": len(self.scan.objects), "files": self.scan.files, "unopened": self.scan.unopened,
             "excluded": self.scan.excluded, "unused": self.unused, "providers": self.providers, "seconds": self.seconds,
         }
-        lists: dict[str, list[Any]] = {kind: [] for kind in KINDS}
-        for finding in self.findings:
-            lists[finding.kind].append(finding)
+        lists: dict[str, list[Any]] = {kind: [one for one in self.findings if one.kind == kind] for kind in KINDS}
         for kind, listed in lists.items():
             result[kind] = [finding.as_result() for finding in listed[:limit]]
         lists.update(allowed=self.allowed, not_checked=self.not_checked)
@@ -64,11 +62,7 @@ class Outcome(NamedTuple):
 def verify(
     rules: Rules, paths: Sequence[str], system: System | None = None, progress: Progress | None = None
 ) -> Outcome:
-    """Verify everything below some files or directories, for this machine or another ``system``.
-
-    Raises:
-        StackError: a path, a preloaded object or the program cannot be looked at.
-    """
+    """Verify everything below some files or directories, for this machine or another ``system``."""
     began = time.perf_counter()
     report: Progress = progress or (lambda what, done, total: None)
     system = system or System.this_machine()

@@ -30,11 +30,8 @@ class LibraryChecks:
     """Make the findings about a scan and what was gathered from it."""
 
     def __init__(self, found: Scan, graph: DependencyGraph, system: System) -> None:
-        self.scan = found
-        self.system = system
-        self.graph = graph
-        self.rules = graph.rules
-        self.paths = graph.paths
+        self.scan, self.graph, self.system = found, graph, system
+        self.rules, self.paths = graph.rules, graph.paths
         self.findings: list[Finding] = []
         self.allowed: list[dict[str, Any]] = []
         self.unused: list[dict[str, str]] = []
@@ -161,7 +158,7 @@ class LibraryChecks:
             "misplaced", text(edge.needer), text(edge.name),
             "%s gets %s from %s (%s), and not from %s."
             % (text(edge.needer), text(edge.name), text(path), edge.rule, " or ".join(declared)),
-            library_findings.misplaced_remedy(edge.needer, path, edge.rule, declared),
+            library_findings.misplaced_remedy(path, edge.rule, declared),
             environment=self._environment(dependency.roots),
             details=(
                 ("path", text(path)), ("rule", edge.rule), ("declared", declared),

@@ -62,11 +62,7 @@ def read_rules(path: str) -> Any:
 
 
 def run(arguments: argparse.Namespace, display: Display) -> tuple[int, list[str]]:
-    """Verify, and return the exit code and what to print.
-
-    Raises:
-        StackError: the verification could not be done.
-    """
+    """Verify, and return the exit code and what to print."""
     own = os.path.join(arguments.prefix, library_record.NAME)
     source = arguments.rules or (own if os.path.exists(own) else "")
     given = library_record.rules_for(arguments.prefix, read_rules(source) if source else {})

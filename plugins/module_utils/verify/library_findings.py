@@ -69,11 +69,8 @@ def missing_remedy(
 ) -> str:
     """Say what to do about a library that is not found.
 
-    Args:
-        path: the object that needs it.
-        elsewhere: objects of the verified directories that are this library.
-        bare_only: where it is found with LD_LIBRARY_PATH, if it is only missing without.
-        skipped: why files of that name were passed over.
+    ``path`` needs it, verified objects ``elsewhere`` are it; ``bare_only`` is where it is found with LD_LIBRARY_PATH,
+    if it is only missing without; ``skipped`` says why files of that name were passed over.
     """
     python = _PYTHON.match(soname)
     if python:
@@ -122,7 +119,7 @@ def missing_remedy(
     )
 
 
-def misplaced_remedy(path: bytes, found: bytes, rule: str, declared: Sequence[str]) -> str:
+def misplaced_remedy(found: bytes, rule: str, declared: Sequence[str]) -> str:
     """Say what to do about a library that comes from elsewhere than declared."""
     directory, wanted = text(os.path.dirname(found)), " or ".join(declared)
     if rule == "LD_LIBRARY_PATH":

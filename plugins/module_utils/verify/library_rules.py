@@ -132,11 +132,7 @@ def literal_beginning(pattern: str) -> bytes:
 
 
 def parse_rules(given: Mapping[str, Any]) -> Rules:
-    """Check rules and make them ready; an option that is absent or None has its default.
-
-    Raises:
-        StackError: one of them is not what it has to be.
-    """
+    """Check rules and make them ready, or refuse them; an option that is absent or None has its default."""
     for key in given:
         if key not in KEYS and key not in _PLAIN:
             raise _wrong("There is no rule %r." % key, "The rules are %s." % ", ".join(sorted([*KEYS, *_PLAIN])))

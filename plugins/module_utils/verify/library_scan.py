@@ -8,9 +8,8 @@ a Python installation are of that kind. On a shared file system each one would c
 Links are not followed: a link to an object of the tree is another name of something that is found anyway. Nothing that
 is found is ever executed or waited for.
 
-Most of the time goes into opening each file to see how it begins. Where there is more than one processor, forked copies
-of this process share the work: who has nothing left is given a directory that was not walked yet (see
-:mod:`process_pool`).
+Where there is more than one processor, forked copies of this process share the work: who has nothing left is given a
+directory that was not walked yet (see :mod:`process_pool`).
 """
 
 from __future__ import annotations
@@ -51,9 +50,6 @@ def scan(
         bits, machine: class (32 or 64) and ``e_machine`` of the objects to check.
         progress: is told how many files this process has looked at, now and then.
         unopened: endings of the names of files that are counted and not opened; one that is named itself is.
-
-    Raises:
-        StackError: one of the paths does not exist or cannot be looked at.
     """
     tops = [os.path.abspath(path) for path in paths]
     seen: set[str] | None = set() if _overlap(tops) else None

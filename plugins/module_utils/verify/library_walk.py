@@ -63,10 +63,8 @@ class Walk:
     ) -> None:
         self.levels: list[Level] = []
         self.left_out = 0
-        self._top = top
-        self._excluded = excluded
-        self._failed = failed
-        self._start = start
+        self._top, self._start = top, start
+        self._excluded, self._failed = excluded, failed
 
     def spare(self) -> list[str] | None:
         """Give away the highest directory that was not walked yet, if another one is left; see ``start``."""
@@ -92,11 +90,7 @@ class Walk:
         return self._top.rstrip("/") + "/" + relative if relative else self._top
 
     def __iter__(self) -> Iterator[Level]:
-        """Yield each directory, listed; it is open until the next one is asked for.
-
-        Raises:
-            OSError: the first one cannot be opened.
-        """
+        """Yield each directory, listed, and open until the next is asked for; OSError if the first cannot be opened."""
         first = os.open(self._top, OPEN_DIRECTORY & ~os.O_NOFOLLOW)
         try:
             if self._descend(first):

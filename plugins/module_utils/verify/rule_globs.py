@@ -60,9 +60,8 @@ def soname_glob(pattern: str) -> re.Pattern[str]:
 def path_glob(pattern: str, below: bool = False, here: bool = True) -> re.Pattern[str]:
     """Compile a glob over absolute paths.
 
-    Args:
-        below: what lies below a path that matches, matches as well.
-        here: whether it is about files of this machine, so that where its own links lead is meant, too.
+    What lies ``below`` a path that matches, matches as well; what is about files of this machine (``here``) means also
+    where its own links lead.
     """
     variants = [pattern]
     if here and pattern.startswith("/"):

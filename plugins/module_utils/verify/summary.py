@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import collections
 import os
 from typing import Any, Mapping
 
@@ -22,7 +23,7 @@ def summarise_libraries(record: Mapping[str, Any]) -> dict[str, Any]:
         ValueError: it is no such record.
     """
     found: dict[tuple[str, str], dict[str, Any]] = {}
-    missing: dict[tuple[str, str], int] = {}
+    missing: dict[tuple[str, str], int] = collections.Counter()
     try:
         allowances = [
             (soname_glob(rule["name"]), path_glob(rule.get("object", "**")), rule["reason"])
@@ -31,8 +32,7 @@ def summarise_libraries(record: Mapping[str, Any]) -> dict[str, Any]:
         for path, entry in record["objects"].items():
             for name, place in entry["needed"].items():
                 if place["path"] is None:
-                    key = (_reason(name, path, allowances), name)
-                    missing[key] = missing.get(key, 0) + 1
+                    missing[_reason(name, path, allowances), name] += 1
                     continue
                 # An RPATH with $ORIGIN/.. leads to the same file by many names.
                 plain = os.path.normpath(place["path"])
@@ -62,11 +62,7 @@ def _reason(name: str, path: str, allowances: list) -> str:
 
 
 def summarise_imports(record: Mapping[str, Any]) -> dict[str, Any]:
-    """Summarise the record of import_verify: ``modules``, ``mapped`` (count), ``reported``, ``allowed``.
-
-    Raises:
-        ValueError: it is no such record.
-    """
+    """Summarise import_verify's record: ``modules``, ``mapped`` (count), ``reported``, ``allowed``; or ValueError."""
     try:
         return {
             "modules": list(record["modules"]), "mapped": len(record["mapped"]),
