@@ -25,11 +25,7 @@ def is_explicit(text: str) -> bool:
 
 
 def parse(text: str, path: str) -> list[Package]:
-    """Return the packages of an explicit list, which errors call ``path``.
-
-    Raises:
-        StackError: a line is no package with a sha256, or a package is listed twice.
-    """
+    """Return the packages of an explicit list, each with a sha256 and once; errors call the list ``path``."""
     packages: dict[str, Package] = {}
     for number, raw in enumerate(text.splitlines(), 1):
         line = raw.strip()

@@ -85,11 +85,7 @@ class Session:
         virtual_packages: dict[str, str], channel_priority: str, mirrors: dict[str, str], repodata_cache: str,
         prefix: str, keep_installed: bool,
     ) -> list[dict[str, str]]:
-        """Return the packages that the prefix shall hold; the session keeps their records.
-
-        Raises:
-            StackError: there is no solution, or a channel or the lock cannot be read.
-        """
+        """Return the packages that the prefix shall hold; the session keeps their records."""
         rattler = self.rattler
         self.specs = specs
         gateway = rattler.Gateway(cache_dir=repodata_cache)
@@ -116,9 +112,6 @@ class Session:
         """Check archives and cache entries of packages before the prefix is changed.
 
         Entries are taken from other caches, too; for those ``known`` see :func:`.cache.check_ahead`.
-
-        Raises:
-            StackError: an archive of a local channel is missing or another one.
         """
         linked = [package_of(record) for record in self.records if record.name.normalized in names]
         borrow_entries(linked, cache, shared_caches)
@@ -137,9 +130,6 @@ class Session:
             hard_links: link files of the cache instead of copying them.
             read_cache: read all of every cache entry first, also where nothing speaks against it.
             log: a file that gets a line per package; none where empty.
-
-        Raises:
-            StackError: a package cannot be fetched or is another one, or linking fails.
         """
         rattler = self.rattler
         packages = rattler.package_cache
@@ -198,13 +188,13 @@ class Session:
             spec = self.rattler.MatchSpec("%s ==%s %s" % (package.name, package.version, package.build))
             found = await gateway.query([channel], [platform, "noarch"], [spec], recursive=False)
             fitting = [record for records in found for record in records if record.url == url]
-            record = fitting[0] if fitting else await self._unlisted(package, url, channel)
+            record = fitting[0] if fitting else await self._unlisted(url, channel)
             if digest_of(record) != package.sha256:
                 raise wrong_digest(url, digest_of(record), package.sha256)
             listed.append(record)
         return listed
 
-    async def _unlisted(self, package: Package, url: str, channel: str) -> Any:
+    async def _unlisted(self, url: str, channel: str) -> Any:
         path = local_path(url)
         if path is None or not os.path.exists(path):
             raise StackError(

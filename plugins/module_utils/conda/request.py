@@ -92,11 +92,7 @@ def named_channels(specs: Iterable[str]) -> list[str]:
 
 
 def build_request(params: Mapping, lock: str) -> Request:
-    """Return the request of the module's options; ``lock`` is what the lock file holds, empty where specs were given.
-
-    Raises:
-        StackError: they do not go together, or a channel's licence is not accepted.
-    """
+    """Return the request of the module's options; ``lock`` is what the lock holds, empty where specs were given."""
     channels = [url for name in params["channels"] for url in channel_urls(name)]
     if params["specs"] and not channels:
         raise StackError("Specs need a channel to be solved from.", "check the options", "Set channels.")
