@@ -35,18 +35,14 @@ def wrong_digest(where: str, found: str, expected: str) -> StackError:
 
 
 def check_archive(package: Package, cache: str) -> None:
-    """Check an archive of a local channel before it may be extracted.
-
-    What is downloaded py-rattler checks itself.
+    """Check an archive of a local channel before it may be extracted; py-rattler itself checks what is downloaded.
 
     Raises:
         StackError: the archive is missing or another one, or the channel gives no digest.
     """
     if package_of_url(package.url, "") is None or not package.sha256:
-        raise StackError(
-            "The channel gives no sha256 for %s." % package.url, errors.PACKAGE,
-            "Index the channel anew with digests.",
-        )
+        message = "The channel gives no sha256 for %s." % package.url
+        raise StackError(message, errors.PACKAGE, "Index the channel anew with digests.")
     path = local_path(package.url)
     cached = os.path.isdir(os.path.join(cache, package.stem))
     if path is None or (cached and _is_as_noted(package, cache)):
@@ -56,10 +52,9 @@ def check_archive(package: Package, cache: str) -> None:
     except OSError as error:
         if cached and cached_digest(package.stem, cache) == package.sha256:
             return  # what is in the cache is read instead, and cannot be extracted anew from elsewhere
-        raise StackError(
-            "The package %s cannot be read: %s." % (path, error.strerror), errors.PACKAGE,
-            "Put it into the channel or mirror, then run it again.", path,
-        ) from error
+        message = "The package %s cannot be read: %s." % (path, error.strerror)
+        remedy = "Put it into the channel or mirror, then run it again."
+        raise StackError(message, errors.PACKAGE, remedy, path) from error
     if found != package.sha256:
         raise wrong_digest(path, found, package.sha256)
 
@@ -69,11 +64,6 @@ def borrow_entries(packages: Iterable[Package], cache: str, shared: Iterable[str
 
     py-rattler locks what it links from by a file beside each entry, which another account cannot do in a cache that is
     not its own. So the entry becomes a link, and the file beside it a copy. Only what is known to be right is taken.
-
-    Args:
-        packages: what is needed.
-        cache: the account's own cache.
-        shared: the other caches.
     """
     for package in packages:
         entry = os.path.join(cache, package.stem)
@@ -101,9 +91,7 @@ def cached_digest(stem: str, cache: str) -> str:
 
 
 def any_doubtful(packages: Iterable[Package], cache: str) -> bool:
-    """Tell whether an entry must be read before it is used.
-
-    It has no note, or a file of it changed after the note was written, or it cannot be judged.
+    """Tell whether an entry must be read before it is used: without a note, changed since, or not to be judged.
 
     A change of content, mode or number of names moves a file's ctime, which nobody can set back (inode(7)); so an
     entry copied from elsewhere, and one whose files have hard links, are read as well.
@@ -112,13 +100,7 @@ def any_doubtful(packages: Iterable[Package], cache: str) -> bool:
 
 
 def packages_without_note(packages: Iterable[Package], cache: str, known: Mapping[str, str]) -> list[Package]:
-    """Return the packages that have no entry, or one that is not known to be right.
-
-    Args:
-        packages: what is needed.
-        cache: the account's own cache.
-        known: what :func:`check_ahead` found.
-    """
+    """Return the packages that have no entry, or one that neither a note nor :func:`check_ahead` says to be right."""
     return [
         package for package in packages
         if not os.path.isdir(os.path.join(cache, package.stem))
@@ -129,9 +111,7 @@ def packages_without_note(packages: Iterable[Package], cache: str, known: Mappin
 def check_ahead(cache: str, known: dict[str, str]) -> Iterator[None]:
     """Check the entries of a cache one by one, before it is known which of them are needed.
 
-    Args:
-        cache: the account's own cache.
-        known: gets the digest of each entry that is right, by the entry's name.
+    ``known`` gets the digest of each entry that is right, by the entry's name.
     """
     try:
         names = sorted(os.listdir(os.path.join(cache, NOTES)))
@@ -166,11 +146,11 @@ def _known_digest(stem: str, cache: str) -> str:
             noted, digest = os.fstat(stream.fileno()).st_mtime_ns, stream.read()
         if cached_digest(stem, cache) != digest:
             return ""
-        with open(os.path.join(entry, "info", "paths.json"), encoding="utf-8") as stream:
+        listed = os.path.join(entry, "info", "paths.json")
+        with open(listed, encoding="utf-8") as stream:
             paths = json.load(stream)["paths"]
-        for path in paths:
-            if os.lstat(entry + "/" + path["_path"]).st_ctime_ns > noted:
-                return ""
-        return digest if os.stat(os.path.join(entry, "info", "paths.json")).st_ctime_ns <= noted else ""
+        if any(os.lstat(entry + "/" + path["_path"]).st_ctime_ns > noted for path in paths):
+            return ""
+        return digest if os.stat(listed).st_ctime_ns <= noted else ""
     except (OSError, ValueError, KeyError, TypeError):
         return ""

@@ -58,20 +58,14 @@ def prefixes(root: str) -> list[str]:
     Raises:
         StackError: a directory of this account cannot be read, so that it is not known what is used.
     """
-    found = []
-    for release in _directories(root):
-        for place in [release, *_directories(release)]:
-            if os.path.isdir(os.path.join(place, META)):
-                found.append(place)
-    return found
+    places = [place for release in _directories(root) for place in (release, *_directories(release))]
+    return [place for place in places if os.path.isdir(os.path.join(place, META))]
 
 
 def _directories(path: str) -> list[str]:
     try:
         with os.scandir(path) as entries:
-            return sorted(
-                entry.path for entry in entries if entry.is_dir() and not entry.name.startswith(".")
-            )
+            return sorted(entry.path for entry in entries if entry.is_dir() and not entry.name.startswith("."))
     except FileNotFoundError:
         return []
     except OSError as error:
@@ -81,17 +75,12 @@ def _directories(path: str) -> list[str]:
 
 
 def _unreadable(path: str, error: OSError) -> StackError:
-    return StackError(
-        "Cannot read %s: %s." % (path, error.strerror), STEP, "Run this as the account that owns the root.", path
-    )
+    message = "Cannot read %s: %s." % (path, error.strerror)
+    return StackError(message, STEP, "Run this as the account that owns the root.", path)
 
 
 def records(places: Iterable[str]) -> dict[str, list[str]]:
-    """Return the records of installed packages in prefixes by stem (``name-version-build``).
-
-    Raises:
-        StackError: a prefix cannot be read.
-    """
+    """Return the records of installed packages in prefixes by stem (``name-version-build``)."""
     found: dict[str, list[str]] = {}
     for place in places:
         directory = os.path.join(place, META)
@@ -106,13 +95,7 @@ def records(places: Iterable[str]) -> dict[str, list[str]]:
 
 
 def inspect_cache(cache: str, needed: Iterable[str]) -> Content:
-    """List what a cache holds; nothing where there is none.
-
-    The packages ``needed`` (stems) are in use.
-
-    Raises:
-        StackError: the cache cannot be read.
-    """
+    """List what a cache holds, nothing where there is none; the packages ``needed`` (stems) are in use."""
     try:
         names = sorted(os.listdir(cache))
     except FileNotFoundError:
@@ -145,10 +128,8 @@ def companions_of(stem: str) -> list[str]:
 
 
 def _stem(name: str) -> str:
-    for ending in ARCHIVES:
-        if name.endswith(ending) and not name.startswith("."):
-            return name[:-len(ending)]
-    return ""
+    fitting = (ending for ending in ARCHIVES if name.endswith(ending) and not name.startswith("."))
+    return next((name[:-len(ending)] for ending in fitting), "")
 
 
 def _listed(directory: str) -> list[str]:
@@ -163,12 +144,9 @@ def measure(cache: str, name: str, now: float) -> Item:
 
     The age is that of its last change as the file system keeps it: archives date their files to when they were built.
     """
-    size, newest = 0, 0.0
-    for found in _walk(os.path.join(cache, name)):
-        if not stat.S_ISDIR(found.st_mode):
-            size += found.st_size
-        newest = max(newest, found.st_ctime)
-    return Item(name, size, max(0.0, now - newest))
+    found = list(_walk(os.path.join(cache, name)))
+    size = sum(status.st_size for status in found if not stat.S_ISDIR(status.st_mode))
+    return Item(name, size, max(0.0, now - max((status.st_ctime for status in found), default=0.0)))
 
 
 def _walk(path: str) -> Iterator[os.stat_result]:
@@ -186,14 +164,7 @@ def _walk(path: str) -> Iterator[os.stat_result]:
 
 
 def other_rollout(root: str, release: str) -> str:
-    """Name another release below the root that may be in a rollout; empty for none.
-
-    The name is part of a sentence.
-
-    Args:
-        root: the directory that holds the releases.
-        release: the release whose own rollout asks; empty for none.
-    """
+    """Name another release than this one below the root that may be in a rollout, in a sentence; empty for none."""
     directory = os.path.join(root, ".torchstack")
     here = rollout_lock.this_place()
     for name in _listed(directory):

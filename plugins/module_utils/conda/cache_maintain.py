@@ -17,7 +17,7 @@ import stat
 from typing import Any, Iterator, Mapping, NamedTuple, Sequence
 
 from ..core.errors import StackError
-from ..core.files import write_atomic
+from ..core.files import readable_by_all, write_atomic
 from ..trees import boundary, counters, permissions
 from ..trees.policy import WRITABLE, Policy
 from .cache import cached_digest
@@ -44,7 +44,7 @@ IN_PREFIX = frozenset((
 
 
 class Shared(Policy):
-    """Everybody may read, and only the owner write.
+    """Let everybody read and only the owner write.
 
     What the owner may do with files stays as it is: they can be second names of those in a frozen release.
     """
@@ -78,14 +78,7 @@ class Kept(NamedTuple):
 
 
 class Cache:
-    """A package cache.
-
-    Args:
-        path: the cache, an absolute path.
-        root: the directory that holds the releases that use it.
-        release: the release whose rollout this is; empty for none.
-        apply: change the cache, or plan only.
-    """
+    """A package cache, used by the releases below ``root``; ``release`` is the one whose rollout this is, if any."""
 
     def __init__(self, path: str, root: str, release: str, apply: bool) -> None:
         self.path = os.path.normpath(path)
@@ -100,15 +93,13 @@ class Cache:
             leftovers: keep what killed downloads left.
             unused: keep entries that no release uses.
             days: keep those of a smaller age in any case.
-
-        Raises:
-            StackError: the cache cannot be made, read or changed.
         """
         made = not os.path.isdir(self.path)
         modes: Mapping[str, Any] = {}
         try:
             if made and self.apply:
-                self._make()
+                with readable_by_all():
+                    os.makedirs(self.path, exist_ok=True)
             if not made or self.apply:
                 modes = self._permit()
             installed = records(prefixes(self.root))
@@ -119,18 +110,9 @@ class Cache:
                 doomed += [item for item in content.unused if item.age >= days * DAY]
             postponed, removed = self._remove(doomed, content) if doomed else ("", [])
         except OSError as error:
-            raise StackError(
-                "Cannot keep %s in order: %s: %s." % (self.path, error.filename, error.strerror), MAKE,
-                "Correct that, then run it again.", self.path,
-            ) from error
+            message = "Cannot keep %s in order: %s: %s." % (self.path, error.filename, error.strerror)
+            raise StackError(message, MAKE, "Correct that, then run it again.", self.path) from error
         return Kept(made, modes, described, content, removed, postponed)
-
-    def _make(self) -> None:
-        old = os.umask(0o022)
-        try:
-            os.makedirs(self.path, exist_ok=True)
-        finally:
-            os.umask(old)
 
     def _permit(self) -> Mapping[str, Any]:
         owner = os.lstat(self.path).st_uid
@@ -142,10 +124,7 @@ class Cache:
         return counters.as_result(total)
 
     def _describe(self, installed: Mapping[str, Sequence[str]]) -> list[str]:
-        """Let conda find the entries.
-
-        Without a record of where an entry came from it fetches the package anew.
-        """
+        """Let conda find the entries: it fetches anew what has no record of where it came from."""
         described = []
         magic = os.path.join(self.path, MAGIC)
         if not os.path.lexists(magic):
@@ -186,10 +165,9 @@ class Cache:
                     try:
                         self._drop(item.name, item.name in entries)
                     except OSError as error:
-                        raise StackError(
-                            "Cannot remove %s from %s: %s." % (item.name, self.path, error.strerror), REMOVE,
-                            "Correct that, then run it again.", os.path.join(self.path, item.name),
-                        ) from error
+                        message = "Cannot remove %s from %s: %s." % (item.name, self.path, error.strerror)
+                        remedy = "Correct that, then run it again."
+                        raise StackError(message, REMOVE, remedy, os.path.join(self.path, item.name)) from error
             return "", doomed
 
     def _drop(self, name: str, entry: bool) -> None:
@@ -231,27 +209,21 @@ class Cache:
 def as_result(kept: Kept) -> dict[str, Any]:
     """Tell what the module returns."""
     return {
-        "changed": kept.changed,
-        "made": kept.made,
-        "changed_files": kept.modes.get("changed_files", 0),
-        "changed_directories": kept.modes.get("changed_directories", 0),
-        "described": list(kept.described),
-        "entries": len(kept.content.entries),
-        "used": len(kept.content.used),
+        "changed": kept.changed, "made": kept.made, "changed_files": kept.modes.get("changed_files", 0),
+        "changed_directories": kept.modes.get("changed_directories", 0), "described": list(kept.described),
+        "entries": len(kept.content.entries), "used": len(kept.content.used),
         "unused": [item.as_result() for item in kept.content.unused],
         "leftovers": [item.as_result() for item in kept.content.leftovers],
         "removed": [item.as_result() for item in kept.removed],
-        "removed_bytes": sum(item.size for item in kept.removed),
-        "postponed": kept.postponed,
+        "removed_bytes": sum(item.size for item in kept.removed), "postponed": kept.postponed,
     }
 
 
 def render(path: str, kept: Kept) -> dict[str, str]:
     """Return the change as a difference of two texts."""
-    before = ["%s %s" % (entry["from"], entry["path"]) for entry in kept.modes.get("drift", ())]
-    after = ["%s %s" % (entry["to"], entry["path"]) for entry in kept.modes.get("drift", ())]
-    if kept.made:
-        after.append(path)
-    after += ["known to conda: %s" % name for name in kept.described]
+    drift = kept.modes.get("drift", ())
+    before = ["%s %s" % (entry["from"], entry["path"]) for entry in drift]
     before += ["%s (%d bytes)" % (item.name, item.size) for item in kept.removed]
-    return {"before": "".join(line + "\n" for line in before), "after": "".join(line + "\n" for line in after)}
+    after = ["%s %s" % (entry["to"], entry["path"]) for entry in drift] + [path] * kept.made
+    after += ["known to conda: %s" % name for name in kept.described]
+    return {side: "".join(line + "\n" for line in lines) for side, lines in (("before", before), ("after", after))}

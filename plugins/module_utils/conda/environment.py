@@ -38,13 +38,7 @@ class Outcome(NamedTuple):
 
 
 class Environment:
-    """One prefix, and what it shall hold.
-
-    Args:
-        params: the module's options.
-        apply: change the prefix, or plan only; planning writes nothing but repodata into ``scratch``.
-        scratch: a temporary directory.
-    """
+    """One prefix, and what it shall hold; planning writes nothing but repodata into the directory ``scratch``."""
 
     def __init__(self, params: Mapping[str, Any], apply: bool, scratch: str) -> None:
         self.params = params
@@ -71,9 +65,8 @@ class Environment:
             raise StackError("%s is not a directory." % prefix, OPTIONS, "Name the directory itself.", prefix)
         meta = os.path.join(prefix, META)
         if os.path.isdir(prefix) and not os.path.isdir(meta) and state.journal is None and os.listdir(prefix):
-            raise StackError(
-                "%s holds files and is no conda prefix." % prefix, OPTIONS, "Name another one, or empty it.", prefix
-            )
+            message = "%s holds files and is no conda prefix." % prefix
+            raise StackError(message, OPTIONS, "Name another one, or empty it.", prefix)
 
     def absent(self) -> Outcome:
         """Remove the prefix."""
@@ -121,8 +114,7 @@ class Environment:
                 return self._through(worker, request, state, records, damaged)
 
     def _through(
-        self, worker: Worker, request: Request, state: State, records: Sequence[Record],
-        damaged: list[str],
+        self, worker: Worker, request: Request, state: State, records: Sequence[Record], damaged: list[str],
     ) -> Outcome:
         known: dict[str, str] = {}
         ahead = check_ahead(self.params["cache"], known) if self.apply else None
@@ -134,10 +126,8 @@ class Environment:
         fetched_from = [replace_start(url, mirrors) for url in request.channels]
         missing = missing_directories(fetched_from)
         if missing:
-            raise StackError(
-                "The channel %s is not there." % missing[0], errors.CHANNEL,
-                "Check its address; nothing was changed.", missing[0],
-            )
+            message = "The channel %s is not there." % missing[0]
+            raise StackError(message, errors.CHANNEL, "Check its address; nothing was changed.", missing[0])
         offered = worker.call(
             "offered", channels=list(request.channels), specs=list(request.optional_specs), platform=request.platform,
             mirrors=mirrors, repodata_cache=repodata,
@@ -146,9 +136,8 @@ class Environment:
         resolved = worker.call(
             "resolve", ahead, channels=list(request.channels), specs=specs, lock=request.lock,
             lock_path=self.params["lock"] or "", platform=request.platform,
-            virtual_packages=dict(request.virtual_packages), channel_priority=request.channel_priority,
-            mirrors=mirrors, prefix=self.prefix, keep_installed=self.params["state"] == "present",
-            repodata_cache=repodata,
+            virtual_packages=dict(request.virtual_packages), channel_priority=request.channel_priority, mirrors=mirrors,
+            prefix=self.prefix, keep_installed=self.params["state"] == "present", repodata_cache=repodata,
         )
         wanted = [restore_channel(Package(**one), self.replaced) for one in resolved]
         check_licence((package.url for package in wanted), self.params["accept_defaults_licence"])
@@ -158,12 +147,9 @@ class Environment:
             before = {tuple(one) for one in journal.records}
             new = [record for record in records if tuple(record.package) not in before]
             # Data that a crash of the machine took back still has its name; and scripts of packages may be undone.
-            damaged = sorted({
-                *damaged, *find_damaged(self.prefix, records, FILES),
-                *find_damaged(self.prefix, new, CONTENTS),
-            })
-            if self.params["link_scripts"]:
-                damaged = sorted({*damaged, *(record.package.name for record in new)})
+            doubtful = [record.package.name for record in new] if self.params["link_scripts"] else []
+            broken = find_damaged(self.prefix, records, FILES) + find_damaged(self.prefix, new, CONTENTS)
+            damaged = sorted({*damaged, *broken, *doubtful})
         transaction = plan_transaction(installed, wanted, damaged)
         if transaction.is_empty and journal is None:
             if self.apply:
@@ -177,10 +163,8 @@ class Environment:
     def _as_recorded(self, request: Request, state: State, installed: Sequence[Package]) -> bool:
         """Tell whether the prefix is what an equal request made of it before."""
         identities = [package.identity for package in sorted(installed)]
-        return (
-            self.params["state"] == "present" and state.journal is None and state.digest == request.digest()
-            and identities == list(state.packages)
-        )
+        same = state.digest == request.digest() and identities == list(state.packages)
+        return self.params["state"] == "present" and state.journal is None and same
 
     def _held(self, possible: bool) -> ContextManager[None]:
         return self.store.held() if self.apply and possible else contextlib.nullcontext()
@@ -193,20 +177,12 @@ class Environment:
             with open(path, encoding="utf-8") as stream:
                 return stream.read()
         except (OSError, UnicodeDecodeError) as error:
-            raise StackError(
-                "The lock %s cannot be read: %s." % (path, getattr(error, "strerror", None) or "it is no text"),
-                READ_LOCK, "Check its path.", path,
-            ) from error
+            message = "The lock %s cannot be read: %s." % (path, getattr(error, "strerror", None) or "it is no text")
+            raise StackError(message, READ_LOCK, "Check its path.", path) from error
 
 
 def as_result(outcome: Outcome, platform: str, optional: Iterable[str] = ()) -> dict[str, Any]:
-    """Tell what the module returns.
-
-    Args:
-        outcome: what was done.
-        platform: conda's name of it.
-        optional: the specs that channels may lack.
-    """
+    """Tell what the module returns; ``optional`` are the specs that channels may lack."""
     packages = sorted(outcome.packages)
     names = {package.name for package in packages}
     return dict(

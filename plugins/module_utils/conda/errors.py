@@ -13,42 +13,34 @@ _AGAIN = "Correct that, then run it again."
 
 
 def translate(kind: str, text: str, step: str) -> StackError:
-    """Return an error of py-rattler as one sentence, with what to do next.
+    """Return an error of py-rattler, by the name of its class, as one sentence, with what to do next.
 
-    Args:
-        kind: the name of its class.
-        text: what it says, causes on lines of their own.
-        step: what was going on.
+    In ``text`` causes are on lines of their own; ``step`` is what was going on.
     """
     text = "\n".join(line.rstrip() for line in text.strip().splitlines())
     last = text.splitlines()[-1][len("Caused by: "):] if "\nCaused by: " in text else text
     if kind == "SolverError":
-        return StackError(
-            "These specs cannot be satisfied together. %s." % text.rstrip("."), SOLVE,
-            "Loosen a spec, add a channel, or set virtual_packages as the compute nodes have them.", explanation=text,
-        )
+        message = "These specs cannot be satisfied together. %s." % text.rstrip(".")
+        remedy = "Loosen a spec, add a channel, or set virtual_packages as the compute nodes have them."
+        return StackError(message, SOLVE, remedy, explanation=text)
     if kind in ("InvalidMatchSpecError", "InvalidPackageNameError", "InvalidVersionSpecError"):
         return StackError("A spec is not one: %s." % text, SOLVE, "Write it as conda does, `numpy >=1.26,<2`.")
     if kind in ("GatewayError", "FetchRepoDataError", "InvalidChannelError"):
-        return StackError(
-            "The channel cannot be read: %s." % one_line(text), CHANNEL,
-            "Check its address, and whether this machine reaches it; nothing was changed.", explanation=text,
-        )
+        message = "The channel cannot be read: %s." % one_line(text)
+        remedy = "Check its address, and whether this machine reaches it; nothing was changed."
+        return StackError(message, CHANNEL, remedy, explanation=text)
     if kind == "ParseCondaLockError":
         return StackError("The lock cannot be read: %s." % one_line(text), "read the lock", "Write it anew.")
     if "hash mismatch" in text:
         found = re.search(r"extracting (\S+) to \S+: expected (\w+), got (\w+)", text)
         said = "%s has sha256 %s where %s was expected" % found.group(1, 3, 2) if found else last
-        return StackError(
-            "A package is not the one that was asked for: %s." % said, PACKAGE,
-            "Fetch it anew into the channel or mirror, or correct the lock, then run it again.", explanation=text,
-        )
+        message = "A package is not the one that was asked for: %s." % said
+        remedy = "Fetch it anew into the channel or mirror, or correct the lock, then run it again."
+        return StackError(message, PACKAGE, remedy, explanation=text)
     named = re.match(r"failed to fetch (\S+)", text)
     if named:
-        return StackError(
-            "The package %s cannot be fetched or is damaged: %s." % (named.group(1), last), PACKAGE, _AGAIN,
-            explanation=text,
-        )
+        message = "The package %s cannot be fetched or is damaged: %s." % (named.group(1), last)
+        return StackError(message, PACKAGE, _AGAIN, explanation=text)
     if kind in ("InstallerError", "LinkError", "TransactionError", "IoError"):
         return StackError("The packages cannot be linked: %s." % one_line(text), LINK, _AGAIN, explanation=text)
     return StackError("py-rattler failed: %s: %s." % (kind, one_line(text)), step, _AGAIN, explanation=text)

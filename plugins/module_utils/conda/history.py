@@ -26,14 +26,7 @@ def channel_name(url: str) -> str:
 
 
 def history_entry(transaction: Transaction, specs: Iterable[str], command: str, when: float) -> str:
-    """Tell what a transaction adds to the history.
-
-    Args:
-        transaction: it.
-        specs: what was asked for.
-        command: what stands for the command line.
-        when: seconds since the epoch.
-    """
+    """Tell what a transaction for some specs adds to the history; ``command`` stands for the command line."""
     removed = [*transaction.removed, *(change.before for change in transaction.changed)]
     added = [*transaction.added, *(change.after for change in transaction.changed)]
     lines = ["==> %s <==" % time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(when)), "# cmd: " + command]

@@ -7,7 +7,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from typing import Any, Callable, Mapping, NamedTuple, Sequence
+from typing import Any, Iterator, Mapping, NamedTuple, Sequence
 
 from ..core.errors import StackError
 from . import errors, history, rollback
@@ -44,11 +44,7 @@ class Chosen(NamedTuple):
 class Linker:
     """Changes a prefix by transactions that are recorded, verified and undone where they fail.
 
-    Args:
-        params: the module's options.
-        prefix: the prefix, an absolute path.
-        store: its record.
-        replaced: address of a mirror to that of the channel in whose place it is used.
+    ``replaced`` leads from the address of a mirror to that of the channel in whose place it is used.
     """
 
     def __init__(self, params: Mapping[str, Any], prefix: str, store: Store, replaced: Mapping[str, str]) -> None:
@@ -58,8 +54,7 @@ class Linker:
         self.replaced = replaced
 
     def run(
-        self, worker: Worker, chosen: Chosen, state: State, records: Sequence[Record],
-        known: Mapping[str, str],
+        self, worker: Worker, chosen: Chosen, state: State, records: Sequence[Record], known: Mapping[str, str],
     ) -> Sequence[str]:
         self._check_writable()
         transaction = chosen.transaction
@@ -77,7 +72,8 @@ class Linker:
                 leaving |= {change.before.name for change in transaction.changed}
                 taken = [record for record in records if record.package.name in leaving]
                 before = [Package(*one) for one in journal.records]
-                self._write(errors.LINK, lambda: rollback.put_aside(self.prefix, taken, before))
+                with _written(errors.LINK):
+                    rollback.put_aside(self.prefix, taken, before)
             worker.call(
                 "install", prefix=self.prefix, cache=self.params["cache"], platform=chosen.request.platform,
                 reinstall=[] if reversible else sorted(relinked),
@@ -85,7 +81,8 @@ class Linker:
                 read_cache=self.params["verify"] == CONTENTS, log=self.params["log"] or "",
             )
             worker.dismiss()
-            self._write("complete the prefix", lambda: self._finish(chosen, journal))
+            with _written("complete the prefix"):
+                self._finish(chosen, journal)
         except StackError as error:
             worker.stop()
             error.remedy = "%s %s" % (self._undo(journal), error.remedy)
@@ -104,19 +101,15 @@ class Linker:
         if state.journal is not None:
             return state.journal, sweep(self.prefix, records, state.journal.kept)
         journal = Journal(
-            LINK, find_unowned(self.prefix, records),
-            [list(record.package) for record in records],
+            LINK, find_unowned(self.prefix, records), [list(record.package) for record in records],
             history.read_history(self.prefix), os.path.isdir(self.prefix),
         )
-
-        def write() -> None:
-            # Scripts of packages that leave are in the prefix, and what scripts did cannot be undone.
-            if not journal.fresh and not self.params["link_scripts"]:
-                rollback.begin(self.prefix, self.store.path)
-            self.store.open(journal)
-
         try:
-            self._write("record the transaction", write)
+            with _written("record the transaction"):
+                # Scripts of packages that leave are in the prefix, and what scripts did cannot be undone.
+                if not journal.fresh and not self.params["link_scripts"]:
+                    rollback.begin(self.prefix, self.store.path)
+                self.store.open(journal)
         except StackError:
             self.clean()
             raise
@@ -149,56 +142,43 @@ class Linker:
                 os.unlink(os.path.join(self.prefix, tag))
         if self.replaced:
             records = read_records(self.prefix)
-        left = plan_transaction(
-            self.packages(records), chosen.wanted, find_damaged(self.prefix, records, FILES)
-        )
+        left = plan_transaction(self.packages(records), chosen.wanted, find_damaged(self.prefix, records, FILES))
         if not left.is_empty:
             names = [package.name for package in [*left.added, *left.removed, *left.repaired]]
             names += [change.after.name for change in left.changed]
-            raise StackError(
-                "%s is not complete after linking: %s." % (self.prefix, ", ".join(sorted(names))), VERIFY,
-                "Run it again; if it stays so, the package's record of its own files is wrong.", self.prefix,
-            )
+            message = "%s is not complete after linking: %s." % (self.prefix, ", ".join(sorted(names)))
+            remedy = "Run it again; if it stays so, the package's record of its own files is wrong."
+            raise StackError(message, VERIFY, remedy, self.prefix)
         whole = plan_transaction([Package(*one) for one in journal.records], chosen.wanted)
-        entry = history.history_entry(
-            whole, chosen.specs, "conda_environment --prefix " + self.prefix, time.time()
-        )
+        entry = history.history_entry(whole, chosen.specs, "conda_environment --prefix " + self.prefix, time.time())
         history.write_history(self.prefix, journal.history, entry)
         self.store.close(chosen.request.digest(), self.packages(records))
 
     def _check_writable(self) -> None:
         for path in (self.prefix, os.path.join(self.prefix, META)):
             if os.path.isdir(path) and not os.access(path, os.W_OK):
-                raise StackError(
-                    "%s is not writable: it is frozen, or belongs to another account." % path, OPTIONS,
-                    "Make a new release, or thaw it with tree_permissions first.", path,
-                )
+                message = "%s is not writable: it is frozen, or belongs to another account." % path
+                raise StackError(message, OPTIONS, "Make a new release, or thaw it with tree_permissions first.", path)
         cache = self.params["cache"]
         if os.path.isdir(cache) and not os.access(cache, os.W_OK):
-            raise StackError(
-                "The cache %s is not writable for this account." % cache, OPTIONS,
-                "Name one of your own, and this one in shared_caches.", cache,
-            )
-
-    @staticmethod
-    def _write(step: str, function: Callable[[], None]) -> None:
-        try:
-            function()
-        except OSError as error:
-            raise StackError(
-                "Cannot %s: %s: %s." % (step, error.filename, error.strerror), step,
-                "Correct that, then run it again.",
-            ) from error
+            message = "The cache %s is not writable for this account." % cache
+            raise StackError(message, OPTIONS, "Name one of your own, and this one in shared_caches.", cache)
 
     def packages(self, records: Sequence[Record]) -> list[Package]:
         return [restore_channel(record.package, self.replaced) for record in records]
 
 
-def _relinked(transaction: Transaction, records: Sequence[Record]) -> set[str]:
-    """Return the names of installed packages that are linked again.
+@contextlib.contextmanager
+def _written(step: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        message = "Cannot %s: %s: %s." % (step, error.filename, error.strerror)
+        raise StackError(message, step, "Correct that, then run it again.") from error
 
-    These are damaged ones, and those that lie below the directory of another Python version.
-    """
+
+def _relinked(transaction: Transaction, records: Sequence[Record]) -> set[str]:
+    """Return the names of installed packages that are linked again: damaged ones, and those below another Python."""
     names = {package.name for package in transaction.repaired}
     leaving = {package.name for package in [*transaction.removed, *(one.before for one in transaction.changed)]}
     if "python" in leaving:

@@ -25,15 +25,7 @@ def is_explicit(text: str) -> bool:
 
 
 def parse(text: str, path: str) -> list[Package]:
-    """Return the packages of an explicit list.
-
-    Args:
-        text: what it holds.
-        path: how errors call it.
-
-    Raises:
-        StackError: a line is no package with a sha256, or a package is listed twice.
-    """
+    """Return the packages of an explicit list, each with a sha256 and once; errors call the list ``path``."""
     packages: dict[str, Package] = {}
     for number, raw in enumerate(text.splitlines(), 1):
         line = raw.strip()
@@ -48,14 +40,12 @@ def parse(text: str, path: str) -> list[Package]:
                 "read the lock", "Write it as <channel>/<subdir>/<name>-<version>-<build>.conda#<sha256>.", path,
             )
         if not package.sha256:
-            raise StackError(
-                "Line %d of the lock %s has no sha256: %s." % (number, path, url), "read the lock",
-                "Write the list with digests, as `conda list --explicit --sha256` does.", path,
-            )
+            message = "Line %d of the lock %s has no sha256: %s." % (number, path, url)
+            remedy = "Write the list with digests, as `conda list --explicit --sha256` does."
+            raise StackError(message, "read the lock", remedy, path)
         if package.name in packages:
-            raise StackError(
-                "The lock %s lists %s twice." % (path, package.name), "read the lock", "Leave one of them.", path
-            )
+            message = "The lock %s lists %s twice." % (path, package.name)
+            raise StackError(message, "read the lock", "Leave one of them.", path)
         packages[package.name] = package
     if not packages:
         raise StackError("The lock %s lists no package." % path, "read the lock", "Check the file.", path)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from typing import Iterable, Mapping, NamedTuple
 
-_ARCHIVE = re.compile(r"^(?P<name>.+)-(?P<version>[^-]+)-(?P<build>[^-]+)(?P<suffix>\.conda|\.tar\.bz2)$")
+_ARCHIVE = re.compile(r"^(.+)-([^-]+)-([^-]+)(?:\.conda|\.tar\.bz2)$")
 
 
 class Package(NamedTuple):
@@ -69,20 +69,16 @@ class Transaction(NamedTuple):
 
 
 def package_of_url(url: str, sha256: str) -> Package | None:
-    """Return the package of an archive's address.
+    """Return the package of an archive's address; None where that is not one of a conda package.
 
     That is ``<channel>/<subdir>/<name>-<version>-<build>.conda`` (or ``.tar.bz2``).
-
-    Returns:
-        None where the address is not one of a conda package.
     """
     parts = url.rsplit("/", 2)
     matched = _ARCHIVE.match(parts[-1])
     if len(parts) < 3 or matched is None:
         return None
-    return Package(
-        matched.group("name"), matched.group("version"), matched.group("build"), parts[1], parts[0], url, sha256
-    )
+    name, version, build = matched.groups()
+    return Package(name, version, build, parts[1], parts[0], url, sha256)
 
 
 def by_name(packages: Iterable[Package]) -> dict[str, Package]:
@@ -95,10 +91,7 @@ def plan_transaction(
 ) -> Transaction:
     """Return the transaction that makes a prefix hold exactly the packages wanted.
 
-    Args:
-        installed: what it holds.
-        wanted: what it shall hold.
-        damaged: names of packages whose files are not as their records say; they are installed again.
+    ``damaged`` names packages whose files are not as their records say; they are installed again.
     """
     have, want = by_name(installed), by_name(wanted)
     both = sorted(set(have) & set(want))
@@ -138,21 +131,13 @@ def transaction_as_result(transaction: Transaction) -> dict[str, list[dict[str, 
 
 
 def restore_channel(package: Package, replaced: Mapping[str, str]) -> Package:
-    """Return the package under its channel's own address, where a mirror's was used in its place.
-
-    Args:
-        package: as it was found on the mirror.
-        replaced: the address that each mirror stands for, by the mirror's.
-    """
+    """Return the package under its channel's own address, where that of a mirror (``replaced``) stood for it."""
     channel = replace_start(package.channel, replaced)
     return package._replace(channel=channel, url=replace_start(package.url, replaced))
 
 
 def replace_start(url: str, replaced: Mapping[str, str]) -> str:
-    """Replace the start of an address by the longest one that fits.
-
-    A start ends where a part of a path ends.
-    """
+    """Replace the start of an address, up to the end of a part of its path, by the longest one that fits."""
     for start in sorted(replaced, key=len, reverse=True):
         if url == start or url.startswith(start.rstrip("/") + "/"):
             return replaced[start].rstrip("/") + url[len(start.rstrip("/")):]

@@ -54,13 +54,8 @@ class Record(NamedTuple):
 def read_records(prefix: str, half: bool = False) -> list[Record]:
     """Return the records of a prefix, sorted by file name; none where there is no prefix.
 
-    Args:
-        prefix: the prefix.
-        half: it was left half, so that a record which is none was being written and is passed over. py-rattler takes no
-            notice of an error when the last bytes of a record are written.
-
-    Raises:
-        StackError: one cannot be read.
+    In one that was left ``half``, a record which is none was being written and is passed over: py-rattler takes no
+    notice of an error when the last bytes of a record are written.
     """
     directory = os.path.join(prefix, META)
     try:
@@ -98,10 +93,9 @@ def _read_record(path: str) -> Record:
 
 
 def _unreadable(path: str, why: object) -> StackError:
-    return StackError(
-        "Cannot read the record %s: %s." % (path, why), "read the prefix",
-        "Restore it, or remove the whole prefix with state absent and install it again.", path,
-    )
+    message = "Cannot read the record %s: %s." % (path, why)
+    remedy = "Restore it, or remove the whole prefix with state absent and install it again."
+    return StackError(message, "read the prefix", remedy, path)
 
 
 def find_damaged(prefix: str, records: Iterable[Record], depth: str) -> list[str]:
@@ -125,24 +119,19 @@ def find_damaged(prefix: str, records: Iterable[Record], depth: str) -> list[str
 
 
 def _is_intact(prefix: str, path: Mapping, depth: str, found: Mapping[str, bool]) -> bool:
-    """Tell whether a path is there and of the right kind.
-
-    ``found`` tells which paths of the prefix are links.
-    """
+    """Tell whether a path is there and of the right kind; ``found`` tells which paths of the prefix are links."""
     full = os.path.join(prefix, path["_path"])
     kind = path.get("path_type")
     is_link = found.get(path["_path"])
     try:
         if is_link is None:  # a directory, reached through a link, or not there
             is_link = stat.S_ISLNK(os.lstat(full).st_mode)
-        if kind == "pyc_file" or kind == "directory":
+        if kind in ("pyc_file", "directory"):
             return True
         if (kind == "softlink") != is_link and kind is not None:
             return False
         wanted = path.get("sha256_in_prefix") or path.get("sha256")
-        if depth != CONTENTS or not wanted or is_link:
-            return True
-        return sha256_of(full) == wanted
+        return depth != CONTENTS or not wanted or is_link or sha256_of(full) == wanted
     except FileNotFoundError:
         return kind == "pyc_file"
     except OSError:
@@ -157,15 +146,8 @@ def find_unowned(prefix: str, records: Iterable[Record]) -> list[str]:
 
 
 def _list_paths(prefix: str) -> dict[str, bool]:
-    """List files, links and empty directories of a prefix, and whether each is a link.
-
-    Each directory is listed once.
-
-    Raises:
-        OSError: a directory cannot be read.
-    """
-    found = {}
-    waiting = [""]
+    """List files, links and empty directories of a prefix, and whether each is a link; each directory once."""
+    found, waiting = {}, [""]
     while waiting:
         relative = waiting.pop()
         start = relative + "/" if relative else ""
@@ -186,9 +168,7 @@ def _list_paths(prefix: str) -> dict[str, bool]:
 
 
 def sweep(prefix: str, records: Iterable[Record], kept: Iterable[str]) -> list[str]:
-    """Remove what an interrupted transaction left.
-
-    That is everything in no record that was not there before it began.
+    """Remove what an interrupted transaction left: everything in no record that was not there before it began.
 
     Returns:
         the paths removed, relative to the prefix; directories that became empty are not named.
@@ -208,14 +188,11 @@ def sweep(prefix: str, records: Iterable[Record], kept: Iterable[str]) -> list[s
 
 def prune(prefix: str, relative: str, kept: Container[str] = ()) -> None:
     """Remove a directory of the prefix and those above it as far as they are empty and not to be kept."""
-    while relative and relative not in kept:
-        try:
-            os.rmdir(os.path.join(prefix, relative))
-        except FileNotFoundError:
-            pass
-        except OSError:
-            return
-        relative = os.path.dirname(relative)
+    with contextlib.suppress(OSError):
+        while relative and relative not in kept:
+            with contextlib.suppress(FileNotFoundError):
+                os.rmdir(os.path.join(prefix, relative))
+            relative = os.path.dirname(relative)
 
 
 def correct_modes(prefix: str, records: Iterable[Record]) -> None:
@@ -249,17 +226,12 @@ def restore_origin(records: Iterable[Record], replaced: Mapping[str, str]) -> No
 
 
 def remove_prefix(prefix: str) -> None:
-    """Remove the whole prefix.
-
-    Raises:
-        StackError: something in it cannot be removed.
-    """
+    """Remove the whole prefix."""
     try:
         shutil.rmtree(prefix)
     except FileNotFoundError:
         return
     except OSError as error:
-        raise StackError(
-            "Cannot remove %s: %s." % (error.filename or prefix, error.strerror), "remove the prefix",
-            "If it is frozen, thaw it with tree_permissions first; then run it again.", prefix,
-        ) from error
+        message = "Cannot remove %s: %s." % (error.filename or prefix, error.strerror)
+        remedy = "If it is frozen, thaw it with tree_permissions first; then run it again."
+        raise StackError(message, "remove the prefix", remedy, prefix) from error

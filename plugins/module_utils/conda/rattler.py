@@ -26,10 +26,7 @@ LOAD = "load py-rattler"
 def prepare() -> Mapping[str, Callable[..., Any]]:
     """Return the functions that the process offers."""
     session = Session()
-    return {
-        "load": session.load, "choose": session.choose, "offered": session.offered, "resolve": session.resolve,
-        "check": session.check, "install": session.install,
-    }
+    return {name: getattr(session, name) for name in ("load", "choose", "offered", "resolve", "check", "install")}
 
 
 class Session:
@@ -42,24 +39,15 @@ class Session:
         self.unsure: list[Package] = []
 
     def load(self) -> str:
-        """Import py-rattler.
-
-        Returns:
-            its version.
-
-        Raises:
-            StackError: the interpreter does not have it.
-        """
+        """Import py-rattler, and return its version."""
         try:
             import rattler
             import rattler.config
             import rattler.package_cache
         except ImportError as error:
-            raise StackError(
-                "conda_environment needs %s in %s: %s." % (REQUIREMENT, sys.executable, error), LOAD,
-                "Install it there, or set ansible_python_interpreter to a tool environment that has it.",
-                requirement=REQUIREMENT, interpreter=sys.executable,
-            ) from error
+            message = "conda_environment needs %s in %s: %s." % (REQUIREMENT, sys.executable, error)
+            remedy = "Install it there, or set ansible_python_interpreter to a tool environment that has it."
+            raise StackError(message, LOAD, remedy, requirement=REQUIREMENT, interpreter=sys.executable) from error
         self.rattler = rattler
         return str(rattler.__version__)
 
@@ -83,11 +71,7 @@ class Session:
     def offered(
         self, channels: list[str], specs: list[str], platform: str, mirrors: dict[str, str], repodata_cache: str
     ) -> list[str]:
-        """Return the specs of packages of which a channel has any version.
-
-        Raises:
-            StackError: a channel cannot be read.
-        """
+        """Return the specs of packages of which a channel has any version."""
         if not specs:
             return []
         gateway = self.rattler.Gateway(cache_dir=repodata_cache)
@@ -101,19 +85,14 @@ class Session:
         virtual_packages: dict[str, str], channel_priority: str, mirrors: dict[str, str], repodata_cache: str,
         prefix: str, keep_installed: bool,
     ) -> list[dict[str, str]]:
-        """Return the packages that the prefix shall hold; the session keeps their records.
-
-        Raises:
-            StackError: there is no solution, or a channel or the lock cannot be read.
-        """
+        """Return the packages that the prefix shall hold; the session keeps their records."""
         rattler = self.rattler
         self.specs = specs
         gateway = rattler.Gateway(cache_dir=repodata_cache)
         if specs:
             installed = self._installed(prefix) if keep_installed else []
-            priority = rattler.ChannelPriority.Strict
-            if channel_priority == "disabled":
-                priority = rattler.ChannelPriority.Disabled
+            priorities = rattler.ChannelPriority
+            priority = priorities.Disabled if channel_priority == "disabled" else priorities.Strict
             self.records = self._run(errors.SOLVE, lambda: rattler.solve(
                 sources=[replace_start(url, mirrors) for url in channels], specs=specs,
                 platforms=[platform, "noarch"], gateway=gateway, locked_packages=installed,
@@ -121,9 +100,7 @@ class Session:
             ))
         elif lockfile.is_explicit(lock):
             wanted = lockfile.parse(lock, lock_path)
-            self.records = self._run(
-                errors.CHANNEL, lambda: self._listed(wanted, platform, gateway, mirrors)
-            )
+            self.records = self._run(errors.CHANNEL, lambda: self._listed(wanted, platform, gateway, mirrors))
         else:
             self.records = self._locked(lock_path, platform)
             for record in self.records:
@@ -134,14 +111,7 @@ class Session:
     def check(self, cache: str, shared_caches: list[str], names: list[str], known: dict[str, str]) -> None:
         """Check archives and cache entries of packages before the prefix is changed.
 
-        Args:
-            cache: the directory of extracted packages.
-            shared_caches: others, from which entries are taken.
-            names: the packages.
-            known: entries of the cache that were looked at already, see :func:`.cache.check_ahead`.
-
-        Raises:
-            StackError: an archive of a local channel is missing or another one.
+        Entries are taken from other caches, too; for those ``known`` see :func:`.cache.check_ahead`.
         """
         linked = [package_of(record) for record in self.records if record.name.normalized in names]
         borrow_entries(linked, cache, shared_caches)
@@ -156,24 +126,16 @@ class Session:
         """Make the prefix hold the records that were resolved and checked.
 
         Args:
-            prefix: the prefix.
-            cache: the directory of extracted packages.
-            platform: conda's name of the platform.
             reinstall: packages that are linked although they are installed.
             hard_links: link files of the cache instead of copying them.
-            link_scripts: run the packages' own scripts.
             read_cache: read all of every cache entry first, also where nothing speaks against it.
             log: a file that gets a line per package; none where empty.
-
-        Raises:
-            StackError: a package cannot be fetched or is another one, or linking fails.
         """
         rattler = self.rattler
         packages = rattler.package_cache
         # Files of entries that nothing speaks against were just seen to be there.
-        validation = packages.ValidationMode.skip()
-        if read_cache or any_doubtful(self.unsure, cache):
-            validation = packages.ValidationMode.full()
+        modes, doubtful = packages.ValidationMode, read_cache or any_doubtful(self.unsure, cache)
+        validation = modes.full() if doubtful else modes.skip()
         # Clones are left to the library, which tries one and copies where the file system has none; told to clone, it
         # tries that for each file.
         configuration = rattler.config.Config.from_toml("allow-hard-links = %s\n" % str(hard_links).lower())
@@ -200,24 +162,20 @@ class Session:
         found = [one for one in found if one.name.normalized not in overrides]
         for name, version in sorted(overrides.items()):
             if version:
-                found.append(rattler.GenericVirtualPackage(
-                    rattler.PackageName(name), rattler.Version(version), rattler.package.BuildString("0")
-                ))
+                parts = (rattler.PackageName(name), rattler.Version(version), rattler.package.BuildString("0"))
+                found.append(rattler.GenericVirtualPackage(*parts))
         return found
 
     def _locked(self, path: str, platform: str) -> list[Any]:
         environment = self._call("read the lock", lambda: self.rattler.LockFile.from_path(path).default_environment())
         found = (environment.conda_repodata_records() if environment else {}).get(platform)
         if not found:
-            raise StackError(
-                "The lock %s has no conda packages for %s." % (path, platform), "read the lock",
-                "Lock it for this platform.", path,
-            )
+            message = "The lock %s has no conda packages for %s." % (path, platform)
+            raise StackError(message, "read the lock", "Lock it for this platform.", path)
         if environment.pypi_packages().get(platform):
-            raise StackError(
-                "The lock %s holds packages of PyPI, which this module does not install." % path, "read the lock",
-                "Lock the conda packages alone; the others belong to the release's Python packages.", path,
-            )
+            message = "The lock %s holds packages of PyPI, which this module does not install." % path
+            remedy = "Lock the conda packages alone; the others belong to the release's Python packages."
+            raise StackError(message, "read the lock", remedy, path)
         return list(found)
 
     async def _listed(
@@ -230,13 +188,13 @@ class Session:
             spec = self.rattler.MatchSpec("%s ==%s %s" % (package.name, package.version, package.build))
             found = await gateway.query([channel], [platform, "noarch"], [spec], recursive=False)
             fitting = [record for records in found for record in records if record.url == url]
-            record = fitting[0] if fitting else await self._unlisted(package, url, channel)
+            record = fitting[0] if fitting else await self._unlisted(url, channel)
             if digest_of(record) != package.sha256:
                 raise wrong_digest(url, digest_of(record), package.sha256)
             listed.append(record)
         return listed
 
-    async def _unlisted(self, package: Package, url: str, channel: str) -> Any:
+    async def _unlisted(self, url: str, channel: str) -> Any:
         path = local_path(url)
         if path is None or not os.path.exists(path):
             raise StackError(

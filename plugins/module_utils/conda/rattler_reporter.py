@@ -10,8 +10,7 @@ from typing import Callable
 class Reporter:
     """Writes a line for each package that is linked or removed, so that a long run can be watched.
 
-    Args:
-        path: the file; written anew.
+    The methods are those of py-rattler's InstallerReporter.
     """
 
     def __init__(self, path: str) -> None:
@@ -23,27 +22,18 @@ class Reporter:
         return 0
 
     def on_transaction_start(self, total_operations: int) -> None:
-        """See py-rattler's InstallerReporter."""
         self._line("%d operations" % total_operations)
 
-    def on_download_start(self, cache_entry: int) -> int:
-        """See py-rattler's InstallerReporter."""
-        return 0
-
     def on_populate_cache_start(self, operation: int, package_name: str) -> int:
-        """See py-rattler's InstallerReporter."""
         return self._line("look for %s in the cache" % package_name)
 
     def on_unlink_start(self, operation: int, package_name: str) -> int:
-        """See py-rattler's InstallerReporter."""
         return self._line("remove %s" % package_name)
 
     def on_link_start(self, operation: int, package_name: str) -> int:
-        """See py-rattler's InstallerReporter."""
         return self._line("link %s" % package_name)
 
     def on_transaction_complete(self) -> None:
-        """See py-rattler's InstallerReporter."""
         self._line("done")
 
     def __getattr__(self, name: str) -> Callable[..., int]:

@@ -21,18 +21,13 @@ from typing import Any, Callable, Iterator, Mapping
 
 from ..core.errors import StackError
 
-PR_SET_PDEATHSIG = 1
-"""prctl(2): the signal that a process gets when its parent dies."""
+PR_SET_PDEATHSIG = 1  # prctl(2): the signal that a process gets when its parent dies
 
 Handlers = Mapping[str, Callable[..., Any]]
 
 
 class Worker:
-    """A forked process that answers calls.
-
-    Args:
-        prepare: called in the process; gives the functions that it offers, by name.
-    """
+    """A forked process that answers calls of the functions that ``prepare`` gives there, by name."""
 
     def __init__(self, prepare: Callable[[], Handlers]) -> None:
         asked, ask = os.pipe()
@@ -51,12 +46,7 @@ class Worker:
         self.answered = os.fdopen(answered, encoding="utf-8")
 
     def call(self, name: str, meanwhile: Iterator | None = None, **arguments: object) -> Any:
-        """Return the answer of one function.
-
-        Args:
-            name: the function.
-            meanwhile: work of this process that is done step by step until the answer is there.
-            arguments: of the function.
+        """Return the answer of one function; ``meanwhile`` this process works step by step.
 
         Raises:
             StackError: the function raised it, or the process died.
@@ -71,10 +61,9 @@ class Worker:
         except BrokenPipeError:
             answer = None
         if answer is None:
-            raise StackError(
-                "py-rattler ended without an answer (%s)." % describe_status(os.waitpid(self.pid, 0)[1]), name,
-                "Run it again: what is complete stays so. If it recurs, look for lack of memory.",
-            )
+            message = "py-rattler ended without an answer (%s)." % describe_status(os.waitpid(self.pid, 0)[1])
+            remedy = "Run it again: what is complete stays so. If it recurs, look for lack of memory."
+            raise StackError(message, name, remedy)
         if "error" in answer:
             raise StackError(**answer["error"])
         return answer["result"]
@@ -94,10 +83,8 @@ class Worker:
         """End the process once it has answered."""
         self.dismiss()
         self.answered.close()
-        try:
+        with contextlib.suppress(ChildProcessError):
             os.waitpid(self.pid, 0)
-        except ChildProcessError:
-            return
 
     def __enter__(self) -> Worker:
         return self
@@ -129,10 +116,8 @@ def _serve(prepare: Callable[[], Handlers], parent: int, asked: int, answer: int
                     handlers = handlers or prepare()
                     reply: dict[str, Any] = {"result": handlers[name](**arguments)}
                 except StackError as error:
-                    reply = {"error": dict(
-                        error.details, message=error.message, failed_step=error.failed_step, remedy=error.remedy,
-                        path=error.path,
-                    )}
+                    said = {"message": error.message, "failed_step": error.failed_step, "remedy": error.remedy}
+                    reply = {"error": {**error.details, **said, "path": error.path}}
                 out.write(json.dumps(reply) + "\n")
                 out.flush()
     finally:

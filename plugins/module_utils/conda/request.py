@@ -65,17 +65,11 @@ def needs_licence(url: str) -> bool:
     """Tell whether an address of a channel or package falls under Anaconda's terms of service."""
     parts = urllib.parse.urlsplit(url)
     first = parts.path.strip("/").split("/")[0]
-    return parts.hostname in _LICENSED_HOSTS or (
-        url.startswith(ALIAS + "/") and first in _LICENSED_NAMES
-    )
+    return parts.hostname in _LICENSED_HOSTS or (url.startswith(ALIAS + "/") and first in _LICENSED_NAMES)
 
 
 def check_licence(urls: Iterable[str], accepted: bool) -> None:
-    """Refuse what falls under Anaconda's terms unless they were accepted.
-
-    Raises:
-        StackError: an address does, and they were not.
-    """
+    """Refuse what falls under Anaconda's terms unless they were accepted."""
     for url in urls:
         if not accepted and needs_licence(url):
             raise StackError(_LICENCE % url, "check the channels", _LICENCE_REMEDY)
@@ -98,76 +92,51 @@ def named_channels(specs: Iterable[str]) -> list[str]:
 
 
 def build_request(params: Mapping, lock: str) -> Request:
-    """Return the request of the module's options.
-
-    Args:
-        params: them.
-        lock: what the lock file holds; empty where specs were given.
-
-    Raises:
-        StackError: they do not go together, or a channel's licence is not accepted.
-    """
+    """Return the request of the module's options; ``lock`` is what the lock holds, empty where specs were given."""
     channels = [url for name in params["channels"] for url in channel_urls(name)]
     if params["specs"] and not channels:
         raise StackError("Specs need a channel to be solved from.", "check the options", "Set channels.")
     if params["optional_specs"] and not params["specs"]:
-        raise StackError(
-            "A lock says exactly what the prefix holds, so that nothing is optional.", "check the options",
-            "Give optional_specs with specs only.",
-        )
+        message = "A lock says exactly what the prefix holds, so that nothing is optional."
+        raise StackError(message, "check the options", "Give optional_specs with specs only.")
     every = [*(params["specs"] or ()), *params["optional_specs"]]
     named = [url for name in named_channels(every) for url in channel_urls(name)]
     check_licence(channels + named, params["accept_defaults_licence"])
     for what, text in (("A channel", "\n".join(channels + named)), ("The lock", lock)):
         found = credential_in(text)
         if found:
-            raise StackError(
-                "%s has %s, which the prefix's records would show to everybody." % (what, found),
-                "check the channels", "Name the channel without it, and the address with it in mirrors.",
-            )
+            message = "%s has %s, which the prefix's records would show to everybody." % (what, found)
+            remedy = "Name the channel without it, and the address with it in mirrors."
+            raise StackError(message, "check the channels", remedy)
     virtual = {}
     for name, version in (params["virtual_packages"] or {}).items():
         if not _VIRTUAL.match(name):
-            raise StackError(
-                "%s is not the name of a virtual package." % name, "check the options",
-                "They begin with two underscores, as __cuda and __glibc do.",
-            )
+            message = "%s is not the name of a virtual package." % name
+            raise StackError(message, "check the options", "They begin with two underscores, as __cuda and __glibc do.")
         virtual[name] = "" if version is None else str(version)
     return Request(
         tuple(channels), tuple(sorted(params["specs"] or ())), tuple(sorted(params["optional_specs"])), lock,
-        params["platform"] or this_platform(),
-        tuple(sorted(virtual.items())), params["channel_priority"],
+        params["platform"] or this_platform(), tuple(sorted(virtual.items())), params["channel_priority"],
     )
 
 
 def this_platform() -> str:
-    """Return conda's name of this machine's platform.
-
-    Raises:
-        StackError: conda has none.
-    """
+    """Return conda's name of this machine's platform."""
     names = {"x86_64": "linux-64", "aarch64": "linux-aarch64", "ppc64le": "linux-ppc64le"}
     machine = os.uname().machine
     if machine not in names:
-        raise StackError(
-            "conda has no platform for the processor %s." % machine, "check the options", "Set platform."
-        )
+        raise StackError("conda has no platform for the processor %s." % machine, "check the options", "Set platform.")
     return names[machine]
 
 
 def mirror_choices(mirrors: Mapping[str, object]) -> dict[str, list[str]]:
-    """Return the addresses of the mirrors of each channel, the preferred one first.
-
-    Names and directories are brought to addresses.
-    """
+    """Return the mirrors of each channel, the preferred one first; names and directories become addresses."""
     result = {}
     for name, given in mirrors.items():
         sources = channel_urls(name)
         if len(sources) != 1:
-            raise StackError(
-                "A mirror cannot stand for %s, which is several channels." % name, "check the options",
-                "Name a mirror for each: %s." % ", ".join(sources),
-            )
+            message = "A mirror cannot stand for %s, which is several channels." % name
+            raise StackError(message, "check the options", "Name a mirror for each: %s." % ", ".join(sources))
         places = [channel_urls(str(place))[0] for place in (given if isinstance(given, (list, tuple)) else [given])]
         if not places:
             raise StackError("There is no mirror for %s." % name, "check the options", "Name one, or leave it out.")

@@ -23,12 +23,7 @@ RECORD = ".torchstack-record"
 
 
 def begin(prefix: str, record: str) -> None:
-    """Make the place for what will be put aside.
-
-    Args:
-        prefix: the prefix; its history is kept as it is now.
-        record: the path of the record beside it, which is kept likewise.
-    """
+    """Make the place for what will be put aside, and keep there the prefix's history and the record beside it."""
     aside = os.path.join(prefix, ASIDE)
     os.makedirs(os.path.join(aside, META))
     history = os.path.join(META, "history")
@@ -48,17 +43,9 @@ def has_leftovers(prefix: str) -> bool:
 
 
 def put_aside(prefix: str, records: Iterable[Record], before: Sequence[Package]) -> None:
-    """Move the files of packages, and their records, out of the prefix.
+    """Move the files of packages, and their records, out of the prefix; directories stay until all is complete.
 
-    Directories stay until the transaction is complete.
-
-    Args:
-        prefix: the prefix.
-        records: the packages that leave it.
-        before: those that it held before the transaction; what a killed run brought instead is removed.
-
-    Raises:
-        OSError: one cannot be moved.
+    What a killed run brought instead of the packages from ``before`` the transaction is removed.
     """
     for record in records:
         for name in [*record.names, os.path.join(META, os.path.basename(record.file))]:
@@ -73,10 +60,7 @@ def put_aside(prefix: str, records: Iterable[Record], before: Sequence[Package])
 
 
 def drop(prefix: str) -> None:
-    """Remove what is aside, and directories that were left empty.
-
-    The transaction is complete, and cannot be undone.
-    """
+    """Remove what is aside, and directories that were left empty: the transaction cannot be undone any more."""
     aside, dropped = os.path.join(prefix, ASIDE), os.path.join(prefix, DROPPED)
     for name in {os.path.dirname(name) for name in _files(aside)}:
         prune(prefix, name)
@@ -88,13 +72,7 @@ def drop(prefix: str) -> None:
 
 
 def restore(prefix: str, record: str, before: Sequence[Package], kept: Iterable[str]) -> None:
-    """Let the prefix and the record beside it be what they were before the transaction.
-
-    Args:
-        prefix: the prefix.
-        record: the path of the record.
-        before: the packages that the prefix held.
-        kept: the paths in it that no package owned.
+    """Let the prefix and the record beside it be what they were ``before``; no package owned the paths ``kept``.
 
     Raises:
         OSError: something cannot be removed or moved.

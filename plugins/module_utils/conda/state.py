@@ -48,12 +48,7 @@ class State(NamedTuple):
 
 
 class Store:
-    """The record of one prefix.
-
-    Args:
-        prefix: the prefix, an absolute path.
-        directory: where records lie; empty for the directory that holds the prefix.
-    """
+    """The record of one prefix, beside it or in another directory."""
 
     def __init__(self, prefix: str, directory: str = "") -> None:
         self.prefix = prefix
@@ -63,48 +58,36 @@ class Store:
         self.lock = os.path.join(self.directory, stem + ".lock")
 
     def read(self) -> State:
-        """Tell what the record says; nothing where there is none.
-
-        Raises:
-            StackError: it cannot be read.
-        """
+        """Tell what the record says; nothing where there is none."""
         try:
             found: Any = read_json(self.path)
             if found is None:
                 return State()
-            journal = found["journal"]
-            return State(
-                found["digest"], tuple(tuple(one) for one in found["packages"]),
-                Journal(**journal) if journal else None,
-            )
+            journal = Journal(**found["journal"]) if found["journal"] else None
+            return State(found["digest"], tuple(map(tuple, found["packages"])), journal)
         except OSError as error:
             raise self._broken(error.strerror) from error
         except (ValueError, KeyError, TypeError) as error:
             raise self._broken("it is not a record of this module") from error
 
     def _broken(self, why: object) -> StackError:
-        return StackError(
-            "Cannot read the record %s: %s." % (self.path, why), "read the prefix",
-            "Remove it: the prefix is then compared package by package.", self.path,
-        )
+        message = "Cannot read the record %s: %s." % (self.path, why)
+        remedy = "Remove it: the prefix is then compared package by package."
+        return StackError(message, "read the prefix", remedy, self.path)
 
     def open(self, journal: Journal) -> None:
         """Note that a transaction begins."""
-        self._write({"digest": "", "packages": [], "journal": journal._asdict()})
+        write_json(self.path, {"digest": "", "packages": [], "journal": journal._asdict()})
 
     def close(self, digest: str, packages: Sequence[Package]) -> None:
         """Note that the prefix is complete, and what it is."""
-        self._write({
-            "digest": digest, "packages": [list(package.identity) for package in sorted(packages)], "journal": None,
-        })
+        identities = [list(package.identity) for package in sorted(packages)]
+        write_json(self.path, {"digest": digest, "packages": identities, "journal": None})
 
     def forget(self) -> None:
         """Remove the record, after the prefix."""
         with contextlib.suppress(FileNotFoundError):
             os.unlink(self.path)
-
-    def _write(self, record: dict) -> None:
-        write_json(self.path, record)
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
@@ -117,18 +100,16 @@ class Store:
             os.makedirs(self.directory, exist_ok=True)
             descriptor = os.open(self.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         except OSError as error:
-            raise StackError(
-                "Cannot write %s: %s." % (self.directory, error.strerror), "lock the prefix",
-                "Run as the account that owns it, or set state_dir.", self.directory,
-            ) from error
+            message = "Cannot write %s: %s." % (self.directory, error.strerror)
+            remedy = "Run as the account that owns it, or set state_dir."
+            raise StackError(message, "lock the prefix", remedy, self.directory) from error
         try:
             deadline = time.monotonic() + WAIT
             while not self._taken(descriptor):
                 if time.monotonic() > deadline:
-                    raise StackError(
-                        "Another run is changing %s." % self.prefix, "lock the prefix",
-                        "Wait until it has ended, then run this again.", self.prefix,
-                    )
+                    message = "Another run is changing %s." % self.prefix
+                    remedy = "Wait until it has ended, then run this again."
+                    raise StackError(message, "lock the prefix", remedy, self.prefix)
                 time.sleep(0.1)
             self._drop_leftovers()
             yield

@@ -4,14 +4,14 @@
 
 from __future__ import annotations
 
+from struct import Struct
 from typing import Iterator
 
 from .elf_object import ElfObject, VersionNeed
 from .image import BLOCK, ElfError, Image, Strings
 from .layout import Layout
 
-MAX_ENTRIES = 1 << 15
-"""Entries of the dynamic section: one for each needed library and some thirty more."""
+MAX_ENTRIES = 1 << 15  # one for each needed library and some thirty more
 
 _DT_NULL, _DT_NEEDED, _DT_STRTAB, _DT_SONAME, _DT_RPATH, _DT_RUNPATH = 0, 1, 5, 14, 15, 29
 _DT_FLAGS_1, _DT_VERDEF, _DT_VERNEED = 0x6FFFFFFB, 0x6FFFFFFC, 0x6FFFFFFE
@@ -38,16 +38,12 @@ def read_dynamic(facts: ElfObject, layout: Layout, image: Image, address: int) -
         return tuple(strings.at(value, what) for value in lists[tag])
 
     return facts._replace(
-        dynamic=True,
-        soname=optional(_DT_SONAME, "the soname"),
-        needed=several(_DT_NEEDED, "a needed library"),
-        rpath=optional(_DT_RPATH, "the RPATH"),
-        runpath=optional(_DT_RUNPATH, "the RUNPATH"),
+        dynamic=True, soname=optional(_DT_SONAME, "the soname"), needed=several(_DT_NEEDED, "a needed library"),
+        rpath=optional(_DT_RPATH, "the RPATH"), runpath=optional(_DT_RUNPATH, "the RUNPATH"),
         flags_1=values.get(_DT_FLAGS_1, 0),
         version_needs=tuple(_version_needs(layout, image, strings, values.get(_DT_VERNEED))),
         version_definitions=tuple(_version_definitions(layout, image, strings, values.get(_DT_VERDEF))),
-        filters=several(_DT_FILTER, "a filter"),
-        auxiliaries=several(_DT_AUXILIARY, "an auxiliary filter"),
+        filters=several(_DT_FILTER, "a filter"), auxiliaries=several(_DT_AUXILIARY, "an auxiliary filter"),
     )
 
 
@@ -75,8 +71,7 @@ def _version_needs(layout: Layout, image: Image, strings: Strings, address: int 
     """
     step = 1
     while address is not None and step:
-        version, name, first, step = layout.need.unpack(image.memory(address, layout.need.size, "symbol versions"))
-        _require_version(version, address)
+        name, first, step = _versioned(layout.need, image, address)
         library = strings.at(name, "the library of a wanted version")
         auxiliary, following = address + first, 1
         while following:
@@ -92,15 +87,14 @@ def _version_definitions(layout: Layout, image: Image, strings: Strings, address
     """Yield defined symbol versions; the first name is the version's own, further ones its parents."""
     step = 1
     while address is not None and step:
-        version, first, step = layout.definition.unpack(
-            image.memory(address, layout.definition.size, "symbol versions")
-        )
-        _require_version(version, address)
+        first, step = _versioned(layout.definition, image, address)
         (name,) = layout.word.unpack(image.memory(address + first, layout.word.size, "a defined version"))
         yield strings.at(name, "a defined version")
         address += step
 
 
-def _require_version(version: int, address: int) -> None:
+def _versioned(record: Struct, image: Image, address: int) -> tuple[int, ...]:
+    version, *fields = record.unpack(image.memory(address, record.size, "symbol versions"))
     if version != 1:
         raise ElfError("symbol versions at address 0x%x: version %d of the format, not 1" % (address, version))
+    return tuple(fields)

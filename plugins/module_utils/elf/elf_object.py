@@ -24,24 +24,17 @@ class ElfObject(NamedTuple):
 
     Attributes:
         bits: 32 or 64.
-        little_endian: the byte order.
         machine: e_machine, 62 for x86-64, 183 for AArch64.
-        kind: e_type, one of ``ET_REL``, ``ET_EXEC``, ``ET_DYN``, ``ET_CORE``; only programs and shared objects are
-            read beyond the header.
-        os_abi: EI_OSABI.
-        flags: e_flags.
+        kind: e_type; only programs and shared objects are read beyond the header.
+        os_abi, abi_version, flags: EI_OSABI, EI_ABIVERSION, e_flags.
         interpreter: the loader that the file names (PT_INTERP).
-        dynamic: the file has a dynamic section.
-        soname, needed, rpath, runpath: as in the dynamic section; rpath and runpath may both be there.
-        flags_1: DT_FLAGS_1.
-        version_needs: symbol versions wanted, in file order.
-        version_definitions: symbol versions defined, in file order, the base definition (the soname) included,
-            because the loader matches it too.
+        soname, needed, rpath, runpath, flags_1: as in the dynamic section; rpath and runpath may both be there.
+        version_needs, version_definitions: symbol versions in file order; those defined with the base definition (the
+            soname), because the loader matches it too.
         minimum_kernel: of the note NT_GNU_ABI_TAG: the oldest Linux that the file says it runs on.
         isa_needed: bits of GNU_PROPERTY_X86_ISA_1_NEEDED: 1 baseline, 2 v2, 4 v3, 8 v4.
         filters, auxiliaries: DT_FILTER and DT_AUXILIARY, which the loader loads like needed libraries; those of
             DT_AUXILIARY may be missing.
-        abi_version: EI_ABIVERSION.
     """
 
     bits: int

@@ -34,13 +34,10 @@ from .ld_so_cache import (
     LdCache,
     parse_cache,
 )
-from .reader import read_elf
+from .reader import OPEN_FILE, read_elf
 
-MAX_LIBRARY = 1 << 26
-"""Bytes of a loader or a libc.so.6: they have about one and three megabytes."""
-
-MIN_GLIBC = (2, 27)
-"""The oldest glibc whose rules are held here."""
+MAX_LIBRARY = 1 << 26  # bytes of a loader or a libc.so.6: they have about one and three megabytes
+MIN_GLIBC = (2, 27)  # the oldest whose rules are held here
 
 _DIRECTORIES = re.compile(rb"(?:/[!-~]{0,255}/\0){2,16}")
 _CACHE_PATH = re.compile(rb"\0(/[!-~]{0,255}/ld\.so\.cache)\0")
@@ -52,11 +49,8 @@ _DEFINITION = re.compile(rb"^GLIBC_(\d{1,3})\.(\d{1,3})(?:\.\d+)?$")
 class Machine(NamedTuple):
     """Describe what glibc fixes for one kind of machine.
 
-    Attributes:
-        uname: the kernel's name of it.
-        interpreter: where its programs expect the loader.
-        cache_flags: the kind of its libraries in the cache.
-        directories: default directories where the loader's own are not found in it.
+    ``uname`` is the kernel's name of it, ``cache_flags`` the kind of its libraries in the cache, ``directories`` what
+    counts where the loader's own default directories are not found in it.
     """
 
     uname: str
@@ -76,13 +70,11 @@ class System(NamedTuple):
 
     Attributes:
         bits, machine, little_endian: of the objects that this loader takes.
-        glibc: its version.
         interpreter: the loader's path, as the trace mode of the loader would print it.
         default_directories: each with a slash at its end.
-        lib: $LIB.
-        platform: $PLATFORM.
+        lib, platform: $LIB and $PLATFORM.
         subdirectories: where each directory is looked at, in order; the last is the directory itself.
-        cache, cache_rules: the cache and what of it counts.
+        cache_rules: what of the cache counts.
         kernel: the running Linux.
         isa: bits of the x86-64 levels of this processor, None elsewhere.
     """
@@ -103,27 +95,17 @@ class System(NamedTuple):
 
     @classmethod
     def this_machine(cls) -> System:
-        """Describe the loader that this machine's programs name, on this processor and kernel.
-
-        Raises:
-            StackError: the rules of this machine or of its glibc are not held here.
-        """
+        """Describe the loader that this machine's programs name, on this processor and kernel."""
         name = os.uname().machine
         for machine in MACHINES.values():
             if machine.uname == name:
                 return cls.of_interpreter(machine.interpreter)
-        raise StackError(
-            "The rules of the dynamic loader on %s are not known to this collection." % name,
-            "facts of the dynamic loader",
-            "Verify libraries with ldd on this machine.",
-        )
+        message = "The rules of the dynamic loader on %s are not known to this collection." % name
+        raise StackError(message, "facts of the dynamic loader", "Verify libraries with ldd on this machine.")
 
     @classmethod
     def of_interpreter(cls, interpreter: bytes) -> System:
-        """Describe the loader in a file, as it would run on this processor and kernel.
-
-        Args:
-            interpreter: its path, as programs name it.
+        """Describe the loader in a file, as programs name it, and as it would run on this processor and kernel.
 
         Raises:
             StackError: it cannot be read, is not glibc's, or is for another machine.
@@ -140,7 +122,14 @@ class System(NamedTuple):
             raise _unknown_loader(interpreter, "no version of glibc is found with it, so it may be another library's")
         if version < MIN_GLIBC:
             raise _unknown_loader(interpreter, "glibc %d.%d is older than %d.%d" % (*version, *MIN_GLIBC))
-        return _describe_loader(interpreter, content, facts.machine, version, _read_processor())
+        names = tuple(name for name in X86_LEVELS if name in content)
+        system = describe(facts.machine, version, _read_processor(), _kernel_version(), names)
+        directories = _default_directories(content) or system.default_directories
+        path = _CACHE_PATH.search(content)
+        return system._replace(
+            interpreter=interpreter, default_directories=directories, lib=_library_directory(directories),
+            cache=_read_cache(path.group(1) if path else b"/etc/ld.so.cache"),
+        )
 
     def cached(self, name: bytes) -> bytes | None:
         """Return the path that the cache has for a name."""
@@ -153,13 +142,8 @@ def describe(
 ) -> System:
     """Describe a system as glibc's sources have it, before a distribution's own directories.
 
-    Args:
-        machine: e_machine, one of :data:`MACHINES`.
-        version: of glibc.
-        processor: vendor and features.
-        kernel: the running Linux.
-        hwcaps_names: ``glibc-hwcaps`` names that the loader holds, where its bytes were read; distributions took them
-            into older versions than glibc did (2.33).
+    ``hwcaps_names`` are the ``glibc-hwcaps`` names that the loader holds, where its bytes were read; distributions took
+    them into older versions than glibc did (2.33).
     """
     if hwcaps_names is None:
         hwcaps_names = X86_LEVELS if version >= (2, 33) else ()
@@ -168,39 +152,14 @@ def describe(
     known = MACHINES[machine]
     major, minor, patch = kernel
     return System(
-        machine=machine,
-        glibc=version,
-        interpreter=known.interpreter,
-        default_directories=known.directories,
-        lib=_library_directory(known.directories),
-        platform=found.platform,
+        machine=machine, glibc=version, interpreter=known.interpreter, default_directories=known.directories,
+        lib=_library_directory(known.directories), platform=found.platform, kernel=kernel, isa=found.isa,
         subdirectories=subdirectories(hwcaps, found.legacy, found.platform if version < (2, 37) else None),
         cache_rules=CacheRules(
-            flags=known.cache_flags,
-            hwcaps=hwcaps,
-            hwcap=found.hwcap,
-            platforms=machine == EM_X86_64,
-            platform=found.platform_bit,
-            isa=found.isa,
+            flags=known.cache_flags, hwcaps=hwcaps, hwcap=found.hwcap, platforms=machine == EM_X86_64,
+            platform=found.platform_bit, isa=found.isa,
             kernel=(major << 16) + (min(minor, 255) << 8) + min(patch, 255) if version < (2, 36) else 0,
         ),
-        kernel=kernel,
-        isa=found.isa,
-    )
-
-
-def _describe_loader(
-    interpreter: bytes, content: bytes, machine: int, version: tuple[int, int], processor: Processor
-) -> System:
-    names = tuple(name for name in X86_LEVELS if name in content)
-    system = describe(machine, version, processor, _kernel_version(), names)
-    directories = _default_directories(content) or system.default_directories
-    path = _CACHE_PATH.search(content)
-    return system._replace(
-        interpreter=interpreter,
-        default_directories=directories,
-        lib=_library_directory(directories),
-        cache=_read_cache(path.group(1) if path else b"/etc/ld.so.cache"),
     )
 
 
@@ -230,15 +189,19 @@ def _find_version(interpreter: bytes, content: bytes) -> tuple[int, int] | None:
         with contextlib.suppress(OSError):
             found = _BANNER.search(_read_file(directory + b"libc.so.6"))
             if found:
-                return int(found.group(1)), int(found.group(2))
+                return _numbers(found)
     named = _FILE_NAME.match(os.path.basename(real))
     if named:
-        return int(named.group(1)), int(named.group(2))
+        return _numbers(named)
     with contextlib.suppress(OSError, ElfError):
         libc = read_elf(os.path.join(os.path.dirname(real), b"libc.so.6"))
-        matches = [_DEFINITION.match(name) for name in (libc.version_definitions if libc else ())]
-        return max(((int(match.group(1)), int(match.group(2))) for match in matches if match), default=None)
+        matches = map(_DEFINITION.match, libc.version_definitions if libc else ())
+        return max((_numbers(match) for match in matches if match), default=None)
     return None
+
+
+def _numbers(match: re.Match[bytes]) -> tuple[int, int]:
+    return int(match.group(1)), int(match.group(2))
 
 
 def _read_processor() -> Processor:
@@ -263,7 +226,7 @@ def _read_cache(path: bytes) -> LdCache:
 
 
 def _read_file(path: bytes, limit: int = MAX_LIBRARY) -> bytes:
-    with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC), "rb") as stream:
+    with open(os.open(path, OPEN_FILE), "rb") as stream:
         if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
             raise OSError("%s is not a regular file" % os.fsdecode(path))
         return stream.read(limit)
@@ -271,9 +234,5 @@ def _read_file(path: bytes, limit: int = MAX_LIBRARY) -> bytes:
 
 def _unknown_loader(interpreter: bytes, reason: str) -> StackError:
     name = os.fsdecode(interpreter)
-    return StackError(
-        "The rules of the dynamic loader %s are not known: %s." % (name, reason),
-        "facts of the dynamic loader",
-        "Verify what runs on it with its own ldd.",
-        path=name,
-    )
+    message = "The rules of the dynamic loader %s are not known: %s." % (name, reason)
+    return StackError(message, "facts of the dynamic loader", "Verify what runs on it with its own ldd.", name)

@@ -39,11 +39,9 @@ class Capabilities(NamedTuple):
     """Describe what a loader of one generation makes of a processor.
 
     Attributes:
-        platform: $PLATFORM.
         hwcaps: ``glibc-hwcaps`` sub-directories that fit, best first.
         legacy: names of the older sub-directories, without platform and ``tls``, in the loader's order.
-        hwcap: the bits of the cache's entries that count.
-        platform_bit: the platform's bit in the cache's entries, or 0.
+        hwcap, platform_bit: the bits of the cache's entries that count, and the platform's, or 0.
         isa: levels of x86-64 as bits: 1 baseline, 2 v2, 4 v3, 8 v4; None on other machines.
     """
 
@@ -65,24 +63,15 @@ def parse_cpuinfo(text: str) -> Processor:
 
 
 def capabilities(machine: int, processor: Processor, glibc: tuple[int, int]) -> Capabilities:
-    """Return what the loader of a glibc makes of a processor.
-
-    Args:
-        machine: e_machine of the objects: 62 or 183.
-        processor: vendor and features.
-        glibc: its version, for example ``(2, 31)``.
-    """
+    """Return what the loader of a glibc, such as ``(2, 31)``, makes of a processor; ``machine`` is e_machine."""
     if machine == EM_AARCH64:
         atomics = "atomics" in processor.features
         return Capabilities(
-            platform=b"aarch64",
-            legacy=(b"atomics",) if atomics and glibc < (2, 37) else (),
+            b"aarch64", legacy=(b"atomics",) if atomics and glibc < (2, 37) else (),
             hwcap=_HWCAP_ATOMICS if atomics else 0,
         )
     isa = _x86_levels(processor.features, glibc)
-    platform = b"x86_64"
-    hwcap = _HWCAP_X86_64
-    legacy = [b"x86_64"]
+    platform, hwcap, legacy = b"x86_64", _HWCAP_X86_64, [b"x86_64"]
     if processor.vendor == "GenuineIntel":
         if processor.features >= _XEON_PHI:
             platform = b"xeon_phi"
@@ -92,27 +81,16 @@ def capabilities(machine: int, processor: Processor, glibc: tuple[int, int]) -> 
             hwcap |= _HWCAP_AVX512_1
             legacy.append(b"avx512_1")
     return Capabilities(
-        platform=platform,
-        hwcaps=tuple(name for bit, name in ((8, X86_LEVELS[2]), (4, X86_LEVELS[1]), (2, X86_LEVELS[0])) if isa & bit),
-        legacy=tuple(legacy) if glibc < (2, 37) else (),
-        hwcap=hwcap,
-        platform_bit=_PLATFORM_BITS.get(platform, 0),
-        isa=isa,
+        platform, tuple(name for bit, name in zip((8, 4, 2), reversed(X86_LEVELS)) if isa & bit),
+        tuple(legacy) if glibc < (2, 37) else (), hwcap, _PLATFORM_BITS.get(platform, 0), isa,
     )
 
 
 def subdirectories(hwcaps: Iterable[bytes], legacy: Iterable[bytes], platform: bytes | None) -> tuple[bytes, ...]:
-    """List where a loader looks below each directory, in order; the last is the directory itself.
-
-    Each ends in a slash.
+    """List where a loader looks below each directory, in order, with a slash; the last is the directory itself.
 
     The older sub-directories are every combination of names, the last name outermost and first left out
-    (``elf/dl-hwcaps.c``, before glibc 2.37).
-
-    Args:
-        hwcaps: ``glibc-hwcaps`` names, best first.
-        legacy: the older names.
-        platform: $PLATFORM where the loader uses the older sub-directories, else None.
+    (``elf/dl-hwcaps.c``, before glibc 2.37); ``platform`` is None where the loader does not use them.
     """
     found = [b"glibc-hwcaps/%s/" % name for name in hwcaps]
     if platform is not None:

@@ -12,21 +12,12 @@ from typing import Callable, NamedTuple
 
 BLOCK = 4096
 """Bytes that are read at once: the header, the program headers and most of what they lead to fit into a page."""
-
-MAX_BLOCKS = 64
-"""Blocks that are remembered of one file."""
-
-MAX_LOADS = 256
-"""PT_LOAD headers: linkers write two to six, each run of patchelf may add one."""
-
+MAX_BLOCKS = 64  # remembered of one file
+MAX_LOADS = 256  # PT_LOAD headers: linkers write two to six, each run of patchelf may add one
 MAX_PIECES = 1 << 16
 """Steps in one file: each record of symbol versions takes one, each string one or some. libc.so.6 takes about 100."""
-
-MAX_STRING = 1 << 16
-"""Bytes of one string: search paths of package managers reach some kilobytes."""
-
-MAX_STRINGS = 1 << 22
-"""Bytes of all strings of one file."""
+MAX_STRING = 1 << 16  # bytes of one string: search paths of package managers reach some kilobytes
+MAX_STRINGS = 1 << 22  # bytes of all strings of one file
 
 
 class ElfError(ValueError):
@@ -47,11 +38,8 @@ class Segment(NamedTuple):
 class Image:
     """Read a file of known size in blocks, and the memory that its loadable segments would make of it.
 
-    It is read, and not mapped: one that somebody truncates meanwhile would end a process that has it mapped.
-
-    Args:
-        read: gives bytes of the file by their number and offset, as os.pread(descriptor, ...) does; it may give less.
-        size: its size in bytes; nothing beyond is read.
+    It is read, and not mapped: one that somebody truncates meanwhile would end a process that has it mapped. ``read``
+    gives bytes by their number and offset, as os.pread(descriptor, ...) does, and may give less.
     """
 
     def __init__(self, read: Callable[[int, int], bytes], size: int) -> None:
@@ -64,9 +52,8 @@ class Image:
     def file(self, offset: int, length: int, what: str) -> bytes:
         """Read exactly these bytes of the file."""
         if offset + length > self.size:
-            raise ElfError(
-                "truncated: %s at %d to %d, the file ends at %d" % (what, offset, offset + length, self.size)
-            )
+            end = offset + length
+            raise ElfError("truncated: %s at %d to %d, the file ends at %d" % (what, offset, end, self.size))
         start = offset % BLOCK
         if start + length <= BLOCK:
             return self._block(offset // BLOCK)[start : start + length]
@@ -74,7 +61,7 @@ class Image:
 
     def memory(self, address: int, length: int, what: str) -> bytes:
         """Read exactly these bytes of the memory."""
-        data = self.piece(address, length, what)
+        data = b""
         while len(data) < length:
             data += self.piece(address + len(data), length - len(data), what)
         return data
@@ -108,7 +95,7 @@ class Image:
         return block
 
     def _read(self, offset: int, length: int) -> bytes:
-        data = self._pread(length, offset)
+        data = b""
         while len(data) < length:
             more = self._pread(length - len(data), offset + len(data))
             if not more:
@@ -128,10 +115,9 @@ class Strings:
 
     def at(self, offset: int, what: str) -> bytes:
         """Read one string, by its offset in the table."""
-        known = self._known.get(offset)
-        if known is None:
-            known = self._known[offset] = self._find(offset, what)
-        return known
+        if offset not in self._known:
+            self._known[offset] = self._find(offset, what)
+        return self._known[offset]
 
     def _find(self, offset: int, what: str) -> bytes:
         if self._table is None:

@@ -19,29 +19,16 @@ from typing import Iterable, NamedTuple
 OLD_MAGIC = b"ld.so-1.7.0"
 NEW_MAGIC = b"glibc-ld.so.cache1.1"
 
-MAX_SIZE = 1 << 24
-"""Bytes of a cache: those of large systems have a few hundred kilobytes."""
+MAX_SIZE = 1 << 24  # bytes of a cache: those of large systems have a few hundred kilobytes
+MAX_STRING = 4096  # bytes of one name or path: PATH_MAX
+MAX_HWCAPS = 1024  # names of sub-directories: glibc itself knows three
 
-MAX_STRING = 4096
-"""Bytes of one name or path: PATH_MAX."""
-
-MAX_HWCAPS = 1024
-"""Names of sub-directories: glibc itself knows three."""
-
-_OLD_HEADER = len(OLD_MAGIC) + 1 + 4
-_OLD_ENTRY = 12
-_NEW_HEADER = 48
-_NEW_ENTRY = 24
-_ALIGNMENT = 8
-_FLAGS_OFFSET = len(NEW_MAGIC) + 8
-_EXTENSION_OFFSET = len(NEW_MAGIC) + 12
+_OLD_HEADER, _OLD_ENTRY = len(OLD_MAGIC) + 1 + 4, 12
+_NEW_HEADER, _NEW_ENTRY, _ALIGNMENT = 48, 24, 8
+_FLAGS_OFFSET, _EXTENSION_OFFSET = len(NEW_MAGIC) + 8, len(NEW_MAGIC) + 12
 _INVALID, _LITTLE, _BIG = 1, 2, 3
-_EXTENSION_MAGIC = 0xEAA42174
-_TAG_GENERATOR, _TAG_HWCAPS = 0, 1
-_EXTENSION_BIT = 1 << 62
-_ISA_MASK = 0x3FF
-_PLATFORM_BITS = 0xF << 48
-_TLS_BIT = 1 << 63
+_EXTENSION_MAGIC, _TAG_GENERATOR, _TAG_HWCAPS = 0xEAA42174, 0, 1
+_EXTENSION_BIT, _TLS_BIT, _PLATFORM_BITS, _ISA_MASK = 1 << 62, 1 << 63, 0xF << 48, 0x3FF
 
 _LEADING_ZEROS = re.compile(rb"(?<![0-9])0+(?=[0-9])")
 
@@ -51,8 +38,6 @@ class CacheEntry(NamedTuple):
 
     Attributes:
         flags: the kind of library: 0x303 for x86-64, 0xa03 for AArch64.
-        name: what programs ask for.
-        path: the file.
         os_version: the oldest Linux it runs on, as 0xMMmmpp; 0 for any.
         hwcap: bits of the processor that it wants; bit 62: it lies in the directory ``hwcaps``.
         hwcaps: the name of its ``glibc-hwcaps`` sub-directory.
@@ -73,8 +58,7 @@ class CacheRules(NamedTuple):
         flags: the only kind of library that it takes.
         hwcaps: names of ``glibc-hwcaps`` sub-directories that it searches, best first.
         hwcap: bits of the processor that count.
-        platforms: bits 48 to 51 name a platform on this machine.
-        platform: the platform's bit, or 0.
+        platforms, platform: whether bits 48 to 51 name a platform on this machine; its bit, or 0.
         isa: bits of x86 levels: 1 baseline, 2 v2, 4 v3, 8 v4; None where entries have no such level.
         kernel: this Linux as 0xMMmmpp where the loader compares it (before glibc 2.36), else 0.
     """
@@ -89,13 +73,7 @@ class CacheRules(NamedTuple):
 
 
 class LdCache:
-    """Hold the entries of a cache, found by name.
-
-    Args:
-        entries: in the order of the file, which is the order of preference.
-        generator: what wrote it, as it says.
-        problem: why the file is of no use, else "".
-    """
+    """Hold a cache's entries in the file's order, which is that of preference; ``problem``: why it is of no use."""
 
     def __init__(self, entries: Iterable[CacheEntry] = (), generator: bytes = b"", problem: str = "") -> None:
         self.entries = tuple(entries)
@@ -107,16 +85,14 @@ class LdCache:
 
     def lookup(self, name: bytes, rules: CacheRules) -> bytes | None:
         """Find the path that glibc takes: the best ``glibc-hwcaps`` entry, else the first that fits."""
-        best = None
-        best_rank = len(rules.hwcaps)
+        best, best_rank = None, len(rules.hwcaps)
         for entry in self._by_name.get(_key(name), ()):
             if entry.flags != rules.flags or (rules.kernel and entry.os_version > rules.kernel):
                 continue
             if _is_extension(entry.hwcap):
                 level = 1 << (entry.hwcap >> 32 & _ISA_MASK)
                 if (rules.isa is None or level & rules.isa) and entry.hwcaps in rules.hwcaps[:best_rank]:
-                    best_rank = rules.hwcaps.index(entry.hwcaps)
-                    best = entry.path
+                    best, best_rank = entry.path, rules.hwcaps.index(entry.hwcaps)
                 continue
             if best is not None:
                 break
@@ -179,8 +155,7 @@ def _parse_new(data: bytes, start: int) -> LdCache:
 def _collect(
     data: bytes, strings: int, records: Iterable[tuple[int, ...]], hwcaps: list[bytes], generator: bytes = b""
 ) -> LdCache:
-    entries = []
-    lost = 0
+    entries, lost = [], 0
     for flags, name_at, path_at, version, hwcap in records:
         name, path = _string(data, strings + name_at), _string(data, strings + path_at)
         if name is None or path is None:

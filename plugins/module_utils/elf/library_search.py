@@ -4,8 +4,9 @@
 
 from __future__ import annotations
 
+import functools
 import os
-from typing import NamedTuple
+from typing import Iterator, NamedTuple
 
 from .elf_object import ElfObject
 from .resolution import CACHE, DEFAULT, DIRECT, ENVIRONMENT, RPATH, RPATH_OF, RUNPATH, Searched
@@ -33,11 +34,7 @@ class SearchResult(NamedTuple):
 class ObjectSearch:
     """Search what one object needs by all rules in order; shared by processes that map it alike.
 
-    Args:
-        files: the file system of a loader.
-        path, elf: the object.
-        parent: RPATHs of the objects that brought it.
-        environment: the directories of LD_LIBRARY_PATH.
+    ``parent`` are the RPATHs of the objects that brought it, ``environment`` the directories of LD_LIBRARY_PATH.
     """
 
     def __init__(
@@ -55,37 +52,32 @@ class ObjectSearch:
         own = None if self._has_runpath else self._split(elf.rpath)
         if own is not None:
             self.rpaths = RpathChain(path, own, parent)
-        self._found: dict[bytes, SearchResult] = {}
+        self.find = functools.lru_cache(maxsize=None)(self._find)
 
     def _split(self, text: bytes | None) -> SearchPath | None:
         directories = split_path(text or b"", b":", self.origin, self._system)
         return self._files.search_path(directories) if directories else None
 
-    def find(self, name: bytes) -> SearchResult:
-        """Find the file that the loader takes for a name that no mapped object has; it is remembered."""
-        found = self._found.get(name)
-        if found is None:
-            found = self._found[name] = self._find(name)
-        return found
-
     def _find(self, name: bytes) -> SearchResult:
+        """Find the file that the loader takes for a name that no mapped object has."""
         searched: list[Searched] = []
         if b"/" in name:
             candidate = self._files.candidate(name)
             return self._end(DIRECT, Hit(name, candidate, ()), searched)
-        cell = None if self._has_runpath else self.rpaths
-        while cell is not None:
-            rule = RPATH if cell.owner == self.path else RPATH_OF % os.fsdecode(cell.owner)
-            found = self._end(rule, cell.path.search(name), searched)
+        for rule, path in self._paths():
+            found = self._end(rule, path.search(name), searched)
             if found.rule:
                 return found
-            cell = cell.parent
-        for rule, path in ((ENVIRONMENT, self._environment), (RUNPATH, self._runpath)):
-            if path is not None:
-                found = self._end(rule, path.search(name), searched)
-                if found.rule:
-                    return found
         return self._find_in_system(name, searched)
+
+    def _paths(self) -> Iterator[tuple[str, SearchPath]]:
+        cell = None if self._has_runpath else self.rpaths
+        while cell is not None:
+            yield RPATH if cell.owner == self.path else RPATH_OF % os.fsdecode(cell.owner), cell.path
+            cell = cell.parent
+        yield ENVIRONMENT, self._environment
+        if self._runpath is not None:
+            yield RUNPATH, self._runpath
 
     def _find_in_system(self, name: bytes, searched: list[Searched]) -> SearchResult:
         cached = self._system.cached(name)
@@ -99,18 +91,15 @@ class ObjectSearch:
                 return found
         if self._nodeflib:
             return SearchResult(None, Candidate(), "", tuple(searched))
-        path = self._files.search_path(self._system.default_directories)
-        return self._end(DEFAULT, path.search(name), searched)
+        return self._end(DEFAULT, self._files.search_path(self._system.default_directories).search(name), searched)
 
     def _end(self, rule: str, hit: Hit, searched: list[Searched]) -> SearchResult:
         """Turn a hit into a result: it has a rule where the search is over."""
         room = max(0, MAX_PASSED - len(searched))
         searched += [self._files.shared_record(rule, directory, skipped) for directory, skipped in hit.passed[:room]]
-        if hit.path is not None:
-            if hit.candidate.problem:
-                searched.append(Searched(rule, hit.path, hit.candidate.problem))
-                return SearchResult(hit.path, hit.candidate, rule, tuple(searched))
-            if hit.candidate.elf is not None:
-                return SearchResult(hit.path, hit.candidate, rule, tuple(searched))
-            searched.append(Searched(rule, hit.path, hit.candidate.skipped))
-        return SearchResult(None, Candidate(), "", tuple(searched))
+        elf, problem = hit.candidate.elf, hit.candidate.problem
+        if hit.path is not None and (problem or elf is None):
+            searched.append(Searched(rule, hit.path, problem or hit.candidate.skipped))
+        if hit.path is None or not (problem or elf):
+            return SearchResult(None, Candidate(), "", tuple(searched))
+        return SearchResult(hit.path, hit.candidate, rule, tuple(searched))

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import collections
+import dataclasses
 import os
 from typing import Sequence
 
@@ -23,34 +24,30 @@ from .search_paths import (
 )
 
 
+@dataclasses.dataclass(eq=False)
 class Mapped:
     """Describe one object in a process.
 
     Attributes:
         path: as the loader names it, and prints it.
         name: by which it was first asked for.
-        elf, identity: the object, and its device and inode.
-        searches: where it looks.
+        identity: its device and inode.
         edges, targets: what it needs, and the objects which these are; None before it was its turn.
     """
 
-    def __init__(
-        self, path: bytes, name: bytes, elf: ElfObject, identity: tuple[int, int] | None, searches: ObjectSearch
-    ) -> None:
-        self.path = path
-        self.name = name
-        self.elf = elf
-        self.identity = identity
-        self.searches = searches
-        self.edges: tuple[Edge, ...] | None = None
-        self.targets: tuple[Mapped, ...] = ()
+    path: bytes
+    name: bytes
+    elf: ElfObject
+    identity: tuple[int, int] | None
+    searches: ObjectSearch
+    edges: tuple[Edge, ...] | None = None
+    targets: tuple[Mapped, ...] = ()
 
 
 class LinkMap:
     """Hold the objects that a loader has mapped so far.
 
     Args:
-        files: the file system of a loader.
         contexts: where :class:`ObjectSearch` are kept for all processes.
         environment: the text of LD_LIBRARY_PATH.
         origin: the main program's directory, which is $ORIGIN there.
@@ -89,9 +86,7 @@ class LinkMap:
 
     def map_interpreter(self, path: bytes, name: bytes, elf: ElfObject) -> None:
         """Map the loader itself, which is there from the start."""
-        mapped = Mapped(path, name, elf, None, self._searches(path, elf, None))
-        mapped.edges = ()
-        self._enter(mapped, (name, path))
+        self._enter(Mapped(path, name, elf, None, self._searches(path, elf, None), edges=()), (name, path))
 
     def named(self, name: bytes) -> Mapped | None:
         """Return the object of a name, as the loader looks for it to compare symbol versions."""
@@ -107,10 +102,7 @@ class LinkMap:
         return mapped
 
     def open_plugin(self, caller: Mapped, name: bytes) -> tuple[Edge, Mapped | None]:
-        """Open a library by name, searched for as from the object that opens it.
-
-        A failure is not the end.
-        """
+        """Open a library by name, searched for as from the object that opens it; a failure is not the end."""
         edge, mapped = self._edge(caller, expand(name, caller.searches.origin, self._files.system), self.base)
         if mapped is not None:
             self.complete(mapped)
@@ -136,12 +128,10 @@ class LinkMap:
         return [*order, *waiting]
 
     def _need(self, mapped: Mapped) -> None:
-        edges = []
-        targets = []
+        edges, targets = [], []
         elf, searches = mapped.elf, mapped.searches
         for name in elf.needed + elf.filters + elf.auxiliaries:
-            expanded = expand(name, searches.origin, self._files.system)
-            edge, target = self._edge(mapped, expanded, searches.rpaths)
+            edge, target = self._edge(mapped, expand(name, searches.origin, self._files.system), searches.rpaths)
             if self.problem and name in elf.auxiliaries:
                 self.problem = ""
             elif target is not None or name not in elf.auxiliaries:
@@ -150,8 +140,7 @@ class LinkMap:
                 targets.append(target)
             if self.problem:
                 break
-        mapped.edges = tuple(edges)
-        mapped.targets = tuple(targets)
+        mapped.edges, mapped.targets = tuple(edges), tuple(targets)
 
     def _edge(self, needer: Mapped, name: bytes, rpaths: RpathChain | None) -> tuple[Edge, Mapped | None]:
         existing = self._match(name)
@@ -193,19 +182,15 @@ class LinkMap:
 
     def _match(self, name: bytes) -> Mapped | None:
         """Find the first mapped object with a name; a soname that was asked for becomes one of its names."""
-        found = self._names.get(name)
-        if found is None:
-            found = self._sonames.get(name)
-            if found is not None:
-                self._names[name] = found
-        return found
+        if name not in self._names and name in self._sonames:
+            self._names[name] = self._sonames[name]
+        return self._names.get(name)
 
     def _searches(self, path: bytes, elf: ElfObject, parent: RpathChain | None) -> ObjectSearch:
         key = (path, parent, self._environment)
-        searches = self._contexts.get(key)
-        if searches is None:
-            searches = self._contexts[key] = ObjectSearch(self._files, path, elf, parent, self._environment)
-        return searches
+        if key not in self._contexts:
+            self._contexts[key] = ObjectSearch(self._files, path, elf, parent, self._environment)
+        return self._contexts[key]
 
     def _enter(self, mapped: Mapped, names: Sequence[bytes]) -> None:
         for name in names:

@@ -10,14 +10,10 @@ from .elf_object import ElfObject
 from .image import Image, Segment
 from .layout import Layout
 
-MAX_NOTES = 64
-"""Segments of notes that are looked at: linkers write one to three."""
+MAX_NOTES = 64  # segments of notes that are looked at: linkers write one to three
+MAX_NOTE_SIZE = 1 << 14  # bytes that are looked at in one of them
 
-MAX_NOTE_SIZE = 1 << 14
-"""Bytes that are looked at in one of them."""
-
-_NT_GNU_ABI_TAG, _NT_GNU_PROPERTY_TYPE_0 = 1, 5
-_ABI_TAG_LINUX = 0
+_NT_GNU_ABI_TAG, _NT_GNU_PROPERTY_TYPE_0, _ABI_TAG_LINUX = 1, 5, 0
 _X86_ISA_1_NEEDED = 0xC0008002
 _X86_MACHINES = (3, 62)
 
@@ -54,8 +50,7 @@ def _isa_needed(layout: Layout, content: bytes) -> int:
         kind, size = layout.property.unpack_from(content, position)
         position += layout.property.size
         if kind == _X86_ISA_1_NEEDED and size == layout.word.size and position + size <= len(content):
-            (bits,) = layout.word.unpack_from(content, position)
-            return int(bits)
+            return int(layout.word.unpack_from(content, position)[0])
         position += _align(size, layout.property_alignment)
     return 0
 

@@ -9,6 +9,8 @@ both can also be part of a name, so what lies on disk decides. Names are bytes.
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import os
 import stat
 from typing import Callable, Iterable, NamedTuple, Tuple
@@ -81,30 +83,24 @@ def identity_of(status: os.stat_result) -> Identity:
 def find_file(
     file: MappedFile, look: Callable[[bytes], os.stat_result] = os.stat
 ) -> tuple[bytes, bool, Identity, bool]:
-    """Tell where a mapped file lies now.
-
-    Args:
-        file: from :func:`parse_maps`.
-        look: what stat(2) says of a path.
-
-    Returns:
-        Its path, whether it is deleted, its identity, and whether it is a regular file, as far as that is known.
-    """
-    names = list(dict.fromkeys((file.name.replace(b"\\012", b"\n"), file.name)))
+    """Tell where a mapped file lies now: path, whether it is deleted, identity, and whether it is a regular file."""
     seen: list[tuple[bytes, os.stat_result]] = []
-    for name in names:
-        try:
+    for name in dict.fromkeys((file.name.replace(b"\\012", b"\n"), file.name)):
+        with contextlib.suppress(OSError):
             seen.append((name, look(name)))
-        except OSError:
-            continue
     # An exact inode settles what the name means. Where overlayfs shows another one, a name that exists still does.
     seen.sort(key=lambda entry: entry[1].st_ino != file.inode)
     if seen:
         path, status = seen[0]
         return path, False, identity_of(status), stat.S_ISREG(status.st_mode)
+    path, deleted, identity = _as_named(file)
+    return path, deleted, identity, True
+
+
+def _as_named(file: MappedFile) -> tuple[bytes, bool, Identity]:
     deleted = file.name.endswith(_DELETED)
-    path = names[0][: -len(_DELETED)] if deleted else names[0]
-    return path, deleted, ("maps", file.device, file.inode), True
+    path = file.name.replace(b"\\012", b"\n")
+    return path[: -len(_DELETED)] if deleted else path, deleted, ("maps", file.device, file.inode)
 
 
 def identify(file: MappedFile, read: Callable[[bytes], ElfObject | None] = read_elf) -> Library | None:
@@ -116,15 +112,12 @@ def identify(file: MappedFile, read: Callable[[bytes], ElfObject | None] = read_
     path, deleted, identity, regular = find_file(file)
     if not regular:
         return None
-    if not deleted:
-        try:
-            parsed = read(path)
-        except (OSError, ElfError):
-            pass
-        else:
-            if parsed is None or parsed.kind not in (ET_EXEC, ET_DYN):
-                return None
+    with contextlib.suppress(OSError, ElfError):
+        parsed = read(path) if not deleted else None
+        if parsed is not None and parsed.kind in (ET_EXEC, ET_DYN):
             return Library(path, parsed.soname or b"", identity, False, True)
+        if not deleted:
+            return None
     return Library(path, b"", identity, deleted, False) if file.executable else None
 
 
@@ -133,12 +126,8 @@ def identify_unseen(file: MappedFile) -> Library | None:
 
     A file of that name on this machine is another one. So it goes by its own name, and code of it has to be mapped.
     """
-    if not file.executable:
-        return None
-    deleted = file.name.endswith(_DELETED)
-    path = file.name.replace(b"\\012", b"\n")
-    path = path[: -len(_DELETED)] if deleted else path
-    return Library(path, b"", ("maps", file.device, file.inode), deleted, False)
+    path, deleted, identity = _as_named(file)
+    return Library(path, b"", identity, deleted, False) if file.executable else None
 
 
 def libraries(
@@ -148,23 +137,16 @@ def libraries(
 
     Args:
         steps: name of each step, and the process map behind it, in order.
-        know: what tells the library that a mapped file is; without, :func:`identify`.
+        know: what tells the library that a mapped file is.
 
     Returns:
         Step and library, each file once, with the first step that had it; by step, then by path. The order of addresses
         differs from run to run and says nothing.
     """
     first: dict[Identity, tuple[str, Library]] = {}
-    looked: dict[MappedFile, Library | None] = {}
-    know = know or identify
+    look = functools.lru_cache(maxsize=None)(know or identify)
     for step, text in steps:
-        new: list[Library] = []
-        for file in parse_maps(text):
-            if file not in looked:
-                looked[file] = know(file)
-            library = looked[file]
-            if library is not None and library.identity not in first:
-                new.append(library)
-        for library in sorted(new, key=lambda entry: entry.path):
+        there = [library for library in map(look, parse_maps(text)) if library is not None]
+        for library in sorted(there, key=lambda entry: entry.path):
             first.setdefault(library.identity, (step, library))
     return list(first.values())

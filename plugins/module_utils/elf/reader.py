@@ -35,18 +35,12 @@ from .image import (
 from .layout import LAYOUTS, Layout
 from .notes import MAX_NOTES, read_notes
 
-HEADER_SIZE = 64
-"""Bytes of the header of a 64-bit file; one of 32 bit has 52."""
-
+HEADER_SIZE = 64  # of a 64-bit file; one of 32 bit has 52
 OPEN_FILE = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 """How a file is opened that may have become a pipe or a terminal meanwhile: it is not waited for."""
-
-
-MAX_INTERPRETER = 4096
-"""Bytes of the interpreter's path: PATH_MAX, beyond which the kernel refuses the program."""
+MAX_INTERPRETER = 4096  # PATH_MAX, beyond which the kernel refuses the program
 
 _PT_LOAD, _PT_DYNAMIC, _PT_INTERP, _PT_NOTE, _PT_GNU_PROPERTY = 1, 2, 3, 4, 0x6474E553
-
 
 Identity = Tuple[int, int, int, int]
 """Device, inode, size and time of the last change (nanoseconds): a file, as long as nobody writes it."""
@@ -56,10 +50,7 @@ def read_elf(path: bytes | str) -> ElfObject | None:
     """Read the facts of one file.
 
     A file that is not ELF costs one read of 64 bytes. What is not a regular file is not opened (opening some devices
-    has effects), and if it takes the place of one in between, opening it does not wait.
-
-    Args:
-        path: a file; symbolic links are followed.
+    has effects), and if it takes the place of one in between, opening it does not wait. Symbolic links are followed.
 
     Returns:
         The facts, or None for a regular file that does not begin like ELF.
@@ -80,23 +71,8 @@ def read_elf(path: bytes | str) -> ElfObject | None:
 
 
 def read_open_elf(descriptor: int, size: int) -> ElfObject | None:
-    """Read the facts of a regular file that is open.
-
-    Args:
-        descriptor: it; its position neither counts nor changes.
-        size: its size in bytes.
-
-    Returns:
-        The facts, or None where it does not begin like ELF.
-
-    Raises:
-        ElfError: it begins like ELF and is broken.
-        OSError: as the system says.
-    """
-    def read(length: int, offset: int) -> bytes:
-        return os.pread(descriptor, length, offset)
-
-    return parse_elf(read, size)
+    """Read the facts of a regular file that is open as :func:`parse_elf`; its position neither counts nor changes."""
+    return parse_elf(lambda length, offset: os.pread(descriptor, length, offset), size)
 
 
 def parse_elf(read: Callable[[int, int], bytes], size: int) -> ElfObject | None:
@@ -109,25 +85,18 @@ def parse_elf(read: Callable[[int, int], bytes], size: int) -> ElfObject | None:
     Raises:
         ElfError: they begin like ELF and are broken.
     """
-    start = _start(read, size)
+    start, length = b"", min(size, HEADER_SIZE)
+    while len(start) < length:
+        more = read(length - len(start), len(start))
+        if not more:  # it becomes shorter
+            break
+        start += more
     return _parse(read, size, start) if start[:4] == MAGIC else None
 
 
 def file_identity(status: os.stat_result) -> Identity:
     """Return what tells a file from others, and from what it was before somebody wrote it."""
     return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
-
-
-def _start(read: Callable[[int, int], bytes], size: int) -> bytes:
-    """Read the first bytes, as many as an ELF header has; fewer of a file that becomes shorter."""
-    length = min(size, HEADER_SIZE)
-    start = read(length, 0)
-    while start and len(start) < length:
-        more = read(length - len(start), len(start))
-        if not more:
-            break
-        start += more
-    return start
 
 
 def _require_regular(status: os.stat_result, path: bytes | str) -> None:
@@ -149,12 +118,7 @@ def _parse(read: Callable[[int, int], bytes], size: int, start: bytes) -> ElfObj
     if start[6] != 1 or version != 1:
         raise ElfError("ELF version %d at offset 6 and %d at offset 20: both must be 1" % (start[6], version))
     facts = ElfObject(
-        bits=32 * start[4],
-        little_endian=start[5] == 1,
-        machine=machine,
-        kind=kind,
-        os_abi=start[7],
-        flags=flags,
+        bits=32 * start[4], little_endian=start[5] == 1, machine=machine, kind=kind, os_abi=start[7], flags=flags,
         abi_version=start[8],
     )
     if kind not in (ET_EXEC, ET_DYN) or not count:
@@ -174,9 +138,8 @@ def _read_segments(facts: ElfObject, layout: Layout, image: Image, segments: Ite
         if segment.kind == _PT_LOAD:
             end = segment.offset + segment.file_size
             if segment.file_size and end > image.size:
-                raise ElfError(
-                    "truncated: the segment at %d ends at %d, the file at %d" % (segment.offset, end, image.size)
-                )
+                message = "truncated: the segment at %d ends at %d, the file at %d"
+                raise ElfError(message % (segment.offset, end, image.size))
             image.loads.append(segment)
             if len(image.loads) > MAX_LOADS:
                 raise ElfError("more than %d loadable segments" % MAX_LOADS)
@@ -200,7 +163,6 @@ def _read_interpreter(image: Image, segment: Segment) -> bytes:
         raise ElfError("the interpreter at %d has %d bytes" % (segment.offset, segment.file_size))
     path, end, _rest = image.file(segment.offset, segment.file_size, "the interpreter").partition(b"\0")
     if not end:
-        raise ElfError(
-            "the interpreter at %d to %d does not end" % (segment.offset, segment.offset + segment.file_size)
-        )
+        end_at = segment.offset + segment.file_size
+        raise ElfError("the interpreter at %d to %d does not end" % (segment.offset, end_at))
     return path

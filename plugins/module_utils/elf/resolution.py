@@ -21,8 +21,7 @@ class Searched(NamedTuple):
     """Describe one directory in which a name was looked for.
 
     Attributes:
-        rule: why there.
-        directory: it, "" for the current one; for the cache the path that it holds, or "".
+        directory: "" for the current one; for the cache the path that it holds, or "".
         skipped: "" where there is no such file, else why a file was passed over, or that there is no directory.
     """
 
@@ -36,9 +35,8 @@ class Edge(NamedTuple):
 
     Attributes:
         needer: the object's path.
-        name: the name, with $ORIGIN and the like replaced.
-        path: the file that it is, as ldd prints it, or None.
-        rule: what found it; "" when nothing did.
+        name: with $ORIGIN and the like replaced.
+        path, rule: the file that it is, as ldd prints it, and what found it; None and "" when nothing did.
         searched: where it was looked for before it was found.
     """
 
@@ -50,14 +48,10 @@ class Edge(NamedTuple):
 
 
 class VersionProblem(NamedTuple):
-    """Describe a symbol version that an object wants and the library that it got does not define.
+    """Describe a symbol version, such as ``GLIBCXX_3.4.30``, that an object wants and its library does not define.
 
-    Attributes:
-        needer: the object's path.
-        library: the library's path.
-        name: the name by which the object knows the library.
-        version: for example ``GLIBCXX_3.4.30``.
-        weak: the object can do without it.
+    ``needer`` and ``library`` are paths, ``name`` is that by which the object knows the library; it can do without a
+    ``weak`` one.
     """
 
     needer: bytes
@@ -70,9 +64,7 @@ class VersionProblem(NamedTuple):
 class Plugin(NamedTuple):
     """Describe a library that another one opens at run time.
 
-    Attributes:
-        caller: glob over sonames, or file names where there is no soname, of the one that opens it.
-        name: what it opens.
+    ``caller`` is a glob over sonames, or file names where there is no soname, of the one that opens it.
     """
 
     caller: bytes
@@ -83,7 +75,6 @@ class Resolution(NamedTuple):
     """Describe what the loader does with one object.
 
     Attributes:
-        path: the object.
         edges: of the object and of all that it brings, in the loader's order.
         loaded: name and path of all that it brings, in the order in which ldd prints it.
         version_problems: missing symbol versions; weak ones are no errors.

@@ -44,7 +44,7 @@ class Loader:
     Args:
         system: the loader of this machine's programs; programs that name another one are resolved by that one's rules.
         library_path: the directories of LD_LIBRARY_PATH, or its text as one item.
-        files: the file system, where something was looked at before; else a new one.
+        files: the file system, where something was looked at before.
     """
 
     def __init__(self, system: System, library_path: Sequence[bytes] = (), files: Files | None = None) -> None:
@@ -53,10 +53,7 @@ class Loader:
         self._engines: dict[bytes, _Engine | str] = {system.interpreter: self._main}
 
     def resolve(
-        self,
-        path: bytes,
-        preloaded: Sequence[bytes] = (),
-        program: bytes | None = None,
+        self, path: bytes, preloaded: Sequence[bytes] = (), program: bytes | None = None,
         plugins: Sequence[Plugin] = (),
     ) -> Resolution:
         """Resolve what the loader maps for an object.
@@ -128,23 +125,13 @@ class _Engine:
         self._version_checks = VersionChecks()
         self._prepared: dict[tuple[bytes | None, tuple[bytes, ...]], LinkMap] = {}
         self._interpreter = self.files.candidate(system.interpreter).elf or ElfObject(
-            bits=system.bits,
-            little_endian=system.little_endian,
-            machine=system.machine,
-            kind=ET_DYN,
-            os_abi=0,
-            flags=0,
+            system.bits, system.little_endian, system.machine, ET_DYN, os_abi=0, flags=0,
             soname=os.path.basename(system.interpreter),
         )
 
     def resolve(
-        self,
-        path: bytes,
-        elf: ElfObject,
-        identity: tuple[int, int] | None,
-        preloaded: tuple[bytes, ...],
-        program: bytes | None,
-        plugins: Sequence[Plugin],
+        self, path: bytes, elf: ElfObject, identity: tuple[int, int] | None, preloaded: tuple[bytes, ...],
+        program: bytes | None, plugins: Sequence[Plugin],
     ) -> Resolution:
         """Resolve one object that could be read."""
         if _is_program(elf) or (program is None and not preloaded):
@@ -162,12 +149,8 @@ class _Engine:
         if root.path != path:
             edges = [edge._replace(needer=path) if edge.needer == root.path else edge for edge in edges]
         return Resolution(
-            path,
-            tuple(edges),
-            tuple((mapped.name, mapped.path) for mapped in order[1:]),
-            checked.missing,
-            problem or checked.problem or self._find_newer_level(order),
-            checked.unversioned,
+            path, tuple(edges), tuple((mapped.name, mapped.path) for mapped in order[1:]), checked.missing,
+            problem or checked.problem or self._find_newer_level(order), checked.unversioned,
         )
 
     def _process(self, main: bytes, interpreter: bytes | None) -> LinkMap:
@@ -226,10 +209,7 @@ class _Engine:
                 process.problem = ""
 
     def _find_newer_level(self, order: list[Mapped]) -> str:
-        """Find an object built for a later level of x86-64 than this processor's.
-
-        glibc refuses them since 2.33.
-        """
+        """Find an object built for a later level of x86-64 than this processor's; glibc refuses them since 2.33."""
         if self.system.isa is None or self.system.glibc < (2, 33):
             return ""
         for mapped in order:

@@ -9,8 +9,10 @@ sources of the rules are ``open_path``, ``open_verify`` and ``fillin_rpath`` in 
 from __future__ import annotations
 
 import errno
+import functools
 import os
 import re
+import struct
 from typing import Mapping, NamedTuple
 
 from .elf_object import ET_DYN, ET_EXEC, MAGIC, ElfObject
@@ -21,6 +23,7 @@ from .resolution import Searched
 
 NO_DIRECTORY = "no such directory"
 
+_remembered = functools.lru_cache(maxsize=None)
 MAX_PASSED = 256
 """Directories of one search that are reported: a hostile object has tens of thousands of them, and as many names."""
 
@@ -56,76 +59,33 @@ class Hit(NamedTuple):
     passed: tuple[tuple[bytes, str], ...]
 
 
-_NO_CANDIDATE = Candidate()
-
-
 class Files:
     """See the file system as one loader does; everything is looked at once.
 
-    Args:
-        system: the loader.
-        known: facts of objects that somebody has read already.
+    ``known`` are facts of objects that somebody has read already.
     """
 
     def __init__(self, system: System, known: Mapping[Identity, ElfObject] | None = None) -> None:
         self.system = system
         self.known: Mapping[Identity, ElfObject] = known or {}
-        self._candidates: dict[bytes, Candidate] = {}
         self._objects: dict[tuple[int, int], Candidate] = {}
-        self._names: dict[bytes, frozenset[bytes] | None] = {}
-        self._searched_directories: dict[bytes, tuple[tuple[bytes, frozenset[bytes] | None], ...]] = {}
-        self._paths: dict[tuple[bytes, ...], SearchPath] = {}
-        self._records: dict[Searched, Searched] = {}
+        self.candidate = _remembered(self._examine)
+        self.search_path = _remembered(functools.partial(SearchPath, self))
+        self.searched_directories = _remembered(self._list_searched)
+        self.shared_record = _remembered(Searched)  # thousands of edges share one
+        self._list = _remembered(_list)
 
-    def candidate(self, path: bytes) -> Candidate:
-        """Return what the loader makes of a path."""
-        found = self._candidates.get(path)
-        if found is None:
-            found = self._candidates[path] = self._examine(path)
-        return found
-
-    def search_path(self, directories: tuple[bytes, ...]) -> SearchPath:
-        """Return the one search path over these directories, each "" or with a slash at its end."""
-        found = self._paths.get(directories)
-        if found is None:
-            found = self._paths[directories] = SearchPath(self, directories)
-        return found
-
-    def shared_record(self, rule: str, directory: bytes, skipped: str) -> Searched:
-        """Return the one record of a directory that was searched, which thousands of edges share."""
-        key = Searched(rule, directory, skipped)
-        return self._records.setdefault(key, key)
-
-    def searched_directories(self, directory: bytes) -> tuple[tuple[bytes, frozenset[bytes] | None], ...]:
+    def _list_searched(self, directory: bytes) -> tuple[tuple[bytes, frozenset[bytes] | None], ...]:
         """List the sub-directories in which a loader looks, in order, with their names (None: not listable)."""
-        found = self._searched_directories.get(directory)
-        if found is None:
-            names = self._list(directory)
-            found = ()
-            if names is None or names:
-                found = tuple(
-                    (directory + part, self._list(directory + part))
-                    for part in self.system.subdirectories
-                    if not part or names is None or part.partition(b"/")[0] in names
-                )
-            self._searched_directories[directory] = found
-        return found
-
-    def _list(self, directory: bytes) -> frozenset[bytes] | None:
-        """List the names in a directory; none where it does not exist, None where it cannot be listed.
-
-        The loader lists nothing: what an entry of a directory is that cannot be listed, opening the entry tells.
-        """
-        if directory not in self._names:
-            names: frozenset[bytes] | None
-            try:
-                names = frozenset(os.listdir(directory or b"."))
-            except OSError as error:
-                names = frozenset() if error.errno in _NO_DIRECTORY else None
-            self._names[directory] = names
-        return self._names[directory]
+        names = self._list(directory)
+        return () if names is not None and not names else tuple(
+            (directory + part, self._list(directory + part))
+            for part in self.system.subdirectories
+            if not part or names is None or part.partition(b"/")[0] in names
+        )
 
     def _examine(self, path: bytes) -> Candidate:
+        """Tell what the loader makes of a path."""
         try:
             status = os.stat(path)
         except (OSError, ValueError) as error:
@@ -141,59 +101,55 @@ class Files:
         return found
 
     def _read(self, path: bytes, identity: tuple[int, int], size: int) -> Candidate:
-        system = self.system
+        skipped = problem = ""
+        least = _HEADER_SIZE[self.system.bits]
         try:
             elf = read_elf(path)
+            if elf is not None:
+                return self._check(elf, identity)
+            problem = "file too short" if size < least else "invalid ELF header"
         except ElfError as error:
             # The loader looks at the header first, and passes over a broken file for another machine, too.
             start = _read_start(path)
-            if len(start) < _HEADER_SIZE[system.bits]:
-                return Candidate(identity=identity, problem="file too short")
-            order = "little" if start[5] == 1 else "big"
-            if start[4] * 32 != system.bits:
-                return Candidate(identity=identity, skipped="wrong class")
-            if int.from_bytes(start[18:20], order) != system.machine:  # type: ignore[arg-type] # "little" or "big"
-                return Candidate(identity=identity, skipped="wrong machine")
-            return Candidate(identity=identity, problem=str(error))
+            if len(start) < least:
+                problem = "file too short"
+            elif start[4] * 32 != self.system.bits:
+                skipped = "wrong class"
+            elif struct.unpack("<H" if start[5] == 1 else ">H", start[18:20])[0] != self.system.machine:
+                skipped = "wrong machine"
+            else:
+                problem = str(error)
         except OSError as error:
             if error.errno == errno.EACCES:
-                return Candidate(identity=identity, skipped=_error_text(error.errno))
-            if error.errno == errno.EISDIR:
-                return Candidate(identity=identity, problem="cannot read file data: Is a directory")
-            return Candidate(identity=identity, problem="cannot read file data: %s" % error.strerror)
-        if elf is None:
-            short = size < _HEADER_SIZE[system.bits]
-            return Candidate(identity=identity, problem="file too short" if short else "invalid ELF header")
-        return self._check(elf, identity)
+                skipped = _error_text(error.errno)
+            else:
+                reason = "Is a directory" if error.errno == errno.EISDIR else error.strerror
+                problem = "cannot read file data: %s" % reason
+        return Candidate(identity=identity, skipped=skipped, problem=problem)
 
     def _check(self, elf: ElfObject, identity: tuple[int, int]) -> Candidate:
         """Make the loader's checks, in its order."""
         system = self.system
+        skipped = problem = ""
         if elf.bits != system.bits:
-            return Candidate(identity=identity, skipped="wrong class")
-        problem = ""
-        if elf.little_endian != system.little_endian:
+            skipped = "wrong class"
+        elif elf.little_endian != system.little_endian:
             problem = "ELF file data encoding not %s-endian" % ("little" if system.little_endian else "big")
         elif elf.os_abi not in _OS_ABIS:
             problem = "ELF file OS ABI invalid"
         elif elf.abi_version and elf.os_abi == 0:
             problem = "ELF file ABI version invalid"
         elif elf.machine != system.machine:
-            return Candidate(identity=identity, skipped="wrong machine")
+            skipped = "wrong machine"
         elif elf.kind not in (ET_DYN, ET_EXEC):
             problem = "only ET_DYN and ET_EXEC can be loaded"
         elif system.glibc < (2, 36) and elf.minimum_kernel and elf.minimum_kernel > system.kernel > (0, 0, 0):
-            return Candidate(identity=identity, skipped="wants Linux %d.%d.%d" % elf.minimum_kernel)
-        return Candidate(elf, identity, problem=problem)
+            skipped = "wants Linux %d.%d.%d" % elf.minimum_kernel
+        return Candidate(None if skipped else elf, identity, skipped, problem)
 
 
 class SearchPath:
-    """Look names up in a list of directories; each answer is remembered.
-
-    Args:
-        files: the file system.
-        directories: each "" (the current directory) or with a slash at its end.
-    """
+    """Look names up in directories, each "" (the current one) or with a slash at its end; answers are remembered."""
 
     def __init__(self, files: Files, directories: tuple[bytes, ...]) -> None:
         self._files = files
@@ -205,16 +161,10 @@ class SearchPath:
             states.append((directory, "" if searched_directories else NO_DIRECTORY))
             self._searched_directories += [(number, place, names) for place, names in searched_directories]
         self._passed = tuple(states[:MAX_PASSED])
-        self._hits: dict[bytes, Hit] = {}
-
-    def search(self, name: bytes) -> Hit:
-        """Find the first file of a name that the loader does not pass over."""
-        hit = self._hits.get(name)
-        if hit is None:
-            hit = self._hits[name] = self._search(name)
-        return hit
+        self.search = _remembered(self._search)
 
     def _search(self, name: bytes) -> Hit:
+        """Find the first file of a name that the loader does not pass over."""
         reasons: dict[int, str] = {}
         for number, place, names in self._searched_directories:
             if names is not None and name not in names:
@@ -225,16 +175,25 @@ class SearchPath:
             if found.skipped:
                 reasons[number] = found.skipped
             if found.stops and place == self._directories[number]:
-                return Hit(None, _NO_CANDIDATE, self._passed_over(number + 1, reasons))
-        return Hit(None, _NO_CANDIDATE, self._passed_over(len(self._directories), reasons))
+                return Hit(None, Candidate(), self._passed_over(number + 1, reasons))
+        return Hit(None, Candidate(), self._passed_over(len(self._directories), reasons))
 
     def _passed_over(self, count: int, reasons: dict[int, str]) -> tuple[tuple[bytes, str], ...]:
         if not reasons:
             return self._passed[:count]
-        return tuple(
-            (directory, reasons.get(number, state))
-            for number, (directory, state) in enumerate(self._passed[:count])
-        )
+        passed = enumerate(self._passed[:count])
+        return tuple((directory, reasons.get(number, state)) for number, (directory, state) in passed)
+
+
+def _list(directory: bytes) -> frozenset[bytes] | None:
+    """List the names in a directory; none where it does not exist, None where it cannot be listed.
+
+    The loader lists nothing: what an entry of a directory is that cannot be listed, opening the entry tells.
+    """
+    try:
+        return frozenset(os.listdir(directory or b"."))
+    except OSError as error:
+        return frozenset() if error.errno in _NO_DIRECTORY else None
 
 
 def expand(text: bytes, origin: bytes, system: System) -> bytes:
@@ -249,13 +208,8 @@ def split_path(text: bytes, separators: bytes, origin: bytes, system: System) ->
     """Split an RPATH or LD_LIBRARY_PATH into directories, each once, "" for the current directory."""
     if not text:
         return ()
-    directories = []
-    for element in re.split(b"[%s]" % separators, text):
-        expanded = expand(element, origin, system)
-        if expanded:
-            expanded = (expanded.rstrip(b"/") or b"") + b"/"
-        directories.append(expanded)
-    return tuple(dict.fromkeys(directories))
+    directories = (expand(element, origin, system) for element in re.split(b"[%s]" % separators, text))
+    return tuple(dict.fromkeys(directory and directory.rstrip(b"/") + b"/" for directory in directories))
 
 
 def _read_start(path: bytes) -> bytes:

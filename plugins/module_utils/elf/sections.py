@@ -83,15 +83,7 @@ def _text(table: bytes, offset: int) -> bytes:
 
 
 def dynamic_symbols(content: bytes, found: list[Section]) -> list[Symbol]:
-    """Read what an object offers and wants at run time, sorted.
-
-    Args:
-        content: the object.
-        found: its sections.
-
-    Raises:
-        ValueError: its table is not as it should be.
-    """
+    """Read what an object, with its sections, offers and wants at run time, sorted; ValueError for a broken table."""
     wide, order = content[4] == 2, "<" if content[5] == 1 else ">"
     entry = struct.Struct(order + ("IBBHQQ" if wide else "IIIBBH"))
     symbols = []

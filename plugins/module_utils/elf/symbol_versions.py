@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 from typing import NamedTuple
 
-from .elf_object import ElfObject, VersionNeed
+from .elf_object import VersionNeed
 from .link_map import LinkMap, Mapped
 from .resolution import VersionProblem
 
@@ -29,7 +29,6 @@ class VersionChecks:
 
     def __init__(self) -> None:
         self._wanted: dict[bytes, dict[bytes, list[VersionNeed]]] = {}
-        self._defined: dict[bytes, frozenset[bytes]] = {}
         self._checks: dict[tuple[bytes, bytes, bytes], VersionCheck] = {}
 
     def check(self, process: LinkMap, objects: list[Mapped]) -> VersionCheck:
@@ -48,28 +47,21 @@ class VersionChecks:
                         )
                     continue
                 key = (mapped.path, library, provider.path)
-                checked = self._checks.get(key)
-                if checked is None:
-                    checked = self._checks[key] = self._compare(mapped, provider, needs)
-                missing += checked.missing
-                unversioned += checked.unversioned
+                if key not in self._checks:
+                    self._checks[key] = self._compare(mapped, provider, needs)
+                missing += self._checks[key].missing
+                unversioned += self._checks[key].unversioned
         return VersionCheck(tuple(missing), tuple(unversioned), problem)
 
-    def _compare(self, mapped: Mapped, provider: Mapped, needs: list[VersionNeed]) -> VersionCheck:
+    @staticmethod
+    def _compare(mapped: Mapped, provider: Mapped, needs: list[VersionNeed]) -> VersionCheck:
+        defined = frozenset(provider.elf.version_definitions)
         problems = tuple(
             VersionProblem(mapped.path, provider.path, need.library, need.version, need.weak)
             for need in needs
-            if need.version not in self._definitions(provider.path, provider.elf)
+            if need.version not in defined
         )
-        if provider.elf.version_definitions:
-            return VersionCheck(missing=problems)
-        return VersionCheck(unversioned=problems)
-
-    def _definitions(self, path: bytes, elf: ElfObject) -> frozenset[bytes]:
-        found = self._defined.get(path)
-        if found is None:
-            found = self._defined[path] = frozenset(elf.version_definitions)
-        return found
+        return VersionCheck(missing=problems) if defined else VersionCheck(unversioned=problems)
 
     def _by_library(self, mapped: Mapped) -> dict[bytes, list[VersionNeed]]:
         found = self._wanted.get(mapped.path)

@@ -30,8 +30,7 @@ class FilePatch(NamedTuple):
 
     ``kind`` is modify, create, delete, rename or copy. ``old`` and ``new`` are paths below the tree. A plain diff that
     names two different files keeps both, and :func:`reconcile_names` picks one. ``old_mode`` and ``new_mode`` say
-    whether the file is executable, None where the patch is silent. ``mode_change`` is true for git's pair of mode
-    lines. ``old_id`` and ``new_id`` are the blob ids named by the header, None where none is named.
+    whether the file is executable; ``mode_change`` is true for git's pair of mode lines. Ids are those of blobs.
     """
 
     line: int
@@ -44,6 +43,11 @@ class FilePatch(NamedTuple):
     mode_change: bool = False
     old_id: str | None = None
     new_id: str | None = None
+
+    @property
+    def paths(self) -> tuple[bytes, bytes]:
+        """Return both paths."""
+        return self.old, self.new
 
 
 class Patch(NamedTuple):

@@ -5,11 +5,12 @@
 from __future__ import annotations
 
 import datetime
+import os
 import re
 
-_ISO_STAMP = re.compile(
-    rb"^(\d{4})-(\d\d)-(\d\d) (\d\d):(\d\d):(\d\d)(?:\.(\d+))?(?: ?([+-])(\d\d):?(\d\d))?$"
-)
+from ..core.text import in_words
+
+_ISO_STAMP = re.compile(rb"^(\d{4})-(\d\d)-(\d\d) (\d\d):(\d\d):(\d\d)(?:\.(\d+))?(?: ?([+-])(\d\d):?(\d\d))?$")
 _STAMP_AFTER_BLANKS = re.compile(
     rb"^(.*?)[ ]+(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\S*(?: [+-]\d{4})?"
     rb"|[A-Z][a-z]{2} [A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d \d{4})$"
@@ -27,10 +28,7 @@ class BadName(ValueError):
 
 def display(name: bytes) -> str:
     """Show a name on one line for people and JSON: other bytes than printable UTF-8 are escaped."""
-    text = name.decode("utf-8", "backslashreplace")
-    return text if text.isprintable() else "".join(
-        letter if letter.isprintable() else letter.encode("unicode_escape").decode("ascii") for letter in text
-    )
+    return in_words(os.fsdecode(name))
 
 
 def parse_header_name(rest: bytes) -> tuple[bytes | None, bool | None]:
@@ -44,7 +42,7 @@ def parse_header_name(rest: bytes) -> tuple[bytes | None, bool | None]:
         name, tab, stamp = rest.partition(b"\t")
         blanks = _STAMP_AFTER_BLANKS.match(name)
         if not tab and blanks:
-            name, stamp = blanks.group(1), blanks.group(2)
+            name, stamp = blanks.groups()
     if name == b"/dev/null":
         return None, True
     return name, is_epoch(stamp.strip())
@@ -66,8 +64,7 @@ def git_name(rest: bytes, strip: int) -> bytes:
 
 def unquote(text: bytes) -> tuple[bytes, bytes]:
     """Decode a name in git's C-style quotes; returns it and what follows the closing quote."""
-    out = bytearray()
-    at = 1
+    out, at = bytearray(), 1
     while at < len(text):
         byte = text[at:at + 1]
         if byte == b'"':
@@ -77,23 +74,15 @@ def unquote(text: bytes) -> tuple[bytes, bytes]:
             at += 1
             continue
         octal = re.match(rb"[0-3][0-7]{2}", text[at + 1:])
-        if octal:
-            out.append(int(octal.group(0), 8))
-            at += 4
-        elif text[at + 1:at + 2] in _ESCAPES:
-            out.append(_ESCAPES[text[at + 1:at + 2]])
-            at += 2
-        else:
+        if not octal and text[at + 1:at + 2] not in _ESCAPES:
             break
+        out.append(int(octal.group(0), 8) if octal else _ESCAPES[text[at + 1:at + 2]])
+        at += 4 if octal else 2
     raise BadName("a quoted name that does not end")
 
 
 def strip_path(name: bytes, strip: int) -> bytes:
-    """Strip leading components from a name, and return the path below the tree.
-
-    Raises:
-        BadName: the name is absolute, leads out of the tree, has too few components, or is git's own.
-    """
+    """Strip leading components from a name, and return the path below the tree; refuse what leads elsewhere."""
     shown = display(name)
     if name.startswith(b"/"):
         raise BadName("the absolute name '%s'" % shown, "Make the patch with names relative to the tree.")

@@ -15,12 +15,7 @@ HUNK_HEADER = re.compile(rb"^@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@")
 
 
 class HunkParser:
-    """Read the lines of a patch file one after the other, and its hunks as a whole.
-
-    Args:
-        lines: with their newlines.
-        name: of the patch file, for messages.
-    """
+    """Read the lines of a patch file, newlines included, one after the other, and its hunks as a whole."""
 
     def __init__(self, lines: list[bytes], name: bytes) -> None:
         self.lines = lines
@@ -28,17 +23,10 @@ class HunkParser:
         self.at = 0
 
     def refuse(self, problem: str, line: int, remedy: str = "") -> NoReturn:
-        """Refuse the patch at a line.
-
-        Raises:
-            StackError: always.
-        """
+        """Refuse the patch at a line."""
         raise StackError(
-            "%s, line %d: %s." % (display(self.name), line, problem),
-            "parse series",
-            remedy or "Correct the patch; nothing was changed.",
-            patch=display(self.name),
-            line=line,
+            "%s, line %d: %s." % (display(self.name), line, problem), "parse series",
+            remedy or "Correct the patch; nothing was changed.", patch=display(self.name), line=line,
         )
 
     def peek(self, ahead: int = 0) -> bytes:
@@ -51,8 +39,7 @@ class HunkParser:
         line = self.peek().rstrip(b"\n")
         if line.endswith(b"\r"):
             self.refuse(
-                "the header ends in a carriage return: the patch file was converted to DOS line ends",
-                self.at + 1,
+                "the header ends in a carriage return: the patch file was converted to DOS line ends", self.at + 1,
                 "Fetch the patch again without conversion (git: core.autocrlf, or '*.patch -text' in .gitattributes).",
             )
         return line
@@ -66,7 +53,7 @@ class HunkParser:
 
     def hunk(self) -> Hunk:
         """Read one hunk."""
-        number = self.at + 1
+        number, marks = self.at + 1, b""
         match = HUNK_HEADER.match(self.peek())
         if not match:
             self.refuse("a malformed hunk header", number)
@@ -76,7 +63,6 @@ class HunkParser:
         self.at += 1
         old: list[bytes] = []
         new: list[bytes] = []
-        marks = b""
         while len(old) < old_count or len(new) < new_count:
             line = self.peek()
             # Mailers drop the blank of an empty context line; GNU patch and git read it the same way.
@@ -85,7 +71,7 @@ class HunkParser:
             if mark == b"\\" and marks:
                 self.no_newline(marks[-1:], old, new, number)
                 continue
-            if mark not in (b" ", b"-", b"+"):
+            if not mark or mark not in b" -+":
                 self.refuse("the hunk has fewer lines than its header says", number)
             if not line.endswith(b"\n"):
                 self.refuse("the patch ends in the middle of a line", self.at + 1)
@@ -100,8 +86,7 @@ class HunkParser:
         self.check_hunk_end(number, len(old) == old_count and len(new) == new_count)
         if any(not line.endswith(b"\n") for side in (old, new) for line in side[:-1]):
             self.refuse("a line without a newline inside the hunk", number)
-        prefix = len(marks) - len(marks.lstrip(b" "))
-        suffix = len(marks) - len(marks.rstrip(b" "))
+        prefix, suffix = (len(marks) - len(stripped) for stripped in (marks.lstrip(b" "), marks.rstrip(b" ")))
         if prefix == len(marks):
             self.refuse("a hunk that changes nothing", number)
         return Hunk(number, first + (not old_count), tuple(old), tuple(new), prefix, suffix)

@@ -21,8 +21,7 @@ from .diff_model import Hunk
 
 _Piece = Union[bytes, memoryview]
 
-# So many places are tried one by one before the whole file is searched.
-_MAX_TRIED = 64
+_MAX_TRIED = 64  # places that are tried one by one before the whole file is searched
 
 
 class Mismatch(Exception):
@@ -30,17 +29,13 @@ class Mismatch(Exception):
 
     Attributes:
         reason: a clause for a sentence, without names.
-        hunk: 1-based number of the hunk, 0 for the file as a whole.
-        line: line of the hunk in the patch file.
+        hunk, line: 1-based number of the hunk, 0 for the file as a whole, and its line in the patch file.
         offset: where it would have fitted, in lines from its header; None where it fits nowhere.
     """
 
     def __init__(self, reason: str, hunk: int = 0, line: int = 0, offset: int | None = None) -> None:
         super().__init__(reason)
-        self.reason = reason
-        self.hunk = hunk
-        self.line = line
-        self.offset = offset
+        self.reason, self.hunk, self.line, self.offset = reason, hunk, line, offset
 
 
 class FileLines:
@@ -87,22 +82,13 @@ class Applied(NamedTuple):
 def apply_hunks(
     lines: FileLines, hunks: Sequence[Hunk], max_offset: int, pinned: Sequence[int] | None = None
 ) -> Applied:
-    """Apply hunks in order.
+    """Apply hunks in order, none further than ``max_offset`` lines from its header's line; or raise Mismatch.
 
-    Args:
-        lines: the file.
-        hunks: in the order of the patch.
-        max_offset: how far, in lines, a hunk may lie from its header's line.
-        pinned: offsets known from an earlier application; they are used without a search, ``max_offset`` aside.
-
-    Raises:
-        Misfit: a hunk does not fit exactly, or only too far away.
+    Offsets known from an earlier application (``pinned``) are used without a search, ``max_offset`` aside.
     """
     result: list[_Piece] = []
     offsets: list[int] = []
-    shift = 0
-    consumed = 0
-    relied = 0
+    shift = consumed = relied = 0
     for number, hunk in enumerate(hunks, 1):
         where: int | None
         if pinned is None:
@@ -114,7 +100,9 @@ def apply_hunks(
             raise Mismatch(_explain_mismatch(lines, hunk, shift), number, hunk.line)
         shift = where - hunk.first
         if pinned is None and abs(shift) > max_offset:
-            raise Mismatch(_explain_distance(shift, max_offset), number, hunk.line, shift)
+            way = "line%s further %s" % ("" if abs(shift) == 1 else "s", "down" if shift > 0 else "up")
+            reason = "it fits %d %s, and max_offset allows %d" % (abs(shift), way, max_offset)
+            raise Mismatch(reason, number, hunk.line, shift)
         start = where - 1 + hunk.prefix
         if start < consumed:
             raise Mismatch("it overlaps the hunk before it", number, hunk.line)
@@ -144,8 +132,7 @@ def _extend(result: list[_Piece], piece: _Piece, number: int, hunk: Hunk) -> Non
 
 def reverse_hunks(hunks: Sequence[Hunk]) -> tuple[Hunk, ...]:
     """Reverse hunks, placed by the lines that they really add and remove, not by their headers."""
-    reversed_hunks = []
-    grown = 0
+    reversed_hunks, grown = [], 0
     for hunk in hunks:
         reversed_hunks.append(hunk._replace(first=hunk.first + grown, old=hunk.new, new=hunk.old))
         grown += len(hunk.new) - len(hunk.old)
@@ -154,11 +141,8 @@ def reverse_hunks(hunks: Sequence[Hunk]) -> tuple[Hunk, ...]:
 
 def _matches(lines: FileLines, hunk: Hunk, where: int) -> bool:
     """Tell whether the old side stands at 1-based line ``where``."""
-    count = len(hunk.old)
-    if where < 1 or not count:
-        return where >= 1
     start = where - 1
-    if start + count > len(lines) or lines[start] != hunk.old[0]:
+    if start < 0 or (hunk.old and start + len(hunk.old) > len(lines)):
         return False
     return all(lines[at] == line for at, line in enumerate(hunk.old, start))
 
@@ -166,28 +150,18 @@ def _matches(lines: FileLines, hunk: Hunk, where: int) -> bool:
 def _locate(lines: FileLines, hunk: Hunk, shift: int, consumed: int) -> int | None:
     """Find the 1-based line where GNU patch applies the hunk, or None.
 
-    Args:
-        shift: offset at which the hunk before was applied.
-        consumed: number of leading lines of the file that earlier hunks have used up.
+    ``shift`` is the offset of the hunk before; earlier hunks have used up ``consumed`` leading lines.
     """
     if not hunk.old:
         return max(hunk.first + shift, 1)
-    fitting = None
-    for tried, where in enumerate(_candidate_lines(len(lines), hunk, shift, consumed)):
-        if tried == _MAX_TRIED:
-            fitting = _find_everywhere(lines, hunk)
-            if not fitting:
-                return None
-        if where in fitting if fitting is not None else _matches(lines, hunk, where):
+    places = _candidate_lines(len(lines), hunk, shift, consumed)
+    for where in itertools.islice(places, _MAX_TRIED):
+        if _matches(lines, hunk, where):
             return where
-    return None
-
-
-def _find_everywhere(lines: FileLines, hunk: Hunk) -> set[int]:
-    """Find every 1-based line at which the old side stands, by its longest line."""
+    # What is left is known by its longest line.
     index = max(range(len(hunk.old)), key=lambda number: len(hunk.old[number]))
-    places = (at - index + 1 for at in lines.every(hunk.old[index]))
-    return {where for where in places if _matches(lines, hunk, where)}
+    fitting = {at - index + 1 for at in lines.every(hunk.old[index]) if _matches(lines, hunk, at - index + 1)}
+    return next((where for where in places if where in fitting), None) if fitting else None
 
 
 def _candidate_lines(total: int, hunk: Hunk, shift: int, consumed: int) -> Iterator[int]:
@@ -197,10 +171,8 @@ def _candidate_lines(total: int, hunk: Hunk, shift: int, consumed: int) -> Itera
     that it ended at the last: such a hunk fits only there.
     """
     guess = hunk.first + shift
-    lowest = consumed + 1
     highest = total - len(hunk.old) + 1
-    ahead = highest - guess
-    back = guess - lowest
+    ahead, back = highest - guess, guess - (consumed + 1)
     furthest = max(ahead, back)
     if guess <= back:
         back = guess - 1
@@ -221,25 +193,16 @@ def _candidate_lines(total: int, hunk: Hunk, shift: int, consumed: int) -> Itera
         distance += 1
 
 
-def _explain_distance(shift: int, max_offset: int) -> str:
-    return "it fits %d line%s %s, and max_offset allows %d" % (
-        abs(shift), "" if abs(shift) == 1 else "s", "further down" if shift > 0 else "further up", max_offset,
-    )
-
-
 def _explain_mismatch(lines: FileLines, hunk: Hunk, shift: int) -> str:
     """Name the first line that differs at the place where the hunk is expected."""
     guess = hunk.first + shift
     for index, expected in enumerate(hunk.old):
         at = guess - 1 + index
+        wanted = _excerpt(expected)
         if at < 0 or at >= len(lines):
-            return "line %d of the file is expected to be %s, and the file has %d lines" % (
-                at + 1, _excerpt(expected), len(lines)
-            )
+            return "line %d of the file is expected to be %s, and the file has %d lines" % (at + 1, wanted, len(lines))
         if lines[at] != expected:
-            return "line %d of the file is %s where the patch expects %s" % (
-                at + 1, _excerpt(lines[at]), _excerpt(expected)
-            )
+            return "line %d of the file is %s where the patch expects %s" % (at + 1, _excerpt(lines[at]), wanted)
     return "it is tied to the begin or end of the file and does not fit there"
 
 

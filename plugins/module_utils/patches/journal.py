@@ -41,8 +41,7 @@ class Journal(NamedTuple):
     """Describe an intended change of a tree: all that is needed to finish it, or to undo it.
 
     ``make`` are the directories that come with it, parents first, ``drop`` those that go, children first, each with
-    permission bits. ``request`` names the wish that it came from. ``record`` and ``previous`` are the tree's record
-    after and before.
+    permission bits. ``request`` names the wish. ``record`` and ``previous`` are the tree's record after and before.
     """
 
     identity: str
@@ -55,12 +54,7 @@ class Journal(NamedTuple):
 
 
 def has_open_journal(src: str, state_dir: str) -> bool:
-    """Tell whether a change of the tree was begun and not finished: it must not be built from.
-
-    Args:
-        src: the tree, as given to ``patch_series``.
-        state_dir: the ``state_dir`` given to ``patch_series`` for it.
-    """
+    """Tell whether a change of the tree that ``patch_series`` began is not finished: it must not be built from."""
     return os.path.lexists(Place(src, state_dir).journal)
 
 
@@ -78,9 +72,7 @@ def read_journal(place: Place) -> Journal | None:
     except (OSError, ValueError) as error:
         raise unreadable_error(place.journal, error) from error
     make, drop = (tuple((as_path(path), mode) for path, mode in found[key]) for key in ("make", "drop"))
-    return Journal(
-        found["identity"], found["request"], changes, make, drop, found["record"], found["previous"]
-    )
+    return Journal(found["identity"], found["request"], changes, make, drop, found["record"], found["previous"])
 
 
 def _content(stream: BinaryIO, side: list[int] | None) -> TreeFile | None:
@@ -98,8 +90,7 @@ def write_journal(place: Place, journal: Journal) -> None:
     header: dict[str, object] = dict(journal._asdict(), format=FORMAT)
     header["changes"] = [
         {
-            "path": as_text(change.path),
-            "before": change.before and [len(change.before.content), change.before.mode],
+            "path": as_text(change.path), "before": change.before and [len(change.before.content), change.before.mode],
             "after": change.after and [len(change.after.content), change.after.mode],
         }
         for change in journal.changes

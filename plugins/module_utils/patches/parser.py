@@ -32,16 +32,7 @@ _BINARY = re.compile(rb"^Binary files .* differ\s*$")
 
 
 def parse_patch(content: bytes, name: bytes, strip: int = 1) -> Patch:
-    """Parse a patch file.
-
-    Args:
-        content: the bytes of the file.
-        name: its base name, for messages.
-        strip: leading components to remove from names, as ``patch -p``.
-
-    Raises:
-        StackError: the patch is malformed or asks for something that is refused; ``patch`` and ``line`` say where.
-    """
+    """Parse a patch file, with ``strip`` as for ``patch -p``; errors say by ``patch`` and ``line`` what is refused."""
     return _Parser(content, name, strip).parse()
 
 
@@ -51,8 +42,7 @@ class _Header:
     def __init__(self, names: bytes) -> None:
         self.names = names
         self.kind = "modify"
-        self.old: bytes | None = None
-        self.new: bytes | None = None
+        self.moved: dict[bytes, bytes] = {}
         self.modes: dict[bytes, bool] = {}
         self.ids: tuple[str | None, str | None] = (None, None)
 
@@ -98,7 +88,7 @@ class _Parser(HunkParser):
         return None
 
     def refuse_binary(self, line: bytes, number: int) -> None:
-        """Refuse a binary difference."""
+        """Refuse a line that begins a binary difference."""
         if line.startswith(b"GIT binary patch") or _BINARY.match(line):
             self.refuse("a binary difference", number, "Ship that file another way.")
 
@@ -112,7 +102,7 @@ class _Parser(HunkParser):
     def named(self, files: list[FilePatch]) -> list[FilePatch]:
         """Add the ids of our own header lines to the files."""
         for identifier, path, number in self.pristine:
-            touched = [index for index, section in enumerate(files) if path in (section.old, section.new)]
+            touched = [index for index, section in enumerate(files) if path in section.paths]
             if not touched:
                 self.refuse("names %s, which the patch does not touch" % display(path), number)
             section = files[touched[0]]
@@ -134,14 +124,13 @@ class _Parser(HunkParser):
         ranges = self.lines[hunks[0].line - 1]
         # A file that comes or goes is one hunk. Without a time the two meanings of an empty old side cannot be told
         # apart; a new file is the usual one.
-        whole = len(hunks) == 1
+        whole, kind = len(hunks) == 1, "modify"
         if old is None or (whole and ranges.startswith(b"@@ -0") and old_epoch is not False):
-            target = self.target(old if new is None else new, number)
-            return FilePatch(number, "create", target, target, hunks)
-        if new is None or (whole and b" +0" in ranges[:ranges.index(b"@@", 2)] and new_epoch is True):
-            target = self.target(old, number)
-            return FilePatch(number, "delete", target, target, hunks)
-        return FilePatch(number, "modify", self.target(old, number), self.target(new, number), hunks)
+            kind = "create"
+            old = new = old if new is None else new
+        elif new is None or (whole and b" +0" in ranges[:ranges.index(b"@@", 2)] and new_epoch is True):
+            kind, new = "delete", old
+        return FilePatch(number, kind, self.target(old, number), self.target(new, number), hunks)
 
     def git_section(self) -> FilePatch:
         """Read the diff of one file in git's dialect."""
@@ -154,10 +143,8 @@ class _Parser(HunkParser):
             hunks = self.hunks()
             if not hunks:
                 self.refuse("a file header without a hunk", number)
-            if old is None and header.kind == "modify":
-                header.kind = "create"
-            if new is None and header.kind == "modify":
-                header.kind = "delete"
+            if header.kind == "modify" and (old is None or new is None):
+                header.kind = "create" if old is None else "delete"
             names = [name for name in (old, new) if name is not None]
         return self.git_file(header, names, hunks, number)
 
@@ -165,11 +152,11 @@ class _Parser(HunkParser):
         """Join the extended header and the body of one file in git's dialect."""
         mode_change = b"old mode" in header.modes and b"new mode" in header.modes
         if header.kind in ("rename", "copy"):
-            if header.old is None or header.new is None:
+            if len(header.moved) != 2:
                 self.refuse("a %s with only one of its two names" % header.kind, number)
             # Git writes these names without the a/ and b/ that the other header lines have.
             less = max(self.strip - 1, 0)
-            old, new = self.path(header.old, less, number), self.path(header.new, less, number)
+            old, new = (self.path(header.moved[side], less, number) for side in (b"from", b"to"))
         else:
             if not hunks and header.kind == "modify" and not mode_change:
                 self.refuse("the diff of a file without a change", number)
@@ -180,9 +167,7 @@ class _Parser(HunkParser):
             old = new = paths.pop()
         before = header.modes.get(b"old mode", header.modes.get(b"deleted file mode"))
         after = header.modes.get(b"new mode", header.modes.get(b"new file mode"))
-        return FilePatch(
-            number, header.kind, old, new, hunks, before, after, mode_change, header.ids[0], header.ids[1]
-        )
+        return FilePatch(number, header.kind, old, new, hunks, before, after, mode_change, *header.ids)
 
     def git_header(self) -> _Header:
         """Read ``diff --git`` and the extended header lines that follow it."""
@@ -200,10 +185,7 @@ class _Parser(HunkParser):
                 header.kind = kinds.get(mode.group(1), header.kind)
             elif moved:
                 header.kind = moved.group(1).decode("ascii")
-                if moved.group(2) == b"from":
-                    header.old = moved.group(3)
-                else:
-                    header.new = moved.group(3)
+                header.moved[moved.group(2)] = moved.group(3)
             elif index:
                 header.ids = (self.identifier(index.group(1)), self.identifier(index.group(2)))
                 if index.group(3):
@@ -231,11 +213,11 @@ class _Parser(HunkParser):
 
     def header_names(self) -> tuple[tuple[bytes | None, bool | None], tuple[bytes | None, bool | None]]:
         """Read the names of ``---`` and ``+++`` with what their times say (:func:`parse_header_name`)."""
-        found = []
-        for _side in range(2):
-            found.append(self.checked(self.at + 1, parse_header_name, self.text()[4:]))
-            self.at += 1
-        return found[0], found[1]
+        old = self.checked(self.at + 1, parse_header_name, self.text()[4:])
+        self.at += 1
+        new = self.checked(self.at + 1, parse_header_name, self.text()[4:])
+        self.at += 1
+        return old, new
 
     def target(self, name: bytes | None, number: int) -> bytes:
         """Return the path below the tree of a name of ``---``, ``+++`` or ``diff --git``."""

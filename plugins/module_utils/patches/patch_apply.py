@@ -37,17 +37,12 @@ class Note(NamedTuple):
 
     def as_result(self) -> dict[str, str | None]:
         """Return the note as a module returns it."""
-        return {
-            "patch": display(self.patch), "file": display(self.path), "side": self.side, "named": self.named,
-            "actual": self.actual,
-        }
+        patch, file = display(self.patch), display(self.path)
+        return {"patch": patch, "file": file, "side": self.side, "named": self.named, "actual": self.actual}
 
 
 class Outcome(NamedTuple):
-    """Hold what became of one patch: faults, notes, and per file the offsets of its hunks.
-
-    There are no faults where it fits.
-    """
+    """Hold what became of one patch: faults, if it does not fit, notes, and per file the offsets of its hunks."""
 
     faults: list[Fault]
     notes: list[Note]
@@ -64,10 +59,9 @@ class LineCache:
 
     def of(self, content: bytes) -> FileLines:
         """Return a content as lines."""
-        known = self._known.get(id(content))
-        if known is not None:
+        if id(content) in self._known:
             self._known.move_to_end(id(content))
-            return known
+            return self._known[id(content)]
         lines = FileLines(content)
         if len(content) <= self._limit:
             # What is kept here keeps its identity.
@@ -114,32 +108,28 @@ def apply_patch(
 
     Args:
         files: changed in place, also by the sections before a fault.
-        max_offset: how far a hunk may lie from its header's line.
         pins: known offsets per file.
-        undo: apply the inverse, last file first.
         broken: paths to leave out; given, faults are collected and their paths added, otherwise the first one ends it.
     """
     sections = [_inverse(section) for section in reversed(patch.files)] if undo else list(patch.files)
-    if pins is not None and undo:
-        pins = list(reversed(pins))
+    pins = pins[::-1] if pins is not None and undo else pins
     before = {section.old: files.get(section.old) for section in sections if section.kind in ("rename", "copy")}
     leaving = {section.old for section in sections if section.kind in ("rename", "delete", "drop")}
     written: set[bytes] = set()
     outcome = Outcome([], [], [])
     for index, section in enumerate(sections):
-        if broken is not None and broken.intersection((section.old, section.new)):
+        if broken is not None and broken.intersection(section.paths):
             continue
         try:
             source = before[section.old] if section.kind in ("rename", "copy") else files.get(section.old)
             free = files.get(section.new) is None or section.new in leaving - written
-            result, used = _apply_section(
-                section, source, free, files, max_offset, pins[index] if pins is not None else None
-            )
+            pinned = pins[index] if pins is not None else None
+            result, used = _apply_section(section, source, free, files, max_offset, pinned)
         except Mismatch as misfit:
             outcome.faults.append(Fault(patch.name, section.new, misfit.hunk, misfit.line, misfit.reason, undo))
             if broken is None:
                 return outcome
-            broken.update((section.old, section.new))
+            broken.update(section.paths)
             continue
         if not undo:
             outcome.notes.extend(_find_unverified(patch.name, section, source, result))

@@ -31,37 +31,28 @@ class Series(NamedTuple):
     @property
     def touched(self) -> set[bytes]:
         """Return every path that any patch names."""
-        return {path for patch in self.patches for section in patch.files for path in (section.old, section.new)}
+        return {path for patch in self.patches for section in patch.files for path in section.paths}
 
     @property
     def mode_paths(self) -> set[bytes]:
         """Return the paths whose execute bit the series changes, so that it tells levels apart."""
         changed = [section for patch in self.patches for section in patch.files if section.mode_change]
-        return {path for section in changed for path in (section.old, section.new)}
+        return {path for section in changed for path in section.paths}
 
 
 def load_series(directory: str, strip: int = 1) -> Series:
-    """Read and parse every ``*.patch`` and ``*.diff`` of a directory, in byte order of their names.
-
-    Links are followed.
-
-    Raises:
-        StackError: the directory or a patch cannot be read, or a patch is malformed or refused.
-    """
+    """Read and parse every ``*.patch`` and ``*.diff`` of a directory, links too, in byte order of their names."""
     folder = os.fsencode(directory)
     try:
         names = sorted(os.listdir(folder))
     except OSError as error:
-        raise StackError(
-            "Cannot read the series directory %s: %s." % (display(folder), error.strerror), "read series",
-            "Name the directory on the target that holds the *.patch files.", path=directory,
-        ) from error
+        message = "Cannot read the series directory %s: %s." % (display(folder), error.strerror)
+        remedy = "Name the directory on the target that holds the *.patch files."
+        raise StackError(message, "read series", remedy, path=directory) from error
     for name in names:
         if any(name.endswith(suffix + packing) for suffix in SUFFIXES for packing in PACKED):
-            raise StackError(
-                "%s in the series is compressed." % display(name), "read series",
-                "Unpack it in the series directory.", patch=display(name),
-            )
+            message = "%s in the series is compressed." % display(name)
+            raise StackError(message, "read series", "Unpack it in the series directory.", patch=display(name))
     chosen = [name for name in names if name.endswith(SUFFIXES) and not name.startswith(b".")]
     patches = []
     for name in chosen:
@@ -69,16 +60,13 @@ def load_series(directory: str, strip: int = 1) -> Series:
         try:
             content = _read_patch(path)
         except OSError as error:
-            raise StackError(
-                "Cannot read the patch %s: %s." % (display(path), error.strerror), "read series",
-                "Make it a readable file or a link to one.", path=os.fsdecode(path), patch=display(name),
-            ) from error
+            message = "Cannot read the patch %s: %s." % (display(path), error.strerror)
+            remedy = "Make it a readable file or a link to one."
+            raise StackError(message, "read series", remedy, path=os.fsdecode(path), patch=display(name)) from error
         patches.append(parse_patch(content, name, strip))
-    digest = hashlib.sha256()
-    for patch in patches:
-        digest.update(b"%s\0%s\n" % (patch.name, patch.sha256.encode("ascii")))
+    listed = b"".join(b"%s\0%s\n" % (patch.name, patch.sha256.encode("ascii")) for patch in patches)
     passed = tuple(name for name in names if name not in set(chosen))
-    return Series(tuple(patches), digest.hexdigest(), passed, strip)
+    return Series(tuple(patches), hashlib.sha256(listed).hexdigest(), passed, strip)
 
 
 def _read_patch(path: bytes) -> bytes:
@@ -109,10 +97,8 @@ def reconcile_names(patch: Patch, exists: Callable[[bytes], bool]) -> Patch:
     def reconcile(section: FilePatch) -> FilePatch:
         if section.kind != "modify" or section.old == section.new:
             return section
-        there = [path for path in (section.old, section.new) if exists(path)]
-        best = min(
-            there or [section.new], key=lambda path: (path.count(b"/"), len(path.rpartition(b"/")[2]), len(path))
-        )
+        there = list(filter(exists, section.paths)) or [section.new]
+        best = min(there, key=lambda path: (path.count(b"/"), len(path.rpartition(b"/")[2]), len(path)))
         return section._replace(old=best, new=best)
 
     return patch._replace(files=tuple(reconcile(section) for section in patch.files))

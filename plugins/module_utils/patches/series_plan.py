@@ -19,9 +19,7 @@ def desired(series: Series, params: dict[str, Any]) -> dict[str, object]:
     return {"series_digest": series.digest, "state": params["state"], "strip": params["strip"]}
 
 
-def plan(
-    place: Place, series: Series, trial: Trial, params: dict[str, Any], record: dict[str, Any] | None
-) -> Journal:
+def plan(place: Place, series: Series, trial: Trial, params: dict[str, Any], record: dict[str, Any] | None) -> Journal:
     """Plan the change that brings the tree from where it is to where it is wanted."""
     present = params["state"] == "present"
     wanted = trial.final if present else trial.pristine
@@ -32,9 +30,8 @@ def plan(
     if record is not None and trial.level:
         made = {as_path(path) for path in record["directories"]}
     else:
-        made = set(directories_of(place.src, [
-            path for path, file in trial.found.items() if file is not None and trial.pristine[path] is None
-        ]))
+        new = [path for path, file in trial.found.items() if file is not None and trial.pristine[path] is None]
+        made = set(directories_of(place.src, new))
     make = missing_directories(place.src, kept)
     drop = directories_to_drop(place.src, made, kept)
     made = (made | {path for path, _mode in make}) - {path for path, _mode in drop}
@@ -46,23 +43,17 @@ def make_record(
     series: Series, trial: Trial, applied: int, directories: Sequence[bytes], relative: bytes
 ) -> dict[str, Any]:
     """Make the record for the next run: the series, and each file's digest after each patch."""
-    files = {}
-    for path in sorted(series.touched):
-        pristine = trial.pristine[path]
-        files[as_text(path)] = {
-            "levels": [level[path] for level in trial.digests],
-            "mode": None if pristine is None else pristine.mode,
+    files = {
+        as_text(path): {
+            "levels": [level[path] for level in trial.digests], "mode": pristine and pristine.mode,
             "with_mode": path in series.mode_paths,
         }
+        for path, pristine in sorted(trial.pristine.items())
+    }
     return {
-        "format": FORMAT,
-        "tree": as_text(relative),
-        "strip": series.strip,
-        "series_digest": series.digest,
+        "format": FORMAT, "tree": as_text(relative), "strip": series.strip, "series_digest": series.digest,
         "patches": [{"name": as_text(patch.name), "sha256": patch.sha256} for patch in series.patches],
-        "applied": applied,
-        "verified": not trial.notes,
-        "files": files,
+        "applied": applied, "verified": not trial.notes, "files": files,
         "offsets": [[list(hunks) for hunks in patch] for patch in trial.offsets],
         "directories": [as_text(path) for path in directories],
     }

@@ -20,12 +20,7 @@ from typing import Any, Iterator
 from ..core.errors import StackError
 from ..core.files import read_json
 from .header_paths import display
-from .source_files import (
-    flush,
-    named_errors,
-    open_directory,
-    write_file,
-)
+from .source_files import named_errors, write_file
 
 FORMAT = 1
 _EXTRACT_AGAIN = "Extract the source again and remove that file."
@@ -41,13 +36,9 @@ class Place:
         label = re.sub(rb"[^A-Za-z0-9._-]", b"_", os.path.basename(self.src))[:80] or b"tree"
         key = hashlib.sha256(self.relative).hexdigest()[:10].encode("ascii")
         self.stem = b"patch-series-%s-%s" % (label, key)
-        self.record = self._path(b".json")
-        self.journal = self._path(b".journal")
-        self.lock = self._path(b".lock")
+        path = os.fsdecode(os.path.join(self.state_dir, self.stem))
+        self.record, self.journal, self.lock = path + ".json", path + ".journal", path + ".lock"
         self.staged = b"." + self.stem + b".new"
-
-    def _path(self, suffix: bytes) -> str:
-        return os.fsdecode(os.path.join(self.state_dir, self.stem + suffix))
 
 
 def as_text(path: bytes) -> str:
@@ -70,11 +61,7 @@ def read_record(place: Place) -> dict[str, Any] | None:
 
 
 def require_format(found: object, path: str) -> dict[str, Any]:
-    """Return a record of this version.
-
-    Raises:
-        StackError: it is another one.
-    """
+    """Return a record of this version; refuse another one."""
     if not isinstance(found, dict) or found.get("format") != FORMAT:
         raise StackError("%s is not a record of this version." % path, "read record", _EXTRACT_AGAIN, path=path)
     return found
@@ -84,14 +71,6 @@ def unreadable_error(path: str, error: Exception) -> StackError:
     """Make the error for a record that cannot be read."""
     reason = error.strerror if isinstance(error, OSError) else error
     return StackError("Cannot read the record %s: %s." % (path, reason), "read record", _EXTRACT_AGAIN, path=path)
-
-
-def write_record(place: Place, record: dict[str, Any] | None) -> None:
-    """Stamp the record, or remove it for None."""
-    with open_directory(place.state_dir, b"") as directory:
-        stage_record(directory, place, record)
-        commit_record(directory, place, record)
-        flush(directory)
 
 
 def stage_record(directory: int, place: Place, record: dict[str, Any] | None) -> None:
@@ -122,30 +101,23 @@ def _is_recorded(place: Place, record: dict[str, Any]) -> bool:
 
 @contextlib.contextmanager
 def locked(place: Place) -> Iterator[None]:
-    """Make ``state_dir``, keep other runs on the tree out, and clear what a killed run left there.
-
-    Raises:
-        StackError: state_dir cannot be written, or another run is at work.
-    """
-    descriptor = -1
+    """Make ``state_dir``, keep other runs on the tree out, and clear what a killed run left there."""
+    where = os.fsdecode(place.state_dir)
     try:
         with exact_modes():
             _make_state_dir(place.state_dir)
             descriptor = os.open(place.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
-        busy = error.errno in (errno.EWOULDBLOCK, errno.EACCES) and descriptor >= 0
-        # Parallel file systems may be mounted without locks; the release's own lock is what counts there.
-        if busy or descriptor < 0:
-            if busy:
-                os.close(descriptor)
-            raise StackError(
-                "Another run is patching %s." % display(place.src) if busy
-                else "Cannot write in state_dir %s: %s." % (display(place.state_dir), error.strerror),
-                "lock", "Wait for it to end." if busy else "Give a directory that this account may write.",
-                path=os.fsdecode(place.state_dir),
-            ) from error
+        message = "Cannot write in state_dir %s: %s." % (display(place.state_dir), error.strerror)
+        raise StackError(message, "lock", "Give a directory that this account may write.", where) from error
     try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            # Parallel file systems may be mounted without locks; the release's own lock is what counts there.
+            if error.errno in (errno.EWOULDBLOCK, errno.EACCES):
+                message = "Another run is patching %s." % display(place.src)
+                raise StackError(message, "lock", "Wait for it to end.", where) from error
         clear_state_dir(place)
         yield
     finally:
@@ -154,10 +126,7 @@ def locked(place: Place) -> Iterator[None]:
 
 @contextlib.contextmanager
 def exact_modes() -> Iterator[None]:
-    """Make files and directories with their exact modes.
-
-    With a chmod(2) after it, a run that is killed between leaves another one.
-    """
+    """Make files and directories with their exact modes: a run that is killed before a chmod(2) leaves others."""
     mask = os.umask(0)
     try:
         yield
@@ -166,7 +135,6 @@ def exact_modes() -> Iterator[None]:
 
 
 def _make_state_dir(path: bytes) -> None:
-    """Make the directory and its parents."""
     if not os.path.isdir(path):
         _make_state_dir(os.path.dirname(path))
         with contextlib.suppress(FileExistsError):

@@ -29,11 +29,10 @@ EXTRACT_AGAIN = "Extract the source again, then run this again."
 
 
 class Trial:
-    """Hold the outcome of assuming a level.
+    """Hold the outcome of assuming a level, without faults when the assumption holds.
 
-    ``faults`` is empty when the assumption holds. ``found``, ``pristine`` and ``final`` are the touched files as they
-    are, at level 0 and at the last level. ``digests`` has one map of path to digest per level, ``offsets`` per patch
-    per file the offsets of its hunks, ``notes`` what is unverified.
+    ``found``, ``pristine`` and ``final`` are the touched files as they are, at level 0 and at the last level.
+    ``digests`` has one map of path to digest per level, ``offsets`` per patch per file the offsets of its hunks.
     """
 
     def __init__(self, level: int) -> None:
@@ -65,10 +64,8 @@ def run_trial(
         modes: permission bits of pristine files, for those that the tree does not have now.
         collect: go on after a fault, file by file, to learn how many files it concerns.
     """
-    trial = Trial(level)
-    files = MemoryTree(read)
-    touched = sorted(series.touched)
-    mode_paths = series.mode_paths
+    trial, files = Trial(level), MemoryTree(read)
+    touched, mode_paths = sorted(series.touched), series.mode_paths
     broken: set[bytes] | None = set() if collect else None
     trial.found = {path: files.get(path) for path in touched}
     known: dict[bytes, str | None] = {}
@@ -98,7 +95,7 @@ def run_trial(
             trial.faults += _find_detours(patch, trial, files, mode_paths, broken or set())
         if trial.faults and not collect:
             return trial
-        trial.digests.append(digests([path for section in patch.files for path in (section.old, section.new)]))
+        trial.digests.append(digests([path for section in patch.files for path in section.paths]))
     trial.final = {path: files.get(path) for path in touched}
     return trial
 
@@ -118,19 +115,14 @@ def _find_detours(
 
 def find_possible_levels(series: Series, read: Reader, max_offset: int) -> list[int]:
     """Find levels at which the last patch could be undone and the next applied: only these are tried."""
-    total = len(series.patches)
-    # These contents are the reader's, so that keeping them costs nothing.
-    lines = LineCache(64 << 20)
+    lines = LineCache(64 << 20)  # these contents are the reader's, so that keeping them costs nothing
 
     def fits(patch: Patch, undo: bool) -> bool:
         return not apply_patch(patch, MemoryTree(read, lines), max_offset, undo=undo).faults
 
-    undoable = [fits(patch, True) for patch in series.patches]
-    appliable = [fits(patch, False) for patch in series.patches]
-    return [
-        level for level in range(total + 1)
-        if (level == 0 or undoable[level - 1]) and (level == total or appliable[level])
-    ]
+    undoable = [True, *(fits(patch, True) for patch in series.patches)]
+    appliable = [*(fits(patch, False) for patch in series.patches), True]
+    return [level for level, possible in enumerate(zip(undoable, appliable)) if all(possible)]
 
 
 def detect(
@@ -139,10 +131,8 @@ def detect(
     """Detect how far the tree is.
 
     The record decides where it fits both the series and the tree; otherwise the contents do, and of several levels
-    that fit those are preferred at which every header names the right blobs.
-
-    Raises:
-        StackError: the tree is foreign, carries another series, cannot be told apart, or is unverified.
+    that fit those are preferred at which every header names the right blobs. A tree is refused that is foreign, carries
+    another series, cannot be told apart, or is unverified.
     """
     trial = _detect_by_record(series, read, record, max_offset) if record is not None else None
     if trial is None:
@@ -183,11 +173,10 @@ def _detect_by_record(series: Series, read: Reader, record: dict[str, Any], max_
     )
     if record["strip"] != series.strip or recorded != same[:len(recorded)]:
         if tainted:
-            raise StackError(
-                "The series has changed since the tree was patched (%s), and %s still carries the old one."
-                % (_describe_change(recorded, same), display(tainted[0])),
-                "detect state", EXTRACT_AGAIN, file=display(tainted[0]), state_before=foreign_state(len(same)),
-            )
+            message = "The series has changed since the tree was patched (%s), and %s still carries the old one."
+            file, state = display(tainted[0]), foreign_state(len(same))
+            message %= (_describe_change(recorded, same), file)
+            raise StackError(message, "detect state", EXTRACT_AGAIN, file=file, state_before=state)
         return None
     levels = [
         level for level in range(len(recorded) + 1)
@@ -225,18 +214,17 @@ def _stray_error(entries: dict[bytes, dict[str, Any]], current: dict[bytes, str 
     if strange:
         path, problem = strange[0], "is neither as it was before the patches nor as they left it"
     else:
-        count = len(next(iter(entries.values()))["levels"])
-        agreeing = [sum(current[path] == entry["levels"][level] for path, entry in entries.items())
-                    for level in range(count)]
-        best = max(range(count), key=lambda level: (agreeing[level], level))
-        path = min(path for path, entry in entries.items() if current[path] != entry["levels"][best])
+        disagreeing = [
+            [path for path, entry in entries.items() if current[path] != entry["levels"][level]]
+            for level in range(len(next(iter(entries.values()))["levels"]))
+        ]
+        best = min(range(len(disagreeing)), key=lambda level: (len(disagreeing[level]), -level))
+        path = min(disagreeing[best])
         problem = "is not as patch %d leaves it, while other files are" % best
         if best == 0:
             problem = "is patched, while other files are not"
-    return StackError(
-        "The tree is foreign: %s %s." % (display(path), problem), "detect state", EXTRACT_AGAIN, file=display(path),
-        state_before=foreign_state(total),
-    )
+    message = "The tree is foreign: %s %s." % (display(path), problem)
+    return StackError(message, "detect state", EXTRACT_AGAIN, file=display(path), state_before=foreign_state(total))
 
 
 def _foreign_error(trials: Sequence[Trial]) -> StackError:
@@ -244,17 +232,15 @@ def _foreign_error(trials: Sequence[Trial]) -> StackError:
     broken = {trial.level: {fault.path for fault in trial.faults} for trial in trials}
     best = min(trials, key=lambda trial: (len(broken[trial.level]), trial.level))
     fault = best.faults[0]
-    sentence = "The tree is foreign: %s of %s for %s cannot be %s: %s." % (
-        "hunk %d" % fault.hunk if fault.hunk else "the part", display(fault.patch), display(fault.path),
-        "undone" if fault.undoing else "applied", fault.reason,
-    )
+    patch, path = display(fault.patch), display(fault.path)
+    part, done = "hunk %d" % fault.hunk if fault.hunk else "the part", "undone" if fault.undoing else "applied"
+    sentence = "The tree is foreign: %s of %s for %s cannot be %s: %s." % (part, patch, path, done, fault.reason)
     elsewhere = [level for level in sorted(broken) if fault.path not in broken[level]]
     if elsewhere:
         sentence += " That file is as after %d patches, others are as after %d." % (elsewhere[-1], best.level)
+    remedy = "Extract the source again; if that is the same, the patch does not belong to this version."
     return StackError(
-        sentence, "detect state",
-        "Extract the source again; if that is the same, the patch does not belong to this version.",
-        patch=display(fault.patch), file=display(fault.path), hunk=fault.hunk or None, line=fault.line or None,
+        sentence, "detect state", remedy, patch=patch, file=path, hunk=fault.hunk or None, line=fault.line or None,
         state_before=foreign_state(len(best.digests) - 1),
     )
 
@@ -267,11 +253,9 @@ def _unverified_error(trial: Trial) -> StackError:
     elif note.side == "before":
         problem = "%s was made for blob %s of %s, and the tree has %s" % (patch, note.named, path, actual)
     else:
-        problem = "%s says that it turns %s into blob %s, and it gives %s: it was edited after it was made" % (
-            patch, path, note.named, actual
-        )
-    return StackError(
-        "The hunks fit, but the series is unverified: %s." % problem, "verify series",
-        "Make the patch again from the pristine source with git diff, or set allow_unverified.",
-        patch=patch, file=path, unverified=[entry.as_result() for entry in trial.notes],
-    )
+        problem = "%s says that it turns %s into blob %s, and it gives %s: it was edited after it was made"
+        problem %= (patch, path, note.named, actual)
+    message = "The hunks fit, but the series is unverified: %s." % problem
+    remedy = "Make the patch again from the pristine source with git diff, or set allow_unverified."
+    notes = [entry.as_result() for entry in trial.notes]
+    return StackError(message, "verify series", remedy, patch=patch, file=path, unverified=notes)

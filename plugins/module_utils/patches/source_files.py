@@ -19,6 +19,7 @@ from .header_paths import display
 
 # Control nodes import this too, and only Linux has O_PATH.
 _DIRECTORY = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_LISTED = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 # Without O_NONBLOCK a named pipe that takes a file's place would be waited for.
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _NOT_THERE = (FileNotFoundError, NotADirectoryError)
@@ -63,10 +64,9 @@ def open_directory(src: bytes, path: bytes) -> Iterator[int]:
         with named_errors(src):
             descriptor = os.open(src, _DIRECTORY)
     except _NOT_THERE as error:
-        raise StackError(
-            "%s is not a directory any more." % display(src), "read tree", "Put it back, or extract the source again.",
-            path=os.fsdecode(src),
-        ) from error
+        message = "%s is not a directory any more." % display(src)
+        remedy = "Put it back, or extract the source again."
+        raise StackError(message, "read tree", remedy, path=os.fsdecode(src)) from error
     try:
         parts = path.split(b"/") if path else []
         for depth, part in enumerate(parts, 1):
@@ -87,22 +87,16 @@ def open_directory(src: bytes, path: bytes) -> Iterator[int]:
 
 def _require_no_link(src: bytes, path: bytes, found: os.stat_result) -> None:
     if stat.S_ISLNK(found.st_mode):
-        raise StackError(
-            "%s is a symbolic link in the tree, and only regular files below real directories are patched."
-            % display(path),
-            "read tree",
-            "Make the patch name the file that the link leads to.",
-            path=os.fsdecode(os.path.join(src, path)),
-            file=display(path),
-        )
+        problem = "%s is a symbolic link in the tree, and only regular files below real directories are patched."
+        raise _tree_error(src, path, problem % display(path), "Make the patch name the file that the link leads to.")
+
+
+def _tree_error(src: bytes, path: bytes, message: str, remedy: str) -> StackError:
+    return StackError(message, "read tree", remedy, os.fsdecode(os.path.join(src, path)), file=display(path))
 
 
 def read_tree_file(src: bytes, path: bytes) -> TreeFile | None:
-    """Read the file ``path`` below the tree ``src``, or None where it is not there.
-
-    Raises:
-        StackError: the path passes a symbolic link, or is not a regular file, or cannot be read.
-    """
+    """Read the regular file ``path`` below the tree ``src``, without passing a link; None where it is not there."""
     folder, name = os.path.split(path)
     try:
         with open_directory(src, folder) as directory, named_errors(os.path.join(src, path)):
@@ -120,25 +114,14 @@ def read_tree_file(src: bytes, path: bytes) -> TreeFile | None:
         raise
     except OSError as error:
         closed = error.errno in (errno.EACCES, errno.EPERM)
-        raise StackError(
-            "Cannot read %s: %s." % (display(path), error.strerror), "read tree",
-            "Run as the account that owns the tree." if closed else "Remove the cause and run this again.",
-            path=os.fsdecode(os.path.join(src, path)), file=display(path),
-        ) from error
-    raise StackError(
-        "%s in the tree is not a regular file." % display(path), "read tree",
-        "Extract the source again, or take the file out of the patch.",
-        path=os.fsdecode(os.path.join(src, path)), file=display(path),
-    )
+        remedy = "Run as the account that owns the tree." if closed else "Remove the cause and run this again."
+        raise _tree_error(src, path, "Cannot read %s: %s." % (display(path), error.strerror), remedy) from error
+    problem = "%s in the tree is not a regular file." % display(path)
+    raise _tree_error(src, path, problem, "Extract the source again, or take the file out of the patch.")
 
 
 def write_file(directory: int, name: bytes, chunks: Iterable[bytes], mode: int) -> None:
-    """Make a file that is not there yet and flush it to disk.
-
-    Args:
-        directory: descriptor of its directory.
-        mode: permission bits, whatever the umask is.
-    """
+    """Make a file that is not there yet, with these permission bits whatever the umask, and flush it to disk."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     descriptor = os.open(name, flags, 0o600, dir_fd=directory)
     try:
@@ -155,25 +138,34 @@ def write_file(directory: int, name: bytes, chunks: Iterable[bytes], mode: int) 
 def flush(directory: int) -> None:
     """Flush a directory's entries to disk, where its file system and this account can do that."""
     with contextlib.suppress(OSError):
-        descriptor = os.open(b".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=directory)
+        descriptor = os.open(b".", _LISTED, dir_fd=directory)
         try:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
 
 
+def _parents(path: bytes) -> Iterator[bytes]:
+    """Yield the directories above a path, the nearest first, without the tree itself."""
+    path = os.path.dirname(path)
+    while path:
+        yield path
+        path = os.path.dirname(path)
+
+
 def missing_directories(src: bytes, paths: Iterable[bytes]) -> list[tuple[bytes, int]]:
     """List the directories that files need and that are not there, parents first, with their modes."""
     there, wanted = {b""}, set()
     for path in paths:
-        parent = os.path.dirname(path)
-        while parent not in there and parent not in wanted:
+        for parent in _parents(path):
+            if parent in there or parent in wanted:
+                break
             try:
                 with open_directory(src, parent):
                     there.add(parent)
+                break
             except _NOT_THERE:
                 wanted.add(parent)
-                parent = os.path.dirname(parent)
     return [(path, 0o755) for path in sorted(wanted)]
 
 
@@ -182,22 +174,17 @@ def directories_of(src: bytes, created: Iterable[bytes]) -> list[bytes]:
     files = set(created)
     mine = set(files)
     for path in sorted(files, reverse=True):
-        parent = os.path.dirname(path)
-        while parent and parent not in mine:
-            try:
-                entries = _entries(src, parent)
-            except OSError:
-                break
-            if any(os.path.join(parent, entry) not in mine for entry in entries):
-                break
-            mine.add(parent)
-            parent = os.path.dirname(parent)
+        with contextlib.suppress(OSError):
+            for parent in _parents(path):
+                if parent in mine or any(os.path.join(parent, entry) not in mine for entry in _entries(src, parent)):
+                    break
+                mine.add(parent)
     return sorted(mine - files)
 
 
 def _entries(src: bytes, path: bytes) -> list[bytes]:
     with open_directory(src, path) as directory:
-        descriptor = os.open(b".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=directory)
+        descriptor = os.open(b".", _LISTED, dir_fd=directory)
         try:
             return [os.fsencode(name) for name in os.listdir(descriptor)]
         finally:
@@ -206,12 +193,7 @@ def _entries(src: bytes, path: bytes) -> list[bytes]:
 
 def directories_to_drop(src: bytes, made: Iterable[bytes], kept: Iterable[bytes]) -> list[tuple[bytes, int]]:
     """List directories that the series made and no kept file needs, children first, with their modes."""
-    needed = set()
-    for path in kept:
-        parent = os.path.dirname(path)
-        while parent:
-            needed.add(parent)
-            parent = os.path.dirname(parent)
+    needed = {parent for path in kept for parent in _parents(path)}
     gone = []
     for path in sorted(set(made) - needed, reverse=True):
         with contextlib.suppress(OSError), open_directory(src, path) as directory:

@@ -21,6 +21,8 @@ from .journal import Journal, read_journal, write_journal
 from .series_record import Place, clear_state_dir, commit_record, exact_modes, read_record, stage_record
 from .source_files import TreeFile, flush, named_errors, open_directory, read_tree_file, write_file
 
+_REMEDY = "Remove the cause (space, quota, permissions) and run this again."
+
 
 class _UnexpectedContent(Exception):
     """Report a file that is neither as before the change nor as after it; its path is the argument."""
@@ -31,15 +33,10 @@ def recover(
 ) -> tuple[dict[str, object] | None, dict[bytes, TreeFile | None], dict[str, Any] | None]:
     """Close an open journal: complete it for the same desired state, undo it for another one.
 
-    Args:
-        request: the wish of this run.
-        check: write nothing; the files that the caller then has to imagine are returned.
+    With ``check`` nothing is written, and the files that are returned have to be imagined.
 
     Returns:
         What to report or None, the files as the journal leaves them, and the record that counts from here on.
-
-    Raises:
-        StackError: a file is neither what it was nor what it should have become, or a write failed.
     """
     found = read_journal(place)
     if found is None:
@@ -51,40 +48,30 @@ def recover(
         else:
             roll(place, found, forward)
     except _UnexpectedContent as unexpected:
-        raise StackError(
-            "An interrupted run cannot be completed: %s is neither what it was nor what it should have become."
-            % display(unexpected.args[0]),
-            "recover", "Extract the source again, then remove %s." % place.journal,
-            path=place.journal, file=display(unexpected.args[0]),
-        ) from unexpected
+        file = display(unexpected.args[0])
+        message = "An interrupted run cannot be completed: %s is neither what it was nor what it should have become."
+        remedy = "Extract the source again, then remove %s." % place.journal
+        raise StackError(message % file, "recover", remedy, path=place.journal, file=file) from unexpected
     except StackError as error:
-        raise StackError(
-            "An interrupted run cannot be completed: %s" % error.message, "recover",
-            "Put the tree back as it was, or extract the source again and remove %s." % place.journal,
-            path=place.journal, **error.details
-        ) from error
+        message = "An interrupted run cannot be completed: %s" % error.message
+        remedy = "Put the tree back as it was, or extract the source again and remove %s." % place.journal
+        raise StackError(message, "recover", remedy, path=place.journal, **error.details) from error
     except OSError as error:
-        raise StackError(
-            "%s an interrupted run failed: %s." % ("Completing" if forward else "Undoing", _error_text(error)),
-            "recover", "Remove the cause (space, quota, permissions) and run this again.", path=place.journal,
-        ) from error
-    report: dict[str, object] = {
-        "direction": "forward" if forward else "back",
-        "files": [display(change.path) for change in found.changes],
-    }
+        message = "%s an interrupted run failed: %s." % ("Completing" if forward else "Undoing", _error_text(error))
+        raise StackError(message, "recover", _REMEDY, path=place.journal) from error
+    files = [display(change.path) for change in found.changes]
     reconciled = {change.path: change.after if forward else change.before for change in found.changes}
+    report: dict[str, object] = {"direction": "forward" if forward else "back", "files": files}
     return report, reconciled, found.record if forward else found.previous
 
 
 def roll(place: Place, journal: Journal, forward: bool, touched_paths: set[bytes] | None = None) -> None:
     """Bring every file to its state after or before the change, then the record, and close the journal.
 
-    Args:
-        touched_paths: forward, it gets the path of each file right before that is touched; back, only these are
-            looked at.
+    Forward, ``touched_paths`` gets the path of each file right before that is touched; back, only these are looked at.
 
     Raises:
-        _Strange: a file is neither what it was before nor what it should become; no file is touched then.
+        _UnexpectedContent: a file is neither what it was before nor what it should become; none is touched then.
         StackError: a directory has become a symbolic link.
         OSError: as the system reports it; the journal stays open.
     """
@@ -113,15 +100,11 @@ def roll(place: Place, journal: Journal, forward: bool, touched_paths: set[bytes
 
 
 def _make_directories(place: Place, make: Sequence[tuple[bytes, int]]) -> set[bytes]:
-    """Make the directories that are missing; returns those that got an entry.
-
-    Where a file still has the name, none is made.
-    """
+    """Make the directories that are missing, unless a file still has the name; returns those that got an entry."""
     touched = set()
     for path, mode in make:
         parent, name = os.path.split(path)
-        whole, there = os.path.join(place.src, path), contextlib.suppress(NotADirectoryError)
-        with there, open_directory(place.src, parent) as directory, named_errors(whole):
+        with contextlib.suppress(NotADirectoryError), _open_parent(place, path) as directory:
             try:
                 os.stat(name, dir_fd=directory, follow_symlinks=False)
             except FileNotFoundError:
@@ -136,23 +119,17 @@ def _rename(
 ) -> set[bytes]:
     """Give everything its new name; returns the directories whose entries changed."""
     make, drop = (journal.make, journal.drop) if forward else (journal.drop[::-1], journal.make[::-1])
-    touched: set[bytes] = set()
-
-    @contextlib.contextmanager
-    def open_parent(path: bytes) -> Iterator[int]:
-        touched.add(os.path.dirname(path))
-        with open_directory(place.src, os.path.dirname(path)) as directory, named_errors(os.path.join(place.src, path)):
-            yield directory
-
+    moved = [*(path for _index, path, _wanted in pending), *(path for path, _mode in drop)]
+    touched = {os.path.dirname(path) for path in moved}
     for _index, path, wanted in pending:
         if wanted is None:
             touched_paths.add(path)
-            with open_parent(path) as directory:
+            with _open_parent(place, path) as directory:
                 os.unlink(os.path.basename(path), dir_fd=directory)
     # A full file system has met its limit before this, unless a directory takes the place of a file.
     for path, _mode in drop:
         try:
-            with open_parent(path) as directory:
+            with _open_parent(place, path) as directory:
                 os.rmdir(os.path.basename(path), dir_fd=directory)
         except OSError as error:
             if error.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOENT, errno.ENOTDIR):
@@ -162,17 +139,19 @@ def _rename(
         if wanted is not None:
             touched_paths.add(path)
             folder, name = _temporary(journal, index, path)
-            with open_directory(place.src, folder) as source, open_parent(path) as directory:
+            with open_directory(place.src, folder) as source, _open_parent(place, path) as directory:
                 os.replace(name, os.path.basename(path), src_dir_fd=source, dst_dir_fd=directory)
     return touched
 
 
-def commit(place: Place, journal: Journal) -> None:
-    """Journal the change and do it; when a write fails, take it back at once.
+@contextlib.contextmanager
+def _open_parent(place: Place, path: bytes) -> Iterator[int]:
+    with open_directory(place.src, os.path.dirname(path)) as directory, named_errors(os.path.join(place.src, path)):
+        yield directory
 
-    Raises:
-        StackError: a write failed. The message says whether the tree is as before or the journal is still open.
-    """
+
+def commit(place: Place, journal: Journal) -> None:
+    """Journal the change and do it; when a write fails, take it back at once, and say in the error what the tree is."""
     touched_paths: set[bytes] = set()
     try:
         _pending(place, journal, forward=True)
@@ -185,9 +164,8 @@ def commit(place: Place, journal: Journal) -> None:
                 roll(place, journal, False, touched_paths)
         except (OSError, StackError, _UnexpectedContent) as second:
             failure.message += " Taking it back failed too: %s" % _write_error(place, second).message
-            failure.remedy = (
-                "Remove the cause and run this again: it completes or undoes the change from %s." % place.journal
-            )
+            remedy = "Remove the cause and run this again: it completes or undoes the change from %s."
+            failure.remedy = remedy % place.journal
         else:
             failure.message += " The tree is as it was before."
         clear_state_dir(place)
@@ -195,25 +173,18 @@ def commit(place: Place, journal: Journal) -> None:
 
 
 def _write_error(place: Place, error: Exception) -> StackError:
-    """Make the error of the step that writes."""
     if isinstance(error, OSError):
         where = error.filename if isinstance(error.filename, (bytes, str)) else place.src
-        return StackError(
-            "Writing failed: %s." % _error_text(error), "write",
-            "Remove the cause (space, quota, permissions) and run this again.", path=os.fsdecode(where),
-        )
+        return StackError("Writing failed: %s." % _error_text(error), "write", _REMEDY, path=os.fsdecode(where))
     if isinstance(error, StackError):
         return StackError(error.message, "write", error.remedy, error.path, **error.details)
     path = error.args[0]
-    return StackError(
-        "%s changed while this run was at work." % display(path), "write",
-        "Let nothing else write in the tree, and run this again.",
-        path=os.fsdecode(os.path.join(place.src, path)), file=display(path),
-    )
+    message = "%s changed while this run was at work." % display(path)
+    remedy = "Let nothing else write in the tree, and run this again."
+    return StackError(message, "write", remedy, path=os.fsdecode(os.path.join(place.src, path)), file=display(path))
 
 
 def _error_text(error: OSError) -> str:
-    """Return the error of the system with the path where it is known."""
     where = error.filename
     return "%s%s" % (display(os.fsencode(where)) + ": " if isinstance(where, (bytes, str)) else "", error.strerror)
 

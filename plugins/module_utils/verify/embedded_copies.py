@@ -18,9 +18,7 @@ from .library_rules import Embedded
 from .library_walk import close
 from .rule_globs import Paths
 
-CHUNK = 1 << 20
-"""Bytes that are read at once."""
-
+CHUNK = 1 << 20  # bytes that are read at once
 REACH = 4096
 """Bytes of the longest text that is found wherever it lies; a longer one may be cut by the end of a chunk."""
 
@@ -40,12 +38,8 @@ def search(
 ) -> tuple[list[Copy], list[tuple[bytes, OSError]]]:
     """Look for every pattern in every file that is not its provider; a file is read only once.
 
-    Args:
-        files: what to read.
-        rules: what to look for.
-        paths: matches the provider's glob.
-        progress: is told how many files were read.
-        identities: device and inode of the files; one that another file has replaced meanwhile is not read.
+    ``progress`` is told how many files were read. One that another file has replaced meanwhile, as device and inode in
+    ``identities`` tell, is not read.
 
     Returns:
         the first find of each rule in each file, and the files that could not be read.
@@ -66,13 +60,12 @@ def search(
                 identity = (status.st_dev, status.st_ino)
                 if identities is not None and identities.get(path, identity) != identity:
                     raise OSError(errno.ESTALE, "another file has taken its place while the tree was verified")
-                if status.st_nlink == 1 or identity not in known:
-                    read = functools.partial(os.read, descriptor)
-                    hits = search_stream(read, rules if status.st_nlink > 1 else wanted)
-                    if status.st_nlink > 1:
-                        known[identity] = hits
-                else:
-                    hits = known[identity]
+                shared = status.st_nlink > 1
+                hits = known.get(identity) if shared else None
+                if hits is None:
+                    hits = search_stream(functools.partial(os.read, descriptor), rules if shared else wanted)
+                if shared:
+                    known[identity] = hits
             finally:
                 close(descriptor)
         except OSError as error:
@@ -86,26 +79,21 @@ def search_stream(
     read: Callable[[int], bytes], rules: Sequence[Embedded], chunk: int = CHUNK
 ) -> list[tuple[Embedded, int, bytes]]:
     """Find the first match of each rule in a stream, in the order of the rules: rule, offset, text."""
-    left = list(rules)
     finds: dict[int, tuple[int, bytes]] = {}
-    start, data = 0, b""
-    while left:
+    start, data, block = 0, b"", b"more"
+    while block and len(finds) < len(rules):
         block = read(chunk)
         data += block
-        last = not block
         # What begins in the reach of the end may go on behind it; it is seen whole the next time.
-        limit = len(data) if last else len(data) - REACH
-        for rule in list(left):
-            hit = first_find(data, rule, limit)
+        limit = len(data) - REACH if block else len(data)
+        for number, rule in enumerate(rules):
+            hit = first_find(data, rule, limit) if number not in finds else None
             if hit is not None:
-                finds[id(rule)] = (start + hit[0], hit[1])
-                left.remove(rule)
-        if last:
-            break
+                finds[number] = (start + hit[0], hit[1])
         if limit > 0:
             start += limit
             data = data[limit:]
-    return [(rule, finds[id(rule)][0], finds[id(rule)][1]) for rule in rules if id(rule) in finds]
+    return [(rules[number], *find) for number, find in sorted(finds.items())]
 
 
 def first_find(data: bytes, rule: Embedded, limit: int) -> tuple[int, bytes] | None:

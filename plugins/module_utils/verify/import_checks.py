@@ -81,14 +81,11 @@ def check_mapped(
     mapped: Sequence[MappedLibrary], rules: Rules, recorded: Sequence[Recorded] = (),
     identities: Mapping[bytes, Identity] | None = None, paths: Paths | None = None,
 ) -> Verdict:
-    """Check what is mapped by the rules.
+    """Check what is mapped, each file once, by the rules.
 
     Args:
-        mapped: every mapped library, each file once.
-        rules: the rules.
         recorded: what the static verification resolved for the mapped objects.
         identities: the files that those paths lead to; a path that leads nowhere is missing.
-        paths: matches paths, and remembers where links lead.
     """
     paths = paths or Paths()
     findings = [
@@ -144,6 +141,7 @@ def _differing_from_static(
     findings = []
     for (name, path), objects in needers.items():
         actual = [entry for entry in mapped if name in _names(entry)]
+        there = actual[0].as_result() if actual else {"path": "", "soname": "", "brought_by": "", "deleted": False}
         stale = path not in identities
         instead = " and ".join(text(entry.library.path) for entry in actual) or "nowhere"
         findings.append(Finding(
@@ -154,19 +152,14 @@ def _differing_from_static(
             ),
             "Run the static verification again." if stale or not actual else
             "Another library of that name was mapped first: let both lead to one file.",
-            {
-                "path": text(actual[0].library.path) if actual else "", "soname": text(name),
-                "brought_by": actual[0].step if actual else "", "deleted": bool(actual) and actual[0].library.deleted,
-                "expected": text(path), "rule": "static", "needed_by": len(objects),
-                "reason": "needed by " + ", ".join(text(item) for item in sorted(objects)[:MAX_NAMED]),
-            },
+            dict(there, soname=text(name), expected=text(path), rule="static", needed_by=len(objects),
+                 reason="needed by " + ", ".join(map(text, sorted(objects)[:MAX_NAMED]))),
         ))
     return findings
 
 
 def _duplicates(mapped: Sequence[MappedLibrary], rules: Rules) -> list[Finding]:
-    findings = []
-    reported = set()
+    findings, reported = [], set()
     for rule in rules.single:
         for name, group in _groups(mapped, rule).items():
             files = tuple(group)
@@ -217,9 +210,7 @@ def _forbidden(mapped: Sequence[MappedLibrary], rules: Rules, paths: Paths) -> l
 
 def _apply_allowances(findings: Sequence[Finding], rules: Rules, paths: Paths) -> Verdict:
     """Remove the findings that ``allow`` excuses; a duplicate, when one file is left without them."""
-    used = set()
-    remaining = []
-    allowed = []
+    used, remaining, allowed = set(), [], []
     for finding in findings:
         excuses = [(_find_allowance(entry, rules, paths), entry) for entry in finding.concerned]
         by = [(number, entry) for number, entry in excuses if number is not None]
@@ -227,24 +218,16 @@ def _apply_allowances(findings: Sequence[Finding], rules: Rules, paths: Paths) -
             remaining.append(finding)
             continue
         used |= {number for number, _entry in by}
-        allowed += [
-            {
-                "kind": finding.kind, "soname": readable(entry.name), "path": text(entry.library.path),
-                "reason": rules.allow[number].reason,
-            }
-            for number, entry in by
-        ]
-    unused = tuple(
-        {"name": rule.name, "path": rule.path, "reason": rule.reason}
-        for number, rule in enumerate(rules.allow) if number not in used
-    )
+        for number, entry in by:
+            excused = {"kind": finding.kind, "soname": readable(entry.name), "path": text(entry.library.path)}
+            allowed.append(dict(excused, reason=rules.allow[number].reason))
+    left = [rule for number, rule in enumerate(rules.allow) if number not in used]
+    unused = tuple({"name": rule.name, "path": rule.path, "reason": rule.reason} for rule in left)
     return Verdict(tuple(remaining), tuple(allowed), unused)
 
 
 def _find_allowance(entry: MappedLibrary, rules: Rules, paths: Paths) -> int | None:
     for number, rule in enumerate(rules.allow):
-        if rule.sonames.fullmatch(entry.name) and (
-            rule.paths is None or paths.match(rule.paths, entry.library.path)
-        ):
+        if rule.sonames.fullmatch(entry.name) and (rule.paths is None or paths.match(rule.paths, entry.library.path)):
             return number
     return None

@@ -16,12 +16,9 @@ _MISSING = "ModuleNotFoundError"
 _REMEDIES = (
     ("cannot open shared object file",
      "Let ldd_verify say where that library was looked for, and rebuild what needs it with a RUNPATH."),
-    ("undefined symbol",
-     "A library of another build was mapped first: see mapped, and let one thing bring it."),
-    ("version `",
-     "A library of another build was mapped first: see mapped, and let one thing bring it."),
-    ("cannot allocate memory in static TLS block",
-     "Import it earlier: put it further up in modules."),
+    ("undefined symbol", "A library of another build was mapped first: see mapped, and let one thing bring it."),
+    ("version `", "A library of another build was mapped first: see mapped, and let one thing bring it."),
+    ("cannot allocate memory in static TLS block", "Import it earlier: put it further up in modules."),
 )
 
 
@@ -29,8 +26,7 @@ class Run(NamedTuple):
     """Hold a run, interpreted.
 
     ``maps`` are the steps and the process maps behind them, ``errors`` the imports that failed, ``values`` what the
-    expressions gave, ``complaints`` why one gave nothing, ``absent`` the modules that are not there, ``version`` that
-    of the interpreter.
+    expressions gave, ``complaints`` why one gave nothing, ``absent`` modules that are not there.
     """
 
     version: str
@@ -47,14 +43,7 @@ def expression_step(expression: str) -> str:
 
 
 def interpret(outcome: Outcome, modules: Sequence[str], timeout: float, manual_command: str) -> Run:
-    """Interpret a run.
-
-    Args:
-        outcome: what came of it.
-        modules: the modules that it was to import.
-        timeout: seconds that it had.
-        manual_command: a command that does the same imports, for remedies.
-    """
+    """Interpret a run of so many seconds at most; ``manual_command`` does the same imports, for remedies."""
     version, step = "", START
     maps: list[tuple[str, bytes]] = []
     errors: list[dict[str, Any]] = []
@@ -109,19 +98,11 @@ def describe_end(status: int | None, timeout: float) -> str:
 
 
 def remedy_for(complaint: str, missing: str, manual_command: str) -> str:
-    """Say what to do about an import that failed.
-
-    Args:
-        complaint: class and text of the exception.
-        missing: the module that was not found, if that is what happened.
-        manual_command: a command that does the same imports.
-    """
+    """Say what to do about an import that failed; ``missing`` is the module that was not found, if any."""
     if missing:
         return "Install %s into the release, or correct PYTHONPATH in environment." % missing
-    for sign, remedy in _REMEDIES:
-        if sign in complaint:
-            return remedy
-    return "Do the same by hand: %s" % manual_command
+    by_hand = "Do the same by hand: %s" % manual_command
+    return next((remedy for sign, remedy in _REMEDIES if sign in complaint), by_hand)
 
 
 def wrong_values(run: Run, expectations: Sequence[Expectation]) -> list[dict[str, Any]]:
@@ -140,24 +121,16 @@ def wrong_values(run: Run, expectations: Sequence[Expectation]) -> list[dict[str
 
 def sentence_of_value(finding: Mapping[str, Any]) -> str:
     """Write a wrong value as one sentence."""
-    was = finding["error"] or "is " + as_text(finding["actual"])
-    return "%s has to %s and %s%s." % (
-        finding["value"], finding["expected"], "gives " if finding["error"] else "", was
-    )
+    was = "gives " + finding["error"] if finding["error"] else "is " + as_text(finding["actual"])
+    return "%s has to %s and %s." % (finding["value"], finding["expected"], was)
 
 
 def sentence_of_error(finding: Mapping[str, Any]) -> str:
     """Write a failed import as one sentence."""
     where = finding["module"]
-    if where == START:
-        place = "Before anything was imported, "
-    elif where == EXIT:
-        place = "After all imports, at its end, "
-    elif where.startswith(expression_step("")):
+    places = {START: "Before anything was imported, ", EXIT: "After all imports, at its end, "}
+    place = places.get(where, "Import of %s: " % where)
+    if where.startswith(expression_step("")):
         place = "While %s was evaluated, " % where[len(expression_step("")) :]
-    else:
-        place = "Import of %s: " % where
     untried = ", ".join(finding["not_tried"])
-    return "%s%s%s." % (
-        place, finding["error"].strip().rstrip("."), " (not tried: %s)" % untried if untried else ""
-    )
+    return "%s%s%s." % (place, finding["error"].strip().rstrip("."), " (not tried: %s)" % untried if untried else "")

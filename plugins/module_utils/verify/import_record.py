@@ -23,10 +23,9 @@ _ESCAPED = re.compile(rb"\\x([0-9a-f]{2})")
 
 
 class StaticRecord(NamedTuple):
-    """Hold what ldd_verify recorded: per object, the path of each name that it needs and found.
+    """Hold what ldd_verify recorded of a release, links resolved: per object, the path of each name that it needs.
 
-    ``release`` is the directory that the record is about, links resolved; ``opened`` the names that its rules say are
-    opened by objects which do not need them.
+    ``opened`` are the names that its rules say are opened by objects which do not need them.
     """
 
     path: str
@@ -35,18 +34,13 @@ class StaticRecord(NamedTuple):
     opened: frozenset[str] = frozenset()
 
     def of(self, mapped: Sequence[MappedLibrary]) -> tuple[Recorded, ...]:
-        """Return what it found for the objects that a process has mapped.
-
-        Raises:
-            StackError: libraries of the release are mapped, and it knows none of them.
-        """
+        """Return what it found for the objects that a process has mapped, unless it knows none of the release's."""
         paths = [(entry.library.path, text(entry.library.path)) for entry in mapped]
         known = [(path, self.needed[name]) for path, name in paths if name in self.needed]
         if not known and any(name.startswith(self.release + "/") for _path, name in paths):
-            raise StackError(
-                "The record %s knows none of the libraries of %s that are mapped." % (self.path, self.release), "plan",
-                "Verify that directory, with ldd_verify and it as the first of paths.", self.path,
-            )
+            message = "The record %s knows none of the libraries of %s that are mapped." % (self.path, self.release)
+            remedy = "Verify that directory, with ldd_verify and it as the first of paths."
+            raise StackError(message, "plan", remedy, self.path)
         return tuple(
             Recorded(path, os.fsencode(name), found, name in self.opened)
             for path, needed in known for name, found in sorted(needed.items())
@@ -60,15 +54,7 @@ def find_release(record: str) -> str:
 
 
 def read_static(path: str, with_library_path: bool) -> StaticRecord:
-    """Read the record of ldd_verify.
-
-    Args:
-        path: the file.
-        with_library_path: whether the process has an LD_LIBRARY_PATH; without one, what the record says of that counts.
-
-    Raises:
-        StackError: it cannot be read, or is not such a record.
-    """
+    """Read the record of ldd_verify, or refuse it; without an LD_LIBRARY_PATH, what it says of that counts."""
     remedy = "Run the static verification (ldd_verify with record) first."
     try:
         record = read_json(path)
@@ -112,14 +98,11 @@ def as_record(
 
     Libraries without a name, or in the directory of the run itself, are called differently each time and are left out.
     """
-    scratch = os.path.realpath(scratch)
+    inside = os.path.realpath(scratch) + "/"
+    kept = [(entry.step, entry.library) for entry in mapped if not entry.library.deleted]
     entries = [
-        {
-            "path": _relative(text(entry.library.path), release), "soname": text(entry.library.soname),
-            "brought_by": entry.step,
-        }
-        for entry in mapped
-        if not entry.library.deleted and not os.fsdecode(entry.library.path).startswith(scratch + "/")
+        {"path": _relative(text(library.path), release), "soname": text(library.soname), "brought_by": step}
+        for step, library in kept if not os.fsdecode(library.path).startswith(inside)
     ]
     return {
         "format": FORMAT, "python": _relative(python, release), "python_version": version, "modules": list(modules),

@@ -77,19 +77,13 @@ class Rules(NamedTuple):
 
 
 def parse_rules(given: Mapping[str, Any]) -> Rules:
-    """Check the options of the module and make them ready to match.
-
-    Their shape is the argument specification's business.
-
-    Raises:
-        StackError: one of them can never do what it is for.
-    """
+    """Make the module's options ready to match; refuse those that can never do what they are for."""
     for module in given["modules"]:
         if not all(part.isidentifier() for part in module.split(".")):
             raise _wrong("%r under modules is not the name of a module." % module, "Write it as import would.")
     if not given["modules"]:
         raise _wrong("modules is empty.", "Name what the release is for.")
-    paths = functools.partial(_paths, here=not given.get("container"))
+    paths = functools.partial(rule_path_glob, failed_step="plan", here=not given.get("container"))
     return Rules(
         modules=tuple(given["modules"]),
         providers=tuple(
@@ -139,9 +133,8 @@ def _expectation(rule: Mapping[str, Any]) -> Expectation:
         try:
             expression = re.compile(rule["matches"])
         except re.error as error:
-            raise _wrong(
-                "%r under expect is not a regular expression: %s." % (rule["matches"], error), "Correct it."
-            ) from error
+            message = "%r under expect is not a regular expression: %s." % (rule["matches"], error)
+            raise _wrong(message, "Correct it.") from error
     return Expectation(rule["value"].strip(), rule.get("equals"), expression, rule.get("reason") or "")
 
 
@@ -149,10 +142,6 @@ def _sonames(kind: str, pattern: str) -> re.Pattern[str]:
     if not pattern or "/" in pattern:
         raise _wrong("%r under %s is not a glob over sonames." % (pattern, kind), "Write a file name, as libmpi.so.*.")
     return soname_glob(pattern)
-
-
-def _paths(kind: str, pattern: str, below: bool = False, here: bool = True) -> re.Pattern[str]:
-    return rule_path_glob(kind, pattern, below, "plan", here)
 
 
 def _wrong(message: str, remedy: str) -> StackError:

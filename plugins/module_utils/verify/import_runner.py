@@ -20,12 +20,8 @@ from ..core.errors import StackError
 from ..core.zipapp import source_of
 from . import import_probe
 
-ABORT_SECONDS = 5.0
-"""Seconds that an interpreter gets to say where it hangs, before it is killed."""
-
-MAX_OUTPUT = 64 * 1024
-"""Bytes of output that are kept, from its end."""
-
+ABORT_SECONDS = 5.0  # that an interpreter gets to say where it hangs, before it is killed
+MAX_OUTPUT = 64 * 1024  # bytes of output that are kept, from its end
 DROPPED = ("PYTHONSTARTUP", "PYTHONINSPECT", "PYTHONUSERBASE")
 """Variables that would let a user's own files in, or make the interpreter wait for input (python(1))."""
 
@@ -35,10 +31,7 @@ _FATAL = "Fatal Python error"
 
 
 class Plan(NamedTuple):
-    """Describe what to run.
-
-    Interpreter, modules in order, expressions, environment as :func:`environment` has it, and seconds.
-    """
+    """Describe what to run: modules in order, and at most so many seconds."""
 
     python: str
     modules: Sequence[str]
@@ -48,10 +41,10 @@ class Plan(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """Describe what came of it.
+    """Describe what came of it: the events of :class:`import_probe.Probe`, and how it ended.
 
-    ``events`` are those of :class:`import_probe.Probe`, ``status`` is the exit status (negative: the signal; None: it
-    hung and was killed), ``output`` the lines that matter of what it wrote to stderr, or else to stdout.
+    ``status`` is the exit status (negative: the signal; None: it hung and was killed), ``output`` the lines that matter
+    of what it wrote to stderr, or else to stdout.
     """
 
     events: tuple[tuple[Any, ...], ...]
@@ -69,14 +62,8 @@ def environment(
 ) -> dict[str, str]:
     """Make the environment of a run: a minimal base, what was given, and nothing of a user.
 
-    Args:
-        given: variables of the release; they replace those of the base.
-        unset: names to leave out, from the base as well.
-        scratch: an empty directory; HOME and TMPDIR lie in it.
-        container: whether the interpreter runs in a container, which then sees that directory.
-
-    Raises:
-        StackError: a value is not a text or number, or a name cannot be one.
+    HOME and TMPDIR lie in the empty directory ``scratch``, which a container sees if the interpreter runs in one.
+    Refused are values that are no text or number, and names that cannot be one.
     """
     result = {
         "HOME": os.path.join(scratch, "home"), "TMPDIR": os.path.join(scratch, "tmp"), "PATH": _SYSTEM_PATH,
@@ -84,10 +71,8 @@ def environment(
     }
     for name, value in given.items():
         if isinstance(value, bool) or not isinstance(value, (str, int, float)):
-            raise StackError(
-                "The value of %s in environment is not a text: %r." % (name, value), "plan",
-                "Put it in quotes, or name the variable in unset.",
-            )
+            message = "The value of %s in environment is not a text: %r." % (name, value)
+            raise StackError(message, "plan", "Put it in quotes, or name the variable in unset.")
         if not name or "=" in name or "\0" in name + str(value):
             raise StackError("%r cannot be an environment variable." % name, "plan", "Correct its name and value.")
         result[name] = str(value)
@@ -101,17 +86,10 @@ def environment(
 
 
 def run(plan: Plan, scratch: str) -> Outcome:
-    """Import the modules and evaluate the expressions.
+    """Import the modules and evaluate the expressions, in the empty directory that the environment was made for.
 
     The probe leads a session of its own. Whatever is left of it afterwards is killed; if this process is killed, the
     probe is, too.
-
-    Args:
-        plan: what to run.
-        scratch: an empty directory, the one that the environment was made for.
-
-    Raises:
-        StackError: the interpreter cannot be started.
     """
     for name in ("home", "tmp"):
         os.mkdir(os.path.join(scratch, name), 0o700)
@@ -125,10 +103,8 @@ def run(plan: Plan, scratch: str) -> Outcome:
             stderr=subprocess.PIPE, start_new_session=True, preexec_fn=_prepare(),
         )
     except OSError as error:
-        raise StackError(
-            "The interpreter %s cannot be started: %s." % (plan.python, error.strerror), "import",
-            "Correct python, or build what provides it.", plan.python,
-        ) from error
+        message = "The interpreter %s cannot be started: %s." % (plan.python, error.strerror)
+        raise StackError(message, "import", "Correct python, or build what provides it.", plan.python) from error
     tails = [_Tail(cast(BinaryIO, stream)) for stream in (process.stderr, process.stdout) if stream is not None]
     known = processes.read_process(process.pid)
     try:
@@ -161,16 +137,13 @@ def read_report(path: str) -> tuple[tuple[Any, ...], ...]:
 
 
 def excerpt(text: str, most: int = import_probe.LAST_LINES) -> tuple[str, ...]:
-    """Pick the lines that say why a process ended.
+    """Pick the lines that say why a process ended: the last, or the first of the interpreter's report of a fatal error.
 
-    That is the end of what it wrote, or where the interpreter itself reports a fatal error, the beginning of that
-    report: it lists the most recent call first.
+    That report lists the most recent call first.
     """
     lines = [line for line in text.splitlines() if line.strip()]
-    for index, line in enumerate(lines):
-        if line.startswith(_FATAL):
-            return tuple(lines[index : index + most])
-    return tuple(lines[-most:])
+    fatal = next((index for index, line in enumerate(lines) if line.startswith(_FATAL)), None)
+    return tuple(lines[-most:] if fatal is None else lines[fatal : fatal + most])
 
 
 class _Tail:
@@ -209,10 +182,7 @@ def _wait(process: subprocess.Popen, seconds: float) -> bool:
 
 
 def _prepare() -> Callable[[], None]:
-    """Prepare what the child does before it becomes the interpreter.
-
-    No core dump, and an end when its parent ends.
-    """
+    """Prepare what the child does before it becomes the interpreter: no core dump, and an end when its parent ends."""
     prctl = None
     with contextlib.suppress(ImportError, OSError, AttributeError):
         import ctypes

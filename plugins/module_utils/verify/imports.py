@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shlex
 from typing import Any, Mapping, NamedTuple, Sequence
@@ -18,11 +19,7 @@ LISTED_SENTENCES = 5
 
 
 class Report(NamedTuple):
-    """Hold everything about one verification.
-
-    ``result`` is what the module returns, ``record`` what it records, ``error`` the failure if there is one, ``absent``
-    the modules that are not there.
-    """
+    """Hold what the module returns and records, the failure if there is one, and the modules that are not there."""
 
     result: dict[str, Any]
     record: dict[str, Any]
@@ -31,28 +28,14 @@ class Report(NamedTuple):
 
 
 def require_interpreter(python: str) -> None:
-    """Refuse an interpreter that is not there.
-
-    Raises:
-        StackError: it is not an executable file with an absolute path.
-    """
+    """Refuse an interpreter that is not an executable file with an absolute path."""
     if not os.path.isabs(python) or not os.path.isfile(python) or not os.access(python, os.X_OK):
-        raise StackError(
-            "There is no interpreter %s." % python, "plan", "Build the base of the release, or correct python.", python
-        )
+        message = "There is no interpreter %s." % python
+        raise StackError(message, "plan", "Build the base of the release, or correct python.", python)
 
 
 def verify(params: Mapping[str, Any], rules: Rules, scratch: str) -> Report:
-    """Run the imports, identify what is mapped, and check it.
-
-    Args:
-        params: the options of import_verify.
-        rules: the same, parsed.
-        scratch: an empty directory for the run.
-
-    Raises:
-        StackError: the run cannot be made, or the static record cannot be read.
-    """
+    """Run the imports in the empty directory ``scratch``, identify what is mapped, and check it."""
     if params["timeout"] <= 0:
         raise StackError("timeout is not positive: %s." % params["timeout"], "plan", "Correct it.")
     container = bool(params.get("container"))
@@ -100,10 +83,8 @@ def manual_command(plan: import_runner.Plan, given: Mapping[str, Any]) -> str:
 def _identities(recorded: Sequence[import_checks.Recorded]) -> dict[bytes, process_map.Identity]:
     found = {}
     for path in {edge.path for edge in recorded}:
-        try:
+        with contextlib.suppress(OSError):
             found[path] = process_map.identity_of(os.stat(path))
-        except OSError:
-            continue
     return found
 
 

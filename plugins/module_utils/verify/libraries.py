@@ -33,10 +33,7 @@ Progress = Callable[[str, int, int], None]
 
 
 class Outcome(NamedTuple):
-    """Hold what a verification has found.
-
-    ``needed`` has, per object and environment, where each library that it needs itself is found.
-    """
+    """Hold what was found; in ``needed``, per object and environment, where each library that it needs itself is."""
 
     scan: Scan
     findings: list[Finding]
@@ -53,34 +50,19 @@ class Outcome(NamedTuple):
             "objects": len(self.scan.objects), "files": self.scan.files, "unopened": self.scan.unopened,
             "excluded": self.scan.excluded, "unused": self.unused, "providers": self.providers, "seconds": self.seconds,
         }
-        lists: dict[str, list[Any]] = {kind: [] for kind in KINDS}
-        for finding in self.findings:
-            lists[finding.kind].append(finding)
+        lists: dict[str, list[Any]] = {kind: [one for one in self.findings if one.kind == kind] for kind in KINDS}
         for kind, listed in lists.items():
             result[kind] = [finding.as_result() for finding in listed[:limit]]
         lists.update(allowed=self.allowed, not_checked=self.not_checked)
         result["allowed"] = self.allowed[:limit]
-        result["not_checked"] = [
-            {"object": text(item.path), "why": item.why} for item in self.not_checked[:limit]
-        ]
-        result.update({kind + "_total": len(listed) for kind, listed in lists.items()})
-        return result
+        result["not_checked"] = [{"object": text(item.path), "why": item.why} for item in self.not_checked[:limit]]
+        return {**result, **{kind + "_total": len(listed) for kind, listed in lists.items()}}
 
 
 def verify(
     rules: Rules, paths: Sequence[str], system: System | None = None, progress: Progress | None = None
 ) -> Outcome:
-    """Verify everything below some paths.
-
-    Args:
-        rules: what has to hold.
-        paths: files or directories.
-        system: the machine to verify for; this one if None.
-        progress: is told how far it is.
-
-    Raises:
-        StackError: a path, a preloaded object or the program cannot be looked at.
-    """
+    """Verify everything below some files or directories, for this machine or another ``system``."""
     began = time.perf_counter()
     report: Progress = progress or (lambda what, done, total: None)
     system = system or System.this_machine()
@@ -93,8 +75,7 @@ def verify(
     graph = DependencyGraph(rules, [item.path for item in scanned.objects])
     plugins = [Plugin(os.fsencode(plugin.caller), os.fsencode(plugin.name)) for plugin in rules.plugins]
     # The loader takes it apart at colons and semicolons; empty as a whole it is none (ld.so(8)).
-    value = os.fsencode(rules.library_path).replace(b";", b":")
-    entries = value.split(b":") if value else []
+    entries = os.fsencode(rules.library_path).replace(b";", b":").split(b":") if rules.library_path else []
     passes = [(WITH, Loader(system, entries, files))] if entries else []
     for label, loader in [*passes, (WITHOUT, bare)]:
         for count, item in enumerate(scanned.objects):
@@ -106,9 +87,8 @@ def verify(
     checks.find_embedded(lambda done: report("files searched", done, len(scanned.elf_files)))
     checks.check_unreadable()
     return Outcome(
-        scanned, sorted(checks.findings, key=Finding.order), checks.allowed, checks.unused,
-        sorted(scanned.not_checked), checks.providers(), graph.needed,
-        round(time.perf_counter() - began, 3),
+        scanned, sorted(checks.findings, key=Finding.order), checks.allowed, checks.unused, sorted(scanned.not_checked),
+        checks.providers(), graph.needed, round(time.perf_counter() - began, 3),
     )
 
 

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import os
-from typing import Any, Callable, Sequence
+from typing import Any, Callable, Iterable, Sequence
 
 from ..elf.glibc import System
 from ..elf.resolution import CACHE, Searched
@@ -15,46 +15,37 @@ from .embedded_copies import search
 from .library_findings import Finding, text
 from .library_graph import (
     BOTH,
-    LATE,
     WITH,
     WITHOUT,
     Dependency,
     DependencyGraph,
 )
-from .library_rules import Provider
+from .library_rules import LATE, Provider
 from .scan_result import Scan
 
-MAX_NAMED = 3
-"""How many objects are named where many need the same."""
+MAX_NAMED = 3  # objects, where many need the same
 
 
 class LibraryChecks:
     """Make the findings about a scan and what was gathered from it."""
 
     def __init__(self, found: Scan, graph: DependencyGraph, system: System) -> None:
-        self.scan = found
-        self.system = system
-        self.graph = graph
-        self.rules = graph.rules
-        self.paths = graph.paths
+        self.scan, self.graph, self.system = found, graph, system
+        self.rules, self.paths = graph.rules, graph.paths
         self.findings: list[Finding] = []
         self.allowed: list[dict[str, Any]] = []
         self.unused: list[dict[str, str]] = []
 
     def find_embedded(self, progress: Callable[[int], None]) -> None:
         """Search every ELF file for copies of what only its provider may hold."""
-        copies, failed = search(
-            self.scan.elf_files, self.rules.embedded, self.paths, progress, self.scan.identities
-        )
+        copies, failed = search(self.scan.elf_files, self.rules.embedded, self.paths, progress, self.scan.identities)
         for path, rule, offset, found in copies:
+            shown = text(found)[:200]
             self.findings.append(Finding(
                 "embedded", text(path), rule.name,
-                "%s holds a copy of %s: %r at byte %d." % (text(path), rule.name, text(found)[:200], offset),
+                "%s holds a copy of %s: %r at byte %d." % (text(path), rule.name, shown, offset),
                 library_findings.embedded_remedy(rule.name, rule.provider),
-                details=(
-                    ("text", text(found)[:200]), ("offset", offset), ("pattern", rule.pattern),
-                    ("provider", rule.provider),
-                ),
+                details=(("text", shown), ("offset", offset), ("pattern", rule.pattern), ("provider", rule.provider)),
             ))
         for path, error in failed:
             self.scan.failed(path, error)
@@ -94,47 +85,35 @@ class LibraryChecks:
         """Check what every object found, or did not find."""
         excused: dict[tuple[str, str, str], set[str]] = {}
         used: set[int] = set()
-        declared: set[int] = set()
         elsewhere = self.scan.by_name()
         for dependency in self.graph.dependencies.values():
-            names = self.graph.names(dependency.edge)
-            if dependency.edge.path is None:
-                for number, rule in enumerate(self.rules.allow_missing):
-                    if any(rule.sonames.fullmatch(name) for name in names) and self.paths.match(
-                        rule.objects, dependency.edge.needer
-                    ):
-                        used.add(number)
-                        key = (text(dependency.edge.name), rule.name, rule.reason)
-                        excused.setdefault(key, set()).add(text(dependency.edge.needer))
+            edge, names = dependency.edge, self.graph.names(dependency.edge)
+            if edge.path is None:
+                for rule in self.rules.allow_missing:
+                    if any(map(rule.sonames.fullmatch, names)) and self.paths.match(rule.objects, edge.needer):
+                        used.add(id(rule))
+                        excused.setdefault((text(edge.name), rule.name, rule.reason), set()).add(text(edge.needer))
                         break
                 else:
                     self.findings.append(self._missing(dependency, elsewhere))
                 continue
-            providers = []
-            for number, provider in enumerate(self.rules.providers):
-                if any(provider.sonames.fullmatch(name) for name in names):
-                    declared.add(number)
-                    providers.append(provider)
-            if providers and not any(self.paths.match(provider.paths, dependency.edge.path) for provider in providers):
+            providers = [rule for rule in self.rules.providers if any(map(rule.sonames.fullmatch, names))]
+            used.update(map(id, providers))
+            if providers and not any(self.paths.match(provider.paths, edge.path) for provider in providers):
                 self.findings.append(self._misplaced(dependency, providers))
             self._forbid_resolution(dependency)
-        self.allowed = [
-            {
-                "soname": soname, "name": name, "reason": reason,
-                "objects": sorted(objects)[:MAX_NAMED], "objects_total": len(objects),
-            }
-            for (soname, name, reason), objects in sorted(excused.items())
-        ]
-        unused_allowances = [rule for number, rule in enumerate(self.rules.allow_missing) if number not in used]
-        unused_providers = [rule for number, rule in enumerate(self.rules.providers) if number not in declared]
+        for (soname, name, reason), needers in sorted(excused.items()):
+            objects = {"objects": sorted(needers)[:MAX_NAMED], "objects_total": len(needers)}
+            self.allowed.append({"soname": soname, "name": name, "reason": reason, **objects})
         self.unused = [
-            *({"rule": "allow_missing", "name": rule.name, "reason": rule.reason} for rule in unused_allowances),
-            *({"rule": "providers", "name": rule.name, "reason": rule.reason} for rule in unused_providers),
+            {"rule": kind, "name": rule.name, "reason": rule.reason}
+            for kind in ("allow_missing", "providers") for rule in getattr(self.rules, kind) if id(rule) not in used
         ]
         self._required()
         self._versions()
 
-    def _environment(self, labels: Sequence[str]) -> str:
+    @staticmethod
+    def _environment(labels: Iterable[str]) -> str:
         return BOTH if len(set(labels)) > 1 else next(iter(labels))
 
     def _roots(self, dependency: Dependency) -> tuple[tuple[str, Any], ...]:
@@ -146,14 +125,11 @@ class LibraryChecks:
     def _missing(self, dependency: Dependency, elsewhere: dict[bytes, list[bytes]]) -> Finding:
         edge = dependency.edge
         bare_only = None
-        if list(dependency.roots) == [WITHOUT]:
-            bare_only = next(
-                (other.edge.path for key, other in self.graph.dependencies.items()
-                 if key[:2] == (edge.needer, edge.name) and edge.path != key[2] and WITH in other.roots), None,
-            ) if WITH in self.graph.labels else None
-        searched = tuple(
-            self._place(place) for place in edge.searched
-        )
+        if list(dependency.roots) == [WITHOUT] and WITH in self.graph.labels:
+            bare_only = next((
+                other.edge.path for key, other in self.graph.dependencies.items()
+                if key[:2] == (edge.needer, edge.name) and edge.path != key[2] and WITH in other.roots
+            ), None)
         skipped = [
             "%s (%s)" % (text(os.path.join(place.directory, edge.name)), place.skipped)
             for place in edge.searched if place.skipped not in ("", NO_DIRECTORY)
@@ -165,7 +141,7 @@ class LibraryChecks:
             library_findings.missing_remedy(
                 text(edge.name), edge.needer, elsewhere.get(os.path.basename(edge.name), ()), bare_only, skipped
             ),
-            searched, self._environment(list(dependency.roots)), self._roots(dependency),
+            tuple(map(self._place, edge.searched)), self._environment(dependency.roots), self._roots(dependency),
         )
 
     def _place(self, place: Searched) -> str:
@@ -182,8 +158,8 @@ class LibraryChecks:
             "misplaced", text(edge.needer), text(edge.name),
             "%s gets %s from %s (%s), and not from %s."
             % (text(edge.needer), text(edge.name), text(path), edge.rule, " or ".join(declared)),
-            library_findings.misplaced_remedy(edge.needer, path, edge.rule, declared),
-            environment=self._environment(list(dependency.roots)),
+            library_findings.misplaced_remedy(path, edge.rule, declared),
+            environment=self._environment(dependency.roots),
             details=(
                 ("path", text(path)), ("rule", edge.rule), ("declared", declared),
                 ("reason", " ".join(provider.reason for provider in providers if provider.reason)),
@@ -192,8 +168,7 @@ class LibraryChecks:
         )
 
     def _forbid_resolution(self, dependency: Dependency) -> None:
-        edge = dependency.edge
-        path = edge.path or b""
+        edge, path = dependency.edge, dependency.edge.path or b""
         for rule in self.rules.forbid:
             if self.paths.match(rule.paths, path):
                 plain = text(self.paths.plain(path))
@@ -201,7 +176,7 @@ class LibraryChecks:
                     "forbidden", text(edge.needer), text(edge.name),
                     "%s gets %s from %s (%s), from which nothing may come: %s."
                     % (text(edge.needer), text(edge.name), plain, edge.rule, rule.reason.rstrip(".")),
-                    library_findings.forbidden_remedy(edge.rule), environment=self._environment(list(dependency.roots)),
+                    library_findings.forbidden_remedy(edge.rule), environment=self._environment(dependency.roots),
                     details=(("path", plain), ("rule", edge.rule), ("reason", rule.reason), *self._roots(dependency)),
                 ))
                 return
@@ -240,8 +215,7 @@ class LibraryChecks:
         """List what could not be read, and what the loader gives up at."""
         for (path, problem), labels in self.graph.problems.items():
             self.findings.append(Finding(
-                "unreadable", text(path), "",
-                "%s cannot be loaded: %s." % (text(path), problem.rstrip(".")),
+                "unreadable", text(path), "", "%s cannot be loaded: %s." % (text(path), problem.rstrip(".")),
                 library_findings.problem_remedy(problem), environment=self._environment(sorted(labels)),
                 details=(("reason", problem),),
             ))
@@ -258,9 +232,7 @@ class LibraryChecks:
         for dependency in self.graph.dependencies.values():
             if dependency.edge.path is not None:
                 files = table.setdefault(text(dependency.edge.name), {})
-                rules, labels, needers = files.setdefault(
-                    self.paths.plain(dependency.edge.path), (set(), set(), set())
-                )
+                rules, labels, needers = files.setdefault(self.paths.plain(dependency.edge.path), (set(), set(), set()))
                 rules.add(dependency.edge.rule)
                 labels.update(dependency.roots)
                 needers.add(dependency.edge.needer)

@@ -62,11 +62,7 @@ def read_rules(path: str) -> Any:
 
 
 def run(arguments: argparse.Namespace, display: Display) -> tuple[int, list[str]]:
-    """Verify, and return the exit code and what to print.
-
-    Raises:
-        StackError: the verification could not be done.
-    """
+    """Verify, and return the exit code and what to print."""
     own = os.path.join(arguments.prefix, library_record.NAME)
     source = arguments.rules or (own if os.path.exists(own) else "")
     given = library_record.rules_for(arguments.prefix, read_rules(source) if source else {})
@@ -78,9 +74,8 @@ def run(arguments: argparse.Namespace, display: Display) -> tuple[int, list[str]
     result = outcome.as_result(max(0, arguments.max_listed))
     code = FINDINGS if outcome.findings else CLEAN
     if not (outcome.scan.objects or outcome.findings):
-        raise StackError(
-            "There is no dynamic ELF object in %s." % arguments.prefix, "scan", "Correct the path.", arguments.prefix
-        )
+        message = "There is no dynamic ELF object in %s." % arguments.prefix
+        raise StackError(message, "scan", "Correct the path.", arguments.prefix)
     if arguments.json:
         result["failed"] = bool(outcome.findings)
         if outcome.findings:
@@ -107,12 +102,9 @@ def searched(places: Sequence[str]) -> list[str]:
 
 
 def render_table(result: dict[str, Any], not_checked: collections.Counter[str], top: str = "") -> list[str]:
-    """Render a verification's result as lines for a terminal.
+    """Render a verification's result, and how many files were not checked and why, as lines for a terminal.
 
-    Args:
-        result: as the module returns it.
-        not_checked: how many files were not checked, by the reason.
-        top: the verified directory, to which the table's paths are relative; empty: they are absolute.
+    The paths of the table are relative to ``top``, the verified directory; absolute where it is empty.
     """
     below = top.rstrip("/") + "/"
     lines: list[str] = []
@@ -133,29 +125,23 @@ def render_table(result: dict[str, Any], not_checked: collections.Counter[str], 
     for name, places in result["providers"].items():
         for place in places:
             rule = place["rule"] + (" (%s)" % place["environment"] if "environment" in place else "")
-            path = place["path"]
-            shown = path[len(below) :] if top and path.startswith(below) else path
-            rows.append((name, shown, rule, str(place["needed_by"])))
+            path = place["path"][len(below) if top and place["path"].startswith(below) else 0 :]
+            rows.append((name, path, rule, str(place["needed_by"])))
     relative = any(not row[1].startswith("/") for row in rows[1:])
     lines += ["Relative paths are below %s." % top, ""] if relative else []
     lines += [*columns(rows), ""] if len(rows) > 1 else []
     for entry in result["allowed"]:
-        lines.append(
-            "%s may be missing for %s (%d): %s"
-            % (entry["soname"], entry["objects"][0], entry["objects_total"], entry["reason"])
-        )
+        facts = (entry["soname"], entry["objects"][0], entry["objects_total"], entry["reason"])
+        lines.append("%s may be missing for %s (%d): %s" % facts)
     lines += ["The %s rule for %s met nothing." % (rule["rule"], rule["name"]) for rule in result["unused"]]
     lines += ["Not checked, %s: %d." % (why, count) for why, count in sorted(not_checked.items())]
     if result["unopened"]:
         lines.append("Not opened, for their names: %d." % result["unopened"])
     total = sum(result[kind + "_total"] for kind in KINDS)
-    lines.append(
-        "%d object%s of %d files, %d finding%s, %.1f s"
-        % (
-            result["objects"], "" if result["objects"] == 1 else "s", result["files"],
-            total, "" if total == 1 else "s", result["seconds"],
-        )
-    )
+    lines.append("%d object%s of %d files, %d finding%s, %.1f s" % (
+        result["objects"], "" if result["objects"] == 1 else "s", result["files"],
+        total, "" if total == 1 else "s", result["seconds"],
+    ))
     return lines
 
 

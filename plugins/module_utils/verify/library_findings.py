@@ -9,6 +9,8 @@ import os
 import re
 from typing import Any, NamedTuple, Sequence
 
+from ..core.text import in_words
+
 KINDS = ("missing", "misplaced", "embedded", "forbidden", "required", "versions", "unreadable")
 """The kinds of findings, in the order in which they are told."""
 
@@ -24,7 +26,7 @@ class Finding(NamedTuple):
     """Describe one thing that is wrong.
 
     ``message`` and ``remedy`` are sentences; ``environment`` says whether it is so with the LD_LIBRARY_PATH of the
-    release, without one, or both; ``details`` has more plain data of its kind.
+    release, without one, or both.
     """
 
     kind: str
@@ -53,10 +55,7 @@ class Finding(NamedTuple):
 def text(name: bytes) -> str:
     """Return a name as text for one line of any output: what would not print is escaped."""
     decoded = name.decode("utf-8", "backslashreplace")
-    return decoded if decoded.isprintable() else "".join(
-        character if character.isprintable() else character.encode("unicode_escape").decode("ascii")
-        for character in decoded
-    )
+    return decoded if decoded.isprintable() else in_words(os.fsdecode(name))
 
 
 def rpath_to(path: bytes, directory: bytes) -> str:
@@ -70,12 +69,8 @@ def missing_remedy(
 ) -> str:
     """Say what to do about a library that is not found.
 
-    Args:
-        soname: the library.
-        path: the object that needs it.
-        elsewhere: objects of the verified directories that are this library.
-        bare_only: where it is found with LD_LIBRARY_PATH, if it is only missing without.
-        skipped: why files of that name were passed over.
+    ``path`` needs it, verified objects ``elsewhere`` are it; ``bare_only`` is where it is found with LD_LIBRARY_PATH,
+    if it is only missing without; ``skipped`` says why files of that name were passed over.
     """
     python = _PYTHON.match(soname)
     if python:
@@ -95,11 +90,9 @@ def missing_remedy(
             "that network is, excuse it by an entry of allow_missing with that reason."
         )
     if bare_only is not None:
-        directory = os.path.dirname(bare_only)
-        return (
-            "It is found in %s by LD_LIBRARY_PATH alone, and lost where a user or a job changes that. Link the object "
-            "with -Wl,-rpath,%s." % (text(directory), text(directory))
-        )
+        directory = text(os.path.dirname(bare_only))
+        remedy = "It is found in %s by LD_LIBRARY_PATH alone, and lost where a user or a job changes that. " % directory
+        return remedy + "Link the object with -Wl,-rpath,%s." % directory
     if elsewhere:
         return (
             "It lies at %s, to which none of these lead. Link the object with an rpath of %s; or, if the library is "
@@ -126,7 +119,7 @@ def missing_remedy(
     )
 
 
-def misplaced_remedy(path: bytes, found: bytes, rule: str, declared: Sequence[str]) -> str:
+def misplaced_remedy(found: bytes, rule: str, declared: Sequence[str]) -> str:
     """Say what to do about a library that comes from elsewhere than declared."""
     directory, wanted = text(os.path.dirname(found)), " or ".join(declared)
     if rule == "LD_LIBRARY_PATH":
@@ -134,9 +127,7 @@ def misplaced_remedy(path: bytes, found: bytes, rule: str, declared: Sequence[st
     if rule.startswith(("RPATH", "RUNPATH")):
         return "Link the object with an rpath to the directory of %s instead of %s." % (wanted, directory)
     if rule in ("already loaded", "preloaded"):
-        return (
-            "Another object maps it before, and the first one wins. Correct that one, so that %s is mapped." % wanted
-        )
+        return "Another object maps it before, and the first one wins. Correct that one, so that %s is mapped." % wanted
     if rule == "direct path":
         return "The path is written into the object: link it again, against the library of %s." % wanted
     return "Nothing that the object says leads to %s: link it with an rpath to that directory." % wanted
@@ -162,11 +153,7 @@ def problem_remedy(problem: str) -> str:
 
 
 def unreadable_remedy(code: int) -> str:
-    """Say what to do about something that could not be looked at.
-
-    Args:
-        code: the system's errno(3), 0 for a broken ELF file.
-    """
+    """Say what to do about something that could not be looked at: errno(3), or 0 for a broken ELF file."""
     if not code:
         return "Install it again, or name it under exclude."
     if code in (errno.EACCES, errno.EPERM):

@@ -5,20 +5,18 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 from typing import Iterable, Iterator, NamedTuple
 
 from ..elf.image import ElfError
 from ..elf.reader import read_elf
 from ..elf.resolution import Edge, Resolution
-from .library_rules import Requirement, Rules
+from .library_rules import LATE, Requirement, Rules
 from .rule_globs import Paths
 from .scan_result import Object
 
 WITH, WITHOUT, BOTH = "with LD_LIBRARY_PATH", "without LD_LIBRARY_PATH", "with and without LD_LIBRARY_PATH"
-
-LATE = ("already loaded", "preloaded")
-"""Rules that say that a file was there before, and not how it was found."""
 
 
 class Found(NamedTuple):
@@ -52,9 +50,7 @@ def _is_given_up(edge: Edge, problem: str) -> bool:
 class DependencyGraph:
     """Gather what objects need, in one or two environments.
 
-    Args:
-        rules: tells what has to be remembered.
-        objects: what is verified. A needing object that is one of these under another name counts as that.
+    A needing object that is one of the verified ``objects`` under another name counts as that.
     """
 
     def __init__(self, rules: Rules, objects: Iterable[bytes]) -> None:
@@ -66,9 +62,9 @@ class DependencyGraph:
         self.needed: dict[bytes, dict[str, dict[bytes, Found]]] = {}
         self.problems: dict[tuple[bytes, str], set[str]] = {}
         self._objects = {self.paths.real(path): path for path in objects}
-        self._canonical: dict[bytes, bytes] = {}
-        self._facts: dict[bytes, tuple[bytes | None, tuple[bytes, ...]]] = {}
-        self._graphs: dict[str, dict[bytes, list[Edge]]] = {}
+        self.canonical = functools.lru_cache(maxsize=None)(self._canonical)
+        self._read = functools.lru_cache(maxsize=None)(_read)
+        self._edges = functools.lru_cache(maxsize=None)(self._edges_of)
 
     def add(self, label: str, item: Object, resolution: Resolution) -> None:
         """Gather what one object resolves to in one environment."""
@@ -78,36 +74,27 @@ class DependencyGraph:
             self.problems.setdefault((item.path, resolution.problem), set()).add(label)
         own: dict[bytes, Found] = {}
         for edge in resolution.edges:
-            needer = self._canonical.get(edge.needer) or self.canonical(edge.needer)
+            needer = self.canonical(edge.needer)
             path = edge.path and self.paths.plain(edge.path)
             if needer == item.path:
                 own[edge.name] = Found(path, edge.rule)
             if _is_given_up(edge, resolution.problem):
                 continue
             key = (needer, edge.name, path)
-            dependency = self.dependencies.get(key)
-            if dependency is None:
-                dependency = self.dependencies[key] = Dependency(edge._replace(needer=needer, path=path), item.path)
-            dependency.add(edge, label)
+            if key not in self.dependencies:
+                self.dependencies[key] = Dependency(edge._replace(needer=needer, path=path), item.path)
+            self.dependencies[key].add(edge, label)
         self.needed.setdefault(item.path, {})[label] = own
         for problem in resolution.version_problems:
             if not problem.weak:
                 version = (self.canonical(problem.needer), problem.library, problem.name, problem.version)
                 self.versions.setdefault(version, set()).add(label)
 
-    def canonical(self, path: bytes) -> bytes:
-        """Return the name of an object; of links in one directory, the verified file.
-
-        There $ORIGIN is the same.
-        """
-        found = self._canonical.get(path)
-        if found is None:
-            found = self.paths.plain(path)
-            known = self._objects.get(self.paths.real(found))
-            if known is not None and os.path.dirname(known) == os.path.dirname(found):
-                found = known
-            self._canonical[path] = found
-        return found
+    def _canonical(self, path: bytes) -> bytes:
+        """Return the name of an object; of links in one directory, where $ORIGIN is the same, the verified file."""
+        found = self.paths.plain(path)
+        known = self._objects.get(self.paths.real(found))
+        return known if known is not None and os.path.dirname(known) == os.path.dirname(found) else found
 
     def labels_lacking(self, rule: Requirement, item: Object) -> list[str]:
         """List the environments in which an object needs nothing, at any depth, that a rule asks for."""
@@ -131,13 +118,12 @@ class DependencyGraph:
                     seen.add(found)
                     pending.append(found)
 
-    def _edges(self, label: str) -> dict[bytes, list[Edge]]:
-        if label not in self._graphs:
-            graph = self._graphs[label] = {}
-            for dependency in self.dependencies.values():
-                if label in dependency.roots:
-                    graph.setdefault(dependency.edge.needer, []).append(dependency.edge)
-        return self._graphs[label]
+    def _edges_of(self, label: str) -> dict[bytes, list[Edge]]:
+        graph: dict[bytes, list[Edge]] = {}
+        for dependency in self.dependencies.values():
+            if label in dependency.roots:
+                graph.setdefault(dependency.edge.needer, []).append(dependency.edge)
+        return graph
 
     def names(self, edge: Edge) -> set[str]:
         """Return what a needed library is called: by who needs it, and by itself."""
@@ -147,11 +133,10 @@ class DependencyGraph:
             names.add(os.fsdecode(soname))
         return names
 
-    def _read(self, path: bytes) -> tuple[bytes | None, tuple[bytes, ...]]:
-        """Return the soname of an object and the names that it needs."""
-        if path not in self._facts:
-            facts = None
-            with contextlib.suppress(OSError, ElfError):
-                facts = read_elf(path)
-            self._facts[path] = (facts.soname, facts.needed) if facts else (None, ())
-        return self._facts[path]
+
+def _read(path: bytes) -> tuple[bytes | None, tuple[bytes, ...]]:
+    """Return the soname of an object and the names that it needs."""
+    facts = None
+    with contextlib.suppress(OSError, ElfError):
+        facts = read_elf(path)
+    return (facts.soname, facts.needed) if facts else (None, ())

@@ -7,6 +7,7 @@ Paths below the verified directory are relative to it, in the rules as ``{prefix
 
 from __future__ import annotations
 
+import collections
 import json
 import os
 from typing import Any, Mapping, Sequence
@@ -39,26 +40,27 @@ def find_top(record: str, paths: Sequence[str]) -> bytes:
 def build(rules: Rules, paths: Sequence[str], outcome: Outcome, top: bytes) -> dict[str, Any]:
     """Build the record of a verification, its paths relative to the directory ``top``.
 
-    ``needed`` is what holds with the LD_LIBRARY_PATH of the rules, if they have one; ``needed_without`` has what is
-    different with none.
+    ``needed`` is what holds with the LD_LIBRARY_PATH of the rules, if any; ``needed_without`` what differs with none.
     """
     objects: dict[str, Any] = {}
     for path, by_environment in outcome.needed.items():
         bare = by_environment.get(WITHOUT, {})
         needed = by_environment.get(WITH, bare)
-        entry = {"needed": {text(name): _place(found, top) for name, found in needed.items()}}
-        different = {text(name): _place(found, top) for name, found in bare.items() if needed.get(name) != found}
+        entry = objects[_relative(path, top)] = {"needed": _places(needed, top)}
+        different = {name: found for name, found in bare.items() if needed.get(name) != found}
         if different:
-            entry["needed_without"] = different
-        objects[_relative(path, top)] = entry
+            entry["needed_without"] = _places(different, top)
     return {
         "format": FORMAT, "rules": relocate(as_record(rules), os.fsdecode(top), PREFIX),
         "paths": [_relative(os.path.abspath(os.fsencode(path)), top) for path in paths], "objects": objects,
     }
 
 
-def _place(found: Found, top: bytes) -> dict[str, str | None]:
-    return {"path": None if found.path is None else _relative(found.path, top), "rule": found.rule}
+def _places(needed: Mapping[bytes, Found], top: bytes) -> dict[str, dict[str, str | None]]:
+    return {
+        text(name): {"path": None if found.path is None else _relative(found.path, top), "rule": found.rule}
+        for name, found in needed.items()
+    }
 
 
 def _relative(path: bytes, top: bytes) -> str:
@@ -74,10 +76,9 @@ def read(path: str) -> dict[str, Any] | None:
     except (ValueError, RecursionError):
         return None
     except OSError as error:
-        raise StackError(
-            "Cannot read the record %s: %s." % (path, error.strerror), "record",
-            "Give the account that verifies the right to read it, or remove it: it is written anew.", path,
-        ) from error
+        message = "Cannot read the record %s: %s." % (path, error.strerror)
+        remedy = "Give the account that verifies the right to read it, or remove it: it is written anew."
+        raise StackError(message, "record", remedy, path) from error
     return record if isinstance(record, dict) and _is_record(record) else None
 
 
@@ -96,11 +97,10 @@ def render(record: dict[str, Any] | None) -> str:
     """Render a record as text to compare: where each library comes from, for how many, and the rules."""
     if record is None:
         return ""
-    places: dict[tuple[str, str, str], int] = {}
-    for entry in record["objects"].values():
-        for name, place in entry["needed"].items():
-            key = (name, place["path"] or "not found", place["rule"])
-            places[key] = places.get(key, 0) + 1
+    places = collections.Counter(
+        (name, place["path"] or "not found", place["rule"])
+        for entry in record["objects"].values() for name, place in entry["needed"].items()
+    )
     lines = ["%s  %s  %s  needed by %d" % (*key, count) for key, count in sorted(places.items())]
     lines.append("%d objects" % len(record["objects"]))
     return "\n".join(lines) + "\n" + json.dumps(record["rules"], indent=2, sort_keys=True) + "\n"
@@ -116,16 +116,10 @@ def rules_for(prefix: str, given: Any) -> Any:
 
 
 def write_record(path: str, record: Mapping[str, Any]) -> None:
-    """Replace a record.
-
-    Raises:
-        StackError: it cannot be written; an older one is still there then.
-    """
+    """Replace a record; where it cannot be written, an older one is still there."""
     try:
         write_json(path, record)
     except OSError as error:
-        raise StackError(
-            "Cannot write the record %s: %s." % (path, error.strerror), "record",
-            "Thaw the release if it is frozen, and see that its directory exists and has room; then verify again.",
-            path,
-        ) from error
+        message = "Cannot write the record %s: %s." % (path, error.strerror)
+        remedy = "Thaw the release if it is frozen, and see that its directory exists and has room; then verify again."
+        raise StackError(message, "record", remedy, path) from error

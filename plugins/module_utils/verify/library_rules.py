@@ -17,6 +17,8 @@ from .rule_globs import rule_path_glob, soname_glob
 
 PREFIX = "{prefix}"
 """Stands in a record for the directory that was verified, so that the record survives a move."""
+LATE = ("already loaded", "preloaded")
+"""Rules that say that a file was there before, and not how it was found."""
 
 
 class Allowance(NamedTuple):
@@ -130,11 +132,7 @@ def literal_beginning(pattern: str) -> bytes:
 
 
 def parse_rules(given: Mapping[str, Any]) -> Rules:
-    """Check rules and make them ready; an option that is absent or None has its default.
-
-    Raises:
-        StackError: one of them is not what it has to be.
-    """
+    """Check rules and make them ready, or refuse them; an option that is absent or None has its default."""
     for key in given:
         if key not in KEYS and key not in _PLAIN:
             raise _wrong("There is no rule %r." % key, "The rules are %s." % ", ".join(sorted([*KEYS, *_PLAIN])))
@@ -240,9 +238,8 @@ def _embedded(rule: dict[str, str]) -> Embedded:
     try:
         expression = re.compile(rule["pattern"].encode("utf-8"))
     except re.error as error:
-        raise _wrong(
-            "The pattern %r under embedded is not a regular expression: %s." % (rule["pattern"], error), "Correct it."
-        ) from error
+        message = "The pattern %r under embedded is not a regular expression: %s." % (rule["pattern"], error)
+        raise _wrong(message, "Correct it.") from error
     if expression.search(b""):
         raise _wrong("The pattern %r under embedded matches nothing at all." % rule["pattern"], "Make it longer.")
     return Embedded(

@@ -8,14 +8,14 @@ a Python installation are of that kind. On a shared file system each one would c
 Links are not followed: a link to an object of the tree is another name of something that is found anyway. Nothing that
 is found is ever executed or waited for.
 
-Most of the time goes into opening each file to see how it begins. Where there is more than one processor, forked copies
-of this process share the work: who has nothing left is given a directory that was not walked yet (see
-:mod:`process_pool`).
+Where there is more than one processor, forked copies of this process share the work: who has nothing left is given a
+directory that was not walked yet (see :mod:`process_pool`).
 """
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import errno
 import os
 import re
@@ -33,12 +33,9 @@ from .scan_result import ElfSorter, Scan
 _OPEN = OPEN_FILE | os.O_NOFOLLOW
 _FIRST = MAGIC[:1]
 
-
 MIN_FILES_TO_FORK = 2000
 """Opened files after which other processes join in: some ten milliseconds, and forks cost two."""
-
-_PROGRESS = 1000
-"""Files between two reports of progress."""
+_PROGRESS = 1000  # files between two reports
 
 
 def scan(
@@ -50,13 +47,9 @@ def scan(
     Args:
         paths: files or directories; only these may be links themselves.
         exclude: globs relative to each path.
-        bits: 32 or 64, the class of the objects to check.
-        machine: the ``e_machine`` of the objects to check.
+        bits, machine: class (32 or 64) and ``e_machine`` of the objects to check.
         progress: is told how many files this process has looked at, now and then.
         unopened: endings of the names of files that are counted and not opened; one that is named itself is.
-
-    Raises:
-        StackError: one of the paths does not exist or cannot be looked at.
     """
     tops = [os.path.abspath(path) for path in paths]
     seen: set[str] | None = set() if _overlap(tops) else None
@@ -73,36 +66,28 @@ def scan(
     except StackError as error:
         if error.failed_step == "scan":
             raise
-        raise StackError(
-            "Cannot look below %s: %s" % (", ".join(paths), error.message), "scan", error.remedy, paths[0]
-        ) from error
+        message = "Cannot look below %s: %s" % (", ".join(paths), error.message)
+        raise StackError(message, "scan", error.remedy, paths[0]) from error
     finally:
         if worker.pool is not None:
             worker.pool.shutdown()
     return result
 
 
+@dataclasses.dataclass
 class _Worker:
     """Do one process's share of a scan."""
 
-    def __init__(
-        self, tops: Sequence[str], excluded: re.Pattern[str] | None, sorter: ElfSorter, seen: set[str] | None,
-        size: int, progress: Callable[[int], None] | None,
-    ) -> None:
-        self.tops = tops
-        self.excluded = excluded
-        self.sorter = sorter
-        self.seen = seen
-        self.size = size
-        self.pool: ProcessPool | None = None
-        self.progress = progress
+    tops: Sequence[str]
+    excluded: re.Pattern[str] | None
+    sorter: ElfSorter
+    seen: set[str] | None
+    size: int
+    progress: Callable[[int], None] | None
+    pool: ProcessPool | None = None
 
     def scan_all(self, paths: Sequence[str]) -> Scan:
-        """Look at all paths, and then at what others hand over.
-
-        Raises:
-            StackError: one of the paths does not exist or cannot be looked at; or see :meth:`Scan.failed`.
-        """
+        """Look at all paths, and then at what others hand over."""
         for number, (path, top) in enumerate(zip(paths, self.tops)):
             try:
                 mode = os.stat(top).st_mode
@@ -111,9 +96,8 @@ class _Worker:
                 else:
                     _scan_file(self.sorter, top, mode)
             except OSError as error:
-                raise StackError(
-                    "Cannot look at %s: %s." % (path, error.strerror), "scan", "Correct the path.", path
-                ) from error
+                message = "Cannot look at %s: %s." % (path, error.strerror)
+                raise StackError(message, "scan", "Correct the path.", path) from error
         return self._finish_shared()
 
     def run_copy(self) -> Scan | StackError:
@@ -159,11 +143,8 @@ class _Worker:
 
 def _overlap(tops: Sequence[str]) -> bool:
     """Tell whether a file can be met below two of some paths."""
-    below = [top.rstrip("/") + "/" for top in tops]
-    return any(
-        first.startswith(second) for number, first in enumerate(below) for other, second in enumerate(below)
-        if number != other
-    )
+    below = sorted(top.rstrip("/") + "/" for top in tops)
+    return any(second.startswith(first) for first, second in zip(below, below[1:]))
 
 
 def _scan_files(

@@ -17,9 +17,7 @@ from typing import Callable, Iterator, Sequence
 
 from ..trees.dir_handles import OPEN_DIRECTORY
 
-MAX_OPEN = 64
-"""Directories that are open at once; trees are seldom deeper."""
-
+MAX_OPEN = 64  # directories that are open at once; trees are seldom deeper
 MOVED = "what lies in it was moved or removed while it was walked"
 
 
@@ -34,10 +32,9 @@ class Level:
 
     Attributes:
         name: its name in the directory above; of the first one its path.
-        descriptor: it, open; -1 while it is closed.
+        descriptor: -1 while it is closed.
         identity: device and inode, once they had to be known.
-        files: the names of its regular files.
-        pending: the names of the directories in it that were not walked yet.
+        files, pending: the names of its regular files, and of the directories in it that were not walked yet.
     """
 
     __slots__ = ("descriptor", "files", "identity", "name", "pending")
@@ -66,10 +63,8 @@ class Walk:
     ) -> None:
         self.levels: list[Level] = []
         self.left_out = 0
-        self._top = top
-        self._excluded = excluded
-        self._failed = failed
-        self._start = start
+        self._top, self._start = top, start
+        self._excluded, self._failed = excluded, failed
 
     def spare(self) -> list[str] | None:
         """Give away the highest directory that was not walked yet, if another one is left; see ``start``."""
@@ -95,31 +90,17 @@ class Walk:
         return self._top.rstrip("/") + "/" + relative if relative else self._top
 
     def __iter__(self) -> Iterator[Level]:
-        """Yield each directory, listed; it is open until the next one is asked for.
-
-        Raises:
-            OSError: the first one cannot be opened.
-        """
+        """Yield each directory, listed, and open until the next is asked for; OSError if the first cannot be opened."""
         first = os.open(self._top, OPEN_DIRECTORY & ~os.O_NOFOLLOW)
         try:
-            if not self._start:
-                self._enter(self._top, first)
-                yield self.levels[-1]
-            elif self._descend(first):
+            if self._descend(first):
                 yield self.levels[-1]
             while self.levels:
-                here = self.levels[-1]
-                if not here.pending:
+                if not self.levels[-1].pending:
                     self._leave()
-                    continue
-                name = here.pending.pop()
-                try:
-                    descriptor = os.open(name, OPEN_DIRECTORY, dir_fd=here.descriptor)
-                except OSError as error:
-                    self._failed(self.path(name), error)
-                    continue
-                self._enter(name, descriptor)
-                yield self.levels[-1]
+                elif self._open(self.levels[-1].pending.pop()):
+                    self._list(self.levels[-1])
+                    yield self.levels[-1]
         finally:
             for level in self.levels:
                 if level.descriptor >= 0:
@@ -128,43 +109,38 @@ class Walk:
 
     def _descend(self, first: int) -> bool:
         """Go to where the walk starts; False where something else has one of the names meanwhile."""
-        self._append(Level(self._top, first))
-        for number, name in enumerate(self._start, 1):
-            try:
-                descriptor = os.open(name, OPEN_DIRECTORY, dir_fd=self.levels[-1].descriptor)
-            except OSError as error:
-                self._failed(self.path(name), error)
-                return False
-            if number == len(self._start):
-                self._enter(name, descriptor)
-            else:
-                self._append(Level(name, descriptor))
+        self.levels.append(Level(self._top, first))
+        if not all(map(self._open, self._start)):
+            return False
+        self._list(self.levels[-1])
         return True
 
-    def _enter(self, name: str, descriptor: int) -> None:
-        level = Level(name, descriptor)
-        self._append(level)
+    def _open(self, name: str) -> bool:
+        """Go down to a directory in the one where the walk is, unless that cannot be opened."""
         try:
-            self._list(level)
+            descriptor = os.open(name, OPEN_DIRECTORY, dir_fd=self.levels[-1].descriptor)
         except OSError as error:
-            self._failed(self.path(), error)
-
-    def _append(self, level: Level) -> None:
-        self.levels.append(level)
+            self._failed(self.path(name), error)
+            return False
+        self.levels.append(Level(name, descriptor))
         if len(self.levels) > MAX_OPEN and self.levels[-MAX_OPEN].descriptor >= 0:
             self._close(self.levels[-MAX_OPEN])
+        return True
 
     def _list(self, level: Level) -> None:
         excluded = self._excluded
         prefix = self.relative() + "/" if excluded is not None and len(self.levels) > 1 else ""
-        with os.scandir(level.descriptor) as entries:
-            for entry in entries:
-                if excluded is not None and excluded.fullmatch(prefix + entry.name):
-                    self.left_out += 1
-                elif entry.is_file(follow_symlinks=False):
-                    level.files.append(entry.name)
-                elif entry.is_dir(follow_symlinks=False):
-                    level.pending.append(entry.name)
+        try:
+            with os.scandir(level.descriptor) as entries:
+                for entry in entries:
+                    if excluded is not None and excluded.fullmatch(prefix + entry.name):
+                        self.left_out += 1
+                    elif entry.is_file(follow_symlinks=False):
+                        level.files.append(entry.name)
+                    elif entry.is_dir(follow_symlinks=False):
+                        level.pending.append(entry.name)
+        except OSError as error:
+            self._failed(self.path(), error)
 
     @staticmethod
     def _close(level: Level) -> None:

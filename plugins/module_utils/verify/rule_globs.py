@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 
@@ -11,7 +12,6 @@ from ..core.errors import StackError
 from ..core.globs import compile_globs
 
 _SPECIAL = re.compile(r"[*?\[]")
-
 _NEVER = re.compile(r"(?!)")
 
 
@@ -19,37 +19,25 @@ class Paths:
     """Match path globs; remember where links lead."""
 
     def __init__(self) -> None:
-        self._names: dict[bytes, tuple[str, ...]] = {}
-        self._plain: dict[bytes, bytes] = {}
-        self._directories: dict[bytes, bytes] = {}
+        self.names = functools.lru_cache(maxsize=None)(self._names)
+        self.plain = functools.lru_cache(maxsize=None)(self._plain)
+        self._real_directory = functools.lru_cache(maxsize=None)(os.path.realpath)
 
     def real(self, path: bytes) -> bytes:
         """Return an absolute path with its links resolved; each directory is resolved once."""
         directory, _slash, name = path.rpartition(b"/")
         if not directory or name in (b"", b".", b"..") or os.path.islink(path):
             return os.path.realpath(path)
-        real = self._directories.get(directory)
-        if real is None:
-            real = self._directories[directory] = os.path.realpath(directory)
-        return real.rstrip(b"/") + b"/" + name
+        return self._real_directory(directory).rstrip(b"/") + b"/" + name
 
-    def plain(self, path: bytes) -> bytes:
+    def _plain(self, path: bytes) -> bytes:
         """Return a path without ``..`` and double slashes, where that is the same file."""
-        plain = self._plain.get(path)
-        if plain is None:
-            plain = os.path.normpath(path)
-            if plain != path and self.real(plain) != self.real(path):
-                plain = path
-            self._plain[path] = plain
-        return plain
+        plain = os.path.normpath(path)
+        return plain if plain == path or self.real(plain) == self.real(path) else path
 
-    def names(self, path: bytes) -> tuple[str, ...]:
+    def _names(self, path: bytes) -> tuple[str, ...]:
         """Return a path, plain and with its links resolved, as globs see it."""
-        names = self._names.get(path)
-        if names is None:
-            both = (self.plain(path), self.real(path))
-            names = self._names[path] = tuple(sorted({os.fsdecode(name).strip("/") for name in both}))
-        return names
+        return tuple(sorted({os.fsdecode(name).strip("/") for name in (self.plain(path), self.real(path))}))
 
     def match(self, glob: re.Pattern[str], path: bytes) -> bool:
         """Tell whether a path, or where it leads, is what the glob means."""
@@ -72,10 +60,8 @@ def soname_glob(pattern: str) -> re.Pattern[str]:
 def path_glob(pattern: str, below: bool = False, here: bool = True) -> re.Pattern[str]:
     """Compile a glob over absolute paths.
 
-    Args:
-        pattern: begins with ``/`` or ``**``.
-        below: what lies below a path that matches, matches as well.
-        here: whether it is about files of this machine, so that where its own links lead is meant, too.
+    What lies ``below`` a path that matches, matches as well; what is about files of this machine (``here``) means also
+    where its own links lead.
     """
     variants = [pattern]
     if here and pattern.startswith("/"):
@@ -91,14 +77,8 @@ def path_glob(pattern: str, below: bool = False, here: bool = True) -> re.Patter
 def rule_path_glob(
     kind: str, pattern: str, below: bool = False, failed_step: str = "rules", here: bool = True
 ) -> re.Pattern[str]:
-    """Compile a path glob (see :func:`path_glob`) out of a rule of some kind.
-
-    Raises:
-        StackError: it can never match; ``failed_step`` is what that error names.
-    """
+    """Compile a path glob (see :func:`path_glob`) out of a rule of some kind, unless it can never match."""
     if not pattern.startswith(("/", "**")):
-        raise StackError(
-            "The path %r under %s can never match: paths are absolute." % (pattern, kind), failed_step,
-            "Begin it with / or **.",
-        )
+        message = "The path %r under %s can never match: paths are absolute." % (pattern, kind)
+        raise StackError(message, failed_step, "Begin it with / or **.")
     return path_glob(pattern, below, here)

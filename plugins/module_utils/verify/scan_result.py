@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import errno
 import os
 import stat
@@ -24,11 +25,8 @@ _OWN_LIMITS = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 """What is wrong with this process or host and not with what it looks at: going on would find it of every file."""
 
 _KINDS = {1: "a relocatable object, which is linked and not loaded", 4: "a core dump"}
-
 _SYSTEM_V, _GNU = 0, 3
-
-MAX_PATH = 4095
-"""Bytes of the longest path that a program can open (PATH_MAX, which counts the NUL)."""
+MAX_PATH = 4095  # bytes of the longest path that a program can open (PATH_MAX, which counts the NUL)
 
 
 class Object(NamedTuple):
@@ -57,20 +55,15 @@ class Scan:
     """Hold what lies below some directories.
 
     Attributes:
-        files: how many regular files there are.
-        unopened: how many of them were not opened, for their names.
-        excluded: how many entries were left out.
+        files, unopened, excluded: how many regular files there are, and of them were not opened, for their names; how
+            many entries were left out.
         objects: what the loader of this machine loads.
-        elf_files: the paths of all ELF files, broken ones included.
-        identities: device and inode of each of these.
+        elf_files, identities: the paths of all ELF files, broken ones included, and their devices and inodes.
         known: the facts of each object, so that nobody has to read it again.
-        not_checked, unreadable: the other ELF files, and what could not be looked at.
     """
 
     def __init__(self) -> None:
-        self.files = 0
-        self.unopened = 0
-        self.excluded = 0
+        self.files = self.unopened = self.excluded = 0
         self.objects: list[Object] = []
         self.elf_files: list[bytes] = []
         self.identities: dict[bytes, tuple[int, int]] = {}
@@ -85,10 +78,9 @@ class Scan:
             StackError: the failure is this process's own.
         """
         if error.errno in _OWN_LIMITS:
-            raise StackError(
-                "Cannot look at %s: %s." % (text(path), error.strerror), "scan",
-                "Raise the limit of open files (ulimit -n) or of memory, and verify again.", os.fsdecode(path),
-            ) from error
+            message = "Cannot look at %s: %s." % (text(path), error.strerror)
+            remedy = "Raise the limit of open files (ulimit -n) or of memory, and verify again."
+            raise StackError(message, "scan", remedy, os.fsdecode(path)) from error
         if error.errno not in _GONE:
             self.unreadable.append(Unreadable(path, error.strerror or str(error), error.errno or errno.EIO))
 
@@ -108,9 +100,8 @@ class Scan:
     def sort(self) -> None:
         """Bring everything into the order of the paths."""
         self.objects.sort(key=lambda item: item.path)
-        self.elf_files.sort()
-        self.not_checked.sort()
-        self.unreadable.sort()
+        for found in (self.elf_files, self.not_checked, self.unreadable):
+            found.sort()
 
     def by_name(self) -> dict[bytes, list[bytes]]:
         """Map sonames and file names to objects, to say where a library lies that nothing leads to."""
@@ -122,20 +113,14 @@ class Scan:
         return found
 
 
+@dataclasses.dataclass
 class ElfSorter:
-    """Sort ELF files into a scan's lists.
+    """Sort ELF files into a scan's lists."""
 
-    Args:
-        result: the scan.
-        bits, machine: of the objects to check.
-        unopened: endings of the names of files that are not opened.
-    """
-
-    def __init__(self, result: Scan, bits: int, machine: int, unopened: tuple[str, ...]) -> None:
-        self.result = result
-        self.unopened = unopened
-        self._bits = bits
-        self._machine = machine
+    result: Scan
+    bits: int
+    machine: int
+    unopened: tuple[str, ...]
 
     def failed(self, path: bytes, error: OSError) -> None:
         """List a file that cannot be opened or read, unless something else has its name meanwhile."""
@@ -143,33 +128,27 @@ class ElfSorter:
             self.result.failed(path, error)
 
     def take(self, file: int, path: bytes) -> None:
-        """Look at an open file that may be ELF.
-
-        Raises:
-            OSError: it cannot be read.
-        """
+        """Look at an open file that may be ELF."""
         result = self.result
         status = os.fstat(file)
         if not stat.S_ISREG(status.st_mode):
             return
         try:
             facts = read_open_elf(file, status.st_size)
-        except ElfError as error:
-            result.unreadable.append(Unreadable(path, str(error), 0))
-        else:
             if facts is None:
                 return
             result.known[file_identity(status)] = facts
             self._sort(path, facts)
+        except ElfError as error:
+            result.unreadable.append(Unreadable(path, str(error), 0))
         result.elf_files.append(path)
         result.identities[path] = (status.st_dev, status.st_ino)
 
     def _sort(self, path: bytes, facts: ElfObject) -> None:
-        result = self.result
-        why = ""
+        result, why = self.result, ""
         if facts.kind in _KINDS:
             why = _KINDS[facts.kind]
-        elif facts.bits != self._bits or facts.machine != self._machine:
+        elif facts.bits != self.bits or facts.machine != self.machine:
             why = "for another machine (%d bits, machine %d)" % (facts.bits, facts.machine)
         elif facts.os_abi not in (_SYSTEM_V, _GNU):
             why = "for another operating system (ABI %d)" % facts.os_abi

@@ -4,21 +4,16 @@
 
 from __future__ import annotations
 
+import collections
 import os
 from typing import Any, Mapping
 
-from .library_rules import PREFIX
+from .library_rules import LATE, PREFIX
 from .rule_globs import path_glob, soname_glob
-
-SECOND_HAND = ("already loaded", "preloaded")
-"""Rules that say only that another object brought the library."""
 
 
 def summarise_libraries(record: Mapping[str, Any]) -> dict[str, Any]:
-    """Summarise the record of ldd_verify.
-
-    Args:
-        record: the content of ``verification.json``.
+    """Summarise the record of ldd_verify, ``verification.json``.
 
     Returns:
         ``objects`` (count), ``providers`` (``name``, ``path``, ``rules`` and ``needed_by`` of each, by name and path)
@@ -28,7 +23,7 @@ def summarise_libraries(record: Mapping[str, Any]) -> dict[str, Any]:
         ValueError: it is no such record.
     """
     found: dict[tuple[str, str], dict[str, Any]] = {}
-    missing: dict[tuple[str, str], int] = {}
+    missing: dict[tuple[str, str], int] = collections.Counter()
     try:
         allowances = [
             (soname_glob(rule["name"]), path_glob(rule.get("object", "**")), rule["reason"])
@@ -37,20 +32,18 @@ def summarise_libraries(record: Mapping[str, Any]) -> dict[str, Any]:
         for path, entry in record["objects"].items():
             for name, place in entry["needed"].items():
                 if place["path"] is None:
-                    key = (_reason(name, path, allowances), name)
-                    missing[key] = missing.get(key, 0) + 1
+                    missing[_reason(name, path, allowances), name] += 1
                     continue
                 # An RPATH with $ORIGIN/.. leads to the same file by many names.
                 plain = os.path.normpath(place["path"])
-                provider = found.setdefault(
-                    (name, plain), {"name": name, "path": plain, "rules": set(), "needed_by": 0}
-                )
+                first = {"name": name, "path": plain, "rules": set(), "needed_by": 0}
+                provider = found.setdefault((name, plain), first)
                 provider["rules"].add(place["rule"])
                 provider["needed_by"] += 1
     except (AttributeError, KeyError, TypeError) as error:
         raise ValueError("not a record of ldd_verify") from error
     for provider in found.values():
-        own = provider["rules"].difference(SECOND_HAND)
+        own = provider["rules"].difference(LATE)
         provider["rules"] = sorted(own or provider["rules"])
     return {
         "objects": len(record["objects"]),
@@ -64,17 +57,12 @@ def summarise_libraries(record: Mapping[str, Any]) -> dict[str, Any]:
 def _reason(name: str, path: str, allowances: list) -> str:
     """Find the reason of the first rule that lets an object miss a library; empty where there is none."""
     place = os.path.join(PREFIX, path).lstrip("/")
-    return next(
-        (reason for names, objects, reason in allowances if names.fullmatch(name) and objects.fullmatch(place)), ""
-    )
+    fitting = (reason for names, objects, reason in allowances if names.fullmatch(name) and objects.fullmatch(place))
+    return next(fitting, "")
 
 
 def summarise_imports(record: Mapping[str, Any]) -> dict[str, Any]:
-    """Summarise the record of import_verify: ``modules``, ``mapped`` (count), ``reported``, ``allowed``.
-
-    Raises:
-        ValueError: it is no such record.
-    """
+    """Summarise import_verify's record: ``modules``, ``mapped`` (count), ``reported``, ``allowed``; or ValueError."""
     try:
         return {
             "modules": list(record["modules"]), "mapped": len(record["mapped"]),

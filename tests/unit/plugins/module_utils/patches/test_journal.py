@@ -20,6 +20,7 @@ from ansible_collections.hpcml.torchstack.plugins.module_utils.patches.source_fi
     directories_of,
     directories_to_drop,
     missing_directories,
+    open_directory,
     read_tree_file,
 )
 
@@ -50,6 +51,12 @@ def sample_journal(previous=None):
         ),
         ((b"new", 0o755),), ((b"old", 0o750),), RECORD, previous,
     )
+
+
+def write_record(place, record):
+    with open_directory(place.state_dir, b"") as directory:
+        series_record.stage_record(directory, place, record)
+        series_record.commit_record(directory, place, record)
 
 
 def entries(place):
@@ -92,7 +99,7 @@ def test_an_open_journal_is_completed_for_the_same_wish_and_undone_for_another(p
     os.chmod(os.path.join(place.src, b"old"), 0o750)
     before = entries(place)
     previous = dict(RECORD, applied=0)
-    series_record.write_record(place, previous)
+    write_record(place, previous)
     journal.write_journal(place, sample_journal(previous))
     os.mkdir(os.path.join(place.src, b"new"))
     for path in torn:
@@ -113,7 +120,7 @@ def test_an_open_journal_is_completed_for_the_same_wish_and_undone_for_another(p
 
 def test_undoing_the_very_first_change_leaves_no_record(place):
     journal.write_journal(place, sample_journal())
-    series_record.write_record(place, RECORD)
+    write_record(place, RECORD)
     transaction.recover(place, {}, check=False)
     assert series_record.read_record(place) is None
 

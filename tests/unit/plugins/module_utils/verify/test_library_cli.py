@@ -63,7 +63,7 @@ def test_the_remedy_says_where_the_library_lies_and_how_to_lead_there():
     ],
 )
 def test_the_remedy_for_a_misplaced_library_depends_on_the_rule_that_found_it(rule, words):
-    remedy = misplaced_remedy(b"/r/a.so", b"/opt/libx.so", rule, ["/r/lib/*"])
+    remedy = misplaced_remedy(b"/opt/libx.so", rule, ["/r/lib/*"])
     assert words in remedy and "/r/lib/*" in remedy
 
 
