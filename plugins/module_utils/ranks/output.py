@@ -26,7 +26,6 @@ def encode_frames(kind: str, key: str, data: Any) -> Iterator[bytes]:
     Args:
         kind: small letters, such as ``stage`` or ``report``.
         key: hexadecimal digits that only this process uses, and for another kind than these two only this message.
-        data: plain data.
     """
     text = base64.b64encode(zlib.compress(json.dumps(data).encode("utf-8"))).decode("ascii")
     pieces = [text[start:start + FRAME_BYTES] for start in range(0, len(text), FRAME_BYTES)]
@@ -38,11 +37,7 @@ def encode_frames(kind: str, key: str, data: Any) -> Iterator[bytes]:
 
 
 class RankOutput:
-    """Print the messages of one rank.
-
-    Args:
-        report: what it has found out so far, with ``host`` and ``pid``; it grows until :meth:`report` prints it.
-    """
+    """Print the messages of one rank, whose report, with ``host`` and ``pid``, grows until :meth:`report`."""
 
     def __init__(self, report: dict[str, Any]) -> None:
         self.key = uuid.uuid4().hex[:12]
