@@ -87,8 +87,6 @@ def job_script(question: Mapping[str, Any], launcher: Sequence[str], directory: 
 
     Args:
         question: ``module``, ``module_system``, ``module_init``, ``modulepaths``, ``environment``, ``python``.
-        launcher: the launcher's words.
-        directory: where the rank program and its question are.
         seconds: after so long, counted from the beginning of the script, a rank that still works prints its stack.
     """
     python = shlex.quote(question["python"])
