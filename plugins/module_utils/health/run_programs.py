@@ -40,15 +40,11 @@ class _Depth:
     """Hold whether this process is a child of :func:`run_apart`."""
 
     inner = False
-    """Whether it is one of those that :func:`run_apart` has started."""
 
 
 def find_program(name: str, path: Optional[str] = None) -> Tuple[str, str]:
-    """Find a program by its name.
-
-    Returns:
-        Its path and ``""``, or ``""`` and what it is instead: ``missing``, or ``denied`` where a file is there that
-        this account may not run.
+    """Find a program by its name: its path and ``""``; or ``""`` and ``missing``, or ``denied`` for a file that may not
+    be run.
     """
     denied = ""
     own = (os.environ.get("PATH") or "") if path is None else path
@@ -65,8 +61,6 @@ def run(words: Sequence[str], seconds: float, path: Optional[str] = None) -> Dic
     """Run a program without input, and end it with its children after its time.
 
     Args:
-        words: the program's name and its arguments.
-        seconds: its time.
         path: where to look for it, instead of PATH and the usual places.
 
     Returns:
@@ -165,7 +159,6 @@ def run_apart(tasks: Mapping[str, Callable[[], Any]], seconds: float) -> Dict[st
 
     Args:
         tasks: name -> function, whose result can be JSON.
-        seconds: time for all of them.
 
     Returns:
         name -> ``result`` (None where there is none), ``problem`` (why there is none), and ``seconds``.
