@@ -19,12 +19,6 @@ from .records import REPORT, read_records, release_files
 def update_document(root: str, release: str, resolved: Mapping[str, Any], check_mode: bool) -> dict[str, Any]:
     """Write the document if the records say something else.
 
-    Args:
-        root: the directory of the releases.
-        release: the release's name.
-        resolved: its resolved release file; empty where there is none.
-        check_mode: only say what would be.
-
     Returns:
         ``changed``, ``facts`` and ``path``; in check mode also ``planned_after`` where nothing is there yet.
 
