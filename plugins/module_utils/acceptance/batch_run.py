@@ -220,8 +220,7 @@ def _read_answer(path: str, run: Run, wait: float, copy: str) -> str:
     def read() -> str | None:
         with open(copy, "wb+") as stream:
             found = run_program(
-                [*words, "/bin/cat", "--", path], stdin=subprocess.DEVNULL, stdout=stream, stderr=subprocess.DEVNULL
-            )
+                [*words, "/bin/cat", "--", path], stdin=subprocess.DEVNULL, stdout=stream, stderr=subprocess.DEVNULL)
             stream.seek(0, os.SEEK_END)
             stream.seek(max(0, stream.tell() - 1000))
             whole = ended in stream.read()
@@ -233,8 +232,7 @@ def _read_answer(path: str, run: Run, wait: float, copy: str) -> str:
     except OSError as error:
         raise StackError(
             "%s cannot be started: %s." % (words[0] if words else "cat", error.strerror), "user",
-            become_remedy(run.account),
-        ) from error
+            become_remedy(run.account)) from error
     except StackError:
         if os.path.getsize(copy) == 0:
             raise

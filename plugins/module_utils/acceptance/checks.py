@@ -112,8 +112,7 @@ def rank_record(report: dict[str, Any]) -> dict[str, Any]:
     """Select what the record keeps of a rank."""
     keys = (
         "rank", "local_rank", "size", "source", "host", "pid", "uid", "executable", "python", "versions", "files",
-        "libraries", "port",
-    )
+        "libraries", "port")
     facts = report.get("device") or {}
     return dict({key: report[key] for key in keys if key in report}, device=device_text(facts), device_facts=facts)
 

@@ -62,8 +62,7 @@ def launcher_command(launcher: Sequence[str], ranks: int, nodes: int = 1, named:
     trouble = launch_command.problem(launcher)
     if trouble:
         raise StackError(
-            "%s_launcher %s." % (named, trouble), "launcher", "Correct it, or the site's torchstack_ranks."
-        )
+            "%s_launcher %s." % (named, trouble), "launcher", "Correct it, or the site's torchstack_ranks.")
     return launch_command.filled(launcher, nodes, ranks // nodes)
 
 
@@ -105,8 +104,7 @@ def _follow(command: Sequence[str], account: Account, timeout: float, output: Bi
             command, stdin=subprocess.PIPE, stdout=output, stderr=subprocess.STDOUT, start_new_session=True, cwd="/")
     except OSError as error:
         raise StackError(
-            "%s cannot be started: %s." % (command[0], error.strerror), "user", become_remedy(account)
-        ) from error
+            "%s cannot be started: %s." % (command[0], error.strerror), "user", become_remedy(account)) from error
     try:
         process.wait(timeout + LOST_SECONDS)
     except subprocess.TimeoutExpired:

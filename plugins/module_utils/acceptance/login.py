@@ -49,13 +49,11 @@ def find_account(user: str) -> Account:
     except KeyError:
         raise StackError(
             "There is no account %s on %s." % (user or "for uid %d" % os.geteuid(), os.uname().nodename), "user",
-            "Set acceptance_user to an ordinary account of this machine, or leave it empty.",
-        ) from None
+            "Set acceptance_user to an ordinary account of this machine, or leave it empty.") from None
     if user and entry.pw_uid == 0:
         raise StackError(
             "acceptance_user is %s, which is root, not an ordinary user." % user, "user",
-            "Set acceptance_user to an ordinary account, or leave it empty.",
-        )
+            "Set acceptance_user to an ordinary account, or leave it empty.")
     return Account(entry.pw_name, entry.pw_uid, entry.pw_dir, entry.pw_shell or "/bin/sh", entry.pw_uid != os.geteuid())
 
 

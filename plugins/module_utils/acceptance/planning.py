@@ -19,8 +19,7 @@ def find_obstacle(prefix: str, subject: str) -> StackError | None:
     if not subject:
         return StackError(
             "There is no subject: an acceptance belongs to one frozen state of a release.", "subject",
-            "Freeze the release first, and give its digest.", prefix,
-        )
+            "Freeze the release first, and give its digest.", prefix)
     return None
 
 

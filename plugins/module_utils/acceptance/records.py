@@ -92,5 +92,4 @@ def writing_records(files: Files) -> Iterator[None]:
     except OSError as error:
         raise StackError(
             "The records in %s could not be kept: %s." % (files.state, error), "records",
-            "Run this as the account that owns the root, and look at the space that is left.", files.state,
-        ) from error
+            "Run this as the account that owns the root, and look at the space that is left.", files.state) from error

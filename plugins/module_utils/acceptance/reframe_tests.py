@@ -61,8 +61,7 @@ def describe_release(options: Mapping[str, Any]) -> dict[str, Any]:
         "nodes": nodes, "per_node": ranks // nodes, "cores": job.get("cores") or 0, "gpus": job.get("gpus") or 0,
         "timeout": options["timeout"], "tolerance": options["tolerance"],
         "backends": select_backends(
-            options["checks"], options["where_possible"], measure.get("backends") if measure else ()
-        ),
+            options["checks"], options["where_possible"], measure.get("backends") if measure else ()),
         "measure": plan, "sizes": sizes, "limits": list_limits(measure.get("floors") or {}),
         "question": dict(question, **({} if options["shared"] is None else {"shared": options["shared"]})),
     }

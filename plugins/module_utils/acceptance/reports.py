@@ -31,8 +31,7 @@ def library_failures(reports: Sequence[dict[str, Any]]) -> list[Failure]:
             found = report["libraries"].get(stem, [])
             if found != expected:
                 failures.append(Failure("libraries", "%s has %s from %s, %s from %s" % (
-                    rank_name(reports[0]), stem, _format_files(expected), rank_name(report), _format_files(found)
-                )))
+                    rank_name(reports[0]), stem, _format_files(expected), rank_name(report), _format_files(found))))
                 break
     return failures
 
@@ -124,8 +123,7 @@ def job_failures(job_output: JobOutput, wanted_system: str) -> list[Failure]:
     if job_output.event("timeout") is not None:
         where = ", ".join(_describe_stages(job_output.stages.values(), "in"))
         failures.append(Failure("timeout", "it did not finish within %s s: %s" % (
-            job_output.event("timeout"), where or "no rank had begun"
-        )))
+            job_output.event("timeout"), where or "no rank had begun")))
     if job_output.event("unkillable"):
         failures.append(Failure("job", "these processes could not be ended: %s" % job_output.event("unkillable")))
     through = job_output.event("through")

@@ -124,8 +124,7 @@ def read_output(path: str, account: Account) -> str:
         said = " ".join(output.split())[:400] or "it printed nothing"
         raise StackError(
             "The ranks did not start as %s: %s" % (account.name, said if said.endswith(".") else said + "."),
-            "user", become_remedy(account),
-        )
+            "user", become_remedy(account))
     return output
 
 

@@ -59,8 +59,7 @@ class Job:
         self.status: int | None = None
         process = start_program(
             ["/bin/bash", "--noprofile", "--norc", script], stdin=subprocess.DEVNULL, start_new_session=True,
-            env=dict(os.environ, **{MARKER: self.nonce}),
-        )
+            env=dict(os.environ, **{MARKER: self.nonce}))
         self.child = process.pid
         # Children are reaped here by waitpid, adopted ones included; Popen must not look for its own.
         process.returncode = 0

@@ -43,8 +43,7 @@ def parse_rule(thresholds: Mapping[str, Any]) -> sweep_levels.Rule:
     unknown = sorted(set(thresholds).difference(known))
     if unknown:
         raise StackError(
-            "thresholds has the key %s; known are %s." % (unknown[0], ", ".join(known)), "thresholds", remedy
-        )
+            "thresholds has the key %s; known are %s." % (unknown[0], ", ".join(known)), "thresholds", remedy)
     try:
         given: dict[str, Any] = {
             key: int(value) if key == "repeats" else float(value) for key, value in thresholds.items()}
@@ -54,8 +53,7 @@ def parse_rule(thresholds: Mapping[str, Any]) -> sweep_levels.Rule:
     if not 0 < made.slow <= made.suspect < 1 or not 0 < made.nearly_all <= 1 or made.repeats < sweep_repeat.MIN_REPEATS:
         raise StackError(
             "thresholds are shares below 1, slow at most suspect, with at least %d repeats." % sweep_repeat.MIN_REPEATS,
-            "thresholds", remedy,
-        )
+            "thresholds", remedy)
     return made
 
 

@@ -29,8 +29,7 @@ class SweepResults:
         self.per_node: int = begun.get("per_node") or known.get("per_node", 0)
         measured, self.repeated, late = (
             pair_rounds.translate_rows(known.get(key, []), before, self.hosts)
-            for key in ("measured", "repeated", "unanswered")
-        )
+            for key in ("measured", "repeated", "unanswered"))
         self.resumed = bool(measured)
         values = {(one, other): value for one, other, value in measured}
         late_times = {(one, other): times for one, other, times in late}

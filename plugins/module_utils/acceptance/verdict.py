@@ -120,8 +120,7 @@ def format_rank_table(rows: Sequence[dict[str, Any]]) -> str:
         near = facts.get("gpu_numa")
         cells.append((
             str(row["rank"]), str(row["local_rank"]), row["host"], str(row["pid"]), row["device"],
-            facts.get("cpus") or "?", facts.get("numa") or "?", "?" if near is None else str(near),
-        ))
+            facts.get("cpus") or "?", facts.get("numa") or "?", "?" if near is None else str(near)))
     if all(line[-1] == "?" for line in cells[1:]):
         cells = [line[:-1] for line in cells]
     return align(cells)

@@ -88,8 +88,7 @@ def _parse_nvidia(commands: Any, driver: Mapping[str, Any]) -> Facts:
     outputs = {name: answer["output"] for name, answer in answers.items() if answer["status"] == "ok"}
     nvidia_smi.join_nvlinks(
         facts["gpus"], nvidia_smi.parse_nvlink_speeds(outputs.get("nvidia-smi nvlink -s", "")),
-        nvidia_smi.parse_nvlink_errors(outputs.get("nvidia-smi nvlink -e", "")),
-    )
+        nvidia_smi.parse_nvlink_errors(outputs.get("nvidia-smi nvlink -e", "")))
     rows = nvidia_smi.parse_remapped_rows(outputs.get("nvidia-smi --query-remapped-rows", ""))
     for gpu in facts["gpus"]:
         gpu["remapped"] = gpu["remapped"] or rows.get(gpu["address"])

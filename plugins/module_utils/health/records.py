@@ -78,8 +78,7 @@ def conclude(
     nodes, troubles = check_answers(job_output.messages.get("node", []), question)
     incomplete = len({node.facts["host"] for node in nodes}) < question["nodes"]
     record = make_record(
-        nodes, [*_check_job(job_output, incomplete), *troubles], question, account.name, started, seconds
-    )
+        nodes, [*_check_job(job_output, incomplete), *troubles], question, account.name, started, seconds)
     write_atomic(files.log, readable(output).encode("utf-8"))
     return write_record(files, record, last_lines(output))
 
@@ -107,8 +106,7 @@ def raise_failures(record: Mapping[str, Any], files: Files, lines: Sequence[str]
         "These nodes are not fit to accept release %s on. %s%s" % (os.path.basename(files.state), said, more),
         bad[0]["check"], "%s All findings are in %s." % (bad[0]["remedy"] or "Have them looked at.", files.record),
         **dict(describe_record(record), changed=False, record=files.record, log=files.log,
-               failures=[format_finding(finding) for finding in bad], last_lines=list(lines)),
-    )
+               failures=[format_finding(finding) for finding in bad], last_lines=list(lines)))
 
 
 def check_answers(collected: Iterable[Any], question: Mapping[str, Any]) -> tuple[list[Node], list[Finding]]:
@@ -122,8 +120,7 @@ def check_answers(collected: Iterable[Any], question: Mapping[str, Any]) -> tupl
             host = raw.get("host", "") if isinstance(raw, dict) else ""
             troubles.append(failure(
                 "collector", str(host) or "a node", "What the node answered cannot be read: %s." % error,
-                remedy="Run the program of this very release of the collection there.",
-            ))
+                remedy="Run the program of this very release of the collection there."))
         else:
             nodes.append(Node(facts, judged.findings, judged.not_seen))
     nodes.sort(key=lambda node: node.facts["host"])
@@ -138,12 +135,10 @@ def read_answers(path: str) -> list[Any]:
     except (OSError, ValueError) as error:
         raise StackError(
             "What was recorded of the nodes in %s cannot be read: %s." % (path, error), "recorded",
-            "Give the directory with what the program printed on each node, one file .json each.", path,
-        ) from error
+            "Give the directory with what the program printed on each node, one file .json each.", path) from error
     if not found:
         raise StackError(
-            "There is no file .json in %s." % path, "recorded", "Run bin/node-health on each node first.", path
-        )
+            "There is no file .json in %s." % path, "recorded", "Run bin/node-health on each node first.", path)
     return found
 
 

@@ -75,8 +75,7 @@ def run(words: Sequence[str], seconds: float, path: Optional[str] = None) -> Dic
             # core/processes.py is not used here: this file travels without the collection.
             process = subprocess.Popen(  # pylint: disable=ansible-bad-function # see above
                 [program, *words[1:]], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                env=dict(os.environ, LC_ALL="C", LANG="C"), start_new_session=True, close_fds=True,
-            )
+                env=dict(os.environ, LC_ALL="C", LANG="C"), start_new_session=True, close_fds=True)
         except OSError as error:
             denied = error.errno in (errno.EACCES, errno.EPERM)
             answer.update(status="denied" if denied else "failed", error=error.strerror or str(error))

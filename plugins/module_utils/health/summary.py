@@ -58,8 +58,7 @@ def describe_record(record: Mapping[str, Any] | None) -> dict[str, Any]:
     findings = list_findings(record)
     count = len(record["nodes"])
     numbers = ", ".join(
-        "%d %ss" % (sum(finding["severity"] == severity for finding in findings), severity) for severity in SEVERITIES
-    )
+        "%d %ss" % (sum(finding["severity"] == severity for finding in findings), severity) for severity in SEVERITIES)
     return {
         "passed": record["passed"], "table": format_table(record), "not_checked": list_gaps(record),
         "findings": findings,
@@ -80,6 +79,5 @@ def format_table(record: Mapping[str, Any]) -> str:
             node["host"], str(len(facts["gpus"]) or facts["counts"]["amd"]), "/".join(models) or "-",
             facts["nvidia"]["driver"] or facts["nvidia"]["kernel_driver"] or "-", "/".join(links) or "-",
             "seen" if facts["log"]["source"] else "not seen",
-            *(str(sum(finding["severity"] == severity for finding in node["findings"])) for severity in SEVERITIES),
-        ))
+            *(str(sum(finding["severity"] == severity for finding in node["findings"])) for severity in SEVERITIES)))
     return align(rows)

@@ -42,8 +42,7 @@ def make_parser() -> argparse.ArgumentParser:
         prog="collectives", allow_abbrev=False,
         description="Measure collective operations between the ranks that a launcher started, and check their values.",
         epilog="Exit code: 0 all values were right, 1 some were wrong or nothing was measured, 2 it could not begin "
-               "or could not write FILE.",
-    )
+               "or could not write FILE.")
     default = DEFAULTS
     command.add_argument(
         "--backend", choices=units.BACKENDS, help="nccl where there is a GPU, gloo, or without PyTorch mpi")

@@ -145,8 +145,7 @@ def format_row(line: Mapping[str, Any]) -> list[str]:
     times = line["microseconds"]
     shown = [_ROW % (
         line["bytes"], format_size(line["bytes"]), line["trials"], *(_format_time(times[key]) for key in _TIMES),
-        "%.0f%%" % (100 * line["spread"]), "%.3f" % line["algbw"], "%.3f" % line["busbw"], _format_verified(line),
-    )]
+        "%.0f%%" % (100 * line["spread"]), "%.3f" % line["algbw"], "%.3f" % line["busbw"], _format_verified(line))]
     if line.get("iterations"):
         shown.append("%12s %s" % ("each", " ".join(map(_format_time, line["iterations"]))))
     return shown
@@ -168,8 +167,7 @@ def format_latency_row(line: Mapping[str, Any]) -> str:
     return _ROW % (
         line["bytes"], format_size(line["bytes"]), line["iterations"],
         *(_format_time(times[key]) for key in ("min", "median", "p99", "max")),
-        "", "%.3f" % line["bandwidth"], "", _format_verified(line),
-    )
+        "", "%.3f" % line["bandwidth"], "", _format_verified(line))
 
 
 _TIMES = ("min", "median", "mean", "max")

@@ -88,8 +88,7 @@ def describe_difference(got: Any, expected: Any, tolerance: float = 0.0) -> str 
         return None
     first = int(indices[0])
     return "index %d: got %s, expected %s (%d of %d values are wrong)" % (
-        first, got[first].item(), expected[first].item(), len(indices), got.numel()
-    )
+        first, got[first].item(), expected[first].item(), len(indices), got.numel())
 
 
 # --- buffers of a benchmark ------------------------------------------------------------------------------------------

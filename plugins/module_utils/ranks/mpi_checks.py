@@ -36,8 +36,7 @@ class MpiChecks:
         wrong = [i for i, value in enumerate(right) if got[i] != value]
         if wrong:
             self.problems.append("%s: index %d: got %s, expected %s (%d of %d values are wrong)" % (
-                what, wrong[0], got[wrong[0]], right[wrong[0]], len(wrong), len(right)
-            ))
+                what, wrong[0], got[wrong[0]], right[wrong[0]], len(wrong), len(right)))
 
     def _check_reductions(self, code: str, name: str, count: int) -> None:
         mine = array.array(code, [contribution(i, self.rank, self.size) for i in range(count)])

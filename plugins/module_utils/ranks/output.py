@@ -31,8 +31,7 @@ def encode_frames(kind: str, key: str, data: Any) -> Iterator[bytes]:
     pieces = [text[start:start + FRAME_BYTES] for start in range(0, len(text), FRAME_BYTES)]
     for number, piece in enumerate(pieces):
         frame = "@torchstack:%s:%s:%d/%d:%08x:%s@\n" % (
-            kind, key, number, len(pieces), zlib.crc32(piece.encode("ascii")), piece
-        )
+            kind, key, number, len(pieces), zlib.crc32(piece.encode("ascii")), piece)
         yield frame.encode("ascii")
 
 

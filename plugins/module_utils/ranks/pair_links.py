@@ -68,8 +68,7 @@ class TorchLink:
         if not leader:
             return {}
         self.own = self.torch.distributed.TCPStore(
-            "127.0.0.1", 0, is_master=True, wait_for_workers=False, timeout=self.patience
-        )
+            "127.0.0.1", 0, is_master=True, wait_for_workers=False, timeout=self.patience)
         return {"port": self.own.port}
 
     def join(self, team: Team) -> None:
@@ -79,12 +78,10 @@ class TorchLink:
             port = team.offers[0]["port"]
             store = distributed.TCPStore(
                 first_reachable(team.offers[0]["addresses"], port), port, is_master=False, wait_for_workers=False,
-                timeout=self.patience,
-            )
+                timeout=self.patience)
         distributed.init_process_group(
             self.backend, store=distributed.PrefixStore(team.name, store), rank=team.position,
-            world_size=len(team.members), timeout=self.patience,
-        )
+            world_size=len(team.members), timeout=self.patience)
         self.team = team
 
     def measure(self) -> float:

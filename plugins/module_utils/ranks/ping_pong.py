@@ -33,8 +33,7 @@ def measure_latency(
         line = _measure_size(transport, plan["latency"]["iterations"], size, far, budget)
         line.update(
             backend=transport.backend, provider=transport.provider, device=transport.device, ranks=[0, far],
-            hosts=[hosts[0], hosts[far]],
-        )
+            hosts=[hosts[0], hosts[far]])
         rows.append(line)
         on_row({"operation": "latency"}, line)
     return rows, ""

@@ -67,8 +67,7 @@ class Rendezvous:
         if self._exchange is None:
             raise RankError(
                 "nothing here can hand a port from rank 0 to the others: there is no mpi4py, none of the checks uses "
-                "Horovod, the launcher is not torchrun, and nobody has set MASTER_ADDR and MASTER_PORT"
-            )
+                "Horovod, the launcher is not torchrun, and nobody has set MASTER_ADDR and MASTER_PORT")
 
     def exchange(self, thing: Any) -> list[Any]:
         """Gather what every rank gives, in their order."""

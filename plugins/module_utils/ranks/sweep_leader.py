@@ -41,8 +41,7 @@ class Leader:
         before = known.get("hosts", [])
         self.measured, self.repeated, self.late = (
             pair_rounds.translate_rows(known.get(key, []), before, self.hosts)
-            for key in ("measured", "repeated", "unanswered")
-        )
+            for key in ("measured", "repeated", "unanswered"))
         self.number, self.begun, self.longest_round = 0, time.time(), 0.0
         self.last: tuple[str, Any] | None = None
         for _copy in range(2):

@@ -149,8 +149,7 @@ def find_suspects(count: int, known: Levels, rule: Rule) -> Suspects:
     # Noise of 5 % alone makes one pair in 200 look slow.
     most = count + len(known.ratios) // 100
     links = sorted(
-        (ratio, pair) for pair, ratio in known.ratios.items() if ratio < rule.suspect and low.isdisjoint(pair)
-    )
+        (ratio, pair) for pair, ratio in known.ratios.items() if ratio < rule.suspect and low.isdisjoint(pair))
     return Suspects(nodes, [pair for _ratio, pair in links[:most]], partly, max(0, len(links) - most))
 
 

@@ -175,8 +175,7 @@ class TorchOperation:
         return self._first_supported(
             "all_gather", lambda: distributed.all_gather_single(target, source, group=group),
             lambda: distributed.all_gather_into_tensor(target, source, group=group),
-            lambda: distributed.all_gather(pieces, source, group=group),
-        )
+            lambda: distributed.all_gather(pieces, source, group=group))
 
     def _reduce_scatter(self) -> Callable[[], None]:
         distributed, source, target, group = self.distributed, self.source, self.target, self.group
@@ -184,16 +183,14 @@ class TorchOperation:
         return self._first_supported(
             "reduce_scatter", lambda: distributed.reduce_scatter_single(target, source, group=group),
             lambda: distributed.reduce_scatter_tensor(target, source, group=group),
-            lambda: distributed.reduce_scatter(target, pieces, group=group),
-        )
+            lambda: distributed.reduce_scatter(target, pieces, group=group))
 
     def _all_to_all(self) -> Callable[[], None]:
         distributed, source, target, group = self.distributed, self.source, self.target, self.group
         pieces, places = list(source.chunk(self.transport.size)), list(target.chunk(self.transport.size))
         return self._first_supported(
             "all_to_all", lambda: distributed.all_to_all_single(target, source, group=group),
-            lambda: distributed.all_to_all(places, pieces, group=group),
-        )
+            lambda: distributed.all_to_all(places, pieces, group=group))
 
     def _send_recv(self) -> Callable[[], None]:
         transport = self.transport

@@ -132,8 +132,7 @@ def _describe_bandwidth_floor(floor: Mapping[str, Any], measurements: Sequence[M
     found = (
         row["busbw"] for entry in measurements
         if (entry["backend"], entry["operation"]) == (backend, operation) and _is_applicable(floor, entry)
-        for row in entry["rows"] if row["bytes"] == size
-    )
+        for row in entry["rows"] if row["bytes"] == size)
     return _describe_floor("bandwidth", floor, operation, size, number(floor.get("busbw")), min(found, default=None))
 
 
@@ -141,8 +140,7 @@ def _describe_latency_floor(floor: Mapping[str, Any], latency: Sequence[Mapping[
     backend, size = text(floor.get("backend")), _parsed(parse_size, floor.get("bytes"))
     found = (
         entry["microseconds"]["median"] for entry in latency
-        if (entry["backend"], entry["bytes"]) == (backend, size) and entry["microseconds"]["median"] is not None
-    )
+        if (entry["backend"], entry["bytes"]) == (backend, size) and entry["microseconds"]["median"] is not None)
     limit = number(floor.get("microseconds"))
     return _describe_floor("latency", floor, "ping-pong", size, limit, max(found, default=None))
 

@@ -36,8 +36,7 @@ def update_document(root: str, release: str, resolved: Mapping[str, Any], check_
             return dict(result, planned_after="release")
         raise StackError(
             "There are no records of release %s below %s." % (release, root), "release",
-            "Correct the name of the release, or roll it out first.", files.afterwards,
-        )
+            "Correct the name of the release, or roll it out first.", files.afterwards)
     content = rendered(facts)
     try:
         result["changed"] = not _has_content(path, content)
@@ -46,8 +45,7 @@ def update_document(root: str, release: str, resolved: Mapping[str, Any], check_
     except OSError as error:
         raise StackError(
             "The report %s cannot be written: %s." % (path, error.strerror), "report",
-            "Run this as the account that owns the root, and look at the space that is left.", path,
-        ) from error
+            "Run this as the account that owns the root, and look at the space that is left.", path) from error
     return result
 
 

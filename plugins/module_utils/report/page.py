@@ -33,16 +33,14 @@ def render_page(facts: Mapping[str, Any], templates: str) -> str:
     # Text of records is escaped; only the drawings are inserted as markup.
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(templates), autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True,
-        lstrip_blocks=True, keep_trailing_newline=True,
-    )
+        lstrip_blocks=True, keep_trailing_newline=True)
     names = ("size", "duration", "speed", "moment", "numbers", "day", "short", "sentence")
     environment.filters.update({name: getattr(formatting, name) for name in names}, counted=formatting.count)
     facts = to_plain(facts)
     return environment.get_template(PAGE).render(
         facts=facts, plots=_plots(facts, jinja2), can_plot=svg.can_plot(), timeline=make_timeline(facts["steps"]),
         libraries=library_table(facts["libraries"]), bandwidth=bandwidth_tables(facts["acceptance"]),
-        ranks_shown=MAX_RANKS, sweep=sweep_table(facts["sweep"]), tiles=make_tiles(facts),
-    )
+        ranks_shown=MAX_RANKS, sweep=sweep_table(facts["sweep"]), tiles=make_tiles(facts))
 
 
 def to_plain(value: Any) -> Any:
@@ -119,8 +117,7 @@ def sweep_table(sweep: Mapping[str, Any] | None) -> dict[str, Any] | None:
     hosts = sweep["hosts"]
     pairs = sorted(
         (speed, hosts[row + 1], hosts[column])
-        for row, speeds in enumerate(sweep["pairs"]) for column, speed in enumerate(speeds) if speed is not None
-    )
+        for row, speeds in enumerate(sweep["pairs"]) for column, speed in enumerate(speeds) if speed is not None)
     nodes = sorted((node for node in sweep["nodes"] if node["pairs"]), key=lambda node: (node["median"], node["host"]))
     return {
         "measured": len(pairs), "all": len(hosts) * (len(hosts) - 1) // 2,

@@ -40,8 +40,7 @@ def plot_bandwidth(
         return None
     best = "; ".join(
         "%s up to %s GB/s" % (entry["operation"], formatting.speed(max(row["busbw"] for row in entry["rows"])))
-        for entry in drawn
-    )
+        for entry in drawn)
     label = "Bus bandwidth over size: %s. The numbers are in the table below." % best
     with page_style():
         return Plot(to_svg(_draw_bandwidth(drawn, floors), name), label)
@@ -116,8 +115,7 @@ def plot_heat_map(sweep: Mapping[str, Any], name: str) -> Plot | None:
         return None
     label = "Heat map of %s between %s: median %s, slowest %s, fastest %s GB/s. Tables below have the slowest." % (
         formatting.count(len(speeds), "pair"), formatting.count(len(sweep["hosts"]), "node"),
-        *(formatting.speed(one(speeds)) for one in (statistics.median, min, max)),
-    )
+        *(formatting.speed(one(speeds)) for one in (statistics.median, min, max)))
     with page_style():
         return Plot(to_svg(_draw_heat_map(sweep, speeds), name), label)
 

@@ -187,8 +187,7 @@ def _list_patches(directory: str) -> dict[str, list[dict[str, str]]]:
         series, name = os.path.split(path)
         component, digest = os.path.split(series)
         found.setdefault(os.path.basename(component), []).append(
-            {"series": digest, "file": name, "title": _read_title(path)}
-        )
+            {"series": digest, "file": name, "title": _read_title(path)})
     return found
 
 
