@@ -88,11 +88,7 @@ class JobFiles(NamedTuple):
 
 
 def check_job(job: Mapping[str, Any], timeout: int, stem: str = "acceptance") -> None:
-    """Refuse a job that would end before its ranks.
-
-    Raises:
-        StackError: there is no batch system, or the wall time is too short.
-    """
+    """Refuse a job without a batch system, and one that would end before its ranks."""
     if job.get("launcher") not in SYSTEMS:
         raise StackError(
             "There is no batch system for the step %s: its launcher is %s." % (
@@ -109,11 +105,7 @@ def check_job(job: Mapping[str, Any], timeout: int, stem: str = "acceptance") ->
 def request_job(
     files: Files, question: Mapping[str, Any], run: Run, program: bytes, job: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Write what the job takes, or find that the same was requested before and not judged yet.
-
-    Returns:
-        ``state_dir``, ``script`` and ``inputs`` of the step.
-    """
+    """Write what the job takes, unless the same was requested before and not judged yet; return the step's options."""
     place, digest = JobFiles.of(files, run), _digest(question, run, program)
     with writing_records(files), readable_by_all():
         asked = remote_query.read_pending(place.request)
@@ -209,11 +201,7 @@ def conclude_job(
 
 
 def _read_answer(path: str, run: Run, wait: float, copy: str) -> str:
-    """Read the output of the job, by way of a copy, as it may be in another account's home.
-
-    Raises:
-        StackError: it cannot be seen, or there is no sign of the supervisor in it.
-    """
+    """Read the output of the job, by way of a copy, as it may be in another account's home."""
     ended = ("%s exit\t" % EVENT).encode("ascii")
     words = [word.replace("{user}", run.account.name) for word in run.become] if run.account.other else []
 

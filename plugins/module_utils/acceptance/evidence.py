@@ -1,9 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Judge network, import time, bandwidth and NUMA nodes of the ranks, and list what was not checked.
-
-Pure functions of the ranks' reports; what is wrong comes as sentences.
-"""
+"""Judge network, import time, bandwidth and NUMA nodes of the ranks, and list what was not checked. Pure."""
 
 from __future__ import annotations
 

@@ -74,11 +74,6 @@ def run_job(question: Mapping[str, Any], program: bytes, state: str) -> RunResul
             ``timeout``, ``environment_keep``, and what :func:`.script.job_script` and the rank program read;
             the ranks get all of it as JSON but for :data:`OWN`, with ``patience``, the seconds after their deadline at
             which they are killed.
-        program: the archive that every rank runs, as :func:`.zipapp.program_archive` makes it.
-        state: directory of the records.
-
-    Raises:
-        StackError: the supervisor did not start under that account.
     """
     account: Account = question["account"]
     timeout = question["timeout"]
@@ -121,11 +116,7 @@ def _follow(command: Sequence[str], account: Account, timeout: float, output: Bi
 def run_locally(
     files: Files, question: Mapping[str, Any], run: Run, program: bytes, conclude: Conclude
 ) -> dict[str, Any]:
-    """Run the ranks from this machine, judge what they print, write the record, and return it where all is well.
-
-    Raises:
-        StackError: it is not, or could not be tried.
-    """
+    """Run the ranks from this machine, judge what they print, write the record, and return it where all is well."""
     with writing_records(files), locked(files.state):
         started = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
         ended = run_job(dict(question, **run._asdict()), program, files.state)

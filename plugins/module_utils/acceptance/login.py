@@ -39,11 +39,7 @@ class Account(NamedTuple):
 
 
 def find_account(user: str) -> Account:
-    """Find the account that shall run the ranks: of this name, or the one that this runs as.
-
-    Raises:
-        StackError: there is no such account, or it is root.
-    """
+    """Find the account that shall run the ranks: of this name, but not root, or the one that this runs as."""
     try:
         entry = pwd.getpwnam(user) if user else pwd.getpwuid(os.geteuid())
     except KeyError:

@@ -110,11 +110,7 @@ def python_candidates(python: str) -> list[str]:
 
 
 def read_output(path: str, account: Account) -> str:
-    """Read the output of a run that has ended.
-
-    Raises:
-        StackError: there is no sign of the supervisor in it.
-    """
+    """Read the output of a run that has ended; StackError where there is no sign of the supervisor in it."""
     with open(path, "rb") as stream:
         size = os.fstat(stream.fileno()).st_size
         begun = ("%s started\t" % EVENT).encode("ascii") in stream.read(1 << 20)

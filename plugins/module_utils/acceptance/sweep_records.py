@@ -117,15 +117,7 @@ def _list_failures(
 def conclude(
     files: Files, question: Mapping[str, Any], account: Account, output: str, started: str, seconds: float
 ) -> dict[str, Any]:
-    """Judge a sweep that has ended, and write its record.
-
-    Returns:
-        The record of a sweep that has measured all and found nothing slow.
-
-    Raises:
-        StackError: it did not, or it found something.
-        OSError: as the system reports it.
-    """
+    """Judge a sweep that has ended, write its record, and return it where all was measured and nothing is slow."""
     job_output = parse_output(output)
     asked = question["sweep"]
     joined = SweepResults(asked.get("known") or {}, job_output)

@@ -14,12 +14,7 @@ MAX_TOLD = 3
 
 
 class SweepResults:
-    """Join what is known of all pairs: from an earlier sweep of the same nodes, and from this output.
-
-    Args:
-        known: ``hosts``, ``measured``, ``repeated`` and ``unanswered`` of an earlier sweep that has ended early, or
-            nothing.
-        job_output: what came out of the job.
+    """Join what is known of all pairs: from an earlier sweep of the same nodes that ended early, and from this output.
     """
 
     def __init__(self, known: Mapping[str, Any], job_output: JobOutput) -> None:

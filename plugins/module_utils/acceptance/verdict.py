@@ -54,12 +54,7 @@ def reason_to_run(last: dict[str, Any] | None, question: dict[str, Any], again: 
 def conclude(
     files: Files, question: Mapping[str, Any], account: Account, output: str, started: str, seconds: float,
 ) -> dict[str, Any]:
-    """Judge an acceptance that has ended, write its record, and return it where it has passed.
-
-    Raises:
-        StackError: it did not pass.
-        OSError: as the system reports it.
-    """
+    """Judge an acceptance that has ended, write its record, and return it where it has passed."""
     job_output = parse_output(output)
     verdict = checks.check_reports(dict(question), job_output)
     record = _make_record(question, job_output, verdict, account, started, seconds)

@@ -1,8 +1,7 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Check the facts of one node, and list what was not seen. Pure.
-
-Facts come from facts.py; thresholds and expectations are data (see thresholds.py).
+"""Check the facts of one node (see facts.py) by thresholds and expectations, which are data; list what was not seen.
+Pure.
 """
 
 from __future__ import annotations

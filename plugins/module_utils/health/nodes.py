@@ -21,11 +21,7 @@ COMPARED = {
 
 
 def compare_nodes(nodes: Sequence[Facts], asked: int, thresholds: Facts) -> list[Finding]:
-    """Compare the nodes.
-
-    Args:
-        asked: how many nodes there should be; 0 where nobody said.
-    """
+    """Compare the nodes, of which so many should have answered (0: nobody said)."""
     return [*_check_answers(nodes, asked), *_compare_versions(nodes, thresholds), *_compare_gpu_counts(nodes)]
 
 

@@ -213,10 +213,7 @@ def _lines_by_gpu(text: str) -> Iterable[tuple[str, int, str]]:
 
 
 def parse_nvlink_speeds(text: str) -> dict[str, dict[int, float | None]]:
-    """Parse ``nvidia-smi nvlink -s``: GPU -> link -> GB/s in one direction, None where inactive.
-
-    Only a speed counts as a link that is up.
-    """
+    """Parse ``nvidia-smi nvlink -s``: GPU -> link -> GB/s in one direction, None where the link is not up."""
     links: dict[str, dict[int, float | None]] = {}
     for gpu, link, said in _lines_by_gpu(text):
         speed = re.match(r"(\d+(?:\.\d+)?) GB/s", said)

@@ -68,12 +68,7 @@ def is_accepted(root: str, release: str, subject: str) -> bool:
 def conclude(
     files: Files, question: Mapping[str, Any], account: Account, output: str, started: str, seconds: float
 ) -> dict[str, Any]:
-    """Judge a check that has ended, write its record, and return it where no finding is a failure.
-
-    Raises:
-        StackError: one is.
-        OSError: as the system reports it.
-    """
+    """Judge a check that has ended, write its record, and return it where no finding is a failure."""
     job_output = parse_output(output)
     nodes, troubles = check_answers(job_output.messages.get("node", []), question)
     incomplete = len({node.facts["host"] for node in nodes}) < question["nodes"]
@@ -84,11 +79,7 @@ def conclude(
 
 
 def write_record(files: Files, record: dict[str, Any], lines: Sequence[str] = ()) -> dict[str, Any]:
-    """Write a record, raise its failures, and return it where there is none.
-
-    Raises:
-        StackError: there is one, or the record cannot be written.
-    """
+    """Write a record, and return it, or raise its failures."""
     with writing_records(files):
         files.add(record)
     raise_failures(record, files, lines)

@@ -43,9 +43,7 @@ class _Depth:
 
 
 def find_program(name: str, path: Optional[str] = None) -> Tuple[str, str]:
-    """Find a program by its name: its path and ``""``; or ``""`` and ``missing``, or ``denied`` for a file that may not
-    be run.
-    """
+    """Find a program: its path and ``""``, or ``""`` and ``missing``, or ``denied`` where a file may not be run."""
     denied = ""
     own = (os.environ.get("PATH") or "") if path is None else path
     for directory in own.split(":") + list(PATHS if path is None else ()):
@@ -59,9 +57,6 @@ def find_program(name: str, path: Optional[str] = None) -> Tuple[str, str]:
 
 def run(words: Sequence[str], seconds: float, path: Optional[str] = None) -> Dict[str, Any]:
     """Run a program without input, and end it with its children after its time.
-
-    Args:
-        path: where to look for it, instead of PATH and the usual places.
 
     Returns:
         ``command``, ``status`` (``ok``, ``failed``, ``missing``, ``denied``, ``hung``, ``endless``), ``code``,

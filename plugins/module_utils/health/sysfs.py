@@ -138,10 +138,6 @@ def _read_net(top: str) -> List[Dict[str, Any]]:
 def read_log(seconds: float, patterns: Any = (), kmsg: str = "/dev/kmsg", path: Optional[str] = None) -> Dict[str, Any]:
     """Read the kernel's log since the boot, from /dev/kmsg, else by dmesg or journalctl.
 
-    Args:
-        patterns: regular expressions of what is kept beside :data:`LOG_WORDS`.
-        path: where to look for the programs, instead of PATH and the usual places.
-
     Returns:
         ``source`` (empty where nobody lets us read it), ``tried`` (source -> why not), ``lines`` ([seconds since the
         boot, text]), ``total`` (lines in all), ``left_out`` (of those that matter), ``since`` (of the first line).

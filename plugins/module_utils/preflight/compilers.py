@@ -64,9 +64,6 @@ def find(wanted: Mapping[str, Any], environment: Mapping[str, str]) -> dict[str,
 def attempt(wanted: Mapping[str, Any], command: str, directory: str, timeout: float) -> dict[str, Any]:
     """Compile and link a small program in an existing directory, and run it unless it is for other machines.
 
-    Args:
-        wanted: as for :func:`find`, with ``standard`` (empty for the one that builds need) and ``cross``.
-
     Returns:
         ``banner`` (first line of ``--version``), ``standard``, ``compiles``, ``runs`` (None where it was not run),
         ``complaint`` (empty where all went well).

@@ -123,13 +123,7 @@ def judge_definition(image: Facts, where: Places, problem: str) -> list[Finding]
 
 
 def judge_room(where: Places, bytes_needed: int, volume: Facts, user: str) -> list[Finding]:
-    """Check whether the copy has room, as far as file system and quota show it.
-
-    Args:
-        bytes_needed: size of what will be written; 0 where the copy is there.
-        volume: from ``root_directory.examine`` of the copy's directory, and ``probe`` from ``root_directory.probe``
-            where that was run.
-    """
+    """Check whether the copy has room (0 bytes: it is there), as far as file system and quota show it."""
     if not volume["directory"]:
         return [error("space", "%s is not a directory, so that the copy %s cannot be made." % (
             volume["nearest"], where.copy), "Move it away.")]

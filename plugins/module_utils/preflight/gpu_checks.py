@@ -21,9 +21,7 @@ FIRST_MINOR_COMPATIBLE = 11
 
 
 def judge_gpus(facts: Facts, host: str, toolkit: str, expected: int) -> list[Finding]:
-    """Check whether as many GPUs as the job asks for are there, and their driver runs what the toolkit (empty: none)
-    makes.
-    """
+    """Check whether as many GPUs as expected are there, and their driver runs what the toolkit (empty: none) makes."""
     check = "compute.gpus"
     if not toolkit and not expected:
         return [note(check, "GPUs and their driver were not checked: the site's data speaks of none.")]

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Check gathered facts about a machine for a rollout: findings, each with its remedy. Pure.
 
-Facts come from site_facts.py and the files that it calls; what is wanted are the options of the module site_preflight,
-so that everything in which sites differ is data. What is said about the root is in preflight_root.py.
+Facts come from machine_facts.py; what is wanted are the options of the module site_preflight, so that everything in
+which sites differ is data. What is said about the root is in root_checks.py.
 """
 
 from __future__ import annotations
@@ -47,11 +47,7 @@ def judge_account(uid: int, user: str, umask: str) -> list[Finding]:
 
 
 def judge_python(facts: Facts, module_python: Facts, wanted: Facts) -> list[Finding]:
-    """Check whether the Python that a release is built on will do.
-
-    Args:
-        facts: from ``interpreters.describe``, of the Python that is used.
-    """
+    """Check whether the Python that a release is built on will do."""
     minimum = wanted["python_minimum"]
     if facts["problem"]:
         return [error("python", "The Python %s does not answer: %s." % (facts["command"], facts["problem"].rstrip(".")),

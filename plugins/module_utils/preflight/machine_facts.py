@@ -44,11 +44,7 @@ def _umask() -> int:
 
 
 def module_system(timeout: float) -> dict[str, Any]:
-    """Return the module system.
-
-    Returns:
-        ``kind`` (``lmod``, ``environment-modules``, ``none``), ``command``, ``version``, and ``problem``: why none was
-        found, or empty.
+    """Return ``kind``, ``command`` and ``version`` of the module system, and ``problem``: why none was found, or empty.
     """
     environment = dict(os.environ)
     try:
@@ -107,10 +103,6 @@ def asks_index(wanted: Mapping[str, Any]) -> bool:
 
 def gather(wanted: Mapping[str, Any], directory: str, write: bool, with_root: bool) -> dict[str, Any]:
     """Return all facts but the identity and the account.
-
-    Args:
-        directory: an empty directory for small programs.
-        with_root: whether the root's name is fit to be looked at.
 
     Returns:
         ``root`` and ``mpi`` (empty where not looked at), ``python``, ``module_python``, ``compilers`` (by name),

@@ -100,9 +100,7 @@ def parse_header(text: str) -> tuple[str, str]:
 
 
 def fits(vendor: str, launcher_vendor: str) -> bool:
-    """Tell whether ranks of one MPI find each other under a launcher.
-
-    Under a foreign one each is alone in its world.
+    """Tell whether ranks of one MPI find each other under a launcher; under a foreign one each is alone in its world.
     """
     if not vendor or launcher_vendor in ("", PALS, SLURM):
         return True

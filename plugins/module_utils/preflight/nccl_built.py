@@ -1,9 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Inspect the files of a built NCCL and its plugin: versions, search paths, interfaces.
-
-Nothing is executed.
-"""
+"""Inspect the files of a built NCCL and its plugin, executing nothing: versions, search paths, interfaces."""
 
 from __future__ import annotations
 
@@ -51,11 +48,7 @@ class Built(NamedTuple):
 
 
 def inspect(prefix: str, wanted: Wanted) -> Built:
-    """Look at the prefix where NCCL and the plugin are installed.
-
-    Raises:
-        StackError: a file is not there, or is no shared object.
-    """
+    """Look at the prefix where NCCL and the plugin are installed."""
     header, banner = header_version(prefix), _banner(os.path.join(prefix, LIBRARY))
     library = _elf(prefix, LIBRARY)
     facts: dict[str, Any] = {"version": header, "cuda": banner[1], "runpath": _directories(library.runpath)}

@@ -90,11 +90,7 @@ def _cuda_listed(prefix: str) -> str:
 
 
 def hwloc(prefix: str, environment: Mapping[str, str]) -> Place:
-    """Find hwloc.h and its library, in a prefix or (empty) wherever the compiler looks.
-
-    Only whether it is there is of interest, so ``version`` is its header. CPATH and C_INCLUDE_PATH add directories of
-    headers.
-    """
+    """Find hwloc.h (as the version) and its library, in a prefix or wherever the compiler looks, CPATH included."""
     if prefix:
         header = os.path.join(prefix, "include", "hwloc.h")
         return Place(prefix, header if os.path.exists(header) else "", _library_directory(prefix, "libhwloc.so"))

@@ -1,8 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Find the build of PyTorch that a release gets from its wheel, and check what it needs.
-
-Nothing is fetched but metadata.
+"""Find the build of PyTorch that a release gets from its wheel, and check what it needs; only metadata is fetched.
 
 The places are asked in the order of the step ``pytorch-fetch``: the CPU build where the release file knows it, on its
 own index and wherever pip looks; else what the lock names.

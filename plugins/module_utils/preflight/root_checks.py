@@ -56,11 +56,7 @@ def judge_path(root: str, shebang_reserve: int) -> list[Finding]:
 
 
 def judge_root(facts: Facts, uid: int, user: str, wanted: Facts) -> list[Finding]:
-    """Check whether releases can be installed below the root by this account.
-
-    Args:
-        facts: from ``root_directory.examine``, and ``probe`` from ``root_directory.probe`` where that was run.
-    """
+    """Check whether releases can be installed below the root by this account, by facts of :mod:`.root_facts`."""
     root, nearest = facts["path"], facts["nearest"]
     if not facts["directory"]:
         return [error("root.writable", "%s is not a directory%s." % (
@@ -125,10 +121,8 @@ def judge_space(facts: Facts, user: str, wanted: Facts, what: str = "the release
     """Check whether there is room below a directory.
 
     Args:
-        facts: from ``root_directory.examine``; ``probe`` from ``root_directory.probe`` where that was run, and ``held``
-            from ``root_directory.held`` where something may be there already.
+        facts: from :func:`.root_facts.examine`; ``probe`` where that was run, ``held`` where something may be there.
         wanted: ``required_bytes`` and ``required_inodes``; 0 for what need not be there.
-        what: that which needs the room.
     """
     findings = []
     held = facts.get("held") or {"bytes": 0, "inodes": 0}

@@ -94,15 +94,10 @@ def examine(root: str) -> dict[str, Any]:
 
 
 def held(directory: str, budget: float = HELD_SECONDS) -> dict[str, Any]:
-    """Measure what a release's directory already takes of its file system.
-
-    A file with several names counts once.
-
-    Args:
-        budget: seconds after which what was counted is enough; it is too little then, never too much.
+    """Measure what a release's directory already takes of its file system; a file with several names counts once.
 
     Returns:
-        ``bytes``, ``inodes``, and ``complete``: whether all of it was counted.
+        ``bytes``, ``inodes``, and ``complete``: whether all was counted in time; it is too little then, never too much.
     """
     seen: set[tuple[int, int]] = set()
     amount = {"bytes": 0, "inodes": 0, "complete": True}
@@ -156,10 +151,6 @@ def reserve(
 
     The file has no name by then, so that the space comes back even when this process is killed.
 
-    Args:
-        allocate: reserves a length at an offset of a descriptor.
-        budget: seconds after which what was reached is enough.
-
     Returns:
         ``wanted``, ``reserved`` (bytes), ``error`` (name of the error, or empty), ``supported`` (whether the file
         system can reserve at all).
@@ -188,10 +179,6 @@ def reserve(
 
 def latency(directory: str, files: int, budget: float = BUDGET) -> dict[str, Any]:
     """Tell how long the file system takes to create, look at and remove a small file.
-
-    Args:
-        directory: an empty directory.
-        budget: seconds after which those done are enough.
 
     Returns:
         ``files`` (how many were done), ``median_ms`` and ``worst_ms`` of one file's three operations.

@@ -35,10 +35,7 @@ TYPES = {
 
 
 class BackendChecks:
-    """Check one backend with each method, named as in the question.
-
-    A method returns the check's note and adds to ``problems``.
-    """
+    """Check one backend with each method, named as in the question: it returns a note, and adds to ``problems``."""
 
     def __init__(self, question: Mapping[str, Any], report: dict[str, Any]) -> None:
         self.question, self.report = question, report

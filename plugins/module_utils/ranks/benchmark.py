@@ -107,11 +107,7 @@ class Benchmark:
         return group
 
     def _unavailable(self, operation: str) -> str:
-        """Explain why the transport cannot do an operation, tried with a few elements; empty where it can.
-
-        Raises:
-            RuntimeError: it can on a part of the ranks.
-        """
+        """Explain why no rank can do an operation, tried with a few elements; empty where all can."""
         if operation == "send_recv" and self.transport.size == 1:
             return "One rank alone has nobody to send to."
         count = units.element_count(operation, units.ALIGNMENT * self.transport.size, self.transport.size)

@@ -69,11 +69,7 @@ def make_parser() -> argparse.ArgumentParser:
 
 
 def parse_plan(options: argparse.Namespace) -> dict[str, Any]:
-    """Parse the command line's options as a plan.
-
-    Raises:
-        ValueError: a sentence about what cannot be used.
-    """
+    """Parse the command line's options as a plan; ValueErrors are sentences about what cannot be used."""
     keys = ("smallest", "largest", "warmups", "trials", "seconds", "blocking", "stability")
     measure: dict[str, Any] = {
         "operations": [name.strip() for name in options.operations.split(",") if name.strip()],

@@ -48,15 +48,7 @@ class BenchmarkReporter:
                 self.write(self.partial_result(UNFINISHED), UNFINISHED)
 
     def end(self, why: str, result: Mapping[str, Any] | None = None) -> int:
-        """Print the summary, and write the file.
-
-        Args:
-            why: what kept it from measuring everything; empty: nothing.
-            result: of :func:`.benchmark.measure_in_group`; without it, what there is.
-
-        Returns:
-            The exit code.
-        """
+        """Print the summary, write the file (without a result: what there is, and why), and return the exit code."""
         with self.lock:
             result = result or self.partial_result(why)
             verified = self.is_verified(result)
@@ -127,11 +119,7 @@ _ROW = "%12s %9s %7s %11s %11s %11s %11s %7s %9s %9s  %s"
 
 
 def format_heading(group: Mapping[str, Any]) -> list[str]:
-    """Format the lines above an operation's rows.
-
-    Args:
-        group: a set of :func:`.benchmark.measure_in_group`.
-    """
+    """Format the lines above an operation's rows."""
     return [
         "", "%s over %s (%s), %s on %s, %s, %s; microseconds, GB/s" % (
             group["operation"], group["backend"], group["provider"], counted(group["ranks"], "rank"),

@@ -28,11 +28,7 @@ class ImportedModules(NamedTuple):
 
 
 def import_modules(names: Iterable[str], required: Sequence[str]) -> ImportedModules:
-    """Import modules one after the other; the time of each is without what was imported before.
-
-    Raises:
-        ImportError: a required one is not there.
-    """
+    """Import modules one after the other; the time of each is without what was imported before."""
     found = ImportedModules({}, {}, {}, {})
     for name in dict.fromkeys(names):
         started = time.monotonic()

@@ -1,9 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Print messages of a rank in frames on its standard output, which every launcher forwards.
-
-acceptance/output.py finds them again.
-"""
+"""Print messages of a rank in frames on its standard output, where acceptance/output.py finds them again."""
 
 from __future__ import annotations
 

@@ -40,11 +40,7 @@ class Team(NamedTuple):
 
 
 def _single_bandwidth(found: Mapping[str, Any]) -> float:
-    """Return the bus bandwidth of a benchmark with one operation and one size, in GB/s.
-
-    Raises:
-        RuntimeError: it was not measured, or the values are wrong.
-    """
+    """Return the bus bandwidth in GB/s of a benchmark with one row; RuntimeError without one, and for wrong values."""
     group = found["measurements"][0]
     if not group["rows"]:
         raise RuntimeError(group["left_out"] or "nothing was measured")
@@ -138,10 +134,9 @@ class MpiLink:
 
 
 class SocketLink:
-    """Measure TCP connections, one of each rank with its counterpart; needs nothing but Python.
+    """Measure TCP connections, one of each rank with its counterpart, both ways at once; needs nothing but Python.
 
-    Both send at once, for networks are used both ways at once, too. ``plan`` has ``largest`` (bytes), ``warmups`` and
-    ``trials``.
+    ``plan`` has ``largest`` (bytes), ``warmups`` and ``trials``.
     """
 
     def __init__(self, rank: int, plan: Mapping[str, Any], limit: float) -> None:
@@ -222,11 +217,7 @@ class SocketLink:
 
 
 def _receive(wire: socket.socket, count: int) -> bytes:
-    """Receive ``count`` bytes.
-
-    Raises:
-        ConnectionError: the other end has left.
-    """
+    """Receive ``count`` bytes; ConnectionError where the other end has left."""
     buffer = bytearray(count)
     view, place = memoryview(buffer), 0
     while place < count:

@@ -1,9 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Schedule pairs of nodes in the fewest rounds, and select those that are still missing. Pure.
-
-It is also part of the program that the ranks run.
-"""
+"""Schedule pairs of nodes in the fewest rounds, and select missing ones; also a part of the ranks' program. Pure."""
 
 from __future__ import annotations
 

@@ -3,8 +3,8 @@
 """Run one rank of a pair sweep: ``ranks.pyz QUESTION.json DEADLINE``, started by a launcher.
 
 Rank 0 says who measures with whom, round by round; the pairs of a round work at once. All ranks hang on rank 0 by one
-connection each: a round costs it a few small messages to and from every rank, and one of the round's pairs to each. Of
-560 nodes with four ranks each that is 2,240 connections and 6 MB, well below the time of a measurement.
+connection each: of 560 nodes with four ranks each that is 2,240 connections and 6 MB a round, well below the time of a
+measurement.
 
 Every finished round is printed as a message of its own: a job that ends early leaves what it has measured.
 """

@@ -21,11 +21,7 @@ ITERATIONS = 1000
 
 
 def resolve_plan(measure: Mapping[str, Any]) -> dict[str, Any]:
-    """Complete a plan: sizes in bytes, all defaults, and the sizes for which there are floors.
-
-    Raises:
-        ValueError: a sentence about what cannot be used.
-    """
+    """Complete a plan: sizes in bytes, also those with floors, and all defaults; ValueErrors are sentences about it."""
     trouble = problem(measure)
     if trouble:
         raise ValueError(trouble)

@@ -177,11 +177,7 @@ def addresses_towards(address: str) -> list[str]:
 
 
 def first_reachable(candidates: Sequence[str], port: int) -> str:
-    """Return the first address at which a connection is accepted.
-
-    Raises:
-        ConnectionError: none of them.
-    """
+    """Return the first address at which a connection is accepted; ConnectionError where none is."""
     reasons = []
     for address in candidates:
         try:

@@ -40,10 +40,8 @@ _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]*)\Z", re.IGNORECASE)
 
 
 def parse_size(given: object) -> int:
-    """Parse bytes from a number or from ``1 GiB``, ``1GiB``, ``1G``, ``1073741824``.
-
-    Raises:
-        ValueError: the end of a sentence about it.
+    """Parse bytes from a number or ``1 GiB``, ``1GiB``, ``1G``, ``1073741824``; ValueErrors are ends of sentences about
+    it.
     """
     found = _SIZE.match(str(given).strip()) if isinstance(given, (int, str)) and not isinstance(given, bool) else None
     unit = found.group(2).lower() if found else ""

@@ -21,9 +21,6 @@ def update_document(root: str, release: str, resolved: Mapping[str, Any], check_
 
     Returns:
         ``changed``, ``facts`` and ``path``; in check mode also ``planned_after`` where nothing is there yet.
-
-    Raises:
-        StackError: there is no such release, or the document cannot be written.
     """
     files = release_files(root, release)
     path = os.path.join(files.afterwards, REPORT)
