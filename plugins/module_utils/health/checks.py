@@ -1,8 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Check the facts of one node (see facts.py) by thresholds and expectations, which are data; list what was not seen.
-Pure.
-"""
+"""Check the facts of one node (see facts.py) by thresholds and expectations; list what was not seen. Pure."""
 
 from __future__ import annotations
 
