@@ -88,48 +88,24 @@ class JobFiles(NamedTuple):
 
 
 def check_job(job: Mapping[str, Any], timeout: int, stem: str = "acceptance") -> None:
-    """Refuse a job that would end before its ranks.
-
-    Args:
-        job: ``launcher``, and ``options`` of the job.
-        timeout: seconds for the ranks.
-        stem: name of the step, with which the site's variables for it begin.
-
-    Raises:
-        StackError: there is no batch system, or the wall time is too short.
-    """
-    said = "the step %s" % stem
+    """Refuse a job without a batch system, and one that would end before its ranks."""
     if job.get("launcher") not in SYSTEMS:
         raise StackError(
-            "There is no batch system for %s: its launcher is %s." % (said, job.get("launcher") or "not given"),
-            "launcher", "Set torchstack_jobs.launcher, or %s_in_job to false." % stem,
-        )
+            "There is no batch system for the step %s: its launcher is %s." % (
+                stem, job.get("launcher") or "not given"),
+            "launcher", "Set torchstack_jobs.launcher, or %s_in_job to false." % stem)
     walltime = (job.get("options") or {}).get("walltime")
     if isinstance(walltime, str) and walltime_seconds(walltime) < timeout + SPARE_SECONDS:
         raise StackError(
-            "The job of %s may take %s, which is too short for %s_timeout, %d s." % (said, walltime, stem, timeout),
-            "launcher", "Set torchstack_jobs.steps.%s.walltime to a minute more than that at least." % stem,
-        )
+            "The job of the step %s may take %s, which is too short for %s_timeout, %d s." % (
+                stem, walltime, stem, timeout),
+            "launcher", "Set torchstack_jobs.steps.%s.walltime to a minute more than that at least." % stem)
 
 
 def request_job(
     files: Files, question: Mapping[str, Any], run: Run, program: bytes, job: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Write what the job takes, or find that the same was requested before and not judged yet.
-
-    Args:
-        files: where the records are.
-        question: what is asked.
-        run: how to run it.
-        program: the archive that every rank runs.
-        job: see :func:`check_job`.
-
-    Returns:
-        ``state_dir``, ``script`` and ``inputs`` of the step.
-
-    Raises:
-        StackError: the records cannot be written.
-    """
+    """Write what the job takes, unless the same was requested before and not judged yet; return the step's options."""
     place, digest = JobFiles.of(files, run), _digest(question, run, program)
     with writing_records(files), readable_by_all():
         asked = remote_query.read_pending(place.request)
@@ -165,11 +141,9 @@ def make_step(
     directory, output = place.asked(asked["nonce"]), place.output(asked["nonce"])
     keep = [*question["environment_keep"], *system_of(job["launcher"]).job_variables]
     own = (job.get("options") or {}).get("python")
-    candidates = [*([own] if own else []), *python_candidates(question["python"])]
     supervisor = [
-        *python_command(candidates), os.path.join(directory, SUPERVISOR),
-        os.path.join(directory, SCRIPT), str(run.timeout), "unattended",
-    ]
+        *python_command([*([own] if own else []), *python_candidates(question["python"])]),
+        os.path.join(directory, SUPERVISOR), os.path.join(directory, SCRIPT), str(run.timeout), "unattended"]
     script = [
         "# A fresh login, which knows its job.",
         *job_variable_lines(keep),
@@ -178,13 +152,11 @@ def make_step(
         ": > %s" % shlex.quote(output),
         "%s ${kept[@]+\"${kept[@]}\"} %s >> %s 2>&1 < /dev/null &" % (
             _words(login_command(run.account, [], login_environment(run.account, [], {}))),
-            _words(supervisor), shlex.quote(output),
-        ),
+            _words(supervisor), shlex.quote(output)),
         "ranks=$!",
         "# How far they are, for whoever follows this step.",
         "tail --pid=$ranks -s 0.2 -n +1 -f %s | grep -a -o --line-buffered '%s' || true" % (
-            shlex.quote(output), PROGRESS,
-        ),
+            shlex.quote(output), PROGRESS),
         "wait $ranks || echo \"ended with exit status $?\"",
     ]
     return {
@@ -200,21 +172,14 @@ def _words(words: Sequence[str]) -> str:
 def conclude_job(
     files: Files, question: Mapping[str, Any], run: Run, program: bytes, wait: float, conclude: Conclude
 ) -> dict[str, Any]:
-    """Judge the answer of the job, and write the record.
+    """Judge the answer of the job, write the record, and return it where all is well.
 
     Args:
-        files: where the records are.
-        question: what was asked.
-        run: how it was run.
-        program: the archive that every rank runs.
         wait: seconds that a shared file system may take to show the answer.
         conclude: judges the answer and writes the record.
 
-    Returns:
-        The record, where all is well.
-
     Raises:
-        StackError: it is not; or nobody has asked, or the answer cannot be seen.
+        StackError: all is not well; or nobody has asked, or the answer cannot be seen.
     """
     place = JobFiles.of(files, run)
     with writing_records(files), locked(files.state):
@@ -236,19 +201,14 @@ def conclude_job(
 
 
 def _read_answer(path: str, run: Run, wait: float, copy: str) -> str:
-    """Read the output of the job, by way of a copy, as it may be in another account's home.
-
-    Raises:
-        StackError: it cannot be seen, or there is no sign of the supervisor in it.
-    """
+    """Read the output of the job, by way of a copy, as it may be in another account's home."""
     ended = ("%s exit\t" % EVENT).encode("ascii")
     words = [word.replace("{user}", run.account.name) for word in run.become] if run.account.other else []
 
     def read() -> str | None:
         with open(copy, "wb+") as stream:
             found = run_program(
-                [*words, "/bin/cat", "--", path], stdin=subprocess.DEVNULL, stdout=stream, stderr=subprocess.DEVNULL
-            )
+                [*words, "/bin/cat", "--", path], stdin=subprocess.DEVNULL, stdout=stream, stderr=subprocess.DEVNULL)
             stream.seek(0, os.SEEK_END)
             stream.seek(max(0, stream.tell() - 1000))
             whole = ended in stream.read()
@@ -260,8 +220,7 @@ def _read_answer(path: str, run: Run, wait: float, copy: str) -> str:
     except OSError as error:
         raise StackError(
             "%s cannot be started: %s." % (words[0] if words else "cat", error.strerror), "user",
-            become_remedy(run.account),
-        ) from error
+            become_remedy(run.account)) from error
     except StackError:
         if os.path.getsize(copy) == 0:
             raise

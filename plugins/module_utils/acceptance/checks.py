@@ -7,20 +7,12 @@ from __future__ import annotations
 import re
 from typing import Any, Iterable, NamedTuple, Sequence
 
+from ..ranks.placement import find_shared_gpus
 from . import evidence, reports
 from .failures import Failure
 from .output import JobOutput
 
-CHECKS = (
-    "imports",
-    "devices",
-    "horovod",
-    "torch_gloo",
-    "torch_nccl",
-    "torch_mpi",
-    "mpi4py",
-    "cuda_graph_replay",
-)
+CHECKS = ("imports", "devices", "horovod", "torch_gloo", "torch_nccl", "torch_mpi", "mpi4py", "cuda_graph_replay")
 """The checks that a site can ask for; the first two are done in any case."""
 
 
@@ -40,7 +32,6 @@ def check_reports(question: dict[str, Any], job_output: JobOutput) -> Verdict:
     Args:
         question: ``ranks``, ``checks``, ``where_possible``, ``imports``, ``module_system``; ``shared`` where the ranks
             are in a container; ``transport``, ``import_ceiling`` and ``measure`` where these are asked for.
-        job_output: what came out of the job.
 
     Returns:
         the failures, the one that explains most first; one row for each rank; one entry for each check that ran, with
@@ -58,7 +49,7 @@ def check_reports(question: dict[str, Any], job_output: JobOutput) -> Verdict:
         failures += reports.missing_nodes(rows, question.get("nodes", 1))
     failures += [
         Failure("devices", "ranks %s use the same GPU %s" % (" and ".join(map(str, owners)), identity))
-        for identity, owners in reports.find_shared_devices(rows)
+        for identity, owners in find_shared_gpus(dict(row, device=row["device_facts"]) for row in rows)
     ]
     failures += reports.foreign_imports(job_output.reports, question["imports"], question.get("shared"))
     failures += reports.library_failures(job_output.reports)
@@ -77,9 +68,8 @@ def check_reports(question: dict[str, Any], job_output: JobOutput) -> Verdict:
     failures += [Failure(name, text) for name, problems in judged.items() for text in problems or []]
     status = job_output.event("exit")
     if not failures and status != "0":
-        failures.append(Failure("job", "all ranks reported success, and the launcher ended with %s" % (
-            "exit status %s" % status if status is not None else "no exit status"
-        )))
+        ending = "exit status %s" % status if status is not None else "no exit status"
+        failures.append(Failure("job", "all ranks reported success, and the launcher ended with " + ending))
     checks = _summarise(job_output.reports)
     ran = [entry for entry in checks if entry["status"] != "skipped"]
     ran += [
@@ -98,10 +88,8 @@ def check_reports(question: dict[str, Any], job_output: JobOutput) -> Verdict:
 
 def _without_repetitions(failures: Iterable[Failure]) -> list[Failure]:
     """Remove repetitions: each rank that shares a GPU says so, and so does the job as a whole."""
-    plain = [
-        failure._replace(message=re.sub(r"^rank \d+ on \S+: (?=ranks )", "", failure.message)) for failure in failures
-    ]
-    return list(dict.fromkeys(plain))
+    return list(dict.fromkeys(
+        failure._replace(message=re.sub(r"^rank \d+ on \S+: (?=ranks )", "", failure.message)) for failure in failures))
 
 
 def _summarise(rank_reports: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -112,25 +100,19 @@ def _summarise(rank_reports: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
         states = {entry["status"] for entry in found}
         if states:
             status = next(state for state in ("failed", "skipped", "passed") if state in states)
-            notes = list(dict.fromkeys(entry["note"] for entry in found if entry["note"]))
-            seconds = max(entry["seconds"] for entry in found)
-            lacks = {key: text for entry in found for key, text in entry.get("lacks", {}).items()}
+            notes = dict.fromkeys(entry["note"] for entry in found if entry["note"])
             summaries.append({
-                "name": name, "status": status, "seconds": seconds, "note": "; ".join(notes), "lacks": lacks,
-            })
+                "name": name, "status": status, "seconds": max(entry["seconds"] for entry in found),
+                "note": "; ".join(notes),
+                "lacks": {key: text for entry in found for key, text in entry.get("lacks", {}).items()}})
     return summaries
 
 
 def rank_record(report: dict[str, Any]) -> dict[str, Any]:
-    """Select what the record keeps of a rank.
-
-    Args:
-        report: of the rank, as it came.
-    """
+    """Select what the record keeps of a rank."""
     keys = (
         "rank", "local_rank", "size", "source", "host", "pid", "uid", "executable", "python", "versions", "files",
-        "libraries", "port",
-    )
+        "libraries", "port")
     facts = report.get("device") or {}
     return dict({key: report[key] for key in keys if key in report}, device=device_text(facts), device_facts=facts)
 

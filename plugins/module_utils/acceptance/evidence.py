@@ -1,9 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Judge network, import time, bandwidth and NUMA nodes of the ranks, and list what was not checked.
-
-Pure functions of the ranks' reports; what is wrong comes as sentences.
-"""
+"""Judge network, import time, bandwidth and NUMA nodes of the ranks, and list what was not checked. Pure."""
 
 from __future__ import annotations
 
@@ -49,7 +46,6 @@ def transport_problems(rule: Mapping[str, Any], rows: Iterable[Mapping[str, Any]
     Args:
         rule: ``networks``, ``providers`` (of libfabric) and ``forbidden``: patterns as in a shell, letter case does not
             count; what is empty or missing is not asked for.
-        rows: see :func:`list_transports`.
     """
     found: dict[str, list[Mapping[str, Any]]] = {}
     for row in rows:
@@ -74,10 +70,10 @@ def _transport_problem(rule: Mapping[str, Any], row: Mapping[str, Any]) -> str:
         if networks and not _matches(network, networks):
             return "NCCL goes by the network %s, and not by %s" % (network, " or ".join(networks))
     if providers and not _matches(row["provider"], providers):
+        asked = " or ".join(providers)
         if not row["provider"]:
-            return "NCCL's plugin has not said which provider of libfabric it takes, where it has to be %s" % (
-                " or ".join(providers))
-        return "NCCL's plugin takes libfabric's provider %s, and not %s" % (row["provider"], " or ".join(providers))
+            return "NCCL's plugin has not said which provider of libfabric it takes, where it has to be %s" % asked
+        return "NCCL's plugin takes libfabric's provider %s, and not %s" % (row["provider"], asked)
     return ""
 
 
@@ -86,13 +82,7 @@ def _matches(name: str, patterns: Iterable[str]) -> bool:
 
 
 def transport_gaps(rule: Mapping[str, Any], rows: Sequence[Any], size: int) -> list[str]:
-    """List what cannot be said about NCCL's network.
-
-    Args:
-        rule: see :func:`transport_problems`.
-        rows: see :func:`list_transports`.
-        size: how many ranks reported.
-    """
+    """List what cannot be said about NCCL's network."""
     asked = any(rule.get(key) for key in ("networks", "providers", "forbidden"))
     if rows and not asked:
         return ["NCCL's network is recorded and not judged: nobody has said which one it has to be."]
@@ -121,13 +111,7 @@ def import_seconds(reports: Reports) -> dict[str, Any]:
 
 
 def import_problems(ceiling: float, seconds: Mapping[str, Any], ranks: int) -> list[str]:
-    """Describe the slowest rank's ``import torch`` if it took too long.
-
-    Args:
-        ceiling: in seconds; 0 for none.
-        seconds: see :func:`import_seconds`.
-        ranks: how many imported it at once.
-    """
+    """Describe the slowest rank's ``import torch`` if it took longer than the ceiling; 0 for none."""
     slowest = seconds.get("torch", {}).get("slowest")
     if not ceiling or not slowest or slowest["seconds"] <= ceiling:
         return []
@@ -155,7 +139,6 @@ def bandwidth_problems(question: Mapping[str, Any], found: Mapping[str, Any]) ->
 
     Args:
         question: ``measure`` with its ``floors``, and ``checks``, those that have to run.
-        found: see :func:`read_measurements`.
     """
     asked = requested_floors(question)
     here = {row["backend"] for row in (*found["measurements"], *found["latency"])}
@@ -172,11 +155,7 @@ def bandwidth_problems(question: Mapping[str, Any], found: Mapping[str, Any]) ->
 
 
 def numa_remarks(rows: Iterable[Mapping[str, Any]]) -> list[str]:
-    """Find ranks whose cores are on another memory node than their GPU: no failure, but slower.
-
-    Args:
-        rows: ``rank``, ``host`` and ``device_facts`` of each rank.
-    """
+    """Find ranks whose cores are on another memory node than their GPU: no failure, but slower."""
     sentences = []
     for row in rows:
         facts = row["device_facts"]
@@ -191,13 +170,7 @@ def numa_remarks(rows: Iterable[Mapping[str, Any]]) -> list[str]:
 
 
 def list_gaps(job_output: JobOutput, rows: Sequence[dict[str, Any]], checks: Sequence[dict[str, Any]]) -> list[str]:
-    """List what this acceptance cannot have noticed.
-
-    Args:
-        job_output: what came out of the job.
-        rows: one for each rank, from :func:`.checks.rank_row`.
-        checks: one entry for each check that began, as :func:`.checks.judge` sums them up.
-    """
+    """List what this acceptance cannot have noticed."""
     sentences = []
     if job_output.event("through") == ENVIRONMENT:
         sentences.append("Not through the module: %s." % (job_output.event("without_module") or "no reason was given"))
@@ -219,25 +192,4 @@ def list_gaps(job_output: JobOutput, rows: Sequence[dict[str, Any]], checks: Seq
     sentences += [
         "%s did not run: %s." % (entry["name"], entry["note"]) for entry in checks if entry["status"] == "skipped"
     ]
-    return sentences
-
-
-def account_gaps(user: str, uid: int, other: str) -> list[str]:
-    """List what the account hides under which the acceptance runs.
-
-    Args:
-        user: name of the rollout account.
-        uid: its number.
-        other: the ordinary user that runs the ranks; empty for the rollout account itself.
-    """
-    if other:
-        return []
-    sentences = [
-        "Not as an ordinary user: as the rollout account %s itself, which can read files that others cannot." % user
-    ]
-    if uid == 0:
-        sentences.append(
-            "As root, which passes every permission check: unreadable files, unwritable caches and the limits of "
-            "users stay hidden."
-        )
     return sentences

@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple, Sequence
+from typing import NamedTuple
 
 REMEDIES = {
     "module": "Load it by hand in a fresh login of that user to see why; correct the module or acceptance_module_*.",
@@ -46,17 +46,6 @@ class Failure(NamedTuple):
         """Return what to do next."""
         return self.advice or REMEDIES.get(self.check, VALUES)
 
-
-def describe_failures(release: str, failures: Sequence[Failure], record: str, log: str) -> tuple[str, str]:
-    """Describe what is wrong and what to do, one sentence each, for the play.
-
-    Args:
-        release: its name.
-        failures: at least one; the first one is the one that explains most.
-        record: path of the record.
-        log: path of the log.
-    """
-    first = failures[0]
-    more = " (and %d more in the record)" % (len(failures) - 1) if len(failures) > 1 else ""
-    message = "The acceptance of %s failed at %s: %s%s." % (release, first.check, first.message.rstrip("."), more)
-    return message, "%s Record: %s, log: %s." % (first.remedy, record, log)
+    def as_record(self) -> dict[str, str]:
+        """Return what a record keeps of it."""
+        return {"check": self.check, "message": self.message, "remedy": self.remedy}

@@ -47,30 +47,22 @@ class RunResult(NamedTuple):
 
 
 def launcher_command(launcher: Sequence[str], ranks: int, nodes: int = 1, named: str = "acceptance") -> list[str]:
-    """Fill the numbers of ranks and nodes into the launcher's words.
-
-    Args:
-        launcher: words with placeholders (see :mod:`.launch_command`).
-        ranks: how many processes.
-        nodes: on how many nodes.
-        named: what the site's variables for them begin with, for the errors.
+    """Fill the numbers of ranks and nodes into the launcher's words, which have placeholders.
 
     Raises:
-        StackError: there are none, a word has a placeholder that is not known, no rank is asked for, or the ranks do
-            not spread evenly over the nodes.
+        StackError: no rank is asked for, the ranks do not spread evenly over the nodes, or :mod:`.launch_command`
+            finds a problem; the site's variables in the error begin with ``named``.
     """
     if ranks < 1:
         raise StackError("%s_ranks is %d." % (named, ranks), "launcher", "Ask for at least one rank, better for two.")
     if nodes < 1 or ranks % nodes:
         raise StackError(
             "%s_ranks is %d, which does not spread evenly over %s_nodes, %d." % (named, ranks, named, nodes),
-            "launcher", "Ask for the same number of ranks on every node.",
-        )
+            "launcher", "Ask for the same number of ranks on every node.")
     trouble = launch_command.problem(launcher)
     if trouble:
         raise StackError(
-            "%s_launcher %s." % (named, trouble), "launcher", "Correct it, or the site's torchstack_ranks."
-        )
+            "%s_launcher %s." % (named, trouble), "launcher", "Correct it, or the site's torchstack_ranks.")
     return launch_command.filled(launcher, nodes, ranks // nodes)
 
 
@@ -82,11 +74,6 @@ def run_job(question: Mapping[str, Any], program: bytes, state: str) -> RunResul
             ``timeout``, ``environment_keep``, and what :func:`.script.job_script` and the rank program read;
             the ranks get all of it as JSON but for :data:`OWN`, with ``patience``, the seconds after their deadline at
             which they are killed.
-        program: the archive that every rank runs, as :func:`.zipapp.program_archive` makes it.
-        state: directory of the records.
-
-    Raises:
-        StackError: the supervisor did not start under that account.
     """
     account: Account = question["account"]
     timeout = question["timeout"]
@@ -109,13 +96,10 @@ def _follow(command: Sequence[str], account: Account, timeout: float, output: Bi
     """Start the supervisor and wait for it; its standard input is open as long as this waits."""
     try:
         process = processes.start_program(
-            list(command), stdin=subprocess.PIPE, stdout=output, stderr=subprocess.STDOUT, start_new_session=True,
-            cwd="/",
-        )
+            command, stdin=subprocess.PIPE, stdout=output, stderr=subprocess.STDOUT, start_new_session=True, cwd="/")
     except OSError as error:
         raise StackError(
-            "%s cannot be started: %s." % (command[0], error.strerror), "user", become_remedy(account)
-        ) from error
+            "%s cannot be started: %s." % (command[0], error.strerror), "user", become_remedy(account)) from error
     try:
         process.wait(timeout + LOST_SECONDS)
     except subprocess.TimeoutExpired:
@@ -132,21 +116,7 @@ def _follow(command: Sequence[str], account: Account, timeout: float, output: Bi
 def run_locally(
     files: Files, question: Mapping[str, Any], run: Run, program: bytes, conclude: Conclude
 ) -> dict[str, Any]:
-    """Run the ranks from this machine, judge what they print, and write the record.
-
-    Args:
-        files: where the records are.
-        question: what is asked; goes into the record.
-        run: how to run it.
-        program: the archive that every rank runs.
-        conclude: judges what they print, and writes the record, as :func:`.verdict.conclude` does.
-
-    Returns:
-        The record, where all is well.
-
-    Raises:
-        StackError: it is not, or could not be tried.
-    """
+    """Run the ranks from this machine, judge what they print, write the record, and return it where all is well."""
     with writing_records(files), locked(files.state):
         started = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
         ended = run_job(dict(question, **run._asdict()), program, files.state)

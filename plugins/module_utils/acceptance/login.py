@@ -39,38 +39,25 @@ class Account(NamedTuple):
 
 
 def find_account(user: str) -> Account:
-    """Find the account that shall run the ranks.
-
-    Args:
-        user: its name; empty for the account that this runs as.
-
-    Raises:
-        StackError: there is no such account, or it is root.
-    """
+    """Find the account that shall run the ranks: of this name, but not root, or the one that this runs as."""
     try:
         entry = pwd.getpwnam(user) if user else pwd.getpwuid(os.geteuid())
     except KeyError:
         raise StackError(
             "There is no account %s on %s." % (user or "for uid %d" % os.geteuid(), os.uname().nodename), "user",
-            "Set acceptance_user to an ordinary account of this machine, or leave it empty.",
-        ) from None
+            "Set acceptance_user to an ordinary account of this machine, or leave it empty.") from None
     if user and entry.pw_uid == 0:
         raise StackError(
             "acceptance_user is %s, which is root, not an ordinary user." % user, "user",
-            "Set acceptance_user to an ordinary account, or leave it empty.",
-        )
-    return Account(
-        entry.pw_name, entry.pw_uid, entry.pw_dir, entry.pw_shell or "/bin/sh", entry.pw_uid != os.geteuid()
-    )
+            "Set acceptance_user to an ordinary account, or leave it empty.")
+    return Account(entry.pw_name, entry.pw_uid, entry.pw_dir, entry.pw_shell or "/bin/sh", entry.pw_uid != os.geteuid())
 
 
 def login_environment(account: Account, keep: Sequence[str], current: Mapping[str, str]) -> dict[str, str]:
     """Make the variables with which a fresh login of the account begins.
 
     Args:
-        account: whose login it is.
         keep: names of variables to hand over from ``current``; a name may end in ``*``, which stands for no secrets.
-        current: the variables of this process.
     """
     environment = {
         "HOME": account.home, "USER": account.name, "LOGNAME": account.name, "SHELL": account.shell,
@@ -86,33 +73,19 @@ def login_environment(account: Account, keep: Sequence[str], current: Mapping[st
 
 
 def login_command(account: Account, become: Sequence[str], environment: Mapping[str, str]) -> list[str]:
-    """Make the words before a command that run it by the account with this environment only.
-
-    Args:
-        account: who runs it.
-        become: words that run a command as that account, if it is another one.
-        environment: all variables.
-    """
+    """Make the words before a command that run it by the account with this environment only."""
     words = [word.replace("{user}", account.name) for word in become] if account.other else []
     return [*words, "/usr/bin/env", "-i", *("%s=%s" % item for item in sorted(environment.items()))]
 
 
 def python_command(pythons: Sequence[str]) -> list[str]:
-    """Make the words before a Python program that run it in the home, with an interpreter.
-
-    Args:
-        pythons: interpreters; the account takes the first one that it can run, for one in somebody's home it may not.
-    """
+    """Make the words before a Python program that run it in the home, with the first interpreter that may be run."""
     places = list(dict.fromkeys(pythons))
     return ["/bin/sh", "-c", _AS_USER % (" ".join(map(shlex.quote, places)), ", ".join(places)), "acceptance"]
 
 
 def job_variable_lines(keep: Sequence[str]) -> list[str]:
-    """Make lines of bash that put variables of a job into the array ``kept``, as words for env(1).
-
-    Args:
-        keep: names; one may end in ``*``.
-    """
+    """Make lines of bash that put variables (globs) of a job into the array ``kept``, as words for env(1)."""
     patterns = [pattern for pattern in keep if _PATTERN.fullmatch(pattern)]
     return [
         "kept=()",
@@ -120,3 +93,16 @@ def job_variable_lines(keep: Sequence[str]) -> list[str]:
         '    case $name in %s) kept+=("$name=${!name}") ;; esac' % "|".join(patterns or ["''"]),
         "done",
     ]
+
+
+def account_gaps(account: Account) -> list[str]:
+    """List what the account hides under which the acceptance runs."""
+    if account.other:
+        return []
+    sentences = [
+        "Not as an ordinary user: as the rollout account %s itself, which can read files that others cannot."
+        % account.name]
+    if account.uid == 0:
+        sentences.append("As root, which passes every permission check: unreadable files, unwritable caches and the "
+                         "limits of users stay hidden.")
+    return sentences

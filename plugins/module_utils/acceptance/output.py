@@ -39,8 +39,13 @@ class JobOutput(NamedTuple):
 
     def event(self, name: str) -> str | None:
         """Return the text of the last event of this name."""
-        texts = [text for event, text in self.events if event == name]
-        return texts[-1] if texts else None
+        return dict(self.events).get(name)
+
+    @property
+    def problems(self) -> list[tuple[str, str]]:
+        """List check and message of each problem that the job told of."""
+        parts = [text.partition(" ") for name, text in self.events if name == "problem"]
+        return [(check, message) for check, _space, message in parts]
 
 
 def _decode(pieces: dict[int, str], count: int) -> Any:
@@ -59,12 +64,8 @@ def parse_output(output: str) -> JobOutput:
 
     A launcher may put labels before lines, and may cut one rank's line with another's: a frame counts only with the
     right checksum, wherever in a line it stands, and each report comes twice.
-
-    Args:
-        output: everything that the job printed.
     """
-    pieces: dict[tuple[str, int], dict[int, str]] = {}
-    others: dict[tuple[str, str, int], dict[int, str]] = {}
+    pieces: dict[tuple[str, str, int], dict[int, str]] = {}
     stages: dict[str, dict[str, Any]] = {}
     for match in _FRAME.finditer(output):
         kind, key, number, count, checksum, text = match.groups()
@@ -72,23 +73,20 @@ def parse_output(output: str) -> JobOutput:
         if kind == "stage" and right:
             stages[key] = _decode({0: text}, 1) or stages.get(key, {})
         elif kind != "stage":
-            parts = (
-                pieces.setdefault((key, int(count)), {}) if kind == "report"
-                else others.setdefault((kind, key, int(count)), {})
-            )
+            parts = pieces.setdefault((kind, key, int(count)), {})
             if right:
                 parts[int(number)] = text
-    # A rank reports a second time with the same pieces, or with more checks and so another number of pieces.
     decoded: dict[str, Any] = {}
-    for (key, count), parts in pieces.items():
-        decoded[key] = _decode(parts, count) or decoded.get(key)
+    messages: dict[str, list[Any]] = {}
+    for (kind, key, count), parts in pieces.items():
+        message = _decode(parts, count)
+        if kind == "report":
+            # A rank reports a second time with the same pieces, or with more checks and so another number of pieces.
+            decoded[key] = message or decoded.get(key)
+        elif message is not None:
+            messages.setdefault(kind, []).append(message)
     reports = [report for report in decoded.values() if isinstance(report, dict)]
     reports.sort(key=lambda report: (report.get("rank", -1), report["host"], report["pid"]))
-    messages: dict[str, list[Any]] = {}
-    for (kind, _key, count), parts in others.items():
-        message = _decode(parts, count)
-        if message is not None:
-            messages.setdefault(kind, []).append(message)
     return JobOutput(reports, stages, _EVENT.findall(output), len(decoded) - len(reports), messages)
 
 
@@ -115,6 +113,5 @@ def last_lines(output: str, count: int = 12) -> list[str]:
 
 def rank_name(report: dict[str, Any]) -> str:
     """Name a rank for a sentence."""
-    if "rank" in report:
-        return "rank %d on %s" % (report["rank"], report["host"])
-    return "process %d on %s" % (report["pid"], report["host"])
+    kind, key = ("rank", "rank") if "rank" in report else ("process", "pid")
+    return "%s %d on %s" % (kind, report[key], report["host"])

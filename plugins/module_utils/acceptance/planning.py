@@ -19,20 +19,12 @@ def find_obstacle(prefix: str, subject: str) -> StackError | None:
     if not subject:
         return StackError(
             "There is no subject: an acceptance belongs to one frozen state of a release.", "subject",
-            "Freeze the release first, and give its digest.", prefix,
-        )
+            "Freeze the release first, and give its digest.", prefix)
     return None
 
 
 def plan_diff(what: str, last: Mapping[str, Any] | None, subject: str, reason: str) -> dict[str, str]:
-    """Describe the plan as Ansible shows a difference.
-
-    Args:
-        what: is asked of the ranks.
-        last: the last record, or None.
-        subject: digest of the release as it is now; empty where it is not known yet.
-        reason: why it has to be asked now; empty where the record answers.
-    """
+    """Describe the plan as Ansible shows a difference, from the last record, and the reason to ask (empty: none)."""
 
     def text(verdict: str, of: object) -> str:
         return "%s: %s\nsubject: %s\n" % (what, verdict, of or "not known yet")

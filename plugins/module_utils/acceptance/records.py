@@ -7,11 +7,12 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-from typing import Any, Dict, Iterator, Mapping, NamedTuple, cast
+from typing import Any, Dict, Iterator, Mapping, NamedTuple, Sequence, cast
 
 from ..core.errors import StackError
 from ..core.files import read_json, write_json
 from ..core.redaction import redacted_data
+from .failures import Failure
 
 
 class Files(NamedTuple):
@@ -24,22 +25,8 @@ class Files(NamedTuple):
 
     @classmethod
     def below(cls, root: str, release: str, stem: str = "acceptance") -> Files:
-        """Locate the records of ``release`` below ``root``.
-
-        Args:
-            root: the directory of the site's releases.
-            release: name of one.
-            stem: what the names of the files begin with; the acceptance's own by default.
-
-        Raises:
-            StackError: the root is no absolute path, or the name of the release leads out of it.
-        """
-        if not os.path.isabs(root):
-            raise StackError("The root is %r, not an absolute path." % root, "root", "Set %s_root." % stem)
-        if not release or "/" in release or release.startswith("."):
-            raise StackError(
-                "%r is not the name of a release." % release, "release", "Give the directory's name below the root."
-            )
+        """Locate the records of ``release`` below ``root``, whose names begin with ``stem``."""
+        check_place(root, release, stem)
         state = os.path.join(root, ".torchstack", release)
         return cls(state, *(os.path.join(state, "%s.%s" % (stem, end)) for end in ("json", "jsonl", "log")))
 
@@ -49,11 +36,7 @@ class Files(NamedTuple):
         return os.path.splitext(os.path.basename(self.record))[0]
 
     def last(self) -> dict[str, Any] | None:
-        """Read the last record; None where there is none.
-
-        Raises:
-            StackError: the file is there and is not a record.
-        """
+        """Read the last record; None where there is none, StackError where the file is no record."""
         try:
             record = read_json(self.record)
         except (ValueError, OSError) as error:
@@ -65,35 +48,48 @@ class Files(NamedTuple):
             raise StackError("%s is not a record." % self.record, "records", "Move it away.", self.record)
         return record
 
+    def error(self, what: str, failures: Sequence[Failure], **details: Any) -> StackError:
+        """Make the error of an acceptance or a sweep from its failures, the one that explains most first."""
+        first = failures[0]
+        more = " (and %d more in the record)" % (len(failures) - 1) if len(failures) > 1 else ""
+        return StackError(
+            "The %s %s failed at %s: %s%s." % (
+                what, os.path.basename(self.state), first.check, first.message.rstrip("."), more),
+            first.check, "%s Record: %s, log: %s." % (first.remedy, self.record, self.log), changed=True,
+            record=self.record, log=self.log, failures=[failure.message for failure in failures], **details)
+
     def add(self, record: Mapping[str, Any]) -> None:
         """Append a record to the history, then make it the last one; credentials in it are masked."""
         record = cast(Dict[str, Any], redacted_data(record))
-        line = json.dumps(record, sort_keys=True)
+        line = json.dumps(record, sort_keys=True) + "\n"
         with open(self.history, "ab+") as stream:
-            torn = False
             if stream.seek(0, os.SEEK_END):
                 # A line that a crash has cut must not be joined with this one.
                 stream.seek(-1, os.SEEK_END)
-                torn = stream.read(1) != b"\n"
-            stream.write((("\n" if torn else "") + line + "\n").encode("utf-8"))
+                line = line if stream.read(1) == b"\n" else "\n" + line
+            stream.write(line.encode("utf-8"))
             stream.flush()
             os.fsync(stream.fileno())
             os.fchmod(stream.fileno(), 0o644)
         write_json(self.record, record)
 
 
+def check_place(root: str, release: str, stem: str) -> None:
+    """Refuse a root that is no absolute path, and a name of a release that leads out of it."""
+    if not os.path.isabs(root):
+        raise StackError("The root is %r, not an absolute path." % root, "root", "Set %s_root." % stem)
+    if not release or "/" in release or release.startswith("."):
+        raise StackError(
+            "%r is not the name of a release." % release, "release", "Give the directory's name below the root.")
+
+
 @contextlib.contextmanager
 def writing_records(files: Files) -> Iterator[None]:
-    """Create the directory of the records, and translate errors while something is written there.
-
-    Raises:
-        StackError: that was not possible.
-    """
+    """Create the directory of the records, and translate errors while something is written there."""
     try:
         os.makedirs(files.state, mode=0o755, exist_ok=True)
         yield
     except OSError as error:
         raise StackError(
             "The records in %s could not be kept: %s." % (files.state, error), "records",
-            "Run this as the account that owns the root, and look at the space that is left.", files.state,
-        ) from error
+            "Run this as the account that owns the root, and look at the space that is left.", files.state) from error

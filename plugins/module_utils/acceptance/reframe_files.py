@@ -26,14 +26,11 @@ def make_files(data: Mapping[str, Any], tests: str) -> dict[str, bytes]:
     """Make the content of each file, by its name.
 
     Args:
-        data: from :func:`.reframe_tests.describe_release`.
         tests: text of the test file, which bears the release's name, as ReFrame knows test files by theirs.
     """
     return {
-        "torchstack_%s.py" % data["name"]: tests.encode("utf-8"),
-        "release.json": reframe_tests.render(data),
-        "ranks.pyz": program_archive(program),
-        "judge.pyz": program_archive(reframe_judge),
+        "torchstack_%s.py" % data["name"]: tests.encode("utf-8"), "release.json": reframe_tests.render(data),
+        "ranks.pyz": program_archive(program), "judge.pyz": program_archive(reframe_judge),
         "collectives.pyz": program_archive(benchmark_cli),
     }
 
@@ -43,9 +40,6 @@ def list_differing(directory: str, files: Mapping[str, bytes]) -> list[str]:
 
     The programs stay those that the release was accepted with, for as long as they are whole and what they are asked is
     the same: every version of this collection packs them otherwise.
-
-    Raises:
-        OSError: one is there and cannot be read.
     """
     paths = {name: os.path.join(directory, name) for name in sorted(files)}
     differing = [name for name, path in paths.items() if read_file(path) != files[name]]
@@ -69,16 +63,7 @@ def read_file(path: str) -> bytes | None:
 
 
 def write_files(directory: str, files: Mapping[str, bytes], names: list[str]) -> None:
-    """Replace some of the files.
-
-    Args:
-        directory: where; made if need be.
-        files: all of them.
-        names: which.
-
-    Raises:
-        OSError: as the system reports it.
-    """
+    """Replace some of the files; make their directory if need be."""
     with readable_by_all():
         os.makedirs(directory, exist_ok=True)
         for name in names:

@@ -25,10 +25,7 @@ _SEPARATORS = re.compile(r"\W")
 
 
 def describe_release(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Collect all that the tests of one release need to know.
-
-    Args:
-        options: those of the module release_reframe.
+    """Collect all that the tests of one release need to know, from the options of the module release_reframe.
 
     Returns:
         plain data; sizes are in bytes, bandwidths in GB/s and latencies in microseconds. Without ``measure`` there is
@@ -64,8 +61,7 @@ def describe_release(options: Mapping[str, Any]) -> dict[str, Any]:
         "nodes": nodes, "per_node": ranks // nodes, "cores": job.get("cores") or 0, "gpus": job.get("gpus") or 0,
         "timeout": options["timeout"], "tolerance": options["tolerance"],
         "backends": select_backends(
-            options["checks"], options["where_possible"], measure.get("backends") if measure else ()
-        ),
+            options["checks"], options["where_possible"], measure.get("backends") if measure else ()),
         "measure": plan, "sizes": sizes, "limits": list_limits(measure.get("floors") or {}),
         "question": dict(question, **({} if options["shared"] is None else {"shared": options["shared"]})),
     }
@@ -74,13 +70,7 @@ def describe_release(options: Mapping[str, Any]) -> dict[str, Any]:
 def select_backends(
     checks: Sequence[str], where_possible: Sequence[str], only: Sequence[str] | None = None
 ) -> dict[str, bool]:
-    """Select the backends to measure, and whether it is a failure where one cannot run.
-
-    Args:
-        checks: checks that have to run.
-        where_possible: checks that run where hardware and build allow it.
-        only: backends to keep; None for all.
-    """
+    """Select the backends to measure, and whether it is a failure where one cannot run; ``only`` these, if given."""
     found = {BACKENDS[check]: False for check in where_possible if check in BACKENDS}
     found.update({BACKENDS[check]: True for check in checks if check in BACKENDS})
     return {name: needed for name, needed in sorted(found.items()) if only is None or name in only}
@@ -88,9 +78,6 @@ def select_backends(
 
 def list_limits(floors: Mapping[str, Any]) -> list[dict[str, Any]]:
     """List floors and ceilings, each under the name that ReFrame logs the value by.
-
-    Args:
-        floors: of ``measure``, in which :func:`.plan.problem` found nothing.
 
     Returns:
         ``name``, ``backend``, ``kind`` (``bandwidth`` or ``latency``), ``value``, and where the floor is of such runs
@@ -111,11 +98,7 @@ def variable_name(operation: str, size: int) -> str:
 
 
 def launcher_options(words: Sequence[str]) -> list[str]:
-    """Select a launcher's options but those for the number of ranks, which ReFrame adds itself.
-
-    Args:
-        words: the launcher's, with placeholders.
-    """
+    """Select a launcher's options but those for the number of ranks, which ReFrame adds itself."""
     kept: list[str] = []
     for word in words[1:]:
         if "{ranks}" not in word:

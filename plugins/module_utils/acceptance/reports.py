@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from typing import Any, Iterable, Sequence
 
-from ..ranks.placement import find_shared_gpus
 from .failures import ELSEWHERE, Failure
 from .output import EM, LMOD, JobOutput, rank_name
 
@@ -14,25 +13,11 @@ NAMED = 8
 """Largest number of ranks that are named one by one in a sentence."""
 
 
-def find_shared_devices(ranks: Iterable[dict[str, Any]]) -> list[tuple[str, list[int]]]:
-    """Find GPUs that more than one rank uses, with these ranks.
-
-    A GPU is named by its UUID, where there is none by host and bus address, else by host and index. Cores are not
-    devices in this sense: ranks may share them.
-
-    Args:
-        ranks: rows with ``rank``, ``host`` and ``device_facts``.
-    """
-    return find_shared_gpus(dict(row, device=row["device_facts"]) for row in ranks)
-
-
 def library_failures(reports: Sequence[dict[str, Any]]) -> list[Failure]:
     """Find libraries that a rank has from two files, or that differ between ranks.
 
-    Files are compared by path and size, so that node images which differ behind one path are noticed, too.
-
-    Args:
-        reports: reports of ranks with ``libraries``: stem of the file's name -> list of [path, size in bytes].
+    Files are compared by path and size, so that node images which differ behind one path are noticed, too. Each report
+    has ``libraries``: stem of the file's name -> list of [path, size in bytes].
     """
     failures = []
     for report in reports:
@@ -46,8 +31,7 @@ def library_failures(reports: Sequence[dict[str, Any]]) -> list[Failure]:
             found = report["libraries"].get(stem, [])
             if found != expected:
                 failures.append(Failure("libraries", "%s has %s from %s, %s from %s" % (
-                    rank_name(reports[0]), stem, _format_files(expected), rank_name(report), _format_files(found)
-                )))
+                    rank_name(reports[0]), stem, _format_files(expected), rank_name(report), _format_files(found))))
                 break
     return failures
 
@@ -63,8 +47,6 @@ def foreign_imports(
     """Find Python modules of the release that a rank has imported from elsewhere.
 
     Args:
-        reports: reports of ranks with ``files`` and ``prefix``, both as real paths, and ``home``.
-        imports: names of the Python modules that the release has to provide.
         shared: of ranks in a container, the directories of the machine that they see, apart from the home; the release
             is all that they do not see of it.
     """
@@ -93,14 +75,9 @@ def _is_below(path: str, directories: Sequence[str]) -> bool:
 def rank_failures(reports: Sequence[dict[str, Any]], required: Sequence[str]) -> list[Failure]:
     """Collect what the ranks found wrong; exceptions, after which a rank leaves, before wrong values.
 
-    A check that had to run and could not counts where nothing else failed that may be the reason.
-
-    Args:
-        reports: reports of ranks with ``stage`` and ``checks``.
-        required: names of the checks that had to run.
+    A check that is required and could not run counts where nothing else failed that may be the reason.
     """
-    failures = []
-    refused = []
+    failures, refused = [], []
     for report in sorted(reports, key=lambda report: report["stage"] == "end"):
         for entry in report["checks"]:
             if entry["status"] == "failed":
@@ -112,12 +89,7 @@ def rank_failures(reports: Sequence[dict[str, Any]], required: Sequence[str]) ->
 
 
 def missing_ranks(job_output: JobOutput, asked: int) -> list[Failure]:
-    """Find ranks that did not report, or are not those that were asked for.
-
-    Args:
-        job_output: what came out of the job.
-        asked: how many ranks there have to be.
-    """
+    """Find ranks that did not report, or are not those that were asked for."""
     reported = len(job_output.reports)
     numbers = [report.get("rank", -1) for report in job_output.reports]
     if reported > 1 and all(report.get("size") == 1 for report in job_output.reports):
@@ -125,22 +97,15 @@ def missing_ranks(job_output: JobOutput, asked: int) -> list[Failure]:
     if numbers == list(range(asked)):
         return []
     known = {(report["host"], report["pid"]) for report in job_output.reports}
-    silent = _describe_stages(
-        [stage for stage in job_output.stages.values() if (stage["host"], stage["pid"]) not in known], "last in"
-    )
+    unknown = [stage for stage in job_output.stages.values() if (stage["host"], stage["pid"]) not in known]
     text = "%d ranks were asked for, %d reported" % (asked, reported)
     if job_output.broken:
         text += ", %d more incompletely" % job_output.broken
-    return [Failure("ranks", "; ".join([text, *silent]))]
+    return [Failure("ranks", "; ".join([text, *_describe_stages(unknown, "last in")]))]
 
 
 def missing_nodes(rows: Sequence[dict[str, Any]], asked: int) -> list[Failure]:
-    """Find ranks on other than the requested nodes, which say nothing about the network.
-
-    Args:
-        rows: from :func:`.checks.rank_row`.
-        asked: how many nodes there have to be; 1 for any number.
-    """
+    """Find ranks on other than so many nodes (1: any number), which say nothing about the network."""
     hosts = list(dict.fromkeys(row["host"] for row in rows))
     if asked == 1 or len(hosts) == asked:
         return []
@@ -152,19 +117,13 @@ def job_failures(job_output: JobOutput, wanted_system: str) -> list[Failure]:
     """Find what stopped the job before or beside the ranks.
 
     Args:
-        job_output: what came out of the job.
         wanted_system: the module system that a login has to offer; only :data:`LMOD` and :data:`EM` are held to it.
     """
-    failures = []
-    for name, text in job_output.events:
-        if name == "problem":
-            check, _space, message = text.partition(" ")
-            failures.append(Failure(check, message))
+    failures = [Failure(*problem) for problem in job_output.problems]
     if job_output.event("timeout") is not None:
         where = ", ".join(_describe_stages(job_output.stages.values(), "in"))
         failures.append(Failure("timeout", "it did not finish within %s s: %s" % (
-            job_output.event("timeout"), where or "no rank had begun"
-        )))
+            job_output.event("timeout"), where or "no rank had begun")))
     if job_output.event("unkillable"):
         failures.append(Failure("job", "these processes could not be ended: %s" % job_output.event("unkillable")))
     through = job_output.event("through")
@@ -173,13 +132,9 @@ def job_failures(job_output: JobOutput, wanted_system: str) -> list[Failure]:
     return failures
 
 
-def _sort_stages(stages: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    return sorted(stages, key=lambda stage: (stage.get("rank", -1), stage["host"], stage["pid"]))
-
-
 def _describe_stages(stages: Iterable[dict[str, Any]], word: str) -> list[str]:
     """Describe where ranks were: a few one by one, many by their stage."""
-    ordered = _sort_stages(stages)
+    ordered = sorted(stages, key=lambda stage: (stage.get("rank", -1), stage["host"], stage["pid"]))
     if len(ordered) <= NAMED:
         return ["%s was %s %s" % (rank_name(stage), word, stage["stage"]) for stage in ordered]
     groups: dict[str, list[dict[str, Any]]] = {}

@@ -53,14 +53,7 @@ their begin in UTC, and the seconds that they took. Returns the record, or raise
 
 @contextlib.contextmanager
 def locked(state: str) -> Iterator[None]:
-    """Lock the ranks of a release, for one question at a time.
-
-    Args:
-        state: the directory of the records.
-
-    Raises:
-        StackError: another one is running.
-    """
+    """Lock the ranks of a release by the directory of its records, for one question at a time."""
     descriptor = os.open(state, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         # On a file system without locks two runs would disturb each other, but not damage the records.
@@ -68,10 +61,9 @@ def locked(state: str) -> Iterator[None]:
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
+                remedy = "Wait for it, then run this again; its output is %s." % os.path.join(state, RUN + "*", OUTPUT)
                 raise StackError(
-                    "Ranks of this release are at work for another acceptance or sweep.", "lock",
-                    "Wait for it, then run this again; its output is %s." % os.path.join(state, RUN + "*", OUTPUT),
-                    state,
+                    "Ranks of this release are at work for another acceptance or sweep.", "lock", remedy, state
                 ) from None
         yield
     finally:
@@ -80,11 +72,7 @@ def locked(state: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def shared_directory(state: str) -> Iterator[str]:
-    """Make a directory beside the records, which all nodes see and every account can read.
-
-    Args:
-        state: the directory of the records.
-    """
+    """Make a directory beside the records, which all nodes see and every account can read."""
     prefix = os.path.join(state, RUN)
     for leftover in glob.glob(glob.escape(prefix) + "*"):
         shutil.rmtree(leftover, ignore_errors=True)
@@ -97,13 +85,7 @@ def shared_directory(state: str) -> Iterator[str]:
 
 
 def write_files(directory: str, question: Mapping[str, Any], program: bytes) -> None:
-    """Write all that a run takes, for every account to read.
-
-    Args:
-        directory: where.
-        question: see :func:`run_job`.
-        program: the archive that every rank runs.
-    """
+    """Write all that a run takes into a directory, for every account to read."""
     timeout = question["timeout"]
     margin = min(float(MARGIN), timeout / 4.0)
     asked = {key: value for key, value in question.items() if key not in OWN}
@@ -128,11 +110,7 @@ def python_candidates(python: str) -> list[str]:
 
 
 def read_output(path: str, account: Account) -> str:
-    """Read the output of a run that has ended.
-
-    Raises:
-        StackError: there is no sign of the supervisor in it.
-    """
+    """Read the output of a run that has ended; StackError where there is no sign of the supervisor in it."""
     with open(path, "rb") as stream:
         size = os.fstat(stream.fileno()).st_size
         begun = ("%s started\t" % EVENT).encode("ascii") in stream.read(1 << 20)
@@ -142,8 +120,7 @@ def read_output(path: str, account: Account) -> str:
         said = " ".join(output.split())[:400] or "it printed nothing"
         raise StackError(
             "The ranks did not start as %s: %s" % (account.name, said if said.endswith(".") else said + "."),
-            "user", become_remedy(account),
-        )
+            "user", become_remedy(account))
     return output
 
 
@@ -151,7 +128,5 @@ def become_remedy(account: Account) -> str:
     """Say what to do when the account cannot be used."""
     if not account.other:
         return "Look at the mode of the directories above the release's root."
-    return (
-        "Let this account run commands as %s without a password, and let that account read the release's root; or "
-        "leave acceptance_user empty." % account.name
-    )
+    return ("Let this account run commands as %s without a password, and let that account read the release's root; or "
+            "leave acceptance_user empty." % account.name)

@@ -87,8 +87,6 @@ def job_script(question: Mapping[str, Any], launcher: Sequence[str], directory: 
 
     Args:
         question: ``module``, ``module_system``, ``module_init``, ``modulepaths``, ``environment``, ``python``.
-        launcher: the launcher's words.
-        directory: where the rank program and its question are.
         seconds: after so long, counted from the beginning of the script, a rank that still works prints its stack.
     """
     python = shlex.quote(question["python"])
@@ -104,12 +102,10 @@ def job_script(question: Mapping[str, Any], launcher: Sequence[str], directory: 
         *_module_lines(question),
         'event launcher "$(type -P %s)"' % first,
         "type -P %s > /dev/null || problem launcher %s" % (
-            first, shlex.quote("%s is not on PATH after the module is loaded" % launcher[0])
-        ),
+            first, shlex.quote("%s is not on PATH after the module is loaded" % launcher[0])),
         'event python "$(type -P %s)"' % python,
         "type -P %s > /dev/null || problem python %s" % (
-            python, shlex.quote("%s is not on PATH after the module is loaded" % question["python"])
-        ),
+            python, shlex.quote("%s is not on PATH after the module is loaded" % question["python"])),
         "exec %s $acceptance_deadline" % " ".join([*map(shlex.quote, launcher), python, *map(shlex.quote, program)]),
         "",
     ])

@@ -17,16 +17,7 @@ class AcceptanceState(NamedTuple):
 
 
 def acceptance_state(root: str, release: str, subject: str) -> AcceptanceState:
-    """Decide whether a release may be called accepted.
-
-    Args:
-        root: the directory of the site's releases.
-        release: name of one.
-        subject: digest of the frozen release as it is now; empty where any will do.
-
-    Raises:
-        StackError: as :meth:`Files.below` and :meth:`Files.last`.
-    """
+    """Decide whether a release, in the state of this digest (empty: in any), may be called accepted."""
     files = Files.below(root, release)
     last = files.last()
     if last is None:

@@ -59,8 +59,7 @@ class Job:
         self.status: int | None = None
         process = start_program(
             ["/bin/bash", "--noprofile", "--norc", script], stdin=subprocess.DEVNULL, start_new_session=True,
-            env=dict(os.environ, **{MARKER: self.nonce}),
-        )
+            env=dict(os.environ, **{MARKER: self.nonce}))
         self.child = process.pid
         # Children are reaped here by waitpid, adopted ones included; Popen must not look for its own.
         process.returncode = 0
@@ -78,11 +77,7 @@ class Job:
         return job_processes(self.nonce, self.child, self.start_time, keep=os.getpid())
 
     def wait(self) -> str:
-        """Wait for the end.
-
-        Returns:
-            ``ended``, ``timeout``, or ``abandoned`` when whoever asked is gone.
-        """
+        """Wait for the end: ``ended``, ``timeout``, or ``abandoned`` when whoever asked is gone."""
         started = time.monotonic()
         while True:
             self.reap()
@@ -114,11 +109,7 @@ class Job:
             event("unkillable", ", ".join("%d (%s)" % (process.pid, process.command) for process in left))
 
     def run(self) -> int:
-        """Run the job and clean up.
-
-        Returns:
-            The script's exit status, 128 + n for signal n, 124 after the time limit, 125 when abandoned.
-        """
+        """Run the job and clean up; return the script's status, 128 + n, 124 at the time limit, 125 when abandoned."""
         how = self.wait()
         if how == "timeout":
             event("timeout", "%g" % self.timeout)

@@ -43,13 +43,7 @@ class Diagnosis(NamedTuple):
 
 
 def diagnose(hosts: Sequence[str], seen: Analysis | None, repeated: Values) -> Diagnosis:
-    """Name slow nodes and slow links.
-
-    Args:
-        hosts: names of the nodes.
-        seen: from :func:`.sweep_levels.analyse`.
-        repeated: what has been measured again, any number of rows for a pair.
-    """
+    """Name slow nodes and slow links."""
     if seen is None:
         gap = "Two nodes are one pair: there is nothing to compare it with, and nobody can be named."
         return Diagnosis([], [], [], [gap if len(hosts) == 2 else "No pair has been measured."])

@@ -4,16 +4,14 @@
 
 from __future__ import annotations
 
-import os
-from typing import Any, Mapping, Sequence
+from typing import Any, Mapping
 
 from ..core.errors import StackError
 from ..core.files import write_atomic
 from ..ranks import sweep_levels, sweep_repeat
 from . import sweep_diagnosis
-from .evidence import account_gaps
 from .failures import Failure
-from .login import Account
+from .login import Account, account_gaps
 from .output import (
     JobOutput,
     last_lines,
@@ -39,41 +37,28 @@ REMEDIES = {
 
 
 def parse_rule(thresholds: Mapping[str, Any]) -> sweep_levels.Rule:
-    """Parse what counts as slow, as a site writes it.
-
-    Raises:
-        StackError: it cannot be used.
-    """
+    """Parse what counts as slow, as a site writes it; raise StackError where it cannot be used."""
     remedy = "Correct acceptance_sweep_thresholds."
     known = sweep_levels.Rule._fields
     unknown = sorted(set(thresholds).difference(known))
     if unknown:
         raise StackError(
-            "thresholds has the key %s; known are %s." % (unknown[0], ", ".join(known)), "thresholds", remedy
-        )
+            "thresholds has the key %s; known are %s." % (unknown[0], ", ".join(known)), "thresholds", remedy)
     try:
         given: dict[str, Any] = {
-            key: int(value) if key == "repeats" else float(value) for key, value in thresholds.items()
-        }
+            key: int(value) if key == "repeats" else float(value) for key, value in thresholds.items()}
         made = sweep_levels.Rule(**given)
     except (TypeError, ValueError):
         raise StackError("thresholds is %r; its values are numbers." % (thresholds,), "thresholds", remedy) from None
     if not 0 < made.slow <= made.suspect < 1 or not 0 < made.nearly_all <= 1 or made.repeats < sweep_repeat.MIN_REPEATS:
         raise StackError(
             "thresholds are shares below 1, slow at most suspect, with at least %d repeats." % sweep_repeat.MIN_REPEATS,
-            "thresholds", remedy,
-        )
+            "thresholds", remedy)
     return made
 
 
 def reason_to_run(last: Mapping[str, Any] | None, question: Mapping[str, Any], again: bool) -> str:
-    """Explain why a sweep has to run, as a sentence's end; empty where the record answers the question.
-
-    Args:
-        last: the last record, or None.
-        question: what would be asked now, with ``subject``.
-        again: whether the operator wants it though it is complete.
-    """
+    """Explain why a sweep has to run, as a sentence's end; empty where the record answers the question."""
     if last is None:
         return "there is no sweep with this release yet"
     if again and last.get("complete"):
@@ -102,11 +87,7 @@ def _list_failures(
     question: Mapping[str, Any], job_output: JobOutput, joined: SweepResults, complete: bool
 ) -> list[Failure]:
     """List what is wrong beside slow nodes and links; what explains most first."""
-    found = []
-    for name, text in job_output.events:
-        if name == "problem":
-            check, _space, message = text.partition(" ")
-            found.append(Failure(check, message))
+    found = [Failure(*problem) for problem in job_output.problems]
     how_far = "%d of %d rounds are done" % (joined.done, len(joined.rounds)) if joined.rounds else "no round has begun"
     if job_output.event("timeout") is not None:
         busy = [stage for stage in job_output.stages.values() if stage["stage"].startswith(("round ", "again "))]
@@ -136,23 +117,7 @@ def _list_failures(
 def conclude(
     files: Files, question: Mapping[str, Any], account: Account, output: str, started: str, seconds: float
 ) -> dict[str, Any]:
-    """Judge a sweep that has ended, and write its record.
-
-    Args:
-        files: where the records are.
-        question: what was asked, with what was known before as ``known`` in its ``sweep``.
-        account: who ran the ranks.
-        output: what they printed.
-        started: their begin in UTC.
-        seconds: the sweep's length.
-
-    Returns:
-        The record of a sweep that has measured all and found nothing slow.
-
-    Raises:
-        StackError: it did not, or it found something.
-        OSError: as the system reports it.
-    """
+    """Judge a sweep that has ended, write its record, and return it where all was measured and nothing is slow."""
     job_output = parse_output(output)
     asked = question["sweep"]
     joined = SweepResults(asked.get("known") or {}, job_output)
@@ -162,41 +127,24 @@ def conclude(
     failures = _list_failures(question, job_output, joined, complete)
     for kind, named in (("slow_nodes", diagnosis.slow_nodes), ("slow_links", diagnosis.slow_links)):
         failures += [Failure(kind, entry["evidence"].rstrip("."), REMEDIES[kind]) for entry in named]
-    gaps = account_gaps(account.name, account.uid, account.name if account.other else "")
     record = {
-        "schema": 1,
-        "passed": not failures,
-        "complete": complete,
-        "subject": question["subject"],
-        "user": account.name,
-        "ordinary_user": account.other,
-        "through": job_output.event("through") or "",
-        "module": question["module"],
-        "launcher": question["launcher"],
-        "hosts": joined.hosts,
-        "per_node": joined.per_node,
-        "backend": asked["backend"],
-        "operation": asked["operation"],
-        "bytes": asked["bytes"],
-        "rounds": len(joined.rounds),
-        "rounds_done": joined.done,
-        "resumed": joined.resumed,
-        "measured": joined.measured,
-        "repeated": joined.repeated,
-        "unanswered": joined.unanswered,
-        **diagnosis._asdict(),
-        "failures": [
-            {"check": failure.check, "message": failure.message, "remedy": failure.remedy} for failure in failures
-        ],
-        "question": recorded_question(question),
-        "started": started,
-        "seconds": seconds,
+        "schema": 1, "passed": not failures, "complete": complete, "subject": question["subject"], "user": account.name,
+        "ordinary_user": account.other, "through": job_output.event("through") or "", "module": question["module"],
+        "launcher": question["launcher"], "hosts": joined.hosts, "per_node": joined.per_node,
+        "backend": asked["backend"], "operation": asked["operation"], "bytes": asked["bytes"],
+        "rounds": len(joined.rounds), "rounds_done": joined.done, "resumed": joined.resumed,
+        "measured": joined.measured, "repeated": joined.repeated, "unanswered": joined.unanswered,
+        **diagnosis._asdict(), "failures": [failure.as_record() for failure in failures],
+        "question": recorded_question(question), "started": started, "seconds": seconds,
     }
-    record["not_checked"] = gaps + record["not_checked"]
+    record["not_checked"] = account_gaps(account) + diagnosis.not_checked
     write_atomic(files.log, readable(output).encode("utf-8"))
     files.add(record)
     if failures:
-        raise _sweep_error(files, record, failures, last_lines(output))
+        only_slow = all(failure.check in ("slow_nodes", "slow_links") for failure in failures)
+        raise files.error(
+            "pair sweep with", failures, last_lines=[] if only_slow else last_lines(output),
+            **describe_record(record))
     return record
 
 
@@ -204,21 +152,6 @@ def recorded_question(question: Mapping[str, Any]) -> dict[str, Any]:
     """Select what the record keeps of a question: not the subject, nor what was known before."""
     asked = {key: value for key, value in question["sweep"].items() if key != "known"}
     return {key: asked if key == "sweep" else value for key, value in question.items() if key != "subject"}
-
-
-def _sweep_error(files: Files, record: Mapping[str, Any], failures: Sequence[Failure], last: list[str]) -> StackError:
-    """Make the error of a sweep that has not passed."""
-    first = failures[0]
-    named = [failure for failure in failures if failure.check in ("slow_nodes", "slow_links")]
-    more = " (and %d more in the record)" % (len(failures) - 1) if len(failures) > 1 else ""
-    message = "The pair sweep with %s failed at %s: %s%s." % (
-        os.path.basename(files.state), first.check, first.message.rstrip("."), more)
-    remedy = "%s Record: %s, log: %s." % (first.remedy, files.record, files.log)
-    return StackError(
-        message, first.check, remedy, changed=True, record=files.record, log=files.log,
-        failures=[failure.message for failure in failures], last_lines=[] if named and len(named) == len(failures)
-        else last, **describe_record(record),
-    )
 
 
 def describe_record(record: Mapping[str, Any] | None) -> dict[str, Any]:

@@ -14,12 +14,7 @@ MAX_TOLD = 3
 
 
 class SweepResults:
-    """Join what is known of all pairs: from an earlier sweep of the same nodes, and from this output.
-
-    Args:
-        known: ``hosts``, ``measured``, ``repeated`` and ``unanswered`` of an earlier sweep that has ended early, or
-            nothing.
-        job_output: what came out of the job.
+    """Join what is known of all pairs: from an earlier sweep of the same nodes that ended early, and from this output.
     """
 
     def __init__(self, known: Mapping[str, Any], job_output: JobOutput) -> None:
@@ -29,8 +24,7 @@ class SweepResults:
         self.per_node: int = begun.get("per_node") or known.get("per_node", 0)
         measured, self.repeated, late = (
             pair_rounds.translate_rows(known.get(key, []), before, self.hosts)
-            for key in ("measured", "repeated", "unanswered")
-        )
+            for key in ("measured", "repeated", "unanswered"))
         self.resumed = bool(measured)
         values = {(one, other): value for one, other, value in measured}
         late_times = {(one, other): times for one, other, times in late}

@@ -5,15 +5,12 @@
 from __future__ import annotations
 
 import hashlib
-import os
 from typing import Any, Mapping, Sequence
 
-from ..core.errors import StackError
 from ..core.files import write_atomic
+from ..ranks.units import counted
 from . import checks
-from .evidence import account_gaps
-from .failures import describe_failures
-from .login import Account
+from .login import Account, account_gaps
 from .output import (
     EM,
     ENVIRONMENT,
@@ -27,12 +24,7 @@ from .records import Files
 
 
 def modulefile_digests(through: str, path: str) -> dict[str, str]:
-    """Compute the sha256 of a modulefile by its kind, ``lmod`` or ``tcl``; empty if it cannot be read.
-
-    Args:
-        through: the module system that loaded it.
-        path: the file.
-    """
+    """Compute the sha256 of a modulefile by its kind, ``lmod`` or ``tcl``; empty if it cannot be read."""
     kinds = {LMOD: "lmod", EM: "tcl"}
     try:
         with open(path, "rb") as stream:
@@ -42,13 +34,7 @@ def modulefile_digests(through: str, path: str) -> dict[str, str]:
 
 
 def reason_to_run(last: dict[str, Any] | None, question: dict[str, Any], again: bool) -> str:
-    """Explain why an acceptance has to run, as a sentence's end; empty where a record answers.
-
-    Args:
-        last: the last record, or None.
-        question: what would be asked now, with ``subject``.
-        again: whether the operator wants it in any case.
-    """
+    """Explain why an acceptance has to run, as a sentence's end; empty where a record answers."""
     if last is None:
         return "there is no acceptance of this release yet"
     if again:
@@ -66,81 +52,35 @@ def reason_to_run(last: dict[str, Any] | None, question: dict[str, Any], again: 
 
 
 def conclude(
-    files: Files,
-    question: Mapping[str, Any],
-    account: Account,
-    output: str,
-    started: str,
-    seconds: float,
+    files: Files, question: Mapping[str, Any], account: Account, output: str, started: str, seconds: float,
 ) -> dict[str, Any]:
-    """Judge an acceptance that has ended, and write its record.
-
-    Args:
-        files: where the records are.
-        question: what was asked.
-        account: who ran the ranks.
-        output: what it printed.
-        started: its begin in UTC.
-        seconds: its length.
-
-    Returns:
-        The record of a passed acceptance.
-
-    Raises:
-        StackError: it did not pass.
-        OSError: as the system reports it.
-    """
+    """Judge an acceptance that has ended, write its record, and return it where it has passed."""
     job_output = parse_output(output)
     verdict = checks.check_reports(dict(question), job_output)
     record = _make_record(question, job_output, verdict, account, started, seconds)
     write_atomic(files.log, readable(output).encode("utf-8"))
     files.add(record)
     if verdict.failures:
-        release = os.path.basename(files.state)
-        message, remedy = describe_failures(release, verdict.failures, files.record, files.log)
-        raise StackError(
-            message, verdict.failures[0].check, remedy, changed=True, passed=False, record=files.record,
-            log=files.log, failures=[failure.message for failure in verdict.failures],
-            table=describe_record(record)["table"],
-            not_checked=record["not_checked"], last_lines=last_lines(output),
-        )
+        raise files.error(
+            "acceptance of", verdict.failures, passed=False, table=describe_record(record)["table"],
+            not_checked=record["not_checked"], last_lines=last_lines(output))
     return record
 
 
 def _make_record(
-    question: Mapping[str, Any],
-    job_output: JobOutput,
-    verdict: checks.Verdict,
-    account: Account,
-    started: str,
+    question: Mapping[str, Any], job_output: JobOutput, verdict: checks.Verdict, account: Account, started: str,
     seconds: float,
 ) -> dict[str, Any]:
     """Make the record of one run."""
-    asked = {key: value for key, value in question.items() if key != "subject"}
     through, modulefile = job_output.event("through") or "", job_output.event("modulefile") or ""
-    gaps = account_gaps(account.name, account.uid, account.name if account.other else "")
     return {
-        "schema": 2,
-        "passed": not verdict.failures,
-        "subject": question["subject"],
-        "user": account.name,
-        "ordinary_user": account.other,
-        "through": through,
-        "module": question["module"],
-        "modulefile": modulefile,
-        "modulefiles": modulefile_digests(through, modulefile),
-        "launcher": question["launcher"],
-        "launcher_path": job_output.event("launcher") or "",
-        "ranks": verdict.ranks,
-        "checks": verdict.checks,
-        "failures": [
-            {"check": failure.check, "message": failure.message, "remedy": failure.remedy}
-            for failure in verdict.failures
-        ],
-        "not_checked": gaps + verdict.not_checked,
-        **verdict.evidence,
-        "question": asked,
-        "started": started,
+        "schema": 2, "passed": not verdict.failures, "subject": question["subject"], "user": account.name,
+        "ordinary_user": account.other, "through": through, "module": question["module"], "modulefile": modulefile,
+        "modulefiles": modulefile_digests(through, modulefile), "launcher": question["launcher"],
+        "launcher_path": job_output.event("launcher") or "", "ranks": verdict.ranks, "checks": verdict.checks,
+        "failures": [failure.as_record() for failure in verdict.failures],
+        "not_checked": account_gaps(account) + verdict.not_checked, **verdict.evidence,
+        "question": {key: value for key, value in question.items() if key != "subject"}, "started": started,
         "seconds": seconds,
     }
 
@@ -150,21 +90,16 @@ def describe_record(record: Mapping[str, Any] | None) -> dict[str, Any]:
     if record is None:
         return {}
     hosts = {row["host"] for row in record["ranks"]}
-    counts = "%d rank%s on %d host%s" % (
-        len(record["ranks"]), "" if len(record["ranks"]) == 1 else "s", len(hosts), "" if len(hosts) == 1 else "s"
-    )
+    counts = "%s on %s" % (counted(len(record["ranks"]), "rank"), counted(len(hosts), "host"))
     who = record["user"] if record["ordinary_user"] else "the rollout account %s itself" % record["user"]
     how = "through %s" % record["through"] if record["through"] else "before any module was loaded"
     if record["through"] == ENVIRONMENT:
         how = "not through the module"
     summary = "%s: %s as %s, %s, in %.1f s." % (
-        "Accepted" if record["passed"] else "Not accepted", counts, who, how, record["seconds"]
-    )
-    table = format_rank_table(record["ranks"])
+        "Accepted" if record["passed"] else "Not accepted", counts, who, how, record["seconds"])
     return {
-        "passed": record["passed"], "summary": summary, "table": table, "not_checked": record["not_checked"],
-        "acceptance": dict(record),
-    }
+        "passed": record["passed"], "summary": summary, "table": format_rank_table(record["ranks"]),
+        "not_checked": record["not_checked"], "acceptance": dict(record)}
 
 
 def format_rank_table(rows: Sequence[dict[str, Any]]) -> str:
@@ -180,10 +115,13 @@ def format_rank_table(rows: Sequence[dict[str, Any]]) -> str:
         near = facts.get("gpu_numa")
         cells.append((
             str(row["rank"]), str(row["local_rank"]), row["host"], str(row["pid"]), row["device"],
-            facts.get("cpus") or "?", facts.get("numa") or "?", "?" if near is None else str(near),
-        ))
+            facts.get("cpus") or "?", facts.get("numa") or "?", "?" if near is None else str(near)))
     if all(line[-1] == "?" for line in cells[1:]):
         cells = [line[:-1] for line in cells]
-    widths = [max(len(line[column]) for line in cells) for column in range(len(cells[0]))]
-    lines = ["  ".join(cell.ljust(width) for cell, width in zip(line, widths)).rstrip() for line in cells]
-    return "\n".join(lines)
+    return align(cells)
+
+
+def align(rows: Sequence[Sequence[str]]) -> str:
+    """Format rows of cells as aligned text."""
+    widths = [max(map(len, column)) for column in zip(*rows)]
+    return "\n".join("  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in rows)

@@ -1,9 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Check the facts of one node, and list what was not seen. Pure.
-
-Facts come from facts.py; thresholds and expectations are data (see thresholds.py).
-"""
+"""Check the facts of one node (see facts.py) by thresholds and expectations; list what was not seen. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +10,7 @@ from typing import Any, Iterator, Mapping, NamedTuple, Sequence
 from .gpu import REPLACE, check_gpu, gpu_subject
 from .kernel_log import check_log
 from .network import check_fabric, check_storage
-from .thresholds import Finding, exceeded_limit, failure, limit_finding, remark, warning
+from .thresholds import Finding, exceeding, failure, remark, warning
 
 Facts = Mapping[str, Any]
 
@@ -35,13 +32,7 @@ class NodeFindings(NamedTuple):
 
 
 def check_node(facts: Facts, expected: Facts, thresholds: Facts) -> NodeFindings:
-    """Check one node by itself.
-
-    Args:
-        facts: from ``facts.read_facts``.
-        expected: what a node of this site has.
-        thresholds: from where on facts are findings.
-    """
+    """Check one node by itself."""
     log_findings, log_gaps = check_log(facts["log"], facts["pci"], thresholds)
     findings = [
         *_uncollected_parts(facts), *_check_driver(facts, expected), *_check_gpu_count(facts, expected),
@@ -56,12 +47,9 @@ def check_node(facts: Facts, expected: Facts, thresholds: Facts) -> NodeFindings
 def _uncollected_parts(facts: Facts) -> Iterator[Finding]:
     """Report parts that could not be collected at all."""
     for name, problem in facts["problems"].items():
-        if name.startswith("storage "):
-            continue
-        yield failure(
-            "collector", name, "Looking at %s brought nothing: %s." % (name, problem.rstrip(".")),
-            remedy="Look at the node: what hangs here hangs a job too.",
-        )
+        if not name.startswith("storage "):
+            yield failure("collector", name, "Looking at %s brought nothing: %s." % (name, problem.rstrip(".")),
+                          remedy="Look at the node: what hangs here hangs a job too.")
 
 
 # --- the GPUs together -----------------------------------------------------------------------------------------------
@@ -94,10 +82,9 @@ def _check_driver(facts: Facts, expected: Facts) -> Iterator[Finding]:
         yield warning("inforom", "nvidia-smi", nvidia["inforom"].rstrip(".") + ".", remedy=REPLACE)
     found, kernel = nvidia["driver"], nvidia["kernel_driver"]
     if found and kernel and found != kernel:
-        yield failure(
-            "driver", "driver", "The driver in the kernel is %s, and nvidia-smi speaks of %s." % (kernel, found), found,
-            remedy="Reboot the node: the driver was replaced under a running system.",
-        )
+        said = "The driver in the kernel is %s, and nvidia-smi speaks of %s." % (kernel, found)
+        yield failure("driver", "driver", said, found,
+                      remedy="Reboot the node: the driver was replaced under a running system.")
     wanted = expected.get("driver")
     if wanted and (found or kernel) and not fnmatch.fnmatchcase(found or kernel, wanted):
         yield failure("driver", "driver", "The driver is %s." % (found or kernel), found or kernel, wanted,
@@ -125,10 +112,9 @@ def _is_missed(command: str, facts: Facts, expected: Facts) -> bool:
 def _check_gpu_count(facts: Facts, expected: Facts) -> Iterator[Finding]:
     """Check the number of GPUs: on the bus, for the driver and for this job."""
     counts, wanted = facts["counts"], expected.get("gpus")
+    seen, by = counts["nvidia_smi"] or 0, "by nvidia-smi"
     if counts["amd"] and not counts["pci"]:
         seen, by = counts["amd"], "on the PCI bus"
-    else:
-        seen, by = counts["nvidia_smi"] or 0, "by nvidia-smi"
     there = max(counts["pci"], counts["driver"])
     if wanted is None:
         if there > seen > 0:
@@ -144,14 +130,13 @@ def _check_gpu_count(facts: Facts, expected: Facts) -> Iterator[Finding]:
             yield failure("gpu_count", subject, said, 0, wanted, source,
                           "Take another node, or correct what is expected.")
         elif there >= wanted:
-            yield failure(
-                "gpu_count", subject, "%d GPUs are seen %s of the %d that are expected; on the bus are %d." % (
-                    seen, by, wanted, there), seen, wanted, source,
-                "Have the job ask for all GPUs of the node (torchstack_jobs.options.gpus); where it does, one is lost: "
-                "drain the node.")
+            said = "%d GPUs are seen %s of the %d that are expected; on the bus are %d." % (seen, by, wanted, there)
+            yield failure("gpu_count", subject, said, seen, wanted, source, "Have the job ask for all GPUs of the node "
+                          "(torchstack_jobs.options.gpus); where it does, one is lost: drain the node.")
         else:
-            yield failure("gpu_count", subject, "%d GPUs are seen %s where %d are expected; on the bus are %d." % (
-                seen, by, wanted, there), seen, wanted, source, "Drain the node: a GPU has fallen off the bus.")
+            said = "%d GPUs are seen %s where %d are expected; on the bus are %d." % (seen, by, wanted, there)
+            yield failure("gpu_count", subject, said, seen, wanted, source,
+                          "Drain the node: a GPU has fallen off the bus.")
     elif seen > wanted:
         said = "%d GPUs are seen %s where %d are expected." % (seen, by, wanted)
         yield warning("gpu_count", subject, said, seen, wanted, source,
@@ -165,8 +150,8 @@ def _compare_gpus(gpus: Sequence[Facts]) -> Iterator[Finding]:
         active = {gpu["index"]: sum(link["speed"] is not None for link in gpu["nvlinks"]) for gpu in same}
         most = max(active.values())
         for gpu in same:
-            if active[gpu["index"]] < most:
-                own = active[gpu["index"]]
+            own = active[gpu["index"]]
+            if own < most:
                 said = "%d links of NVLink are up, and %d on another %s of this node." % (own, most, model)
                 # A card without any link may lack a bridge; one with fewer links has lost some.
                 severity = failure if gpu["nvlinks"] else warning
@@ -188,18 +173,16 @@ def _check_pci(devices: Sequence[Facts], thresholds: Facts) -> Iterator[Finding]
             continue
         subject = "%s (%s)" % ("gpu" if device["kind"] == "gpu" else device["driver"] or "adapter", device["address"])
         if device["kind"] == "fabric" or device["vendor"] != "0x10de":
-            for key, words, unit in (("width", "lanes of PCIe", ""), ("speed", "GT/s", "")):
+            for key, words in (("width", "lanes of PCIe"), ("speed", "GT/s")):
                 value, best = device[key], device[key + "_max"]
                 idle = key == "speed" and device["kind"] == "gpu"
                 if value and best and value < best and not idle:
-                    yield warning("pcie", subject, "It uses %g %s of %g%s." % (value, words, best, unit), value, best,
+                    yield warning("pcie", subject, "It uses %g %s of %g." % (value, words, best), value, best,
                                   "what the device can do (sysfs)", "Have the card seated anew, or look at its slot.")
-        bad = sum(device["errors"][name] or 0 for name in ("nonfatal", "fatal"))
-        limit = exceeded_limit(thresholds, "pcie_uncorrected", bad)
-        if limit:
-            said = "PCIe has reported %d errors that were not corrected." % bad
-            yield limit_finding(limit, "pcie", subject, said, bad,
-                                "Have the card seated anew; where it comes back, have it replaced.")
+        yield from exceeding(
+            thresholds, "pcie_uncorrected", sum(device["errors"][name] or 0 for name in ("nonfatal", "fatal")), "pcie",
+            subject, "PCIe has reported %d errors that were not corrected.",
+            "Have the card seated anew; where it comes back, have it replaced.")
 
 
 def _list_gaps(facts: Facts) -> Iterator[str]:

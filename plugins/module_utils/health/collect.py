@@ -64,8 +64,7 @@ def describe_machine() -> Dict[str, Any]:
     return {
         "kernel": here.release, "uid": os.geteuid(), "uptime": float(uptime[0]) if uptime else None,
         "boot_id": read_text("/proc/sys/kernel/random/boot_id"),
-        "dmesg_restrict": read_text("/proc/sys/kernel/dmesg_restrict"),
-        "modules": sysfs.module_versions(),
+        "dmesg_restrict": read_text("/proc/sys/kernel/dmesg_restrict"), "modules": sysfs.module_versions(),
     }
 
 
@@ -75,7 +74,6 @@ def collect(question: Mapping[str, Any], seconds: float) -> Dict[str, Any]:
     Args:
         question: ``directories`` of file systems to try, ``command_seconds`` for one program, ``files`` in each
             directory, ``patterns`` of messages of the kernel to keep besides the usual ones; all may be missing.
-        seconds: for all of it.
 
     Returns:
         ``schema``, ``host``, ``collected`` (UTC), ``seconds``, ``parts``: name -> ``result``, ``problem``,
@@ -102,13 +100,7 @@ def collect(question: Mapping[str, Any], seconds: float) -> Dict[str, Any]:
 
 
 def encode_frames(kind: str, key: str, data: Any) -> Iterator[str]:
-    """Encode data as lines for the mixed output of a launcher; acceptance/output.py finds them in it.
-
-    Args:
-        kind: of the message, lower-case letters.
-        key: hexadecimal digits, other ones for each process.
-        data: what can be JSON.
-    """
+    """Encode data as lines for the mixed output of a launcher, as :func:`.ranks.output.encode_frames` does."""
     text = base64.b64encode(zlib.compress(json.dumps(data).encode("utf-8"), 9)).decode("ascii")
     pieces = [text[start:start + PIECE] for start in range(0, len(text), PIECE)]
     for number, piece in enumerate(pieces):

@@ -24,18 +24,12 @@ _DRIVER = re.compile(r"Kernel Module(?:\s+for\s+\S+)?\s+(\d[\d.]+)")
 
 
 def read_facts(collected: Any) -> Facts:
-    """Parse the facts of one node.
-
-    Args:
-        collected: what ``collect.collect`` gives.
+    """Parse the facts of one node; raise ValueError where that is not what ``collect.collect`` gives.
 
     Returns:
         ``host``, ``collected``, ``seconds``, ``machine``, ``gpus``, ``nvidia`` (versions and ``problems``),
-        ``counts`` (GPUs by ``pci``, ``driver``, ``nvidia_smi`` and ``amd``), ``pci``, ``fabric``,
-        ``log``, ``storage``, and ``problems`` (part -> why there is nothing of it).
-
-    Raises:
-        ValueError: that is not what the program prints.
+        ``counts`` (GPUs by ``pci``, ``driver``, ``nvidia_smi`` and ``amd``), ``pci``, ``fabric``, ``log``, ``storage``,
+        and ``problems`` (part -> why there is nothing of it).
     """
     if not isinstance(collected, dict) or not isinstance(collected.get("parts"), dict) or "host" not in collected:
         raise ValueError("it is not what the program of node_health prints")
@@ -94,8 +88,7 @@ def _parse_nvidia(commands: Any, driver: Mapping[str, Any]) -> Facts:
     outputs = {name: answer["output"] for name, answer in answers.items() if answer["status"] == "ok"}
     nvidia_smi.join_nvlinks(
         facts["gpus"], nvidia_smi.parse_nvlink_speeds(outputs.get("nvidia-smi nvlink -s", "")),
-        nvidia_smi.parse_nvlink_errors(outputs.get("nvidia-smi nvlink -e", "")),
-    )
+        nvidia_smi.parse_nvlink_errors(outputs.get("nvidia-smi nvlink -e", "")))
     rows = nvidia_smi.parse_remapped_rows(outputs.get("nvidia-smi --query-remapped-rows", ""))
     for gpu in facts["gpus"]:
         gpu["remapped"] = gpu["remapped"] or rows.get(gpu["address"])
@@ -112,11 +105,10 @@ def _parse_device(raw: Mapping[str, Any]) -> Facts:
     text, vendor = raw.get("class") or "", raw.get("vendor") or ""
     kind = "gpu" if text.startswith(("0x03", "0x12", "0x0b40")) and vendor in (NVIDIA, AMD) else (
         "fabric" if vendor in FABRIC_VENDORS else "network" if text.startswith("0x02") else "other")
-    speeds = {}
-    for name in ("current", "max"):
-        found = re.match(r"\d+(?:\.\d+)?", raw.get(name + "_link_speed") or "")
-        speeds["speed" if name == "current" else "speed_max"] = float(found.group()) if found else None
-    errors = {}
+    speeds, errors = {}, {}
+    for key, name in (("speed", "current_link_speed"), ("speed_max", "max_link_speed")):
+        found = re.match(r"\d+(?:\.\d+)?", raw.get(name) or "")
+        speeds[key] = float(found.group()) if found else None
     for name in ("correctable", "nonfatal", "fatal"):
         total = re.search(r"^TOTAL_ERR_\w+ (\d+)", raw.get("aer_dev_" + name) or "", re.MULTILINE)
         errors[name] = int(total.group(1)) if total else None
@@ -185,13 +177,12 @@ def _parse_log(raw: Mapping[str, Any], uptime: float | None) -> Facts:
     ]
     xids = []
     for ago, text in lines:
-        found, switch = _XID.search(text), _SWITCH.search(text)
+        of_gpu = _XID.search(text)
+        found = of_gpu or _SWITCH.search(text)
         if found:
+            fatal = not of_gpu and (found.group(3) or "").lower() == "fatal"
             xids.append({"address": nvidia_smi.pci_address(found.group(1)), "xid": int(found.group(2)), "hours": ago,
-                         "text": text, "switch": False, "fatal": False})
-        elif switch:
-            xids.append({"address": nvidia_smi.pci_address(switch.group(1)), "xid": int(switch.group(2)), "hours": ago,
-                         "text": text, "switch": True, "fatal": (switch.group(3) or "").lower() == "fatal"})
+                         "text": text, "switch": not of_gpu, "fatal": fatal})
     return {
         "source": raw.get("source") or "", "tried": dict(raw.get("tried") or {}), "total": raw.get("total") or 0,
         "left_out": raw.get("left_out") or 0, "since": raw.get("since"), "lines": lines, "xids": xids,

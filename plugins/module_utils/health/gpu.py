@@ -7,7 +7,16 @@ from __future__ import annotations
 import fnmatch
 from typing import Any, Iterator, Mapping
 
-from .thresholds import Finding, exceeded_limit, failure, limit_finding, listed_limit, remark, warning
+from .thresholds import (
+    Finding,
+    exceeded_limit,
+    exceeding,
+    failure,
+    limit_finding,
+    listed_limit,
+    remark,
+    warning,
+)
 
 Facts = Mapping[str, Any]
 
@@ -17,6 +26,9 @@ ACTIONS = ("Reset", "Reboot", "Drain P2P", "Drain and Reset")
 
 REPLACE = "Drain the node and have the GPU looked at by the vendor."
 
+SINCE = {"volatile": ("since the driver was loaded", RESET), "aggregate": ("in its life", REPLACE)}
+"""From when on errors of memory are counted, and what helps."""
+
 
 def gpu_subject(gpu: Facts) -> str:
     """Name a GPU for a sentence."""
@@ -24,13 +36,7 @@ def gpu_subject(gpu: Facts) -> str:
 
 
 def check_gpu(gpu: Facts, expected: Facts, thresholds: Facts) -> Iterator[Finding]:
-    """Check one GPU.
-
-    Args:
-        gpu: its facts, from ``nvidia_smi.parse``.
-        expected: what a node of this site has.
-        thresholds: from where on facts are findings.
-    """
+    """Check one GPU."""
     subject = gpu_subject(gpu)
     if gpu["broken"]:
         yield failure("gpu", subject, "The driver says of it: %s." % gpu["broken"], gpu["broken"], remedy=RESET)
@@ -61,11 +67,9 @@ def _check_memory(gpu: Facts, subject: str, thresholds: Facts) -> Iterator[Findi
         for name, value in counts.items():
             memory, kind = name.split("_")
             threshold = "ecc_%s_corrected" % memory if kind == "corrected" else "ecc_%s_%s" % (name, period)
-            limit = exceeded_limit(thresholds, threshold, value)
-            if limit:
-                since = "since the driver was loaded" if period == "volatile" else "in its life"
-                said = "%d errors in %s were %s %s." % (value, memory.upper(), kind, since)
-                yield limit_finding(limit, "ecc", subject, said, value, RESET if period == "volatile" else REPLACE)
+            since, remedy = SINCE[period]
+            said = "%%d errors in %s were %s %s." % (memory.upper(), kind, since)
+            yield from exceeding(thresholds, threshold, value, "ecc", subject, said, remedy)
     if gpu["sram_threshold_exceeded"]:
         yield failure("ecc", subject, "It says itself that its SRAM has had too many errors.", True, remedy=REPLACE)
     if gpu["unrepairable_memory"]:
@@ -89,16 +93,13 @@ def _check_rows(gpu: Facts, subject: str, thresholds: Facts) -> Iterator[Finding
             limit = exceeded_limit(thresholds, "remapped_rows_" + key, None if rows[key] is None else int(rows[key]))
             if limit:
                 yield limit_finding(limit, "remapped_rows", subject, message, True, remedy)
-        limit = exceeded_limit(thresholds, "remapped_rows_uncorrectable", rows["uncorrectable"])
-        if limit:
-            said = "%d rows were remapped for errors that could not be corrected." % rows["uncorrectable"]
-            yield limit_finding(limit, "remapped_rows", subject, said, rows["uncorrectable"], REPLACE)
+        yield from exceeding(
+            thresholds, "remapped_rows_uncorrectable", rows["uncorrectable"], "remapped_rows", subject,
+            "%d rows were remapped for errors that could not be corrected.", REPLACE)
     if pages:
-        retired = (pages["single_bit"] or 0) + (pages["double_bit"] or 0)
-        limit = exceeded_limit(thresholds, "retired_pages", retired)
-        if limit:
-            said = "%d pages of its memory are retired." % retired
-            yield limit_finding(limit, "retired_pages", subject, said, retired, REPLACE)
+        yield from exceeding(
+            thresholds, "retired_pages", (pages["single_bit"] or 0) + (pages["double_bit"] or 0), "retired_pages",
+            subject, "%d pages of its memory are retired.", REPLACE)
         limit = exceeded_limit(thresholds, "retired_pages_pending", int(bool(pages["pending"])))
         if limit:
             yield limit_finding(limit, "retired_pages", subject, "Pages wait to be retired.", True, RESET)
@@ -119,8 +120,7 @@ def _check_nvlinks(gpu: Facts, subject: str, expected: Facts, thresholds: Facts)
         yield failure("nvlink", subject, "%d links of NVLink are slow, the first of them, %d, has %g GB/s." % (
             len(slow), slow[0]["link"], slow[0]["speed"]), slow[0]["speed"], speed, "node_health_expected.nvlink_speed",
             "Drain the node and have it looked at.")
-    names = sorted({name for link in gpu["nvlinks"] for name in link["errors"]})
-    for name in names:
+    for name in sorted({name for link in gpu["nvlinks"] for name in link["errors"]}):
         counted = {link["link"]: link["errors"].get(name, 0) for link in gpu["nvlinks"]}
         worst = max(counted, key=lambda link: counted[link])
         known = name.lower() in ("replay", "recovery", "crc")
@@ -132,12 +132,11 @@ def _check_nvlinks(gpu: Facts, subject: str, expected: Facts, thresholds: Facts)
             yield limit_finding(
                 limit, "nvlink_errors", subject, said, counted[worst],
                 "Have the counters cleared; where they grow again, drain the node and have the link looked at.")
-    if gpu["fabric_state"] and gpu["fabric_state"].lower() not in ("completed", "not supported"):
-        yield failure("nvlink_fabric", subject, "The fabric manager's state is %s." % gpu["fabric_state"],
-                      gpu["fabric_state"], "Completed", "nvidia-smi(1)", "Look at nvidia-fabricmanager on the node.")
-    if gpu["fabric_status"] and gpu["fabric_status"].lower() not in ("success", "not supported"):
-        yield failure("nvlink_fabric", subject, "The fabric manager's status is %s." % gpu["fabric_status"],
-                      gpu["fabric_status"], "Success", "nvidia-smi(1)", "Look at nvidia-fabricmanager on the node.")
+    for name, good in (("state", "Completed"), ("status", "Success")):
+        found = gpu["fabric_" + name]
+        if found and found.lower() not in (good.lower(), "not supported"):
+            yield failure("nvlink_fabric", subject, "The fabric manager's %s is %s." % (name, found), found, good,
+                          "nvidia-smi(1)", "Look at nvidia-fabricmanager on the node.")
 
 
 def _check_pcie(gpu: Facts, subject: str, expected: Facts, thresholds: Facts) -> Iterator[Finding]:
@@ -154,11 +153,8 @@ def _check_pcie(gpu: Facts, subject: str, expected: Facts, thresholds: Facts) ->
     if generation is not None and best is not None and best < generation:
         yield failure("pcie", subject, "Its link cannot do more than generation %d of PCIe." % best, best, generation,
                       "node_health_expected.pcie_generation", "Look at the settings of the node's firmware.")
-    limit = exceeded_limit(thresholds, "pcie_replays", link["replays"])
-    if limit:
-        said = "%d packets of PCIe were sent again." % link["replays"]
-        yield limit_finding(limit, "pcie", subject, said, link["replays"],
-                            "Where it grows, have the card seated anew.")
+    yield from exceeding(thresholds, "pcie_replays", link["replays"], "pcie", subject,
+                         "%d packets of PCIe were sent again.", "Where it grows, have the card seated anew.")
 
 
 def _check_modes(gpu: Facts, subject: str, expected: Facts) -> Iterator[Finding]:

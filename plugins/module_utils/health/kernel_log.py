@@ -15,22 +15,14 @@ Facts = Mapping[str, Any]
 START_SECONDS = 60.0
 """A log whose first line is of the first minute after the boot has lost none."""
 
-_XID_REMEDY = (
-    "Look the number up in NVIDIA's list of Xid errors; what is a failure here wants a reset of the GPU, and where it "
-    "comes back, another GPU."
-)
+_XID_REMEDY = ("Look the number up in NVIDIA's list of Xid errors; what is a failure here wants a reset of the GPU, "
+               "and where it comes back, another GPU.")
 
 _PLACE = re.compile(r"(?<![\w:])((?:[0-9a-fA-F]{4,8}:)?[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7])(?!\w)")
 
 
 def check_log(log: Facts, devices: Sequence[Facts], thresholds: Facts) -> tuple[list[Finding], list[str]]:
-    """Check the log; also return sentences about what it cannot tell.
-
-    Args:
-        log: ``source``, ``tried``, ``lines``, ``xids``, ``since``, ``left_out``.
-        devices: those of the bus, to know whether a message is about one that matters.
-        thresholds: ``xid``, ``sxid``, ``kernel_messages``.
-    """
+    """Check the log; also return sentences about what it cannot tell."""
     findings = [*_check_xids(log["xids"], thresholds), *_check_messages(log["lines"], devices, thresholds)]
     return findings, list(_list_gaps(log))
 
@@ -55,10 +47,12 @@ def _severity_by_age(severity: str, hours: float | None, limit: float | None) ->
     return WARNING if old and severity == FAILURE else severity
 
 
-def _format_age(hours: float | None) -> str:
+def _format_age(hours: float | None, same: Sequence[Any]) -> str:
+    """Format how long ago the last of some messages was, and how many they are."""
+    times = "" if len(same) == 1 else ", %d times" % len(same)
     if hours is None:
-        return ""
-    return " %.1f hours ago" % hours if hours >= 1 else " %.0f minutes ago" % (hours * 60)
+        return times
+    return (" %.1f hours ago" % hours if hours >= 1 else " %.0f minutes ago" % (hours * 60)) + times
 
 
 def _check_xids(events: Sequence[Facts], thresholds: Facts) -> Iterator[Finding]:
@@ -75,13 +69,9 @@ def _check_xids(events: Sequence[Facts], thresholds: Facts) -> Iterator[Finding]
         if switch and severity == REMARK:
             severity = FAILURE if any(event["fatal"] for event in same) else WARNING
         severity = _severity_by_age(severity, last["hours"], thresholds[name].get("hours"))
-        times = "" if len(same) == 1 else ", %d times" % len(same)
-        yield Finding(
-            severity, name, "%s (%s)" % ("switch" if switch else "gpu", place),
-            "%s %d%s%s: %s" % (
-                "SXid" if switch else "Xid", number, _format_age(last["hours"]), times, last["text"]),
-            number, None, rule.source, _XID_REMEDY if severity == FAILURE else "",
-        )
+        said = "%s %d%s: %s" % ("SXid" if switch else "Xid", number, _format_age(last["hours"], same), last["text"])
+        subject, remedy = "%s (%s)" % ("switch" if switch else "gpu", place), _XID_REMEDY if severity == FAILURE else ""
+        yield Finding(severity, name, subject, said, number, None, rule.source, remedy)
 
 
 def _check_messages(lines: Sequence[Sequence[Any]], devices: Sequence[Facts], thresholds: Facts) -> Iterator[Finding]:
@@ -98,8 +88,6 @@ def _check_messages(lines: Sequence[Sequence[Any]], devices: Sequence[Facts], th
             severity = _severity_by_age(rule["severity"], hours, rule.get("hours"))
             if place and not known.get(place, False) and severity == WARNING:
                 severity = REMARK
-            times = "" if len(same) == 1 else ", %d times" % len(same)
             yield Finding(
-                severity, "kernel", place or "kernel", "The kernel said%s%s: %s" % (_format_age(hours), times, text),
-                text, None, rule["source"], rule.get("remedy") or "Look at the node's log around it.",
-            )
+                severity, "kernel", place or "kernel", "The kernel said%s: %s" % (_format_age(hours, same), text), text,
+                None, rule["source"], rule.get("remedy") or "Look at the node's log around it.")

@@ -7,7 +7,17 @@ from __future__ import annotations
 import fnmatch
 from typing import Any, Iterator, Mapping, Sequence
 
-from .thresholds import SEVERITIES, Finding, Limit, exceeded_limit, failure, limit_finding, remark, warning
+from .thresholds import (
+    SEVERITIES,
+    Finding,
+    Limit,
+    exceeded_limit,
+    exceeding,
+    failure,
+    limit_finding,
+    remark,
+    warning,
+)
 
 Facts = Mapping[str, Any]
 
@@ -24,9 +34,7 @@ def check_fabric(fabric: Facts, expected: Sequence[Facts], thresholds: Facts) ->
     """Check the ports that are expected, and the counters of all.
 
     Args:
-        fabric: ``infiniband``, ``cxi`` and ``net``.
         expected: entries with ``kind``, and any of ``devices``, ``name`` (a glob), ``rate`` (Gb/s), ``mtu``.
-        thresholds: ``infiniband_counters``.
     """
     for entry in expected:
         yield from _check_expected(fabric, entry)
@@ -39,12 +47,10 @@ def check_fabric(fabric: Facts, expected: Sequence[Facts], thresholds: Facts) ->
                 yield remark("fabric", port["name"], "Its port is %s." % (port["state"] or "in an unknown state"),
                              port["state"], UP[kind])
     for device in fabric["cxi"]:
-        bad = device["counters"].get("hni_pcs_uncorrected_cw", 0)
-        limit = exceeded_limit(thresholds, "cxi_uncorrected", bad)
-        if limit:
-            said = "%d codewords could not be corrected since it was started." % bad
-            yield limit_finding(limit, "fabric_counters", device["name"], said, bad,
-                                "Have the rate looked at (cxi_stat --rates).")
+        yield from exceeding(
+            thresholds, "cxi_uncorrected", device["counters"].get("hni_pcs_uncorrected_cw", 0), "fabric_counters",
+            device["name"], "%d codewords could not be corrected since it was started.",
+            "Have the rate looked at (cxi_stat --rates).")
 
 
 def _is_up(kind: str, port: Facts) -> bool:
@@ -61,17 +67,16 @@ def _check_expected(fabric: Facts, entry: Facts) -> Iterator[Finding]:
     for port in unknown:
         yield warning("fabric", port["name"], "The kernel does not say whether its port is up.", None, UP[kind],
                       _SOURCE, "Look at the adapter by the vendor's own program.")
+    down = [port for port in ports if port not in up and port not in unknown]
     if count is not None and len(up) + len(unknown) < count:
-        bad = ", ".join("%s is %s" % (port["name"], port["state"])
-                        for port in ports if port not in up and port not in unknown)
+        bad = ", ".join("%s is %s" % (port["name"], port["state"]) for port in down)
         said = "%d ports of %s are up%s." % (len(up), words, "; " + bad if bad else "")
         yield failure("fabric", words, said, len(up), count, _SOURCE,
                       "Drain the node, and look at its adapters and cables.")
     elif count is None:
-        for port in ports:
-            if port not in up and port not in unknown:
-                yield failure("fabric", port["name"], "Its port is %s." % port["state"], port["state"], UP[kind],
-                              _SOURCE, "Look at the adapter and its cable.")
+        for port in down:
+            yield failure("fabric", port["name"], "Its port is %s." % port["state"], port["state"], UP[kind],
+                          _SOURCE, "Look at the adapter and its cable.")
     for port in up:
         # The speed of Slingshot is a word, such as BS_200G.
         digits = "".join(filter(str.isdigit, str(port.get("speed") or "")))
@@ -102,8 +107,7 @@ def _check_counters(port: Facts, thresholds: Facts) -> Iterator[Finding]:
                 yield limit_finding(
                     Limit(severity, limit, rule["source"]), "fabric_counters", port["name"],
                     "%s has counted %d since it was cleared." % (name, value), value,
-                    "Have the counter cleared; where it grows again, look at the cable and at the switch's port.",
-                )
+                    "Have the counter cleared; where it grows again, look at the cable and at the switch's port.")
                 break
 
 

@@ -13,15 +13,15 @@ Facts = Mapping[str, Any]
 MAX_NAMED = 6
 """Largest number of nodes or GPUs that are named in one sentence."""
 
+COMPARED = {
+    "driver": ("the driver of the GPUs", "driver_versions"), "kernel_version": ("the kernel", "kernel_versions"),
+    "vbios": ("the VBIOS of %s", "vbios_versions"), "firmware": ("the firmware of adapters (%s)", "firmware_versions"),
+}
+"""What has to be the same, with a place for the kind of device, and its threshold."""
+
 
 def compare_nodes(nodes: Sequence[Facts], asked: int, thresholds: Facts) -> list[Finding]:
-    """Compare the nodes.
-
-    Args:
-        nodes: facts of each, from ``facts.read_facts``.
-        asked: how many nodes there should be; 0 where nobody said.
-        thresholds: ``driver_versions``, ``vbios_versions``, ``firmware_versions``, ``kernel_versions``.
-    """
+    """Compare the nodes, of which so many should have answered (0: nobody said)."""
     return [*_check_answers(nodes, asked), *_compare_versions(nodes, thresholds), *_compare_gpu_counts(nodes)]
 
 
@@ -41,46 +41,32 @@ def _check_answers(nodes: Sequence[Facts], asked: int) -> Iterator[Finding]:
 
 def _compare_versions(nodes: Sequence[Facts], thresholds: Facts) -> Iterator[Finding]:
     """Compare versions that have to be the same, and name the nodes of each."""
-    drivers: dict[str, list[str]] = {}
-    kernels: dict[str, list[str]] = {}
-    vbios: dict[str, dict[str, list[str]]] = {}
-    firmware: dict[str, dict[str, list[str]]] = {}
+    versions: dict[str, dict[str, dict[str, list[str]]]] = {check: {} for check in COMPARED}
+
+    def add(check: str, kind: str, version: str, who: str) -> None:
+        if version:
+            versions[check].setdefault(kind, {}).setdefault(version, []).append(who)
+
     for node in nodes:
-        driver = node["nvidia"]["driver"] or node["nvidia"]["kernel_driver"]
-        if driver:
-            drivers.setdefault(driver, []).append(node["host"])
-        if node["machine"].get("kernel"):
-            kernels.setdefault(node["machine"]["kernel"], []).append(node["host"])
+        host = node["host"]
+        add("driver", "", node["nvidia"]["driver"] or node["nvidia"]["kernel_driver"], host)
+        add("kernel_version", "", node["machine"].get("kernel"), host)
         for gpu in node["gpus"]:
-            if gpu["vbios"]:
-                vbios.setdefault(gpu["name"], {}).setdefault(gpu["vbios"].upper(), []).append(
-                    "%s gpu %d" % (node["host"], gpu["index"]))
-        for kind in ("infiniband", "cxi"):
-            for port in node["fabric"][kind]:
-                if port["firmware"]:
-                    board = port.get("board") or kind
-                    firmware.setdefault(board, {}).setdefault(port["firmware"], []).append(
-                        "%s %s" % (node["host"], port["name"]))
-    yield from _compare("driver", "the driver of the GPUs", drivers, "driver_versions", thresholds)
-    yield from _compare("kernel_version", "the kernel", kernels, "kernel_versions", thresholds)
-    for model, found in sorted(vbios.items()):
-        yield from _compare("vbios", "the VBIOS of %s" % model, found, "vbios_versions", thresholds)
-    for board, found in sorted(firmware.items()):
-        what = "the firmware of adapters (%s)" % board
-        yield from _compare("firmware", what, found, "firmware_versions", thresholds)
-
-
-def _compare(
-    check: str, what: str, found: Mapping[str, Sequence[str]], name: str, thresholds: Facts
-) -> Iterator[Finding]:
-    limit = exceeded_limit(thresholds, name, len(found))
-    if limit:
-        # The most frequent version first: the others are suspect.
-        ordered = sorted(found.items(), key=lambda item: (-len(item[1]), item[0]))
-        said = "; ".join("%s on %s" % (version, _list_names(who)) for version, who in ordered)
-        message = "There are %d versions of %s: %s." % (len(found), what, said)
-        yield limit_finding(limit, check, what, message, len(found),
-                            "Have the nodes brought to the same version, or take others.")
+            add("vbios", gpu["name"], gpu["vbios"].upper(), "%s gpu %d" % (host, gpu["index"]))
+        for network in ("infiniband", "cxi"):
+            for port in node["fabric"][network]:
+                add("firmware", port.get("board") or network, port["firmware"], "%s %s" % (host, port["name"]))
+    for check, (what, threshold) in COMPARED.items():
+        for kind, found in sorted(versions[check].items()):
+            limit = exceeded_limit(thresholds, threshold, len(found))
+            if limit:
+                # The most frequent version first: the others are suspect.
+                ordered = sorted(found.items(), key=lambda item: (-len(item[1]), item[0]))
+                said = "; ".join("%s on %s" % (version, _list_names(who)) for version, who in ordered)
+                subject = what.replace("%s", kind)
+                message = "There are %d versions of %s: %s." % (len(found), subject, said)
+                yield limit_finding(limit, check, subject, message, len(found),
+                                    "Have the nodes brought to the same version, or take others.")
 
 
 def _compare_gpu_counts(nodes: Sequence[Facts]) -> Iterator[Finding]:

@@ -61,19 +61,16 @@ def known_text(text: str | None) -> str:
 
 
 def parse(text: str) -> dict[str, Any]:
-    """Parse the output of ``nvidia-smi -q -x``.
+    """Parse the output of ``nvidia-smi -q -x``; raise ValueError for anything else, and for a part of it.
 
     Returns:
-        ``driver``, ``cuda``, ``attached`` (how many GPUs there are by its own word; None where it does not say), and
-        ``gpus``.
-
-    Raises:
-        ValueError: that is no such output, or not all of it.
+        ``driver``, ``cuda``, ``attached`` (GPUs by its own word; None where it does not say), and ``gpus``.
     """
     begin = text.find("<?xml")
     end = text.rfind("</nvidia_smi_log>")
     if begin < 0 or end < 0:
-        raise ValueError("it is not the XML that nvidia-smi prints: %s" % _beginning(text))
+        words = " ".join(text.split())[:120]
+        raise ValueError("it is not the XML that nvidia-smi prints: %s" % (repr(words) if words else "it is empty"))
     try:
         # Warnings, such as those about a corrupted infoROM, may stand around it.
         log = ElementTree.fromstring(text[begin:end + len("</nvidia_smi_log>")])
@@ -84,11 +81,6 @@ def parse(text: str) -> dict[str, Any]:
         "attached": leading_number(log.findtext("attached_gpus")),
         "gpus": [_parse_gpu(index, element) for index, element in enumerate(log.findall("gpu"))],
     }
-
-
-def _beginning(text: str) -> str:
-    words = " ".join(text.split())
-    return repr(words[:120]) if words else "it is empty"
 
 
 def _parse_gpu(index: int, gpu: ElementTree.Element) -> Facts:
@@ -158,9 +150,8 @@ def _parse_retired(pages: ElementTree.Element | None) -> Facts | None:
     pending = parse_flag(pages.findtext("pending_retirement"))
     if pending is None:
         pending = parse_flag(pages.findtext("pending_blacklist"))
-    if single is None and double is None and pending is None:
-        return None
-    return {"single_bit": single, "double_bit": double, "pending": pending}
+    found = {"single_bit": single, "double_bit": double, "pending": pending}
+    return None if set(found.values()) == {None} else found
 
 
 def _parse_remapped(rows: ElementTree.Element | None) -> Facts | None:
@@ -190,8 +181,7 @@ def _parse_throttled(gpu: ElementTree.Element) -> list[str]:
     """List active reasons for lower clocks, without the prefix that has changed; idleness is none."""
     found = []
     for old in ("event", "throttle"):
-        reasons = gpu.find("clocks_%s_reasons" % old)
-        for element in reasons if reasons is not None else ():
+        for element in gpu.findall("clocks_%s_reasons/*" % old):
             name = element.tag.replace("clocks_%s_reason_" % old, "")
             if parse_flag(element.text) and name != IDLE:
                 found.append(name)
@@ -223,10 +213,7 @@ def _lines_by_gpu(text: str) -> Iterable[tuple[str, int, str]]:
 
 
 def parse_nvlink_speeds(text: str) -> dict[str, dict[int, float | None]]:
-    """Parse ``nvidia-smi nvlink -s``: GPU -> link -> GB/s in one direction, None where inactive.
-
-    Only a speed counts as a link that is up.
-    """
+    """Parse ``nvidia-smi nvlink -s``: GPU -> link -> GB/s in one direction, None where the link is not up."""
     links: dict[str, dict[int, float | None]] = {}
     for gpu, link, said in _lines_by_gpu(text):
         speed = re.match(r"(\d+(?:\.\d+)?) GB/s", said)

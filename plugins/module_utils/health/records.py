@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-import json
+import collections
 import os
 from typing import Any, Iterable, Mapping, NamedTuple, Sequence
 
@@ -21,7 +21,7 @@ from ..acceptance.records import (
 )
 from ..acceptance.status import acceptance_state
 from ..core.errors import StackError
-from ..core.files import write_atomic
+from ..core.files import read_json, write_atomic
 from .checks import check_node
 from .facts import read_facts
 from .nodes import compare_nodes
@@ -40,19 +40,11 @@ class Node(NamedTuple):
     not_seen: list[str]
 
 
-def reason_to_run(
-    last: Mapping[str, Any] | None, question: Mapping[str, Any], again: bool, accepted: bool
-) -> str:
+def reason_to_run(last: Mapping[str, Any] | None, question: Mapping[str, Any], again: bool, accepted: bool) -> str:
     """Explain why the nodes have to be checked, as a sentence's end; empty where the record answers.
 
     A node may fail on any day. A check therefore only holds for a release that was accepted after it, which is not
     accepted again.
-
-    Args:
-        last: the last record, or None.
-        question: what would be asked now, with ``subject``.
-        again: whether the operator wants it in any case.
-        accepted: whether that state of the release has passed its acceptance.
     """
     if last is None:
         return "the nodes were not looked at yet"
@@ -69,58 +61,25 @@ def reason_to_run(
 
 
 def is_accepted(root: str, release: str, subject: str) -> bool:
-    """Tell whether that state of the release has passed its acceptance.
-
-    Raises:
-        StackError: a record cannot be read.
-    """
+    """Tell whether that state of the release has passed its acceptance."""
     return bool(subject) and acceptance_state(root, release, subject).state == "passed"
 
 
 def conclude(
     files: Files, question: Mapping[str, Any], account: Account, output: str, started: str, seconds: float
 ) -> dict[str, Any]:
-    """Judge a check that has ended, and write its record.
-
-    Args:
-        files: where the records are.
-        question: what was asked: ``nodes``, ``expected``, ``thresholds``, ``subject`` and others.
-        account: that of the check.
-        output: what the nodes printed.
-        started: its begin in UTC.
-        seconds: its length.
-
-    Returns:
-        The record, where no finding is a failure.
-
-    Raises:
-        StackError: one is.
-        OSError: as the system reports it.
-    """
+    """Judge a check that has ended, write its record, and return it where no finding is a failure."""
     job_output = parse_output(output)
     nodes, troubles = check_answers(job_output.messages.get("node", []), question)
     incomplete = len({node.facts["host"] for node in nodes}) < question["nodes"]
     record = make_record(
-        nodes, [*_check_job(job_output, incomplete), *troubles], question, account.name, started, seconds
-    )
+        nodes, [*_check_job(job_output, incomplete), *troubles], question, account.name, started, seconds)
     write_atomic(files.log, readable(output).encode("utf-8"))
     return write_record(files, record, last_lines(output))
 
 
 def write_record(files: Files, record: dict[str, Any], lines: Sequence[str] = ()) -> dict[str, Any]:
-    """Write a record, and raise its failures.
-
-    Args:
-        files: where.
-        record: from :func:`make_record`.
-        lines: the end of what the job itself printed.
-
-    Returns:
-        It, where no finding is a failure.
-
-    Raises:
-        StackError: one is, or it cannot be written.
-    """
+    """Write a record, and return it, or raise its failures."""
     with writing_records(files):
         files.add(record)
     raise_failures(record, files, lines)
@@ -128,11 +87,7 @@ def write_record(files: Files, record: dict[str, Any], lines: Sequence[str] = ()
 
 
 def raise_failures(record: Mapping[str, Any], files: Files, lines: Sequence[str] = ()) -> None:
-    """Raise the failures of a record.
-
-    Raises:
-        StackError: there is one.
-    """
+    """Raise the failures of a record."""
     bad = [finding for finding in list_findings(record) if finding["severity"] == FAILURE]
     if not bad:
         return
@@ -142,17 +97,11 @@ def raise_failures(record: Mapping[str, Any], files: Files, lines: Sequence[str]
         "These nodes are not fit to accept release %s on. %s%s" % (os.path.basename(files.state), said, more),
         bad[0]["check"], "%s All findings are in %s." % (bad[0]["remedy"] or "Have them looked at.", files.record),
         **dict(describe_record(record), changed=False, record=files.record, log=files.log,
-               failures=[format_finding(finding) for finding in bad], last_lines=list(lines)),
-    )
+               failures=[format_finding(finding) for finding in bad], last_lines=list(lines)))
 
 
 def check_answers(collected: Iterable[Any], question: Mapping[str, Any]) -> tuple[list[Node], list[Finding]]:
-    """Check the nodes that have answered; also return findings about unreadable answers.
-
-    Args:
-        collected: what the program printed on each node.
-        question: ``expected`` and ``thresholds``.
-    """
+    """Check the nodes that have answered; also return findings about unreadable answers."""
     nodes, troubles = [], []
     for raw in collected:
         try:
@@ -162,8 +111,7 @@ def check_answers(collected: Iterable[Any], question: Mapping[str, Any]) -> tupl
             host = raw.get("host", "") if isinstance(raw, dict) else ""
             troubles.append(failure(
                 "collector", str(host) or "a node", "What the node answered cannot be read: %s." % error,
-                remedy="Run the program of this very release of the collection there.",
-            ))
+                remedy="Run the program of this very release of the collection there."))
         else:
             nodes.append(Node(facts, judged.findings, judged.not_seen))
     nodes.sort(key=lambda node: node.facts["host"])
@@ -171,35 +119,24 @@ def check_answers(collected: Iterable[Any], question: Mapping[str, Any]) -> tupl
 
 
 def read_answers(path: str) -> list[Any]:
-    """Read what the program has left in a directory, one file for each node.
-
-    Raises:
-        StackError: there is none, or one cannot be read.
-    """
+    """Read what the program has left in a directory, one file for each node."""
     try:
         names = sorted(name for name in os.listdir(path) if name.endswith(".json"))
-        found = []
-        for name in names:
-            with open(os.path.join(path, name), encoding="utf-8") as stream:
-                found.append(json.load(stream))
+        found = [read_json(os.path.join(path, name)) for name in names]
     except (OSError, ValueError) as error:
         raise StackError(
             "What was recorded of the nodes in %s cannot be read: %s." % (path, error), "recorded",
-            "Give the directory with what the program printed on each node, one file .json each.", path,
-        ) from error
+            "Give the directory with what the program printed on each node, one file .json each.", path) from error
     if not found:
         raise StackError(
-            "There is no file .json in %s." % path, "recorded", "Run bin/node-health on each node first.", path
-        )
+            "There is no file .json in %s." % path, "recorded", "Run bin/node-health on each node first.", path)
     return found
 
 
 def _check_job(job_output: JobOutput, incomplete: bool) -> list[Finding]:
     """Find what went wrong with the job itself."""
-    found = [
-        failure("job", "job", "%s." % text.partition(" ")[2].rstrip("."), remedy="Correct the site's data for it.")
-        for name, text in job_output.events if name == "problem"
-    ]
+    found = [failure("job", "job", "%s." % message.rstrip("."), remedy="Correct the site's data for it.")
+             for _check, message in job_output.problems]
     if job_output.event("timeout") is not None:
         found.append(failure("job", "job", "The look did not end within %s s." % job_output.event("timeout"),
                              remedy="Where it waited in a queue, raise node_health_timeout."))
@@ -214,16 +151,7 @@ def make_record(
     nodes: Sequence[Node], troubles: Sequence[Finding], question: Mapping[str, Any], user: str, started: str,
     seconds: float,
 ) -> dict[str, Any]:
-    """Make the record of one check.
-
-    Args:
-        nodes: those that have answered.
-        troubles: findings about the check itself.
-        question: what was asked.
-        user: the account that has run the check.
-        started: its begin in UTC.
-        seconds: its length.
-    """
+    """Make the record of one check; ``troubles`` are findings about the check itself."""
     across = [*troubles, *compare_nodes([node.facts for node in nodes], question["nodes"], question["thresholds"])]
     everything = [*across, *(finding for node in nodes for finding in node.findings)]
     hosts = [node.facts["host"] for node in nodes]
@@ -248,12 +176,11 @@ def shorten_facts(facts: Mapping[str, Any]) -> dict[str, Any]:
     gpus = []
     for gpu in facts["gpus"]:
         speeds = [link["speed"] for link in gpu["nvlinks"] if link["speed"] is not None]
-        errors: dict[str, int] = {}
+        errors: collections.Counter[str] = collections.Counter()
         for link in gpu["nvlinks"]:
-            for name, count in link["errors"].items():
-                errors[name] = errors.get(name, 0) + count
-        slowest = min(speeds, default=None)
-        links = {"links": len(gpu["nvlinks"]), "up": len(speeds), "slowest": slowest, "errors": errors}
-        gpus.append(dict(gpu, nvlinks=links))
+            errors.update(link["errors"])
+        gpus.append(dict(gpu, nvlinks={
+            "links": len(gpu["nvlinks"]), "up": len(speeds), "slowest": min(speeds, default=None),
+            "errors": dict(errors)}))
     pci = [device for device in facts["pci"] if device["kind"] in ("gpu", "fabric")]
     return dict(facts, gpus=gpus, pci=pci, log=dict(log, xids=len(facts["log"]["xids"])))

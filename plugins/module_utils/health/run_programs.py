@@ -40,16 +40,10 @@ class _Depth:
     """Hold whether this process is a child of :func:`run_apart`."""
 
     inner = False
-    """Whether it is one of those that :func:`run_apart` has started."""
 
 
 def find_program(name: str, path: Optional[str] = None) -> Tuple[str, str]:
-    """Find a program by its name.
-
-    Returns:
-        Its path and ``""``, or ``""`` and what it is instead: ``missing``, or ``denied`` where a file is there that
-        this account may not run.
-    """
+    """Find a program: its path and ``""``, or ``""`` and ``missing``, or ``denied`` where a file may not be run."""
     denied = ""
     own = (os.environ.get("PATH") or "") if path is None else path
     for directory in own.split(":") + list(PATHS if path is None else ()):
@@ -64,11 +58,6 @@ def find_program(name: str, path: Optional[str] = None) -> Tuple[str, str]:
 def run(words: Sequence[str], seconds: float, path: Optional[str] = None) -> Dict[str, Any]:
     """Run a program without input, and end it with its children after its time.
 
-    Args:
-        words: the program's name and its arguments.
-        seconds: its time.
-        path: where to look for it, instead of PATH and the usual places.
-
     Returns:
         ``command``, ``status`` (``ok``, ``failed``, ``missing``, ``denied``, ``hung``, ``endless``), ``code``,
         ``output``, ``error`` (the end of what it said on standard error, or why it did not start), ``seconds``.
@@ -81,8 +70,7 @@ def run(words: Sequence[str], seconds: float, path: Optional[str] = None) -> Dic
             # core/processes.py is not used here: this file travels without the collection.
             process = subprocess.Popen(  # pylint: disable=ansible-bad-function # see above
                 [program, *words[1:]], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                env=dict(os.environ, LC_ALL="C", LANG="C"), start_new_session=True, close_fds=True,
-            )
+                env=dict(os.environ, LC_ALL="C", LANG="C"), start_new_session=True, close_fds=True)
         except OSError as error:
             denied = error.errno in (errno.EACCES, errno.EPERM)
             answer.update(status="denied" if denied else "failed", error=error.strerror or str(error))
@@ -165,7 +153,6 @@ def run_apart(tasks: Mapping[str, Callable[[], Any]], seconds: float) -> Dict[st
 
     Args:
         tasks: name -> function, whose result can be JSON.
-        seconds: time for all of them.
 
     Returns:
         name -> ``result`` (None where there is none), ``problem`` (why there is none), and ``seconds``.

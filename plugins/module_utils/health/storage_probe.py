@@ -11,7 +11,7 @@ import tempfile
 import time
 from typing import Any, Callable, Dict, List
 
-from .run_programs import CLEANERS, list_names
+from .run_programs import CLEANERS, list_names, read_text
 
 PREFIX = ".torchstack-health."
 """Beginning of the name of a probe's own directory."""
@@ -35,16 +35,14 @@ def probe_directory(directory: str, files: int = FILES, seconds: float = 10.0) -
     file system has to grant.
 
     Args:
-        directory: where.
-        files: how many.
         seconds: for creating them; on a slow file system there are fewer files, rather than a longer probe.
 
     Returns:
         ``directory``, ``kind`` (of the file system), ``files``, ``operations`` (name -> ``median``, ``p99`` and
         ``max``, in milliseconds), ``problem`` (why it could not be tried; empty where it could).
     """
-    facts = {"directory": directory, "kind": file_system_type(directory), "files": 0}  # type: Dict[str, Any]
-    facts.update(operations={}, problem="")
+    facts = {"directory": directory, "kind": file_system_type(directory), "files": 0, "operations": {},
+             "problem": ""}  # type: Dict[str, Any]
     try:
         _remove_old(directory)
         with tempfile.TemporaryDirectory(prefix=directory_prefix(), dir=directory) as own:
@@ -124,12 +122,7 @@ def file_system_type(directory: str, mounts: str = "/proc/self/mounts") -> str:
     """Find the file system of a directory, as proc(5) names it; empty where that is not known."""
     path = os.path.realpath(directory)
     best, found = "", ""
-    try:
-        with open(mounts, "rb") as stream:
-            lines = stream.read().decode("utf-8", "replace").splitlines()
-    except OSError:
-        return ""
-    for line in lines:
+    for line in (read_text(mounts, 1 << 30) or "").splitlines():
         fields = line.split(" ")
         if len(fields) > 2:
             point = fields[1].replace("\\040", " ")

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from typing import Any, Mapping, Sequence
 
+from ..acceptance.verdict import align
 from .thresholds import SEVERITIES, WARNING
 
 MAX_SENTENCES = 6
@@ -57,9 +58,7 @@ def describe_record(record: Mapping[str, Any] | None) -> dict[str, Any]:
     findings = list_findings(record)
     count = len(record["nodes"])
     numbers = ", ".join(
-        "%d %ss" % (sum(finding["severity"] == severity for finding in findings), severity)
-        for severity in SEVERITIES
-    )
+        "%d %ss" % (sum(finding["severity"] == severity for finding in findings), severity) for severity in SEVERITIES)
     return {
         "passed": record["passed"], "table": format_table(record), "not_checked": list_gaps(record),
         "findings": findings,
@@ -80,7 +79,5 @@ def format_table(record: Mapping[str, Any]) -> str:
             node["host"], str(len(facts["gpus"]) or facts["counts"]["amd"]), "/".join(models) or "-",
             facts["nvidia"]["driver"] or facts["nvidia"]["kernel_driver"] or "-", "/".join(links) or "-",
             "seen" if facts["log"]["source"] else "not seen",
-            *(str(sum(finding["severity"] == severity for finding in node["findings"])) for severity in SEVERITIES),
-        ))
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    return "\n".join("  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in rows)
+            *(str(sum(finding["severity"] == severity for finding in node["findings"])) for severity in SEVERITIES)))
+    return align(rows)

@@ -10,7 +10,7 @@ those that HPE's `cxi_stat` reads.
 import errno
 import os
 import re
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, Iterable, List, Optional
 
 from .run_programs import list_names, read_text, run
 
@@ -54,10 +54,14 @@ def read_devices(top: str = "/sys/bus/pci/devices") -> List[Dict[str, Any]]:
     for address in list_names(top):
         path = os.path.join(top, address)
         if (read_text(os.path.join(path, "class")) or "").startswith(PCI_CLASSES):
-            facts = {name: read_text(os.path.join(path, name)) for name in PCI_FILES}  # type: Dict[str, Any]
+            facts = _read_files(path, PCI_FILES)
             facts.update(address=address, driver=_link_target(os.path.join(path, "driver")))
             found.append(facts)
     return found
+
+
+def _read_files(directory: str, names: Iterable[str]) -> Dict[str, Any]:
+    return {name: read_text(os.path.join(directory, name)) for name in names}
 
 
 def _link_target(link: str) -> str:
@@ -86,25 +90,20 @@ def module_versions(
 
 def read_fabric(top: str = "/sys/class") -> Dict[str, Any]:
     """Read network adapters: ``infiniband`` (ports), ``cxi`` (Slingshot), ``net`` (with a device)."""
-    return {
-        "infiniband": _read_infiniband(os.path.join(top, "infiniband")),
-        "cxi": _read_cxi(os.path.join(top, "cxi")),
-        "net": _read_net(os.path.join(top, "net")),
-    }
+    kinds = {"infiniband": _read_infiniband, "cxi": _read_cxi, "net": _read_net}
+    return {name: read(os.path.join(top, name)) for name, read in kinds.items()}
 
 
 def _read_infiniband(top: str) -> List[Dict[str, Any]]:
     found = []
     for device in list_names(top):
         own = os.path.join(top, device)
-        about = {name: read_text(os.path.join(own, name)) for name in ("fw_ver", "hca_type", "board_id")}
+        about = _read_files(own, ("fw_ver", "hca_type", "board_id"))
         for port in list_names(os.path.join(own, "ports")):
             path = os.path.join(own, "ports", port)
-            names = ("state", "phys_state", "rate", "link_layer")
-            facts = {name: read_text(os.path.join(path, name)) for name in names}
-            own_counters = os.path.join(path, "counters")
-            counters = {name: read_text(os.path.join(own_counters, name)) for name in list_names(own_counters)}
-            found.append(dict(about, device=device, port=port, counters=counters, **facts))
+            counted = os.path.join(path, "counters")
+            found.append(dict(about, device=device, port=port, counters=_read_files(counted, list_names(counted)),
+                              **_read_files(path, ("state", "phys_state", "rate", "link_layer"))))
     return found
 
 
@@ -117,7 +116,7 @@ def _read_cxi(top: str) -> List[Dict[str, Any]]:
             texts = [text for text in (read_text(os.path.join(own, path)) for path in files) if text]
             # "Absent" and "Disabled" stand for a kind of PCIe link that the platform does not have.
             facts[name] = next((text for text in texts if text not in ("Absent", "Disabled")), None)
-        facts["counters"] = {name: read_text(os.path.join(own, "telemetry", name)) for name in CXI_COUNTERS}
+        facts["counters"] = _read_files(os.path.join(own, "telemetry"), CXI_COUNTERS)
         found.append(facts)
     return found
 
@@ -127,10 +126,9 @@ def _read_net(top: str) -> List[Dict[str, Any]]:
     for name in list_names(top):
         own = os.path.join(top, name)
         if os.path.exists(os.path.join(own, "device")):
-            facts = {key: read_text(os.path.join(own, key)) for key in NET_FILES}  # type: Dict[str, Any]
-            counters = {key: read_text(os.path.join(own, "statistics", key)) for key in NET_COUNTERS}
-            driver_name = _link_target(os.path.join(own, "device", "driver"))
-            found.append(dict(facts, name=name, driver=driver_name, counters=counters))
+            found.append(dict(
+                _read_files(own, NET_FILES), name=name, driver=_link_target(os.path.join(own, "device", "driver")),
+                counters=_read_files(os.path.join(own, "statistics"), NET_COUNTERS)))
     return found
 
 
@@ -139,12 +137,6 @@ def _read_net(top: str) -> List[Dict[str, Any]]:
 
 def read_log(seconds: float, patterns: Any = (), kmsg: str = "/dev/kmsg", path: Optional[str] = None) -> Dict[str, Any]:
     """Read the kernel's log since the boot, from /dev/kmsg, else by dmesg or journalctl.
-
-    Args:
-        seconds: for each program.
-        patterns: regular expressions of what is kept beside :data:`LOG_WORDS`.
-        kmsg: the device.
-        path: where to look for the programs, instead of PATH and the usual places.
 
     Returns:
         ``source`` (empty where nobody lets us read it), ``tried`` (source -> why not), ``lines`` ([seconds since the

@@ -7,8 +7,9 @@ The figures, each with its source, are in the role's ``node_health_thresholds``.
 
 from __future__ import annotations
 
+import functools
 import re
-from typing import Any, Mapping, NamedTuple
+from typing import Any, Iterator, Mapping, NamedTuple
 
 from ..core.errors import StackError
 
@@ -86,25 +87,14 @@ class Finding(NamedTuple):
     remedy: str = ""
 
 
-def failure(
-    check: str, subject: str, message: str, value: Any = None, threshold: Any = None, source: str = "", remedy: str = ""
-) -> Finding:
-    """Make a finding with which a release must not be accepted."""
-    return Finding(FAILURE, check, subject, message, value, threshold, source, remedy)
+failure = functools.partial(Finding, FAILURE)
+"""Make a finding with which a release must not be accepted."""
 
+warning = functools.partial(Finding, WARNING)
+"""Make a finding that somebody should look at."""
 
-def warning(
-    check: str, subject: str, message: str, value: Any = None, threshold: Any = None, source: str = "", remedy: str = ""
-) -> Finding:
-    """Make a finding that somebody should look at."""
-    return Finding(WARNING, check, subject, message, value, threshold, source, remedy)
-
-
-def remark(
-    check: str, subject: str, message: str, value: Any = None, threshold: Any = None, source: str = "", remedy: str = ""
-) -> Finding:
-    """Make a finding that is only to be known."""
-    return Finding(REMARK, check, subject, message, value, threshold, source, remedy)
+remark = functools.partial(Finding, REMARK)
+"""Make a finding that is only to be known."""
 
 
 def limit_finding(limit: Limit, check: str, subject: str, message: str, value: Any, remedy: str) -> Finding:
@@ -112,12 +102,21 @@ def limit_finding(limit: Limit, check: str, subject: str, message: str, value: A
     return Finding(limit.severity, check, subject, message, value, limit.threshold, limit.source, remedy)
 
 
-def check_settings(thresholds: Any, expected: Any) -> None:
-    """Refuse thresholds and expectations that cannot be used.
+def exceeding(
+    thresholds: Mapping[str, Any], name: str, value: float | None, check: str, subject: str, message: str, remedy: str
+) -> Iterator[Finding]:
+    """Make the finding of a value beyond the threshold of that name; the message has a place for the value."""
+    limit = exceeded_limit(thresholds, name, value)
+    if limit:
+        yield limit_finding(limit, check, subject, message % value, value, remedy)
 
-    Raises:
-        StackError: the first thing that is wrong.
-    """
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def check_settings(thresholds: Any, expected: Any) -> None:
+    """Refuse thresholds and expectations that cannot be used, by the first thing that is wrong."""
     trouble = _threshold_problem(thresholds) or _expected_problem(expected)
     if trouble:
         raise StackError(trouble, "thresholds", "Correct node_health_thresholds or node_health_expected.")
@@ -148,7 +147,7 @@ def _number_problem(rule: Mapping[str, Any]) -> str:
     for key, value in rule.items():
         if key not in (*SEVERITIES, "source"):
             return "has the key %r; known are %s and source" % (key, ", ".join(SEVERITIES))
-        if key != "source" and value is not None and (isinstance(value, bool) or not isinstance(value, (int, float))):
+        if key != "source" and value is not None and not _is_number(value):
             return "says %r for %s, which is no number" % (value, key)
     return ""
 
@@ -159,7 +158,7 @@ def _list_problem(rule: Mapping[str, Any]) -> str:
             return "has the key %r; known are failure, warning, hours and source" % key
         if key in (FAILURE, WARNING) and not isinstance(value, list):
             return "says %r for %s, which is no list" % (value, key)
-        if key == "hours" and (isinstance(value, bool) or not isinstance(value, (int, float))):
+        if key == "hours" and not _is_number(value):
             return "says %r for hours, which is no number" % (value,)
     return ""
 
@@ -167,9 +166,7 @@ def _list_problem(rule: Mapping[str, Any]) -> str:
 def _counter_problem(rule: Mapping[str, Any]) -> str:
     for severity in SEVERITIES:
         counters = rule.get(severity, {})
-        if not isinstance(counters, dict) or not all(
-            isinstance(value, (int, float)) and not isinstance(value, bool) for value in counters.values()
-        ):
+        if not isinstance(counters, dict) or not all(map(_is_number, counters.values())):
             return "says %r for %s, which is no mapping of counters to numbers" % (counters, severity)
     return ""
 

@@ -40,14 +40,12 @@ def find(wanted: Mapping[str, Any], environment: Mapping[str, str]) -> dict[str,
     """Return the compiler that a build would use, as it is typed.
 
     Args:
-        wanted: ``name`` of the variable it goes into (CXX), ``language`` (``c`` or ``c++``), ``command`` (the command
-            with its words, or empty), ``candidates`` (what to look for where neither says, or empty).
-        environment: variables; the one called ``name`` counts when ``command`` is empty.
+        wanted: ``name`` of the variable it goes into (CXX), which counts when ``command`` (with its words) is empty;
+            ``language`` (``c`` or ``c++``); ``candidates`` (what to look for where neither says, or empty).
 
     Returns:
         ``command`` (never resolved to what a link leads to; empty where a search found none), ``path`` (where PATH has
-        its first word; empty where nowhere), ``origin`` (``option``, ``environment`` or ``search``), ``tried``
-        (commands that were looked for).
+        its first word; empty where nowhere), ``origin`` (``option``, ``environment`` or ``search``), ``tried``.
     """
     named = wanted.get("command") or ""
     inherited = environment.get(wanted["name"], "").strip()
@@ -64,25 +62,16 @@ def find(wanted: Mapping[str, Any], environment: Mapping[str, str]) -> dict[str,
 
 
 def attempt(wanted: Mapping[str, Any], command: str, directory: str, timeout: float) -> dict[str, Any]:
-    """Compile and link a small program, and run it unless it is for other machines.
-
-    Args:
-        wanted: as for :func:`find`, with ``standard`` (empty for the one that builds need) and ``cross``.
-        command: the compiler with its words.
-        directory: an existing directory for the program; only it is written to.
-        timeout: seconds for each command.
+    """Compile and link a small program in an existing directory, and run it unless it is for other machines.
 
     Returns:
         ``banner`` (first line of ``--version``), ``standard``, ``compiles``, ``runs`` (None where it was not run),
         ``complaint`` (empty where all went well).
     """
-    language = wanted["language"]
-    words = shlex.split(command)
+    language, words = wanted["language"], shlex.split(command)
     standard = wanted.get("standard") or STANDARD[language]
     banner = run([*words, "--version"], timeout, directory)
-    name = wanted["name"]
-    source = os.path.join(directory, name + _SUFFIX[language])
-    program = os.path.join(directory, name + ".trial")
+    source, program = (os.path.join(directory, wanted["name"] + end) for end in (_SUFFIX[language], ".trial"))
     with open(source, "w", encoding="ascii") as stream:
         stream.write(_PROGRAM[language])
     build = run([*words, *(["-std=" + standard] if standard else []), "-o", program, source], timeout, directory)

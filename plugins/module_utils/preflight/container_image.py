@@ -32,42 +32,26 @@ Facts = Mapping[str, Any]
 
 
 class Places(NamedTuple):
-    """Where the files of an image are."""
+    """Where the files of an image are; empty for no copy, and for no definition."""
 
     central: str
     copy: str
-    """Empty where the release refers to the central image."""
     definition: str
-    """Empty where the release keeps none."""
 
 
 def places(image: Facts, central: str, root: str, sha256: str) -> Places:
-    """Tell where the files of an image are.
+    """Tell where the files of an image (``base.image``) are; its checksum is empty where it is not known.
 
     Releases with the same image share one copy of it. It lies outside of them, as a frozen release could not lose it.
-
-    Args:
-        image: ``base.image`` of the release file.
-        central: the site's place of images.
-        root: the directory of the releases.
-        sha256: the image's checksum; empty where it is not known.
     """
     copied = sha256 and image["placement"] == COPY
     return Places(
-        os.path.join(central, image["file"]),
-        os.path.join(root, COPIES, sha256[:12], image["file"]) if copied else "",
-        os.path.join(central, image["definition"]) if image.get("definition") else "",
-    )
+        os.path.join(central, image["file"]), os.path.join(root, COPIES, sha256[:12], image["file"]) if copied else "",
+        os.path.join(central, image["definition"]) if image.get("definition") else "")
 
 
 def is_recorded(record: object, sha256: str, status: os.stat_result) -> bool:
-    """Tell whether a copy is the one that copy_image.py made, or found to be right.
-
-    Args:
-        record: what that program wrote beside the copy.
-        sha256: the checksum that the image must have.
-        status: of the copy.
-    """
+    """Tell whether a copy is the one that copy_image.py made, or found to be right, by its record beside it."""
     return record == {"bytes": status.st_size, "mtime_ns": status.st_mtime_ns, "sha256": sha256}
 
 
@@ -78,12 +62,7 @@ def runtime_version(output: str) -> str:
 
 
 def judge_place(central: str, there: bool) -> list[Finding]:
-    """Check whether the site has a place of images.
-
-    Args:
-        central: its path, empty where the site's data names none.
-        there: whether that is a directory.
-    """
+    """Check whether the site has a place of images; empty where its data names none."""
     if not central:
         return [error("place", "The site names no place of images.",
                       "Set torchstack_images in the site's group_vars to the directory that has them.")]
@@ -97,11 +76,8 @@ def judge_image(image: Facts, where: Places, there: Facts, names: list[str]) -> 
     """Check whether there is an image to begin with.
 
     Args:
-        image: ``base.image`` of the release file.
-        where: its places.
         there: ``bytes`` and ``problem`` of the central image (empty where it can be read), and ``copied``, whether the
             release's own copy is there and is known to be right.
-        names: what is in the central place.
     """
     if not there["problem"]:
         return [note("image", "The image is %s (%s)." % (where.central, format_bytes(there["bytes"])))]
@@ -120,10 +96,8 @@ def judge_sum(image: Facts, listed: str, computed: str, sums: str) -> list[Findi
     """Check whether it is known which checksum the image must have.
 
     Args:
-        image: ``base.image`` of the release file.
         listed: the checksum in the site's list; empty where it has none.
         computed: that of the central image, where neither is known and it could be read.
-        sums: the site's list.
     """
     asked = str(image.get("sha256") or "").lower()
     if not asked and not listed:
@@ -141,13 +115,7 @@ def judge_sum(image: Facts, listed: str, computed: str, sums: str) -> list[Findi
 
 
 def judge_definition(image: Facts, where: Places, problem: str) -> list[Finding]:
-    """Check whether the image's definition is there.
-
-    Args:
-        image: ``base.image`` of the release file.
-        where: its places.
-        problem: why it cannot be read; empty where it can.
-    """
+    """Check whether the image's definition is there, by why it cannot be read."""
     if not image.get("definition") or not problem:
         return []
     return [error("definition", "The definition %s %s." % (where.definition, problem),
@@ -155,15 +123,7 @@ def judge_definition(image: Facts, where: Places, problem: str) -> list[Finding]
 
 
 def judge_room(where: Places, bytes_needed: int, volume: Facts, user: str) -> list[Finding]:
-    """Check whether the copy has room, as far as file system and quota show it.
-
-    Args:
-        where: the image's places.
-        bytes_needed: size of what will be written; 0 where the copy is there.
-        volume: from ``root_directory.examine`` of the copy's directory, and ``probe`` from ``root_directory.probe``
-            where that was run.
-        user: the account.
-    """
+    """Check whether the copy has room (0 bytes: it is there), as far as file system and quota show it."""
     if not volume["directory"]:
         return [error("space", "%s is not a directory, so that the copy %s cannot be made." % (
             volume["nearest"], where.copy), "Move it away.")]
@@ -175,13 +135,7 @@ def judge_room(where: Places, bytes_needed: int, volume: Facts, user: str) -> li
 
 
 def judge_binds(missing: Sequence[str]) -> list[Finding]:
-    """Check whether what containers bind of the machine is there.
-
-    With an entry that is not, none starts.
-
-    Args:
-        missing: the sources that are not there.
-    """
+    """Check whether what containers bind of the machine is there: with an entry that is missing, none starts."""
     if not missing:
         return []
     return [error(
@@ -193,11 +147,7 @@ def judge_binds(missing: Sequence[str]) -> list[Finding]:
 def judge_runtime(command: str, path: str, version: str, problem: str) -> list[Finding]:
     """Check whether the command that starts containers is there and answers.
 
-    Args:
-        command: as the site names it.
-        path: where it was found; empty where it was not.
-        version: what it says it is; empty where that could not be read.
-        problem: why it does not answer, as the end of a sentence; empty where it does.
+    ``path`` is empty where it was not found, ``version`` where it could not be read, ``problem`` where it answers.
     """
     remedy = "Load what brings it, or name the site's own as torchstack_container.command."
     if not path:

@@ -21,28 +21,20 @@ FIRST_MINOR_COMPATIBLE = 11
 
 
 def judge_gpus(facts: Facts, host: str, toolkit: str, expected: int) -> list[Finding]:
-    """Check whether the GPUs are there, and their driver runs what the toolkit makes.
-
-    Args:
-        facts: of the GPUs.
-        host: the node.
-        toolkit: version of CUDA, such as ``12.4``; empty where the site names none.
-        expected: GPUs that the job asks for.
-    """
+    """Check whether as many GPUs as expected are there, and their driver runs what the toolkit (empty: none) makes."""
     check = "compute.gpus"
     if not toolkit and not expected:
         return [note(check, "GPUs and their driver were not checked: the site's data speaks of none.")]
     if facts["cuda"] is None and not facts["driver"]:
-        text = "%s has no driver of NVIDIA%s" % (host, _with_reason(facts["problem"]))
+        text = "%s has no driver of NVIDIA%s" % (host, ": " + facts["problem"] if facts["problem"] else "")
         if toolkit:
             return [error(check, text + ".",
                           "Ask for a node with GPUs (torchstack_jobs.options), or take node.cuda out.")]
         return [warning(check, text + "; its GPUs were not looked at.",
                         "Name the toolkit as torchstack_jobs.node.cuda, unless the GPUs are another maker's.")]
-    findings = []
-    if facts["problem"]:
-        findings.append(error(check, "The driver on %s is not usable: %s." % (host, facts["problem"]),
-                              "Have the site's staff look at that node, or ask for another one."))
+    findings = [] if not facts["problem"] else [
+        error(check, "The driver on %s is not usable: %s." % (host, facts["problem"]),
+              "Have the site's staff look at that node, or ask for another one.")]
     count = facts["count"]
     if expected and count is not None and count < expected:
         findings.append(error(check, "A job sees %d GPUs on %s, and asks for %d." % (count, host, expected),
@@ -76,10 +68,6 @@ def judge_driver(facts: Facts, host: str, toolkit: str) -> list[Finding]:
         return [error(check, "%s does not run programs of CUDA %s, which needs %s or newer." % (
             driver[0].upper() + driver[1:], toolkit, ".".join(map(str, oldest))), remedy)]
     return [note(check, "%s runs programs of CUDA %d." % (driver[0].upper() + driver[1:], major))]
-
-
-def _with_reason(reason: str) -> str:
-    return ": " + reason if reason else ""
 
 
 def _describe_gpus(facts: Facts) -> str:

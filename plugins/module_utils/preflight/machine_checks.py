@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Check gathered facts about a machine for a rollout: findings, each with its remedy. Pure.
 
-Facts come from site_facts.py and the files that it calls; what is wanted are the options of the module site_preflight,
-so that everything in which sites differ is data. What is said about the root is in preflight_root.py.
+Facts come from machine_facts.py; what is wanted are the options of the module site_preflight, so that everything in
+which sites differ is data. What is said about the root is in root_checks.py.
 """
 
 from __future__ import annotations
@@ -20,14 +20,7 @@ Facts = Mapping[str, Any]
 
 
 def judge_site(host: str, missing_paths: Sequence[str], expect: Facts, site: str) -> list[Finding]:
-    """Check whether this machine is the site at all.
-
-    Args:
-        host: its name.
-        missing_paths: those of the paths of ``expect`` that are not there.
-        expect: ``hostname_globs`` and ``paths`` of the site, and ``rehearsal``, the command that plays it elsewhere.
-        site: its name.
-    """
+    """Check whether this machine is the site at all, by what it expects of host names and paths."""
     globs = expect.get("hostname_globs") or []
     names = (host, host.partition(".")[0])
     reasons = []
@@ -45,24 +38,16 @@ def judge_site(host: str, missing_paths: Sequence[str], expect: Facts, site: str
 
 def judge_account(uid: int, user: str, umask: str) -> list[Finding]:
     """Tell what the running account means for everything else that was found."""
-    findings = [note("account", "The rollout runs as %s (uid %d)." % (user, uid))]
-    if uid == 0:
-        findings = [note(
-            "account", "The rollout runs as root, which may read and write everything, so that permissions that are "
-            "wrong for users stay unseen.", "Use the unprivileged account that owns the root.")]
+    findings = [note("account", "The rollout runs as %s (uid %d)." % (user, uid)) if uid else note(
+        "account", "The rollout runs as root, which may read and write everything, so that permissions that are "
+        "wrong for users stay unseen.", "Use the unprivileged account that owns the root.")]
     if umask != "0022":
         findings.append(note("umask", "The caller's umask is %s; every step runs under 0022 all the same." % umask))
     return findings
 
 
 def judge_python(facts: Facts, module_python: Facts, wanted: Facts) -> list[Finding]:
-    """Check whether the Python that a release is built on will do.
-
-    Args:
-        facts: from ``interpreters.describe``, of the Python that is used.
-        module_python: the same of the one that runs the modules.
-        wanted: the module's options.
-    """
+    """Check whether the Python that a release is built on will do."""
     minimum = wanted["python_minimum"]
     if facts["problem"]:
         return [error("python", "The Python %s does not answer: %s." % (facts["command"], facts["problem"].rstrip(".")),
@@ -99,17 +84,11 @@ def judge_python(facts: Facts, module_python: Facts, wanted: Facts) -> list[Find
 
 
 def judge_compilers(compilers: Mapping[str, Facts], wanted: Sequence[Facts]) -> list[Finding]:
-    """Check whether each compiler is there and works.
-
-    Args:
-        compilers: by name, from ``compilers.find``, with what ``compilers.attempt`` added where it was run.
-        wanted: the module's option ``compilers``.
-    """
+    """Check whether each compiler is there and works."""
     findings = []
     for entry in wanted:
-        name, facts = entry["name"], compilers[entry["name"]]
-        check = "compiler.%s" % name
-        language = TITLE[entry["language"]]
+        name, language = entry["name"], TITLE[entry["language"]]
+        facts, check = compilers[name], "compiler.%s" % name
         if not facts["path"]:
             if facts["origin"] == "search":
                 message = "No compiler for %s was found on PATH: tried %s." % (language, ", ".join(facts["tried"]))
@@ -123,15 +102,14 @@ def judge_compilers(compilers: Mapping[str, Facts], wanted: Sequence[Facts]) -> 
             continue
         said = "%s is '%s' (%s)" % (name, facts["command"], facts["path"])
         what = "%s program%s" % (language, " (%s)" % facts["standard"] if facts["standard"] else "")
+        complaint = facts["complaint"].rstrip(".")
         if not facts["compiles"]:
             findings.append(error(
-                check, "%s, which cannot compile and link a small %s: %s." % (
-                    said, what, facts["complaint"].rstrip(".")),
+                check, "%s, which cannot compile and link a small %s: %s." % (said, what, complaint),
                 "Load a newer compiler, or give another command for %s." % name))
         elif facts["runs"] is False:
             findings.append(error(
-                check, "%s, and a small %s that it compiled does not run here: %s." % (
-                    said, what, facts["complaint"].rstrip(".")),
+                check, "%s, and a small %s that it compiled does not run here: %s." % (said, what, complaint),
                 "Load the target of this machine, or set cross when it compiles for another one on purpose."))
         else:
             findings.append(note(check, "%s, which compiles a %s." % (said, what)))
@@ -139,11 +117,7 @@ def judge_compilers(compilers: Mapping[str, Facts], wanted: Sequence[Facts]) -> 
 
 
 def judge_commands(commands: Mapping[str, str]) -> list[Finding]:
-    """Check whether the commands that steps call are on PATH.
-
-    Args:
-        commands: path by name, empty where missing.
-    """
+    """Check whether the commands that steps call are on PATH."""
     missing = [name for name, path in commands.items() if not path]
     if missing:
         return [error("commands", "Not on PATH: %s." % ", ".join(missing), "Install them or load their modules.")]
@@ -151,11 +125,7 @@ def judge_commands(commands: Mapping[str, str]) -> list[Finding]:
 
 
 def judge_mpi(facts: Facts) -> list[Finding]:
-    """Check whether an MPI is there, whole, and of one piece.
-
-    Args:
-        facts: from ``mpi.find`` and ``mpi.describe``.
-    """
+    """Check whether an MPI is there, whole, and of one piece."""
     check = "mpi"
     if not facts["provider"]:
         return [error(check, "There is no MPI: mpicc is not on PATH, and the wheel is not allowed.",
@@ -200,11 +170,7 @@ def judge_mpi(facts: Facts) -> list[Finding]:
 
 
 def judge_index(facts: Facts) -> list[Finding]:
-    """Check whether pip reaches its package index.
-
-    Args:
-        facts: from ``site_facts.package_index``.
-    """
+    """Check whether pip reaches its package index."""
     check = "index"
     if facts["answers"] is None:
         return [note(check, "Whether pip reaches its package index was not checked: there is no pip to ask.")]

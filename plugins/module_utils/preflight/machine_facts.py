@@ -7,12 +7,14 @@ from __future__ import annotations
 import concurrent.futures
 import importlib.util
 import os
+import re
 import shutil
 import sys
 from typing import Any, Mapping
 
 from ..core import interpreter
 from ..core.account import account_name
+from ..core.digests import text_of
 from ..core.errors import StackError
 from ..core.run_command import run
 from ..modulefiles.module_system import find_system, version
@@ -20,14 +22,7 @@ from . import compilers, mpi, root_facts
 
 
 def identity(expect: Mapping[str, Any]) -> dict[str, Any]:
-    """Tell what tells one site from another.
-
-    Args:
-        expect: ``paths`` that the site has.
-
-    Returns:
-        ``host`` (its name) and ``missing_paths``.
-    """
+    """Tell the host's name, and which of the ``paths`` that the site has are missing."""
     missing = [path for path in expect.get("paths") or [] if not os.path.exists(path)]
     return {"host": os.uname().nodename, "missing_paths": missing}
 
@@ -39,10 +34,9 @@ def account() -> dict[str, Any]:
 
 
 def _umask() -> int:
-    with open("/proc/self/status", encoding="utf-8", errors="replace") as stream:
-        for line in stream:
-            if line.startswith("Umask:"):
-                return int(line.split()[1], 8)
+    said = re.search(r"(?m)^Umask:\s*(\d+)", text_of("/proc/self/status"))
+    if said:
+        return int(said.group(1), 8)
     # Before Linux 4.7 it can only be read by setting it.
     umask = os.umask(0o022)
     os.umask(umask)
@@ -50,14 +44,7 @@ def _umask() -> int:
 
 
 def module_system(timeout: float) -> dict[str, Any]:
-    """Return the module system.
-
-    Args:
-        timeout: seconds for each command.
-
-    Returns:
-        ``kind`` (``lmod``, ``environment-modules``, ``none``), ``command``, ``version``, and ``problem``: why none was
-        found, or empty.
+    """Return ``kind``, ``command`` and ``version`` of the module system, and ``problem``: why none was found, or empty.
     """
     environment = dict(os.environ)
     try:
@@ -70,12 +57,7 @@ def module_system(timeout: float) -> dict[str, Any]:
 
 
 def root(wanted: Mapping[str, Any], write: bool) -> dict[str, Any]:
-    """Return facts about the root, tried out where that is allowed and could succeed.
-
-    Args:
-        wanted: the options of site_preflight.
-        write: whether to write and remove probe files.
-    """
+    """Return facts about the root, tried out where that is allowed and could succeed."""
     facts = root_facts.examine(wanted["root"])
     if wanted["release"] and not wanted["release_done"] and facts["directory"]:
         facts["held"] = root_facts.held(os.path.join(wanted["root"], wanted["release"]))
@@ -84,8 +66,7 @@ def root(wanted: Mapping[str, Any], write: bool) -> dict[str, Any]:
     # Where the file system says already that there is too little, a reservation would only fill it up.
     needed = root_facts.still_needed(wanted["required_bytes"], (facts.get("held") or {}).get("bytes", 0))
     sensible = wanted["reserve"] and facts["free_bytes"] >= needed
-    facts["probe"] = root_facts.probe(
-        facts["nearest"], needed if sensible else 0, wanted["latency"]["files"])
+    facts["probe"] = root_facts.probe(facts["nearest"], needed if sensible else 0, wanted["latency"]["files"])
     return facts
 
 
@@ -93,7 +74,6 @@ def package_index(package: str, timeout: float) -> dict[str, Any]:
     """Tell what pip, as it is configured here, says of the index that it takes packages from.
 
     Args:
-        package: a package that any index has.
         timeout: seconds for one attempt to connect; the whole question may take three times as long.
 
     Returns:
@@ -124,12 +104,6 @@ def asks_index(wanted: Mapping[str, Any]) -> bool:
 def gather(wanted: Mapping[str, Any], directory: str, write: bool, with_root: bool) -> dict[str, Any]:
     """Return all facts but the identity and the account.
 
-    Args:
-        wanted: the options of site_preflight.
-        directory: an empty directory for small programs.
-        write: whether to write and remove probe files below the root.
-        with_root: whether the root's name is fit to be looked at.
-
     Returns:
         ``root`` and ``mpi`` (empty where not looked at), ``python``, ``module_python``, ``compilers`` (by name),
         ``commands`` (path by name, empty where missing), ``module_system``, ``package_index`` (empty where not asked).
@@ -142,19 +116,15 @@ def gather(wanted: Mapping[str, Any], directory: str, write: bool, with_root: bo
         }
         index = pool.submit(package_index, wanted["package_index"], timeout) if asks_index(wanted) else None
         module_python = pool.submit(interpreter.describe, sys.executable, timeout)
-        if wanted["python"]:
-            python = pool.submit(interpreter.describe, wanted["python"], timeout)
-        else:
-            python = pool.submit(interpreter.outside, sys.executable, timeout)
+        ask = interpreter.describe if wanted["python"] else interpreter.outside
+        python = pool.submit(ask, wanted["python"] or sys.executable, timeout)
         modules = pool.submit(module_system, timeout)
         found = mpi.find(wanted["mpi"], os.environ) if wanted["mpi"] is not None else None
         start = bool((wanted["mpi"] or {}).get("start")) and not wanted["release_done"]
         asked = pool.submit(mpi.describe, found, directory, timeout, start) if found is not None else None
-        facts = {
-            "root": root(wanted, write) if with_root else {},
-            "commands": {name: shutil.which(name) or "" for name in wanted["required_commands"]},
-        }
         return dict(
-            facts, python=python.result(), module_python=module_python.result(), module_system=modules.result(),
+            root=root(wanted, write) if with_root else {},
+            commands={name: shutil.which(name) or "" for name in wanted["required_commands"]}, python=python.result(),
+            module_python=module_python.result(), module_system=modules.result(),
             compilers={name: trial.result() for name, trial in trials.items()}, mpi=asked.result() if asked else {},
             package_index=index.result() if index else {})

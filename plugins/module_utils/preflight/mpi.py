@@ -45,9 +45,7 @@ _LAUNCHER_WORDS = (
 def parse_show(text: str) -> dict[str, Any]:
     """Tell what a compiler wrapper would run, from the output of ``mpicc -show``.
 
-    Returns:
-        ``compiler``, and without repetition in their order ``include_dirs``, ``library_dirs`` (those of the linker and
-        of the run-time path) and ``libraries``.
+    ``library_dirs`` are those of the linker and of the run-time path; no list has anything twice.
     """
     try:
         words = shlex.split(text.strip().splitlines()[0]) if text.strip() else []
@@ -102,9 +100,7 @@ def parse_header(text: str) -> tuple[str, str]:
 
 
 def fits(vendor: str, launcher_vendor: str) -> bool:
-    """Tell whether ranks of one MPI find each other under a launcher.
-
-    Under a foreign one each is alone in its world.
+    """Tell whether ranks of one MPI find each other under a launcher; under a foreign one each is alone in its world.
     """
     if not vendor or launcher_vendor in ("", PALS, SLURM):
         return True
@@ -118,7 +114,6 @@ def find(wanted: Mapping[str, Any], environment: Mapping[str, str]) -> dict[str,
         wanted: ``prefix`` (its installation, or empty), ``cc``, ``cxx``, ``launcher`` (commands, where they have
             names of their own, such as Cray's cc and CC), ``allow_path`` (take the mpicc on PATH), ``wheel`` (fall back
             on the MPI that comes as a Python wheel).
-        environment: variables of the build.
 
     Returns:
         ``provider`` (``named``, ``path``, ``wheel``, or empty where there is none), ``prefix`` and ``bin``
@@ -126,16 +121,15 @@ def find(wanted: Mapping[str, Any], environment: Mapping[str, str]) -> dict[str,
         that was not found, or empty).
     """
     path = environment.get("PATH")
-    facts = {"provider": "", "prefix": "", "bin": "", "cc": "", "cxx": "", "launcher": "", "looked_for": ""}
+    facts = dict.fromkeys(("provider", "prefix", "bin", "cc", "cxx", "launcher", "looked_for"), "")
+    on_path = shutil.which("mpicc", path=path) if wanted.get("allow_path", True) else ""
     if wanted.get("prefix") or wanted.get("cc"):
         cc = _wrapper(wanted.get("cc") or "", wanted.get("prefix") or "")
         facts["provider"] = "named"
-    elif wanted.get("allow_path", True) and shutil.which("mpicc", path=path):
-        cc = shutil.which("mpicc", path=path) or ""
-        facts["provider"] = "path"
+    elif on_path:
+        cc, facts["provider"] = on_path, "path"
     else:
-        facts["provider"] = "wheel" if wanted.get("wheel", True) else ""
-        return facts
+        return dict(facts, provider="wheel" if wanted.get("wheel", True) else "")
     first = shlex.split(cc)[0]
     place = shutil.which(first, path=path)
     if not place:
@@ -172,12 +166,9 @@ def _on_path(names: tuple[str, ...], path: str | None) -> str:
 
 
 def describe(found: Mapping[str, Any], directory: str, timeout: float, start: bool = False) -> dict[str, Any]:
-    """Return ask the commands that were found what they are.
+    """Ask the commands that were found what they are.
 
     Args:
-        found: from :func:`find`.
-        directory: an existing directory for a small source file; only it is written to.
-        timeout: seconds for each command.
         start: whether the launcher is to start a process here.
 
     Returns:
@@ -215,7 +206,6 @@ def describe(found: Mapping[str, Any], directory: str, timeout: float, start: bo
 def _start_complaint(launcher: str, directory: str, timeout: float) -> str:
     """Tell why a launcher does not start a process on this machine, in one line; empty where it does."""
     trial = run([launcher, "-n", "1", "true"], max(timeout, START_SECONDS), directory)
-    said = [line.strip() for line in (trial.errors + trial.output).splitlines()]
     # Open MPI frames its explanations in lines of dashes.
-    told = [line for line in said if line.strip("-")]
+    told = [line.strip() for line in (trial.errors + trial.output).splitlines() if line.strip().strip("-")]
     return "" if trial.ok else " ".join(told[:4])[:300] or trial.complaint

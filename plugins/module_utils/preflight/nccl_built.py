@@ -1,9 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Inspect the files of a built NCCL and its plugin: versions, search paths, interfaces.
-
-Nothing is executed.
-"""
+"""Inspect the files of a built NCCL and its plugin, executing nothing: versions, search paths, interfaces."""
 
 from __future__ import annotations
 
@@ -31,51 +28,35 @@ _OFFERED = re.compile(rb"\0ncclNetPlugin_v(\d{1,3})(?=\0)")
 
 
 class Wanted(NamedTuple):
-    """What has to be there."""
+    """What has to be there: versions of NCCL and of CUDA (empty for any), and whether the archive is kept."""
 
     version: str
-    """of NCCL, as 2.21.5"""
     cuda: str
-    """of the toolkit, as 12.2; empty for any"""
     plugin: bool
     api: int | None
     """the version of the interface that NCCL and the plugin were found to have in common; None for any"""
     runpath: tuple[str, ...]
     """directories of the plugin's run-path"""
     static: bool
-    """whether the archive is kept"""
 
 
 class Built(NamedTuple):
-    """What is there."""
+    """What is there, and problems: what is wrong and what to do, as sentences."""
 
     facts: dict[str, Any]
     problems: list[tuple[str, str]]
-    """what is wrong and what to do, as sentences"""
 
 
 def inspect(prefix: str, wanted: Wanted) -> Built:
-    """Look at a prefix.
-
-    Args:
-        prefix: where NCCL and the plugin are installed.
-        wanted: what they should be.
-
-    Raises:
-        StackError: a file is not there, or is no shared object.
-    """
-    problems: list[tuple[str, str]] = []
-    header = header_version(prefix)
-    banner = _banner(os.path.join(prefix, LIBRARY))
+    """Look at the prefix where NCCL and the plugin are installed."""
+    header, banner = header_version(prefix), _banner(os.path.join(prefix, LIBRARY))
     library = _elf(prefix, LIBRARY)
-    facts = {
-        "version": header, "cuda": banner[1], "runpath": _directories(library.runpath),
-    }  # type: dict[str, Any]
-    for name, found in (("nccl.h", header), ("its banner", banner[0]), ("nccl.pc", _package_version(prefix))):
-        if found != wanted.version:
-            problems.append((
-                "NCCL %s was asked for, and %s says %s" % (wanted.version, name, found or "nothing"),
-                "Correct nccl.version, nccl.tag or nccl.commit in the release file"))
+    facts: dict[str, Any] = {"version": header, "cuda": banner[1], "runpath": _directories(library.runpath)}
+    problems = [
+        ("NCCL %s was asked for, and %s says %s" % (wanted.version, name, found or "nothing"),
+         "Correct nccl.version, nccl.tag or nccl.commit in the release file")
+        for name, found in (("nccl.h", header), ("its banner", banner[0]), ("nccl.pc", _package_version(prefix)))
+        if found != wanted.version]
     if wanted.cuda and banner[1] != wanted.cuda:
         problems.append((
             "NCCL was built with CUDA %s, and not with %s" % (banner[1], wanted.cuda),

@@ -25,13 +25,11 @@ PLUGIN_COMMANDS = ("make", "autoreconf", "aclocal", "automake", "libtoolize")
 
 
 class Place(NamedTuple):
-    """Something that is built with."""
+    """Something that is built with, and the directory of its libraries; no version where nothing is there."""
 
     prefix: str
     version: str
-    """empty where nothing is there"""
     library: str
-    """the directory of its libraries; empty where there is none"""
 
 
 def _library_directories(prefix: str) -> Iterator[str]:
@@ -43,10 +41,7 @@ def _library_directories(prefix: str) -> Iterator[str]:
 
 def _library_directory(prefix: str, name: str) -> str:
     """Return the first directory of a prefix that has a library; empty where none has."""
-    for directory in _library_directories(prefix):
-        if os.path.exists(os.path.join(directory, name)):
-            return directory
-    return ""
+    return _first(one for one in _library_directories(prefix) if os.path.exists(os.path.join(one, name)))
 
 
 def _first(found: Iterable[str]) -> str:
@@ -77,16 +72,13 @@ def _libfabric_versions(prefix: str) -> Iterator[str]:
 
 
 def cuda(prefix: str) -> Place:
-    """Find the CUDA toolkit of a prefix and its version.
-
-    The version is what its nvcc says, or its version.json where nvcc cannot run on this machine.
-    """
+    """Find the CUDA toolkit of a prefix, and its version by nvcc, or by version.json where nvcc cannot run here."""
     program = os.path.join(prefix, "bin", "nvcc")
     if not prefix or not os.access(program, os.X_OK):
         return Place(prefix, "", "")
     match = re.search(r"release (\d+\.\d+)", run([program, "--version"], TIMEOUT).output)
     version = match.group(1) if match else _cuda_listed(prefix)
-    library = next((one for one in _library_directories(prefix) if os.path.isdir(one)), "")
+    library = _first(filter(os.path.isdir, _library_directories(prefix)))
     return Place(prefix, version, library)
 
 
@@ -98,14 +90,7 @@ def _cuda_listed(prefix: str) -> str:
 
 
 def hwloc(prefix: str, environment: Mapping[str, str]) -> Place:
-    """Find hwloc.h and its library.
-
-    Only whether it is there is of interest, so ``version`` is its header.
-
-    Args:
-        prefix: where the release file says it is; empty for wherever the compiler looks.
-        environment: variables, of which CPATH and C_INCLUDE_PATH add directories of headers.
-    """
+    """Find hwloc.h (as the version) and its library, in a prefix or wherever the compiler looks, CPATH included."""
     if prefix:
         header = os.path.join(prefix, "include", "hwloc.h")
         return Place(prefix, header if os.path.exists(header) else "", _library_directory(prefix, "libhwloc.so"))

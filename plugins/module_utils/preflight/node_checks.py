@@ -28,10 +28,7 @@ _SIZE = re.compile(r"(\d+)\s*([KMGT])i?B?\Z", re.IGNORECASE)
 
 
 def parse_size(text: str) -> int:
-    """Parse a size such as ``240G`` to bytes, as batch systems count them: by 1024.
-
-    Raises:
-        ValueError: it is no such size.
+    """Parse a size such as ``240G`` to bytes, as batch systems count them: by 1024; raise ValueError for another text.
     """
     found = _SIZE.match(text)
     if not found:
@@ -51,10 +48,8 @@ def judge(facts: Facts, wanted: Facts, login: Facts) -> list[Finding]:
     """Tell whether builds can run on the node.
 
     Args:
-        facts: from ``node_facts.collect``.
         wanted: ``nonce``, ``prefix``, ``python`` (version of the release's Python as the login node sees it; empty
             where the release brings its own), ``node`` (the site's data) and ``options`` (of the job).
-        login: ``machine`` of the login node, from ``node_facts.machine``.
     """
     node, options = wanted["node"], wanted["options"]
     host = facts["machine"]["host"]
@@ -66,8 +61,7 @@ def judge(facts: Facts, wanted: Facts, login: Facts) -> list[Finding]:
         *judge_memory(facts["capacity"], host, str(node.get("memory") or options.get("memory") or "")),
         *judge_gpus(facts["gpus"], host, node.get("cuda") or "", int(options.get("gpus") or 0)),
         *judge_modules(facts["modules"], host, node.get("modules") or [], bool(node.get("of_toolchain"))),
-        *judge_programs(facts["programs"], host, wanted["python"]),
-        *judge_machine(facts["machine"], login),
+        *judge_programs(facts["programs"], host, wanted["python"]), *judge_machine(facts["machine"], login),
         note("compute.python", "Jobs are supervised by Python %s, %s." % (
             facts["python"]["version"], facts["python"]["executable"])),
     ]
@@ -92,13 +86,7 @@ def judge_shared(facts: Facts, host: str, wanted: Facts) -> list[Finding]:
 
 
 def judge_tmpdir(facts: Facts, host: str, space: str) -> list[Finding]:
-    """Check that a directory for temporary files is writable, runs programs and holds sockets.
-
-    Args:
-        facts: of the directory.
-        host: the node.
-        space: how much of it is needed, such as ``20G``; empty where the site does not say.
-    """
+    """Check that a directory for temporary files is writable, runs programs, and has the space that the site names."""
     check, path = "compute.tmpdir", facts["path"]
     remedy = "Name another directory as torchstack_jobs.node.tmpdir."
     if facts["problem"]:
@@ -146,14 +134,7 @@ def judge_memory(facts: Facts, host: str, wanted: str) -> list[Finding]:
 
 
 def judge_modules(facts: Facts, host: str, names: Sequence[str], of_toolchain: bool = False) -> list[Finding]:
-    """Check whether the modules load in a plain shell of the node.
-
-    Args:
-        facts: of the modules.
-        host: the node.
-        names: the modules.
-        of_toolchain: whether they are those of the release's toolchain, and not the site's own list for its nodes.
-    """
+    """Check whether the modules of the site's nodes, or of the release's toolchain, load in a plain shell."""
     check = "compute.modules"
     where, init = "torchstack_jobs.node.modules", "torchstack_jobs.node.module_init"
     place = "name the directory in node.module_init (module use)"
@@ -176,11 +157,10 @@ def judge_modules(facts: Facts, host: str, names: Sequence[str], of_toolchain: b
 def judge_programs(facts: Mapping[str, Facts], host: str, python: str) -> list[Finding]:
     """Check whether the programs that the login side found are there as well."""
     check = "compute.programs"
-    findings = []
-    for name, program in facts.items():
-        if not program["path"]:
-            findings.append(error(check, "%s has no %s, which is %s on the login side." % (
-                host, program["command"], name), "Have it installed on compute nodes, or name one that is on both."))
+    findings = [
+        error(check, "%s has no %s, which is %s on the login side." % (host, program["command"], name),
+              "Have it installed on compute nodes, or name one that is on both.")
+        for name, program in facts.items() if not program["path"]]
     found = facts.get("python", {}).get("version", "")
     if python and facts.get("python", {}).get("path") and found != python:
         findings.append(error(

@@ -58,21 +58,12 @@ class Files(NamedTuple):
 
 
 def fingerprint(asked: Mapping[str, Any]) -> str:
-    """Return the digest of all that an answer depends on.
-
-    These are the launcher, its options, the site's node, programs and the prefix.
-    """
+    """Return the digest of all that an answer depends on: launcher, options, the site's node, programs and prefix."""
     return digest_of(dict(asked))
 
 
 def reason_to_ask(record: Any, digest: str, now: float) -> str:
-    """Tell why the node has to be looked at; empty where the last look still holds.
-
-    Args:
-        record: the last verdict, or None.
-        digest: from :func:`fingerprint`.
-        now: seconds since the epoch, by the clock that dated the record.
-    """
+    """Tell why the node has to be looked at; empty where the last look still holds."""
     if not isinstance(record, dict):
         return "no compute node was looked at yet"
     if record.get("digest") != digest:
@@ -83,13 +74,7 @@ def reason_to_ask(record: Any, digest: str, now: float) -> str:
 
 
 def ask(files: Files, digest: str) -> dict[str, Any]:
-    """Write a question, or find the one that was asked before and not judged yet.
-
-    Returns:
-        ``nonce`` and ``digest``.
-
-    Raises:
-        OSError: as the system reports it.
+    """Write a question, or find the one that was asked before and not judged yet; return its ``nonce`` and ``digest``.
     """
     asked = remote_query.read_pending(files.request)
     if asked and asked["digest"] == digest and os.path.exists(files.nonce(asked["nonce"])):
@@ -114,13 +99,8 @@ def forget(files: Files) -> None:
 def script(files: Files, nonce: str, wanted: Mapping[str, Any], python: str) -> str:
     """Return the commands of the step.
 
-    They contain the program itself, so that an operator can read it and run it by hand.
-
-    Args:
-        files: where.
-        nonce: of the question.
-        wanted: ``prefix``, ``node``, ``programs``, ``wait``.
-        python: the interpreter on the node.
+    They contain the program itself, so that an operator can read it and run it by hand. ``wanted`` has ``prefix``,
+    ``node``, ``programs`` and ``wait``.
     """
     node = wanted["node"]
     question = {
@@ -134,16 +114,7 @@ def script(files: Files, nonce: str, wanted: Mapping[str, Any], python: str) -> 
 
 
 def wait_for_answer(files: Files, nonce: str, seconds: float) -> dict[str, Any]:
-    """Tell what the node wrote; the job that wrote it has ended.
-
-    Args:
-        files: where.
-        nonce: of the question.
-        seconds: how long a shared file system may take to show it.
-
-    Raises:
-        StackError: it does not show up, or is not whole.
-    """
+    """Return what the node wrote, once a shared file system shows it; the job that wrote it has ended."""
     path = files.answer(nonce)
 
     def read() -> dict[str, Any] | None:

@@ -1,8 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Find the build of PyTorch that a release gets from its wheel, and check what it needs.
-
-Nothing is fetched but metadata.
+"""Find the build of PyTorch that a release gets from its wheel, and check what it needs; only metadata is fetched.
 
 The places are asked in the order of the step ``pytorch-fetch``: the CPU build where the release file knows it, on its
 own index and wherever pip looks; else what the lock names.
@@ -36,20 +34,17 @@ _MAX_METADATA_BYTES = 1 << 20
 
 
 class Offer(NamedTuple):
-    """The build of PyTorch that a release gets."""
+    """The build of PyTorch that a release gets: its wheel, and how many and large all wheels of a CUDA build are."""
 
     build: str
     """``cpu``, ``cuda``, or ``unknown`` where its index says nothing before it is fetched"""
     file: str
-    """name of the wheel; empty where no place has one"""
+    """empty where no place has one"""
     origin: str
-    """its address or path"""
     files: int
-    """wheels in all, with those that a CUDA build needs besides"""
     bytes: int
-    """of these wheels together; -1 where an index does not say"""
+    """-1 where an index does not say"""
     fetched: bool
-    """whether it is in the release already"""
     why: tuple[str, ...]
     """why it is not the CPU build that the release file knows, as ends of sentences; empty where that is not so"""
 
@@ -58,11 +53,7 @@ NOTHING = Offer(UNKNOWN, "", "", 0, -1, False, ())
 
 
 def fetched(directory: str) -> Offer | None:
-    """Return what the step ``pytorch-fetch`` has put into a release, or None.
-
-    Args:
-        directory: where that step puts it.
-    """
+    """Return what the step ``pytorch-fetch`` has put into its directory of a release, or None."""
     wheels = glob.glob(os.path.join(directory, "wheel", "*.whl"))
     if len(wheels) != 1 or not os.path.exists(os.path.join(directory, "complete")):
         return None
@@ -73,13 +64,7 @@ def fetched(directory: str) -> Offer | None:
 
 
 def find(choice: Choice, planner: Planner, network: Network | None) -> Offer:
-    """Return the wheel that the release would get.
-
-    Args:
-        choice: what the release file admits.
-        planner: looks at a mirror or at indexes.
-        network: opens addresses of indexes; None with a mirror.
-    """
+    """Return the wheel that the release would get, from a mirror or (through the network) from indexes."""
     why: list[str] = []
     if choice.first is not None:
         item = _item(planner, choice.first)
@@ -93,8 +78,7 @@ def find(choice: Choice, planner: Planner, network: Network | None) -> Offer:
         return NOTHING._replace(why=tuple(why))
     build = _build(torch, planner, network)
     if build != CPU:
-        others = [_item(planner, need) for need in choice.last]
-        found += [item for item in others if item is not None]
+        found += [item for item in (_item(planner, need) for need in choice.last) if item is not None]
     sizes = [item.size for item in found]
     total = -1 if min(sizes) < 0 else sum(sizes)
     return Offer(build, os.path.basename(torch.path), torch.url or torch.path, len(found), total, False, tuple(why))
@@ -120,13 +104,7 @@ def _build(item: Item, planner: Planner, network: Network | None) -> str:
 
 
 def fitting_pythons(choice: Choice, filenames: Iterable[str], minimum: str) -> list[str]:
-    """List the Pythons that the places have a wheel for, such as ``3.12``, in their order.
-
-    Args:
-        choice: what the release file admits.
-        filenames: files of the project.
-        minimum: the lowest version that the release file admits, ``3.11``.
-    """
+    """List the Pythons that the places have a wheel for, such as ``3.12``, in their order, from the lowest admitted."""
     lowest = int(minimum.split(".")[1]) if "." in minimum else 0
     wanted = [need for need in (choice.first, *choice.otherwise) if need is not None and need.name == "torch"]
     minors: set[int] = set()
@@ -136,8 +114,7 @@ def fitting_pythons(choice: Choice, filenames: Iterable[str], minimum: str) -> l
             continue
         minors.update(
             int(python[3:]) for python, abi, place in name.tags
-            if re.match(r"cp3\d+\Z", python) and abi == python and "linux" in place
-        )
+            if re.match(r"cp3\d+\Z", python) and abi == python and "linux" in place)
     return ["3.%d" % minor for minor in sorted(minors) if minor >= lowest]
 
 
@@ -160,12 +137,7 @@ def judge(
 ) -> list[Finding]:
     """Judge whether the release can be built with what there is.
 
-    Args:
-        offer: what there is.
-        definition: the resolved release file.
-        interpreter: the one that the release is for.
-        pythons: those that there is a wheel for.
-        unreachable: places that could not be read, with the reasons, as ends of sentences.
+    ``pythons`` are those that there is a wheel for, ``unreachable`` places with the reasons, as ends of sentences.
     """
     version = definition["pytorch"]["version"]
     if interpreter.abi_tag.endswith("t"):
@@ -197,13 +169,7 @@ def judge(
 
 
 def judge_toolkit(wanted: Mapping[str, Any], place: Place, complaint: str) -> list[Finding]:
-    """Judge whether the toolkit of a release for GPUs is there, complete, and the one that was asked for.
-
-    Args:
-        wanted: ``cuda`` of the release file.
-        place: what is there.
-        complaint: why it cannot compile a small program; empty where it can.
-    """
+    """Judge whether the toolkit of a release for GPUs is there, complete, and the one that was asked for."""
     prefix, version = wanted["prefix"], str(wanted["version"])
     if not place.version:
         return [error(

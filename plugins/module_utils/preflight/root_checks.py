@@ -29,12 +29,7 @@ def format_bytes(count: float) -> str:
 
 
 def judge_path(root: str, shebang_reserve: int) -> list[Finding]:
-    """Check whether the root's name can be one.
-
-    Args:
-        root: as given.
-        shebang_reserve: characters of the first line of a script beside the root.
-    """
+    """Check whether the root's name can be one; first lines of scripts have so many characters beside it."""
     wrong = sorted(set(_PLAIN.sub("", root)))
     if not os.path.isabs(root):
         return [error("root.path", "The root '%s' is not an absolute path." % root, "Write it in full, from / on.")]
@@ -61,14 +56,7 @@ def judge_path(root: str, shebang_reserve: int) -> list[Finding]:
 
 
 def judge_root(facts: Facts, uid: int, user: str, wanted: Facts) -> list[Finding]:
-    """Check whether releases can be installed below the root by this account.
-
-    Args:
-        facts: from ``root_directory.examine``, and ``probe`` from ``root_directory.probe`` where that was run.
-        uid: the effective account.
-        user: its name.
-        wanted: the module's options.
-    """
+    """Check whether releases can be installed below the root by this account, by facts of :mod:`.root_facts`."""
     root, nearest = facts["path"], facts["nearest"]
     if not facts["directory"]:
         return [error("root.writable", "%s is not a directory%s." % (
@@ -92,15 +80,10 @@ def judge_root(facts: Facts, uid: int, user: str, wanted: Facts) -> list[Finding
 
 
 def _judge_owner(facts: Facts, uid: int, user: str) -> list[Finding]:
-    owned = [facts] if facts["exists"] else []
-    if facts["records"]:
-        owned.append(facts["records"])
-    for thing in owned:
-        if thing["uid"] != uid:
-            return [error(
-                "root.owner", "%s belongs to %s, and this runs as %s." % (thing["path"], thing["owner"], user),
-                "Run this as %s." % thing["owner"])]
-    return []
+    owned = [thing for thing in (facts if facts["exists"] else None, facts["records"]) if thing]
+    return [error(
+        "root.owner", "%s belongs to %s, and this runs as %s." % (thing["path"], thing["owner"], user),
+        "Run this as %s." % thing["owner"]) for thing in owned if thing["uid"] != uid][:1]
 
 
 def _judge_writing(facts: Facts, user: str) -> list[Finding]:
@@ -129,8 +112,7 @@ def _mount(facts: Facts) -> str:
 
 def _shortage(name: str, user: str) -> str:
     return {
-        "ENOSPC": "the file system is full",
-        "EDQUOT": "the quota of %s is used up" % user,
+        "ENOSPC": "the file system is full", "EDQUOT": "the quota of %s is used up" % user,
         "EFBIG": "files may not grow that large, see 'ulimit -f'",
     }.get(name, name)
 
@@ -139,11 +121,8 @@ def judge_space(facts: Facts, user: str, wanted: Facts, what: str = "the release
     """Check whether there is room below a directory.
 
     Args:
-        facts: from ``root_directory.examine``; ``probe`` from ``root_directory.probe`` where that was run, and ``held``
-            from ``root_directory.held`` where something may be there already.
-        user: the account's name.
+        facts: from :func:`.root_facts.examine`; ``probe`` where that was run, ``held`` where something may be there.
         wanted: ``required_bytes`` and ``required_inodes``; 0 for what need not be there.
-        what: that which needs the room.
     """
     findings = []
     held = facts.get("held") or {"bytes": 0, "inodes": 0}

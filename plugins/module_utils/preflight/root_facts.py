@@ -36,14 +36,7 @@ def nearest_existing(path: str) -> str:
 
 
 def mount_of(path: str, mountinfo: str) -> dict[str, str]:
-    """Return the mount that a path lies on, from the text of /proc/self/mountinfo (see proc(5)).
-
-    Args:
-        path: absolute, without links.
-        mountinfo: the file's text.
-
-    Returns:
-        ``point`` and ``type``; both empty where the text does not tell.
+    """Return ``point`` and ``type`` of the mount that a path without links lies on, by /proc/self/mountinfo (proc(5)).
     """
     found = {"point": "", "type": ""}
     for line in mountinfo.splitlines():
@@ -74,9 +67,6 @@ def _records(path: str) -> dict[str, Any]:
 def examine(root: str) -> dict[str, Any]:
     """Return facts about the root that can be had without writing anything.
 
-    Args:
-        root: an absolute path.
-
     Returns:
         ``path``, ``exists``, ``nearest`` (itself or the nearest directory above that exists), ``directory`` (whether
         that is one), ``uid``, ``owner`` and ``mode`` of ``nearest``, ``records`` (see above), ``writable`` (what
@@ -104,16 +94,10 @@ def examine(root: str) -> dict[str, Any]:
 
 
 def held(directory: str, budget: float = HELD_SECONDS) -> dict[str, Any]:
-    """Measure what a release's directory already takes of its file system.
-
-    A file with several names counts once.
-
-    Args:
-        directory: it need not be there.
-        budget: seconds after which what was counted is enough; it is too little then, never too much.
+    """Measure what a release's directory already takes of its file system; a file with several names counts once.
 
     Returns:
-        ``bytes``, ``inodes``, and ``complete``: whether all of it was counted.
+        ``bytes``, ``inodes``, and ``complete``: whether all was counted in time; it is too little then, never too much.
     """
     seen: set[tuple[int, int]] = set()
     amount = {"bytes": 0, "inodes": 0, "complete": True}
@@ -146,13 +130,7 @@ def still_needed(required: int, there: int) -> int:
 
 
 def fallocate(descriptor: int, offset: int, length: int) -> None:
-    """Reserve space by fallocate(2).
-
-    posix_fallocate(3) would write every block where it cannot reserve.
-
-    Raises:
-        OSError: as the system reports it; ENOSYS where this Python cannot ask.
-    """
+    """Reserve space by fallocate(2); posix_fallocate(3) would write every block where it cannot reserve."""
     try:
         import ctypes
 
@@ -172,12 +150,6 @@ def reserve(
     """Reserve space for a moment: a quota is seen by nothing less.
 
     The file has no name by then, so that the space comes back even when this process is killed.
-
-    Args:
-        directory: where.
-        wanted: bytes.
-        allocate: reserves a length at an offset of a descriptor.
-        budget: seconds after which what was reached is enough.
 
     Returns:
         ``wanted``, ``reserved`` (bytes), ``error`` (name of the error, or empty), ``supported`` (whether the file
@@ -208,11 +180,6 @@ def reserve(
 def latency(directory: str, files: int, budget: float = BUDGET) -> dict[str, Any]:
     """Tell how long the file system takes to create, look at and remove a small file.
 
-    Args:
-        directory: an empty directory.
-        files: how many, at most.
-        budget: seconds after which those done are enough.
-
     Returns:
         ``files`` (how many were done), ``median_ms`` and ``worst_ms`` of one file's three operations.
     """
@@ -226,23 +193,15 @@ def latency(directory: str, files: int, budget: float = BUDGET) -> dict[str, Any
         os.stat(name)
         os.unlink(name)
         end = time.monotonic()
-        times.append(1000.0 * (end - begin))
+        times.append(round(1000.0 * (end - begin), 3))
         if end > deadline:
             break
-    times.sort()
-    return {
-        "files": len(times), "median_ms": round(times[len(times) // 2], 3) if times else 0.0,
-        "worst_ms": round(times[-1], 3) if times else 0.0,
-    }
+    middle, worst = (sorted(times)[len(times) // 2], max(times)) if times else (0.0, 0.0)
+    return {"files": len(times), "median_ms": middle, "worst_ms": worst}
 
 
 def probe(directory: str, wanted: int, files: int) -> dict[str, Any]:
     """Try to write below a directory, and remove everything again.
-
-    Args:
-        directory: the root, or the nearest directory above it that exists.
-        wanted: bytes to reserve; 0 for none.
-        files: small files to measure; 0 for none.
 
     Returns:
         ``error`` (name of the error that forbade to write, or empty), ``reservation`` and ``latency`` where asked for.

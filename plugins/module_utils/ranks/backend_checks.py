@@ -35,14 +35,7 @@ TYPES = {
 
 
 class BackendChecks:
-    """Check one backend with each method, named as in the question.
-
-    A method returns the check's note and adds to ``problems``.
-
-    Args:
-        question: what is asked (see the options of the module acceptance_run).
-        report: of this rank.
-    """
+    """Check one backend with each method, named as in the question: it returns a note, and adds to ``problems``."""
 
     def __init__(self, question: Mapping[str, Any], report: dict[str, Any]) -> None:
         self.question, self.report = question, report
@@ -64,10 +57,8 @@ class BackendChecks:
 
     def tensor_checks(self, device: str) -> collective_checks.TensorChecks:
         """Return the checks of tensors on a device."""
-        report = self.report
-        return collective_checks.TensorChecks(
-            self.modules["torch"], report["rank"], report["size"], device, self.problems
-        )
+        rank, size = self.report["rank"], self.report["size"]
+        return collective_checks.TensorChecks(self.modules["torch"], rank, size, device, self.problems)
 
     def record_lacks(self, outcome: collective_checks.Outcome) -> str:
         """Record what a backend does not have, and return the check's note."""
@@ -80,18 +71,15 @@ class BackendChecks:
         if not plan or backend not in (plan.get("backends") or [backend]):
             return
         self.output.stage("the measurement of " + backend)
-        report = self.report
+        rank, measured = self.report["rank"], self.report["measured"]
         torch = None if group is not None else self.modules["torch"]
-        found = benchmark.measure_in_group(
-            torch, backend, device, report["rank"], report["size"], plan, group=group
-        )
-        if report["rank"] == 0:
+        found = benchmark.measure_in_group(torch, backend, device, rank, self.report["size"], plan, group=group)
+        if rank == 0:
             for kind in ("measurements", "latency"):
-                report["measured"].setdefault(kind, []).extend(found[kind])
+                measured.setdefault(kind, []).extend(found[kind])
             if found.get("latency_left_out"):
-                report["measured"].setdefault("left_out", []).append(
-                    "The latency over %s was not measured: %s." % (backend, found["latency_left_out"].rstrip("."))
-                )
+                why = found["latency_left_out"].rstrip(".")
+                measured.setdefault("left_out", []).append("The latency over %s was not measured: %s." % (backend, why))
 
     def horovod(self) -> str:
         """Check Horovod on CPUs and GPUs, also with many sums at once, which it fuses."""
@@ -113,8 +101,8 @@ class BackendChecks:
             rendezvous = self.connected()
             store = distributed.PrefixStore("acceptance-" + backend, rendezvous.open_store())
             self.report["port"] = rendezvous.port
-            timeout = rendezvous.timeout()
-            distributed.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=timeout)
+            distributed.init_process_group(
+                backend, store=store, rank=rank, world_size=size, timeout=rendezvous.timeout())
         seen = [distributed.get_rank(), distributed.get_world_size()]
         if seen != [rank, size]:
             raise RankError("the %s backend sees rank %d of %d" % (backend, *seen))
@@ -177,8 +165,8 @@ class BackendChecks:
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):
             result = given * 2 + 1
-        place = self.report["rank"], self.report["size"]
-        mine = expected_values.contribution_tensor(torch, count, *place, torch.float32, "cuda")
+        rank, size = self.report["rank"], self.report["size"]
+        mine = expected_values.contribution_tensor(torch, count, rank, size, torch.float32, "cuda")
         given.copy_(mine)
         graph.replay()
         torch.cuda.synchronize()

@@ -35,11 +35,8 @@ def measure_in_group(
         torch: the module; None for MPI through mpi4py.
         backend: ``gloo``, ``mpi`` or ``nccl``.
         device: ``cpu``, or ``cuda``, whose current device is this rank's.
-        rank: which one this is in the group.
-        size: how many there are.
         plan: see :func:`.plan.resolve_plan`.
         group: torch.distributed's group, None for all ranks; without torch a communicator of mpi4py.
-        on_row: called with the set and each of its rows as soon as it is there.
 
     Returns:
         The same on every rank: ``hosts`` of the ranks; ``measurements`` is a list of sets {``backend``, ``provider``,
@@ -71,15 +68,13 @@ class Benchmark:
 
     def run(self) -> dict[str, Any]:
         """Run all operations of the plan, then the messages."""
-        result: dict[str, Any] = {
-            "hosts": list(dict.fromkeys(self.hosts)), "measurements": [], "latency": [], "latency_left_out": "",
-        }
-        for operation in self.plan["operations"]:
-            result["measurements"].append(self.measure_operation(operation))
+        measured = [self.measure_operation(operation) for operation in self.plan["operations"]]
+        latency: list[dict[str, Any]] = []
+        left_out = ""
         if self.plan["latency"]:
-            result["latency"], result["latency_left_out"] = measure_latency(
-                self.transport, self.plan, self.hosts, self.on_row)
-        return result
+            latency, left_out = measure_latency(self.transport, self.plan, self.hosts, self.on_row)
+        hosts = list(dict.fromkeys(self.hosts))
+        return {"hosts": hosts, "measurements": measured, "latency": latency, "latency_left_out": left_out}
 
     def measure_operation(self, operation: str) -> dict[str, Any]:
         """Measure one operation over all sizes."""
@@ -88,9 +83,8 @@ class Benchmark:
             "backend": transport.backend, "provider": transport.provider, "operation": operation, "ranks": ranks,
             "nodes": len(set(self.hosts)), "device": transport.device, "dtype": "float32", "rows": [], "left_out": "",
         }
-        unavailable = self._unavailable(operation)
-        if unavailable:
-            group["left_out"] = unavailable
+        group["left_out"] = self._unavailable(operation)
+        if group["left_out"]:
             return group
         fitting, reasons = self._sizes_that_fit(operation)
         budget = TimeBudget(self.plan["seconds"], len(fitting))
@@ -113,11 +107,7 @@ class Benchmark:
         return group
 
     def _unavailable(self, operation: str) -> str:
-        """Explain why the transport cannot do an operation, tried with a few elements; empty where it can.
-
-        Raises:
-            RuntimeError: it can on a part of the ranks.
-        """
+        """Explain why no rank can do an operation, tried with a few elements; empty where all can."""
         if operation == "send_recv" and self.transport.size == 1:
             return "One rank alone has nobody to send to."
         count = units.element_count(operation, units.ALIGNMENT * self.transport.size, self.transport.size)
@@ -156,17 +146,12 @@ class Benchmark:
                 large.append(size)
             else:
                 fitting.append(size)
-        reasons = []
-        if small:
-            reasons.append("%s left out: too small to give each of %d ranks a part" % (
-                _describe_sizes(small), transport.size))
-        if large:
-            reasons.append("%s left out: rank %d on %s has %.3g GiB of memory for its buffers" % (
-                _describe_sizes(large), tight, self.hosts[tight], free_bytes[tight] / 2.0**30))
-        if counted:
-            reasons.append("%s left out: MPI counts at most %d elements" % (
-                _describe_sizes(counted), transport.max_elements))
-        return fitting, reasons
+        left_out = (
+            (small, "too small to give each of %d ranks a part" % transport.size),
+            (large, "rank %d on %s has %.3g GiB of memory for its buffers" % (
+                tight, self.hosts[tight], free_bytes[tight] / 2.0**30)),
+            (counted, "MPI counts at most %d elements" % transport.max_elements))
+        return fitting, ["%s left out: %s" % (_describe_sizes(sizes), why) for sizes, why in left_out if sizes]
 
     def _prepare_verified(self, operation: str, count: int, seed: int) -> tuple[Operation, str, float]:
         """Allocate an operation and do it once; return it, what is wrong, and its seconds."""
@@ -207,22 +192,18 @@ class Benchmark:
         prepared.release()
         gathered = transport.all_gather([batch, times, wrong, budget.elapsed()])
         budget.spent, budget.left = max(peer[3] for peer in gathered), budget.left - 1
-        line = units.bandwidth_row(
-            operation, size, count, [peer[0] for peer in gathered], [peer[1] for peer in gathered]
-        )
+        batches, iterations = [peer[0] for peer in gathered], [peer[1] for peer in gathered]
+        line = units.bandwidth_row(operation, size, count, batches, iterations)
         line["verified"] = not any(peer[2] for peer in gathered)
         if not line["verified"]:
             bad = next(rank for rank, peer in enumerate(gathered) if peer[2])
             line["wrong"] = "rank %d on %s: %s" % (bad, self.hosts[bad], gathered[bad][2])
         if plan["stability"]:
-            slowest = units.slowest_times([peer[1] for peer in gathered])
-            line["iterations"] = [units.round_figure(seconds * 1e6) for seconds in slowest]
+            line["iterations"] = [units.round_figure(slow * 1e6) for slow in units.slowest_times(iterations)]
         return line, cost
 
 
 def _describe_sizes(sizes: list[int]) -> str:
     """Format sizes for a sentence."""
-    if len(sizes) == 1:
-        return units.format_size(sizes[0])
-    first, last = (units.format_size(sizes[place]) for place in (0, -1))
-    return "%d sizes from %s to %s" % (len(sizes), first, last)
+    first, last = units.format_size(sizes[0]), units.format_size(sizes[-1])
+    return first if len(sizes) == 1 else "%d sizes from %s to %s" % (len(sizes), first, last)

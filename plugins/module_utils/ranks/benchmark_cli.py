@@ -21,14 +21,7 @@ from typing import Any, Mapping, Sequence
 
 from ..standalone import rank_environment
 from . import benchmark, placement, units
-from .benchmark_output import (
-    CANNOT,
-    VERIFIED,
-    WRONG,
-    BenchmarkReporter,
-    print_error,
-    print_lines,
-)
+from .benchmark_output import CANNOT, VERIFIED, WRONG, BenchmarkReporter, print_error, print_lines
 from .errors import RankError
 from .plan import DEFAULTS, ITERATIONS, resolve_plan
 from .rendezvous import Rendezvous, abort
@@ -49,16 +42,13 @@ def make_parser() -> argparse.ArgumentParser:
         prog="collectives", allow_abbrev=False,
         description="Measure collective operations between the ranks that a launcher started, and check their values.",
         epilog="Exit code: 0 all values were right, 1 some were wrong or nothing was measured, 2 it could not begin "
-               "or could not write FILE.",
-    )
+               "or could not write FILE.")
     default = DEFAULTS
     command.add_argument(
-        "--backend", choices=units.BACKENDS, help="nccl where there is a GPU, gloo, or without PyTorch mpi",
-    )
+        "--backend", choices=units.BACKENDS, help="nccl where there is a GPU, gloo, or without PyTorch mpi")
     command.add_argument(
         "--operations", default=",".join(default["operations"]), metavar="A,B",
-        help="all_reduce (default), " + ", ".join(name for name in units.FACTORS if name != "all_reduce"),
-    )
+        help="all_reduce (default), " + ", ".join(name for name in units.FACTORS if name != "all_reduce"))
     command.add_argument("--smallest", default="32KiB", metavar="SIZE", help="first size (32KiB)")
     command.add_argument("--largest", default="16GiB", metavar="SIZE", help="last size, as memory allows (16GiB)")
     command.add_argument("--also", default="", metavar="SIZES", help="further sizes, separated by commas")
@@ -66,35 +56,26 @@ def make_parser() -> argparse.ArgumentParser:
     command.add_argument("--trials", type=int, default=default["trials"], metavar="N", help="of each size (20)")
     command.add_argument(
         "--seconds", type=float, default=default["seconds"], metavar="S",
-        help="most time for an operation, with fewer trials (0: as long as it takes)",
-    )
+        help="most time for an operation, with fewer trials (0: as long as it takes)")
     command.add_argument("--blocking", action="store_true", help="wait for all ranks before each trial")
     command.add_argument("--stability", action="store_true", help="show the time of each trial")
     command.add_argument(
         "--latency", nargs="?", const="8", default="", metavar="SIZES",
-        help="messages between rank 0 and the farthest rank (8 bytes, or SIZES separated by commas)",
-    )
-    command.add_argument(
-        "--iterations", type=int, default=ITERATIONS, metavar="N", help="round trips (1000)",
-    )
+        help="messages between rank 0 and the farthest rank (8 bytes, or SIZES separated by commas)")
+    command.add_argument("--iterations", type=int, default=ITERATIONS, metavar="N", help="round trips (1000)")
     command.add_argument("--json", metavar="FILE", help="write the result there")
     command.add_argument("--patience", type=float, default=300.0, metavar="S", help="wait for other ranks (300)")
     return command
 
 
 def parse_plan(options: argparse.Namespace) -> dict[str, Any]:
-    """Parse the command line's options as a plan.
-
-    Raises:
-        ValueError: a sentence about what cannot be used.
-    """
+    """Parse the command line's options as a plan; ValueErrors are sentences about what cannot be used."""
+    keys = ("smallest", "largest", "warmups", "trials", "seconds", "blocking", "stability")
     measure: dict[str, Any] = {
         "operations": [name.strip() for name in options.operations.split(",") if name.strip()],
         "also": options.also.split(",") if options.also else [],
         "latency": {"bytes": options.latency.split(","), "iterations": options.iterations} if options.latency else {},
-    }
-    for key in ("smallest", "largest", "warmups", "trials", "seconds", "blocking", "stability"):
-        measure[key] = getattr(options, key)
+        **{key: getattr(options, key) for key in keys}}
     try:
         return resolve_plan(measure)
     except ValueError as error:
@@ -105,7 +86,7 @@ def connect(place: dict[str, Any], backend: str, patience: float) -> tuple[Rende
     """Connect to the other ranks; also return the module torch, or None where it is not needed.
 
     Raises:
-        Refused: there is no way to find them.
+        RankError: there is no way to find them.
         ImportError: what the backend needs is not there.
     """
     modules: dict[str, Any] = {}
@@ -130,7 +111,9 @@ def connect(place: dict[str, Any], backend: str, patience: float) -> tuple[Rende
         if _mpi_agrees(place):
             modules["mpi4py.MPI"] = sys.modules["mpi4py.MPI"]
         elif place["size"] > 1:
-            os.environ.update(_rendezvous_variables())
+            hint = rank_environment.rendezvous(os.environ, rank_environment.placement(os.environ), _first_line)
+            if hint.address and hint.port:
+                os.environ.update(MASTER_ADDR=hint.address, MASTER_PORT=str(hint.port))
     rendezvous = Rendezvous(place, modules, patience)
     rendezvous.connect()
     return rendezvous, torch
@@ -143,12 +126,6 @@ def _mpi_agrees(place: Mapping[str, Any]) -> bool:
     except (ImportError, RuntimeError):
         return False
     return [world.Get_rank(), world.Get_size()] == [place["rank"], place["size"]]
-
-
-def _rendezvous_variables() -> dict[str, str]:
-    """Compute MASTER_ADDR and MASTER_PORT, as far as the job's variables tell them."""
-    found = rank_environment.rendezvous(os.environ, rank_environment.placement(os.environ), _first_line)
-    return {"MASTER_ADDR": found.address, "MASTER_PORT": str(found.port)} if found.address and found.port else {}
 
 
 def _first_line(path: str) -> str:
@@ -184,14 +161,12 @@ def describe_environment(torch: Any, place: Mapping[str, Any], device: Mapping[s
 def run_benchmark(
     options: argparse.Namespace, plan: dict[str, Any], place: dict[str, Any], reporter: BenchmarkReporter | None
 ) -> Any:
-    """Connect the ranks, measure, and return the result.
+    """Connect the ranks, measure, and return the result of :func:`.benchmark.measure_in_group`.
 
-    Returns:
-        The result of :func:`.benchmark.measure_in_group`; None where all ranks know that they cannot begin, and
-        rank 0 has said why.
+    None where all ranks know that they cannot begin, and rank 0 has said why.
 
     Raises:
-        Refused: this rank cannot begin.
+        RankError: this rank cannot begin.
     """
     backend = options.backend or _default_backend()
     rendezvous, torch = connect(place, backend, options.patience)
@@ -210,21 +185,17 @@ def run_benchmark(
     if reporter:
         reporter.header = dict(reporter.header, environment=describe_environment(torch, place, device))
         print_lines(["%s: %s" % pair for pair in reporter.header["environment"].items()])
-    own = place["rank"], place["size"]
-    on_row = reporter.row if reporter else None
+    rank, size, world, on_row = place["rank"], place["size"], None, reporter.row if reporter else None
     if torch is None:
         world = sys.modules["mpi4py.MPI"].COMM_WORLD
-        return benchmark.measure_in_group(None, backend, "cpu", *own, plan, world, on_row)
-    distributed = torch.distributed
-    if backend == "mpi":
-        distributed.init_process_group(backend)
+    elif backend == "mpi":
+        torch.distributed.init_process_group(backend)
     else:
-        store = distributed.PrefixStore("collectives", rendezvous.open_store())
-        distributed.init_process_group(
-            backend, store=store, rank=own[0], world_size=own[1], timeout=rendezvous.timeout()
-        )
+        store = torch.distributed.PrefixStore("collectives", rendezvous.open_store())
+        torch.distributed.init_process_group(
+            backend, store=store, rank=rank, world_size=size, timeout=rendezvous.timeout())
     on = "cuda" if backend == "nccl" else "cpu"
-    return benchmark.measure_in_group(torch, backend, on, *own, plan, None, on_row)
+    return benchmark.measure_in_group(torch, backend, on, rank, size, plan, world, on_row)
 
 
 def _default_backend() -> str:

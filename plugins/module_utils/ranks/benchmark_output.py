@@ -48,15 +48,7 @@ class BenchmarkReporter:
                 self.write(self.partial_result(UNFINISHED), UNFINISHED)
 
     def end(self, why: str, result: Mapping[str, Any] | None = None) -> int:
-        """Print the summary, and write the file.
-
-        Args:
-            why: what kept it from measuring everything; empty: nothing.
-            result: of :func:`.benchmark.measure_in_group`; without it, what there is.
-
-        Returns:
-            The exit code.
-        """
+        """Print the summary, write the file (without a result: what there is, and why), and return the exit code."""
         with self.lock:
             result = result or self.partial_result(why)
             verified = self.is_verified(result)
@@ -127,11 +119,7 @@ _ROW = "%12s %9s %7s %11s %11s %11s %11s %7s %9s %9s  %s"
 
 
 def format_heading(group: Mapping[str, Any]) -> list[str]:
-    """Format the lines above an operation's rows.
-
-    Args:
-        group: a set of :func:`.benchmark.measure_in_group`.
-    """
+    """Format the lines above an operation's rows."""
     return [
         "", "%s over %s (%s), %s on %s, %s, %s; microseconds, GB/s" % (
             group["operation"], group["backend"], group["provider"], counted(group["ranks"], "rank"),
@@ -145,8 +133,7 @@ def format_row(line: Mapping[str, Any]) -> list[str]:
     times = line["microseconds"]
     shown = [_ROW % (
         line["bytes"], format_size(line["bytes"]), line["trials"], *(_format_time(times[key]) for key in _TIMES),
-        "%.0f%%" % (100 * line["spread"]), "%.3f" % line["algbw"], "%.3f" % line["busbw"], _format_verified(line),
-    )]
+        "%.0f%%" % (100 * line["spread"]), "%.3f" % line["algbw"], "%.3f" % line["busbw"], _format_verified(line))]
     if line.get("iterations"):
         shown.append("%12s %s" % ("each", " ".join(map(_format_time, line["iterations"]))))
     return shown
@@ -168,8 +155,7 @@ def format_latency_row(line: Mapping[str, Any]) -> str:
     return _ROW % (
         line["bytes"], format_size(line["bytes"]), line["iterations"],
         *(_format_time(times[key]) for key in ("min", "median", "p99", "max")),
-        "", "%.3f" % line["bandwidth"], "", _format_verified(line),
-    )
+        "", "%.3f" % line["bandwidth"], "", _format_verified(line))
 
 
 _TIMES = ("min", "median", "mean", "max")

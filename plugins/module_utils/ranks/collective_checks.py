@@ -53,14 +53,9 @@ def ring_shifts(size: int) -> list[int]:
 
 
 class TensorChecks:
-    """Check one backend on one device.
+    """Check one backend on one device, ``cpu`` or ``cuda``.
 
-    Args:
-        torch: PyTorch.
-        rank: which rank this is.
-        size: how many there are.
-        device: ``cpu`` or ``cuda``.
-        problems: to which a sentence is added for each wrong tensor; all ranks go on, as they wait for each other.
+    For each wrong tensor a sentence is added to ``problems``; all ranks go on, as they wait for each other.
     """
 
     def __init__(self, torch: Any, rank: int, size: int, device: str, problems: list[str]) -> None:
@@ -68,12 +63,7 @@ class TensorChecks:
         self.problems = problems
 
     def check(self, backend: Any, types: Sequence[str]) -> Outcome:
-        """Check all operations with all types, and sizes from one element to a million.
-
-        Args:
-            backend: see the top of this file.
-            types: names of PyTorch's types.
-        """
+        """Check all operations of a backend (see above) with all types, and sizes from one element to a million."""
         done, lacks = [], {}
         for operation in OPERATIONS:
             try:
@@ -161,22 +151,17 @@ class TensorChecks:
 
 
 class TorchGroup:
-    """Adapt the default process group of torch.distributed.
-
-    Args:
-        torch: PyTorch.
-        backend: ``gloo``, ``nccl`` or ``mpi``.
-    """
+    """Adapt the default process group of torch.distributed."""
 
     def __init__(self, torch: Any, backend: str) -> None:
         self.torch, self.distributed, self.backend = torch, torch.distributed, backend
 
     def reduce(self, tensor: Any, kind: str) -> Any:
         """Reduce a tensor over all ranks."""
-        if kind == "average" and (self.backend != "nccl" or not hasattr(self.distributed.ReduceOp, "AVG")):
+        operations = self.distributed.ReduceOp
+        if kind == "average" and (self.backend != "nccl" or not hasattr(operations, "AVG")):
             raise CheckUnavailable("%s of this PyTorch has none" % self.backend)
-        operation = self.distributed.ReduceOp.SUM if kind == "sum" else self.distributed.ReduceOp.AVG
-        self.distributed.all_reduce(tensor, op=operation)
+        self.distributed.all_reduce(tensor, op=operations.SUM if kind == "sum" else operations.AVG)
         return tensor
 
     def broadcast(self, tensor: Any, root: int) -> Any:
@@ -205,14 +190,11 @@ class TorchGroup:
 
     def exchange(self, tensor: Any, target: int, source: int) -> Any:
         """Send a tensor to one rank, and receive one from another."""
-        got = self.torch.full_like(tensor, -1)
-        distributed = self.distributed
+        got, distributed = self.torch.full_like(tensor, -1), self.distributed
         if self.backend == "nccl":
             # NCCL's sends one after the other would deadlock (its manual, "Point-to-point communication").
-            works = distributed.batch_isend_irecv([
-                distributed.P2POp(distributed.isend, tensor, target),
-                distributed.P2POp(distributed.irecv, got, source),
-            ])
+            send = distributed.P2POp(distributed.isend, tensor, target)
+            works = distributed.batch_isend_irecv([send, distributed.P2POp(distributed.irecv, got, source)])
         else:
             works = [distributed.isend(tensor, target), distributed.irecv(got, source)]
         for work in works:
@@ -221,11 +203,7 @@ class TorchGroup:
 
 
 class Horovod:
-    """Adapt Horovod, which is initialised already.
-
-    Args:
-        horovod: the Python module ``horovod.torch``.
-    """
+    """Adapt the Python module ``horovod.torch``, which is initialised already."""
 
     def __init__(self, horovod: Any) -> None:
         self.horovod = horovod
@@ -253,19 +231,12 @@ class Horovod:
         raise CheckUnavailable("Horovod has none")
 
     def check_fused(self, values: TensorChecks) -> None:
-        """Check sums of many tensors at once, which Horovod fuses into one message.
-
-        Args:
-            values: where they are judged.
-        """
-        torch, counts = values.torch, range(100, 116)
-        handles = [
-            self.horovod.allreduce_async(
-                contribution_tensor(torch, count, values.rank, values.size, torch.float32, values.device),
-                name="fused.%s.%d" % (values.device, count), op=self.horovod.Sum,
-            )
-            for count in counts
-        ]
+        """Check sums of many tensors at once, which Horovod fuses into one message."""
+        torch, counts, handles = values.torch, range(100, 116), []
+        for count in counts:
+            mine = contribution_tensor(torch, count, values.rank, values.size, torch.float32, values.device)
+            name = "fused.%s.%d" % (values.device, count)
+            handles.append(self.horovod.allreduce_async(mine, name=name, op=self.horovod.Sum))
         for count, handle in zip(counts, handles):
             what = "sum of %d float32 on %s among %d at once" % (count, values.device, len(counts))
             expected = sum_tensor(torch, count, values.size, values.device)

@@ -48,13 +48,7 @@ def sparse_sum(position: Any, size: int) -> Any:
 
 
 def signature(position: Any, rank: Any, apart: int = 1 << 21) -> Any:
-    """Compute what ``rank`` sends unchanged: no two ranks have the same value at any position.
-
-    Args:
-        position: in the tensor.
-        rank: whose it is.
-        apart: how many ranks can be told apart (see :func:`distinct_ranks`).
-    """
+    """Compute what ``rank`` sends unchanged: no two ranks of ``apart`` have the same value at any position."""
     return position % 7 + 1 + 7 * (rank % apart)
 
 
@@ -94,8 +88,7 @@ def describe_difference(got: Any, expected: Any, tolerance: float = 0.0) -> str 
         return None
     first = int(indices[0])
     return "index %d: got %s, expected %s (%d of %d values are wrong)" % (
-        first, got[first].item(), expected[first].item(), len(indices), got.numel()
-    )
+        first, got[first].item(), expected[first].item(), len(indices), got.numel())
 
 
 # --- buffers of a benchmark ------------------------------------------------------------------------------------------
@@ -107,39 +100,27 @@ TOTAL = -1
 
 
 class Part(NamedTuple):
-    """Describe a stretch of a result."""
+    """Describe a stretch of a result: where it begins in the contribution of a rank, or of :data:`TOTAL`."""
 
     start: int
     length: int
     rank: int
-    """The rank whose contribution it is, or :data:`TOTAL`."""
     offset: int
-    """Where in that contribution it begins."""
 
 
 class Layout(NamedTuple):
-    """Describe the buffers of a rank in one operation."""
+    """Describe the buffers of a rank in one operation: elements that go in, and come out (0: in the same place)."""
 
     source: int
-    """Elements that go in."""
     target: int
-    """Elements that come out; 0: in the place of what went in."""
     contributes: bool
-    """Whether this rank gives anything."""
     repeatable: bool
     """Whether the same comes out when it is done again on what it has left."""
     result: list[Part]
 
 
 def layout(operation: str, rank: int, size: int, count: int) -> Layout:
-    """Compute the buffers of a rank, and what its result consists of.
-
-    Args:
-        operation: one of :data:`.units.FACTORS`; a broadcast is from rank 0.
-        rank: which one this is.
-        size: how many there are.
-        count: elements, from :func:`.units.element_count`.
-    """
+    """Compute the buffers of a rank, and what its result consists of; a broadcast is from rank 0."""
     part = count // size
     if operation == "all_reduce":
         return Layout(count, 0, True, False, [Part(0, count, TOTAL, 0)])
@@ -150,34 +131,21 @@ def layout(operation: str, rank: int, size: int, count: int) -> Layout:
     if operation == "reduce_scatter":
         return Layout(count, part, True, True, [Part(0, part, TOTAL, rank * part)])
     if operation == "all_to_all":
-        found = [Part(other * part, part, other, rank * part) for other in range(size)]
-        return Layout(count, count, True, True, found)
+        parts = [Part(other * part, part, other, rank * part) for other in range(size)]
+        return Layout(count, count, True, True, parts)
     return Layout(count, count, True, True, [Part(0, count, (rank - 1) % size, 0)])
-
-
-@functools.lru_cache(maxsize=1)
-def _position_values() -> array.array:
-    """Compute the part of a contribution that depends on the position alone."""
-    return array.array("f", [q % 5 + 1 for q in range(PERIOD)])
 
 
 @functools.lru_cache(maxsize=8)
 def period(rank: int, size: int) -> array.array:
-    """Compute the elements that a contribution repeats, as float32.
+    """Compute the elements that a rank's contribution repeats, or :data:`TOTAL`'s, as float32; not to be changed.
 
     Position and rank tell them apart: a small number by position, and more at each ``size``-th, so that one
     contribution that is missing, doubled or in another's place shows in a sum.
-
-    Args:
-        rank: whose contribution, or :data:`TOTAL`.
-        size: how many ranks there are.
-
-    Returns:
-        What other callers get as well: not to be changed.
     """
     if rank == TOTAL:
         return array.array("f", [(q % 5 + 1) * size + 3 * (q % size % 64 + 1) for q in range(PERIOD)])
-    found = _position_values()[:]
+    found = array.array("f", [q % 5 + 1 for q in range(PERIOD)])
     for q in range(rank, PERIOD, size):
         found[q] += 3 * (rank % 64 + 1)
     return found

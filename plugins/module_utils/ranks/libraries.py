@@ -28,15 +28,7 @@ class ImportedModules(NamedTuple):
 
 
 def import_modules(names: Iterable[str], required: Sequence[str]) -> ImportedModules:
-    """Import modules one after the other; the time of each is without what was imported before.
-
-    Args:
-        names: all of them.
-        required: those that have to be there.
-
-    Raises:
-        ImportError: one of these is not.
-    """
+    """Import modules one after the other; the time of each is without what was imported before."""
     found = ImportedModules({}, {}, {}, {})
     for name in dict.fromkeys(names):
         started = time.monotonic()
@@ -61,30 +53,24 @@ def import_modules(names: Iterable[str], required: Sequence[str]) -> ImportedMod
 
 def mapped_libraries(maps: str = "/proc/self/maps") -> dict[str, list[list[Any]]]:
     """List the mapped library files: stem of the name -> list of [path, size in bytes]."""
-    paths = set()
+    paths = {}
     with open(maps, encoding="utf-8", errors="surrogateescape") as stream:
         for line in stream:
-            fields = line.rstrip("\n").split(None, 5)
-            if len(fields) == 6 and LIBRARY.match(os.path.basename(fields[5])):
-                paths.add(fields[5])
+            for path in line.rstrip("\n").split(None, 5)[5:]:
+                match = LIBRARY.match(os.path.basename(path))
+                if match:
+                    paths[path] = match.group(1)
     found: dict[str, list[list[Any]]] = {}
-    for path in sorted(paths):
-        match = LIBRARY.match(os.path.basename(path))
-        try:
+    for path, stem in sorted(paths.items()):
+        size = -1
+        with contextlib.suppress(OSError):
             size = os.stat(path).st_size
-        except OSError:
-            size = -1
-        if match:
-            found.setdefault(match.group(1), []).append([path, size])
+        found.setdefault(stem, []).append([path, size])
     return found
 
 
 def mpi_version(libraries: Mapping[str, Sequence[Sequence[Any]]]) -> str:
-    """Return the first line of the mapped MPI library's version; empty where there is none.
-
-    Args:
-        libraries: see :func:`mapped_libraries`.
-    """
+    """Return the first line of the version of the MPI library among :func:`mapped_libraries`; empty for none."""
     for path, _size in libraries.get("libmpi", []):
         with contextlib.suppress(OSError, AttributeError):
             text, length = ctypes.create_string_buffer(8192), ctypes.c_int()

@@ -12,12 +12,7 @@ UNLIMITED = 1 << 62
 
 
 def available_memory(proc: str = "/proc", groups: str = "/sys/fs/cgroup") -> int:
-    """Return the bytes that this host and every control group above this process leave.
-
-    Args:
-        proc: where the kernel tells about processes.
-        groups: where the control groups are mounted.
-    """
+    """Return the bytes that this host and every control group above this process leave."""
     left = [_free_memory(os.path.join(proc, "meminfo"))]
     for line in _read(os.path.join(proc, "self", "cgroup")).splitlines():
         _number, controllers, path = line.split(":", 2)

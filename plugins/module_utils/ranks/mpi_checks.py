@@ -8,27 +8,14 @@ import array
 from typing import Any, Iterable
 
 from .collective_checks import Outcome, ring_shifts
-from .expected_values import (
-    COUNTS,
-    contribution,
-    contribution_sum,
-    part_size,
-    signature,
-)
+from .expected_values import COUNTS, contribution, contribution_sum, part_size, signature
 
 TYPES = (("d", "float64"), ("f", "float32"), ("i", "int32"), ("q", "int64"))
 """Codes of the module array, of which mpi4py knows MPI's types, and their names."""
 
 
 class MpiChecks:
-    """Check MPI's operations on one communicator.
-
-    Args:
-        mpi: the Python module ``mpi4py.MPI``.
-        rank: which rank this is.
-        size: how many there are.
-        problems: to which a sentence is added for each wrong array.
-    """
+    """Check MPI's operations on one communicator; ``mpi`` is the Python module ``mpi4py.MPI``."""
 
     def __init__(self, mpi: Any, rank: int, size: int, problems: list[str]) -> None:
         self.mpi, self.world, self.rank, self.size = mpi, mpi.COMM_WORLD, rank, size
@@ -49,8 +36,7 @@ class MpiChecks:
         wrong = [i for i, value in enumerate(right) if got[i] != value]
         if wrong:
             self.problems.append("%s: index %d: got %s, expected %s (%d of %d values are wrong)" % (
-                what, wrong[0], got[wrong[0]], right[wrong[0]], len(wrong), len(right)
-            ))
+                what, wrong[0], got[wrong[0]], right[wrong[0]], len(wrong), len(right)))
 
     def _check_reductions(self, code: str, name: str, count: int) -> None:
         mine = array.array(code, [contribution(i, self.rank, self.size) for i in range(count)])

@@ -14,6 +14,8 @@ import re
 import tempfile
 from typing import Any, MutableMapping
 
+from ..core.digests import text_of
+
 SETTINGS = {"NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "INIT,ENV,NET"}
 """Variables with which NCCL logs the lines that are read here ("Environment variables" of its manual)."""
 
@@ -36,10 +38,7 @@ _BUILT_IN = ("IB", "Socket")
 
 
 def parse(text: str) -> dict[str, Any]:
-    """Parse the log of one process.
-
-    Args:
-        text: of any version from 2.4 on, of NCCL or RCCL.
+    """Parse the log of one process, of NCCL or RCCL from 2.4 on.
 
     Returns:
         ``network`` (the one that was named last), ``networks`` (all of them), ``plugin`` and its ``provider``,
@@ -59,12 +58,8 @@ def parse(text: str) -> dict[str, Any]:
             match = pattern.search(words)
             if match and match.group(1) not in _BUILT_IN:
                 said[name] = match.group(1)
-        match = _NETWORK.search(words)
-        if match:
-            networks.append(match.group(1))
-        match = _CHANNEL.search(words)
-        if match:
-            channels[match.group(1)] += 1
+        networks += _NETWORK.findall(words)[:1]
+        channels.update(_CHANNEL.findall(words)[:1])
     return {
         "network": networks[-1] if networks else "", "networks": list(dict.fromkeys(networks)),
         "plugin": said["plugin"] or said["loaded"], "provider": said["provider"], "version": said["version"],
@@ -78,11 +73,7 @@ def nccl_variables(environment: MutableMapping[str, str]) -> dict[str, str]:
 
 
 class NcclLog:
-    """Capture NCCL's log of this process, from before its first communicator on.
-
-    Args:
-        environment: the variables of this process; NCCL reads them when it is first used.
-    """
+    """Capture NCCL's log of this process, from before its first communicator on."""
 
     def __init__(self, environment: MutableMapping[str, str]) -> None:
         self.given = nccl_variables(environment)
@@ -92,11 +83,7 @@ class NcclLog:
 
     def read(self) -> str:
         """Read what NCCL has written so far."""
-        try:
-            with open(self.path, encoding="utf-8", errors="replace") as stream:
-                return stream.read()
-        except OSError:
-            return ""
+        return text_of(self.path)
 
     def notable_lines(self) -> str:
         """Select warnings, and lines about networks and plugins, to be printed."""

@@ -1,9 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Print messages of a rank in frames on its standard output, which every launcher forwards.
-
-acceptance/output.py finds them again.
-"""
+"""Print messages of a rank in frames on its standard output, where acceptance/output.py finds them again."""
 
 from __future__ import annotations
 
@@ -26,23 +23,17 @@ def encode_frames(kind: str, key: str, data: Any) -> Iterator[bytes]:
     Args:
         kind: small letters, such as ``stage`` or ``report``.
         key: hexadecimal digits that only this process uses, and for another kind than these two only this message.
-        data: plain data.
     """
     text = base64.b64encode(zlib.compress(json.dumps(data).encode("utf-8"))).decode("ascii")
     pieces = [text[start:start + FRAME_BYTES] for start in range(0, len(text), FRAME_BYTES)]
     for number, piece in enumerate(pieces):
         frame = "@torchstack:%s:%s:%d/%d:%08x:%s@\n" % (
-            kind, key, number, len(pieces), zlib.crc32(piece.encode("ascii")), piece
-        )
+            kind, key, number, len(pieces), zlib.crc32(piece.encode("ascii")), piece)
         yield frame.encode("ascii")
 
 
 class RankOutput:
-    """Print the messages of one rank.
-
-    Args:
-        report: what it has found out so far, with ``host`` and ``pid``; it grows until :meth:`report` prints it.
-    """
+    """Print the messages of one rank, whose report, with ``host`` and ``pid``, grows until :meth:`report`."""
 
     def __init__(self, report: dict[str, Any]) -> None:
         self.key = uuid.uuid4().hex[:12]

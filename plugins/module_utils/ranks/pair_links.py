@@ -12,7 +12,7 @@ import datetime
 import socket
 import threading
 import time
-from typing import Any, Mapping, NamedTuple, Sequence
+from typing import Any, Mapping, NamedTuple, Sequence, cast
 
 from .benchmark import measure_in_group
 from .socket_group import first_reachable, listen
@@ -28,24 +28,19 @@ PERIOD = 65521
 
 
 class Team(NamedTuple):
-    """Describe the ranks of a pair of nodes."""
+    """Describe the ranks of a pair of nodes, those of the lower node first, and this rank's place among them.
+
+    The name is of this team alone in the whole job. Each offer has the ``addresses`` of its host as well.
+    """
 
     name: str
-    """Of this team alone, in the whole job."""
     members: Sequence[int]
-    """Ranks, those of the lower node first; as many of each node."""
     position: int
-    """This rank's place among them."""
     offers: Sequence[Mapping[str, Any]]
-    """What each of them has offered, with the ``addresses`` of its host."""
 
 
 def _single_bandwidth(found: Mapping[str, Any]) -> float:
-    """Return the bus bandwidth of a benchmark with one operation and one size, in GB/s.
-
-    Raises:
-        RuntimeError: it was not measured, or the values are wrong.
-    """
+    """Return the bus bandwidth in GB/s of a benchmark with one row; RuntimeError without one, and for wrong values."""
     group = found["measurements"][0]
     if not group["rows"]:
         raise RuntimeError(group["left_out"] or "nothing was measured")
@@ -56,14 +51,7 @@ def _single_bandwidth(found: Mapping[str, Any]) -> float:
 
 
 class TorchLink:
-    """Measure in a process group of torch.distributed for each pair; its store is on the lower node.
-
-    Args:
-        torch: the module.
-        backend: ``gloo`` or ``nccl``.
-        plan: what to measure, see :func:`.plan.resolve_plan`.
-        limit: seconds until the deadline.
-    """
+    """Measure in a process group of torch.distributed for each pair; its store is on the lower node."""
 
     def __init__(self, torch: Any, backend: str, plan: Mapping[str, Any], limit: float) -> None:
         self.torch, self.backend, self.plan = torch, backend, plan
@@ -76,8 +64,7 @@ class TorchLink:
         if not leader:
             return {}
         self.own = self.torch.distributed.TCPStore(
-            "127.0.0.1", 0, is_master=True, wait_for_workers=False, timeout=self.patience
-        )
+            "127.0.0.1", 0, is_master=True, wait_for_workers=False, timeout=self.patience)
         return {"port": self.own.port}
 
     def join(self, team: Team) -> None:
@@ -87,23 +74,19 @@ class TorchLink:
             port = team.offers[0]["port"]
             store = distributed.TCPStore(
                 first_reachable(team.offers[0]["addresses"], port), port, is_master=False, wait_for_workers=False,
-                timeout=self.patience,
-            )
+                timeout=self.patience)
         distributed.init_process_group(
             self.backend, store=distributed.PrefixStore(team.name, store), rank=team.position,
-            world_size=len(team.members), timeout=self.patience,
-        )
+            world_size=len(team.members), timeout=self.patience)
         self.team = team
 
     def measure(self) -> float:
         """Measure the pair's bus bandwidth in GB/s, the same on all its ranks."""
         if self.team is None:
             raise RuntimeError("there is no process group")
-        device = "cuda" if self.backend == "nccl" else "cpu"
-        ranks = len(self.team.members)
+        device, ranks = "cuda" if self.backend == "nccl" else "cpu", len(self.team.members)
         return _single_bandwidth(
-            measure_in_group(self.torch, self.backend, device, self.team.position, ranks, self.plan)
-        )
+            measure_in_group(self.torch, self.backend, device, self.team.position, ranks, self.plan))
 
     def close(self) -> None:
         """Destroy the process group."""
@@ -113,12 +96,7 @@ class TorchLink:
 
 
 class MpiLink:
-    """Measure in a communicator of MPI for each pair, through mpi4py; its ranks alone create it.
-
-    Args:
-        mpi: the module ``mpi4py.MPI``.
-        plan: what to measure, see :func:`.plan.resolve_plan`.
-    """
+    """Measure in a communicator of MPI for each pair, through mpi4py; its ranks alone create it."""
 
     def __init__(self, mpi: Any, plan: Mapping[str, Any]) -> None:
         self.mpi, self.plan = mpi, plan
@@ -145,8 +123,7 @@ class MpiLink:
             raise RuntimeError("there is no communicator")
         ranks = len(self.team.members)
         return _single_bandwidth(
-            measure_in_group(None, "mpi", "cpu", self.team.position, ranks, self.plan, group=self.communicator)
-        )
+            measure_in_group(None, "mpi", "cpu", self.team.position, ranks, self.plan, self.communicator))
 
     def close(self) -> None:
         """Free the communicator."""
@@ -157,14 +134,9 @@ class MpiLink:
 
 
 class SocketLink:
-    """Measure TCP connections, one of each rank with its counterpart; needs nothing but Python.
+    """Measure TCP connections, one of each rank with its counterpart, both ways at once; needs nothing but Python.
 
-    Both send at once, for networks are used both ways at once, too.
-
-    Args:
-        rank: which one this is.
-        plan: ``largest`` (bytes), ``warmups`` and ``trials``.
-        limit: seconds until the deadline.
+    ``plan`` has ``largest`` (bytes), ``warmups`` and ``trials``.
     """
 
     def __init__(self, rank: int, plan: Mapping[str, Any], limit: float) -> None:
@@ -205,8 +177,8 @@ class SocketLink:
         if self.connection is None or self.team is None:
             raise RuntimeError("there is no connection")
         size = self.plan["largest"]
-        sent, theirs = (_test_bytes(self.team.members[place], size) for place in (
-            self.team.position, self._counterpart(self.team)))
+        places = self.team.position, self._counterpart(self.team)
+        sent, theirs = (_test_bytes(self.team.members[place], size) for place in places)
         for _number in range(max(1, self.plan["warmups"])):
             got = self._exchange(sent)
         # The counterpart goes on, and so does this rank.
@@ -220,10 +192,7 @@ class SocketLink:
         return size * self.plan["trials"] / max(seconds, 1e-9) / 1e9
 
     def _exchange(self, sent: bytes) -> bytes:
-        wire = self.connection
-        if wire is None:
-            raise RuntimeError("there is no connection")
-        failures = []
+        wire, failures = cast(socket.socket, self.connection), []
 
         def send() -> None:
             try:
@@ -248,11 +217,7 @@ class SocketLink:
 
 
 def _receive(wire: socket.socket, count: int) -> bytes:
-    """Receive ``count`` bytes.
-
-    Raises:
-        ConnectionError: the other end has left.
-    """
+    """Receive ``count`` bytes; ConnectionError where the other end has left."""
     buffer = bytearray(count)
     view, place = memoryview(buffer), 0
     while place < count:

@@ -1,9 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Schedule pairs of nodes in the fewest rounds, and select those that are still missing. Pure.
-
-It is also part of the program that the ranks run.
-"""
+"""Schedule pairs of nodes in the fewest rounds, and select missing ones; also a part of the ranks' program. Pure."""
 
 from __future__ import annotations
 
@@ -14,23 +11,15 @@ Rounds = List[List[Pair]]
 
 
 def schedule(count: int) -> Rounds:
-    """Schedule all pairs of ``count`` nodes in rounds of disjoint pairs.
-
-    There are ``count`` - 1 rounds, ``count`` for an odd number.
+    """Schedule all pairs of ``count`` nodes in rounds of disjoint pairs (lower, higher), numbered from 0.
 
     By the circle method of round-robin tournaments: one node stays, the others move on by one place in each round; for
-    an odd number the one that stays is nobody, and whoever meets it has a free round. Fewer rounds are not possible,
-    for a node can meet only one other in each.
+    an odd number the one that stays is nobody, and whoever meets it has a free round. Fewer rounds than these,
+    ``count`` - 1 or for an odd number ``count``, are not possible.
 
     The order is such that an early stop leaves the most: of an even number every node has been measured after one
     round, of an odd one after two; and after any two rounds that follow each other the pairs make one chain of all
     nodes, by which every node is compared with every other.
-
-    Args:
-        count: number of nodes, which are numbered from 0.
-
-    Returns:
-        the rounds, each a list of (lower, higher).
 
     Raises:
         ValueError: there is no pair.
@@ -49,25 +38,14 @@ def schedule(count: int) -> Rounds:
 
 
 def missing_rounds(rounds: Iterable[Sequence[Pair]], measured: Collection[Pair]) -> Rounds:
-    """Select the rounds that are not complete, each with the pairs that it lacks.
-
-    Args:
-        rounds: from :func:`schedule`.
-        measured: pairs that have a value.
-    """
+    """Select the rounds that are not complete, each with the pairs that it lacks a value of."""
     known = set(measured)
     left = [[pair for pair in pairs if pair not in known] for pairs in rounds]
     return [pairs for pairs in left if pairs]
 
 
 def translate_rows(rows: Iterable[Sequence[Any]], before: Sequence[str], now: Sequence[str]) -> list[list[Any]]:
-    """Translate rows about pairs of some hosts to the numbers of other hosts, where both are there.
-
-    Args:
-        rows: (node, node, ...), numbers of ``before``.
-        before: names of hosts.
-        now: names of hosts.
-    """
+    """Translate rows (node, node, ...) of some hosts to the numbers of other hosts, where both nodes are there."""
     place = {host: number for number, host in enumerate(now)}
     found = []
     for one, other, *more in rows:
@@ -78,10 +56,7 @@ def translate_rows(rows: Iterable[Sequence[Any]], before: Sequence[str], now: Se
 
 
 def pack_rounds(wanted: Iterable[Pair]) -> Rounds:
-    """Pack pairs into few rounds of disjoint ones, each as early as both its nodes are free.
-
-    Args:
-        wanted: pairs, those that matter most first; one may be there more than once.
+    """Pack pairs, those that matter most first, into few rounds of disjoint ones, each as early as its nodes are free.
     """
     rounds: Rounds = []
     busy: list[set] = []

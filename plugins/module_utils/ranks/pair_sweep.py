@@ -3,8 +3,8 @@
 """Run one rank of a pair sweep: ``ranks.pyz QUESTION.json DEADLINE``, started by a launcher.
 
 Rank 0 says who measures with whom, round by round; the pairs of a round work at once. All ranks hang on rank 0 by one
-connection each: a round costs it a few small messages to and from every rank, and one of the round's pairs to each. Of
-560 nodes with four ranks each that is 2,240 connections and 6 MB, well below the time of a measurement.
+connection each: of 560 nodes with four ranks each that is 2,240 connections and 6 MB a round, well below the time of a
+measurement.
 
 Every finished round is printed as a message of its own: a job that ends early leaves what it has measured.
 """
@@ -25,12 +25,7 @@ from ..standalone import rank_environment
 from . import placement
 from .errors import RankError
 from .output import RankOutput
-from .pair_links import (
-    MpiLink,
-    SocketLink,
-    Team,
-    TorchLink,
-)
+from .pair_links import MpiLink, SocketLink, Team, TorchLink
 from .rendezvous import Rendezvous, abort
 from .socket_group import SocketGroup, addresses, addresses_towards
 from .start import run_program
@@ -47,12 +42,7 @@ SLOW_SECONDS = 30.0
 
 
 class Sweep:
-    """Run this rank of the sweep.
-
-    Args:
-        question: what is asked (see the options of the module pair_sweep).
-        deadline: seconds since the epoch.
-    """
+    """Run this rank of the sweep."""
 
     def __init__(self, question: Mapping[str, Any], deadline: float) -> None:
         self.question, self.deadline = question, deadline
@@ -68,11 +58,7 @@ class Sweep:
     # --- coming up ---
 
     def modules(self) -> dict[str, Any]:
-        """Import the modules of the backend, and one for the rendezvous where no address is given.
-
-        Raises:
-            Refused: the backend's are missing.
-        """
+        """Import the modules of the backend, and one for the rendezvous where no address is given."""
         found: dict[str, Any] = {}
         for name in REQUIRED_MODULES.get(self.asked["backend"], ()):
             try:
@@ -99,11 +85,7 @@ class Sweep:
         return rendezvous.socket_group()
 
     def link(self, modules: Mapping[str, Any]) -> Any:
-        """Create what measures with another node.
-
-        Raises:
-            Refused: there is no GPU for NCCL.
-        """
+        """Create what measures with another node."""
         backend = self.asked["backend"]
         plan = {
             "operations": [self.asked["operation"]], "smallest": self.asked["bytes"], "largest": self.asked["bytes"],
@@ -118,15 +100,10 @@ class Sweep:
         return TorchLink(modules["torch"], backend, plan, self.limit)
 
     def exchange_hosts(self, group: SocketGroup, link: Any) -> None:
-        """Exchange hosts, ranks and offers; nodes are in the order of their names.
-
-        Raises:
-            Refused: nodes have different numbers of ranks.
-        """
-        leader = self.report["local_rank"] == 0
+        """Exchange hosts, ranks and offers; nodes are in the order of their names."""
+        leader, known = self.report["local_rank"] == 0, {}
         own = [*addresses(self.report["host"]), *addresses_towards(self.hint_address)] if leader else []
         gathered = group.gather([self.report["host"], self.report["local_rank"], own, link.offer(leader)])
-        known: dict[str, Any] = {}
         if gathered is not None:
             ways = {host: own for host, _local, own, _offer in gathered if own}
             hosts = sorted({host for host, _local, _own, _offer in gathered}, key=natural_key)
@@ -138,8 +115,7 @@ class Sweep:
                 "offers": [offer for _host, _local, _own, offer in gathered],
             }
         known = group.broadcast(known)
-        self.hosts, self.members = known["hosts"], known["members"]
-        self.offers = known["offers"]
+        self.hosts, self.members, self.offers = known["hosts"], known["members"], known["offers"]
         for node, own_ranks in enumerate(self.members):
             for rank in own_ranks:
                 self.offers[rank]["addresses"] = known["ways"][node]
@@ -183,10 +159,8 @@ class Sweep:
                 measured: list[float] = []
                 trouble = self.error_of(lambda: measured.append(link.measure()))
                 value = measured[0] if measured else None
-        if team:
-            left = self.error_of(link.close)
-            trouble = trouble or left
-        return group.gather([value, trouble])
+        left = self.error_of(link.close) if team else ""
+        return group.gather([value, trouble or left])
 
     def make_team(self, order: Order) -> Team | None:
         """Find the ranks that this one measures with; None where it has a free round."""
@@ -226,7 +200,7 @@ class Sweep:
             work()
             return ""
         except Exception as error:
-            return "%s: %s" % (type(error).__name__, " ".join(str(error).split())[:300])
+            return describe_error(error)
 
     # --- all of it ---
 
@@ -244,22 +218,22 @@ class Sweep:
         self.report["stage"] = "end"
 
     def run(self) -> int:
-        """Run the sweep, and print an error as a report.
-
-        Returns:
-            The exit status.
-        """
+        """Run the sweep, and print an error as a report."""
         try:
             self.work()
         except Exception as error:
             if not isinstance(error, RankError):
                 traceback.print_exc()
-            self.report["error"] = str(error) if isinstance(error, RankError) else "%s: %s" % (
-                type(error).__name__, " ".join(str(error).split())[:300])
+            self.report["error"] = str(error) if isinstance(error, RankError) else describe_error(error)
             for _copy in range(2):
                 self.output.report()
             abort(1)
         return 0
+
+
+def describe_error(error: Exception) -> str:
+    """Describe an error in one line."""
+    return "%s: %s" % (type(error).__name__, " ".join(str(error).split())[:300])
 
 
 def _first_line(path: str) -> str:

@@ -20,12 +20,6 @@ def measure_latency(
 ) -> tuple[list[dict[str, Any]], str]:
     """Measure messages between rank 0 and the last rank of another node, over all sizes of a plan.
 
-    Args:
-        transport: what connects the ranks; all of them call this.
-        plan: see :func:`.plan.resolve_plan`.
-        hosts: that of each rank.
-        on_row: called with each row.
-
     Returns:
         The rows, see :func:`.units.latency_row`; and why there is none, else an empty text.
     """
@@ -39,8 +33,7 @@ def measure_latency(
         line = _measure_size(transport, plan["latency"]["iterations"], size, far, budget)
         line.update(
             backend=transport.backend, provider=transport.provider, device=transport.device, ranks=[0, far],
-            hosts=[hosts[0], hosts[far]],
-        )
+            hosts=[hosts[0], hosts[far]])
         rows.append(line)
         on_row({"operation": "latency"}, line)
     return rows, ""
@@ -54,9 +47,8 @@ def _measure_size(transport: Transport, trips: int, size: int, far: int, budget:
     prepared, warm = None, 0.0
     if transport.rank in (0, far):
         part = expected_values.Part(0, size // units.ITEM_BYTES, far if transport.rank == 0 else 0, 0)
-        prepared = transport.prepare(
-            "message", expected_values.Layout(part.length, part.length, True, True, [part]), part.rank
-        )
+        layout = expected_values.Layout(part.length, part.length, True, True, [part])
+        prepared = transport.prepare("message", layout, part.rank)
         prepared.fill(1)
         prepared.step()
         transport.synchronize()

@@ -17,11 +17,8 @@ from ..standalone import rank_environment
 def read_placement(environment: Mapping[str, str]) -> dict[str, Any]:
     """Read rank, size, local rank and local size from a launcher's variables.
 
-    Args:
-        environment: the variables of one rank.
-
     Returns:
-        A dict with ``source`` (the launcher), ``rank``, ``size``, ``local_rank``, and ``local_size``, ``node`` and
+        ``source`` (the launcher), ``rank``, ``size``, ``local_rank``; ``local_size``, ``node`` and
         ``nodes``, which are None where the launcher does not tell.
 
     Raises:
@@ -65,12 +62,7 @@ def describe_cpus(nodes: str = "/sys/devices/system/node") -> dict[str, Any]:
 
 
 def select_gpu(torch: Any, local_rank: int) -> dict[str, Any] | None:
-    """Select this rank's GPU and describe it; None where PyTorch sees none.
-
-    Args:
-        torch: PyTorch.
-        local_rank: the rank's number on its node.
-    """
+    """Select this rank's GPU and describe it; None where PyTorch sees none."""
     if not torch.cuda.is_available():
         return None
     visible = torch.cuda.device_count()
@@ -98,11 +90,9 @@ def select_gpu(torch: Any, local_rank: int) -> dict[str, Any] | None:
 
 
 def numa_node(bus: str, devices: str = "/sys/bus/pci/devices") -> int | None:
-    """Read the memory node of a GPU; None where the kernel does not tell, as in most virtual machines.
+    """Read the memory node of a GPU by its PCI address without the function; None where the kernel does not tell.
 
-    Args:
-        bus: its PCI address, without the function.
-        devices: where the kernel lists PCI devices (Documentation/ABI/testing/sysfs-bus-pci, ``numa_node``).
+    That is so in most virtual machines (Documentation/ABI/testing/sysfs-bus-pci, ``numa_node``).
     """
     with contextlib.suppress(OSError, ValueError):
         with open(os.path.join(devices, bus + ".0", "numa_node"), encoding="ascii") as stream:
@@ -115,15 +105,11 @@ def physical_index(index: int, environment: Mapping[str, str]) -> int:
     """Compute the machine's number of a GPU: a process that sees some of them counts these from 0.
 
     HIP counts what ROCR_VISIBLE_DEVICES leaves ("GPU isolation techniques" of ROCm's documentation).
-
-    Args:
-        index: the GPU's number in this process.
-        environment: its variables.
     """
     for name in ("HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"):
-        shown = [word.strip() for word in environment.get(name, "").split(",")]
         if name == "CUDA_VISIBLE_DEVICES" and environment.get("HIP_VISIBLE_DEVICES"):
             continue
+        shown = [word.strip() for word in environment.get(name, "").split(",")]
         if all(word.isdigit() for word in shown) and index < len(shown):
             index = int(shown[index])
     return index
@@ -131,16 +117,11 @@ def physical_index(index: int, environment: Mapping[str, str]) -> int:
 
 def gpu_identity(device: Mapping[str, Any], host: str) -> str:
     """Identify a GPU by its UUID, else by host and bus address, else by host and index."""
-    place = device.get("bus") or "index %s" % device.get("index")
-    return str(device.get("uuid") or "%s %s" % (host, place))
+    return str(device.get("uuid") or "%s %s" % (host, device.get("bus") or "index %s" % device.get("index")))
 
 
 def find_shared_gpus(places: Iterable[Mapping[str, Any]]) -> list[tuple[str, list[int]]]:
-    """Find GPUs that more than one rank uses, with these ranks; cores may be shared.
-
-    Args:
-        places: ``rank``, ``host`` and ``device`` of each rank.
-    """
+    """Find GPUs that more than one rank uses, with these ranks; cores may be shared."""
     users: dict[str, list[int]] = {}
     for place in places:
         if place["device"].get("kind") == "gpu":

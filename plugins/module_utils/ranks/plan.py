@@ -8,13 +8,7 @@ import math
 import re
 from typing import Any, Iterator, Mapping, Sequence
 
-from .units import (
-    BACKENDS,
-    FACTORS,
-    ITEM_BYTES,
-    format_size,
-    parse_size,
-)
+from .units import BACKENDS, FACTORS, ITEM_BYTES, format_size, parse_size
 
 DEFAULTS: dict[str, Any] = {
     "operations": ["all_reduce"], "smallest": 32 << 10, "largest": 16 << 30, "warmups": 5, "trials": 20, "seconds": 0.0,
@@ -27,14 +21,7 @@ ITERATIONS = 1000
 
 
 def resolve_plan(measure: Mapping[str, Any]) -> dict[str, Any]:
-    """Complete a plan: sizes in bytes, all defaults, and the sizes for which there are floors.
-
-    Args:
-        measure: as a site writes it; a plan is left as it is.
-
-    Raises:
-        ValueError: a sentence about what cannot be used.
-    """
+    """Complete a plan: sizes in bytes, also those with floors, and all defaults; ValueErrors are sentences about it."""
     trouble = problem(measure)
     if trouble:
         raise ValueError(trouble)
@@ -75,8 +62,8 @@ def _problems(measure: object) -> Iterator[str]:
         for name in given:
             if name not in choices:
                 yield "measure.%s has %s; known are %s." % (key, name, ", ".join(choices))
-    yield from _size_problems("measure.smallest", measure.get("smallest", DEFAULTS["smallest"]))
-    yield from _size_problems("measure.largest", measure.get("largest", DEFAULTS["largest"]))
+    for key in ("smallest", "largest"):
+        yield from _size_problems("measure." + key, measure.get(key, DEFAULTS[key]))
     for key, least in (("warmups", 0), ("trials", 1)):
         yield from _count_problems("measure." + key, measure.get(key, DEFAULTS[key]), least)
     yield from _number_problems("measure.seconds", measure.get("seconds", DEFAULTS["seconds"]))
@@ -84,9 +71,8 @@ def _problems(measure: object) -> Iterator[str]:
         if not isinstance(measure.get(key, False), bool):
             yield "measure.%s is %r, neither true nor false." % (key, measure[key])
     latency, floors = measure.get("latency") or {}, measure.get("floors") or {}
-    for name, part, keys in (
-        ("latency", latency, ("bytes", "iterations")), ("floors", floors, ("bandwidth", "latency")),
-    ):
+    parts = ("latency", latency, ("bytes", "iterations")), ("floors", floors, ("bandwidth", "latency"))
+    for name, part, keys in parts:
         if not isinstance(part, Mapping) or set(part).difference(keys):
             yield "measure.%s is %r; it is a dictionary with %s." % (name, part, " and ".join(keys))
             return

@@ -10,6 +10,7 @@ Exit status: 0 when all checks of this rank passed or could not run, 1 otherwise
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import sys
@@ -25,12 +26,7 @@ from .start import run_program
 
 
 class Rank(BackendChecks):
-    """Run the checks of this rank and report their results.
-
-    Args:
-        question: what is asked (see the options of the module acceptance_run).
-        deadline: seconds since the epoch.
-    """
+    """Run the checks of this rank and report their results."""
 
     def __init__(self, question: Mapping[str, Any], deadline: float) -> None:
         super().__init__(question, {
@@ -42,20 +38,11 @@ class Rank(BackendChecks):
         })
         self.limit = max(2.0, deadline - time.time())
 
-    def send_report(self) -> None:
-        """Print the report."""
-        self.report["libraries"] = libraries.mapped_libraries()
-        self.report["versions"]["mpi"] = libraries.mpi_version(self.report["libraries"])
-        self.output.report()
-
     def check(self, name: str, work: Callable[[], str | None]) -> None:
         """Run one check and keep its result.
 
-        A check adds what is wrong to its ``problems`` and goes on, because the other ranks go on as well and would
-        wait for this one.
-
-        Raises:
-            Exception: what ``work`` raised; the other ranks may wait for this one, so there is no going on.
+        A check adds what is wrong to its ``problems`` and goes on, because the other ranks go on as well and would wait
+        for this one. What it raises is raised again: there is no going on then.
         """
         self.output.stage(name)
         self.problems = []
@@ -79,18 +66,11 @@ class Rank(BackendChecks):
 
     # --- coming up ---
 
-    def find_placement(self) -> None:
-        """Find this rank's number."""
-        self.report.update(placement.read_placement(os.environ))
-
     def import_modules(self) -> None:
         """Import what the checks need; modules of optional checks may be missing."""
-        required = set(self.question["imports"])
-        for name in self.question["checks"]:
-            required.update(NEEDS.get(name, ()))
-        wanted = list(self.question["imports"])
-        for name in self.names:
-            wanted += NEEDS.get(name, ())
+        imports = list(self.question["imports"])
+        required = {*imports, *(module for name in self.question["checks"] for module in NEEDS.get(name, ()))}
+        wanted = imports + [module for name in self.names for module in NEEDS.get(name, ())]
         if "torch_nccl" in self.names:
             self.nccl_log = nccl_log.NcclLog(os.environ)
         found = libraries.import_modules(wanted, sorted(required))
@@ -137,7 +117,7 @@ class Rank(BackendChecks):
 
     def work(self) -> None:
         """Run all checks in order."""
-        self.check("placement", self.find_placement)
+        self.check("placement", lambda: self.report.update(placement.read_placement(os.environ)))
         self.check("imports", self.import_modules)
         self.check("start", self.connect)
         self.check("devices", self.check_devices)
@@ -147,20 +127,17 @@ class Rank(BackendChecks):
         self.output.stage("end")
 
     def run(self) -> int:
-        """Run all checks, report, and leave.
-
-        Returns:
-            The exit status.
-        """
+        """Run all checks, report, and leave."""
         try:
-            self.work()
-        except RankError:
-            pass
+            with contextlib.suppress(RankError):
+                self.work()
         except Exception:
             traceback.print_exc()
         if self.nccl_log:
             self.nccl_log.remove()
-        self.send_report()
+        self.report["libraries"] = libraries.mapped_libraries()
+        self.report["versions"]["mpi"] = libraries.mpi_version(self.report["libraries"])
+        self.output.report()
         if self.report["stage"] != "end":
             abort(1)
         self.connected().exchange(None)

@@ -14,17 +14,11 @@ import sys
 from typing import Any, Callable, Mapping, NoReturn, Sequence
 
 from .errors import RankError
-from .socket_group import SocketGroup, addresses, first_reachable
+from .socket_group import SocketGroup, address_of, make_offer
 
 
 class Rendezvous:
-    """Exchange data between the ranks by whatever the launcher and the release offer.
-
-    Args:
-        place: ``rank``, ``size``, ``source`` and ``host`` of this rank.
-        modules: the Python modules that it has imported, by name.
-        limit: how long one waits for the others, in seconds.
-    """
+    """Exchange data between the ranks by whatever the launcher and the release offer, for ``limit`` seconds at most."""
 
     def __init__(self, place: Mapping[str, Any], modules: Mapping[str, Any], limit: float) -> None:
         self.rank, self.size = place["rank"], place["size"]
@@ -41,11 +35,7 @@ class Rendezvous:
         return datetime.timedelta(seconds=self.limit)
 
     def connect(self) -> None:
-        """Start the parallel libraries and find a way to exchange data.
-
-        Raises:
-            Refused: there is none, or a library counts other ranks than the launcher.
-        """
+        """Start the parallel libraries and find a way to exchange data."""
         address, port = os.environ.get("MASTER_ADDR", ""), os.environ.get("MASTER_PORT", "")
         mpi = self.modules.get("mpi4py.MPI")
         if mpi is None and self.size > 1 and not (address and port) and "horovod.torch" not in self.modules:
@@ -73,12 +63,11 @@ class Rendezvous:
         if self._exchange is None and address and port:
             self._exchange = SocketGroup(self.rank, self.size, address, int(port), self.limit).all_gather
         if self._exchange is None and self.size == 1:
-            self._exchange = _exchange_alone
+            self._exchange = lambda thing: [thing]
         if self._exchange is None:
             raise RankError(
                 "nothing here can hand a port from rank 0 to the others: there is no mpi4py, none of the checks uses "
-                "Horovod, the launcher is not torchrun, and nobody has set MASTER_ADDR and MASTER_PORT"
-            )
+                "Horovod, the launcher is not torchrun, and nobody has set MASTER_ADDR and MASTER_PORT")
 
     def exchange(self, thing: Any) -> list[Any]:
         """Gather what every rank gives, in their order."""
@@ -108,17 +97,14 @@ class Rendezvous:
         distributed, offer = self.modules["torch"].distributed, None
         if self.rank == 0:
             self.store = distributed.TCPStore(
-                "127.0.0.1", 0, is_master=True, wait_for_workers=False, timeout=self.timeout()
-            )
-            offer = {"port": self.store.port, "host": self.host, "addresses": addresses(self.host)}
+                "127.0.0.1", 0, is_master=True, wait_for_workers=False, timeout=self.timeout())
+            offer = make_offer(self.store.port, self.host)
         offer = self.exchange(offer)[0]
-        if self.store is None:
-            near = ["127.0.0.1"] if offer["host"] == self.host else []
-            self.store = distributed.TCPStore(
-                first_reachable([*near, *offer["addresses"]], offer["port"]), offer["port"], is_master=False,
-                wait_for_workers=False, timeout=self.timeout(),
-            )
         self.port = offer["port"]
+        if self.store is None:
+            self.store = distributed.TCPStore(
+                address_of(offer, self.host), self.port, is_master=False, wait_for_workers=False,
+                timeout=self.timeout())
         return self.store
 
 
@@ -132,7 +118,3 @@ def abort(code: int) -> NoReturn:
     if mpi is not None and mpi.Is_initialized() and not mpi.Is_finalized():
         mpi.COMM_WORLD.Abort(code)
     os._exit(code)
-
-
-def _exchange_alone(thing: Any) -> list[Any]:
-    return [thing]

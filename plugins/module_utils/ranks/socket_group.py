@@ -9,7 +9,7 @@ import json
 import resource
 import socket
 import time
-from typing import Any, Callable, Sequence
+from typing import Any, Callable, Mapping, Sequence
 
 JOIN_SECONDS = 0.2
 """Between two attempts to reach rank 0, which may begin later than the others."""
@@ -25,12 +25,7 @@ SPARE_FILES = 64
 
 
 def listen(port: int = 0, connections: int = 128) -> socket.socket:
-    """Open a socket on all addresses of this host, of both families where it has them.
-
-    Args:
-        port: on which; a free one by default.
-        seats: how many may come at once.
-    """
+    """Open a socket on all addresses of this host, of both families where it has them."""
     both = socket.has_dualstack_ipv6()
     family = socket.AF_INET6 if both else socket.AF_INET
     return socket.create_server(("", port), family=family, dualstack_ipv6=both, backlog=max(1, connections))
@@ -39,13 +34,10 @@ def listen(port: int = 0, connections: int = 128) -> socket.socket:
 class SocketGroup:
     """Connect all ranks to rank 0, at its address and a port: a star of connections.
 
-    What it costs at rank 0: one descriptor for each other rank, and the time to read and write as many lines.
+    What it costs at rank 0: one descriptor for each other rank, and the time to read and write as many lines. All
+    methods raise ConnectionError where another rank has left.
 
     Args:
-        rank: which one this is.
-        size: how many there are.
-        address: rank 0's.
-        port: on which it listens.
         limit: how long one waits for the others, in seconds.
         server: what rank 0 listens with already.
     """
@@ -81,23 +73,11 @@ class SocketGroup:
 
     @classmethod
     def from_exchange(cls, exchange: Callable[[Any], Sequence[Any]], rank: int, size: int, limit: float) -> SocketGroup:
-        """Create a group of ranks that can exchange data already, as by MPI, without using that later.
-
-        Args:
-            exchange: gives what every rank has given.
-            rank: which one this is.
-            size: how many there are.
-            limit: how long one waits for the others, in seconds.
-        """
+        """Create a group of ranks that can exchange data already, as by MPI, without using that later."""
         host = socket.gethostname()
         server = None if rank else listen(0, size)
-        offer = None
-        if server is not None:
-            offer = {"port": server.getsockname()[1], "host": host, "addresses": addresses(host)}
-        offer = exchange(offer)[0]
-        near = ["127.0.0.1"] if offer["host"] == host else []
-        address = first_reachable([*near, *offer["addresses"]], offer["port"]) if rank else ""
-        return cls(rank, size, address, offer["port"], limit, server)
+        offer = exchange(make_offer(server.getsockname()[1], host) if server else None)[0]
+        return cls(rank, size, address_of(offer, host) if rank else "", offer["port"], limit, server)
 
     def _connect(self, address: str, port: int, end: float, limit: float) -> Any:
         while True:
@@ -110,61 +90,44 @@ class SocketGroup:
                 time.sleep(JOIN_SECONDS)
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         stream = connection.makefile("rwb")
-        self._send(stream, self.rank)
+        _send(stream, _line(self.rank))
         return stream
 
     def all_gather(self, value: Any) -> list[Any]:
-        """Gather what every rank gives, in their order.
-
-        Raises:
-            ConnectionError: another rank has left.
-        """
+        """Gather what every rank gives, in their order."""
         return self.broadcast(self.gather(value))
 
     def gather(self, value: Any) -> list[Any] | None:
-        """Gather at rank 0 what every rank gives, in their order; return None elsewhere.
-
-        Raises:
-            ConnectionError: another rank has left.
-        """
+        """Gather at rank 0 what every rank gives, in their order; return None elsewhere."""
         if self.rank:
-            self._send(self.connections[0], value)
+            _send(self.connections[0], _line(value))
             return None
         return [value, *(self._receive(peer) for peer in range(1, self.size))]
 
     def broadcast(self, value: Any) -> Any:
-        """Broadcast what rank 0 gives.
-
-        Raises:
-            ConnectionError: another rank has left.
-        """
+        """Broadcast what rank 0 gives."""
         if self.rank:
             return self._receive(0)
         line = _line(value)
         for stream in self.connections.values():
-            stream.write(line)
-            stream.flush()
+            _send(stream, line)
         return value
 
     def barrier(self) -> None:
-        """Wait for all ranks.
-
-        Raises:
-            ConnectionError: another rank has left.
-        """
+        """Wait for all ranks."""
         self.gather(None)
         self.broadcast(None)
-
-    @staticmethod
-    def _send(stream: Any, value: Any) -> None:
-        stream.write(_line(value))
-        stream.flush()
 
     def _receive(self, other: int) -> Any:
         line = self.connections[other].readline()
         if not line:
             raise ConnectionError("rank %d has left" % other)
         return json.loads(line.decode("ascii"))
+
+
+def _send(stream: Any, line: bytes) -> None:
+    stream.write(line)
+    stream.flush()
 
 
 def _line(value: Any) -> bytes:
@@ -189,6 +152,17 @@ def addresses(host: str) -> list[str]:
     return list(dict.fromkeys(found))
 
 
+def make_offer(port: int, host: str) -> dict[str, Any]:
+    """Describe a port that listens on this host, for :func:`address_of` of other ranks."""
+    return {"port": port, "host": host, "addresses": addresses(host)}
+
+
+def address_of(offer: Mapping[str, Any], host: str) -> str:
+    """Find the address at which an offer is reached from this host."""
+    near = ["127.0.0.1"] if offer["host"] == host else []
+    return first_reachable([*near, *offer["addresses"]], offer["port"])
+
+
 def addresses_towards(address: str) -> list[str]:
     """List this host's own address on the way to another one, where its name may not resolve."""
     if not address:
@@ -203,11 +177,7 @@ def addresses_towards(address: str) -> list[str]:
 
 
 def first_reachable(candidates: Sequence[str], port: int) -> str:
-    """Return the first address at which a connection is accepted.
-
-    Raises:
-        ConnectionError: none of them.
-    """
+    """Return the first address at which a connection is accepted; ConnectionError where none is."""
     reasons = []
     for address in candidates:
         try:

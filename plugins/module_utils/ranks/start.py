@@ -12,7 +12,7 @@ from typing import Any, Callable, Iterator, Protocol
 
 
 class Program(Protocol):
-    """Describe a rank's work: its seconds until the deadline, and ``run``."""
+    """Describe a rank's work, and its seconds until the deadline."""
 
     limit: float
 
@@ -21,14 +21,11 @@ class Program(Protocol):
 
 
 def run_program(arguments: list[str], program: Callable[[dict[str, Any], float], Program]) -> int:
-    """Read the question, arm the stack dumps for a hang, and run the program.
+    """Read the question, arm the stack dumps for a hang, run the program, and return its exit status.
 
     Args:
         arguments: the file of the question, and the deadline in seconds since the epoch.
         program: makes what works of both.
-
-    Returns:
-        the exit status.
     """
     with open(arguments[0], encoding="utf-8") as stream:
         question = json.load(stream)
@@ -39,12 +36,7 @@ def run_program(arguments: list[str], program: Callable[[dict[str, Any], float],
 
 @contextlib.contextmanager
 def _hang_guard(limit: float, patience: float) -> Iterator[None]:
-    """Dump the stacks of a rank that hangs, on request or at its deadline, and kill it after that.
-
-    Args:
-        limit: seconds from now to its deadline.
-        patience: seconds after it.
-    """
+    """Dump the stacks of a rank that hangs, on request or at its deadline, and kill it ``patience`` seconds later."""
     faulthandler.enable()
     faulthandler.register(signal.SIGUSR1, all_threads=True, chain=False)
     faulthandler.dump_traceback_later(limit)

@@ -27,15 +27,7 @@ class Order(NamedTuple):
 
 
 class Leader:
-    """Record at rank 0 what has been measured, and decide which pairs come next.
-
-    Args:
-        asked: ``sweep`` of the question.
-        hosts: names of the nodes.
-        members: the ranks of each node.
-        output: prints what is measured.
-        deadline: seconds since the epoch.
-    """
+    """Record at rank 0 what has been measured, and decide which pairs come next."""
 
     def __init__(
         self, asked: Mapping[str, Any], hosts: Sequence[str], members: Sequence[Sequence[int]], output: RankOutput,
@@ -49,8 +41,7 @@ class Leader:
         before = known.get("hosts", [])
         self.measured, self.repeated, self.late = (
             pair_rounds.translate_rows(known.get(key, []), before, self.hosts)
-            for key in ("measured", "repeated", "unanswered")
-        )
+            for key in ("measured", "repeated", "unanswered"))
         self.number, self.begun, self.longest_round = 0, time.time(), 0.0
         self.last: tuple[str, Any] | None = None
         for _copy in range(2):
@@ -101,10 +92,8 @@ class Leader:
         for low, high in order.pairs:
             members = [*self.members[low], *self.members[high]]
             # A timeout says least about the cause.
-            wrong = sorted(
-                ((rank, gathered[rank][1]) for rank in members if gathered[rank][1]),
-                key=lambda one: "timed out" in one[1],
-            )
+            failed = [(rank, gathered[rank][1]) for rank in members if gathered[rank][1]]
+            wrong = sorted(failed, key=lambda one: "timed out" in one[1])
             values = [gathered[rank][0] for rank in members]
             if wrong:
                 troubles.append([low, high, "rank %d: %s" % wrong[0]])
@@ -115,9 +104,8 @@ class Leader:
         if not troubles:
             self.longest_round = max(self.longest_round, seconds)
         (self.measured if order.kind == "round" else self.repeated).extend(rows)
-        self.send(order.kind, {
-            "number": order.number, "pairs": rows, "troubles": troubles, "seconds": round(seconds, 2),
-        })
+        found = {"number": order.number, "pairs": rows, "troubles": troubles, "seconds": round(seconds, 2)}
+        self.send(order.kind, found)
         self.print_progress(order, rows, seconds)
 
     def send(self, kind: str, data: Any) -> None:

@@ -86,16 +86,14 @@ class Suspects(NamedTuple):
 
 
 class Analysis(NamedTuple):
-    """Hold the result of :func:`analyse`."""
+    """Hold the result of :func:`analyse`: of how many nodes, and those that can be partners of suspects."""
 
     nodes: int
-    """How many there are."""
     measured: Values
     rule: Rule
     known: Levels
     found: Suspects
     good: list[int]
-    """Nodes that can be partners of suspects."""
 
 
 def upper_median(numbers: Iterable[float]) -> float:
@@ -105,12 +103,7 @@ def upper_median(numbers: Iterable[float]) -> float:
 
 
 def compute_levels(count: int, measured: Values) -> Levels:
-    """Compute the usual bandwidth, each node's share of it, and the noise.
-
-    Args:
-        count: number of nodes.
-        measured: at least one row.
-    """
+    """Compute the usual bandwidth, each node's share of it, and the noise, of at least one row."""
     partners: list[list[float]] = [[] for _node in range(count)]
     for one, other, value in measured:
         partners[one].append(value)
@@ -126,14 +119,7 @@ def compute_levels(count: int, measured: Values) -> Levels:
 
 
 def pair_shares(known: Levels, of: int | None = None) -> list[float]:
-    """Compute the shares of what is usual that all pairs reach, or those of one node.
-
-    A ratio is one of what is expected.
-
-    Args:
-        known: from :func:`compute_levels`.
-        of: the node; None for all pairs.
-    """
+    """Compute the shares of what is usual, not of what is expected, that all pairs reach, or those of one node."""
     shares = [1.0 if share is None or share > 1 else share for share in known.shares]
     return [
         ratio * min(shares[one], shares[other]) for (one, other), ratio in known.ratios.items()
@@ -142,25 +128,13 @@ def pair_shares(known: Levels, of: int | None = None) -> list[float]:
 
 
 def slow_partners(node: int, known: Levels, rule: Rule) -> tuple[int, int]:
-    """Count the partners with which a node is slow, and those it has been measured with.
-
-    Args:
-        node: which.
-        known: from :func:`compute_levels`.
-        rule: what counts as slow.
-    """
+    """Count the partners with which a node is slow, and those it has been measured with."""
     ratios = pair_shares(known, node)
     return sum(ratio < rule.suspect for ratio in ratios), len(ratios)
 
 
 def find_suspects(count: int, known: Levels, rule: Rule) -> Suspects:
-    """Find what is slow enough to be measured again.
-
-    Args:
-        count: number of nodes.
-        known: from :func:`compute_levels`.
-        rule: what counts as slow.
-    """
+    """Find what is slow enough to be measured again."""
     nodes: list[int] = []
     partly: list[int] = []
     alone = set()
@@ -175,8 +149,7 @@ def find_suspects(count: int, known: Levels, rule: Rule) -> Suspects:
     # Noise of 5 % alone makes one pair in 200 look slow.
     most = count + len(known.ratios) // 100
     links = sorted(
-        (ratio, pair) for pair, ratio in known.ratios.items() if ratio < rule.suspect and low.isdisjoint(pair)
-    )
+        (ratio, pair) for pair, ratio in known.ratios.items() if ratio < rule.suspect and low.isdisjoint(pair))
     return Suspects(nodes, [pair for _ratio, pair in links[:most]], partly, max(0, len(links) - most))
 
 
@@ -191,13 +164,7 @@ def _select_partners(count: int, known: Levels, found: Suspects) -> list[int]:
 
 
 def analyse(count: int, measured: Values, rule: Rule) -> Analysis | None:
-    """Analyse the first measurements; None where there is nothing to compare.
-
-    Args:
-        count: number of nodes.
-        measured: what the pairs have reached, one row each.
-        rule: what counts as slow.
-    """
+    """Analyse the first measurements; None where there is nothing to compare."""
     if count < 3 or not measured:
         return None
     known = compute_levels(count, measured)

@@ -10,12 +10,7 @@ It is also part of the program that the ranks run.
 
 from __future__ import annotations
 
-from .pair_rounds import (
-    Pair,
-    Rounds,
-    pack_rounds,
-    schedule,
-)
+from .pair_rounds import Pair, Rounds, pack_rounds, schedule
 from .sweep_levels import Analysis, Values, upper_median
 
 CONTROLS = 4
@@ -39,10 +34,6 @@ def next_rounds(seen: Analysis | None, repeated: Values = ()) -> Rounds:
 
     First every suspect a few times, by which most of those go that were slow by chance; then the others until each has
     been measured as often as the noise asks for. Beside them some pairs of good nodes are measured, to compare with.
-
-    Args:
-        seen: from :func:`.sweep_levels.analyse`.
-        repeated: what has been measured again already.
     """
     if seen is None:
         return []
@@ -62,12 +53,7 @@ def next_rounds(seen: Analysis | None, repeated: Values = ()) -> Rounds:
 
 
 def repeat_all_pairs(seen: Analysis, repeated: Values) -> Rounds:
-    """Repeat all pairs of a small cluster, as often as a suspect's, if one pair looks slow.
-
-    Args:
-        seen: from :func:`.sweep_levels.analyse`, of fewer than :data:`SMALL_CLUSTER` nodes.
-        repeated: what has been measured again already.
-    """
+    """Repeat all pairs of a small cluster, as often as a suspect's, if one pair looks slow."""
     # One disturbed measurement among few can make what is usual look slow: the best node says what can be.
     best = seen.known.usual * max(share for share in seen.known.shares if share is not None)
     if all(value >= seen.rule.suspect * best for _one, _other, value in seen.measured):
@@ -85,8 +71,6 @@ def _missing_pairs(seen: Analysis, repeats: Repeats, turns: int) -> list[Pair]:
     """List the missing pairs, turn by turn one of each suspect, so that an early end leaves some of each.
 
     Args:
-        seen: the suspects, and partners for them.
-        second: what has been measured again.
         turns: how often each suspect is to be measured again, and each end of a link that all turns are needed for.
     """
     wanted: list[Pair] = []

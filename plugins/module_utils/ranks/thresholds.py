@@ -6,11 +6,7 @@ from __future__ import annotations
 
 from typing import Any, Iterator, Mapping, Sequence
 
-from .units import (
-    counted,
-    format_size,
-    parse_size,
-)
+from .units import counted, format_size, parse_size
 
 
 def find_violations(
@@ -19,25 +15,24 @@ def find_violations(
     """Describe wrong values, and floors that are not met or not measured, one sentence each.
 
     Args:
-        measurements: sets of rows.
-        latency: rows.
         floors: ``bandwidth`` and ``latency``, lists; a floor that names ``ranks`` or ``nodes`` is of such runs only.
     """
-    found = []
-    for group in measurements:
-        for line in group["rows"]:
-            if not line["verified"]:
-                found.append("%s of %s gave wrong values: %s." % (
-                    _describe(group), format_size(line["bytes"]), line.get("wrong") or "it is not said which"))
-    for line in latency:
-        if not line.get("verified", True):
-            found.append("The messages of %s over %s carried wrong values: %s." % (
-                format_size(line["bytes"]), line["backend"], line.get("wrong") or "it is not said which"))
+    found = [
+        "%s of %s gave wrong values: %s." % (_describe(group), format_size(line["bytes"]), _wrong_values(line))
+        for group in measurements for line in group["rows"] if not line["verified"]]
+    found += [
+        "The messages of %s over %s carried wrong values: %s." % (
+            format_size(line["bytes"]), line["backend"], _wrong_values(line))
+        for line in latency if not line.get("verified", True)]
     for floor in _applicable(measurements, floors.get("bandwidth")):
         found += _bandwidth_violations(measurements, floor)
     for floor in _applicable(measurements, floors.get("latency")):
         found += _latency_violations(latency, floor)
     return found
+
+
+def _wrong_values(line: Mapping[str, Any]) -> str:
+    return line.get("wrong") or "it is not said which"
 
 
 def find_unchecked(measurements: Sequence[Mapping[str, Any]], floors: Mapping[str, Any]) -> list[str]:

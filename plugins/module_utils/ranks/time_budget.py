@@ -32,11 +32,5 @@ class TimeBudget:
 
 
 def trials_within(most: int, seconds: float, cost: float) -> int:
-    """Compute how many trials fit into the time of a size; at least one.
-
-    Args:
-        most: as many as are wanted.
-        seconds: of the size, see :meth:`TimeBudget.share`.
-        cost: seconds of one trial.
-    """
+    """Compute how many of the wanted trials fit into the seconds of a size, by the cost of one; at least one."""
     return max(1, int(min(most, seconds * TRIALS_SHARE / max(cost, 1e-9))))

@@ -46,13 +46,7 @@ class Transport(Protocol):
         """Wait until all operations that were launched are done."""
 
     def prepare(self, operation: str, plan: Layout, peer: int | None = None) -> Operation:
-        """Allocate the buffers of an operation.
-
-        Args:
-            operation: one of :data:`.units.FACTORS`, or ``message``: to one other rank and back.
-            plan: the buffers.
-            peer: the other rank of a message.
-        """
+        """Allocate the buffers of one of :data:`.units.FACTORS`, or of ``message``: to one other rank and back."""
 
     def time_trials(
         self, step: Callable[[], Any], trials: int, blocking: bool, alone: bool = False
@@ -60,8 +54,6 @@ class Transport(Protocol):
         """Measure the seconds of all trials together, and of each.
 
         Args:
-            step: what to do.
-            trials: how often.
             blocking: whether to wait for all ranks before each.
             alone: not all ranks do this; do not wait for the others.
         """

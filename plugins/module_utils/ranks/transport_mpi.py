@@ -14,13 +14,7 @@ MAX_PERIODS = 256
 
 
 class MpiTransport:
-    """Use a communicator of MPI.
-
-    Args:
-        communicator: mpi4py's; None for all ranks.
-        rank: which one this is.
-        size: how many there are.
-    """
+    """Use a communicator of mpi4py; None for all ranks."""
 
     backend, provider, device = "mpi", "mpi4py", "cpu"
     max_elements = (1 << 31) - 1
@@ -64,14 +58,7 @@ class MpiTransport:
 
 
 class MpiOperation:
-    """Run one operation with its buffers.
-
-    Args:
-        carrier: over what.
-        operation: one of :data:`.units.FACTORS`, or ``message``: to one other rank and back.
-        plan: the buffers.
-        other: the other rank of a message.
-    """
+    """Run one operation with its buffers."""
 
     def __init__(self, transport: MpiTransport, operation: str, plan: expected_values.Layout, peer: int | None) -> None:
         self.transport, self.plan, self.peer = transport, plan, peer

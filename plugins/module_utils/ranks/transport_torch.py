@@ -22,16 +22,7 @@ MAX_PERIODS = 1024
 
 
 class TorchTransport:
-    """Use a process group of torch.distributed.
-
-    Args:
-        torch: the module.
-        backend: ``gloo``, ``mpi`` or ``nccl``.
-        device: ``cpu`` or ``cuda``.
-        rank: which one this is in the group.
-        size: how many there are.
-        group: None for all ranks.
-    """
+    """Use a process group of torch.distributed; None for all ranks."""
 
     provider = "torch"
 
@@ -112,25 +103,16 @@ class TorchTransport:
 
 
 class TorchOperation:
-    """Run one operation with its buffers.
-
-    Args:
-        carrier: over what.
-        operation: one of :data:`.units.FACTORS`, or ``message``: to one other rank and back.
-        plan: the buffers.
-        other: the other rank of a message.
-    """
+    """Run one operation with its buffers."""
 
     def __init__(
         self, transport: TorchTransport, operation: str, plan: expected_values.Layout, peer: int | None
     ) -> None:
-        self.transport, self.plan = transport, plan
-        torch = transport.torch
-        self.source = torch.empty(plan.source, dtype=torch.float32, device=transport.device)
-        self.target = self.source
-        if plan.target:
-            self.target = torch.empty(plan.target, dtype=torch.float32, device=transport.device)
-        self.peer = peer
+        self.transport, self.plan, self.peer = transport, plan, peer
+        self.distributed, self.group = transport.distributed, transport.group
+        kind = {"dtype": transport.torch.float32, "device": transport.device}
+        self.source = transport.torch.empty(plan.source, **kind)
+        self.target = transport.torch.empty(plan.target, **kind) if plan.target else self.source
         self.step: Callable[[], None] = getattr(self, "_" + operation)()
 
     def release(self) -> None:
@@ -180,42 +162,35 @@ class TorchOperation:
     # --- operations ---
 
     def _all_reduce(self) -> Callable[[], None]:
-        distributed, buffer, group = self.transport.distributed, self.source, self.transport.group
+        distributed, buffer, group = self.distributed, self.source, self.group
         return lambda: distributed.all_reduce(buffer, group=group)
 
     def _broadcast(self) -> Callable[[], None]:
-        distributed, buffer, group = self.transport.distributed, self.source, self.transport.group
-        root = self.transport.global_rank(0)
+        distributed, buffer, group, root = self.distributed, self.source, self.group, self.transport.global_rank(0)
         return lambda: distributed.broadcast(buffer, root, group=group)
 
     def _all_gather(self) -> Callable[[], None]:
-        distributed, source, target, group = self.transport.distributed, self.source, self.target, self.transport.group
+        distributed, source, target, group = self.distributed, self.source, self.target, self.group
         pieces = list(target.chunk(self.transport.size))
         return self._first_supported(
-            "all_gather",
-            lambda: distributed.all_gather_single(target, source, group=group),
+            "all_gather", lambda: distributed.all_gather_single(target, source, group=group),
             lambda: distributed.all_gather_into_tensor(target, source, group=group),
-            lambda: distributed.all_gather(pieces, source, group=group),
-        )
+            lambda: distributed.all_gather(pieces, source, group=group))
 
     def _reduce_scatter(self) -> Callable[[], None]:
-        distributed, source, target, group = self.transport.distributed, self.source, self.target, self.transport.group
+        distributed, source, target, group = self.distributed, self.source, self.target, self.group
         pieces = list(source.chunk(self.transport.size))
         return self._first_supported(
-            "reduce_scatter",
-            lambda: distributed.reduce_scatter_single(target, source, group=group),
+            "reduce_scatter", lambda: distributed.reduce_scatter_single(target, source, group=group),
             lambda: distributed.reduce_scatter_tensor(target, source, group=group),
-            lambda: distributed.reduce_scatter(target, pieces, group=group),
-        )
+            lambda: distributed.reduce_scatter(target, pieces, group=group))
 
     def _all_to_all(self) -> Callable[[], None]:
-        distributed, source, target, group = self.transport.distributed, self.source, self.target, self.transport.group
+        distributed, source, target, group = self.distributed, self.source, self.target, self.group
         pieces, places = list(source.chunk(self.transport.size)), list(target.chunk(self.transport.size))
         return self._first_supported(
-            "all_to_all",
-            lambda: distributed.all_to_all_single(target, source, group=group),
-            lambda: distributed.all_to_all(places, pieces, group=group),
-        )
+            "all_to_all", lambda: distributed.all_to_all_single(target, source, group=group),
+            lambda: distributed.all_to_all(places, pieces, group=group))
 
     def _send_recv(self) -> Callable[[], None]:
         transport = self.transport

@@ -40,10 +40,8 @@ _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]*)\Z", re.IGNORECASE)
 
 
 def parse_size(given: object) -> int:
-    """Parse bytes from a number or from ``1 GiB``, ``1GiB``, ``1G``, ``1073741824``.
-
-    Raises:
-        ValueError: the end of a sentence about it.
+    """Parse bytes from a number or ``1 GiB``, ``1GiB``, ``1G``, ``1073741824``; ValueErrors are ends of sentences about
+    it.
     """
     found = _SIZE.match(str(given).strip()) if isinstance(given, (int, str)) and not isinstance(given, bool) else None
     unit = found.group(2).lower() if found else ""
@@ -65,13 +63,7 @@ def format_size(count: int) -> str:
 
 
 def element_count(operation: str, size: int, ranks: int) -> int:
-    """Compute the elements of a size; where each rank has a part, a multiple of the ranks; 0: too small.
-
-    Args:
-        operation: one of :data:`FACTORS`.
-        size: bytes.
-        ranks: how many.
-    """
+    """Compute the elements of so many bytes; where each rank has a part, a multiple of the ranks; 0: too small."""
     if operation not in PARTITIONED:
         return size // ITEM_BYTES
     part = size // ranks // ALIGNMENT * ALIGNMENT
@@ -87,8 +79,6 @@ def bandwidth_row(
     """Compute the result's row of one size.
 
     Args:
-        operation: one of :data:`FACTORS`.
-        size: bytes that were asked for.
         count: elements that it was, see :func:`element_count`.
         batches: of each rank the seconds that all trials took, one behind the other; nccl-tests takes the mean over
             the ranks (its ``--average 1``), and so does this.
@@ -103,32 +93,22 @@ def bandwidth_row(
     algorithm = count * ITEM_BYTES / seconds / 1e9
     slowest = slowest_times(iterations)
     middle = statistics.median(slowest)
+    times = {"min": min(slowest), "median": middle, "mean": statistics.fmean(slowest), "max": max(slowest)}
     return {
         "bytes": size, "trials": trials, "algbw": round_figure(algorithm),
         "busbw": round_figure(algorithm * FACTORS[operation](len(batches))),
-        "microseconds": {
-            "min": round_figure(min(slowest) * 1e6), "median": round_figure(middle * 1e6),
-            "mean": round_figure(statistics.fmean(slowest) * 1e6), "max": round_figure(max(slowest) * 1e6),
-        },
+        "microseconds": {name: round_figure(seconds * 1e6) for name, seconds in times.items()},
         "spread": round_figure((max(slowest) - min(slowest)) / max(middle, 1e-9)),
     }
 
 
 def slowest_times(iterations: Sequence[Sequence[float]]) -> list[float]:
-    """Select of each trial the time of the slowest rank.
-
-    Args:
-        iterations: of each rank the seconds of each trial.
-    """
+    """Select of each trial the time of the slowest rank."""
     return [max(times) for times in zip(*iterations)]
 
 
 def latency_row(size: int, seconds: Sequence[float]) -> dict[str, Any]:
     """Compute the latency of one size, as osu_latency does: half of a round trip.
-
-    Args:
-        size: bytes that went each way.
-        seconds: of each round trip.
 
     Returns:
         ``bytes``, ``iterations``, ``microseconds`` (``min``, ``median``, ``p99``, ``max``), and ``bandwidth`` (GB/s one
@@ -136,13 +116,10 @@ def latency_row(size: int, seconds: Sequence[float]) -> dict[str, Any]:
     """
     ways = sorted(time / 2 for time in seconds)
     middle = statistics.median(ways)
+    times = {"min": ways[0], "median": middle, "p99": ways[-(-99 * len(ways) // 100) - 1], "max": ways[-1]}
     return {
         "bytes": size, "iterations": len(ways), "bandwidth": round_figure(size / max(middle, 1e-9) / 1e9),
-        "microseconds": {
-            "min": round_figure(ways[0] * 1e6), "median": round_figure(middle * 1e6),
-            "p99": round_figure(ways[-(-99 * len(ways) // 100) - 1] * 1e6), "max": round_figure(ways[-1] * 1e6),
-        },
-    }
+        "microseconds": {name: round_figure(seconds * 1e6) for name, seconds in times.items()}}
 
 
 def counted(number: int, thing: str) -> str:

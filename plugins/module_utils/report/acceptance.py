@@ -7,7 +7,7 @@ Bandwidths are in GB/s of 10^9 bytes, latencies in microseconds, sizes in bytes.
 
 from __future__ import annotations
 
-from typing import Any, Mapping, Sequence
+from typing import Any, Callable, Mapping, Sequence
 
 from ..core.lenient_json import (
     mapping,
@@ -23,11 +23,7 @@ from ..ranks.units import parse_size
 
 
 def describe_acceptance(record: object) -> dict[str, Any] | None:
-    """Describe an acceptance; None where there is no record.
-
-    Args:
-        record: ``acceptance.json``, of any schema.
-    """
+    """Describe an acceptance; None where there is no record."""
     if not isinstance(record, Mapping):
         return None
     asked = mapping(record.get("question"))
@@ -36,29 +32,15 @@ def describe_acceptance(record: object) -> dict[str, Any] | None:
     latency = [_describe_latency(entry) for entry in mappings(record.get("latency"))]
     ranks = [_describe_rank(row) for row in mappings(record.get("ranks"))]
     return {
-        "passed": record.get("passed") is True,
-        "subject": text(record.get("subject")),
-        "started": text(record.get("started")),
-        "seconds": number(record.get("seconds")),
-        "user": text(record.get("user")),
-        "ordinary_user": record.get("ordinary_user") is True,
-        "through": text(record.get("through")),
-        "module": text(record.get("module")),
-        "launcher": texts(record.get("launcher")),
-        "hosts": list(dict.fromkeys(row["host"] for row in ranks)),
-        "ranks": ranks,
+        **describe_run(record), **select_texts(record, "user", "through", "module"),
+        "ordinary_user": record.get("ordinary_user") is True, "launcher": texts(record.get("launcher")),
+        "hosts": list(dict.fromkeys(row["host"] for row in ranks)), "ranks": ranks,
         "checks": [_describe_check(entry) for entry in mappings(record.get("checks"))],
-        "failures": [
-            {key: text(entry.get(key)) for key in ("check", "message", "remedy")}
-            for entry in mappings(record.get("failures"))
-        ],
-        "remarks": texts(record.get("remarks")),
-        "not_checked": texts(record.get("not_checked")),
+        "failures": [select_texts(entry, "check", "message", "remedy") for entry in mappings(record.get("failures"))],
+        "remarks": texts(record.get("remarks")), "not_checked": texts(record.get("not_checked")),
         "transports": _group_transports(mappings(record.get("transports"))),
         "import_seconds": _describe_imports(mapping(record.get("import_seconds"))),
-        "import_ceiling": number(asked.get("import_ceiling")) or None,
-        "measurements": measurements,
-        "latency": latency,
+        "import_ceiling": number(asked.get("import_ceiling")) or None, "measurements": measurements, "latency": latency,
         "floors": [
             *(_describe_bandwidth_floor(floor, measurements) for floor in mappings(floors.get("bandwidth"))),
             *(_describe_latency_floor(floor, latency) for floor in mappings(floors.get("latency"))),
@@ -66,56 +48,56 @@ def describe_acceptance(record: object) -> dict[str, Any] | None:
     }
 
 
+def select_texts(record: Mapping[str, Any], *keys: str) -> dict[str, str]:
+    """Select texts of a record, empty where it has none."""
+    return {key: text(record.get(key)) for key in keys}
+
+
+def describe_run(record: Mapping[str, Any]) -> dict[str, Any]:
+    """Describe what the records of an acceptance, a sweep and a look at nodes have in common."""
+    return {"passed": record.get("passed") is True, **select_texts(record, "subject", "started"),
+            "seconds": number(record.get("seconds"))}
+
+
 def summarise(record: Mapping[str, Any]) -> dict[str, Any]:
     """Summarise one acceptance of a release's history."""
     ranks = mappings(record.get("ranks"))
     return {
-        "started": text(record.get("started")),
-        "passed": record.get("passed") is True,
-        "seconds": number(record.get("seconds")),
-        "user": text(record.get("user")),
-        "ranks": len(ranks),
+        **select_texts(record, "started", "user"), "passed": record.get("passed") is True,
+        "seconds": number(record.get("seconds")), "ranks": len(ranks),
         "hosts": len({text(row.get("host")) for row in ranks}),
         "first_failure": text(next(iter(mappings(record.get("failures"))), {}).get("message")),
     }
 
 
 def _describe_check(entry: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        "name": text(entry.get("name")), "status": text(entry.get("status")), "seconds": number(entry.get("seconds")),
-        "note": text(entry.get("note")),
-        "lacks": {str(operation): text(why) for operation, why in mapping(entry.get("lacks")).items()},
-    }
+    lacks = {str(operation): text(why) for operation, why in mapping(entry.get("lacks")).items()}
+    return {**select_texts(entry, "name", "status", "note"), "seconds": number(entry.get("seconds")), "lacks": lacks}
 
 
 def _describe_rank(row: Mapping[str, Any]) -> dict[str, Any]:
     device = mapping(row.get("device_facts"))
-    own, near = text(device.get("numa")), text(device.get("gpu_numa"))
+    own: set[int] = _parsed(parse_ranges, text(device.get("numa"))) or set()
+    near = text(device.get("gpu_numa"))
     return {
-        "rank": whole(row.get("rank")),
-        "local_rank": whole(row.get("local_rank")),
-        "host": text(row.get("host")),
-        "device": text(row.get("device")),
-        "kind": text(device.get("kind")),
-        "cores": text(device.get("cpus")),
-        "numa": own,
-        "gpu_numa": near,
-        "far": near.isdigit() and bool(_parse_ranges(own)) and int(near) not in _parse_ranges(own),
-    }
+        "rank": whole(row.get("rank")), "local_rank": whole(row.get("local_rank")),
+        **select_texts(row, "host", "device"), **select_texts(device, "kind", "numa"),
+        "cores": text(device.get("cpus")), "gpu_numa": near,
+        "far": near.isdigit() and bool(own) and int(near) not in own}
 
 
-def _parse_ranges(ranges: str) -> set[int]:
-    """Parse ``0-3,8``; empty where it is no such text."""
+def _parsed(parse: Callable[[Any], Any], value: object) -> Any:
+    """Parse a value; None where it is no such value."""
     try:
-        return set(parse_ranges(ranges))
+        return parse(value)
     except ValueError:
-        return set()
+        return None
 
 
 def _describe_measurement(entry: Mapping[str, Any]) -> dict[str, Any]:
     rows = [_describe_row(row) for row in mappings(entry.get("rows"))]
     return {
-        **{key: text(entry.get(key)) for key in ("backend", "provider", "operation", "device", "dtype", "left_out")},
+        **select_texts(entry, "backend", "provider", "operation", "device", "dtype", "left_out"),
         "ranks": whole(entry.get("ranks")), "nodes": whole(entry.get("nodes")),
         "rows": sorted((row for row in rows if row), key=lambda row: row["bytes"]),
     }
@@ -137,30 +119,28 @@ def _describe_row(row: Mapping[str, Any]) -> dict[str, Any]:
 def _describe_latency(entry: Mapping[str, Any]) -> dict[str, Any]:
     times = mapping(entry.get("microseconds"))
     return {
-        "backend": text(entry.get("backend")), "provider": text(entry.get("provider")),
-        "bytes": whole(entry.get("bytes")), "hosts": texts(entry.get("hosts")),
-        "ranks": [whole(rank) for rank in sequence(entry.get("ranks"))],
+        **select_texts(entry, "backend", "provider"), "bytes": whole(entry.get("bytes")),
+        "hosts": texts(entry.get("hosts")), "ranks": [whole(rank) for rank in sequence(entry.get("ranks"))],
         "iterations": whole(entry.get("iterations")), "bandwidth": number(entry.get("bandwidth")),
         "microseconds": {key: number(times.get(key)) for key in ("min", "median", "p99", "max")},
     }
 
 
 def _describe_bandwidth_floor(floor: Mapping[str, Any], measurements: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    backend, operation, size = text(floor.get("backend")), text(floor.get("operation")), _parse_size(floor.get("bytes"))
+    backend, operation = text(floor.get("backend")), text(floor.get("operation"))
+    size = _parsed(parse_size, floor.get("bytes"))
     found = (
         row["busbw"] for entry in measurements
         if (entry["backend"], entry["operation"]) == (backend, operation) and _is_applicable(floor, entry)
-        for row in entry["rows"] if row["bytes"] == size
-    )
+        for row in entry["rows"] if row["bytes"] == size)
     return _describe_floor("bandwidth", floor, operation, size, number(floor.get("busbw")), min(found, default=None))
 
 
 def _describe_latency_floor(floor: Mapping[str, Any], latency: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    backend, size = text(floor.get("backend")), _parse_size(floor.get("bytes"))
+    backend, size = text(floor.get("backend")), _parsed(parse_size, floor.get("bytes"))
     found = (
         entry["microseconds"]["median"] for entry in latency
-        if (entry["backend"], entry["bytes"]) == (backend, size) and entry["microseconds"]["median"] is not None
-    )
+        if (entry["backend"], entry["bytes"]) == (backend, size) and entry["microseconds"]["median"] is not None)
     limit = number(floor.get("microseconds"))
     return _describe_floor("latency", floor, "ping-pong", size, limit, max(found, default=None))
 
@@ -178,13 +158,6 @@ def _describe_floor(
     }
 
 
-def _parse_size(value: object) -> int | None:
-    try:
-        return parse_size(value)
-    except ValueError:
-        return None
-
-
 def _is_applicable(floor: Mapping[str, Any], entry: Mapping[str, Any]) -> bool:
     """Tell whether a floor is for runs of this shape."""
     return all(floor.get(key) in (None, entry[key]) for key in ("ranks", "nodes"))
@@ -194,10 +167,8 @@ def _group_transports(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]
     """Group ranks by what NCCL says it uses."""
     found: dict[tuple[str, ...], dict[str, Any]] = {}
     for row in rows:
-        said = tuple(text(row.get(key)) for key in ("network", "plugin", "provider", "version"))
-        entry = found.setdefault(said, {
-            "network": said[0], "plugin": said[1], "provider": said[2], "version": said[3], "ranks": [], "channels": {},
-        })
+        said = select_texts(row, "network", "plugin", "provider", "version")
+        entry = found.setdefault(tuple(said.values()), {**said, "ranks": [], "channels": {}})
         entry["ranks"].append(whole(row.get("rank")))
         for name, count in mapping(row.get("channels")).items():
             entry["channels"][text(name)] = entry["channels"].get(text(name), 0) + (whole(count) or 0)
@@ -207,10 +178,8 @@ def _group_transports(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]
 def _describe_imports(record: Mapping[str, Any]) -> list[dict[str, Any]]:
     found = []
     for name, entry in sorted(record.items()):
-        slowest = mapping(mapping(entry).get("slowest"))
-        found.append({
-            "module": name, "median": number(mapping(entry).get("median")),
-            "slowest": {"rank": whole(slowest.get("rank")), "host": text(slowest.get("host")),
-                        "seconds": number(slowest.get("seconds"))},
-        })
+        last = mapping(mapping(entry).get("slowest"))
+        slowest = {"rank": whole(last.get("rank")), "host": text(last.get("host")),
+                   "seconds": number(last.get("seconds"))}
+        found.append({"module": name, "median": number(mapping(entry).get("median")), "slowest": slowest})
     return found

@@ -19,17 +19,8 @@ from .records import REPORT, read_records, release_files
 def update_document(root: str, release: str, resolved: Mapping[str, Any], check_mode: bool) -> dict[str, Any]:
     """Write the document if the records say something else.
 
-    Args:
-        root: the directory of the releases.
-        release: the release's name.
-        resolved: its resolved release file; empty where there is none.
-        check_mode: only say what would be.
-
     Returns:
         ``changed``, ``facts`` and ``path``; in check mode also ``planned_after`` where nothing is there yet.
-
-    Raises:
-        StackError: there is no such release, or the document cannot be written.
     """
     files = release_files(root, release)
     path = os.path.join(files.afterwards, REPORT)
@@ -42,8 +33,7 @@ def update_document(root: str, release: str, resolved: Mapping[str, Any], check_
             return dict(result, planned_after="release")
         raise StackError(
             "There are no records of release %s below %s." % (release, root), "release",
-            "Correct the name of the release, or roll it out first.", files.afterwards,
-        )
+            "Correct the name of the release, or roll it out first.", files.afterwards)
     content = rendered(facts)
     try:
         result["changed"] = not _has_content(path, content)
@@ -52,8 +42,7 @@ def update_document(root: str, release: str, resolved: Mapping[str, Any], check_
     except OSError as error:
         raise StackError(
             "The report %s cannot be written: %s." % (path, error.strerror), "report",
-            "Run this as the account that owns the root, and look at the space that is left.", path,
-        ) from error
+            "Run this as the account that owns the root, and look at the space that is left.", path) from error
     return result
 
 

@@ -47,32 +47,21 @@ ABSENT_IN_BUILD = (
 
 
 def compile_facts(records: Records, resolved: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Compile the report of a release.
-
-    Args:
-        records: what was found on disk.
-        resolved: the resolved release file; empty where there is none.
-
-    Returns:
-        plain data that JSON has a form for.
-    """
+    """Compile the report of a release."""
     resolved = mapping(resolved)
     after = records.afterwards
     found = {
-        "schema": SCHEMA,
-        "release": _describe_release(records, resolved),
-        "versions": list_versions(records, resolved),
+        "schema": SCHEMA, "release": _describe_release(records, resolved), "versions": list_versions(records, resolved),
         "packages": [
-            {key: text(entry.get(key)) for key in ("name", "version", "licence")}
+            acceptance.select_texts(entry, "name", "version", "licence")
             for entry in mappings(mapping(resolved.get("definition")).get("packages"))
         ],
         "patches": _describe_patches(records, resolved),
         "known_problems": [
-            _select_texts(entry, "problem", "workaround", "url")
-            for entry in mappings(mapping(records.afterwards.get("notice")).get("known_problems"))
+            acceptance.select_texts(entry, "problem", "workaround", "url")
+            for entry in mappings(mapping(after.get("notice")).get("known_problems"))
         ],
-        "steps": describe_steps(records.steps),
-        "libraries": _describe_libraries(records.build.get("verification")),
+        "steps": describe_steps(records.steps), "libraries": _describe_libraries(records.build.get("verification")),
         "imports": _describe_imports(records.build.get("imports")),
         "modulefile": _describe_modulefile(after.get("modulefile")),
         "published": [kept(entry, "time", "action", "syntax", "version", "without_acceptance", "previous")
@@ -80,8 +69,7 @@ def compile_facts(records: Records, resolved: Mapping[str, Any] | None) -> dict[
         "compute": mappings(mapping(after.get("compute")).get("findings")),
         "acceptance": acceptance.describe_acceptance(after.get("acceptance")),
         "acceptances": [acceptance.summarise(record) for record in records.acceptances],
-        "sweep": nodes.describe_sweep(after.get("sweep")),
-        "health": nodes.describe_health(after.get("node_health")),
+        "sweep": nodes.describe_sweep(after.get("sweep")), "health": nodes.describe_health(after.get("node_health")),
         "missing": _list_missing(records, resolved),
     }
     found["not_checked"] = _list_unchecked(found)
@@ -94,12 +82,10 @@ def _describe_release(records: Records, resolved: Mapping[str, Any]) -> dict[str
     module = mapping(records.afterwards.get("modulefile"))
     manifest = mapping(frozen.get("manifest"))
     return {
-        "name": records.release,
-        "site": text(resolved.get("site")),
+        "name": records.release, "site": text(resolved.get("site")),
         "title": text(mapping(resolved.get("definition")).get("title")),
         "digest": text(frozen.get("digest") or resolved.get("digest")),
-        "subject": subject_of(frozen) or text(resolved.get("digest")),
-        "frozen_at": text(frozen.get("frozen_at")),
+        "subject": subject_of(frozen) or text(resolved.get("digest")), "frozen_at": text(frozen.get("frozen_at")),
         "freezing": bool(records.afterwards.get("freezing")),
         "manifest": {
             "files": whole(manifest.get("files")), "bytes": whole(manifest.get("bytes")),
@@ -109,8 +95,7 @@ def _describe_release(records: Records, resolved: Mapping[str, Any]) -> dict[str
         "module": "%s/%s" % (module["name"], module["version"]) if {"name", "version"} <= set(module) else "",
         **{word: sorted(syntax for syntax, seen in records.seen.items() if seen == word)
            for word in ("visible", "hidden", "gone")},
-        "default": sorted(syntax for syntax, seen in records.default.items() if seen),
-        "said": records.said,
+        "default": sorted(syntax for syntax, seen in records.default.items() if seen), "said": records.said,
         "retired": _select_texts(records.afterwards.get("retired"), "state", "since", "reason", "successor"),
         "thawed": _select_texts(records.afterwards.get("thawed"), "at", "who", "why"),
     }
@@ -118,7 +103,7 @@ def _describe_release(records: Records, resolved: Mapping[str, Any]) -> dict[str
 
 def _select_texts(record: object, *keys: str) -> dict[str, str] | None:
     """Select texts of a record; None where there is none."""
-    return {key: text(record.get(key)) for key in keys} if isinstance(record, Mapping) else None
+    return acceptance.select_texts(record, *keys) if isinstance(record, Mapping) else None
 
 
 def _describe_patches(records: Records, resolved: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -129,11 +114,9 @@ def _describe_patches(records: Records, resolved: Mapping[str, Any]) -> list[dic
         own = [patch for patch in patches if text(wanted.get(component)) in ("", patch["series"])]
         part = mapping(asked.get(component))
         series = text(part.get("series") or mapping(part.get("source")).get("series"))
+        patches = [{"file": patch["file"], "title": patch["title"]} for patch in own]
         if own:
-            found.append({
-                "component": component, "series": series,
-                "patches": [{"file": patch["file"], "title": patch["title"]} for patch in own],
-            })
+            found.append({"component": component, "series": series, "patches": patches})
     return found
 
 
@@ -143,15 +126,12 @@ def _describe_libraries(summary: object) -> dict[str, Any] | None:
     return {
         "objects": whole(summary.get("objects")) or 0,
         "providers": [
-            {"name": text(entry.get("name")), "path": text(entry.get("path")), "rules": texts(entry.get("rules")),
-             "needed_by": whole(entry.get("needed_by"))}
-            for entry in mappings(summary.get("providers"))
-        ],
+            dict(acceptance.select_texts(entry, "name", "path"), rules=texts(entry.get("rules")),
+                 needed_by=whole(entry.get("needed_by")))
+            for entry in mappings(summary.get("providers"))],
         "allowed": [
-            {"name": text(entry.get("name")), "reason": text(entry.get("reason")),
-             "needed_by": whole(entry.get("needed_by"))}
-            for entry in mappings(summary.get("allowed"))
-        ],
+            dict(acceptance.select_texts(entry, "name", "reason"), needed_by=whole(entry.get("needed_by")))
+            for entry in mappings(summary.get("allowed"))],
     }
 
 
@@ -182,28 +162,19 @@ def _list_missing(records: Records, resolved: Mapping[str, Any]) -> list[dict[st
         {"record": "release.yml", "message": "The release was never opened: it is not known what was asked for."}
     ]
     for names, known in ((ABSENT_IN_BUILD, records.build), (ABSENT, records.afterwards)):
-        found += [
-            {"record": name + ".json", "message": sentence} for name, sentence in names
-            if name not in known and name not in there
-        ]
+        found += [{"record": name + ".json", "message": sentence} for name, sentence in names
+                  if name not in known and name not in there]
     if not records.steps:
         found.append({"record": "steps", "message": "No step was begun."})
-    found += [
-        {"record": path, "message": "%s cannot be read: %s." % (path, reason)}
-        for path, reason in sorted(records.unreadable.items())
-    ]
-    return found
+    return found + [{"record": path, "message": "%s cannot be read: %s." % (path, reason)}
+                    for path, reason in sorted(records.unreadable.items())]
 
 
 def _list_unchecked(found: Mapping[str, Any]) -> list[dict[str, str]]:
     """List sentences about what was not checked, with their source."""
-    parts = [
-        ("modulefile", mapping(found["modulefile"]).get("not_checked")),
-        ("acceptance", mapping(found["acceptance"]).get("not_checked")),
-        ("pair sweep", mapping(found["sweep"]).get("not_checked")),
-        ("node health", mapping(found["health"]).get("not_checked")),
-    ]
-    rows = [{"of": name, "sentence": sentence} for name, sentences in parts for sentence in sequence(sentences)]
+    parts = {"modulefile": "modulefile", "acceptance": "acceptance", "sweep": "pair sweep", "health": "node health"}
+    rows = [{"of": name, "sentence": sentence} for key, name in parts.items()
+            for sentence in sequence(mapping(found[key]).get("not_checked"))]
     # What each node could not show is the same on most of them.
     hosts: dict[str, list[str]] = {}
     for node in mappings(mapping(found["health"]).get("nodes")):
@@ -221,11 +192,9 @@ def _list_names(names: list[str]) -> str:
 
 
 def describe_steps(found: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Describe the steps, in the order in which they began.
+    """Describe the steps, in the order in which they began, from the records of each.
 
-    Args:
-        found: name -> records of the step: ``job``, ``exit``, ``stamp``, ``submission``, and of one that failed
-            ``failure``.
+    These are ``job``, ``exit``, ``stamp``, ``submission``, and of a step that failed ``failure``.
 
     Returns:
         ``name``, ``state`` (done, cached, failed, begun), ``started``, ``finished``, ``seconds``, ``host``,
@@ -252,19 +221,13 @@ def _describe_step(name: str, records: Mapping[str, Any]) -> dict[str, Any]:
     if done and stamp.get("from_cache") is True:
         state = "cached"
     return {
-        "name": name,
-        "state": state,
-        "started": _valid_time(last.get("started") or job.get("started")),
-        "finished": _valid_time(last.get("finished")),
-        "seconds": number(last.get("seconds")),
-        "host": text(last.get("host") or job.get("host")),
-        "launcher": text(job.get("launcher")),
+        "name": name, "state": state, "started": _valid_time(last.get("started") or job.get("started")),
+        "finished": _valid_time(last.get("finished")), "seconds": number(last.get("seconds")),
+        "host": text(last.get("host") or job.get("host")), "launcher": text(job.get("launcher")),
         "job_id": text(job.get("job_id") or submission.get("job_id")),
         "attempt": whole(last.get("attempt") or job.get("attempt")),
-        "digest": text(last.get("digest") or job.get("digest")),
-        "outcome": outcome[:1].upper() + outcome[1:],
-        **kept(ended, "code", "signal"),
-        **(mapping(records.get("failure")) if state == "failed" else {}),
+        "digest": text(last.get("digest") or job.get("digest")), "outcome": outcome[:1].upper() + outcome[1:],
+        **kept(ended, "code", "signal"), **(mapping(records.get("failure")) if state == "failed" else {}),
     }
 
 

@@ -6,6 +6,8 @@ from __future__ import annotations
 
 from typing import Sequence
 
+from ..ranks.placement import format_ranges
+
 DASH = "\u2013"
 """For what is not known, and between the ends of a range."""
 
@@ -18,8 +20,7 @@ def size(value: float | None) -> str:
         return DASH
     power = 0
     while value >= 1024 and power < len(_UNITS) - 1:
-        value /= 1024.0
-        power += 1
+        value, power = value / 1024.0, power + 1
     return "%s %s" % (short(value), _UNITS[power])
 
 
@@ -56,13 +57,7 @@ def moment(text: str | None) -> str:
 
 def numbers(values: Sequence[int]) -> str:
     """Format whole numbers with runs in short: ``0 to 3, 7``, with a dash for the "to"."""
-    runs: list[list[int]] = []
-    for value in sorted(set(values)):
-        if runs and value == runs[-1][-1] + 1:
-            runs[-1][1:] = [value]
-        else:
-            runs.append([value])
-    return ", ".join(DASH.join(map(str, run)) for run in runs)
+    return format_ranges(set(values)).replace("-", DASH).replace(",", ", ")
 
 
 def day(text: str | None) -> str:

@@ -22,6 +22,7 @@ from ..core.lenient_json import (
     texts,
     whole,
 )
+from .acceptance import describe_run, select_texts
 
 SEVERITIES = ("failure", "warning", "remark")
 """Severities of findings about nodes, the worst first."""
@@ -32,9 +33,6 @@ KEYS = ("severity", "check", "subject", "message", "value", "threshold", "source
 
 def describe_sweep(record: object) -> dict[str, Any] | None:
     """Describe a pair sweep; None where there is no record.
-
-    Args:
-        record: ``sweep.json``.
 
     Returns:
         beside what the record says, ``pairs``: row i has the GB/s of node i + 1 with the nodes 0 to i, null where that
@@ -51,29 +49,19 @@ def describe_sweep(record: object) -> dict[str, Any] | None:
         dict(_describe_slow(entry), hosts=texts(entry.get("hosts"))) for entry in mappings(record.get("slow_links"))
     ]
     return {
-        "passed": record.get("passed") is True,
-        "subject": text(record.get("subject")),
-        "started": text(record.get("started")),
-        "seconds": number(record.get("seconds")),
-        "backend": text(record.get("backend")), "operation": text(record.get("operation")),
-        "bytes": whole(record.get("bytes")),
+        **describe_run(record), **select_texts(record, "backend", "operation"), "bytes": whole(record.get("bytes")),
         "hosts": hosts,
         "rounds": _round_count(record.get("rounds")), "rounds_done": _round_count(record.get("rounds_done")),
-        "complete": record.get("complete") is not False,
-        "pairs": pairs,
-        "nodes": _node_medians(hosts, pairs),
-        "repeated": sequence(record.get("repeated")),
-        "slow_nodes": slow_nodes, "slow_links": slow_links,
+        "complete": record.get("complete") is not False, "pairs": pairs, "nodes": _node_medians(hosts, pairs),
+        "repeated": sequence(record.get("repeated")), "slow_nodes": slow_nodes, "slow_links": slow_links,
         "undecided": [_join_texts(entry) for entry in sequence(record.get("undecided"))],
         "not_checked": texts(record.get("not_checked")),
         "problems": [
-            *({"message": text(entry.get("message")), "remedy": text(entry.get("remedy"))}
+            *(select_texts(entry, "message", "remedy")
               for entry in mappings(record.get("failures")) if not text(entry.get("check")).startswith("slow_")),
-            *({"message": "%s is a slow node%s." % (entry["host"], _format_ratio(entry["ratio"])),
-               "remedy": entry["evidence"]} for entry in slow_nodes),
-            *({"message": "The link between %s is slow%s." % (
-                " and ".join(entry["hosts"]), _format_ratio(entry["ratio"])),
-               "remedy": entry["evidence"]} for entry in slow_links),
+            *(_slow_problem("%s is a slow node" % entry["host"], entry) for entry in slow_nodes),
+            *(_slow_problem("The link between %s is slow" % " and ".join(entry["hosts"]), entry)
+              for entry in slow_links),
         ],
     }
 
@@ -94,8 +82,9 @@ def _describe_slow(entry: Mapping[str, Any]) -> dict[str, Any]:
     return {"ratio": number(entry.get("ratio")), "evidence": _join_texts(entry.get("evidence"))}
 
 
-def _format_ratio(ratio: float | None) -> str:
-    return "" if ratio is None else ": %.0f %% of the others" % (100 * ratio)
+def _slow_problem(what: str, entry: Mapping[str, Any]) -> dict[str, str]:
+    share = "" if entry["ratio"] is None else ": %.0f %% of the others" % (100 * entry["ratio"])
+    return {"message": "%s%s." % (what, share), "remedy": entry["evidence"]}
 
 
 def _round_count(value: object) -> int | None:
@@ -122,14 +111,7 @@ def _node_medians(hosts: Sequence[str], pairs: Sequence[Sequence[float | None]])
 
 
 def describe_health(record: object) -> dict[str, Any] | None:
-    """Describe the health of the nodes; None where there is no record.
-
-    Args:
-        record: ``node_health.json``.
-
-    Returns:
-        findings that are the same on several nodes once, with these nodes.
-    """
+    """Describe the health of the nodes, equal findings once with all their nodes; None where there is no record."""
     if not isinstance(record, Mapping):
         return None
     nodes = mappings(record.get("nodes"))
@@ -142,14 +124,8 @@ def describe_health(record: object) -> dict[str, Any] | None:
         rows.setdefault(tuple(row.values()), dict(row, hosts=[]))["hosts"] += [host] if host else []
     findings = sorted(rows.values(), key=lambda row: (_severity_rank(row), row["check"], row["hosts"]))
     return {
-        "passed": record.get("passed") is True,
-        "subject": text(record.get("subject")),
-        "started": text(record.get("started")),
-        "seconds": number(record.get("seconds")),
-        "nodes": [_describe_node(node) for node in nodes],
-        "storage": _describe_storage(nodes),
-        "findings": findings,
-        "not_checked": texts(record.get("not_checked")),
+        **describe_run(record), "nodes": [_describe_node(node) for node in nodes], "storage": _describe_storage(nodes),
+        "findings": findings, "not_checked": texts(record.get("not_checked")),
         "problems": [
             kept({"message": _describe_finding(finding), "remedy": finding["remedy"]}, "message", "remedy")
             for finding in findings if finding["severity"] == "failure"

@@ -27,36 +27,20 @@ KEY_LIBRARIES = re.compile(
 
 
 def render_page(facts: Mapping[str, Any], templates: str) -> str:
-    """Render the page as one HTML document that needs nothing else.
-
-    Args:
-        facts: as the module ``release_report`` returns them.
-        templates: the directory of the page's templates.
-    """
+    """Render the page as one HTML document that needs nothing else."""
     import jinja2
 
     # Text of records is escaped; only the drawings are inserted as markup.
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(templates), autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True,
-        lstrip_blocks=True, keep_trailing_newline=True,
-    )
-    environment.filters.update(
-        size=formatting.size, duration=formatting.duration, speed=formatting.speed, moment=formatting.moment,
-        numbers=formatting.numbers, counted=formatting.count, day=formatting.day, short=formatting.short,
-        sentence=formatting.sentence,
-    )
+        lstrip_blocks=True, keep_trailing_newline=True)
+    names = ("size", "duration", "speed", "moment", "numbers", "day", "short", "sentence")
+    environment.filters.update({name: getattr(formatting, name) for name in names}, counted=formatting.count)
     facts = to_plain(facts)
     return environment.get_template(PAGE).render(
-        facts=facts,
-        plots=_plots(facts, jinja2),
-        can_plot=svg.can_plot(),
-        timeline=make_timeline(facts["steps"]),
-        libraries=library_table(facts["libraries"]),
-        bandwidth=bandwidth_tables(facts["acceptance"]),
-        ranks_shown=MAX_RANKS,
-        sweep=sweep_table(facts["sweep"]),
-        tiles=make_tiles(facts),
-    )
+        facts=facts, plots=_plots(facts, jinja2), can_plot=svg.can_plot(), timeline=make_timeline(facts["steps"]),
+        libraries=library_table(facts["libraries"]), bandwidth=bandwidth_tables(facts["acceptance"]),
+        ranks_shown=MAX_RANKS, sweep=sweep_table(facts["sweep"]), tiles=make_tiles(facts))
 
 
 def to_plain(value: Any) -> Any:
@@ -95,11 +79,8 @@ def library_table(found: Mapping[str, Any] | None) -> dict[str, Any] | None:
     for entry in found["allowed"]:
         reasons.setdefault(entry["reason"], []).append(entry["name"])
     return {
-        "objects": found["objects"],
-        "key": [row for row in rows if KEY_LIBRARIES.match(row["name"])],
-        "others": [row for row in rows if not KEY_LIBRARIES.match(row["name"])],
-        "allowed": reasons,
-    }
+        "objects": found["objects"], "key": [row for row in rows if KEY_LIBRARIES.match(row["name"])],
+        "others": [row for row in rows if not KEY_LIBRARIES.match(row["name"])], "allowed": reasons}
 
 
 def _place(path: str) -> str:
@@ -118,9 +99,7 @@ def bandwidth_tables(accepted: Mapping[str, Any] | None) -> list[dict[str, Any]]
     for (backend, provider), entries in groups.items():
         speeds = {(row["bytes"], position): row for position, entry in enumerate(entries) for row in entry["rows"]}
         found.append({
-            "backend": backend,
-            "name": "bandwidth of %s by %s" % (backend, provider),
-            "measurements": entries,
+            "backend": backend, "name": "bandwidth of %s by %s" % (backend, provider), "measurements": entries,
             "floors": [floor for floor in floors if floor["backend"] == backend],
             "sizes": [
                 {"bytes": size, "rows": [speeds.get((size, position)) for position in range(len(entries))]}
@@ -138,12 +117,10 @@ def sweep_table(sweep: Mapping[str, Any] | None) -> dict[str, Any] | None:
     hosts = sweep["hosts"]
     pairs = sorted(
         (speed, hosts[row + 1], hosts[column])
-        for row, speeds in enumerate(sweep["pairs"]) for column, speed in enumerate(speeds) if speed is not None
-    )
+        for row, speeds in enumerate(sweep["pairs"]) for column, speed in enumerate(speeds) if speed is not None)
     nodes = sorted((node for node in sweep["nodes"] if node["pairs"]), key=lambda node: (node["median"], node["host"]))
     return {
         "measured": len(pairs), "all": len(hosts) * (len(hosts) - 1) // 2,
         "pairs": [{"hosts": sorted([one, other]), "speed": speed} for speed, one, other in pairs[:MAX_SLOWEST]],
-        "nodes": nodes[:MAX_SLOWEST],
-        "median": pairs[len(pairs) // 2][0] if pairs else None,
+        "nodes": nodes[:MAX_SLOWEST], "median": pairs[len(pairs) // 2][0] if pairs else None,
     }

@@ -21,14 +21,8 @@ DASHES = ("-", (0, (6, 2)), (0, (3, 1.5)), (0, (6, 2, 1, 2)), (0, (1, 1.5)), (0,
 MAX_COLUMNS = 3
 """Legend entries side by side, and the largest number of lines with bands."""
 
-MAX_NAMED = 24
-"""Largest number of nodes whose names have room in a heat map."""
-
-MAX_NAME_LENGTH = 20
-"""Largest length of a name in a heat map."""
-
-MAX_WRITTEN = 10
-"""Largest number of nodes with numbers in the cells."""
+MAX_NAMED, MAX_NAME_LENGTH, MAX_WRITTEN = 24, 20, 10
+"""Of a heat map: most nodes with names, longest name, most nodes with numbers in the cells."""
 
 COLOUR_MAP = "cividis"
 """Made for eyes of every kind, and in grey still a scale: Nuñez, Anderton and Renslow, PLOS ONE 13 (2018) e0199239."""
@@ -39,21 +33,14 @@ def plot_bandwidth(
 ) -> Plot | None:
     """Plot bus bandwidth over size of one backend, on logarithmic axes, with bands of slowest to fastest.
 
-    Args:
-        measurements: those of one backend.
-        floors: of the same backend.
-        name: unique in the page.
-
-    Returns:
-        the plot; None where nothing was measured.
+    ``name`` is unique in the page. None where nothing was measured.
     """
     drawn = [entry for entry in measurements if any(row["busbw"] > 0 for row in entry["rows"])]
     if not drawn:
         return None
     best = "; ".join(
         "%s up to %s GB/s" % (entry["operation"], formatting.speed(max(row["busbw"] for row in entry["rows"])))
-        for entry in drawn
-    )
+        for entry in drawn)
     label = "Bus bandwidth over size: %s. The numbers are in the table below." % best
     with page_style():
         return Plot(to_svg(_draw_bandwidth(drawn, floors), name), label)
@@ -76,14 +63,10 @@ def _draw_bandwidth(drawn: Sequence[Mapping[str, Any]], floors: Sequence[Mapping
         axes.plot(sizes, speeds, label=entry["operation"], markersize=3.6, linewidth=1.5, **style)
     for floor in floors:
         if floor["bytes"] and floor["limit"]:
-            axes.plot(
-                [floor["bytes"] / 1.8, floor["bytes"] * 1.8], [floor["limit"]] * 2, color=ALARM, linewidth=2.2,
-                solid_capstyle="butt", label="_floor",
-            )
-            axes.annotate(
-                "floor %s" % formatting.short(floor["limit"]), (floor["bytes"], floor["limit"]), (0, -4),
-                ha="center", va="top", textcoords="offset points", color=ALARM, fontsize=8.5,
-            )
+            axes.plot([floor["bytes"] / 1.8, floor["bytes"] * 1.8], [floor["limit"]] * 2, color=ALARM, linewidth=2.2,
+                      solid_capstyle="butt", label="_floor")
+            axes.annotate("floor %s" % formatting.short(floor["limit"]), (floor["bytes"], floor["limit"]), (0, -4),
+                          ha="center", va="top", textcoords="offset points", color=ALARM, fontsize=8.5)
     _set_log_axes(axes, drawn, floors)
     axes.set_ylabel("bus bandwidth, GB/s")
     axes.set_xlabel("size")
@@ -126,22 +109,13 @@ def _set_log_axes(axes: Any, drawn: Sequence[Mapping[str, Any]], floors: Sequenc
 
 
 def plot_heat_map(sweep: Mapping[str, Any], name: str) -> Plot | None:
-    """Plot the speed of every pair of nodes.
-
-    Args:
-        sweep: as :func:`.nodes.describe_sweep` gives it.
-        name: unique in the page.
-
-    Returns:
-        the plot; None where no pair was measured.
-    """
+    """Plot the speed of every pair of nodes, of :func:`.nodes.describe_sweep`; None where none was measured."""
     speeds = [speed for row in sweep["pairs"] for speed in row if speed is not None]
     if not speeds:
         return None
     label = "Heat map of %s between %s: median %s, slowest %s, fastest %s GB/s. Tables below have the slowest." % (
         formatting.count(len(speeds), "pair"), formatting.count(len(sweep["hosts"]), "node"),
-        *(formatting.speed(one(speeds)) for one in (statistics.median, min, max)),
-    )
+        *(formatting.speed(one(speeds)) for one in (statistics.median, min, max)))
     with page_style():
         return Plot(to_svg(_draw_heat_map(sweep, speeds), name), label)
 
@@ -213,10 +187,9 @@ def _mark_links(axes: Any, sweep: Mapping[str, Any]) -> None:
     for entry in sweep["slow_links"]:
         found = [places[host] for host in entry["hosts"] if host in places]
         if len(found) == 2:
-            axes.plot(found, found[::-1], linestyle="none", marker="o", markersize=max(9, 190 / len(places)),
-                      markerfacecolor="none", markeredgecolor="#ffffff", markeredgewidth=2.6, clip_on=False)
-            axes.plot(found, found[::-1], linestyle="none", marker="o", markersize=max(9, 190 / len(places)),
-                      markerfacecolor="none", markeredgecolor="#c1121f", markeredgewidth=1.4, clip_on=False)
+            for colour, width in (("#ffffff", 2.6), ("#c1121f", 1.4)):
+                axes.plot(found, found[::-1], linestyle="none", marker="o", markersize=max(9, 190 / len(places)),
+                          markerfacecolor="none", markeredgecolor=colour, markeredgewidth=width, clip_on=False)
 
 
 def _draw_scale(figure: Any, palette: Any, low: float, high: float, height: float) -> None:
@@ -224,10 +197,8 @@ def _draw_scale(figure: Any, palette: Any, low: float, high: float, height: floa
     import numpy
 
     strip = figure.add_axes((0.30, 0.48 / height, 0.53, 0.12 / height))
-    strip.imshow(
-        numpy.linspace(0, 1, 256).reshape(1, -1), cmap=palette, aspect="auto", interpolation="none",
-        extent=(low, high, 0, 1),
-    )
+    strip.imshow(numpy.linspace(0, 1, 256).reshape(1, -1), cmap=palette, aspect="auto", interpolation="none",
+                 extent=(low, high, 0, 1))
     strip.set_yticks([])
     ticks = [low, (low + high) / 2, high]
     strip.set_xticks(ticks, [formatting.speed(value) for value in ticks])

@@ -6,10 +6,12 @@ from __future__ import annotations
 
 import contextlib
 import glob
+import itertools
 import json
 import os
-from typing import Any, Callable, NamedTuple
+from typing import Any, Callable, NamedTuple, Sequence
 
+from ..acceptance.records import check_place
 from ..core.errors import StackError
 from ..core.files import read_json
 from ..core.lenient_json import mapping, whole
@@ -63,20 +65,12 @@ class Records(NamedTuple):
     """What loading the module says to users; empty where it says nothing."""
     default: dict[str, bool]
     unreadable: dict[str, str]
+    """A sentence's end for each file that is there and is no record."""
 
 
 def release_files(root: str, release: str) -> ReleaseFiles:
-    """Locate a release's records.
-
-    Raises:
-        StackError: the root is no absolute path, or the name of the release leads out of it.
-    """
-    if not os.path.isabs(root):
-        raise StackError("The root is %r, not an absolute path." % root, "root", "Set report_root.")
-    if not release or "/" in release or release.startswith("."):
-        raise StackError(
-            "%r is not the name of a release." % release, "release", "Give the directory's name below the root."
-        )
+    """Locate a release's records; see :func:`.check_place`."""
+    check_place(root, release, "report")
     return ReleaseFiles(root, release)
 
 
@@ -84,12 +78,8 @@ def read_records(files: ReleaseFiles, tools: str = "") -> Records:
     """Read every record of a release; none has to be there.
 
     Args:
-        files: where they lie.
         tools: the environment of build tools that it shares with other releases; of its steps only those that failed
             are its own matter.
-
-    Returns:
-        what was found; ``unreadable`` has a sentence's end for each file that is there and is no record.
     """
     reader = _Reader(files)
     inside = os.path.join(files.prefix, ".torchstack")
@@ -97,21 +87,18 @@ def read_records(files: ReleaseFiles, tools: str = "") -> Records:
     shared = _read_steps(reader, tools + ".records") if os.path.isabs(tools) else {}
     steps.update((name, records) for name, records in shared.items() if "failure" in records and "stamp" not in records)
     afterwards = reader.all_of(files.afterwards, AFTERWARDS)
-    build = {**reader.all_of(inside, BUILD), **reader.all_of(inside, tuple(SUMMARIES), SUMMARIES)}
-    name, version = _module_name(afterwards)
+    build = reader.all_of(inside, (*BUILD, *SUMMARIES))
+    module = mapping(afterwards.get("modulefile"))
+    # No file has this name.
+    name, version = str(module.get("name") or "."), str(module.get("version") or ".")
+    visible = {syntax: _read_visibility(files.root, syntax, name, version) for syntax in SYNTAXES}
     return Records(
-        files.release,
-        {name: records for name, records in steps.items() if records},
-        build,
-        afterwards,
+        files.release, {step: records for step, records in steps.items() if records}, build, afterwards,
         reader.lines(os.path.join(files.afterwards, "acceptance.jsonl")),
-        reader.lines(os.path.join(files.afterwards, JOURNAL)),
-        _list_patches(os.path.join(inside, "series")),
-        {syntax: _read_visibility(files.root, syntax, name, version)[0] for syntax in SYNTAXES},
-        next(filter(None, (_read_visibility(files.root, syntax, name, version)[1] for syntax in SYNTAXES)), ""),
-        {syntax: _read_default(files.root, syntax, name) == version for syntax in SYNTAXES},
-        reader.unreadable,
-    )
+        reader.lines(os.path.join(files.afterwards, JOURNAL)), _list_patches(os.path.join(inside, "series")),
+        {syntax: seen for syntax, (seen, _said) in visible.items()},
+        next((said for _seen, said in visible.values() if said), ""),
+        {syntax: _read_default(files.root, syntax, name) == version for syntax in SYNTAXES}, reader.unreadable)
 
 
 def _read_steps(reader: _Reader, directory: str) -> dict[str, dict[str, Any]]:
@@ -130,8 +117,7 @@ def _explain_failure(directory: str, records: dict[str, Any]) -> dict[str, Any]:
     log = os.path.join(directory, "log")
     found = find_attempt_errors(log, max(0, whole(job.get("log_offset")) or 0), end)
     failure = {
-        "log": log if os.path.isfile(log) else "",
-        "errors": [error.as_record() for error in found],
+        "log": log if os.path.isfile(log) else "", "errors": [error.as_record() for error in found],
         "remedy": remedy_of(end, kind_of(end, found)),
     }
     return dict(records, failure=failure)
@@ -144,32 +130,19 @@ class _Reader:
         self.root = files.root
         self.unreadable: dict[str, str] = {}
 
-    def all_of(
-        self,
-        directory: str,
-        names: tuple[str, ...],
-        shorten: dict[str, Callable[[Any], dict]] | None = None,
-        suffixes: tuple[str, ...] = (".json",),
-    ) -> dict[str, Any]:
+    def all_of(self, directory: str, names: Sequence[str], suffixes: Sequence[str] = (".json",)) -> dict[str, Any]:
         found = {}
-        for name in names:
-            for suffix in suffixes:
-                record = self._one(os.path.join(directory, name + suffix), (shorten or {}).get(name))
-                if record is not None:
-                    found[name] = record
+        for name, suffix in itertools.product(names, suffixes):
+            path = os.path.join(directory, name + suffix)
+            try:
+                record = read_json(path)
+                if isinstance(record, dict):
+                    found[name] = SUMMARIES[name](record) if name in SUMMARIES else record
+                elif record is not None:
+                    raise ValueError("it is no record")
+            except (OSError, ValueError) as error:
+                self._note(path, error)
         return found
-
-    def _one(self, path: str, shorten: Callable[[Any], dict] | None) -> dict[str, Any] | None:
-        try:
-            record = read_json(path)
-            if record is None:
-                return None
-            if not isinstance(record, dict):
-                raise ValueError("it is no record")
-            return shorten(record) if shorten else record
-        except (OSError, ValueError) as error:
-            self._note(path, error)
-            return None
 
     def lines(self, path: str) -> list[dict[str, Any]]:
         """Read the records of a journal; a line that a crash has cut is left out."""
@@ -188,12 +161,6 @@ class _Reader:
     def _note(self, path: str, error: Exception) -> None:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         self.unreadable[os.path.relpath(path, self.root)] = reason
-
-
-def _module_name(afterwards: dict[str, Any]) -> tuple[str, str]:
-    """Return name and version of the release's module; texts that no file has where there is none."""
-    record = afterwards.get("modulefile", {})
-    return str(record.get("name") or "."), str(record.get("version") or ".")
 
 
 def _read_visibility(root: str, syntax: str, name: str, version: str) -> tuple[str, str]:
@@ -220,8 +187,7 @@ def _list_patches(directory: str) -> dict[str, list[dict[str, str]]]:
         series, name = os.path.split(path)
         component, digest = os.path.split(series)
         found.setdefault(os.path.basename(component), []).append(
-            {"series": digest, "file": name, "title": _read_title(path)}
-        )
+            {"series": digest, "file": name, "title": _read_title(path)})
     return found
 
 

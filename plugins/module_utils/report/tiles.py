@@ -23,11 +23,7 @@ class Tile(NamedTuple):
 
 
 def make_tiles(facts: Facts) -> list[Tile]:
-    """Make the tiles of a page; for bandwidth, health and sweep only where there is a record.
-
-    Args:
-        facts: of the report.
-    """
+    """Make the tiles of a page; for bandwidth, health and sweep only where there is a record."""
     found = [_release_tile(facts["release"]), _users_tile(facts["release"]), _acceptance_tile(facts["acceptance"])]
     found += [tile for tile in (
         _bandwidth_tile(facts["acceptance"]), _health_tile(facts["health"]), _sweep_tile(facts["sweep"])) if tile]

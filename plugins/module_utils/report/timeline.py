@@ -24,9 +24,6 @@ class Stretch(NamedTuple):
 def make_timeline(steps: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Compute where each step lies, with long pauses cut out.
 
-    Args:
-        steps: as :func:`.facts.describe_steps` gives them.
-
     Returns:
         ``rows`` (``step``, ``left`` and ``width`` in parts of a hundred; null where its time is not known), ``pauses``
         (``at``, ``seconds``), ``busy`` (seconds), ``host`` (of most), ``first`` and ``last``.
@@ -48,8 +45,7 @@ def make_timeline(steps: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
             rows.append({"step": step, "left": part(left), "width": part(span[1] - span[0])})
     hosts = collections.Counter(step["host"] for step in steps if step["host"])
     return {
-        "rows": rows,
-        "pauses": [{"at": part(shown), "seconds": seconds} for shown, seconds in pauses],
+        "rows": rows, "pauses": [{"at": part(shown), "seconds": seconds} for shown, seconds in pauses],
         "busy": sum(one.ended - one.begun for one in stretches),
         "host": max(sorted(hosts), key=hosts.__getitem__, default=""),
         "first": min((step["started"] for step in steps if step["started"]), default=None),

@@ -15,9 +15,8 @@ def decide_verdict(found: Mapping[str, Any]) -> dict[str, Any]:
     """Decide how the release stands: a word, its tone, and the problems."""
     release, accepted = found["release"], found["acceptance"]
     health, sweep = mapping(found["health"]), mapping(found["sweep"])
-    problems = []
     failed = [step for step in found["steps"] if step["state"] == "failed"]
-    problems += [_step_problem(step) for step in failed]
+    problems = [_step_problem(step) for step in failed]
     problems += [dict(finding, of="node health") for finding in health.get("problems", [])]
     if accepted:
         problems += [

@@ -12,16 +12,17 @@ import re
 
 import pytest
 from ansible_collections.hpcml.torchstack.plugins.module_utils.acceptance import checks as acceptance_checks
-from ansible_collections.hpcml.torchstack.plugins.module_utils.acceptance import evidence, verdict
+from ansible_collections.hpcml.torchstack.plugins.module_utils.acceptance import login, verdict
 from ansible_collections.hpcml.torchstack.plugins.module_utils.acceptance import output as acceptance_output
-from ansible_collections.hpcml.torchstack.plugins.module_utils.acceptance import reports as acceptance_reports
 from ansible_collections.hpcml.torchstack.plugins.module_utils.ranks import output as rank_output
+from ansible_collections.hpcml.torchstack.plugins.module_utils.ranks import placement
 
 QUESTION = {
     "ranks": 2, "checks": ["imports", "devices", "horovod"], "where_possible": ["torch_nccl"],
     "imports": ["torch"], "module_system": "auto",
 }
 LIBRARIES = {"libmpi": [["/soft/r/lib/libmpi.so.12", 100]], "libtorch": [["/soft/r/torch/lib/libtorch.so", 200]]}
+ACCOUNT = login.Account("build", 1001, "/home/build", "/bin/sh", False)
 
 
 def entry(name, status="passed", problems=(), note="", seconds=0.5):
@@ -50,6 +51,10 @@ def printed(reports, before="", after="", events=(("through", "lmod"), ("exit", 
     ]
     ends = ["%s %s\t%s\n" % (acceptance_output.EVENT, *event) for event in events]
     return "".join([before, *frames, after, *ends])
+
+
+def find_shared_devices(rows):
+    return placement.find_shared_gpus(dict(row, device=row["device_facts"]) for row in rows)
 
 
 def judged(reports, question=None, **kwargs):
@@ -173,21 +178,21 @@ def test_s07_duplicates_are_found_even_if_the_ranks_did_not_notice():
         {"rank": rank, "host": "n%d" % (rank // 4), "device_facts": gpu(rank % 4, "", "0000:%02x:00" % (rank % 4))}
         for rank in range(8)
     ]
-    assert acceptance_reports.find_shared_devices(ranks) == []
+    assert find_shared_devices(ranks) == []
     ranks[4]["host"] = "n0"
-    assert acceptance_reports.find_shared_devices(ranks) == [("n0 0000:00:00", [0, 4])]
+    assert find_shared_devices(ranks) == [("n0 0000:00:00", [0, 4])]
 
 
 def test_s07_the_same_index_on_two_hosts_or_behind_a_mask_is_not_a_duplicate():
     own = [{"rank": rank, "host": "n1", "device_facts": gpu(0, "u-%d" % rank)} for rank in (0, 1)]
-    assert acceptance_reports.find_shared_devices(own) == []
+    assert find_shared_devices(own) == []
     hosts = ("n1", "n2", "n1")
     unknown = [{"rank": rank, "host": host, "device_facts": gpu(0, "", bus="")} for rank, host in enumerate(hosts)]
-    assert acceptance_reports.find_shared_devices(unknown) == [("n1 index 0", [0, 2])]
+    assert find_shared_devices(unknown) == [("n1 index 0", [0, 2])]
 
 
 def test_ranks_may_share_cores():
-    assert acceptance_reports.find_shared_devices(judged([report(0), report(1)]).ranks) == []
+    assert find_shared_devices(judged([report(0), report(1)]).ranks) == []
 
 
 def test_fewer_ranks_than_asked_are_refused_and_the_silent_ones_named():
@@ -371,10 +376,10 @@ def test_a_gpu_known_by_its_index_only_is_said():
 
 
 def test_the_rollout_account_says_what_it_hides_and_root_more():
-    assert evidence.account_gaps("build", 1001, "tester") == []
-    assert len(evidence.account_gaps("build", 1001, "")) == 1
-    assert "rollout account build itself" in evidence.account_gaps("build", 1001, "")[0]
-    assert "permission check" in evidence.account_gaps("root", 0, "")[1]
+    assert login.account_gaps(ACCOUNT._replace(other=True)) == []
+    assert len(login.account_gaps(ACCOUNT)) == 1
+    assert "rollout account build itself" in login.account_gaps(ACCOUNT)[0]
+    assert "permission check" in login.account_gaps(ACCOUNT._replace(name="root", uid=0))[1]
 
 
 def test_the_table_is_aligned_and_has_host_and_device_of_each_rank():
