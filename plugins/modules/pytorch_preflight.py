@@ -7,7 +7,6 @@
 from __future__ import annotations
 
 DOCUMENTATION = r"""
----
 module: pytorch_preflight
 short_description: Find out which build of PyTorch a release gets, before anything is fetched
 version_added: 0.2.0
@@ -17,14 +16,13 @@ extends_documentation_fragment:
   - hpcml.torchstack._release
 description:
   - Looks where the step C(pytorch-fetch) will look, in the same order, and tells whether the release gets a CPU build
-    or a CUDA build of PyTorch, from where, and how many bytes are to be fetched, as the index says them.
+    or a CUDA build of PyTorch, from where, and how many bytes are to be fetched. What it has fetched already is what it
+    gets.
   - Refuses an interpreter that no wheel of the release file fits, and names those that one fits.
   - Judges whether there is room for a CUDA build, which needs more than a CPU build.
   - Of a release for GPUs it tries the CUDA toolkit that the rest is compiled with on a small program.
-  - Fetches nothing but pages of indexes. What the release has fetched already is what it gets.
 notes:
-  - An index that cannot be read is no error here, as pip may have other ways to it. A warning says that nothing is
-    known.
+  - An index that cannot be read is a warning, as pip may have other ways to it.
 options:
   definition:
     description: The resolved release file.
@@ -33,11 +31,11 @@ options:
   python:
     description: The interpreter that the release is built on. Empty for the one that runs this module.
     type: str
-    default: ''
+    default: ""
   mirror:
     description: The mirror that everything is taken from. Empty for the network.
     type: str
-    default: ''
+    default: ""
   required_bytes:
     description: Bytes that the release needs with a CUDA build; 0 does not look.
     type: int
@@ -71,16 +69,15 @@ EXAMPLES = r"""
 
 RETURN = r"""
 offer:
-  description:
-    - The build that the release gets. C(build) is V(cpu), V(cuda), or V(unknown) where the index says nothing before it
-      is fetched; C(file) and C(origin) are the wheel, C(files) and C(bytes) all that is fetched with it (V(-1) where an
-      index does not say), C(fetched) whether the release has it already, and C(why) why it is not the CPU build.
+  description: The build that the release gets. C(build) is V(cpu), V(cuda), or V(unknown) where the index says nothing
+    before it is fetched; C(file) and C(origin) are the wheel, C(files) and C(bytes) all that is fetched with it (V(-1)
+    where an index does not say), C(fetched) whether the release has it already, and C(why) why it is not the CPU build.
   returned: success
   type: dict
   sample:
     build: cuda
     file: torch-2.13.0-cp313-cp313-manylinux_2_28_x86_64.whl
-    origin: https://index.example/torch-2.13.0-cp313-cp313-manylinux_2_28_x86_64.whl
+    origin: https://index.example/torch-2.13.0.whl
     files: 20
     bytes: 2748311552
     fetched: false
@@ -91,37 +88,11 @@ described:
   type: str
   sample: PyTorch 2.13.0 is a CPU build, 182.9 MiB, https://download.pytorch.org/whl/cpu/torch.whl.
 findings:
-  description: Everything that was found.
+  description: Everything that was found. C(check) (V(pytorch.wheel), V(root.space), V(root.inodes) or V(cuda.toolkit)),
+    C(ok), C(severity) (V(error), V(warning) or V(note)), C(message) (what is so) and C(remedy) (what to do).
   returned: always
   type: list
   elements: dict
-  contains:
-    check:
-      description: V(pytorch.wheel), V(root.space), V(root.inodes) or V(cuda.toolkit).
-      type: str
-    ok:
-      description: Whether it is as it should be.
-      type: bool
-    severity:
-      description: V(error), V(warning) or V(note).
-      type: str
-    message:
-      description: What is so.
-      type: str
-    remedy:
-      description: What to do.
-      type: str
-  sample:
-    - check: cuda.toolkit
-      ok: true
-      severity: note
-      message: The toolkit in /usr/local/cuda, CUDA 13.0, compiles and links.
-      remedy: ""
-failed_step:
-  description: What failed.
-  returned: failure
-  type: str
-  sample: look for PyTorch's wheel
 """
 
 import os

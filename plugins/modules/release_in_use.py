@@ -12,21 +12,18 @@ version_added: 0.2.0
 short_description: Say which processes of a host use a release, and what could not be seen
 description:
   - Looks for processes that run a program of the release, have one of its files mapped or open, or work in one of its
-    directories. Nothing is changed.
+    directories.
   - C(/proc) names processes, accounts and commands, but shows an ordinary account nothing of others' processes.
-  - Besides, the kernel is asked for a write lease on each file. It is refused while any process of the host has the
-    file open or mapped, whoever that is (C(fcntl(2)), C(F_SETLEASE)). Only the files' owner may ask, and network file
-    systems such as NFS and Lustre have no leases.
+  - Besides, the kernel is asked for a write lease on each file, which it refuses while any process of the host has the
+    file open or mapped. Only the files' owner may ask, and network file systems such as NFS and Lustre have no leases.
   - What neither way could tell is in RV(unseen), in sentences.
-author:
-  - The hpcml.torchstack contributors (@hpcml)
+author: The hpcml.torchstack contributors (@hpcml)
 extends_documentation_fragment:
   - hpcml.torchstack._attributes.reading
   - hpcml.torchstack._release
 options:
   release:
-    description:
-      - The release's name. Where its tree has been put aside to be removed, it is looked for there.
+    description: The release's name. Where its tree has been put aside to be removed, it is looked for there.
   leases:
     description: Ask for leases. V(false) looks at C(/proc) only.
     type: bool
@@ -48,27 +45,22 @@ host:
   description: The host's own name.
   returned: success
   type: str
-  sample: login01
 path:
   description: The tree that was looked for; empty where the host sees none.
   returned: success
   type: str
-  sample: /soft/torchstack/2026-05-02
 in_use:
   description: Whether any process uses it, as far as that could be seen.
   returned: success
   type: bool
-  sample: true
 files:
   description: How many regular files it has.
   returned: success
   type: int
-  sample: 44980
 process_count:
   description: How many processes are seen to use it.
   returned: success
   type: int
-  sample: 1
 processes:
   description: The first twenty of them, and how - V(program), V(mapped), V(open) or V(works in it).
   returned: success
@@ -81,13 +73,11 @@ held_count:
   description: How many files are open in some process, by what the kernel says to a lease.
   returned: success
   type: int
-  sample: 212
 held:
   description: The first twenty of them.
   returned: success
   type: list
   elements: path
-  sample: [/soft/torchstack/2026-05-02/base/lib/libtorch.so]
 unseen:
   description: What could not be seen. Empty where everything could.
   returned: success
@@ -98,7 +88,6 @@ failed_step:
   description: What failed - C(look for processes).
   returned: failure
   type: str
-  sample: look for processes
 """
 
 import os

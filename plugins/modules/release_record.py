@@ -7,7 +7,6 @@
 from __future__ import annotations
 
 DOCUMENTATION = r"""
----
 module: release_record
 short_description: Read and write the records of a release
 version_added: 0.2.0
@@ -15,21 +14,18 @@ author: The hpcml.torchstack contributors (@hpcml)
 extends_documentation_fragment:
   - hpcml.torchstack._attributes
   - hpcml.torchstack._release
-description:
-  - Reads what is recorded of a release, opens a release for building, or records that it is frozen.
-  - A frozen release is never opened again.
+description: Reads what is recorded of a release, opens a release for building, or records that it is frozen. A frozen
+  release is never opened again.
 attributes:
   diff_mode:
     description: The resolved release file before and after.
-  idempotent:
-    description: The same text or digest again changes nothing.
 options:
   state:
     description:
       - V(present) only reads. V(collected) also reads every record of the steps and roles.
       - V(open) makes the release's directories and writes O(content) as its resolved release file.
-      - V(freezing) records that the freeze begins; the release is not built any more from then on.
-      - V(frozen) records that the release is frozen. The permissions are M(hpcml.torchstack.tree_permissions)'s matter.
+      - V(freezing) records that the freeze begins; the release is not built any more from then on. V(frozen) records
+        that the release is frozen. The permissions are M(hpcml.torchstack.tree_permissions)'s matter.
     type: str
     choices: [present, collected, open, freezing, frozen]
     default: present
@@ -70,11 +66,6 @@ options:
 """
 
 EXAMPLES = r"""
-- name: See what is recorded
-  hpcml.torchstack.release_record:
-    root: /soft/torchstack
-    release: "2026-11-20"
-
 - name: Open the release
   hpcml.torchstack.release_record:
     root: /soft/torchstack
@@ -88,55 +79,46 @@ content:
   description: The resolved release file as it was before this task; null where there is none.
   returned: always
   type: str
-  sample: "release: 2026-11-20\n"
 frozen:
   description: The record of the freeze; null where the release is not frozen.
   returned: always
   type: dict
   sample:
-    digest: 9f86d081884c7d65
+    digest: 9f86d081884c
     frozen_at: "2026-11-20T12:00:00Z"
-    manifest: {"digest": "2c26b46b68ffc68f", "files": 12730, "bytes": 1100000000}
+    manifest: {digest: 2c26b46b68ff, files: 12730, bytes: 1100000000}
 freezing:
   description: The record of a freeze that began and was interrupted; null where there is none.
   returned: always
   type: dict
-  sample: null
 thawed:
   description: The record of a thaw that is open; null where there is none. See M(hpcml.torchstack.release_thaw).
   returned: always
   type: dict
-  sample: null
 retired:
   description: The record of its retirement; null where that has not begun. See M(hpcml.torchstack.release_retire).
   returned: always
   type: dict
-  sample: null
 subject:
-  description:
-    - What acceptances of the frozen release belong to - the digest of what was asked for, and after a thaw that changed
-      files a digest over that and the new manifest. Empty where the release is not frozen.
+  description: What acceptances of the frozen release belong to - the digest of what was asked for, and after a thaw
+    that changed files a digest over that and the new manifest. Empty where the release is not frozen.
   returned: always
   type: str
-  sample: 9f86d081884c7d65
 prefix:
   description: The release's directory.
   returned: always
   type: str
-  sample: /soft/torchstack/2026-11-20
 records:
-  description:
-    - The records of the steps (C(steps)), of the build (C(build)) and of what came after it (C(afterwards)), and what
-      could not be read of them (C(unreadable), paths with the reason).
+  description: The records of the steps (C(steps)), of the build (C(build)) and of what came after it (C(afterwards)),
+    and what could not be read of them (C(unreadable), paths with the reason).
   returned: with O(state=collected)
   type: dict
-  sample: {"steps": {"horovod": {"seconds": 151.2}}, "build": {}, "afterwards": {}, "unreadable": []}
+  sample: {steps: {horovod: {seconds: 151.2}}, build: {}, afterwards: {}, unreadable: []}
 directories:
   description: Directories made, or to be made in check mode.
   returned: with O(state=open)
   type: list
   elements: str
-  sample: [/soft/torchstack/2026-11-20]
 """
 
 import os
