@@ -357,38 +357,33 @@ def run(module: AnsibleModule) -> dict:
 def main() -> None:
     """Entry of the module."""
     checks = list(CHECKS)
-    module = AnsibleModule(
-        argument_spec={
-            **module_options.RELEASE, **module_options.JOB, **module_options.LAUNCHED,
-            "state": {"type": "str", "choices": ["present", "judged"], "default": "present"},
-            "prefix": {"type": "path"},
-            "shared": {"type": "list", "elements": "str"},
-            "ranks": {"type": "int", "default": 2},
-            "nodes": {"type": "int", "default": 1},
-            "imports": {"type": "list", "elements": "str", "default": ["torch", "horovod.torch"]},
-            "checks": {
-                "type": "list", "elements": "str", "choices": checks,
-                "default": ["imports", "devices", "horovod", "torch_gloo"],
-            },
-            "where_possible": {
-                "type": "list", "elements": "str", "choices": checks,
-                "default": ["torch_nccl", "torch_mpi", "cuda_graph_replay"],
-            },
-            "measure": {"type": "dict", "default": {}},
-            "transport": {
-                "type": "dict", "default": {},
-                "options": {
-                    key: {"type": "list", "elements": "str", "default": []}
-                    for key in ("networks", "providers", "forbidden")
-                },
-            },
-            "import_ceiling": {"type": "float", "default": 0},
-            "timeout": {"type": "int", "default": 600},
-            "again": {"type": "bool", "default": False},
+    run_module(run, {
+        **module_options.RELEASE, **module_options.JOB, **module_options.LAUNCHED,
+        "prefix": {"type": "path"},
+        "shared": {"type": "list", "elements": "str"},
+        "ranks": {"type": "int", "default": 2},
+        "nodes": {"type": "int", "default": 1},
+        "imports": {"type": "list", "elements": "str", "default": ["torch", "horovod.torch"]},
+        "checks": {
+            "type": "list", "elements": "str", "choices": checks,
+            "default": ["imports", "devices", "horovod", "torch_gloo"],
         },
-        supports_check_mode=True,
-    )
-    run_module(module, run)
+        "where_possible": {
+            "type": "list", "elements": "str", "choices": checks,
+            "default": ["torch_nccl", "torch_mpi", "cuda_graph_replay"],
+        },
+        "measure": {"type": "dict", "default": {}},
+        "transport": {
+            "type": "dict", "default": {},
+            "options": {
+                key: {"type": "list", "elements": "str", "default": []}
+                for key in ("networks", "providers", "forbidden")
+            },
+        },
+        "import_ceiling": {"type": "float", "default": 0},
+        "timeout": {"type": "int", "default": 600},
+        "again": {"type": "bool", "default": False},
+    })
 
 
 if __name__ == "__main__":

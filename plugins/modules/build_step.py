@@ -518,7 +518,7 @@ from ansible_collections.hpcml.torchstack.plugins.module_utils.batch.registry im
     system_of,
 )
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
-from ansible_collections.hpcml.torchstack.plugins.module_utils.core.run_module import run_module
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core.run_module import run_module, text_diff
 from ansible_collections.hpcml.torchstack.plugins.module_utils.steps.files import step_files
 from ansible_collections.hpcml.torchstack.plugins.module_utils.steps.inputs import (
     describe_inputs,
@@ -566,9 +566,7 @@ ARGUMENTS = {
     "cache": {"type": "path"},
     "index": {"type": "bool", "default": False},
     "trees": {
-        "type": "list",
-        "elements": "dict",
-        "default": [],
+        "type": "list", "elements": "dict", "default": [],
         "options": {"src": {"type": "path", "required": True}, "state_dir": {"type": "path", "required": True}},
     },
     "wait": {"type": "bool", "default": True},
@@ -632,14 +630,9 @@ def difference(request: Request, digest: str, needs: dict[str, str]) -> dict:
     if os.path.exists(request.files.script):
         with open(request.files.script, encoding="utf-8", errors="replace") as stream:
             script = stream.read()
-    now = step_record(request, digest, needs)
-    header = "step %s" % request.files.name
-    return {
-        "before": describe_inputs(read_record(request.files.inputs), script),
-        "after": describe_inputs(now, render_script(request, digest, needs)),
-        "before_header": header,
-        "after_header": header,
-    }
+    return text_diff(
+        "step %s" % request.files.name, describe_inputs(read_record(request.files.inputs), script),
+        describe_inputs(step_record(request, digest, needs), render_script(request, digest, needs)))
 
 
 def refuse_unready(request: Request, trees: list[dict], launcher: str) -> None:
@@ -770,18 +763,16 @@ def run(module: AnsibleModule) -> dict:
     return result
 
 
-def describe_failure(name: str, failed: dict) -> dict:
+def describe_failure(module: AnsibleModule, failed: dict) -> dict:
     """Shorten the message of a step's failure, which its log has in full."""
     from ansible_collections.hpcml.torchstack.plugins.module_utils.steps.results import in_short
 
-    return dict(in_short(failed), step=name)
+    return dict(in_short(failed), step=module.params["name"])
 
 
 def main() -> None:
     """Entry point."""
-    module = AnsibleModule(argument_spec=ARGUMENTS, supports_check_mode=True)
-    name = module.params["name"]
-    run_module(module, run, with_path=False, describe=lambda failed: describe_failure(name, failed))
+    run_module(run, ARGUMENTS, with_path=False, describe=describe_failure)
 
 
 if __name__ == "__main__":

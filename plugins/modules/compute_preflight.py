@@ -142,20 +142,15 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.files import read_json, write_json
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.findings import Finding, conclude, failure
-from ansible_collections.hpcml.torchstack.plugins.module_utils.core.run_module import run_module
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core.run_module import RELEASE, run_module
 from ansible_collections.hpcml.torchstack.plugins.module_utils.preflight import node_checks, node_facts, node_query
 from ansible_collections.hpcml.torchstack.plugins.module_utils.release.records import ReleaseFiles
 
 SPEC = {
-    "root": {"type": "path", "required": True},
-    "release": {"type": "str", "required": True},
-    "state": {"type": "str", "choices": ["asked", "judged"], "default": "asked"},
-    "launcher": {"type": "str", "required": True},
-    "options": {"type": "dict", "default": {}},
-    "node": {"type": "dict", "default": {}},
-    "programs": {"type": "dict", "default": {}},
-    "python_version": {"type": "str", "default": ""},
-    "wait": {"type": "float", "default": 60},
+    **RELEASE, "state": {"type": "str", "choices": ["asked", "judged"], "default": "asked"},
+    "launcher": {"type": "str", "required": True}, "options": {"type": "dict", "default": {}},
+    "node": {"type": "dict", "default": {}}, "programs": {"type": "dict", "default": {}},
+    "python_version": {"type": "str", "default": ""}, "wait": {"type": "float", "default": 60},
 }
 ASKED = ("launcher", "options", "node", "programs", "python_version")
 """Options on which an answer depends."""
@@ -226,8 +221,7 @@ def run(module: AnsibleModule) -> dict:
 
 def main() -> None:
     """Entry point."""
-    module = AnsibleModule(argument_spec=SPEC, supports_check_mode=True)
-    run_module(module, run)
+    run_module(run, SPEC)
 
 
 if __name__ == "__main__":

@@ -256,36 +256,30 @@ def run(module: AnsibleModule) -> dict:
 
 def main() -> None:
     """Run the module."""
-    module = AnsibleModule(
-        argument_spec={
-            "prefix": {"type": "path", "required": True},
-            "state": {"choices": ["present", "latest", "absent"], "default": "present"},
-            "channels": {"type": "list", "elements": "str", "default": []},
-            "specs": {"type": "list", "elements": "str"},
-            "optional_specs": {"type": "list", "elements": "str", "default": []},
-            "lock": {"type": "path"},
-            "cache": {"type": "path"},
-            "shared_caches": {"type": "list", "elements": "path", "default": []},
-            "mirrors": {"type": "dict"},
-            "virtual_packages": {"type": "dict"},
-            "channel_priority": {"choices": ["strict", "disabled"], "default": "strict"},
-            "platform": {"type": "str"},
-            "link_method": {"choices": ["copy", "hardlink"], "default": "copy"},
-            "link_scripts": {"type": "bool", "default": False},
-            "verify": {"choices": ["records", "files", "contents"], "default": "files"},
-            "accept_defaults_licence": {"type": "bool", "default": False},
-            "state_dir": {"type": "path"},
-            "log": {"type": "path"},
-            "planned_after": {"type": "str"},
-        },
-        mutually_exclusive=[("specs", "lock")],
-        required_if=[
-            ("state", "present", ("specs", "lock"), True), ("state", "latest", ("specs",)),
-            ("state", "present", ("cache",)), ("state", "latest", ("cache",)),
-        ],
-        supports_check_mode=True,
-    )
-    run_module(module, run)
+    run_module(run, {
+        "prefix": {"type": "path", "required": True},
+        "state": {"choices": ["present", "latest", "absent"], "default": "present"},
+        "channels": {"type": "list", "elements": "str", "default": []},
+        "specs": {"type": "list", "elements": "str"},
+        "optional_specs": {"type": "list", "elements": "str", "default": []},
+        "lock": {"type": "path"},
+        "cache": {"type": "path"},
+        "shared_caches": {"type": "list", "elements": "path", "default": []},
+        "mirrors": {"type": "dict"},
+        "virtual_packages": {"type": "dict"},
+        "channel_priority": {"choices": ["strict", "disabled"], "default": "strict"},
+        "platform": {"type": "str"},
+        "link_method": {"choices": ["copy", "hardlink"], "default": "copy"},
+        "link_scripts": {"type": "bool", "default": False},
+        "verify": {"choices": ["records", "files", "contents"], "default": "files"},
+        "accept_defaults_licence": {"type": "bool", "default": False},
+        "state_dir": {"type": "path"},
+        "log": {"type": "path"},
+        "planned_after": {"type": "str"},
+    }, mutually_exclusive=[("specs", "lock")], required_if=[
+        ("state", "present", ("specs", "lock"), True), ("state", "latest", ("specs",)),
+        ("state", "present", ("cache",)), ("state", "latest", ("cache",)),
+    ])
 
 
 if __name__ == "__main__":

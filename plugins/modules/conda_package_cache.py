@@ -145,23 +145,18 @@ def run(module: AnsibleModule) -> dict:
 
 def main() -> None:
     """Run the module."""
-    module = AnsibleModule(
-        argument_spec={
-            "path": {"type": "path", "required": True},
-            "root": {"type": "path", "required": True},
-            "release": {"type": "str", "default": ""},
-            "keep": {
-                "type": "dict", "apply_defaults": True,
-                "options": {
-                    "leftovers": {"type": "bool", "default": True},
-                    "unused": {"type": "bool", "default": True},
-                    "days": {"type": "int", "default": 0},
-                },
+    run_module(run, {
+        "path": {"type": "path", "required": True},
+        "root": {"type": "path", "required": True},
+        "release": {"type": "str", "default": ""},
+        "keep": {
+            "type": "dict", "apply_defaults": True,
+            "options": {
+                "leftovers": {"type": "bool", "default": True}, "unused": {"type": "bool", "default": True},
+                "days": {"type": "int", "default": 0},
             },
         },
-        supports_check_mode=True,
-    )
-    run_module(module, run)
+    })
 
 
 if __name__ == "__main__":

@@ -118,11 +118,8 @@ from ansible_collections.hpcml.torchstack.plugins.module_utils.preflight import 
 
 SPEC = {
     "image": {
-        "type": "dict",
-        "required": True,
-        "options": {
-            "file": {"type": "str", "required": True},
-            "sha256": {"type": "str", "default": ""},
+        "type": "dict", "required": True, "options": {
+            "file": {"type": "str", "required": True}, "sha256": {"type": "str", "default": ""},
             "placement": {"type": "str", "choices": ["copy", "reference"], "default": "copy"},
             "definition": {"type": "str", "default": ""},
         },
@@ -236,8 +233,7 @@ def run(module: AnsibleModule) -> dict:
 
 def main() -> None:
     """Entry point."""
-    module = AnsibleModule(argument_spec=SPEC, supports_check_mode=True)
-    run_module(module, run)
+    run_module(run, SPEC)
 
 
 if __name__ == "__main__":

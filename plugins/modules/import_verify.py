@@ -278,7 +278,7 @@ import shutil
 import tempfile
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.hpcml.torchstack.plugins.module_utils.core.run_module import run_module
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core.run_module import run_module, text_diff
 from ansible_collections.hpcml.torchstack.plugins.module_utils.verify import import_record, import_rules, imports
 from ansible_collections.hpcml.torchstack.plugins.module_utils.verify.library_record import write_record
 
@@ -322,10 +322,8 @@ def run(module: AnsibleModule) -> dict:
         before = import_record.read_record(params["record"])
         result["changed"] = before != report.record
         if module._diff and result["changed"]:
-            result["diff"] = {
-                "before": import_record.render(before), "after": import_record.render(report.record),
-                "before_header": params["record"], "after_header": params["record"],
-            }
+            result["diff"] = text_diff(
+                params["record"], import_record.render(before), import_record.render(report.record))
         if result["changed"] and not module.check_mode:
             write_record(params["record"], report.record)
     return result
@@ -333,29 +331,25 @@ def run(module: AnsibleModule) -> dict:
 
 def main() -> None:
     """Run the module."""
-    module = AnsibleModule(
-        argument_spec={
-            "python": {"type": "path", "required": True},
-            "container": {"type": "bool", "default": False},
-            "modules": {"type": "list", "elements": "str", "required": True},
-            "environment": {"type": "dict", "default": {}},
-            "unset": {"type": "list", "elements": "str", "default": []},
-            "providers": {"type": "list", "elements": "dict", "default": [], "options": PROVIDER},
-            "single": {"type": "list", "elements": "str", "default": ["*"]},
-            "expect": {
-                "type": "list", "elements": "dict", "default": [], "options": EXPECTATION,
-                "mutually_exclusive": [("equals", "matches")], "required_one_of": [("equals", "matches")],
-            },
-            "forbid": {"type": "list", "elements": "dict", "default": [], "options": FORBIDDEN},
-            "allow": {"type": "list", "elements": "dict", "default": [], "options": ALLOWANCE},
-            "static": {"type": "path"},
-            "timeout": {"type": "float", "default": 600},
-            "record": {"type": "path"},
-            "planned_after": {"type": "str"},
+    run_module(run, {
+        "python": {"type": "path", "required": True},
+        "container": {"type": "bool", "default": False},
+        "modules": {"type": "list", "elements": "str", "required": True},
+        "environment": {"type": "dict", "default": {}},
+        "unset": {"type": "list", "elements": "str", "default": []},
+        "providers": {"type": "list", "elements": "dict", "default": [], "options": PROVIDER},
+        "single": {"type": "list", "elements": "str", "default": ["*"]},
+        "expect": {
+            "type": "list", "elements": "dict", "default": [], "options": EXPECTATION,
+            "mutually_exclusive": [("equals", "matches")], "required_one_of": [("equals", "matches")],
         },
-        supports_check_mode=True,
-    )
-    run_module(module, run)
+        "forbid": {"type": "list", "elements": "dict", "default": [], "options": FORBIDDEN},
+        "allow": {"type": "list", "elements": "dict", "default": [], "options": ALLOWANCE},
+        "static": {"type": "path"},
+        "timeout": {"type": "float", "default": 600},
+        "record": {"type": "path"},
+        "planned_after": {"type": "str"},
+    })
 
 
 if __name__ == "__main__":

@@ -380,22 +380,18 @@ def run(module: AnsibleModule) -> dict[str, object]:
 
 def main() -> None:
     """Run the module."""
-    module = AnsibleModule(
-        argument_spec=dict(
-            rule_options(),
-            paths={"type": "list", "elements": "path", "required": True},
-            environment={"type": "dict", "default": {}},
-            preloaded={"type": "list", "elements": "path", "default": []},
-            program={"type": "path"},
-            exclude={"type": "list", "elements": "str", "default": []},
-            unopened={"type": "list", "elements": "str", "default": list(UNOPENED)},
-            record={"type": "path"},
-            max_listed={"type": "int", "default": 100},
-            planned_after={"type": "str"},
-        ),
-        supports_check_mode=True,
-    )
-    run_module(module, run)
+    run_module(run, {
+        **rule_options(),
+        "paths": {"type": "list", "elements": "path", "required": True},
+        "environment": {"type": "dict", "default": {}},
+        "preloaded": {"type": "list", "elements": "path", "default": []},
+        "program": {"type": "path"},
+        "exclude": {"type": "list", "elements": "str", "default": []},
+        "unopened": {"type": "list", "elements": "str", "default": list(UNOPENED)},
+        "record": {"type": "path"},
+        "max_listed": {"type": "int", "default": 100},
+        "planned_after": {"type": "str"},
+    })
 
 
 if __name__ == "__main__":

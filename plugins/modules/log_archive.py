@@ -114,7 +114,7 @@ import os
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
-from ansible_collections.hpcml.torchstack.plugins.module_utils.core.run_module import run_module
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core.run_module import run_module, text_diff
 from ansible_collections.hpcml.torchstack.plugins.module_utils.logs import archive, repository
 
 
@@ -127,14 +127,12 @@ def check_archive(archive: str, steps: str) -> str:
     directory, name = os.path.split(archive)
     if not name.endswith(".tar.gz") or name == ".tar.gz" or not os.path.isabs(archive):
         raise StackError(
-            "%s is not the absolute path of a .tar.gz file." % archive, "options", "Correct archive.", archive
-        )
+            "%s is not the absolute path of a .tar.gz file." % archive, "options", "Correct archive.", archive)
     if not os.path.isdir(directory):
         raise StackError("%s does not exist." % directory, "options", "Create it first.", directory)
     if os.path.join(os.path.realpath(directory), "").startswith(os.path.join(os.path.realpath(steps), "")):
         raise StackError(
-            "The archive %s lies in the directory of the steps." % archive, "options", "Put it elsewhere.", archive
-        )
+            "The archive %s lies in the directory of the steps." % archive, "options", "Put it elsewhere.", archive)
     return name[:-len(".tar.gz")]
 
 
@@ -152,25 +150,17 @@ def archive_logs(params: dict, apply: bool) -> dict:
     before = archive.read_archive(params["archive"])
     same = before is not None and before.tar_digest == packed.tar_digest
     result: dict = {
-        "digest": before.digest if same and before else packed.digest, "archive_changed": not same, "files": len(files)
-    }
+        "digest": before.digest if same and before else packed.digest, "archive_changed": not same, "files": len(files)}
     if not same:
-        result["diff"] = [{
-            "before": "".join(line + "\n" for line in before.listing) if before else "",
-            "after": "".join(line + "\n" for line in packed.listing),
-            "before_header": params["archive"], "after_header": params["archive"],
-        }]
+        result["diff"] = [text_diff(params["archive"], before.listing if before else (), packed.listing)]
         if apply:
             archive.write_archive(params["archive"], packed)
     if params["repository"]:
         commit = repository.commit(target, files, apply)
         result.update(branch=commit.branch, commit=commit.after or None, committed=commit.changes)
         if commit.changes:
-            result.setdefault("diff", []).append({
-                "before": "", "after": "".join(line + "\n" for line in commit.changes),
-                "before_header": "%s (branch %s)" % (params["repository"], commit.branch),
-                "after_header": "%s (branch %s)" % (params["repository"], commit.branch),
-            })
+            header = "%s (branch %s)" % (params["repository"], commit.branch)
+            result.setdefault("diff", []).append(text_diff(header, None, commit.changes))
     result["changed"] = bool(result["archive_changed"] or result.get("committed"))
     return result
 
@@ -186,21 +176,12 @@ def run(module: AnsibleModule) -> dict:
 
 def main() -> None:
     """Run the module."""
-    module = AnsibleModule(
-        argument_spec={
-            "steps": {"type": "path", "required": True},
-            "archive": {"type": "path", "required": True},
-            "repository": {"type": "path"},
-            "subdirectory": {"type": "str"},
-            "branch": {"type": "str"},
-            "commit_message": {"type": "str"},
-            "author": {"type": "str", "default": "torchstack <torchstack@localhost>"},
-            "planned_after": {"type": "str"},
-        },
-        required_by={"repository": ["subdirectory"]},
-        supports_check_mode=True,
-    )
-    run_module(module, run)
+    run_module(run, {
+        "steps": {"type": "path", "required": True}, "archive": {"type": "path", "required": True},
+        "repository": {"type": "path"}, "subdirectory": {"type": "str"}, "branch": {"type": "str"},
+        "commit_message": {"type": "str"}, "author": {"type": "str", "default": "torchstack <torchstack@localhost>"},
+        "planned_after": {"type": "str"},
+    }, required_by={"repository": ["subdirectory"]})
 
 
 if __name__ == "__main__":

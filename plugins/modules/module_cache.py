@@ -68,7 +68,7 @@ rc:
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.hpcml.torchstack.plugins.module_utils.core.run_module import run_module
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core.run_module import run_module, text_diff
 from ansible_collections.hpcml.torchstack.plugins.module_utils.lifecycle.spider_cache import (
     Cache,
     read_cache,
@@ -85,15 +85,10 @@ def run(module: AnsibleModule) -> dict:
     if needed and not module.check_mode:
         renew_cache(root, before, module.params["timeout"])
     after = read_cache(root, words)
+    recorded = before.record.get("tree", "")
     return {
-        "changed": needed,
-        "renewed_at": str(after.record.get("renewed_at", "")),
-        "tree": after.tree,
-        "diff": {
-            "before_header": record_path(root), "before": line(before, before.record.get("tree", "")),
-            "after_header": record_path(root), "after": line(before, before.tree if needed else
-                                                             before.record.get("tree", "")),
-        },
+        "changed": needed, "renewed_at": str(after.record.get("renewed_at", "")), "tree": after.tree,
+        "diff": text_diff(record_path(root), line(before, recorded), line(before, before.tree if needed else recorded)),
     }
 
 
@@ -104,15 +99,10 @@ def line(cache: Cache, tree: str) -> str:
 
 def main() -> None:
     """Entry point."""
-    module = AnsibleModule(
-        argument_spec={
-            "root": {"type": "path", "required": True},
-            "command": {"type": "list", "elements": "str", "default": []},
-            "timeout": {"type": "int", "default": 600},
-        },
-        supports_check_mode=True,
-    )
-    run_module(module, run)
+    run_module(run, {
+        "root": {"type": "path", "required": True}, "command": {"type": "list", "elements": "str", "default": []},
+        "timeout": {"type": "int", "default": 600},
+    })
 
 
 if __name__ == "__main__":

@@ -234,22 +234,18 @@ def run(module: AnsibleModule) -> dict:
 
 def main() -> None:
     """Run the module."""
-    module = AnsibleModule(
-        argument_spec={
-            "modules": {"type": "list", "elements": "str", "default": []},
-            "use": {"type": "list", "elements": "path", "default": []},
-            "purge": {"type": "bool", "default": False},
-            "system": {"choices": ["auto", "lmod", "environment-modules", "none"], "default": "auto"},
-            "command": {"type": "path"},
-            "init": {"type": "list", "elements": "path", "default": []},
-            "init_script": {"type": "str", "default": ""},
-            "environment": {"type": "dict"},
-            "planned_after": {"type": "str"},
-            "timeout": {"type": "int", "default": 120},
-        },
-        supports_check_mode=True,
-    )
-    run_module(module, run)
+    run_module(run, {
+        "modules": {"type": "list", "elements": "str", "default": []},
+        "use": {"type": "list", "elements": "path", "default": []},
+        "purge": {"type": "bool", "default": False},
+        "system": {"choices": ["auto", "lmod", "environment-modules", "none"], "default": "auto"},
+        "command": {"type": "path"},
+        "init": {"type": "list", "elements": "path", "default": []},
+        "init_script": {"type": "str", "default": ""},
+        "environment": {"type": "dict"},
+        "planned_after": {"type": "str"},
+        "timeout": {"type": "int", "default": 120},
+    })
 
 
 if __name__ == "__main__":

@@ -220,7 +220,7 @@ import os
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
-from ansible_collections.hpcml.torchstack.plugins.module_utils.core.run_module import run_module
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core.run_module import RELEASE, run_module, text_diff
 from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles.description import normalise
 from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles.description_checks import find_faults
 from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles.layout import (
@@ -255,10 +255,7 @@ def run(module: AnsibleModule) -> dict:
         before, after = read_bytes(path), texts[key].encode("utf-8")
         if before != after:
             written.append(path)
-            diff.append({
-                "before_header": path, "before": (before or b"").decode("utf-8", "replace"),
-                "after_header": path, "after": texts[key],
-            })
+            diff.append(text_diff(path, before, texts[key]))
             if not module.check_mode:
                 write_file(path, after)
     return {"changed": bool(written), "files": paths, "written": written, "diff": diff}
@@ -276,25 +273,18 @@ def main() -> None:
     needed = {"type": "list", "elements": "str", "required": True}
     choice = {"variables": needed, "candidates": needed, "missing": required}
     choices = {"type": "list", "elements": "dict", "default": [], "options": choice}
-    module = AnsibleModule(
-        argument_spec={
-            "root": {"type": "path", "required": True},
-            "release": required,
-            "description": {
-                "type": "dict",
-                "required": True,
-                "options": {
-                    "name": required, "version": required, "prefix": required, "external": texts, "help": text,
-                    "whatis": mapping, "category": text, "keywords": keywords, "conflicts": texts, "family": text,
-                    "depends_on": texts, "prepend": entries, "append": entries, "setenv": mapping,
-                    "first_file": choices, "reasons": mapping, "unsetenv": texts, "aliases": mapping,
-                    "functions": mapping, "load_message": text,
-                },
+    run_module(run, {
+        **RELEASE,
+        "description": {
+            "type": "dict", "required": True, "options": {
+                "name": required, "version": required, "prefix": required, "external": texts, "help": text,
+                "whatis": mapping, "category": text, "keywords": keywords, "conflicts": texts, "family": text,
+                "depends_on": texts, "prepend": entries, "append": entries, "setenv": mapping,
+                "first_file": choices, "reasons": mapping, "unsetenv": texts, "aliases": mapping,
+                "functions": mapping, "load_message": text,
             },
         },
-        supports_check_mode=True,
-    )
-    run_module(module, run)
+    })
 
 
 if __name__ == "__main__":

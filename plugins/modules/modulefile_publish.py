@@ -211,7 +211,7 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.files import read_json
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.redaction import without_credentials
-from ansible_collections.hpcml.torchstack.plugins.module_utils.core.run_module import run_module
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core.run_module import run_module, text_diff
 from ansible_collections.hpcml.torchstack.plugins.module_utils.lifecycle.publication import (
     STATES,
     Desired,
@@ -316,15 +316,10 @@ def result_of(module: AnsibleModule, desired: Desired, facts: Facts, actions: li
         module.warn(
             "%s is on its way out, as loading it says, and was left as it is: revive brings it back." % facts.full_name)
     return {
-        "changed": bool(actions),
-        "actions": [action.as_dict() for action in actions],
-        "release": facts.release,
-        "module": facts.full_name,
-        "version": facts.version,
+        "changed": bool(actions), "actions": [action.as_dict() for action in actions], "release": facts.release,
+        "module": facts.full_name, "version": facts.version, "notice": later.notice,
         "states": {syntax: later.state(syntax) for syntax in SYNTAXES},
-        "default": dict(later.defaults),
-        "previous_default": dict(facts.defaults),
-        "notice": later.notice,
+        "default": dict(later.defaults), "previous_default": dict(facts.defaults),
         "users_load": loaded_by_default(
             candidate_of(facts), later.defaults, is_any_listed(later), desired.default, desired.first_only,
             module.check_mode,
@@ -332,13 +327,7 @@ def result_of(module: AnsibleModule, desired: Desired, facts: Facts, actions: li
         "rolled_back_at": rolled_back_at,
         "summary": summary_lines(facts, later, actions, desired.state, rolled_back_at, module.check_mode),
         "not_verified": unverified,
-        "diff": [
-            {
-                "before_header": os.path.join(facts.root, action.path), "before": text(action.before),
-                "after_header": os.path.join(facts.root, action.path), "after": text(action.after),
-            }
-            for action in actions
-        ],
+        "diff": [text_diff(os.path.join(facts.root, action.path), action.before, action.after) for action in actions],
     }
 
 
@@ -376,32 +365,23 @@ def run(module: AnsibleModule) -> dict:
         raise
 
 
-def text(content: bytes | None) -> str:
-    """Show a file's content in the diff."""
-    return (content or b"").decode("utf-8", "replace")
-
-
 def main() -> None:
     """Entry point."""
-    module = AnsibleModule(
-        argument_spec={
-            "root": {"type": "path", "required": True},
-            "release": {"type": "str", "default": ""},
-            "state": {"type": "str", "choices": list(STATES), "default": "published"},
-            "visible": {"type": "bool", "default": False},
-            "default": {"type": "bool", "default": False},
-            "first_only": {"type": "bool", "default": False},
-            "module": {"type": "str", "default": "torchstack"},
-            "notice": {"type": "str", "default": ""},
-            "known_problems": {"type": "list", "elements": "str"},
-            "revive": {"type": "bool", "default": False},
-            "subject": {"type": "str", "default": ""},
-            "without_acceptance": {"type": "str", "default": ""},
-            "reason": {"type": "str", "default": ""},
-        },
-        supports_check_mode=True,
-    )
-    run_module(module, run)
+    run_module(run, {
+        "root": {"type": "path", "required": True},
+        "release": {"type": "str", "default": ""},
+        "state": {"type": "str", "choices": list(STATES), "default": "published"},
+        "visible": {"type": "bool", "default": False},
+        "default": {"type": "bool", "default": False},
+        "first_only": {"type": "bool", "default": False},
+        "module": {"type": "str", "default": "torchstack"},
+        "notice": {"type": "str", "default": ""},
+        "known_problems": {"type": "list", "elements": "str"},
+        "revive": {"type": "bool", "default": False},
+        "subject": {"type": "str", "default": ""},
+        "without_acceptance": {"type": "str", "default": ""},
+        "reason": {"type": "str", "default": ""},
+    })
 
 
 if __name__ == "__main__":

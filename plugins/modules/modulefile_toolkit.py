@@ -194,7 +194,7 @@ failed_step:
 import os
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.hpcml.torchstack.plugins.module_utils.core.run_module import run_module
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core.run_module import run_module, text_diff
 from ansible_collections.hpcml.torchstack.plugins.module_utils.lifecycle.publication_rules import require_ours
 from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles.cuda_toolkit import (
     HEADER_VARIABLES,
@@ -212,6 +212,7 @@ from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles.layou
     write_file,
 )
 from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles.verify import (
+    SESSIONS,
     carry_out,
     find_commands,
     make_plan,
@@ -242,13 +243,7 @@ def run(module: AnsibleModule) -> dict:
         "changed": bool(changed), "files": {key: os.path.join(root, path) for key, path in paths.items()},
         "written": [os.path.join(root, paths[key]) for key in changed],
         "checked": record["checked"], "not_checked": record["not_checked"],
-        "diff": [
-            {
-                "before_header": os.path.join(root, paths[key]), "after_header": os.path.join(root, paths[key]),
-                "before": (before[key] or b"").decode("utf-8", "replace"), "after": texts[key],
-            }
-            for key in changed
-        ],
+        "diff": [text_diff(os.path.join(root, paths[key]), before[key], texts[key]) for key in changed],
     }
 
 
@@ -280,30 +275,20 @@ def main() -> None:
     required = {"type": "str", "required": True}
     entry = {"name": required, "values": {"type": "list", "elements": "str", "required": True}}
     entries = {"type": "list", "elements": "dict", "default": [], "options": entry}
-    shells = ["bash", "zsh", "tcsh"]
-    module = AnsibleModule(
-        argument_spec={
-            "root": {"type": "path", "required": True},
-            "toolkit": {
-                "type": "dict",
-                "required": True,
-                "options": {
-                    "name": {"type": "str", "default": "cudatoolkit"}, "version": required, "prefix": required,
-                    "math": text, "nvvm": text, "cupti": text, "pkg_config": text,
-                    "libraries": {"type": "list", "elements": "str"},
-                    "header_variables": {**texts, "choices": list(HEADER_VARIABLES)},
-                    "external": texts, "conflicts": texts, "depends_on": texts, "prepend": entries, "append": entries,
-                    "setenv": mapping, "reasons": mapping, "help": text, "load_message": text,
-                },
+    run_module(run, {
+        "root": {"type": "path", "required": True},
+        "toolkit": {
+            "type": "dict", "required": True, "options": {
+                "name": {"type": "str", "default": "cudatoolkit"}, "version": required, "prefix": required,
+                "math": text, "nvvm": text, "cupti": text, "pkg_config": text,
+                "libraries": {"type": "list", "elements": "str"},
+                "header_variables": {**texts, "choices": list(HEADER_VARIABLES)},
+                "external": texts, "conflicts": texts, "depends_on": texts, "prepend": entries, "append": entries,
+                "setenv": mapping, "reasons": mapping, "help": text, "load_message": text,
             },
-            "module_path": {"type": "list", "elements": "path", "default": []},
-            "shells": {"type": "list", "elements": "str", "choices": shells, "default": shells},
-            "lmod_command": text,
-            "modulecmd_command": text,
         },
-        supports_check_mode=True,
-    )
-    run_module(module, run)
+        **SESSIONS,
+    })
 
 
 if __name__ == "__main__":

@@ -95,9 +95,10 @@ import os
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.files import read_json, write_json
-from ansible_collections.hpcml.torchstack.plugins.module_utils.core.run_module import run_module
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core.run_module import RELEASE, run_module
 from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles.layout import RECORD, stage_directory
 from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles.verify import (
+    SESSIONS,
     carry_out,
     find_commands,
     is_done,
@@ -126,8 +127,8 @@ def verify(module: AnsibleModule) -> dict:
     top = stage if staged else params["root"]
     description = read_description(stage)
     commands = {"lmod": params["lmod_command"], "tcl": params["modulecmd_command"]}
-    plan = make_plan(
-        top, description, find_commands(commands, os.environ), params["shells"], params["module_path"])
+    found = find_commands(commands, os.environ)
+    plan = make_plan(top, description, found, params["shells"], params["module_path"])
     path = os.path.join(stage, RECORD)
     record = read_record(path) if staged else None
     if isinstance(record, dict) and is_done(plan, record):
@@ -167,20 +168,9 @@ def read_record(path: str) -> object:
 
 def main() -> None:
     """Entry point."""
-    shells = ["bash", "zsh", "tcsh"]
-    module = AnsibleModule(
-        argument_spec={
-            "root": {"type": "path", "required": True},
-            "release": {"type": "str", "required": True},
-            "where": {"type": "str", "choices": ["staged", "published"], "default": "staged"},
-            "module_path": {"type": "list", "elements": "path", "default": []},
-            "shells": {"type": "list", "elements": "str", "choices": shells, "default": shells},
-            "lmod_command": {"type": "str", "default": ""},
-            "modulecmd_command": {"type": "str", "default": ""},
-        },
-        supports_check_mode=True,
-    )
-    run_module(module, run)
+    run_module(run, {
+        **RELEASE, "where": {"type": "str", "choices": ["staged", "published"], "default": "staged"}, **SESSIONS,
+    })
 
 
 if __name__ == "__main__":

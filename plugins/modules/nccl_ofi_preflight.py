@@ -97,8 +97,7 @@ from ansible_collections.hpcml.torchstack.plugins.module_utils.definition import
 from ansible_collections.hpcml.torchstack.plugins.module_utils.preflight import nccl_find
 
 SPEC = {
-    "nccl": {"type": "dict", "required": True},
-    "cuda": {"type": "dict", "required": True},
+    "nccl": {"type": "dict", "required": True}, "cuda": {"type": "dict", "required": True},
     "compatibility": {"type": "dict", "required": True},
 }
 
@@ -163,8 +162,7 @@ def run(module: AnsibleModule) -> dict:
 
 def main() -> None:
     """Entry point."""
-    module = AnsibleModule(argument_spec=SPEC, supports_check_mode=True)
-    run_module(module, run)
+    run_module(run, SPEC)
 
 
 if __name__ == "__main__":

@@ -156,8 +156,7 @@ def run(module: AnsibleModule) -> dict:
 
 def main() -> None:
     """Entry point."""
-    module = AnsibleModule(argument_spec=SPEC, supports_check_mode=True)
-    run_module(module, run, nccl_built.STEP)
+    run_module(run, SPEC, nccl_built.STEP)
 
 
 if __name__ == "__main__":

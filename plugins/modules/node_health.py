@@ -289,7 +289,6 @@ EXPECTED = {
 SPEC = {
     **module_options.RELEASE, **module_options.JOB,
     "subject": {"type": "str", "default": ""},
-    "state": {"type": "str", "choices": ["present", "judged"], "default": "present"},
     "recorded": {"type": "path"},
     "nodes": {"type": "int", "default": 1},
     "launcher": {"type": "list", "elements": "str", "default": []},
@@ -406,8 +405,7 @@ def run(module: AnsibleModule) -> dict:
 
 def main() -> None:
     """Entry of the module."""
-    module = AnsibleModule(argument_spec=SPEC, supports_check_mode=True)
-    run_module(module, run)
+    run_module(run, SPEC)
 
 
 if __name__ == "__main__":

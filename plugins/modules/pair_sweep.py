@@ -336,31 +336,26 @@ def run(module: AnsibleModule) -> dict:
 
 def main() -> None:
     """Entry of the module."""
-    module = AnsibleModule(
-        argument_spec={
-            **module_options.RELEASE, **module_options.JOB, **module_options.LAUNCHED,
-            "state": {"type": "str", "choices": ["present", "judged"], "default": "present"},
-            "prefix": {"type": "path"},
-            "ranks": {"type": "int", "required": True},
-            "nodes": {"type": "int", "required": True},
-            "backend": {"type": "str", "default": "gloo", "choices": ["nccl", "gloo", "mpi", "tcp"]},
-            "operation": {"type": "str", "default": "all_reduce", "choices": ["all_reduce", "send_recv"]},
-            "size": {"type": "str", "default": "64 MiB"},
-            "warmups": {"type": "int", "default": 2},
-            "trials": {"type": "int", "default": 10},
-            "thresholds": {
-                "type": "dict", "default": {},
-                "options": {
-                    "suspect": {"type": "float"}, "slow": {"type": "float"}, "nearly_all": {"type": "float"},
-                    "repeats": {"type": "int"},
-                },
+    run_module(run, {
+        **module_options.RELEASE, **module_options.JOB, **module_options.LAUNCHED,
+        "prefix": {"type": "path"},
+        "ranks": {"type": "int", "required": True},
+        "nodes": {"type": "int", "required": True},
+        "backend": {"type": "str", "default": "gloo", "choices": ["nccl", "gloo", "mpi", "tcp"]},
+        "operation": {"type": "str", "default": "all_reduce", "choices": ["all_reduce", "send_recv"]},
+        "size": {"type": "str", "default": "64 MiB"},
+        "warmups": {"type": "int", "default": 2},
+        "trials": {"type": "int", "default": 10},
+        "thresholds": {
+            "type": "dict", "default": {},
+            "options": {
+                "suspect": {"type": "float"}, "slow": {"type": "float"}, "nearly_all": {"type": "float"},
+                "repeats": {"type": "int"},
             },
-            "timeout": {"type": "int", "default": 840},
-            "again": {"type": "bool", "default": False},
         },
-        supports_check_mode=True,
-    )
-    run_module(module, run)
+        "timeout": {"type": "int", "default": 840},
+        "again": {"type": "bool", "default": False},
+    })
 
 
 if __name__ == "__main__":

@@ -299,20 +299,16 @@ def run(module: AnsibleModule) -> dict[str, object]:
 
 def main() -> None:
     """Run the module."""
-    module = AnsibleModule(
-        argument_spec={
-            "src": {"type": "path", "required": True},
-            "series": {"type": "path", "required": True},
-            "state_dir": {"type": "path", "required": True},
-            "state": {"choices": ["present", "absent"], "default": "present"},
-            "strip": {"type": "int", "default": 1},
-            "max_offset": {"type": "int", "default": 0},
-            "allow_unverified": {"type": "bool", "default": False},
-            "planned_after": {"type": "str"},
-        },
-        supports_check_mode=True,
-    )
-    run_module(module, run)
+    run_module(run, {
+        "src": {"type": "path", "required": True},
+        "series": {"type": "path", "required": True},
+        "state_dir": {"type": "path", "required": True},
+        "state": {"choices": ["present", "absent"], "default": "present"},
+        "strip": {"type": "int", "default": 1},
+        "max_offset": {"type": "int", "default": 0},
+        "allow_unverified": {"type": "bool", "default": False},
+        "planned_after": {"type": "str"},
+    })
 
 
 if __name__ == "__main__":

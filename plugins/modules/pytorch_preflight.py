@@ -103,7 +103,7 @@ from ansible_collections.hpcml.torchstack.plugins.module_utils.core import run_c
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.account import account_name
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.download import Network
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.findings import Finding, conclude
-from ansible_collections.hpcml.torchstack.plugins.module_utils.core.run_module import run_module
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core.run_module import RELEASE, run_module
 from ansible_collections.hpcml.torchstack.plugins.module_utils.mirror import pip_config, requirements
 from ansible_collections.hpcml.torchstack.plugins.module_utils.mirror.contents import Contents
 from ansible_collections.hpcml.torchstack.plugins.module_utils.mirror.package_index import Indexes
@@ -117,14 +117,9 @@ from ansible_collections.hpcml.torchstack.plugins.module_utils.preflight import 
 )
 
 SPEC = {
-    "definition": {"type": "dict", "required": True},
-    "python": {"type": "str", "default": ""},
-    "root": {"type": "path", "required": True},
-    "release": {"type": "str", "required": True},
-    "mirror": {"type": "str", "default": ""},
-    "required_bytes": {"type": "int", "default": 0},
-    "required_inodes": {"type": "int", "default": 0},
-    "toolkit": {"type": "bool", "default": True},
+    "definition": {"type": "dict", "required": True}, "python": {"type": "str", "default": ""}, **RELEASE,
+    "mirror": {"type": "str", "default": ""}, "required_bytes": {"type": "int", "default": 0},
+    "required_inodes": {"type": "int", "default": 0}, "toolkit": {"type": "bool", "default": True},
     "timeout": {"type": "float", "default": 30},
 }
 PATIENCE = 60.0
@@ -236,8 +231,7 @@ def run(module: AnsibleModule) -> dict:
 
 def main() -> None:
     """Entry point."""
-    module = AnsibleModule(argument_spec=SPEC, supports_check_mode=True)
-    run_module(module, run)
+    run_module(run, SPEC)
 
 
 if __name__ == "__main__":

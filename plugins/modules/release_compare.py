@@ -97,16 +97,10 @@ def run(module: AnsibleModule) -> dict:
 
 def main() -> None:
     """Run the module."""
-    module = AnsibleModule(
-        argument_spec={
-            "first": {"type": "path", "required": True},
-            "second": {"type": "path", "required": True},
-            "max_listed": {"type": "int", "default": 100},
-            "fail_on_differences": {"type": "bool", "default": True},
-        },
-        supports_check_mode=True,
-    )
-    run_module(module, run)
+    run_module(run, {
+        "first": {"type": "path", "required": True}, "second": {"type": "path", "required": True},
+        "max_listed": {"type": "int", "default": 100}, "fail_on_differences": {"type": "bool", "default": True},
+    })
 
 
 if __name__ == "__main__":

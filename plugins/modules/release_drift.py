@@ -159,17 +159,11 @@ def run(module: AnsibleModule) -> dict:
 
 def main() -> None:
     """Run the module."""
-    module = AnsibleModule(
-        argument_spec={
-            "root": {"type": "path", "required": True},
-            "releases": {"type": "list", "elements": "str", "default": []},
-            "level": {"type": "str", "choices": ["quick", "full", "none"], "default": "quick"},
-            "max_listed": {"type": "int", "default": 200},
-            "workers": {"type": "int", "default": 0},
-        },
-        supports_check_mode=True,
-    )
-    run_module(module, run)
+    run_module(run, {
+        "root": {"type": "path", "required": True}, "releases": {"type": "list", "elements": "str", "default": []},
+        "level": {"type": "str", "choices": ["quick", "full", "none"], "default": "quick"},
+        "max_listed": {"type": "int", "default": 200}, "workers": {"type": "int", "default": 0},
+    })
 
 
 if __name__ == "__main__":

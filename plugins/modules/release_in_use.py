@@ -93,9 +93,8 @@ failed_step:
 import os
 import stat
 
-from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
-from ansible_collections.hpcml.torchstack.plugins.module_utils.core.run_module import run_module
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core.run_module import RELEASE, run_module
 from ansible_collections.hpcml.torchstack.plugins.module_utils.lifecycle.retire import ASIDE
 from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles.layout import stage_directory
 from ansible_collections.hpcml.torchstack.plugins.module_utils.trees import processes_in_tree
@@ -133,22 +132,11 @@ def find_processes(params: dict) -> dict:
     return {"changed": False, "host": os.uname().nodename, "path": path, **found}
 
 
-def run(module: AnsibleModule) -> dict:
-    """Find the processes of this host that use the release."""
-    return find_processes(module.params)
-
-
 def main() -> None:
     """Entry point."""
-    module = AnsibleModule(
-        argument_spec={
-            "root": {"type": "path", "required": True},
-            "release": {"type": "str", "required": True},
-            "leases": {"type": "bool", "default": True},
-        },
-        supports_check_mode=True,
-    )
-    run_module(module, run)
+    run_module(lambda module: find_processes(module.params), {
+        **RELEASE, "leases": {"type": "bool", "default": True},
+    })
 
 
 if __name__ == "__main__":

@@ -260,31 +260,25 @@ def run(module: AnsibleModule) -> dict[str, Any]:
 
 def main() -> None:
     """Run the module."""
-    module = AnsibleModule(
-        argument_spec={
-            "path": {"type": "path", "required": True},
-            "state": {"choices": ["present", "complete"], "default": "present"},
-            "definition": {"type": "dict", "required": True},
-            "parts": {
-                "type": "list", "elements": "str", "choices": list(PARTS), "default": list(PARTS),
-            },
-            "python": {"type": "str", "default": ""},
-            "interpreter": {
-                "type": "dict", "default": {},
-                "options": {"version": {"type": "str"}, "platform": {"type": "str"}, "glibc": {"type": "str"}},
-            },
-            "mpi_wheel": {"type": "bool", "default": True},
-            "conda_channels": {"type": "list", "elements": "str", "default": []},
-            "conda_mirrors": {"type": "dict", "default": {}},
-            "conda_platform": {"type": "str", "default": ""},
-            "timeout": {"type": "float", "default": 60},
-            "planned_after": {"type": "str"},
-            "phase": {"choices": ["plan", "fetch", "finish"]},
-            "files": {"type": "list", "elements": "dict", "default": []},
+    run_module(run, {
+        "path": {"type": "path", "required": True},
+        "state": {"choices": ["present", "complete"], "default": "present"},
+        "definition": {"type": "dict", "required": True},
+        "parts": {"type": "list", "elements": "str", "choices": list(PARTS), "default": list(PARTS)},
+        "python": {"type": "str", "default": ""},
+        "interpreter": {
+            "type": "dict", "default": {},
+            "options": {"version": {"type": "str"}, "platform": {"type": "str"}, "glibc": {"type": "str"}},
         },
-        supports_check_mode=True,
-    )
-    run_module(module, run, "write the list", with_path=False)
+        "mpi_wheel": {"type": "bool", "default": True},
+        "conda_channels": {"type": "list", "elements": "str", "default": []},
+        "conda_mirrors": {"type": "dict", "default": {}},
+        "conda_platform": {"type": "str", "default": ""},
+        "timeout": {"type": "float", "default": 60},
+        "planned_after": {"type": "str"},
+        "phase": {"choices": ["plan", "fetch", "finish"]},
+        "files": {"type": "list", "elements": "dict", "default": []},
+    }, "write the list", with_path=False)
 
 
 if __name__ == "__main__":

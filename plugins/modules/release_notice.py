@@ -132,13 +132,12 @@ planned_after:
 import os
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.hpcml.torchstack.plugins.module_utils.core.run_module import run_module
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core.run_module import RELEASE, run_module
 from ansible_collections.hpcml.torchstack.plugins.module_utils.lifecycle import notice_document
 from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles.layout import stage_directory
 
 PROBLEM = {
-    "problem": {"type": "str", "required": True},
-    "workaround": {"type": "str", "default": ""},
+    "problem": {"type": "str", "required": True}, "workaround": {"type": "str", "default": ""},
     "url": {"type": "str", "default": ""},
 }
 
@@ -164,22 +163,16 @@ def run(module: AnsibleModule) -> dict:
 
 def main() -> None:
     """Run the module."""
-    module = AnsibleModule(
-        argument_spec={
-            "root": {"type": "path", "required": True},
-            "release": {"type": "str", "required": True},
-            "since": {"type": "str", "default": ""},
-            "state": {"type": "str", "choices": ["found", "written"], "default": "written"},
-            "resolved": {"type": "dict"},
-            "resolved_since": {"type": "dict", "default": {}},
-            "known_problems": {"type": "list", "elements": "dict", "options": PROBLEM},
-            "known_problems_since": {"type": "list", "elements": "dict", "options": PROBLEM},
-            "until": {"type": "str", "default": ""},
-        },
-        required_if=[("state", "written", ["resolved"])],
-        supports_check_mode=True,
-    )
-    run_module(module, run)
+    run_module(run, {
+        **RELEASE,
+        "since": {"type": "str", "default": ""},
+        "state": {"type": "str", "choices": ["found", "written"], "default": "written"},
+        "resolved": {"type": "dict"},
+        "resolved_since": {"type": "dict", "default": {}},
+        "known_problems": {"type": "list", "elements": "dict", "options": PROBLEM},
+        "known_problems_since": {"type": "list", "elements": "dict", "options": PROBLEM},
+        "until": {"type": "str", "default": ""},
+    }, required_if=[("state", "written", ["resolved"])])
 
 
 if __name__ == "__main__":

@@ -126,7 +126,7 @@ import os
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.clock import now
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
-from ansible_collections.hpcml.torchstack.plugins.module_utils.core.run_module import run_module
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core.run_module import RELEASE, run_module, text_diff
 from ansible_collections.hpcml.torchstack.plugins.module_utils.release import records as release_records
 
 
@@ -169,64 +169,33 @@ def open_release(files: release_records.ReleaseFiles, recorded: dict, content: s
     if frozen:
         raise StackError(
             "Release %s is frozen since %s and is not opened again." % (files.release, frozen.get("frozen_at")),
-            failed_step="open",
-            remedy="Make a new release: a release file of another name.",
-            path=files.prefix,
-        )
+            "open", "Make a new release: a release file of another name.", files.prefix)
     missing = release_records.planned_directories(files)
     changed = bool(missing) or recorded["content"] != content or recorded["freezing"] is not None
     if changed and not check_mode:
         release_records.open_release(files, content, missing)
     return {
-        "directories": missing,
-        "changed": changed,
-        "diff": {
-            "before": recorded["content"] or "",
-            "after": content,
-            "before_header": files.resolved,
-            "after_header": files.resolved,
-        },
-    }
+        "directories": missing, "changed": changed, "diff": text_diff(files.resolved, recorded["content"], content)}
 
 
 def main() -> None:
     """Run the module."""
-    module = AnsibleModule(
-        argument_spec={
-            "root": {"type": "path", "required": True},
-            "release": {"type": "str", "required": True},
-            "state": {
-                "type": "str",
-                "choices": ["present", "collected", "open", "freezing", "frozen"],
-                "default": "present",
-            },
-            "content": {"type": "str"},
-            "digest": {"type": "str"},
-            "manifest": {
-                "type": "dict",
-                "options": {
-                    "digest": {"type": "str", "required": True},
-                    "files": {"type": "int"},
-                    "bytes": {"type": "int"},
-                },
-            },
-            "logs": {
-                "type": "dict",
-                "options": {
-                    "archive": {"type": "path", "required": True},
-                    "digest": {"type": "str"},
-                    "commit": {"type": "str"},
-                },
-            },
+    run_module(run, {
+        **RELEASE,
+        "state": {
+            "type": "str", "choices": ["present", "collected", "open", "freezing", "frozen"], "default": "present"},
+        "content": {"type": "str"},
+        "digest": {"type": "str"},
+        "manifest": {
+            "type": "dict", "options": {
+                "digest": {"type": "str", "required": True}, "files": {"type": "int"}, "bytes": {"type": "int"}},
         },
-        required_if=[
-            ("state", "open", ["content"]),
-            ("state", "freezing", ["digest"]),
-            ("state", "frozen", ["digest"]),
-        ],
-        supports_check_mode=True,
-    )
-    run_module(module, run)
+        "logs": {
+            "type": "dict", "options": {
+                "archive": {"type": "path", "required": True}, "digest": {"type": "str"}, "commit": {"type": "str"}},
+        },
+    }, required_if=[
+        ("state", "open", ["content"]), ("state", "freezing", ["digest"]), ("state", "frozen", ["digest"])])
 
 
 if __name__ == "__main__":

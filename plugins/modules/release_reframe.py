@@ -149,7 +149,7 @@ import os
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.hpcml.torchstack.plugins.module_utils.acceptance import reframe_files, reframe_tests
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
-from ansible_collections.hpcml.torchstack.plugins.module_utils.core.run_module import run_module
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core.run_module import run_module, text_diff
 from ansible_collections.hpcml.torchstack.plugins.module_utils.ranks import module_options
 from ansible_collections.hpcml.torchstack.plugins.module_utils.release.records import ReleaseFiles
 
@@ -199,14 +199,13 @@ def run(module: AnsibleModule) -> dict:
             "The ReFrame tests in %s could not be written: %s." % (directory, error.strerror), reframe_tests.STEP,
             "Run this as the account that owns the root, and look at the space that is left.", directory) from error
     after = files["release.json"].decode("utf-8")
-    shown = {"before_header": directory, "after_header": directory, "before": before.decode("utf-8"), "after": after}
+    shown = text_diff(directory, before.decode("utf-8"), after)
     return {"changed": bool(names), "directory": directory, "written": names, "diff": shown if names else {}}
 
 
 def main() -> None:
     """Entry of the module."""
-    module = AnsibleModule(argument_spec=SPEC, supports_check_mode=True)
-    run_module(module, run)
+    run_module(run, SPEC)
 
 
 if __name__ == "__main__":

@@ -78,7 +78,7 @@ planned_after:
 import os
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.hpcml.torchstack.plugins.module_utils.core.run_module import run_module
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core.run_module import RELEASE, run_module
 from ansible_collections.hpcml.torchstack.plugins.module_utils.report import document
 
 
@@ -91,15 +91,9 @@ def run(module: AnsibleModule) -> dict:
 
 def main() -> None:
     """Run the module."""
-    module = AnsibleModule(
-        argument_spec={
-            "root": {"type": "path", "required": True},
-            "release": {"type": "str", "required": True},
-            "resolved": {"type": "dict", "default": {}},
-        },
-        supports_check_mode=True,
-    )
-    run_module(module, run)
+    run_module(run, {
+        **RELEASE, "resolved": {"type": "dict", "default": {}},
+    })
 
 
 if __name__ == "__main__":

@@ -174,11 +174,10 @@ failed_step:
 import json
 import os
 
-from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.clock import now
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.redaction import without_credentials
-from ansible_collections.hpcml.torchstack.plugins.module_utils.core.run_module import run_module
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core.run_module import RELEASE, run_module, text_diff
 from ansible_collections.hpcml.torchstack.plugins.module_utils.lifecycle import retire_steps
 from ansible_collections.hpcml.torchstack.plugins.module_utils.lifecycle.retire import (
     RECORD,
@@ -242,8 +241,7 @@ def retire(params: dict, apply: bool) -> dict:
             str(error.filename or facts.state.prefix)) from error
     if result["changed"]:
         path = os.path.join(facts.afterwards, RECORD)
-        result["diff"] = {
-            "before_header": path, "before": text(facts.record), "after_header": path, "after": text(result["record"])}
+        result["diff"] = text_diff(path, text(facts.record), text(result["record"]))
     return result
 
 
@@ -313,31 +311,21 @@ def text(record: dict) -> str:
     return json.dumps(record, indent=2, sort_keys=True) + "\n" if record else ""
 
 
-def run(module: AnsibleModule) -> dict:
-    """Bring the release to the state of its removal that is asked for."""
-    return retire(module.params, not module.check_mode)
-
-
 def main() -> None:
     """Entry point."""
-    module = AnsibleModule(
-        argument_spec={
-            "root": {"type": "path", "required": True},
-            "release": {"type": "str", "required": True},
-            "state": {"type": "str", "choices": list(ACTIONS), "default": "judged"},
-            "to": {"type": "str", "choices": list(STAGES)},
-            "minimum_age": {"type": "float", "default": 0},
-            "notice_days": {"type": "float", "default": 0},
-            "uses": {"type": "list", "elements": "dict", "default": []},
-            "unseen": {"type": "str", "default": ""},
-            "reason": {"type": "str", "default": ""},
-            "successor": {"type": "str", "default": ""},
-            "until": {"type": "str", "default": ""},
-            "notice": {"type": "str", "default": ""},
-        },
-        supports_check_mode=True,
-    )
-    run_module(module, run)
+    run_module(lambda module: retire(module.params, not module.check_mode), {
+        **RELEASE,
+        "state": {"type": "str", "choices": list(ACTIONS), "default": "judged"},
+        "to": {"type": "str", "choices": list(STAGES)},
+        "minimum_age": {"type": "float", "default": 0},
+        "notice_days": {"type": "float", "default": 0},
+        "uses": {"type": "list", "elements": "dict", "default": []},
+        "unseen": {"type": "str", "default": ""},
+        "reason": {"type": "str", "default": ""},
+        "successor": {"type": "str", "default": ""},
+        "until": {"type": "str", "default": ""},
+        "notice": {"type": "str", "default": ""},
+    })
 
 
 if __name__ == "__main__":

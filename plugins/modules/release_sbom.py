@@ -79,9 +79,8 @@ failed_step:
 
 import os
 
-from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
-from ansible_collections.hpcml.torchstack.plugins.module_utils.core.run_module import run_module
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core.run_module import run_module, text_diff
 from ansible_collections.hpcml.torchstack.plugins.module_utils.release import sbom_file
 from ansible_collections.hpcml.torchstack.plugins.module_utils.release.installed_records import RECORDS
 
@@ -95,8 +94,7 @@ def make_document(params: dict) -> dict:
     if not os.path.isdir(os.path.join(params["prefix"], RECORDS)):
         raise StackError(
             "%s is no release: it has no %s." % (params["prefix"], RECORDS), "read what is installed",
-            "Correct prefix.", params["prefix"],
-        )
+            "Correct prefix.", params["prefix"])
     return sbom_file.make_sbom(params["prefix"], params["resolved"])
 
 
@@ -117,32 +115,18 @@ def update_document(params: dict, check_mode: bool) -> dict:
         "quoted_licences": len(document.get("hasExtractedLicensingInfos", [])),
     }
     if result["changed"]:
-        result["diff"] = {
-            "before": sbom_file.list_packages(before), "after": sbom_file.list_packages(content),
-            "before_header": path, "after_header": path,
-        }
+        result["diff"] = text_diff(path, sbom_file.list_packages(before), sbom_file.list_packages(content))
         if not check_mode:
             sbom_file.write(path, content)
     return result
 
 
-def run(module: AnsibleModule) -> dict:
-    """Bring the document up to date."""
-    return update_document(module.params, module.check_mode)
-
-
 def main() -> None:
     """Run the module."""
-    module = AnsibleModule(
-        argument_spec={
-            "prefix": {"type": "path", "required": True},
-            "resolved": {"type": "dict", "required": True},
-            "path": {"type": "path"},
-            "planned_after": {"type": "str"},
-        },
-        supports_check_mode=True,
-    )
-    run_module(module, run)
+    run_module(lambda module: update_document(module.params, module.check_mode), {
+        "prefix": {"type": "path", "required": True}, "resolved": {"type": "dict", "required": True},
+        "path": {"type": "path"}, "planned_after": {"type": "str"},
+    })
 
 
 if __name__ == "__main__":

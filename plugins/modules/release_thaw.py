@@ -183,41 +183,27 @@ outside_total:
   type: int
 """
 
-from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.hpcml.torchstack.plugins.module_utils.core.run_module import run_module
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core.run_module import RELEASE, run_module
 from ansible_collections.hpcml.torchstack.plugins.module_utils.lifecycle import thaw, thaw_release
-
-
-def run(module: AnsibleModule) -> dict:
-    """Open or close a thaw of the release, or say what that would do."""
-    return thaw.carry_out(thaw_release.Request(**module.params), not module.check_mode)
 
 
 def main() -> None:
     """Run the module."""
-    module = AnsibleModule(
-        argument_spec={
-            "root": {"type": "path", "required": True},
-            "release": {"type": "str", "required": True},
-            "state": {"type": "str", "choices": list(thaw.STATES), "default": thaw_release.OPEN},
-            "paths": {"type": "list", "elements": "str", "default": []},
-            "reason": {"type": "str", "default": ""},
-            "files": {
-                "type": "list",
-                "elements": "dict",
-                "default": [],
-                "options": {
-                    "path": {"type": "str", "required": True},
-                    "sha256": {"type": "str", "required": True},
-                    "mode": {"type": "str"},
-                },
+    run_module(lambda module: thaw.carry_out(thaw_release.Request(**module.params), not module.check_mode), {
+        **RELEASE,
+        "state": {"type": "str", "choices": list(thaw.STATES), "default": thaw_release.OPEN},
+        "paths": {"type": "list", "elements": "str", "default": []},
+        "reason": {"type": "str", "default": ""},
+        "files": {
+            "type": "list", "elements": "dict", "default": [],
+            "options": {
+                "path": {"type": "str", "required": True}, "sha256": {"type": "str", "required": True},
+                "mode": {"type": "str"},
             },
-            "only_for_files": {"type": "bool", "default": False},
-            "python": {"type": "str", "default": ""},
         },
-        supports_check_mode=True,
-    )
-    run_module(module, run)
+        "only_for_files": {"type": "bool", "default": False},
+        "python": {"type": "str", "default": ""},
+    })
 
 
 if __name__ == "__main__":

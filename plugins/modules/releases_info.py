@@ -133,11 +133,7 @@ def run(module: AnsibleModule) -> dict:
 
 def main() -> None:
     """Entry point."""
-    module = AnsibleModule(
-        argument_spec={"root": {"type": "path", "required": True}, "release": {"type": "str", "default": ""}},
-        supports_check_mode=True,
-    )
-    run_module(module, run)
+    run_module(run, {"root": {"type": "path", "required": True}, "release": {"type": "str", "default": ""}})
 
 
 if __name__ == "__main__":

@@ -249,7 +249,7 @@ def run(module: AnsibleModule) -> dict:
 
 def main() -> None:
     """Entry point."""
-    run_module(AnsibleModule(argument_spec=SPEC, supports_check_mode=True), run)
+    run_module(run, SPEC)
 
 
 if __name__ == "__main__":

@@ -293,12 +293,8 @@ TEXTS = {"type": "list", "elements": "str", "default": []}
 YES = {"type": "bool", "default": True}
 NO = {"type": "bool", "default": False}
 COMPILER = {
-    "name": {"type": "str", "required": True},
-    "language": {"type": "str", "choices": ["c", "c++"], "required": True},
-    "command": TEXT,
-    "candidates": TEXTS,
-    "standard": TEXT,
-    "cross": NO,
+    "name": {"type": "str", "required": True}, "language": {"type": "str", "choices": ["c", "c++"], "required": True},
+    "command": TEXT, "candidates": TEXTS, "standard": TEXT, "cross": NO,
 }
 SPEC = {
     "root": {"type": "str", "required": True},
@@ -313,8 +309,7 @@ SPEC = {
     "reserve": YES,
     "shebang_reserve": {"type": "int", "default": 60},
     "latency": {
-        "type": "dict",
-        "default": {},
+        "type": "dict", "default": {},
         "options": {"files": {"type": "int", "default": 50}, "warn_ms": {"type": "float", "default": 0}},
     },
     "python": TEXT,
@@ -323,16 +318,13 @@ SPEC = {
     "python_venv": YES,
     "python_headers": YES,
     "compilers": {
-        "type": "list",
-        "elements": "dict",
+        "type": "list", "elements": "dict", "options": COMPILER,
         "default": [{"name": "CC", "language": "c"}, {"name": "CXX", "language": "c++"}],
-        "options": COMPILER,
     },
     "required_commands": TEXTS,
     "package_index": TEXT,
     "mpi": {
-        "type": "dict",
-        "options": {
+        "type": "dict", "options": {
             "prefix": TEXT, "cc": TEXT, "cxx": TEXT, "launcher": TEXT, "allow_path": YES, "wheel": YES, "start": NO,
         },
     },
@@ -391,7 +383,7 @@ def run(module: AnsibleModule) -> dict:
 
 def main() -> None:
     """Entry point."""
-    run_module(AnsibleModule(argument_spec=SPEC, supports_check_mode=True), run)
+    run_module(run, SPEC)
 
 
 if __name__ == "__main__":

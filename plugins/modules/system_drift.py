@@ -125,7 +125,7 @@ import os
 import platform
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.hpcml.torchstack.plugins.module_utils.core.run_module import run_module
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core.run_module import RELEASE, run_module
 from ansible_collections.hpcml.torchstack.plugins.module_utils.lifecycle import drift_record, drift_text, system_drift
 from ansible_collections.hpcml.torchstack.plugins.module_utils.release.states import one_release
 
@@ -149,19 +149,14 @@ def run(module: AnsibleModule) -> dict:
 
 def main() -> None:
     """Run the module."""
-    module = AnsibleModule(
-        argument_spec={
-            "root": {"type": "path", "required": True},
-            "release": {"type": "str", "required": True},
-            "looks": {
-                "type": "dict", "default": {},
-                "options": {name: {"type": "dict", "default": {}} for name in system_drift.CHECKS},
-            },
-            "moved": {"type": "str", "choices": ["failure", "warning"], "default": "failure"},
+    run_module(run, {
+        **RELEASE,
+        "looks": {
+            "type": "dict", "default": {},
+            "options": {name: {"type": "dict", "default": {}} for name in system_drift.CHECKS},
         },
-        supports_check_mode=True,
-    )
-    run_module(module, run)
+        "moved": {"type": "str", "choices": ["failure", "warning"], "default": "failure"},
+    })
 
 
 if __name__ == "__main__":

@@ -263,22 +263,18 @@ def run(module: AnsibleModule) -> dict:
 
 def main() -> None:
     """Run the module."""
-    module = AnsibleModule(
-        argument_spec={
-            "path": {"type": "path", "required": True},
-            "root": {"type": "path", "required": True},
-            "record": {"type": "path", "required": True},
-            "state": {"type": "str", "choices": ["recorded", "compared"], "default": "recorded"},
-            "content": {"type": "str", "choices": ["full", "quick"], "default": "full"},
-            "exclude": {"type": "list", "elements": "str", "default": []},
-            "fail_on_drift": {"type": "bool", "default": True},
-            "workers": {"type": "int", "default": 0},
-            "max_listed": {"type": "int", "default": 100},
-            "planned_after": {"type": "str"},
-        },
-        supports_check_mode=True,
-    )
-    run_module(module, run)
+    run_module(run, {
+        "path": {"type": "path", "required": True},
+        "root": {"type": "path", "required": True},
+        "record": {"type": "path", "required": True},
+        "state": {"type": "str", "choices": ["recorded", "compared"], "default": "recorded"},
+        "content": {"type": "str", "choices": ["full", "quick"], "default": "full"},
+        "exclude": {"type": "list", "elements": "str", "default": []},
+        "fail_on_drift": {"type": "bool", "default": True},
+        "workers": {"type": "int", "default": 0},
+        "max_listed": {"type": "int", "default": 100},
+        "planned_after": {"type": "str"},
+    })
 
 
 if __name__ == "__main__":

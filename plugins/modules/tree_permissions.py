@@ -256,23 +256,19 @@ def run(module: AnsibleModule) -> dict:
 
 def main() -> None:
     """Run the module."""
-    module = AnsibleModule(
-        argument_spec={
-            "path": {"type": "path", "required": True},
-            "root": {"type": "path", "required": True},
-            "state": {"choices": [FROZEN, WRITABLE], "required": True},
-            "policy": {
-                "type": "dict",
-                "options": {"files": {"type": "str"}, "executables": {"type": "str"}, "directories": {"type": "str"}},
-            },
-            "exclude": {"type": "list", "elements": "str", "default": []},
-            "workers": {"type": "int", "default": 0},
-            "max_listed": {"type": "int", "default": 100},
-            "planned_after": {"type": "str"},
+    run_module(run, {
+        "path": {"type": "path", "required": True},
+        "root": {"type": "path", "required": True},
+        "state": {"choices": [FROZEN, WRITABLE], "required": True},
+        "policy": {
+            "type": "dict",
+            "options": {"files": {"type": "str"}, "executables": {"type": "str"}, "directories": {"type": "str"}},
         },
-        supports_check_mode=True,
-    )
-    run_module(module, run)
+        "exclude": {"type": "list", "elements": "str", "default": []},
+        "workers": {"type": "int", "default": 0},
+        "max_listed": {"type": "int", "default": 100},
+        "planned_after": {"type": "str"},
+    })
 
 
 if __name__ == "__main__":
