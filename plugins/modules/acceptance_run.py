@@ -265,15 +265,13 @@ failed_step:
 """
 
 import os
-import shlex
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.hpcml.torchstack.plugins.module_utils.acceptance import (
     batch_run,
     local_run,
     login,
-    planning,
-    script,
+    module_run,
     verdict,
 )
 from ansible_collections.hpcml.torchstack.plugins.module_utils.acceptance.checks import CHECKS
@@ -290,29 +288,8 @@ ASKED = (
     "module", "module_system", "module_init", "modulepaths", "environment", "environment_keep", "ranks", "python",
     "imports", "checks", "where_possible",
 )
+KIND = module_run.Kind("acceptance", verdict.conclude, verdict.describe_record)
 WHERE_GIVEN = ("shared", "measure", "transport", "import_ceiling")
-
-
-def plan(params: dict, files: Files, question: dict, check: bool) -> dict:
-    """Return the result as far as it is known before anything runs; ``passed`` where the record answers.
-
-    Raises:
-        StackError: there is nothing that could be accepted.
-    """
-    last = files.last()
-    reason = verdict.reason_to_run(last, question, params["again"])
-    words = [*question["launcher"], params["python"], script.PROGRAM]
-    result = {
-        "changed": bool(reason), "reason": reason, "record": files.record, "log": files.log,
-        "command": " ".join(map(shlex.quote, words)),
-        "diff": planning.plan_diff("acceptance", last, params["subject"], reason),
-    }
-    missing = planning.find_obstacle(question["prefix"], params["subject"])
-    if missing and not check:
-        raise missing
-    if not reason:
-        return dict(result, **verdict.describe_record(last))
-    return dict(result, passed=None, **({"planned_after": "freeze"} if missing else {}))
 
 
 def run(module: AnsibleModule) -> dict:
@@ -333,25 +310,13 @@ def run(module: AnsibleModule) -> dict:
         {key: params[key] for key in ASKED}, subject=params["subject"], launcher=launcher, user=limits.account.name,
         prefix=params["prefix"] or os.path.join(params["root"], params["release"]),
         **({"nodes": params["nodes"]} if params["nodes"] > 1 else {}),
-        **{key: given[key] for key in WHERE_GIVEN if given[key] not in (None, {}, 0)},
-    )
+        **{key: given[key] for key in WHERE_GIVEN if given[key] not in (None, {}, 0)})
     files = Files.below(params["root"], params["release"])
-    program, job, judged = program_archive(rank_program), params["job"], params["state"] == "judged"
-    if job:
-        batch_run.check_job(job, limits.timeout)
-    result = plan(params, files, question, check)
-    if job and not judged:
-        if not result["reason"]:
-            return dict(result, needed=False)
-        ask = batch_run.plan_job if check else batch_run.request_job
-        return dict(result, changed=False, needed=True, **ask(files, question, limits, program, job))
-    if check or not result["reason"]:
-        return result
-    if judged:
-        record = batch_run.conclude_job(files, question, limits, program, params["wait"], verdict.conclude)
-    else:
-        record = local_run.run_locally(files, question, limits, program, verdict.conclude)
-    return dict(result, **verdict.describe_record(record))
+    if params["job"]:
+        batch_run.check_job(params["job"], limits.timeout)
+    result = module_run.plan(
+        KIND, params, files, question, verdict.reason_to_run(files.last(), question, params["again"]), check)
+    return module_run.carry_out(KIND, params, files, question, limits, program_archive(rank_program), result, check)
 
 
 def main() -> None:

@@ -645,15 +645,13 @@ def refuse_unready(request: Request, trees: list[dict], launcher: str) -> None:
         raise StackError(
             "Step %s has secrets, and everybody may read the environment of a %s job."
             % (request.files.name, system_of(launcher).title),
-            "options", "Let its program read a file that only this account can read.",
-        )
+            "options", "Let its program read a file that only this account can read.")
     absent = [name for name in request.secrets if not os.environ.get(name)]
     if absent:
         raise StackError(
             "Step %s needs %s, which the environment of its task does not have."
             % (request.files.name, " and ".join(absent)),
-            "options", "Set it in the environment of the task.",
-        )
+            "options", "Set it in the environment of the task.")
     if trees:
         from ansible_collections.hpcml.torchstack.plugins.module_utils.patches.journal import has_open_journal
 
@@ -661,13 +659,11 @@ def refuse_unready(request: Request, trees: list[dict], launcher: str) -> None:
             if has_open_journal(tree["src"], tree["state_dir"]):
                 raise StackError(
                     "The patching of %s was interrupted." % tree["src"], "trees",
-                    "Run patch_series on it again: it completes or undoes what was begun.", tree["src"],
-                )
+                    "Run patch_series on it again: it completes or undoes what was begun.", tree["src"])
     if request.chdir is not None and not os.path.isdir(request.chdir):
         raise StackError(
             "The directory %s of step %s does not exist." % (request.chdir, request.files.name), "start",
-            "Correct chdir, or extract the source first.", request.chdir,
-        )
+            "Correct chdir, or extract the source first.", request.chdir)
 
 
 def present(params: dict, check: bool, diff: bool) -> dict:
@@ -678,8 +674,7 @@ def present(params: dict, check: bool, diff: bool) -> dict:
     if known.pending and not check:
         raise StackError(
             "Step %s needs step %s, which is not complete." % (request.files.name, known.pending), "needs",
-            "Run that step first.", request.files.directory,
-        )
+            "Run that step first.", request.files.directory)
     digest = None if known.pending else step_digest(request, known.needs)
     stamp = Stamp.read(request.files)
     files = {"step": request.files.name, "log": request.files.log, "script": request.files.script}
@@ -698,8 +693,7 @@ def present(params: dict, check: bool, diff: bool) -> dict:
     keys = ("timeout", "no_output_timeout", "grace", "hang_signal")
     limits = Limits(**{key: params[key] for key in keys}, on_hang=check_actions(params["on_hang"]))
     order = Order(
-        digest, known.needs, known.result, known.ground, limits, params["cache"], params["launcher"], launcher_options
-    )
+        digest, known.needs, known.result, known.ground, limits, params["cache"], params["launcher"], launcher_options)
     return dict(base, **begin(request, order))
 
 
@@ -756,8 +750,7 @@ def run(module: AnsibleModule) -> dict:
     except OSError as error:
         raise StackError(
             "Step %s: %s: %s." % (name, error.filename or name, error.strerror), "records",
-            "Check that this account may write there and that there is space.",
-        ) from error
+            "Check that this account may write there and that there is space.") from error
     for warning in result.pop("warnings", []):
         module.warn(warning)
     return result

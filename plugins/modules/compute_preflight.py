@@ -214,8 +214,7 @@ def run(module: AnsibleModule) -> dict:
     except OSError as error:
         raise StackError(
             "What was asked of a compute node cannot be kept: %s: %s." % (error.filename, error.strerror), "compute",
-            "Check that this account may write there and that there is space.",
-        ) from error
+            "Check that this account may write there and that there is space.") from error
     return conclude(module, findings, "compute", {}, {"facts": facts})
 
 

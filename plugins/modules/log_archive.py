@@ -141,8 +141,7 @@ def archive_logs(params: dict, apply: bool) -> dict:
     top = check_archive(params["archive"], params["steps"])
     target = repository.Target(
         params["repository"] or "", params["subdirectory"] or "", params["branch"] or "",
-        params["commit_message"] or "Logs of the build steps of %s" % params["subdirectory"], params["author"],
-    )
+        params["commit_message"] or "Logs of the build steps of %s" % params["subdirectory"], params["author"])
     if params["repository"]:
         repository.check_target(target)
     files = archive.members(params["steps"])

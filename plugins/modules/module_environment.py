@@ -191,8 +191,7 @@ def base_environment(given: dict | None) -> dict[str, str]:
     for name, value in given.items():
         if not isinstance(value, (str, int, float)) or isinstance(value, bool):
             raise StackError(
-                "The value of %s in environment is %r, not a text." % (name, value), "input", "Write it in quotes."
-            )
+                "The value of %s in environment is %r, not a text." % (name, value), "input", "Write it in quotes.")
     return {str(name): str(value) for name, value in given.items()}
 
 
@@ -211,13 +210,11 @@ def report(params: dict) -> dict[str, object]:
         start = module_load.source_init(before, files, timeout, "" if is_file else text)
     system = module_system.find_system(start, params["system"], params["command"])
     after, parts, messages = module_load.load_modules(
-        system, start, params["modules"], params["use"], params["purge"], timeout
-    )
+        system, start, params["modules"], params["use"], params["purge"], timeout)
     version = "" if system.kind == module_system.NONE else module_system.version(system, start, timeout)
     return dict(
         module_load.describe(before, after, parts),
-        messages=messages, system=system.kind, command=system.command, version=version,
-    )
+        messages=messages, system=system.kind, command=system.command, version=version)
 
 
 def run(module: AnsibleModule) -> dict:

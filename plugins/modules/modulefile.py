@@ -240,8 +240,7 @@ def run(module: AnsibleModule) -> dict:
     if found:
         raise StackError(
             "The description of %s/%s is refused: %s" % (description["name"], description["version"], " ".join(found)),
-            "check the description", "Change modulefile_description.", faults=found,
-        )
+            "check the description", "Change modulefile_description.", faults=found)
     stage = stage_directory(module.params["root"], module.params["release"])
     rendered = render(description, module.params["release"])
     paths = {

@@ -262,8 +262,7 @@ def desired_of(params: dict) -> Desired:
         problems = [without_credentials(problem) for problem in problems]
     return Desired(
         params["state"], params["visible"], params["default"], without_acceptance,
-        without_credentials(params["notice"]), problems, params["revive"], params["first_only"],
-    )
+        without_credentials(params["notice"]), problems, params["revive"], params["first_only"])
 
 
 def read_plan(params: dict, desired: Desired) -> tuple[Facts, list[Action]] | None:
@@ -310,8 +309,7 @@ def result_of(module: AnsibleModule, desired: Desired, facts: Facts, actions: li
     if any(action.action == SHOW for action in actions) and unverified:
         module.warn(
             "The %s modulefile of %s was loaded by nothing: where it was verified, no such module system was found." % (
-                " and the ".join(unverified), facts.release)
-        )
+                " and the ".join(unverified), facts.release))
     if desired.state == "published" and facts.leaving and not desired.revive:
         module.warn(
             "%s is on its way out, as loading it says, and was left as it is: revive brings it back." % facts.full_name)

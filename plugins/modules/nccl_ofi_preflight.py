@@ -134,8 +134,7 @@ def examine(
             str(plugin.get("version") or ""), str(cuda.get("version") or ""), architectures),
         nccl_compatibility.There(
             fabric.version, fabric.prefix, toolkit.version, toolkit.prefix, bool(hwloc.version), hwloc.prefix),
-        accepted(nccl),
-    )
+        accepted(nccl))
     findings = list(verdict.findings)
     missing = nccl_find.missing_commands(nccl_find.PLUGIN_COMMANDS if plugin else ("make",), os.environ.get("PATH"))
     if missing:

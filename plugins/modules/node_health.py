@@ -267,7 +267,12 @@ import shlex
 import time
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.hpcml.torchstack.plugins.module_utils.acceptance import batch_run, local_run, login
+from ansible_collections.hpcml.torchstack.plugins.module_utils.acceptance import (
+    batch_run,
+    local_run,
+    login,
+    module_run,
+)
 from ansible_collections.hpcml.torchstack.plugins.module_utils.acceptance.records import Files
 from ansible_collections.hpcml.torchstack.plugins.module_utils.acceptance.run import Run
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
@@ -335,8 +340,7 @@ def question_of(params: dict) -> dict:
         {key: params[key] for key in ASKED}, launcher=[*own, *PLAIN], subject=params["subject"], patterns=patterns,
         files=min(params["files"], max(FEWEST, ALL_FILES // max(1, nodes))),
         module=module, module_system="auto" if module else "none",
-        prefix=os.path.join(params["root"], params["release"]),
-    )
+        prefix=os.path.join(params["root"], params["release"]))
 
 
 def judge_recorded(params: dict, files: Files, check: bool) -> dict:
@@ -379,19 +383,11 @@ def check_nodes(params: dict, check: bool) -> dict:
     result.update(reason=reason, command=" ".join(map(shlex.quote, words)))
     if not reason:
         return dict(result, **summary.describe_record(last), **({"needed": False} if job else {}))
-    program = program_archive(collect)
-    if job and not judged:
-        ask = batch_run.plan_job if check else batch_run.request_job
-        return dict(result, passed=None, needed=True, **ask(files, question, limits, program, job))
-    if check:
-        return dict(result, passed=None)
-    if not os.path.isdir(params["root"]):
+    if not check and (judged or not job) and not os.path.isdir(params["root"]):
         raise StackError("The root %s does not exist." % params["root"], "root", "Roll out a release there first.")
-    if judged:
-        record = batch_run.conclude_job(files, question, limits, program, params["wait"], records.conclude)
-    else:
-        record = local_run.run_locally(files, question, limits, program, records.conclude)
-    return dict(result, **summary.describe_record(record))
+    kind = module_run.Kind("node health", records.conclude, summary.describe_record)
+    result["passed"] = None
+    return module_run.carry_out(kind, params, files, question, limits, program_archive(collect), result, check)
 
 
 def run(module: AnsibleModule) -> dict:

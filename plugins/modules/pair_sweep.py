@@ -224,15 +224,13 @@ failed_step:
 """
 
 import os
-import shlex
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.hpcml.torchstack.plugins.module_utils.acceptance import (
     batch_run,
     local_run,
     login,
-    planning,
-    script,
+    module_run,
     sweep_records,
 )
 from ansible_collections.hpcml.torchstack.plugins.module_utils.acceptance.records import Files
@@ -243,6 +241,7 @@ from ansible_collections.hpcml.torchstack.plugins.module_utils.core.zipapp impor
 from ansible_collections.hpcml.torchstack.plugins.module_utils.ranks import module_options, pair_sweep, units
 
 STEM = "sweep"
+KIND = module_run.Kind("pair sweep", sweep_records.conclude, sweep_records.describe_record)
 ASKED = (
     "module", "module_system", "module_init", "modulepaths", "environment", "environment_keep", "ranks", "nodes",
     "python",
@@ -271,27 +270,6 @@ def sweep_request(params: dict) -> dict:
     }
 
 
-def plan(params: dict, files: Files, question: dict, last: dict | None, check: bool) -> dict:
-    """Return the result as far as it is known before anything runs; ``passed`` where the record answers.
-
-    Raises:
-        StackError: there is no release to measure with.
-    """
-    reason = sweep_records.reason_to_run(last, question, params["again"])
-    words = [*question["launcher"], params["python"], script.PROGRAM]
-    result = {
-        "changed": bool(reason), "reason": reason, "record": files.record, "log": files.log,
-        "command": " ".join(map(shlex.quote, words)),
-        "diff": planning.plan_diff("pair sweep", last, params["subject"], reason),
-    }
-    missing = planning.find_obstacle(question["prefix"], params["subject"])
-    if missing and not check:
-        raise missing
-    if not reason:
-        return dict(result, **sweep_records.describe_record(last))
-    return dict(result, passed=None, **({"planned_after": "freeze"} if missing else {}))
-
-
 def sweep(params: dict, check: bool) -> dict:
     """Plan the sweep, run it where that is needed, and return the result.
 
@@ -302,27 +280,15 @@ def sweep(params: dict, check: bool) -> dict:
     limits = Run(login.find_account(params["user"]), params["become_command"], params["timeout"])
     question = dict(
         {key: params[key] for key in ASKED}, subject=params["subject"], launcher=launcher, user=limits.account.name,
-        prefix=params["prefix"] or os.path.join(params["root"], params["release"]), sweep=sweep_request(params),
-    )
+        prefix=params["prefix"] or os.path.join(params["root"], params["release"]), sweep=sweep_request(params))
     files = Files.below(params["root"], params["release"], STEM)
-    last, job = files.last(), params["job"]
-    if job:
-        batch_run.check_job(job, limits.timeout, STEM)
-    result = plan(params, files, question, last, check)
+    last = files.last()
+    if params["job"]:
+        batch_run.check_job(params["job"], limits.timeout, STEM)
+    reason = sweep_records.reason_to_run(last, question, params["again"])
+    result = module_run.plan(KIND, params, files, question, reason, check)
     question["sweep"]["known"] = sweep_records.resume_data(last, question)
-    program = program_archive(pair_sweep)
-    if job and params["state"] == "present":
-        if not result["reason"]:
-            return dict(result, needed=False)
-        ask = batch_run.plan_job if check else batch_run.request_job
-        return dict(result, changed=False, needed=True, **ask(files, question, limits, program, job))
-    if check or not result["reason"]:
-        return result
-    if params["state"] == "judged":
-        record = batch_run.conclude_job(files, question, limits, program, params["wait"], sweep_records.conclude)
-    else:
-        record = local_run.run_locally(files, question, limits, program, sweep_records.conclude)
-    return dict(result, **sweep_records.describe_record(record))
+    return module_run.carry_out(KIND, params, files, question, limits, program_archive(pair_sweep), result, check)
 
 
 def run(module: AnsibleModule) -> dict:

@@ -90,8 +90,7 @@ def run(module: AnsibleModule) -> dict:
                 params["first"], params["second"], result["counts"]["other"],
                 ", first %s" % shortly(paths) if paths else ""),
             "compare", "The list says in what; see docs/how-to/reproduce-and-compare.md for what each class means.",
-            params["second"], **result,
-        )
+            params["second"], **result)
     return dict(result, changed=False)
 
 

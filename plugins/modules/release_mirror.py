@@ -200,8 +200,7 @@ def planned(mirror: Mirror, may_fetch: bool) -> dict[str, Any]:
         raise StackError(
             "There is no mirror %s." % mirror.directory, "look at the mirror",
             "Correct the directory, or fill it where there is a network: make mirror RELEASE=%s TO=<the mirror>."
-            % mirror.release,
-        )
+            % mirror.release)
     plan = mirror.plan(may_fetch)
     if plan.lacks:
         raise missing_error(mirror.directory, mirror.release, plan.lacks, may_fetch)
@@ -224,8 +223,7 @@ def completed(mirror: Mirror) -> dict[str, Any]:
     written = mirror.finish([Item(**entry) for entry in result["there"]])
     return dict(
         result, changed=bool(fetched or written), written=written, kept=result["kept"] - len(fetched),
-        fetched=[item._asdict() for item in fetched],
-    )
+        fetched=[item._asdict() for item in fetched])
 
 
 def carry_out(mirror: Mirror, params: dict[str, Any], check: bool) -> dict[str, Any]:

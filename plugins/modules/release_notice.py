@@ -156,8 +156,7 @@ def run(module: AnsibleModule) -> dict:
         return {"changed": False, "since": since, "content": content, "content_since": content_since}
     result = notice_document.write_notice(
         found, (params["resolved"], params["resolved_since"]),
-        (params["known_problems"], params["known_problems_since"]), params["until"], module.check_mode,
-    )
+        (params["known_problems"], params["known_problems_since"]), params["until"], module.check_mode)
     return dict(result, since=since)
 
 

@@ -167,8 +167,7 @@ def lock_path(root: str, release: str) -> str:
     if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9._+-]*", release):
         raise StackError(
             "The release name %r cannot be a directory's name." % release, "options",
-            "Use letters, digits, dot, plus, dash and underscore, and no dot or dash in front.",
-        )
+            "Use letters, digits, dot, plus, dash and underscore, and no dot or dash in front.")
     return os.path.join(root, ".torchstack", release, "lock.json")
 
 

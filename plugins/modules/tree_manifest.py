@@ -240,8 +240,7 @@ def record_or_compare(params: dict, check_mode: bool) -> dict:
     """Record or compare the tree, and return what the module returns."""
     request = manifest.Request(
         params["path"], params["root"], params["record"], params["content"] == "full", tuple(params["exclude"]),
-        params["workers"], params["max_listed"],
-    )
+        params["workers"], params["max_listed"])
     if params["state"] == "recorded":
         result = manifest.record(request, apply=not check_mode)
         if result["changed"]:

@@ -27,13 +27,9 @@ def run_module(
 ) -> None:
     """Run the function of a module that supports check mode, and exit with its result or with its failure.
 
-    Args:
-        options: their specification.
-        failed_step: names an OSError of the function in the result.
-        with_path: whether a failure names its path. A result with a path gets the file's mode, owner and ``state``
-            added by AnsibleModule, which would take the place of the module's own ``state``.
-        describe: returns a failure as the module shows it.
-        rules: between options, as AnsibleModule takes them.
+    ``rules`` are those between ``options``, as AnsibleModule takes them. An OSError is a failure of ``failed_step``.
+    ``with_path``: a result with a path gets the file's mode, owner and ``state`` added by AnsibleModule, which would
+    take the place of the module's own ``state``. ``describe`` returns a failure as the module shows it.
     """
     from ansible.module_utils.basic import AnsibleModule
 
