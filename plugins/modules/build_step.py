@@ -379,8 +379,9 @@ from_cache:
   returned: when the step has run
   type: bool
 taken_over:
-  description: Of whom it was taken over, or in check mode would be; null where it was not. C(step) and C(release)
-    (empty where that is not known) produced it, on C(host), C(finished) at a time in UTC, in C(seconds).
+  description: Of whom it was taken over, or in check mode would be - the C(step), C(release) (empty where that is not
+    known) and C(host) that produced it, when that had C(finished), in UTC, and in how many C(seconds); null where it
+    was not.
   returned: when O(state=present)
   type: dict
 result:

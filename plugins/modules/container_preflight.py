@@ -161,12 +161,7 @@ def names_in(directory: str) -> list[str]:
 
 
 def check_image(wanted: Mapping[str, Any], write: bool) -> tuple[list[Finding], dict[str, Any]]:
-    """Check the image, and return the findings with the image as the other roles take it.
-
-    Args:
-        wanted: the options.
-        write: whether space may be reserved for a moment.
-    """
+    """Check the image, reserving space for a moment if that may be, and return findings and image as roles take it."""
     image, central = wanted["image"], wanted["images"]
     findings = container_image.judge_place(central, bool(central) and os.path.isdir(central))
     if findings:

@@ -296,17 +296,12 @@ ALLOWANCE = {
 }
 
 
-def missing(params: dict) -> bool:
-    """Tell whether something that an earlier step makes is not there."""
-    return not all(os.path.lexists(params[name]) for name in ("python", "static") if params[name])
-
-
 def run(module: AnsibleModule) -> dict:
     """Import, judge, and keep the record where it differs."""
     params, later = module.params, module.params["planned_after"] if module.check_mode else None
     planned = {"changed": bool(params["record"]), "planned_after": later}
     rules = import_rules.parse_rules(params)
-    if later and missing(params):
+    if later and not all(os.path.lexists(params[name]) for name in ("python", "static") if params[name]):
         return planned
     scratch = tempfile.mkdtemp(prefix="imports-", dir=module.tmpdir)
     try:

@@ -108,7 +108,6 @@ from ansible_collections.hpcml.torchstack.plugins.module_utils.mirror import pip
 from ansible_collections.hpcml.torchstack.plugins.module_utils.mirror.contents import Contents
 from ansible_collections.hpcml.torchstack.plugins.module_utils.mirror.package_index import Indexes
 from ansible_collections.hpcml.torchstack.plugins.module_utils.mirror.plan import Planner
-from ansible_collections.hpcml.torchstack.plugins.module_utils.mirror.wheel_tags import Interpreter
 from ansible_collections.hpcml.torchstack.plugins.module_utils.preflight import (
     nccl_find,
     pytorch_offer,
@@ -131,16 +130,6 @@ int main() { int version = 0; nothing<<<1, 1>>>(); return cudaRuntimeGetVersion(
 """
 
 
-def interpreter_of(definition: Mapping[str, Any], python: str) -> Interpreter:
-    """Return the interpreter that the release is for.
-
-    Raises:
-        StackError: the machine's does not answer.
-    """
-    machine = requirements.machine_interpreter(python, PATIENCE, "Name another one.", {})
-    return requirements.base_interpreter(definition, machine)
-
-
 def find_offer(params: Mapping[str, Any]) -> tuple[list[Finding], pytorch_offer.Offer]:
     """Return the findings about PyTorch's wheel, and what the release gets.
 
@@ -149,7 +138,8 @@ def find_offer(params: Mapping[str, Any]) -> tuple[list[Finding], pytorch_offer.
     """
     definition = params["definition"]
     there = pytorch_offer.fetched(os.path.join(params["root"], params["release"], "src", "pytorch"))
-    interpreter = interpreter_of(definition, params["python"])
+    machine = requirements.machine_interpreter(params["python"], PATIENCE, "Name another one.", {})
+    interpreter = requirements.base_interpreter(definition, machine)
     if there is not None:
         return pytorch_offer.judge(there, definition, interpreter, (), ()), there
     choice = requirements.needs_of(definition, interpreter, False).pytorch
@@ -174,13 +164,9 @@ def find_offer(params: Mapping[str, Any]) -> tuple[list[Finding], pytorch_offer.
     if indexes is not None:
         places = [need for need in choice.otherwise if need.name == "torch"]
         unreachable = ["%s: %s" % item for need in places for item in indexes.problems_of("torch", need.place)]
-    pythons = pytorch_offer.fitting_pythons(choice, names or planner.contents.names, minimum(definition))
+    oldest = str((definition.get("base") or {}).get("minimum") or "3.0")
+    pythons = pytorch_offer.fitting_pythons(choice, names or planner.contents.names, oldest)
     return pytorch_offer.judge(offer, definition, interpreter, pythons, unreachable), offer
-
-
-def minimum(definition: Mapping[str, Any]) -> str:
-    """Return the oldest Python that the base of a release may have."""
-    return str((definition.get("base") or {}).get("minimum") or "3.0")
 
 
 def check_space(params: Mapping[str, Any], offer: pytorch_offer.Offer) -> list[Finding]:
@@ -196,12 +182,7 @@ def check_space(params: Mapping[str, Any], offer: pytorch_offer.Offer) -> list[F
 
 
 def check_toolkit(definition: Mapping[str, Any], directory: str) -> list[Finding]:
-    """Try the toolkit of a release for GPUs on a small program.
-
-    Args:
-        definition: the resolved release file.
-        directory: for the program.
-    """
+    """Try the toolkit of a release for GPUs on a small program, which is written into the directory."""
     wanted = definition["cuda"]
     place = nccl_find.cuda(str(wanted["prefix"]))
     complaint = ""

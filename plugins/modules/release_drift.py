@@ -126,8 +126,7 @@ def run(module: AnsibleModule) -> dict:
     if params["workers"] < 0 or params["max_listed"] < 1:
         raise StackError("workers is negative, or max_listed is not positive.", "options", "Correct them.")
     result: dict = {"changed": False, "drifted": [], "releases": [], "summary": []}
-    before: list[str] = []
-    after: list[str] = []
+    sides: dict[str, list[str]] = {"before": [], "after": []}
     for found in drift.find_frozen(params["root"], params["releases"]):
         entry = {
             "release": found.release, "prefix": found.prefix, "loadable": found.loadable, "removal": found.removal,
@@ -148,12 +147,10 @@ def run(module: AnsibleModule) -> dict:
         result["summary"] += drift_text.summary_lines(found.release, outcome)
         if outcome["drifted"]:
             result["drifted"].append(found.release)
-        before += ["%s: %s" % (found.release, line) for line in drift_text.outcome_lines(earlier)]
-        after += ["%s: %s" % (found.release, line) for line in drift_text.outcome_lines(outcome)]
+        for side, judged in (("before", earlier), ("after", outcome)):
+            sides[side] += ["%s: %s\n" % (found.release, line) for line in drift_text.outcome_lines(judged)]
     if module._diff:
-        result["diff"] = {
-            "before": "".join(line + "\n" for line in before), "after": "".join(line + "\n" for line in after),
-        }
+        result["diff"] = {side: "".join(lines) for side, lines in sides.items()}
     return result
 
 

@@ -217,10 +217,8 @@ def give_back(module: AnsibleModule, path: str) -> dict:
 
 def run(module: AnsibleModule) -> dict:
     """Take the lock, give it back, or say what that would meet."""
-    result: dict = {
-        "changed": False, "acquired": False, "released": False, "stale": False, "would_block": False, "holder": {},
-        "previous": {},
-    }
+    result: dict = dict.fromkeys(("changed", "acquired", "released", "stale", "would_block"), False)
+    result.update(holder={}, previous={})
     place = lock.this_place()
     path = ""
     try:

@@ -333,13 +333,7 @@ SPEC = {
 
 
 def examine(wanted: dict, directory: str, write: bool) -> tuple[list[Finding], dict]:
-    """Gather the facts and judge them.
-
-    Args:
-        wanted: the options.
-        directory: Ansible's temporary directory.
-        write: whether probe files may be written below the root.
-    """
+    """Gather the facts and judge them; ``directory`` is temporary, ``write`` allows probe files below the root."""
     facts: dict = dict(machine_facts.identity(wanted["expect"]), account=machine_facts.account())
     findings = machine_checks.judge_site(facts["host"], facts["missing_paths"], wanted["expect"], wanted["site"])
     if wanted["only_site"] or failure(findings):
