@@ -32,7 +32,7 @@ options:
     PLANNED = r"""
 options:
   planned_after:
-    description: The step that comes before. In check mode, what it is still to make is then not an error but a plan,
-      reported with this name.
+    description: The step before. In check mode, what it has still to make is a plan, reported with this name, and no
+      error.
     type: str
 """

@@ -47,8 +47,8 @@ options:
     type: int
     default: 2
   nodes:
-    description: On how many nodes; O(ranks) has to be a multiple of it. With more than one, another number of nodes is
-      a failure.
+    description: On how many nodes; O(ranks) has to be a multiple of it. With more than one, any other number is a
+      failure.
     type: int
     default: 1
   imports:
@@ -80,8 +80,8 @@ options:
     type: dict
     default: {}
   transport:
-    description: What NCCL has to say about its network on every rank, as patterns of a shell, whatever the letter case.
-      Empty to have it recorded only.
+    description: What NCCL has to say about its network on every rank, as patterns of a shell, whatever the case. Empty
+      to record it only.
     type: dict
     default: {}
     suboptions:
@@ -249,8 +249,8 @@ acceptance:
       C(lmod) or C(tcl)), C(launcher) (its words), C(started) (in UTC) and C(seconds).
     - C(ranks) has host, device, versions, files and libraries of each rank, C(transports) by which network NCCL went on
       it. C(checks) has C(status), C(seconds), C(note) and what the backend C(lacks), C(measurements) for each backend
-      and operation rows by size, C(latency) each backend and size, C(import_seconds) of each Python module the median
-      over the ranks and the slowest one.
+      and operation rows by size, C(latency) each backend and size, C(import_seconds) median and slowest rank of each
+      module.
   returned: success, when there is a record
   type: dict
   sample:

@@ -21,8 +21,7 @@ description:
     holds it as a plain C(script.sh) that can be run by hand.
 options:
   name:
-    description: Name of the step, and of its directory below O(state_dir) - lower-case letters, digits, dot, dash and
-      underscore.
+    description: Name of the step, and of its directory - lower-case letters, digits, dot, dash and underscore.
     type: str
     required: true
   state:
@@ -65,8 +64,8 @@ options:
     description: Directory the commands start in. The default is the step's own directory.
     type: path
   modules:
-    description: Environment modules to load, in this order, after a purge. Without these and O(module_init) the module
-      system is not touched.
+    description: Environment modules to load after a purge. Without these and O(module_init) the module system is not
+      touched.
     type: list
     elements: str
     default: []
@@ -77,8 +76,7 @@ options:
     type: str
   environment:
     description: Environment variables for the commands, literally - texts and whole numbers, as YAML would have changed
-      C(ON) and C(2.10) already. Everybody may read them in the script, so what looks like a secret is refused; see
-      O(secrets).
+      C(ON) and C(2.10) already. Everybody may read them there; what looks like a secret is refused, see O(secrets).
     type: dict
     default: {}
   unset:
@@ -138,8 +136,8 @@ options:
     choices: [local, slurm, pbs]
     default: local
   launcher_options:
-    description: What to ask the batch system for. It is no part of the digest. An unknown key or a value of another
-      type is refused.
+    description: What to ask the batch system for. It is no part of the digest. What is not known or of another type is
+      refused.
     type: dict
     suboptions:
       account:
@@ -213,8 +211,8 @@ options:
       - Signal by which silent processes are asked for their stack before they are stopped. Only processes with a
         handler for it get it, such as Python programs that called C(faulthandler.register).
       - Other Python processes are asked by C(py-spy), where it is on the caller's PATH, or print their stack by
-        themselves, unless they are isolated, as O(no_output_timeout) sets C(PYTHONFAULTHANDLER). With V(none) only
-        C(py-spy) is asked.
+        themselves, unless they are isolated, as O(no_output_timeout) sets C(PYTHONFAULTHANDLER). V(none) asks C(py-spy)
+        only.
     type: str
     choices: [USR1, USR2, QUIT, none]
     default: USR1
@@ -247,8 +245,7 @@ options:
         has used it for 30 days. Another directory is never cleaned.
     type: path
   index:
-    description: Whether the script fetches packages by pip, so that where pip looks for them, without credentials, is
-      part of the digest.
+    description: Whether the script fetches packages by pip, so that the places where it looks are part of the digest.
     type: bool
     default: false
   trees:
@@ -276,8 +273,7 @@ options:
     type: dict
     default: {}
   follow:
-    description: Internal, and refused in a task. By it, the action plugin asks for the job with this identifier, which
-      is not started.
+    description: Internal, and refused in a task. The action plugin asks by it for the job with this identifier.
     type: str
   unchanged:
     description: Internal, and refused in a task. Seconds since the action plugin has seen a sign of life of that job.
@@ -301,8 +297,8 @@ notes:
     of the caller, with PBS nothing of that, so that steps with O(modules) need O(module_init). When a batch system ends
     a job, the script has at most eight seconds for its end, whatever O(grace) says.
   - Processes that a script leaves running are stopped when it ends.
-  - When the supervisor is killed, the script ends with its next output; the next run stops what is left of it and runs
-    it again.
+  - When the supervisor is killed, the script ends with its next output; the next run stops what is left and runs it
+    again.
   - A script that ended well counts once its stamp is written. When records cannot be written, the supervisor tries
     again for a minute; then the step has failed, and the error says why.
 seealso:
@@ -432,8 +428,7 @@ job_name:
   returned: when a batch system runs the step
   type: str
 node:
-  description: Where the step's supervisor runs or ran, or where the scheduler has ended the job; null while the job
-    waits.
+  description: Where the step's supervisor runs or ran, or where the scheduler has ended the job; null while it waits.
   returned: when a batch system runs the step
   type: str
 queue:
@@ -443,8 +438,8 @@ queue:
       C(reason) is why, in the scheduler's words, and C(advice) what can be done about it. C(node) is where it is being
       started, C(former) where an earlier start of it may still be, whose end it waits for. What does not apply is
       empty.
-    - C(position) is its place among the C(of) jobs that wait in its C(partition), from 1; null where that cannot be
-      seen. C(estimated_start) is in UTC.
+    - C(position) is its place among the C(of) jobs that wait in its C(partition), from 1; null where that is not seen.
+      C(estimated_start) is in UTC.
   returned: when a batch system runs the step
   type: dict
   sample: {advice: "", estimated_start: "2026-11-20T14:20:00Z", former: "", job_id: "4711", node: "", of: 17,
@@ -501,8 +496,7 @@ retry:
 failed_step:
   description:
     - V(options), V(needs), V(trees), V(records), V(lock), V(start), V(run), V(creates), V(follow) or V(forget).
-    - With a batch system also V(submit) (it has refused the job) and V(scheduler) (it does not answer); with
-      O(state=cancelled) also V(cancel).
+    - With a batch system also V(submit) (refused) and V(scheduler) (no answer); with O(state=cancelled) V(cancel).
   returned: on failure
   type: str
 """

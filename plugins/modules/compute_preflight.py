@@ -17,8 +17,8 @@ extends_documentation_fragment:
 description:
   - Finds out by one short job whether builds can run on the compute nodes of a site - whether they see the release's
     file system and may write there, modules load in a plain shell, the driver runs programs of the CUDA toolkit, the
-    directory for temporary files will do, and cores, memory and GPUs are as the site's data says. What differs from the
-    login node is told.
+    directory for temporary files will do, and cores, memory and GPUs are as the site says. What differs from the login
+    node is told.
   - The job is a step of M(hpcml.torchstack.build_step) between two calls of this module. O(state=asked) says whether a
     look is needed, and gives the step's script; O(state=judged) judges what the node has answered.
   - A look without an error holds for a day, as long as O(launcher), O(options), O(node), O(programs) and the release's
@@ -39,8 +39,8 @@ options:
     type: dict
     default: {}
   node:
-    description: What the site expects of a node - C(cores), C(memory), C(cuda), C(tmpdir), C(tmpdir_space), C(modules)
-      and C(module_init).
+    description: What is expected of a node - C(cores), C(memory), C(cuda), C(tmpdir), C(tmpdir_space), C(modules) and
+      C(module_init).
     type: dict
     default: {}
   programs:

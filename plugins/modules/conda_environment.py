@@ -14,8 +14,8 @@ description:
   - Solves specs, or takes a lock, and makes the prefix hold exactly those packages, through py-rattler. No C(conda) is
     needed, and none of the account's conda configuration is read.
   - A prefix that an equal request made, and whose files are all there, is left alone without reading a channel. Other
-    specs change as few of the installed packages as they can. A file that no package owns is overwritten where a
-    package brings one of its name.
+    specs change as few of the installed packages as they can. Files that no package owns are overwritten by those of
+    packages.
   - A journal beside the prefix is open during changes. While it is, the prefix counts as half - the next run removes
     what no package owns and was not there before, and completes it.
   - What fails is taken back. Of a new prefix nothing is left; of another one, what was taken out, changes made by hand
@@ -66,12 +66,11 @@ options:
       and C(conda list --explicit --sha256) writes, or a C(pixi.lock) or C(conda-lock.yml).
     type: path
   cache:
-    description: Directory of extracted packages and of the channels' indexes, which several prefixes may share. Needed
-      unless O(state=absent).
+    description: Directory of extracted packages and of the channels' indexes, for any number of prefixes. Needed unless
+      O(state=absent).
     type: path
   shared_caches:
-    description: Further caches that are only read, another account's for instance. O(cache) holds links to what they
-      have.
+    description: Further caches that are only read, such as another account's; O(cache) holds links to what they have.
     type: list
     elements: path
     default: []
@@ -110,13 +109,12 @@ options:
     choices: [records, files, contents]
     default: files
   accept_defaults_licence:
-    description: The terms of service of Anaconda's channels (C(defaults), C(repo.anaconda.com)) are agreed to. Without
-      it these channels are refused.
+    description: The terms of service of Anaconda's channels (C(defaults), C(repo.anaconda.com)), otherwise refused, are
+      agreed to.
     type: bool
     default: false
   state_dir:
-    description: Directory for the record, the journal and the lock of the prefix, outside of it. By default the one
-      that holds the prefix.
+    description: Directory for record, journal and lock of the prefix, outside of it. By default the one that holds it.
     type: path
   log:
     description: A file on the target that gets a line for each package while it is worked on.

@@ -17,8 +17,7 @@ description:
     records of the releases, and C(urls.txt).
   - Lists what killed downloads left behind and packages that no release below the root uses any more, and removes them
     where O(keep) says so. A removal that is killed leaves a left-over, never half an entry.
-  - Nothing is removed while another release below the root is being rolled out, or packages are installed out of the
-    cache; RV(postponed) says so then.
+  - Nothing is removed while another release of the root is rolled out, or packages are installed; see RV(postponed).
 author: The hpcml.torchstack contributors (@hpcml)
 extends_documentation_fragment: hpcml.torchstack._attributes
 attributes:
@@ -32,8 +31,7 @@ options:
     type: path
     required: true
   root:
-    description: The directory that holds the releases. What C(conda-meta) of a release, or of a directory in it, lists
-      is in use.
+    description: The directory that holds the releases. What any C(conda-meta) in them lists is in use.
     type: path
     required: true
   release:

@@ -79,8 +79,8 @@ EXAMPLES = r"""
 
 RETURN = r"""
 image:
-  description: The image, as other roles take it. C(copy) and C(definition) are empty where there is none, C(bytes) is 0
-    where only the copy is left.
+  description: The image, as other roles take it. C(copy) and C(definition) may be empty, C(bytes) is 0 without the
+    original.
   returned: success
   type: dict
   sample: {file: pytorch-rocm-5.6.1.sif, sha256: 7d865e959b2466918c9863afca942d0f, bytes: 8589934592,

@@ -156,8 +156,7 @@ options:
     type: path
 notes:
   - Globs are those of M(hpcml.torchstack.tree_permissions).
-  - NCCL that is linked into another library is not mapped as a file of its own. M(hpcml.torchstack.ldd_verify) finds it
-    by its bytes.
+  - NCCL that is linked into another library is no mapped file; M(hpcml.torchstack.ldd_verify) finds it by its bytes.
 seealso:
   - module: hpcml.torchstack.ldd_verify
 """
@@ -267,8 +266,7 @@ planned_after:
   returned: check mode, where something does not exist yet and O(planned_after) was given
   type: str
 failed_step:
-  description: What failed - C(plan), C(import) (the interpreter does not start), C(verify) (there are findings) or
-    C(record).
+  description: What failed - C(plan), C(import) (the interpreter does not start), C(verify) (findings) or C(record).
   returned: failure
   type: str
 """

@@ -15,8 +15,8 @@ description:
     who needs what, where it was looked for and by which rule.
   - The rules are those of glibc's loader, with its order of RPATH, LD_LIBRARY_PATH, RUNPATH, cache and default
     directories. Nothing that is inspected is ever executed.
-  - Each object is verified as its own root, with all that it brings, once with the LD_LIBRARY_PATH of O(environment)
-    and once with none.
+  - Each object is verified as its own root, with all that it brings, with and without the LD_LIBRARY_PATH of
+    O(environment).
   - Links are not followed; a file is an object because of what is in it. Objects for another machine, statically linked
     ones, relocatable ones and separate debug information are counted and not checked.
 author: The hpcml.torchstack contributors (@hpcml)
@@ -35,8 +35,7 @@ options:
     elements: path
     required: true
   environment:
-    description: The environment that the modulefile sets. Only E(LD_LIBRARY_PATH) matters; without it, there is one
-      verification and not two.
+    description: The environment that the modulefile sets. Only E(LD_LIBRARY_PATH) matters.
     type: dict
     default: {}
   allow_missing:
@@ -63,12 +62,10 @@ options:
     elements: path
     default: []
   program:
-    description: The program that loads the objects, an ELF file (the interpreter itself, not a script in front of it),
-      whose RPATH counts for them.
+    description: The ELF file that loads the objects, such as the interpreter, whose RPATH counts for them.
     type: path
   providers:
-    description: Where libraries have to come from. Each resolution of a matching soname has to match the path of one of
-      its entries.
+    description: Where libraries have to come from. A matching soname has to resolve to the path of one of its entries.
     type: list
     elements: dict
     default: []
@@ -85,8 +82,7 @@ options:
         description: Why it has to come from there.
         type: str
   require:
-    description: Objects that have to need a library, directly or not. An entry that no object matches is a finding,
-      too.
+    description: Objects that have to need a library, directly or not. One that no object matches is a finding, too.
     type: list
     elements: dict
     default: []

@@ -33,8 +33,8 @@ options:
     type: path
     required: true
   archive:
-    description: The archive to write, a C(.tar.gz) file in a directory that exists. Its files lie below one directory
-      with its name.
+    description: The archive to write, a C(.tar.gz) file in a directory that exists. Its files lie below one of its
+      name.
     type: path
     required: true
   repository:
@@ -89,8 +89,7 @@ branch:
   returned: with O(repository)
   type: str
 commit:
-  description: The commit that holds the logs, the branch's own where nothing differs. Null in check mode, where there
-    is none yet.
+  description: The commit that holds the logs, the branch's own where nothing differs. Null in check mode for a new one.
   returned: with O(repository)
   type: str
 committed:

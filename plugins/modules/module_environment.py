@@ -53,8 +53,7 @@ options:
     elements: path
     default: []
   init_script:
-    description: What defines the command C(module), as O(hpcml.torchstack.build_step#module:module_init) - an absolute
-      path, or shell text.
+    description: What defines the command C(module), as O(hpcml.torchstack.build_step#module:module_init) does.
     type: str
     default: ""
   environment:
@@ -65,8 +64,7 @@ options:
     type: int
     default: 120
 notes:
-  - RV(environment) holds the complete environment, secrets included. Give O(environment), or set C(no_log), where that
-    matters.
+  - RV(environment) holds secrets too. Give O(environment), or set C(no_log), where that matters.
 seealso:
   - module: hpcml.torchstack.build_step
 """

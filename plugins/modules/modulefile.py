@@ -143,8 +143,7 @@ options:
             type: str
             required: true
       reasons:
-        description: Why the module changes a variable, by its name. A comment right before the change; literal text, of
-          several lines if need be.
+        description: Why the module changes a variable, by its name. A comment of any number of lines before the change.
         type: dict
         default: {}
       unsetenv:

@@ -39,7 +39,7 @@ options:
     required: true
   release:
     description: The release's name. May be left out with O(state=rolled_back), which takes back the last move of a
-      default below O(root) then.
+      default then.
     type: str
     default: ""
   state:
@@ -75,13 +75,11 @@ options:
     type: str
     default: torchstack
   notice:
-    description: One sentence for users of a release that is deprecated, hidden or gone. Empty keeps the one that they
-      are given now.
+    description: One sentence for users of a release that is deprecated, hidden or gone. Empty keeps that of now.
     type: str
     default: ""
   known_problems:
-    description: Sentences that the module's help ends with, as long as the module loads. Left out, the help stays as it
-      is.
+    description: Sentences that the module's help ends with, as long as the module loads. Left out, it stays as it is.
     type: list
     elements: str
   revive:
@@ -95,8 +93,7 @@ options:
     type: str
     default: ""
   without_acceptance:
-    description: The reason why the release is published without a successful acceptance, for the journal. Empty means
-      never.
+    description: Why the release is published without a successful acceptance, for the journal. Empty means never.
     type: str
     default: ""
   reason:
@@ -172,8 +169,7 @@ notice:
   returned: success
   type: str
 users_load:
-  description: With O(state=published), what users get now who load the module without a version, and why; one sentence
-    where it is the same for all.
+  description: With O(state=published), what users get who load the module without a version, and why, in sentences.
   returned: success
   type: list
   elements: str

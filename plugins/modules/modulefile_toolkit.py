@@ -18,8 +18,7 @@ description:
     C(CUDA_HOME), C(<name>_VERSION) and C(CRAY_CUDATOOLKIT_VERSION). One version can be loaded at a time.
   - New files are loaded and unloaded like those of a release (see M(hpcml.torchstack.modulefile_verify)) before each is
     renamed into place, the package before the modules that name it.
-  - Stub libraries never come into a search path or into the link line; C(pkg-config --variable=stubs) says where they
-    are.
+  - Stub libraries come into no search path and no link line; C(pkg-config --variable=stubs) says where they are.
   - Refused are a toolkit that lacks C(bin), its libraries or C(cuda_runtime.h), one whose C(cuda.h) tells another
     version, one whose libraries hold the driver's C(libcuda.so.1), and to replace files that this collection did not
     write.

@@ -15,8 +15,7 @@ extends_documentation_fragment: hpcml.torchstack._attributes.reading
 description:
   - Looks at the libfabric, the hwloc and the CUDA toolkit that a release names, and judges by a table whether NCCL and
     plugin can be built on them and will find each other.
-  - Plugins build with a libfabric that is too old, and NCCL goes on over sockets when it finds no plugin that it
-    understands, neither with an error.
+  - Plugins build with too old a libfabric, and NCCL goes on over sockets without a plugin that fits, without an error.
 options:
   nccl:
     description: C(nccl) of the release file. C(version), C(plugin) (C(version), C(repository), C(libfabric), C(hwloc))

@@ -40,13 +40,11 @@ attributes:
     description: The nodes of a release that is accepted are not looked at again.
 options:
   subject:
-    description: Digest of the frozen release that will be accepted on these nodes. Without it, they are looked at each
-      time.
+    description: Digest of the frozen release to be accepted on these nodes. Without it, they are looked at each time.
     type: str
     default: ""
   recorded:
-    description: A directory with what the program has printed on each node, one file C(.json) each, instead of starting
-      it.
+    description: A directory with what the program has printed on each node, as files C(.json), instead of starting it.
     type: path
   nodes:
     description: How many nodes to look at. It is a failure when fewer answer.

@@ -87,8 +87,7 @@ options:
         description: How often a suspect is measured again at least. By default V(5).
         type: int
   timeout:
-    description: Seconds for the whole job. When no time is left for another round, the sweep ends, and the next run
-      goes on.
+    description: Seconds for the whole job. When no time is left for another round, the next run goes on.
     type: int
     default: 840
   again:
@@ -181,8 +180,7 @@ rounds_done:
   returned: when there is a record
   type: int
 slow_nodes:
-  description: Nodes that are slow with nearly all others - C(host), C(ratio) (share of what is usual) and C(evidence)
-    (a sentence).
+  description: Nodes that are slow with nearly all others - C(host), C(ratio) (of what is usual) and C(evidence).
   returned: when there is a record
   type: list
   elements: dict

@@ -58,8 +58,8 @@ options:
     type: int
     default: 1
   max_offset:
-    description: How many lines a hunk may lie away from the line in its header, as RV(patches) says. The place is
-      searched in the order of GNU patch.
+    description: How many lines a hunk may lie away from the line in its header, as RV(patches) says. The search is that
+      of GNU patch.
     type: int
     default: 0
   allow_unverified:
@@ -70,8 +70,7 @@ notes:
   - Only regular files are patched. Binary differences, symbolic links, submodules, and names that are absolute, leave
     the tree or pass a symbolic link are refused.
   - Replaced files keep their permission bits; new ones get 0644 or 0755, new directories 0755, whatever the umask is.
-  - Directories that the series created go when it is undone. Directories of the source stay, even when a patch deletes
-    their last file.
+  - Directories that the series created go when it is undone. Directories of the source stay, also empty ones.
 """
 
 EXAMPLES = r"""

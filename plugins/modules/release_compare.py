@@ -16,7 +16,7 @@ description:
   - Compares two releases path by path, and sorts what differs into classes - of no consequence are another place, times
     in records, archives and bytecode, and what the loader does not load of an object; all else are real differences.
     Nothing of them is run.
-  - For a release that was rolled out a second time, from its own stored file. Without Ansible, C(bin/compare) does the
+  - For a release that was rolled out a second time, from its stored file. Without Ansible, C(bin/compare) does the
     same.
 options:
   first:

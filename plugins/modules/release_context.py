@@ -20,8 +20,7 @@ options:
   state:
     description:
       - V(checked) refuses data of the site that cannot be used, all problems in one message.
-      - V(planned) says what M(hpcml.torchstack.site_preflight) has to look for. Refused are variables that no module
-        sets.
+      - V(planned) says what M(hpcml.torchstack.site_preflight) looks for. Refused are variables that no module sets.
       - V(opened) makes the resolved release file and the context of a rollout.
       - V(recorded) makes the context of a release that was opened before. Needed are only O(site) and O(records).
     type: str

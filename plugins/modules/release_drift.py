@@ -14,8 +14,7 @@ description:
   - Compares frozen releases of a root with the manifests that their freezes wrote, and says of each difference what it
     is, and who and when as far as the file system tells - the owner, and the times of content and inode, of a file that
     is gone those of the directory that it was in.
-  - A manifest that is not the one of the freeze, a release without a manifest, and one whose directory is gone, are
-    differences, too.
+  - A manifest that is not the one of the freeze, none at all, and a directory that is gone are differences, too.
   - Differences of what an open thaw names are told as explained by it, and are no drift.
   - Never fails for what it finds, so that one release does not hide another; see RV(drifted).
 author: The hpcml.torchstack contributors (@hpcml)

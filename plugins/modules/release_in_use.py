@@ -11,8 +11,7 @@ module: release_in_use
 version_added: 0.2.0
 short_description: Say which processes of a host use a release, and what could not be seen
 description:
-  - Looks for processes that run a program of the release, have one of its files mapped or open, or work in one of its
-    directories.
+  - Looks for processes that run a program of the release, have a file mapped or open, or work in a directory of it.
   - C(/proc) names processes, accounts and commands, but shows an ordinary account nothing of others' processes.
   - Besides, the kernel is asked for a write lease on each file, which it refuses while any process of the host has the
     file open or mapped. Only the files' owner may ask, and network file systems such as NFS and Lustre have no leases.

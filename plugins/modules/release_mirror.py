@@ -38,8 +38,7 @@ options:
     type: path
     required: true
   state:
-    description: V(present) fetches what is lacking. V(complete) changes nothing, and fails with a list of all that is
-      lacking.
+    description: V(present) fetches what is lacking. V(complete) fails with a list of it.
     type: str
     choices: [present, complete]
     default: present
@@ -94,8 +93,7 @@ options:
     type: float
     default: 60
   phase:
-    description: Internal, and refused in a task. What a call of the action plugin, which shows progress, does of the
-      whole.
+    description: Internal, and refused in a task. What a call of the action plugin does of the whole.
     type: str
     choices: [plan, fetch, finish]
   files:
@@ -148,7 +146,7 @@ bytes:
   type: int
 written:
   description: What else was written or removed in the mirror - its list, indexes of channels, files that no release
-    wants any more.
+    wants.
   returned: O(state=present)
   type: list
   elements: str

@@ -14,8 +14,8 @@ author: The hpcml.torchstack contributors (@hpcml)
 extends_documentation_fragment:
   - hpcml.torchstack._attributes
   - hpcml.torchstack._release
-description: Reads what is recorded of a release, opens a release for building, or records that it is frozen. A frozen
-  release is never opened again.
+description: Reads what is recorded of a release, opens a release for building, or records that it is frozen. It is
+  never opened again then.
 attributes:
   diff_mode:
     description: The resolved release file before and after.

@@ -72,7 +72,7 @@ options:
     elements: str
     default: []
   measure:
-    description: What is measured, with floors and ceilings, as M(hpcml.torchstack.acceptance_run) has it. Empty for
+    description: What is measured, with floors and ceilings, as in M(hpcml.torchstack.acceptance_run). Empty for
       nothing.
     type: dict
     default: {}

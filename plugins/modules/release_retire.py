@@ -30,12 +30,12 @@ options:
   state:
     description:
       - V(judged) fails with every reason why the release may not be brought to O(to), and changes nothing.
-      - V(deprecated) and V(hidden) record that users see it so, V(kept) forgets that it was to be retired, as long as
-        it is not being removed.
-      - V(aside) moves the release, and a copy of its image that no other release uses, to C(removing) beside its
-        records by one rename each.
-      - V(deleting) records that its files are about to go, or brings it back to its place where O(uses) says that a
-        process still has it open.
+      - V(deprecated) and V(hidden) record that users see it so, V(kept) forgets that it was to be, as long as it is not
+        removed.
+      - V(aside) moves the release, and a copy of its image that no other uses, to C(removing) beside its records by
+        renaming.
+      - V(deleting) records that its files are about to go, or brings it back where O(uses) says that a process has it
+        open.
       - V(removed) records that it is gone, once it is.
     type: str
     choices: [judged, deprecated, hidden, kept, aside, deleting, removed]

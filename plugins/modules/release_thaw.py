@@ -29,7 +29,7 @@ options:
   state:
     description:
       - V(open) makes O(paths) writable, and puts those of O(files) into place that were sent.
-      - V(refrozen) compiles the bytecode of what was changed, takes the write permissions away, and records the new
+      - V(refrozen) compiles the bytecode of what was changed, takes write permissions away, and records the new
         manifest.
       - V(abandoned) does the same for a thaw in which nothing was changed, and refuses one in which something was.
     type: str
@@ -46,8 +46,8 @@ options:
     type: str
     default: ""
   files:
-    description: Files to put into place. Each is taken from C(ROOT/.torchstack/RELEASE/thaw/files/SHA256); RV(wanted)
-      says which are missing there.
+    description: Files to put into place. Each is taken from C(ROOT/.torchstack/RELEASE/thaw/files/SHA256); see
+      RV(wanted).
     type: list
     elements: dict
     default: []
@@ -68,8 +68,7 @@ options:
     type: bool
     default: false
   python:
-    description: The interpreter that the release is used with, which compiles what was changed. Empty to compile
-      nothing.
+    description: The interpreter that compiles what was changed, the release's. Empty to compile nothing.
     type: str
     default: ""
 notes:

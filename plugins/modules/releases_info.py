@@ -10,8 +10,8 @@ DOCUMENTATION = r"""
 module: releases_info
 version_added: 0.2.0
 short_description: List the frozen releases below a root and what users see of each
-description: Reads the records below C(<root>/.torchstack) and the module tree. What is no release of this collection,
-  or was never frozen, is left out.
+description: Reads the records below C(<root>/.torchstack) and the module tree. What is no release, or was never frozen,
+  is left out.
 author: The hpcml.torchstack contributors (@hpcml)
 extends_documentation_fragment: hpcml.torchstack._attributes.reading
 options:

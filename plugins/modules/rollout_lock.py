@@ -18,8 +18,7 @@ description:
   - A second rollout is refused in a sentence that names the first one. The same process can take the lock again.
   - The lock of a process that has ended is replaced and reported. That is only judged on its own host and in its own
     process id namespace, by this module on the target and by its action plugin on the control node.
-  - The lock is created by link(2), or by exclusive creation where the file system has no hard links, and works on
-    network file systems.
+  - The lock is made by link(2), or by exclusive creation where there are no hard links, also on network file systems.
 notes:
   - Control nodes without C(/proc) cannot be judged, so their locks always count as those of another host.
 options:
@@ -32,8 +31,7 @@ options:
     type: str
     required: true
   state:
-    description: V(held) takes the lock, V(released) gives it back. One that is not there, or that somebody else has, is
-      left alone.
+    description: V(held) takes the lock, V(released) gives it back. That of somebody else is left alone.
     type: str
     choices: [held, released]
     default: held
@@ -78,8 +76,7 @@ options:
         type: str
         default: ""
   dead:
-    description: Tokens of lock records whose process the control node has found to be gone. The action plugin fills
-      this in.
+    description: Tokens of locks whose process the control node has found to be gone. The action plugin fills this in.
     type: list
     elements: str
     default: []

@@ -19,8 +19,8 @@ description:
 notes:
   - Commands, compilers and MPI are looked for in the environment of the task. Set the keyword C(environment) to what
     the site's modules set, to look at what the steps will see.
-  - Compilers are called as they are given and never resolved, because the compilers of Cray systems look at the name
-    they were called by.
+  - Compilers are called as they are given and never resolved, as those of Cray systems look at the name they were
+    called by.
 options:
   root:
     description: The directory below which releases are installed, or the nearest one above it that exists. This account
@@ -78,13 +78,12 @@ options:
     type: int
     default: 0
   reserve:
-    description: Whether to reserve what is needed for a moment, which shows a quota where free space does not. Not in
-      check mode.
+    description: Whether to reserve what is needed for a moment, which shows a quota. Not in check mode.
     type: bool
     default: true
   shebang_reserve:
-    description: Characters of the first line of an installed script beside the root. A warning is given where both
-      together are more than 127.
+    description: Characters of the first line of an installed script beside the root. Above 127 in all, a warning is
+      given.
     type: int
     default: 60
   latency:

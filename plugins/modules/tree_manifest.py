@@ -11,8 +11,7 @@ module: tree_manifest
 version_added: 0.2.0
 short_description: Record what a tree holds, or compare it with its record
 description:
-  - Records type, mode, size, SHA-256 digest and link target of every path of a tree, or says how the tree differs from
-    that record.
+  - Records type, mode, size, SHA-256 digest and link target of every path of a tree, or says how it differs from that.
   - Paths are relative to the tree. Times and owners are not recorded, so a tree that was moved, or copied with its
     modes, still matches. The record is the same whatever the file system's order, the locale and the number of threads.
   - Symbolic links are never followed. Named pipes, sockets and devices are recorded by type and mode and never opened.
@@ -31,8 +30,7 @@ attributes:
     description: Digest and counts of the record before and after, and the first paths that differ.
 options:
   path:
-    description: The tree, an absolute path. Not a symbolic link, not a home directory, and not a directory that holds
-      one.
+    description: The tree, an absolute path. No symbolic link, home directory, or directory that holds one.
     type: path
     required: true
   root:
@@ -49,8 +47,7 @@ options:
     required: true
   state:
     description:
-      - V(recorded) brings the record up to date. It fails, and writes nothing, where files change meanwhile or cannot
-        be read.
+      - V(recorded) brings the record up to date. It fails, and writes nothing, where files change or cannot be read.
       - V(compared) compares the tree with the record and never writes.
     type: str
     choices: [recorded, compared]

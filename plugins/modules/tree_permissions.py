@@ -32,8 +32,7 @@ attributes:
     description: Only entries whose mode differs are touched.
 options:
   path:
-    description: The tree, an absolute path. Not a symbolic link, not a home directory, and not a directory that holds
-      one.
+    description: The tree, an absolute path. No symbolic link, home directory, or directory that holds one.
     type: path
     required: true
   root:
