@@ -66,7 +66,7 @@ options:
     elements: dict
     default: []
     suboptions:
-      name:
+      name: &soname
         description: Glob over sonames, such as C(libnccl*).
         type: str
         required: true
@@ -121,7 +121,7 @@ options:
         description: Glob over absolute paths; what lies below a directory that matches, matches as well.
         type: str
         required: true
-      reason:
+      reason: &reason
         description: Why.
         type: str
         required: true
@@ -131,17 +131,11 @@ options:
     elements: dict
     default: []
     suboptions:
-      name:
-        description: Glob over sonames.
-        type: str
-        required: true
+      name: *soname
       path:
         description: Glob over absolute paths. Only files that match are meant.
         type: str
-      reason:
-        description: Why that is right.
-        type: str
-        required: true
+      reason: *reason
   static:
     description: Path of the record of M(hpcml.torchstack.ldd_verify) of the same release. Every library that it found
       for a mapped object must be mapped from the same file. What is not is in RV(misplaced).

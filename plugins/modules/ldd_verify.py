@@ -44,15 +44,15 @@ options:
     elements: dict
     default: []
     suboptions:
-      name:
+      name: &soname
         description: Glob over sonames.
         type: str
         required: true
       object:
         description: Glob over the absolute paths of the objects for which it may be missing. By default all.
         type: str
-      reason:
-        description: Why it may be missing.
+      reason: &reason
+        description: Why.
         type: str
         required: true
   preloaded:
@@ -70,10 +70,7 @@ options:
     elements: dict
     default: []
     suboptions:
-      name:
-        description: Glob over sonames.
-        type: str
-        required: true
+      name: *soname
       path:
         description: Glob over absolute paths. C(*) and C(?) stay within a name, C(**) spans directories.
         type: str
@@ -87,18 +84,12 @@ options:
     elements: dict
     default: []
     suboptions:
-      object:
+      object: &paths
         description: Glob over absolute paths.
         type: str
         required: true
-      needs:
-        description: Glob over sonames.
-        type: str
-        required: true
-      reason:
-        description: Why it has to need it.
-        type: str
-        required: true
+      needs: *soname
+      reason: *reason
   embedded:
     description: Texts that only the provider of a library may hold, such as the version banner of NCCL, by which a
       static copy in any other ELF file is found.
@@ -127,14 +118,8 @@ options:
     elements: dict
     default: []
     suboptions:
-      path:
-        description: Glob over absolute paths.
-        type: str
-        required: true
-      reason:
-        description: Why.
-        type: str
-        required: true
+      path: *paths
+      reason: *reason
   plugins:
     description: Libraries that others open by name at run time. They have to be found as if they were needed.
     type: list

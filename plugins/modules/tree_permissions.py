@@ -143,7 +143,7 @@ special:
   type: list
   elements: dict
   sample: [{path: libexec/helper, kind: setuid, mode: "4755"}]
-special_total:
+special_total: &total
   description: How many there are.
   returned: always, once the tree was walked
   type: int
@@ -160,10 +160,7 @@ unseen:
   returned: always, once the tree was walked
   type: list
   elements: str
-unseen_total:
-  description: How many there are.
-  returned: always, once the tree was walked
-  type: int
+unseen_total: *total
 seconds:
   description: How long the walk took.
   returned: always, once the tree was walked
@@ -178,7 +175,7 @@ foreign:
   returned: failure
   type: list
   elements: str
-foreign_total:
+foreign_total: &failed_total
   description: How many there are.
   returned: failure
   type: int
@@ -187,19 +184,13 @@ setgid_lost:
   returned: failure
   type: list
   elements: str
-setgid_lost_total:
-  description: How many there are.
-  returned: failure
-  type: int
+setgid_lost_total: *failed_total
 refused:
   description: The first entries that the system did not let change, with its reason.
   returned: failure
   type: list
   elements: str
-refused_total:
-  description: How many there are.
-  returned: failure
-  type: int
+refused_total: *failed_total
 failed_step:
   description: What failed - C(policy), C(check the boundary) or C(apply).
   returned: failure
