@@ -20,6 +20,8 @@ attributes:
   idempotent:
     support: full
     description: Without a change nothing is written.
+notes:
+  - A failure on the target says in C(failed_step) what failed, and in C(remedy) what to do next.
 """
 
     READING = r"""
@@ -33,4 +35,6 @@ attributes:
   idempotent:
     support: full
     description: Nothing is changed.
+notes:
+  - A failure on the target says in C(failed_step) what failed, and in C(remedy) what to do next.
 """

@@ -26,12 +26,19 @@ options:
 
     JOB = r"""
 options:
-  job:
+  state:
     description:
-      - The C(launcher) of that step and its C(options), as the filter P(hpcml.torchstack.step_job#filter) gives them.
-      - What a launcher knows its job by, such as C(SLURM_*), is kept in the job's fresh login beside
-        O(environment_keep). The wall time in the options has to be a minute longer than O(timeout), and their
-        C(python) is tried first for what supervises the launcher.
+      - V(present) makes sure that it has passed. Without O(job) the launcher is started by this module, where it runs.
+      - With O(job) the launcher is started in a job of a batch system, which is a step of
+        M(hpcml.torchstack.build_step) between two calls of this module with the same options. V(present) only says
+        whether that is needed, and gives the step; V(judged) judges what came out of it, also where it has failed.
+    type: str
+    choices: [present, judged]
+    default: present
+  job:
+    description: The C(launcher) of that step and its C(options), as P(hpcml.torchstack.step_job#filter) gives them. The
+      wall time has to be a minute longer than O(timeout), and C(python) is tried first for what supervises the
+      launcher. What a launcher knows its job by, such as C(SLURM_*), is kept beside O(environment_keep).
     type: dict
     default: {}
   wait:
@@ -44,10 +51,8 @@ options:
     elements: path
     default: []
   environment_keep:
-    description:
-      - Names of variables of this task's environment that the launcher's fresh login keeps; a name may end in V(*),
-        which stands for no secrets.
-        For a launcher that has to know the batch job it is in, such as V(PBS_*).
+    description: Names of variables of this task's environment that the launcher's fresh login keeps, such as V(PBS_*)
+      of a launcher that has to know the batch job it is in; V(*) stands for no secrets.
     type: list
     elements: str
     default: []
@@ -63,9 +68,8 @@ attributes:
     description: Shows the last verdict and its subject, and the new ones.
 options:
   subject:
-    description:
-      - Digest of the frozen release whose ranks these are. A record of another subject does not count.
-      - Required, except in check mode, where a release that is not frozen yet has none.
+    description: Digest of the frozen release whose ranks these are. A record of another one does not count. Required,
+      except in check mode, where a release that is not frozen yet has none.
     type: str
     default: ""
   module:
@@ -73,9 +77,8 @@ options:
     type: str
     default: ""
   module_system:
-    description:
-      - The module system that a login has to offer. V(auto) takes what is there; where nothing is there, O(environment)
-        is used and the record says so. V(none) does not look for one.
+    description: The module system that a login has to offer. V(auto) takes what is there; where nothing is,
+      O(environment) is used and the record says so. V(none) does not look for one.
     type: str
     choices: [auto, lmod, environment-modules, none]
     default: auto
@@ -84,9 +87,8 @@ options:
     type: dict
     default: {}
   user:
-    description:
-      - The ordinary user that runs the ranks. Empty for the account of this task, with the environment of a fresh
-        login; the record then says what that cannot show.
+    description: The ordinary user that runs the ranks. Empty for the account of this task, with the environment of a
+      fresh login; the record then says what that cannot show.
     type: str
     default: ""
   become_command:
@@ -95,9 +97,8 @@ options:
     elements: str
     default: [sudo, -n, -u, "{user}", --]
   launcher:
-    description:
-      - The site's launcher with its options; O(ranks) replaces C({ranks}), O(nodes) replaces C({nodes}), and the ranks
-        of one node C({per_node}). The rank program follows.
+    description: The site's launcher with its options; O(ranks) replaces C({ranks}), O(nodes) replaces C({nodes}), and
+      the ranks of one node C({per_node}). The rank program follows.
     type: list
     elements: str
     default: [mpiexec, -n, "{ranks}"]

@@ -12,19 +12,16 @@ version_added: 0.2.0
 short_description: Accept a finished release as its users will use it
 description:
   - Starts O(ranks) ranks as an ordinary user, in the environment of a fresh login, through the release's module and the
-    site's launcher, and has them all-reduce, broadcast, all-gather, reduce-scatter and send to each other over Horovod,
-    C(torch.distributed) and mpi4py. The values are such that they are only right if every rank contributed exactly
-    once, and each at its place.
-  - Measures bandwidth and latency of the backends of C(torch.distributed) where O(measure) asks for it, and records by
-    which network NCCL goes, how long the ranks took to import, and on which memory nodes they and their GPUs are.
-  - Refuses too few ranks, two ranks on one GPU, ranks that map different MPI, PyTorch, NCCL or C++ libraries, Python
-    modules from outside O(prefix), and wrong values; each with one sentence that names the rank.
+    site's launcher. They all-reduce, broadcast, all-gather, reduce-scatter and send over Horovod, C(torch.distributed)
+    and mpi4py, with values that are only right if every rank contributed exactly once, at its place.
+  - Where O(measure) asks for it, bandwidth and latency of the backends of C(torch.distributed) are measured. By which
+    network NCCL goes, how long imports took, and the memory nodes of ranks and GPUs are recorded.
+  - Refused are too few ranks, two ranks on one GPU, ranks that map different MPI, PyTorch, NCCL or C++ libraries,
+    Python modules from outside O(prefix), and wrong values, each in one sentence that names the rank.
   - After O(timeout) seconds the ranks print their Python stacks, and every process of the job is ended.
-  - The record is C(<root>/.torchstack/<release>/acceptance.json), with the table of rank, host and device and with what
-    could not be checked here; all records are kept in C(acceptance.jsonl), the last output in C(acceptance.log).
-  - When the record says that the same O(subject) passed what is asked here, nothing is done.
-author:
-  - The hpcml.torchstack contributors (@hpcml)
+  - The record is C(<root>/.torchstack/<release>/acceptance.json); all records are kept in C(acceptance.jsonl), the last
+    output in C(acceptance.log). When it says that the same O(subject) passed what is asked here, nothing is done.
+author: The hpcml.torchstack contributors (@hpcml)
 extends_documentation_fragment:
   - hpcml.torchstack._ranks
   - hpcml.torchstack._ranks.job
@@ -37,23 +34,12 @@ attributes:
   idempotent:
     description: A release that has passed what is asked is not accepted again, unless O(again) says so.
 options:
-  state:
-    description:
-      - V(present) makes sure that the release is accepted. Without O(job) the launcher is started by this module, where
-        it runs.
-      - With O(job) the launcher is started in a job of a batch system, which is a step of
-        M(hpcml.torchstack.build_step) between two calls of this module with the same options. V(present) only says
-        whether an acceptance is needed, and gives the step; V(judged) judges what came out of it.
-    type: str
-    choices: [present, judged]
-    default: present
   prefix:
     description: Directory below which the Python modules in O(imports) must lie. By default O(root)/O(release).
     type: path
   shared:
-    description:
-      - Of ranks that O(python) starts in a container, the directories of the machine that they see. The Python modules
-        in O(imports) must then lie in none of them and not in the user's home, so that they are those of the image.
+    description: Of ranks that O(python) starts in a container, the directories of the machine that they see. The
+      modules in O(imports) must then lie in none of them and not in the user's home.
     type: list
     elements: str
   ranks:
@@ -61,9 +47,8 @@ options:
     type: int
     default: 2
   nodes:
-    description:
-      - On how many nodes. O(ranks) has to be a multiple of it. With more than one, it counts as a failure when the
-        ranks ran on another number of nodes.
+    description: On how many nodes; O(ranks) has to be a multiple of it. With more than one, any other number is a
+      failure.
     type: int
     default: 1
   imports:
@@ -75,28 +60,18 @@ options:
     description: Checks that have to run and to pass.
     type: list
     elements: str
-    choices: &checks
-      - imports
-      - devices
-      - horovod
-      - torch_gloo
-      - torch_nccl
-      - torch_mpi
-      - mpi4py
-      - cuda_graph_replay
+    choices: [imports, devices, horovod, torch_gloo, torch_nccl, torch_mpi, mpi4py, cuda_graph_replay]
     default: [imports, devices, horovod, torch_gloo]
   where_possible:
-    description:
-      - Checks that run where the hardware and the build allow them. Where they do not, RV(not_checked) says why.
+    description: Checks that run where hardware and build allow it. Where they do not, RV(not_checked) says why.
     type: list
     elements: str
-    choices: *checks
+    choices: [imports, devices, horovod, torch_gloo, torch_nccl, torch_mpi, mpi4py, cuda_graph_replay]
     default: [torch_nccl, torch_mpi, cuda_graph_replay]
   measure:
     description:
       - What is measured of each backend after its values, and how fast it has to be. Empty for nothing. Bandwidths are
-        in GB/s, which are 10^9 bytes per second, as nccl-tests defines the bus bandwidth; sizes are bytes, or such as
-        V(1 GiB).
+        in GB/s (10^9 bytes per second), by the definition of nccl-tests; sizes are bytes, or such as V(1 GiB).
       - The keys are C(operations), C(smallest), C(largest), C(warmups), C(trials), C(seconds) for each operation,
         C(latency) with C(bytes) and C(iterations), and C(backends), all of C(gloo), C(nccl), C(mpi) by default.
       - C(floors) has C(bandwidth), a list of C(backend), C(operation), C(bytes), C(busbw), C(source), and C(latency), a
@@ -105,11 +80,8 @@ options:
     type: dict
     default: {}
   transport:
-    description:
-      - What NCCL has to say about its network on every rank, whether or not there is more than one node. Empty to have
-        it recorded only.
-      - C(networks), C(providers) of libfabric and C(forbidden) networks are lists of patterns as in a shell, in which
-        letter case does not count.
+    description: What NCCL has to say about its network on every rank, as patterns of a shell, whatever the case. Empty
+      to record it only.
     type: dict
     default: {}
     suboptions:
@@ -141,8 +113,8 @@ options:
     type: bool
     default: false
 notes:
-  - The step has to run as O(user). Where that is another account than that of this task, the step
-    is in its home, which the nodes have to see, and O(become_command) reads what the job has written there.
+  - The step has to run as O(user). Where that is another account than this task's, the step is in its home, which the
+    nodes have to see, and O(become_command) reads what the job has written there.
 """
 
 EXAMPLES = r"""
@@ -152,9 +124,7 @@ EXAMPLES = r"""
     release: "2026-11-20"
     subject: "sha256:5f1c0e3f"
     module: torchstack/2026-11-20
-    modulepaths:
-      lmod: /soft/torchstack/modulefiles/lmod
-      tcl: /soft/torchstack/modulefiles/tcl
+    modulepaths: {lmod: /soft/torchstack/modulefiles/lmod, tcl: /soft/torchstack/modulefiles/tcl}
     user: tester
     ranks: 8
     nodes: 2
@@ -166,7 +136,6 @@ EXAMPLES = r"""
       largest: 1 GiB
       floors:
         bandwidth: [{backend: nccl, operation: all_reduce, bytes: 1 GiB, busbw: 36, source: the site's own runs}]
-    import_ceiling: 60
 
 - name: See whether the release has to be accepted in a job of PBS
   hpcml.torchstack.acceptance_run: &acceptance
@@ -175,8 +144,6 @@ EXAMPLES = r"""
     release: "2026-11-20"
     subject: "sha256:5f1c0e3f"
     module: torchstack/2026-11-20
-    modulepaths:
-      lmod: /soft/torchstack/modulefiles/lmod
     ranks: 8
     nodes: 2
     launcher: [mpiexec, -n, "{ranks}", --ppn, "{per_node}"]
@@ -204,27 +171,23 @@ passed:
   description: Whether the release is accepted; V(null) in check mode when an acceptance would run.
   returned: always
   type: bool
-  sample: true
 needed:
   description: Whether the step has to run.
   returned: with O(job)
   type: bool
-  sample: true
 state_dir:
   description: The directory of the step.
   returned: when O(job) is given and an acceptance is needed
   type: str
-  sample: /soft/torchstack/.torchstack/2026-11-20/acceptance
 script:
   description: The commands of the step.
   returned: when O(job) is given and an acceptance is needed
   type: str
-  sample: "/usr/bin/env -i HOME=/home/builder ..."
+  sample: /usr/bin/env -i HOME=/home/builder ...
 inputs:
   description: The inputs of the step, other ones for every acceptance.
   returned: when O(job) is given and an acceptance is needed
   type: dict
-  sample: {nonce: 3b8d6f0c5f0e4a2d9a4a3f5b9d0b7f11}
 reason:
   description: Why an acceptance ran or would run; empty when the record answered.
   returned: always
@@ -234,7 +197,6 @@ planned_after:
   description: The phase that has to come first; in check mode, where O(prefix) or O(subject) is not there yet.
   returned: in check mode, when something is missing
   type: str
-  sample: freeze
 command:
   description: The launcher's command, as the ordinary user would type it after loading the module.
   returned: always
@@ -256,12 +218,10 @@ record:
   description: Path of the record.
   returned: always
   type: str
-  sample: /soft/torchstack/.torchstack/2026-11-20/acceptance.json
 log:
   description: Path of the last run's output.
   returned: always
   type: str
-  sample: /soft/torchstack/.torchstack/2026-11-20/acceptance.log
 not_checked:
   description: Sentences about what this acceptance cannot have noticed.
   returned: when there is a record
@@ -281,71 +241,37 @@ last_lines:
   elements: str
   sample: ["slurmstepd: error: *** STEP 4.0 ON n1 CANCELLED ***"]
 acceptance:
-  description: The record itself.
+  description:
+    - The record itself - C(passed), C(failures) (C(check), C(message), C(remedy)), C(not_checked) and C(remarks)
+      (sentences about what is no failure and costs speed).
+    - What was accepted and how - C(question), C(subject), C(user), C(through) (V(lmod), V(environment-modules),
+      V(environment), or empty when it did not come that far), C(module), C(modulefile), C(modulefiles) (its sha256, by
+      C(lmod) or C(tcl)), C(launcher) (its words), C(started) (in UTC) and C(seconds).
+    - C(ranks) has host, device, versions, files and libraries of each rank, C(transports) by which network NCCL went on
+      it. C(checks) has C(status), C(seconds), C(note) and what the backend C(lacks), C(measurements) for each backend
+      and operation rows by size, C(latency) each backend and size, C(import_seconds) median and slowest rank of each
+      module.
   returned: success, when there is a record
   type: dict
-  contains:
-    passed: {description: Whether all is well., type: bool, returned: always, sample: true}
-    subject: {description: Digest of the release., type: str, returned: always, sample: "sha256:5f1c0e3f"}
-    user: {description: The account that ran the ranks., type: str, returned: always, sample: tester}
-    through:
-      description: V(lmod), V(environment-modules), V(environment), or empty when it did not come that far.
-      type: str
-      returned: always
-      sample: lmod
-    module: {description: The module., type: str, returned: always, sample: torchstack/2026-11-20}
-    modulefile: {description: The file that was loaded., type: str, returned: always, sample: /soft/m/2026-11-20.lua}
-    launcher: {description: The launcher's words., type: list, elements: str, returned: always,
-               sample: [mpiexec, -n, "2"]}
-    modulefiles: {description: "sha256 of that file, by C(lmod) or C(tcl).", type: dict, returned: always,
-                  sample: {lmod: 9f86d081}}
-    ranks: {description: "One entry for each rank: host, device, versions, files, libraries.", type: list,
-            elements: dict, returned: always, sample: [{rank: 0, host: n1}]}
-    checks: {description: "One entry for each check that ran: status, seconds, note, and what the backend lacks.",
-             type: list, elements: dict, returned: always,
-             sample: [{name: imports, status: passed, seconds: 1.2, note: "", lacks: {}}]}
-    measurements: {description: "Bandwidths: one entry for each backend and operation, with rows by size.", type: list,
-                   elements: dict, returned: always, sample: [{backend: gloo, operation: all_reduce, rows: []}]}
-    latency: {description: One entry for each backend and size., type: list, elements: dict, returned: always,
-              sample: [{backend: gloo, bytes: 8, microseconds: {median: 21.0}}]}
-    transports: {description: "By which network NCCL went, one entry for each rank that used it.", type: list,
-                 elements: dict, returned: always,
-                 sample: [{rank: 0, host: n1, network: AWS Libfabric, plugin: aws-ofi-nccl 1.6.0, provider: cxi,
-                           version: 2.21.5+cuda12.4, channels: {NET/AWS Libfabric/0: 4}}]}
-    import_seconds: {description: "Of each Python module, the median over the ranks and the slowest one.", type: dict,
-                     returned: always,
-                     sample: {torch: {median: 4.1, slowest: {rank: 3, host: n1, seconds: 5.0}}}}
-    remarks: {description: Sentences about what is no failure and costs speed., type: list, elements: str,
-              returned: always, sample: ["Rank 1 on n1 runs on cores of NUMA node 0, and its GPU is at NUMA node 3."]}
-    failures: {description: "What is wrong: check, message, remedy.", type: list, elements: dict, returned: always,
-               sample: []}
-    not_checked: {description: Sentences about what could not be noticed here., type: list, elements: str,
-                  returned: always, sample: ["All ranks ran on n1: nothing went from node to node."]}
-    question: {description: What was asked., type: dict, returned: always, sample: {ranks: 2}}
-    started: {description: Begin in UTC., type: str, returned: always, sample: "2026-11-20T12:00:00Z"}
-    seconds: {description: Length of the run., type: float, returned: always, sample: 4.2}
+  sample:
+    measurements: [{backend: gloo, operation: all_reduce, rows: []}]
+    latency: [{backend: gloo, bytes: 8, microseconds: {median: 21.0}}]
+    transports: [{rank: 0, host: n1, network: AWS Libfabric, plugin: aws-ofi-nccl 1.6.0, provider: cxi}]
+    import_seconds: {torch: {median: 4.1, slowest: {rank: 3, host: n1, seconds: 5.0}}}
 failed_step:
   description: What failed, the name of a check or V(user), V(module), V(launcher), V(timeout) and the like.
   returned: failure
   type: str
-  sample: horovod
-remedy:
-  description: What to do next.
-  returned: failure
-  type: str
-  sample: Do not publish this release.
 """
 
 import os
-import shlex
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.hpcml.torchstack.plugins.module_utils.acceptance import (
     batch_run,
     local_run,
     login,
-    planning,
-    script,
+    module_run,
     verdict,
 )
 from ansible_collections.hpcml.torchstack.plugins.module_utils.acceptance.checks import CHECKS
@@ -362,29 +288,8 @@ ASKED = (
     "module", "module_system", "module_init", "modulepaths", "environment", "environment_keep", "ranks", "python",
     "imports", "checks", "where_possible",
 )
+KIND = module_run.Kind("acceptance", verdict.conclude, verdict.describe_record)
 WHERE_GIVEN = ("shared", "measure", "transport", "import_ceiling")
-
-
-def plan(params: dict, files: Files, question: dict, check: bool) -> dict:
-    """Return the result as far as it is known before anything runs; ``passed`` where the record answers.
-
-    Raises:
-        StackError: there is nothing that could be accepted.
-    """
-    last = files.last()
-    reason = verdict.reason_to_run(last, question, params["again"])
-    words = [*question["launcher"], params["python"], script.PROGRAM]
-    result = {
-        "changed": bool(reason), "reason": reason, "record": files.record, "log": files.log,
-        "command": " ".join(map(shlex.quote, words)),
-        "diff": planning.plan_diff("acceptance", last, params["subject"], reason),
-    }
-    missing = planning.find_obstacle(question["prefix"], params["subject"])
-    if missing and not check:
-        raise missing
-    if not reason:
-        return dict(result, **verdict.describe_record(last))
-    return dict(result, passed=None, **({"planned_after": "freeze"} if missing else {}))
 
 
 def run(module: AnsibleModule) -> dict:
@@ -405,62 +310,45 @@ def run(module: AnsibleModule) -> dict:
         {key: params[key] for key in ASKED}, subject=params["subject"], launcher=launcher, user=limits.account.name,
         prefix=params["prefix"] or os.path.join(params["root"], params["release"]),
         **({"nodes": params["nodes"]} if params["nodes"] > 1 else {}),
-        **{key: given[key] for key in WHERE_GIVEN if given[key] not in (None, {}, 0)},
-    )
+        **{key: given[key] for key in WHERE_GIVEN if given[key] not in (None, {}, 0)})
     files = Files.below(params["root"], params["release"])
-    program, job, judged = program_archive(rank_program), params["job"], params["state"] == "judged"
-    if job:
-        batch_run.check_job(job, limits.timeout)
-    result = plan(params, files, question, check)
-    if job and not judged:
-        if not result["reason"]:
-            return dict(result, needed=False)
-        ask = batch_run.plan_job if check else batch_run.request_job
-        return dict(result, changed=False, needed=True, **ask(files, question, limits, program, job))
-    if check or not result["reason"]:
-        return result
-    if judged:
-        record = batch_run.conclude_job(files, question, limits, program, params["wait"], verdict.conclude)
-    else:
-        record = local_run.run_locally(files, question, limits, program, verdict.conclude)
-    return dict(result, **verdict.describe_record(record))
+    if params["job"]:
+        batch_run.check_job(params["job"], limits.timeout)
+    result = module_run.plan(
+        KIND, params, files, question, verdict.reason_to_run(files.last(), question, params["again"]), check)
+    return module_run.carry_out(KIND, params, files, question, limits, program_archive(rank_program), result, check)
 
 
 def main() -> None:
     """Entry of the module."""
     checks = list(CHECKS)
-    module = AnsibleModule(
-        argument_spec={
-            **module_options.RELEASE, **module_options.JOB, **module_options.LAUNCHED,
-            "state": {"type": "str", "choices": ["present", "judged"], "default": "present"},
-            "prefix": {"type": "path"},
-            "shared": {"type": "list", "elements": "str"},
-            "ranks": {"type": "int", "default": 2},
-            "nodes": {"type": "int", "default": 1},
-            "imports": {"type": "list", "elements": "str", "default": ["torch", "horovod.torch"]},
-            "checks": {
-                "type": "list", "elements": "str", "choices": checks,
-                "default": ["imports", "devices", "horovod", "torch_gloo"],
-            },
-            "where_possible": {
-                "type": "list", "elements": "str", "choices": checks,
-                "default": ["torch_nccl", "torch_mpi", "cuda_graph_replay"],
-            },
-            "measure": {"type": "dict", "default": {}},
-            "transport": {
-                "type": "dict", "default": {},
-                "options": {
-                    key: {"type": "list", "elements": "str", "default": []}
-                    for key in ("networks", "providers", "forbidden")
-                },
-            },
-            "import_ceiling": {"type": "float", "default": 0},
-            "timeout": {"type": "int", "default": 600},
-            "again": {"type": "bool", "default": False},
+    run_module(run, {
+        **module_options.RELEASE, **module_options.JOB, **module_options.LAUNCHED,
+        "prefix": {"type": "path"},
+        "shared": {"type": "list", "elements": "str"},
+        "ranks": {"type": "int", "default": 2},
+        "nodes": {"type": "int", "default": 1},
+        "imports": {"type": "list", "elements": "str", "default": ["torch", "horovod.torch"]},
+        "checks": {
+            "type": "list", "elements": "str", "choices": checks,
+            "default": ["imports", "devices", "horovod", "torch_gloo"],
         },
-        supports_check_mode=True,
-    )
-    run_module(module, run)
+        "where_possible": {
+            "type": "list", "elements": "str", "choices": checks,
+            "default": ["torch_nccl", "torch_mpi", "cuda_graph_replay"],
+        },
+        "measure": {"type": "dict", "default": {}},
+        "transport": {
+            "type": "dict", "default": {},
+            "options": {
+                key: {"type": "list", "elements": "str", "default": []}
+                for key in ("networks", "providers", "forbidden")
+            },
+        },
+        "import_ceiling": {"type": "float", "default": 0},
+        "timeout": {"type": "int", "default": 600},
+        "again": {"type": "bool", "default": False},
+    })
 
 
 if __name__ == "__main__":

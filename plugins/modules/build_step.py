@@ -7,158 +7,137 @@
 from __future__ import annotations
 
 DOCUMENTATION = r"""
----
 module: build_step
 short_description: Run a build step exactly once for its inputs, detached, with progress
 version_added: 0.2.0
 author: The hpcml.torchstack contributors (@hpcml)
-extends_documentation_fragment:
-  - hpcml.torchstack._attributes
+extends_documentation_fragment: hpcml.torchstack._attributes
 description:
   - Makes sure that a shell script has succeeded for exactly these inputs. When it has, nothing is done.
-  - Otherwise the script runs detached from the connection, under a supervisor that keeps the time limits, the log and
-    the record of success. A lost connection, Ctrl-C, or a killed controller does not stop the build; running the same
-    task again attaches to it. After a failure, a kill or a reboot, running the task again resumes the step.
-  - The step's directory holds a plain C(script.sh) that an operator can read and run by hand.
-  - The exit code is the script's own. It runs in bash with C(set -euo pipefail) and umask 022, whatever the caller has.
+  - Otherwise the script runs detached, under a supervisor that keeps the time limits, the log and the record of
+    success. A lost connection, Ctrl-C or a killed controller does not stop it; the same task again attaches to it, and
+    resumes it after a failure, a kill or a reboot.
+  - The script runs in bash with C(set -euo pipefail) and umask 022, and its exit code is its own. The step's directory
+    holds it as a plain C(script.sh) that can be run by hand.
 options:
   name:
-    description:
-      - Name of the step, and of its directory below O(state_dir).
-      - Lower-case letters, digits, dot, dash and underscore.
+    description: Name of the step, and of its directory - lower-case letters, digits, dot, dash and underscore.
     type: str
     required: true
   state:
     description:
       - V(present) makes sure that the step has succeeded.
-      - V(absent) removes its stamp, so that it runs again, whatever O(cache) has. Everything else stays, the log
-        included. What needs it runs again as well where it has another result then.
-      - V(cancelled) ends the build of the step, or takes its job out of the queue, and waits for that. Everything
-        stays, and V(present) resumes it. Nothing else cancels a build, not even Ctrl-C.
+      - V(absent) removes its stamp, so that it runs again, whatever O(cache) has; everything else stays. What needs it
+        runs again as well where it has another result then.
+      - V(cancelled) ends its build, or takes its job out of the queue, and waits for that. Everything stays, and
+        V(present) resumes it. Nothing else cancels a build.
     type: str
     choices: [present, absent, cancelled]
     default: present
   context:
     description:
       - The release that the step belongs to, as the role P(hpcml.torchstack.release#role) hands it on in
-        C(release_context). It says what the task does not say by itself.
-      - O(state_dir) is C(steps) below the release's records.
+        C(release_context). It says what the task does not say by itself; O(state_dir) is C(steps) below the release's
+        records.
       - A step that compiles, or imports what was compiled, gets O(modules), O(module_init), O(environment) and O(unset)
         from the toolchain, and O(launcher) and O(launcher_options) from the site's jobs, by its O(name). What the task
-        says wins, key by key; its O(environment) and O(unset) are added. Other steps run on the machine itself.
-      - Where the task gives O(launcher), the site's jobs are not used.
+        says wins, key by key; its O(environment) and O(unset) are added. With O(launcher), the site's jobs are not
+        used. Other steps run on the machine itself.
     type: dict
   compilers:
-    description:
-      - Variables that name compilers, such as C(CC). Those that the toolchain of O(context) has for the step replace
-        them, or are added. They win over O(environment), and become part of it.
+    description: Variables that name compilers, such as C(CC). Those of the toolchain of O(context) replace them, or are
+      added. They win over O(environment), and become part of it.
     type: dict
   state_dir:
-    description:
-      - Directory of all steps of a release; required, unless O(context) says it.
-      - The step keeps C(script.sh), C(inputs.json), C(log), C(exit), C(job.json) and, after success only, C(stamp.json)
-        in a directory of its own name there.
+    description: Directory of all steps of a release; required, unless O(context) says it. In a directory of its name,
+      the step keeps C(script.sh), C(inputs.json), C(log), C(exit), C(job.json) and, after success only, C(stamp.json).
     type: path
   script:
     description:
       - The commands, as shell text. Required with O(state=present).
-      - The step's environment is the caller's, then what the modules change, without O(unset), with O(environment).
-        Login and startup files of the shell are not read.
-      - Of the caller's environment it gets no secrets, see O(secrets), and nothing that shapes a build - search paths
-        and flags of compilers, C(LD_PRELOAD), and C(USE_*), C(BUILD_*), C(CMAKE_*), C(HOROVOD_*) and their like.
+      - Their environment is the caller's, then what the modules change, without O(unset), with O(environment). Start-up
+        files of the shell are not read. Of the caller's it has no secrets, see O(secrets), and nothing that shapes a
+        build - search paths and flags of compilers, C(LD_PRELOAD), and C(USE_*), C(BUILD_*), C(CMAKE_*), C(HOROVOD_*)
+        and their like.
     type: str
   chdir:
-    description:
-      - Directory the commands start in. The default is the step's own directory.
+    description: Directory the commands start in. The default is the step's own directory.
     type: path
   modules:
-    description:
-      - Environment modules to load, in this order, after a purge.
-      - Without O(modules) and O(module_init) the module system is not touched.
+    description: Environment modules to load after a purge. Without these and O(module_init) the module system is not
+      touched.
     type: list
     elements: str
     default: []
   module_init:
-    description:
-      - What defines the C(module) command in a plain shell. An absolute path of a file that is sourced, or else shell
-        text, such as C(. /usr/share/lmod/lmod/init/bash; module use /opt/modulefiles).
-      - The default is the caller's own C(module) function, where it is exported.
+    description: What defines the C(module) command in a plain shell - an absolute path of a file that is sourced, or
+      shell text, such as C(. /usr/share/lmod/lmod/init/bash; module use /opt/modulefiles). By default the caller's own
+      C(module) function, where it is exported.
     type: str
   environment:
-    description:
-      - Environment variables for the commands. Values are literal, nothing in them is expanded.
-      - The script holds them, and everybody may read it. What looks like a secret is refused; see O(secrets).
-      - Values other than text and whole numbers are refused; YAML would have changed C(ON) and C(2.10) already.
+    description: Environment variables for the commands, literally - texts and whole numbers, as YAML would have changed
+      C(ON) and C(2.10) already. Everybody may read them there; what looks like a secret is refused, see O(secrets).
     type: dict
     default: {}
   unset:
-    description:
-      - Environment variables that the commands must not see, modules' included.
+    description: Environment variables that the commands must not see, those of modules included.
     type: list
     elements: str
     default: []
   secrets:
     description:
-      - Names of variables with secrets, such as V(HF_TOKEN), that the commands need. Their values come from the
-        environment of the task, and are written nowhere; what the commands print of them is masked in the log.
-      - No other variable whose name promises a secret is handed on.
-      - The names are part of the digest, the values are not.
+      - Names of variables with secrets, such as V(HF_TOKEN), that the commands need. Values come from the environment
+        of the task, are written nowhere, are no part of the digest, and are masked in the log. No other variable whose
+        name promises a secret is handed on.
       - Not with O(launcher=pbs), where everybody could read them of the job.
     type: list
     elements: str
     default: []
   inputs:
-    description:
-      - Anything else that the result depends on, such as commits and checksums. It is digested, not used.
-      - In check mode a value C({"planned_after":"<step>"}) anywhere inside stands for one that is not known yet.
+    description: Anything else that the result depends on, such as commits and checksums; it is digested, not used. In
+      check mode, C({"planned_after":"<step>"}) anywhere inside stands for a value that is not known yet.
     type: raw
   needs:
     description:
       - Names of steps below the same O(state_dir) that have to be complete. What they have made joins this step's
-        digest - of one that produces files their content, see O(produces), of one that stands for others theirs, see
-        O(judged_by), and of any other one its inputs.
+        digest - the content of what they produce (O(produces)), what they stand for (O(judged_by)), or else their
+        inputs.
       - A step that produces nothing is also judged by the runs of each foundation below it, see O(foundation).
     type: list
     elements: str
     default: []
   judged_by:
-    description:
-      - Those of O(needs) whose results are this step's own, as it does nothing but install what they have produced.
-        Steps that need it run again when that is something else, and not when something else has changed.
+    description: Those of O(needs) whose results are this step's own, as it does nothing but install what they produced.
+      Steps that need it run again when that has changed, and only then.
     type: list
     elements: str
     default: []
   foundation:
-    description:
-      - Whether each run takes away what others have installed there, as one that empties a prefix does. Whatever is
-        installed on it is installed again then; what is produced is not.
+    description: Whether each run takes away what others have installed there, as one that empties a prefix does.
+      Whatever is installed on it is installed again then; what is produced is not.
     type: bool
     default: false
   creates:
-    description:
-      - Paths that have to exist after the script, or else the step has failed. Relative ones start at O(chdir).
+    description: Paths, from O(chdir) on, that have to exist after the script, or else the step has failed.
     type: list
     elements: path
     default: []
   produces:
-    description:
-      - Files and directories that are all that the script makes, such as a wheel. They have to exist afterwards, like
-        O(creates), and their content is the result by which steps that need this one are judged.
-      - They have to be the same in any release with the same inputs, but for where they lie; see O(cache).
+    description: Files and directories that are all that the script makes, such as a wheel. They have to exist
+      afterwards, and their content is what steps that need this one are judged by. They have to be the same in any
+      release with the same inputs, but for where they lie; see O(cache).
     type: list
     elements: path
     default: []
   launcher:
-    description:
-      - Where the step runs. V(local) is the machine itself; V(slurm) and V(pbs) submit a job to the batch system.
-      - O(state_dir) and O(chdir) have to be on a file system that the nodes see at the same path.
+    description: Where the step runs - V(local) is the machine itself, V(slurm) and V(pbs) submit a job. The nodes have
+      to see O(state_dir) and O(chdir) at the same path.
     type: str
     choices: [local, slurm, pbs]
     default: local
   launcher_options:
-    description:
-      - What to ask the batch system for; not used with O(launcher=local). None of it is part of the digest.
-      - An unknown key or a value of another type is refused, and nothing is changed.
+    description: What to ask the batch system for. It is no part of the digest. What is not known or of another type is
+      refused.
     type: dict
     suboptions:
       account:
@@ -189,23 +168,21 @@ options:
         description: GPUs per node.
         type: raw
       tasks:
-        description: How many processes per node a launcher within the job may start, which share C(cores). Else one.
+        description: Processes per node that a launcher within the job may start, which share C(cores). Else one.
         type: raw
       directives:
         description: List of further directives, each as it stands after C(#SBATCH) or C(#PBS).
         type: raw
       requeue:
-        description:
-          - How often the job may be put back or submitted again after an end that O(launcher_options.requeue_on) names.
-            Not at all where it is not given.
+        description: How often the job may be put back or submitted again after an end that
+          O(launcher_options.requeue_on) names.
         type: raw
       requeue_on:
-        description: List of V(preempted), V(node_failed) and V(time_limit); the first two where it is not given.
+        description: List of V(preempted), V(node_failed) and V(time_limit); by default the first two.
         type: raw
       tmpdir:
-        description:
-          - Directory on the nodes, of at most 60 characters, in which the job makes one for its temporary files that
-            C(TMPDIR) names, and removes it at its end. The default is what C(TMPDIR) names there.
+        description: Directory on the nodes, of at most 60 characters, in which the job makes one for its temporary
+          files, C(TMPDIR), and removes it at its end. The default is what C(TMPDIR) names there.
         type: raw
       python:
         description: A Python of at least 3.8 on the nodes, for the supervisor. The default is the target's.
@@ -215,39 +192,36 @@ options:
         type: raw
   network:
     description:
-      - Whether the script may use the network. With V(false) a program that honours proxy variables is refused at once
-        what it asks for, and the step's failure names the host, the address and the step. What was refused is in
-        C(refused.jsonl) in the step's directory. A step that succeeds all the same gives a warning.
+      - Whether the script may use the network. V(false), which is part of the digest, refuses at once what programs ask
+        for that honour proxy variables. The failure names host, address and step, C(refused.jsonl) in the step's
+        directory has all of it, and a step that succeeds all the same gives a warning.
       - That is no wall. A program that opens its own connections is not held up on a machine that has a network.
-      - V(false) is part of the digest.
     type: bool
     default: true
   timeout:
-    description:
-      - Seconds the script may take as a whole; V(0) for no limit.
+    description: Seconds the script may take as a whole; V(0) for no limit.
     type: float
     default: 0
   no_output_timeout:
-    description:
-      - Seconds the script may be silent; V(0) for no limit.
+    description: Seconds the script may be silent; V(0) for no limit.
     type: float
     default: 0
   hang_signal:
     description:
       - Signal by which silent processes are asked for their stack before they are stopped. Only processes with a
         handler for it get it, such as Python programs that called C(faulthandler.register).
-      - C(py-spy) is asked for other Python processes, where it is on the caller's PATH. The rest of them print their
-        stack by themselves, unless they are isolated, as C(PYTHONFAULTHANDLER) is set where O(no_output_timeout) is.
-      - With V(none) only C(py-spy) is asked.
+      - Other Python processes are asked by C(py-spy), where it is on the caller's PATH, or print their stack by
+        themselves, unless they are isolated, as O(no_output_timeout) sets C(PYTHONFAULTHANDLER). V(none) asks C(py-spy)
+        only.
     type: str
     choices: [USR1, USR2, QUIT, none]
     default: USR1
   on_hang:
     description:
-      - Commands of the site that run, after the stacks are in the log, when O(no_output_timeout) has passed. They run
-        where the step runs, for at most a minute each, and print into its log. That they fail changes nothing.
-      - C({step}), C({host}), C({log}), C({pid}) and C({job_id}) in a word stand for the step, its host, its log, its
-        supervisor's process and its batch job.
+      - Commands of the site that run where the step runs, after the stacks are in the log, when O(no_output_timeout)
+        has passed - for at most a minute each, and printing into its log. That they fail changes nothing.
+      - In their words, C({step}), C({host}), C({log}), C({pid}) and C({job_id}) stand for the step, its host, its log,
+        its supervisor's process and its batch job.
     type: dict
     suboptions:
       notify:
@@ -259,27 +233,23 @@ options:
         type: list
         elements: str
   grace:
-    description:
-      - Seconds between SIGTERM and SIGKILL when the step is stopped.
+    description: Seconds between SIGTERM and SIGKILL when the step is stopped.
     type: float
     default: 10
   cache:
     description:
       - Directory that keeps what steps produced, by digest. When it holds all of O(produces), each file with its
-        recorded sha256, they are copied instead of running the script.
-      - What names the directory of its release, where that matters, is not kept; the log says which file that is.
-      - Below the root of the releases, in C(.torchstack/builds), an entry is removed when no release has it and nobody
+        recorded sha256, they are copied instead of running the script. What names the directory of its release, where
+        that matters, is not kept; the log says which file that is.
+      - In C(.torchstack/builds) below the root of the releases, an entry is removed when no release has it and nobody
         has used it for 30 days. Another directory is never cleaned.
     type: path
   index:
-    description:
-      - Whether the script fetches packages by pip, so that where pip looks for them, by its configuration and
-        variables, is part of the digest. Credentials in it are not.
+    description: Whether the script fetches packages by pip, so that the places where it looks are part of the digest.
     type: bool
     default: false
   trees:
-    description:
-      - Source trees whose patch journals must be closed before the script may start.
+    description: Source trees whose patch journals must be closed before the script may start.
     type: list
     elements: dict
     default: []
@@ -293,51 +263,42 @@ options:
         type: path
         required: true
   wait:
-    description:
-      - Follow the step until it ends. V(false) starts it, or looks at it where it runs already, and returns at once
-        with RV(state=running) and RV(progress); it goes on by itself.
+    description: Follow the step until it ends. V(false) starts it, or looks at it where it runs already, and returns at
+      once with RV(state=running) and RV(progress).
     type: bool
     default: true
   planned:
-    description:
-      - Internal, and refused in a task. The action plugin says by it, in check mode, which steps this play would run
-        again before this one, with what is known of their results.
+    description: Internal, and refused in a task. The action plugin says by it, in check mode, which steps this play
+      would run before this one, with what is known of their results.
     type: dict
     default: {}
   follow:
-    description:
-      - Internal, and refused in a task. The action plugin asks by it, again and again, for the job with this
-        identifier, which is looked at and not started.
+    description: Internal, and refused in a task. The action plugin asks by it for the job with this identifier.
     type: str
   unchanged:
-    description:
-      - Internal, and refused in a task. The action plugin says by it for how many seconds it has seen no sign of life
-        of that job.
+    description: Internal, and refused in a task. Seconds since the action plugin has seen a sign of life of that job.
     type: float
 attributes:
   check_mode:
     description: Reports whether the step would run, and its digest where it can be known. Writes nothing.
   diff_mode:
     description: Shows what changed in inputs and script since the last run.
-  idempotent:
-    description: A step with a stamp for the same inputs is left alone.
 notes:
   - The digest covers script, chdir, modules, module_init, environment, unset, inputs, creates, produces and the results
-    of the needed steps. It covers neither the step's name nor limits, launcher, cache and trees.
-  - Of a step whose O(state_dir) ends in C(.torchstack/steps), the directory above that is its release. The digest knows
-    neither its path nor that of the root's own C(.torchstack), so that another release can have the same.
+    of the needed steps, but neither the step's name nor limits, launcher, cache and trees. Where O(state_dir) ends in
+    C(.torchstack/steps), it knows neither the path of the release above that nor that of the root's own C(.torchstack),
+    so that another release can have the same.
   - From another host a build is followed by its heartbeat. One that is silent for more than five minutes is never taken
     for dead; the error says what to do.
-  - A job of a batch system has a name of its own, which is written down before it is submitted. After a lost connection
-    or a killed controller the next run asks the scheduler for that name, and attaches to the job or resumes the step.
-    When the scheduler does not answer, nothing is submitted.
-  - The batch script, C(batch.sh) in the step's directory, relies on no login or startup file. With Slurm it has the
-    environment of the caller, as a step has on the machine itself. With PBS it has nothing of that, so that steps with
-    O(modules) need O(module_init).
-  - When a batch system ends a job, the script has at most eight seconds for its end, whatever O(grace) says.
+  - A job has a name of its own, which is written down before it is submitted. After a lost connection or a killed
+    controller the next run asks the scheduler for that name, and attaches to the job or resumes the step. When the
+    scheduler does not answer, nothing is submitted.
+  - The batch script, C(batch.sh) in the step's directory, relies on no start-up file. With Slurm it has the environment
+    of the caller, with PBS nothing of that, so that steps with O(modules) need O(module_init). When a batch system ends
+    a job, the script has at most eight seconds for its end, whatever O(grace) says.
   - Processes that a script leaves running are stopped when it ends.
-  - The supervisor writes the log, in which it masks secrets. When it is killed, the script ends with its next output;
-    the next run stops what is left of it and runs it again.
+  - When the supervisor is killed, the script ends with its next output; the next run stops what is left and runs it
+    again.
   - A script that ended well counts once its stamp is written. When records cannot be written, the supervisor tries
     again for a minute; then the step has failed, and the error says why.
 seealso:
@@ -348,31 +309,22 @@ seealso:
 """
 
 EXAMPLES = r"""
-- name: Build PyTorch
+- name: Build PyTorch in a job
   hpcml.torchstack.build_step:
     name: pytorch
     state_dir: /soft/torch/2024-10/.torchstack/steps
     chdir: /soft/torch/2024-10/src/pytorch
     module_init: /usr/share/lmod/lmod/init/bash
     modules: [gcc/12.2.0, cudatoolkit/12.4]
-    environment:
-      USE_SYSTEM_NCCL: 1
-      TORCH_CUDA_ARCH_LIST: "8.0"
-    unset: [LDFLAGS, CFLAGS]
-    inputs:
-      commit: ee1b6804381c57161c477caa380a840a84167676
+    environment: {USE_SYSTEM_NCCL: 1, TORCH_CUDA_ARCH_LIST: "8.0"}
+    inputs: {commit: ee1b6804381c57161c477caa380a840a84167676}
     needs: [nccl]
     script: python3 setup.py bdist_wheel
     produces: [dist/torch-2.4.1-cp311-cp311-linux_x86_64.whl]
     no_output_timeout: 3600
     cache: /soft/torch/.torchstack/builds
     launcher: slurm
-    launcher_options:
-      account: proj1
-      partition: gpu
-      walltime: "04:00:00"
-      cores: 64
-      requeue: 2
+    launcher_options: {account: proj1, partition: gpu, walltime: "04:00:00", cores: 64, requeue: 2}
 
 - name: Build Horovod in the toolchain of its release, where the site builds it
   hpcml.torchstack.build_step:
@@ -384,12 +336,6 @@ EXAMPLES = r"""
     needs: [pytorch-install]
     produces: [dist/horovod-0.28.1-cp311-cp311-linux_x86_64.whl]
     chdir: "{{ release_context.prefix }}/src/horovod"
-
-- name: Let PyTorch be built again
-  hpcml.torchstack.build_step:
-    name: pytorch
-    state_dir: /soft/torch/2024-10/.torchstack/steps
-    state: absent
 
 - name: Stop building PyTorch
   hpcml.torchstack.build_step:
@@ -403,27 +349,22 @@ state:
   description: V(planned), V(unchanged), V(done), V(cached), V(absent), V(cancelled), or V(running) with O(wait=false).
   returned: success
   type: str
-  sample: done
 step:
   description: Name of the step.
   returned: always
   type: str
-  sample: pytorch
 digest:
   description: sha256 of everything that the result depends on; null when it is not known yet.
   returned: when O(state=present)
   type: str
-  sample: 6f1ed002ab5595859014ebf0951522d9e1c9b2f1c1a4b7b2d5a8f8f2c6f0c8d1
 planned_after:
   description: The step that has to run before the digest can be known.
   returned: in check mode, when the digest is not known
   type: str
-  sample: nccl
 attached:
   description: Whether a build that was running already has been followed.
   returned: when O(state=present)
   type: bool
-  sample: false
 resumed:
   description: Why the step ran although there had been an attempt; null for a first one.
   returned: when O(state=present)
@@ -433,65 +374,41 @@ from_cache:
   description: Whether what it produces was taken over instead of running it.
   returned: when the step has run
   type: bool
-  sample: false
 taken_over:
-  description:
-    - Of whom it was taken over, or in check mode would be; null where it was not. C(release) is empty where that is not
-      known.
+  description: Of whom it was taken over, or in check mode would be - the C(step), C(release) (empty where that is not
+    known) and C(host) that produced it, when that had C(finished), in UTC, and in how many C(seconds); null where it
+    was not.
   returned: when O(state=present)
   type: dict
-  contains:
-    step:
-      description: The step that produced it.
-      type: str
-    release:
-      description: Its release.
-      type: str
-    host:
-      description: Where that ran.
-      type: str
-    finished:
-      description: When, in UTC.
-      type: str
-    seconds:
-      description: How long it took.
-      type: float
-  sample: null
 result:
   description: What steps that need this one are judged by; null when that is not known before it runs.
   returned: when O(state=present), and it is done or planned
   type: str
-  sample: 1f0c6be2f5a4b7b2d5a8f8f2c6f0c8d16f1ed002ab5595859014ebf0951522d9
 ground:
   description: The runs of foundations that it was made on; null for what O(produces), and when it is not known yet.
   returned: when O(state=present), and it is done or planned
   type: str
-  sample: ""
 seconds:
   description: How long the step took.
   returned: when the step has run
   type: float
-  sample: 4312.7
 started:
   description: When the attempt began, in UTC.
   returned: when the step has run
   type: str
-  sample: "2026-11-20T02:12:09Z"
 log:
   description: The log of all attempts.
   returned: success
   type: str
-  sample: /soft/torch/2024-10/.torchstack/steps/pytorch/log
 script:
   description: The script that can be run by hand.
   returned: success
   type: str
-  sample: /soft/torch/2024-10/.torchstack/steps/pytorch/script.sh
 progress:
   description: The last progress that was seen in the log.
   returned: when the step ran
   type: dict
-  sample: {"done": 1234, "total": 2210, "percent": 55, "text": "pytorch  [1234/2210]  55 %  12 min"}
+  sample: {done: 1234, total: 2210, percent: 55, text: "pytorch  [1234/2210]  55 %  12 min"}
 reason:
   description:
     - V(exit), V(signal), V(timeout), V(no_output_timeout), V(stopped), V(creates), V(needs), V(killed), V(rebooted) or
@@ -502,91 +419,47 @@ reason:
     - With V(needs) a needed step was run again during the build, which may hold parts of both then.
   returned: when the script did not succeed
   type: str
-  sample: exit
 job_id:
   description: The batch system's identifier of the job; null while its answer to the submission is missing.
   returned: when a batch system runs the step
   type: str
-  sample: "4711"
 job_name:
   description: The job's name, which no other submission has.
   returned: when a batch system runs the step
   type: str
-  sample: ts-pytorch-6f1ed002-9c0a11d4
 node:
-  description:
-    - Where the step's supervisor runs or ran, or as the scheduler writes it where that has ended the job; null while
-      the job waits.
+  description: Where the step's supervisor runs or ran, or where the scheduler has ended the job; null while it waits.
   returned: when a batch system runs the step
   type: str
-  sample: n017
 queue:
-  description: How the job waits, or waited when it was cancelled; null as soon as its supervisor is at work.
+  description:
+    - How the job waits, or waited when it was cancelled; null as soon as its supervisor is at work.
+    - C(state) is V(pending), V(held), V(requeued) (put back), or V(starting) (it has nodes, and has not reported),
+      C(reason) is why, in the scheduler's words, and C(advice) what can be done about it. C(node) is where it is being
+      started, C(former) where an earlier start of it may still be, whose end it waits for. What does not apply is
+      empty.
+    - C(position) is its place among the C(of) jobs that wait in its C(partition), from 1; null where that is not seen.
+      C(estimated_start) is in UTC.
   returned: when a batch system runs the step
   type: dict
-  contains:
-    job_id:
-      description: The batch system's identifier of the job.
-      type: str
-    state:
-      description: V(pending), V(held), V(requeued) (put back), or V(starting) (it has nodes, and has not reported).
-      type: str
-    node:
-      description: Where it is being started; empty while it waits for nodes.
-      type: str
-    former:
-      description: Where an earlier start of it may still be, whose end it waits for; empty where there is none.
-      type: str
-    reason:
-      description: Why, in the scheduler's words; empty where it gives none.
-      type: str
-    advice:
-      description: What can be done about it; empty where waiting is all.
-      type: str
-    position:
-      description: Its place among the jobs that wait in its partition or queue, from 1; null where that cannot be seen.
-      type: int
-    of:
-      description: How many wait there.
-      type: int
-    estimated_start:
-      description: When the scheduler expects to start it, in UTC; empty where it does not say.
-      type: str
-    partition:
-      description: Its partition or queue.
-      type: str
-  sample:
-    advice: ""
-    estimated_start: "2026-11-20T14:20:00Z"
-    former: ""
-    job_id: "4711"
-    node: ""
-    of: 17
-    partition: gpu
-    position: 3
-    reason: Priority
-    state: pending
+  sample: {advice: "", estimated_start: "2026-11-20T14:20:00Z", former: "", job_id: "4711", node: "", of: 17,
+    partition: gpu, position: 3, reason: Priority, state: pending}
 attempt:
   description: How many attempts have been made at the step.
   returned: when the script did not succeed
   type: int
-  sample: 2
 exit_code:
   description: The script's exit code.
   returned: when the script ended by itself
   type: int
-  sample: 2
 missing:
   description: Paths of O(creates) that the script did not create.
   returned: when the script did not succeed
   type: list
   elements: str
-  sample: []
 errors:
-  description:
-    - What the log names as the cause, the most telling first. The lines themselves are in C(msg), each as
-      C(log line 62), before the path of the log and what to do.
-    - Empty where nothing was recognised, or where the step did not end by itself.
+  description: What the log names as the cause, the most telling first. Its lines are in C(msg). Empty where nothing was
+    recognised, or where the step did not end by itself.
   returned: when the script did not succeed
   type: list
   elements: dict
@@ -602,26 +475,19 @@ stacks:
   returned: when the script did not succeed
   type: list
   elements: str
-  sample: ['Current thread 0x00007f7a5e2b1740 (most recent call first):', '  File "train.py", line 12 in barrier']
 notes:
   description: What else went wrong, such as a command of O(on_hang).
   returned: when the script did not succeed
   type: list
   elements: str
-  sample: []
 refused:
   description: What the script was refused, as it has no network; the first addresses.
   returned: when the script did not succeed
   type: list
   elements: dict
   sample:
-    - command: git-remote-https origin https://git.example.org/gloo.git
-      host: git.example.org
-      pid: 4711
-      step: horovod
-      time: "2026-11-20T02:12:11Z"
-      url: https://git.example.org/gloo.git
-      way: connect
+    - {command: git-remote-https origin https://git.example.org/gloo.git, host: git.example.org, pid: 4711,
+       step: horovod, time: "2026-11-20T02:12:11Z", url: https://git.example.org/gloo.git, way: connect}
 retry:
   description: The command that repeats the step by hand.
   returned: when the script did not succeed
@@ -630,11 +496,9 @@ retry:
 failed_step:
   description:
     - V(options), V(needs), V(trees), V(records), V(lock), V(start), V(run), V(creates), V(follow) or V(forget).
-    - With a batch system also V(submit) (it has refused the job) and V(scheduler) (it does not answer); with
-      O(state=cancelled) also V(cancel).
+    - With a batch system also V(submit) (refused) and V(scheduler) (no answer); with O(state=cancelled) V(cancel).
   returned: on failure
   type: str
-  sample: run
 """
 
 import os
@@ -649,7 +513,7 @@ from ansible_collections.hpcml.torchstack.plugins.module_utils.batch.registry im
     system_of,
 )
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
-from ansible_collections.hpcml.torchstack.plugins.module_utils.core.run_module import run_module
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core.run_module import run_module, text_diff
 from ansible_collections.hpcml.torchstack.plugins.module_utils.steps.files import step_files
 from ansible_collections.hpcml.torchstack.plugins.module_utils.steps.inputs import (
     describe_inputs,
@@ -697,9 +561,7 @@ ARGUMENTS = {
     "cache": {"type": "path"},
     "index": {"type": "bool", "default": False},
     "trees": {
-        "type": "list",
-        "elements": "dict",
-        "default": [],
+        "type": "list", "elements": "dict", "default": [],
         "options": {"src": {"type": "path", "required": True}, "state_dir": {"type": "path", "required": True}},
     },
     "wait": {"type": "bool", "default": True},
@@ -763,14 +625,9 @@ def difference(request: Request, digest: str, needs: dict[str, str]) -> dict:
     if os.path.exists(request.files.script):
         with open(request.files.script, encoding="utf-8", errors="replace") as stream:
             script = stream.read()
-    now = step_record(request, digest, needs)
-    header = "step %s" % request.files.name
-    return {
-        "before": describe_inputs(read_record(request.files.inputs), script),
-        "after": describe_inputs(now, render_script(request, digest, needs)),
-        "before_header": header,
-        "after_header": header,
-    }
+    return text_diff(
+        "step %s" % request.files.name, describe_inputs(read_record(request.files.inputs), script),
+        describe_inputs(step_record(request, digest, needs), render_script(request, digest, needs)))
 
 
 def refuse_unready(request: Request, trees: list[dict], launcher: str) -> None:
@@ -783,15 +640,13 @@ def refuse_unready(request: Request, trees: list[dict], launcher: str) -> None:
         raise StackError(
             "Step %s has secrets, and everybody may read the environment of a %s job."
             % (request.files.name, system_of(launcher).title),
-            "options", "Let its program read a file that only this account can read.",
-        )
+            "options", "Let its program read a file that only this account can read.")
     absent = [name for name in request.secrets if not os.environ.get(name)]
     if absent:
         raise StackError(
             "Step %s needs %s, which the environment of its task does not have."
             % (request.files.name, " and ".join(absent)),
-            "options", "Set it in the environment of the task.",
-        )
+            "options", "Set it in the environment of the task.")
     if trees:
         from ansible_collections.hpcml.torchstack.plugins.module_utils.patches.journal import has_open_journal
 
@@ -799,13 +654,11 @@ def refuse_unready(request: Request, trees: list[dict], launcher: str) -> None:
             if has_open_journal(tree["src"], tree["state_dir"]):
                 raise StackError(
                     "The patching of %s was interrupted." % tree["src"], "trees",
-                    "Run patch_series on it again: it completes or undoes what was begun.", tree["src"],
-                )
+                    "Run patch_series on it again: it completes or undoes what was begun.", tree["src"])
     if request.chdir is not None and not os.path.isdir(request.chdir):
         raise StackError(
             "The directory %s of step %s does not exist." % (request.chdir, request.files.name), "start",
-            "Correct chdir, or extract the source first.", request.chdir,
-        )
+            "Correct chdir, or extract the source first.", request.chdir)
 
 
 def present(params: dict, check: bool, diff: bool) -> dict:
@@ -816,8 +669,7 @@ def present(params: dict, check: bool, diff: bool) -> dict:
     if known.pending and not check:
         raise StackError(
             "Step %s needs step %s, which is not complete." % (request.files.name, known.pending), "needs",
-            "Run that step first.", request.files.directory,
-        )
+            "Run that step first.", request.files.directory)
     digest = None if known.pending else step_digest(request, known.needs)
     stamp = Stamp.read(request.files)
     files = {"step": request.files.name, "log": request.files.log, "script": request.files.script}
@@ -836,8 +688,7 @@ def present(params: dict, check: bool, diff: bool) -> dict:
     keys = ("timeout", "no_output_timeout", "grace", "hang_signal")
     limits = Limits(**{key: params[key] for key in keys}, on_hang=check_actions(params["on_hang"]))
     order = Order(
-        digest, known.needs, known.result, known.ground, limits, params["cache"], params["launcher"], launcher_options
-    )
+        digest, known.needs, known.result, known.ground, limits, params["cache"], params["launcher"], launcher_options)
     return dict(base, **begin(request, order))
 
 
@@ -894,25 +745,22 @@ def run(module: AnsibleModule) -> dict:
     except OSError as error:
         raise StackError(
             "Step %s: %s: %s." % (name, error.filename or name, error.strerror), "records",
-            "Check that this account may write there and that there is space.",
-        ) from error
+            "Check that this account may write there and that there is space.") from error
     for warning in result.pop("warnings", []):
         module.warn(warning)
     return result
 
 
-def describe_failure(name: str, failed: dict) -> dict:
+def describe_failure(module: AnsibleModule, failed: dict) -> dict:
     """Shorten the message of a step's failure, which its log has in full."""
     from ansible_collections.hpcml.torchstack.plugins.module_utils.steps.results import in_short
 
-    return dict(in_short(failed), step=name)
+    return dict(in_short(failed), step=module.params["name"])
 
 
 def main() -> None:
     """Entry point."""
-    module = AnsibleModule(argument_spec=ARGUMENTS, supports_check_mode=True)
-    name = module.params["name"]
-    run_module(module, run, with_path=False, describe=lambda failed: describe_failure(name, failed))
+    run_module(run, ARGUMENTS, with_path=False, describe=describe_failure)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,6 @@
 from __future__ import annotations
 
 DOCUMENTATION = r"""
----
 module: compute_preflight
 short_description: Look at a compute node before a rollout builds there
 version_added: 0.2.0
@@ -17,13 +16,13 @@ extends_documentation_fragment:
   - hpcml.torchstack._release
 description:
   - Finds out by one short job whether builds can run on the compute nodes of a site - whether they see the release's
-    file system and may write there, whether modules load in a plain shell, whether the driver runs programs of the CUDA
-    toolkit, whether the directory for temporary files will do, and whether cores, memory and GPUs are what the site's
-    data says. What differs from the login node is told.
-  - The job itself is a step of M(hpcml.torchstack.build_step) between two calls of this module. O(state=asked) says
-    whether a look is needed, and gives the step's script; O(state=judged) judges what the node has answered.
-  - A look holds for a day, as long as O(launcher), O(options), O(node), O(programs) and the release's place stay the
-    same. One that found an error does not hold.
+    file system and may write there, modules load in a plain shell, the driver runs programs of the CUDA toolkit, the
+    directory for temporary files will do, and cores, memory and GPUs are as the site says. What differs from the login
+    node is told.
+  - The job is a step of M(hpcml.torchstack.build_step) between two calls of this module. O(state=asked) says whether a
+    look is needed, and gives the step's script; O(state=judged) judges what the node has answered.
+  - A look without an error holds for a day, as long as O(launcher), O(options), O(node), O(programs) and the release's
+    place stay the same. Question, answer and verdict are in C(<root>/.torchstack/<release>).
 options:
   state:
     description: Whether to prepare the look, or to judge the answer.
@@ -35,21 +34,17 @@ options:
     type: str
     required: true
   options:
-    description:
-      - The options of the job. C(cores), C(memory) and C(gpus) are expected to be there where O(node) does not say
-        otherwise, and C(python) is the interpreter that runs the program there.
+    description: The options of the job. C(cores), C(memory) and C(gpus) are expected there where O(node) does not say
+      otherwise; C(python) runs the program.
     type: dict
     default: {}
   node:
-    description:
-      - What the site expects of a compute node - C(cores), C(memory), C(cuda), C(tmpdir), C(tmpdir_space), C(modules)
-        and C(module_init).
+    description: What is expected of a node - C(cores), C(memory), C(cuda), C(tmpdir), C(tmpdir_space), C(modules) and
+      C(module_init).
     type: dict
     default: {}
   programs:
-    description:
-      - Commands that steps call there, by what they are for. C(python) is the Python that the release is built on; its
-        version has to be the same as here.
+    description: Commands that steps call there, by what they are for. C(python) has to be of the same version as here.
     type: dict
     default: {}
   python_version:
@@ -65,11 +60,9 @@ attributes:
     description: Says whether a node would be looked at. Writes nothing.
   diff_mode:
     support: none
-    description: Nothing of the release is changed, so there is nothing to show.
+    description: Nothing of the release is changed.
   idempotent:
     description: A look that still holds is not repeated.
-notes:
-  - The question, the answer and the verdict are in C(<root>/.torchstack/<release>), outside of the release.
 seealso:
   - module: hpcml.torchstack.build_step
   - module: hpcml.torchstack.site_preflight
@@ -107,7 +100,6 @@ needed:
   description: Whether a node has to be looked at.
   returned: when O(state=asked)
   type: bool
-  sample: true
 reason:
   description: Why; empty where the last look still holds.
   returned: when O(state=asked)
@@ -117,54 +109,29 @@ script:
   description: The commands of the step.
   returned: when a node has to be looked at
   type: str
-  sample: "/usr/bin/python3 -I -S - ..."
+  sample: /usr/bin/python3 -I -S - ...
 inputs:
   description: The inputs of the step, other ones for every look.
   returned: when a node has to be looked at
   type: dict
-  sample: {nonce: 3b8d6f0c5f0e4a2d9a4a3f5b9d0b7f11}
 state_dir:
   description: The directory of the step.
   returned: when O(state=asked)
   type: str
-  sample: /soft/pytorch/.torchstack/2026-11-20/compute
 findings:
-  description: Everything that was looked at; of a look that still holds, its own.
+  description: Everything that was looked at; of a look that still holds, its own. C(check), C(ok), C(severity)
+    (V(error), V(warning) or V(note)), C(message) (what is so) and C(remedy) (what to do).
   returned: when a node was looked at
   type: list
   elements: dict
-  contains:
-    check:
-      description: What was looked at.
-      type: str
-    ok:
-      description: Whether it is as it should be.
-      type: bool
-    severity:
-      description: V(error), V(warning) or V(note).
-      type: str
-    message:
-      description: What is so.
-      type: str
-    remedy:
-      description: What to do.
-      type: str
   sample:
-    - check: compute.cores
-      ok: true
-      severity: note
-      message: A job may use 64 of the 64 processors of n01.
-      remedy: ""
+    - {check: compute.cores, ok: true, severity: note, message: A job may use 64 of the 64 processors of n01.,
+       remedy: ""}
 facts:
   description: What the node has answered.
   returned: when O(state=judged) and no finding is an error
   type: dict
   sample: {machine: {host: n01, glibc: "2.31"}}
-failed_step:
-  description: What failed.
-  returned: failure
-  type: str
-  sample: compute
 """
 
 import os
@@ -175,20 +142,15 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.files import read_json, write_json
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.findings import Finding, conclude, failure
-from ansible_collections.hpcml.torchstack.plugins.module_utils.core.run_module import run_module
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core.run_module import RELEASE, run_module
 from ansible_collections.hpcml.torchstack.plugins.module_utils.preflight import node_checks, node_facts, node_query
 from ansible_collections.hpcml.torchstack.plugins.module_utils.release.records import ReleaseFiles
 
 SPEC = {
-    "root": {"type": "path", "required": True},
-    "release": {"type": "str", "required": True},
-    "state": {"type": "str", "choices": ["asked", "judged"], "default": "asked"},
-    "launcher": {"type": "str", "required": True},
-    "options": {"type": "dict", "default": {}},
-    "node": {"type": "dict", "default": {}},
-    "programs": {"type": "dict", "default": {}},
-    "python_version": {"type": "str", "default": ""},
-    "wait": {"type": "float", "default": 60},
+    **RELEASE, "state": {"type": "str", "choices": ["asked", "judged"], "default": "asked"},
+    "launcher": {"type": "str", "required": True}, "options": {"type": "dict", "default": {}},
+    "node": {"type": "dict", "default": {}}, "programs": {"type": "dict", "default": {}},
+    "python_version": {"type": "str", "default": ""}, "wait": {"type": "float", "default": 60},
 }
 ASKED = ("launcher", "options", "node", "programs", "python_version")
 """Options on which an answer depends."""
@@ -252,15 +214,13 @@ def run(module: AnsibleModule) -> dict:
     except OSError as error:
         raise StackError(
             "What was asked of a compute node cannot be kept: %s: %s." % (error.filename, error.strerror), "compute",
-            "Check that this account may write there and that there is space.",
-        ) from error
+            "Check that this account may write there and that there is space.") from error
     return conclude(module, findings, "compute", {}, {"facts": facts})
 
 
 def main() -> None:
     """Entry point."""
-    module = AnsibleModule(argument_spec=SPEC, supports_check_mode=True)
-    run_module(module, run)
+    run_module(run, SPEC)
 
 
 if __name__ == "__main__":

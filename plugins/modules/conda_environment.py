@@ -13,89 +13,75 @@ short_description: Make a conda prefix hold exactly these specs or this lock
 description:
   - Solves specs, or takes a lock, and makes the prefix hold exactly those packages, through py-rattler. No C(conda) is
     needed, and none of the account's conda configuration is read.
-  - The difference is the transaction - packages added, removed and changed, with builds and channels.
-  - A prefix that an equal request made, and whose files are all there, is left alone without solving, and without
-    reading a channel. Other specs change as few of the installed packages as they can.
-  - A journal beside the prefix is written before the first change and closed after the last. While it is open, the
-    prefix counts as half - the next run removes what no package owns and was not there before, and completes it.
-  - What fails is taken back. Of a new prefix nothing is left; of another one, what the transaction took out was put
-    aside and is put back, changes made to it by hand included. The error says so, or else that the prefix is half
-    changed and the next run completes it, as where O(link_scripts) ran programs.
-  - A file of the prefix that no package owns is overwritten where a package brings one of its name.
-  - The history and the specs that were asked for are written as conda writes them, so that a real C(conda) understands
-    the prefix.
-author:
-  - The hpcml.torchstack contributors (@hpcml)
+  - A prefix that an equal request made, and whose files are all there, is left alone without reading a channel. Other
+    specs change as few of the installed packages as they can. Files that no package owns are overwritten by those of
+    packages.
+  - A journal beside the prefix is open during changes. While it is, the prefix counts as half - the next run removes
+    what no package owns and was not there before, and completes it.
+  - What fails is taken back. Of a new prefix nothing is left; of another one, what was taken out, changes made by hand
+    included, is put back. The error says so, or else that the prefix is half changed, as where O(link_scripts) ran
+    programs.
+  - History and requested specs are written as conda writes them, so that a real C(conda) understands the prefix.
+author: The hpcml.torchstack contributors (@hpcml)
 extends_documentation_fragment:
   - hpcml.torchstack._attributes
+  - hpcml.torchstack._release.planned
 requirements:
   - py-rattler >= 0.28 in the interpreter that runs the module, which it needs Python 3.10 for
 attributes:
   check_mode:
-    description: Changes neither prefix nor cache, and returns the transaction. Where py-rattler, a channel or the lock
-      is not there yet, RV(planned_after) says so.
+    description: Changes neither prefix nor cache, and returns the transaction.
   diff_mode:
     description: The packages before and after, each with version, build and channel.
   idempotent:
     description: A second run with O(state=present) only reads. With O(state=latest) it solves again.
 options:
   prefix:
-    description:
-      - The prefix, an absolute path. It becomes part of what is installed and cannot be moved later.
+    description: The prefix, an absolute path, which becomes part of what is installed.
     type: path
     required: true
   state:
-    description:
-      - V(present) leaves packages that satisfy the request as they are, V(latest) takes the newest that do, V(absent)
-        removes the prefix with everything in it.
+    description: V(present) leaves packages that satisfy the request as they are, V(latest) takes the newest that do,
+      V(absent) removes the prefix with everything in it.
     type: str
     choices: [present, latest, absent]
     default: present
   channels:
-    description:
-      - Channels for O(specs), the preferred one first - addresses (also C(file://)), directories, or names.
+    description: Channels for O(specs), the preferred one first - addresses (also C(file://)), directories, or names.
     type: list
     elements: str
     default: []
   specs:
-    description:
-      - What the prefix shall hold, with all that this needs, as C(python 3.11.*) or C(numpy >=1.26,<2).
+    description: What the prefix shall hold, with all that this needs, as C(python 3.11.*) or C(numpy >=1.26,<2).
     type: list
     elements: str
   optional_specs:
-    description:
-      - Further specs, each of which is left out where no channel has a package of that name, as C(conda) and C(mamba).
-        RV(left_out) says which. Only with O(specs).
+    description: Further specs, each left out where no channel has a package of that name (see RV(left_out)), as
+      C(conda) and C(mamba). Only with O(specs).
     type: list
     elements: str
     default: []
   lock:
-    description:
-      - A lock file on the target - an explicit list (C(@EXPLICIT)) with sha256 digests, as this module returns and
-        C(conda list --explicit --sha256) writes, or a C(pixi.lock) or C(conda-lock.yml).
+    description: A lock file on the target - an explicit list (C(@EXPLICIT)) with sha256 digests, as this module returns
+      and C(conda list --explicit --sha256) writes, or a C(pixi.lock) or C(conda-lock.yml).
     type: path
   cache:
-    description:
-      - Directory of extracted packages and of the channels' indexes. Several prefixes may share it, also at the same
-        time. Needed unless O(state=absent).
+    description: Directory of extracted packages and of the channels' indexes, for any number of prefixes. Needed unless
+      O(state=absent).
     type: path
   shared_caches:
-    description:
-      - Further caches that are only read, another account's for instance. What they have is linked from there and is
-        not fetched again; O(cache) holds links to it.
+    description: Further caches that are only read, such as another account's; O(cache) holds links to what they have.
     type: list
     elements: path
     default: []
   mirrors:
-    description:
-      - Where channels are really fetched from - by the channel's address, name or directory, the mirror's, or a list of
-        mirrors, of which the first that can be read is used. Records, the history and RV(lock) keep the channel's own
-        address.
+    description: Where channels are really fetched from - by the channel's address, name or directory, the mirror's, or
+      a list, of which the first that can be read is used. Records, the history and RV(lock) keep the channel's own
+      address.
     type: dict
   virtual_packages:
-    description:
-      - Virtual packages that differ from what this machine has, as C(__cuda) and C(__glibc) on a login node - by name,
-        the version; an empty one takes the package away.
+    description: Versions of virtual packages that differ from this machine's, as C(__cuda) and C(__glibc) on a login
+      node; an empty one takes the package away.
     type: dict
   channel_priority:
     description: Whether a package comes from the first channel that has it, or from any.
@@ -106,48 +92,38 @@ options:
     description: Conda's name of the platform, C(linux-64) for instance. This machine's by default.
     type: str
   link_method:
-    description:
-      - V(copy) copies files out of the cache, as clones where the file system shares blocks (reflinks).
-      - V(hardlink) gives files of the cache a second name. It saves space, and lets a change of one prefix reach the
-        cache and all other prefixes.
+    description: V(copy) copies files out of the cache, as clones where the file system shares blocks. V(hardlink) gives
+      files of the cache a second name, which saves space, and lets a change of one prefix reach the cache and all other
+      prefixes.
     type: str
     choices: [copy, hardlink]
     default: copy
   link_scripts:
-    description: Run the scripts that packages bring for after they were linked. These are arbitrary programs.
+    description: Run the scripts that packages bring for after they were linked, which are arbitrary programs.
     type: bool
     default: false
   verify:
-    description:
-      - What is looked at in installed packages, before a prefix counts as right - only their V(records), that their
-        V(files) are there, or their V(contents). Damaged packages are linked again.
+    description: What is looked at in installed packages before a prefix counts as right - only their V(records), that
+      their V(files) are there, or their V(contents). Damaged packages are linked again.
     type: str
     choices: [records, files, contents]
     default: files
   accept_defaults_licence:
-    description:
-      - The terms of service of Anaconda's channels (C(defaults), C(repo.anaconda.com)) are agreed to. Without it these
-        channels are refused.
+    description: The terms of service of Anaconda's channels (C(defaults), C(repo.anaconda.com)), otherwise refused, are
+      agreed to.
     type: bool
     default: false
   state_dir:
-    description:
-      - Directory for the record, the journal and the lock of the prefix, outside of it. The directory that holds the
-        prefix by default.
+    description: Directory for record, journal and lock of the prefix, outside of it. By default the one that holds it.
     type: path
   log:
     description: A file on the target that gets a line for each package while it is worked on.
     type: path
-  planned_after:
-    description:
-      - The step that brings what is missing. In check mode a missing py-rattler, channel or lock is then not an error
-        but a plan, reported with this name.
-    type: str
 notes:
   - Everything is created under umask 022, whatever the caller has. Directories inherit setgid as usual.
   - The sha256 of every package is checked before it is extracted. An entry of the cache of which a file was changed
-    since, or whose origin is not certain, is read as a whole and extracted anew where it is damaged; with
-    O(verify=contents) every entry is read.
+    since, or whose origin is not certain, or with O(verify=contents) any, is read as a whole, and extracted anew where
+    it is damaged.
 seealso:
   - module: hpcml.torchstack.tree_permissions
   - module: hpcml.torchstack.tree_manifest
@@ -158,34 +134,17 @@ EXAMPLES = r"""
   hpcml.torchstack.conda_environment:
     prefix: /soft/pytorch/2026-11-20/base
     channels: [conda-forge]
-    specs:
-      - python 3.11.*
-      - pip
-      - numpy >=1.26,<2
-    virtual_packages:
-      __cuda: "12.4"
-      __glibc: "2.31"
+    specs: [python 3.11.*, pip, "numpy >=1.26,<2"]
+    virtual_packages: {__cuda: "12.4", __glibc: "2.31"}
     cache: /soft/pytorch/.conda
   register: base
 
-- name: Keep what was solved
-  ansible.builtin.copy:
-    content: "{{ base.lock }}"
-    dest: /soft/pytorch/2026-11-20/.torchstack/base.lock
-    mode: "0644"
-
-- name: Create the same base from that, without network
+- name: Create the same base from its lock, without network
   hpcml.torchstack.conda_environment:
     prefix: /soft/pytorch/2026-12-01/base
     lock: /soft/pytorch/2026-11-20/.torchstack/base.lock
-    mirrors:
-      conda-forge: /soft/mirror/conda-forge
+    mirrors: {conda-forge: /soft/mirror/conda-forge}
     cache: /soft/pytorch/.conda
-
-- name: Remove a prefix
-  hpcml.torchstack.conda_environment:
-    prefix: /soft/pytorch/2026-11-20/base
-    state: absent
 """
 
 RETURN = r"""
@@ -195,109 +154,78 @@ added:
   type: list
   elements: dict
   sample:
-    - name: numpy
-      version: 1.26.4
-      build: py311h64a7726_0
-      subdir: linux-64
-      channel: https://conda.anaconda.org/conda-forge
-      url: https://conda.anaconda.org/conda-forge/linux-64/numpy-1.26.4-py311h64a7726_0.conda
-      sha256: 3f4365e11b28e244c95ba8579942b0802761ba7bb31c026f50d1a9ea9c728149
+    - {name: numpy, version: 1.26.4, build: py311h64a7726_0, subdir: linux-64,
+       channel: https://conda.anaconda.org/conda-forge,
+       url: https://conda.anaconda.org/conda-forge/linux-64/numpy-1.26.4-py311h64a7726_0.conda,
+       sha256: 3f4365e11b28e244}
 removed:
   description: Packages that were removed.
   returned: always, once it is planned
   type: list
   elements: dict
-  sample: []
 changed_packages:
   description: Packages of which another version, build or archive replaced the installed one.
   returned: always, once it is planned
   type: list
   elements: dict
   sample:
-    - name: numpy
-      version_before: 1.26.3
-      build_before: py311h64a7726_0
-      channel_before: https://conda.anaconda.org/conda-forge
-      version: 1.26.4
-      build: py311h64a7726_0
-      channel: https://conda.anaconda.org/conda-forge
-      sha256: 3f4365e11b28e244c95ba8579942b0802761ba7bb31c026f50d1a9ea9c728149
+    - {name: numpy, version_before: 1.26.3, build_before: py311h64a7726_0,
+       channel_before: https://conda.anaconda.org/conda-forge, version: 1.26.4, build: py311h64a7726_0,
+       channel: https://conda.anaconda.org/conda-forge}
 repaired:
   description: Packages whose files were damaged or missing, and which were linked again.
   returned: always, once it is planned
   type: list
   elements: dict
-  sample: []
 packages:
   description: All packages of the prefix as it is, or in check mode would be, afterwards, sorted by name.
   returned: always, once it is planned
   type: list
   elements: dict
-  sample:
-    - name: pip
-      version: "24.3"
-      build: pyh8b19718_0
-      subdir: noarch
-      channel: https://conda.anaconda.org/conda-forge
-      url: https://conda.anaconda.org/conda-forge/noarch/pip-24.3-pyh8b19718_0.conda
-      sha256: 4e55b3a4d1c1b6b0e1a5a1f7b0c5b9f35a4b9d8e6f1d2c3b4a59687786950413
 lock:
-  description: The same packages as an explicit list.
+  description: The same packages as an explicit list with digests.
   returned: always, once it is planned
   type: str
-  sample: |
-    # platform: linux-64
-    @EXPLICIT
-    https://conda.anaconda.org/conda-forge/noarch/pip-24.3-pyh8b19718_0.conda#sha256:4e55b3a4d1c1b6b0e1a5a1...
 left_out:
   description: The O(optional_specs) of which no channel has a package, and which the prefix does not hold.
   returned: always, once it is planned
   type: list
   elements: str
-  sample: [mamba]
 resumed:
   description: Whether an interrupted transaction was completed.
   returned: always, once it is planned
   type: bool
-  sample: false
 swept:
   description: What an interrupted transaction had left and was removed, relative to the prefix.
   returned: always, once it is planned
   type: list
   elements: str
-  sample: []
 planned_after:
   description: The step that brings what is missing.
   returned: check mode, where something is not there yet and O(planned_after) was given
   type: str
-  sample: mirror
 planned_reason:
   description: What is not there yet.
   returned: check mode, where something is not there yet and O(planned_after) was given
   type: str
-  sample: The channel /soft/mirror/conda-forge is not there.
 explanation:
   description: What the solver, or the library, said in full.
   returned: failure, where it said something
   type: str
-  sample: "numpy >=99 cannot be installed because there are no viable options"
 requirement:
   description: What the interpreter lacks, as pip would be asked for it.
   returned: failure, where py-rattler is missing
   type: str
-  sample: py-rattler>=0.28
 interpreter:
   description: The interpreter that lacks it.
   returned: failure, where py-rattler is missing
   type: str
-  sample: /usr/bin/python3.11
 failed_step:
   description: What failed - C(check the options), C(check the channels), C(read the lock), C(read the prefix), C(lock
     the prefix), C(load py-rattler), C(read the channel), C(solve), C(fetch the packages), C(link), C(check the prefix),
     C(remove the prefix), C(record the transaction) or C(complete the prefix).
   returned: failure
   type: str
-  sample: solve
 """
 
 from ansible.module_utils.basic import AnsibleModule
@@ -326,36 +254,30 @@ def run(module: AnsibleModule) -> dict:
 
 def main() -> None:
     """Run the module."""
-    module = AnsibleModule(
-        argument_spec={
-            "prefix": {"type": "path", "required": True},
-            "state": {"choices": ["present", "latest", "absent"], "default": "present"},
-            "channels": {"type": "list", "elements": "str", "default": []},
-            "specs": {"type": "list", "elements": "str"},
-            "optional_specs": {"type": "list", "elements": "str", "default": []},
-            "lock": {"type": "path"},
-            "cache": {"type": "path"},
-            "shared_caches": {"type": "list", "elements": "path", "default": []},
-            "mirrors": {"type": "dict"},
-            "virtual_packages": {"type": "dict"},
-            "channel_priority": {"choices": ["strict", "disabled"], "default": "strict"},
-            "platform": {"type": "str"},
-            "link_method": {"choices": ["copy", "hardlink"], "default": "copy"},
-            "link_scripts": {"type": "bool", "default": False},
-            "verify": {"choices": ["records", "files", "contents"], "default": "files"},
-            "accept_defaults_licence": {"type": "bool", "default": False},
-            "state_dir": {"type": "path"},
-            "log": {"type": "path"},
-            "planned_after": {"type": "str"},
-        },
-        mutually_exclusive=[("specs", "lock")],
-        required_if=[
-            ("state", "present", ("specs", "lock"), True), ("state", "latest", ("specs",)),
-            ("state", "present", ("cache",)), ("state", "latest", ("cache",)),
-        ],
-        supports_check_mode=True,
-    )
-    run_module(module, run)
+    run_module(run, {
+        "prefix": {"type": "path", "required": True},
+        "state": {"choices": ["present", "latest", "absent"], "default": "present"},
+        "channels": {"type": "list", "elements": "str", "default": []},
+        "specs": {"type": "list", "elements": "str"},
+        "optional_specs": {"type": "list", "elements": "str", "default": []},
+        "lock": {"type": "path"},
+        "cache": {"type": "path"},
+        "shared_caches": {"type": "list", "elements": "path", "default": []},
+        "mirrors": {"type": "dict"},
+        "virtual_packages": {"type": "dict"},
+        "channel_priority": {"choices": ["strict", "disabled"], "default": "strict"},
+        "platform": {"type": "str"},
+        "link_method": {"choices": ["copy", "hardlink"], "default": "copy"},
+        "link_scripts": {"type": "bool", "default": False},
+        "verify": {"choices": ["records", "files", "contents"], "default": "files"},
+        "accept_defaults_licence": {"type": "bool", "default": False},
+        "state_dir": {"type": "path"},
+        "log": {"type": "path"},
+        "planned_after": {"type": "str"},
+    }, mutually_exclusive=[("specs", "lock")], required_if=[
+        ("state", "present", ("specs", "lock"), True), ("state", "latest", ("specs",)),
+        ("state", "present", ("cache",)), ("state", "latest", ("cache",)),
+    ])
 
 
 if __name__ == "__main__":

@@ -12,38 +12,30 @@ version_added: 0.2.0
 short_description: Keep the package cache of conda releases in order
 description:
   - Makes the cache that M(hpcml.torchstack.conda_environment) extracts packages into, lets everybody read it and only
-    its owner write it. setuid, setgid and sticky are never taken away, and what the owner may do with files stays as it
-    is.
-  - Lets C(conda) use the entries for environments of other users - writes the C(repodata_record.json) of each entry,
-    from the records of the releases, and the C(urls.txt) by which C(conda) knows a cache.
-  - Lists what killed downloads left behind and the packages that no release below the root uses any more, with their
-    sizes, and removes them where O(keep) says so. A removal that is killed leaves a left-over, never half an entry.
-  - Nothing is removed while another release below the root is being rolled out, or packages are installed out of the
-    cache; RV(postponed) says so then, and the module does not fail.
-author:
-  - The hpcml.torchstack contributors (@hpcml)
-extends_documentation_fragment:
-  - hpcml.torchstack._attributes
+    its owner write it. setuid, setgid and sticky are never taken away, and what the owner may do with files stays.
+  - Lets C(conda) use the entries for environments of other users, by C(repodata_record.json) of each entry, from the
+    records of the releases, and C(urls.txt).
+  - Lists what killed downloads left behind and packages that no release below the root uses any more, and removes them
+    where O(keep) says so. A removal that is killed leaves a left-over, never half an entry.
+  - Nothing is removed while another release of the root is rolled out, or packages are installed; see RV(postponed).
+author: The hpcml.torchstack contributors (@hpcml)
+extends_documentation_fragment: hpcml.torchstack._attributes
 attributes:
   check_mode:
     description: Writes nothing, and returns what would be removed, with sizes.
   diff_mode:
     description: The modes before and after, what becomes known to conda, and what is removed.
-  idempotent:
-    description: A second run finds nothing to do.
 options:
   path:
     description: The cache, an absolute path.
     type: path
     required: true
   root:
-    description:
-      - The directory that holds the releases. Whatever the C(conda-meta) of a release, or of a directory in it, lists
-        is in use.
+    description: The directory that holds the releases. What any C(conda-meta) in them lists is in use.
     type: path
     required: true
   release:
-    description: The release whose rollout this is; its own lock does not count as another rollout.
+    description: The release whose rollout this is, which does not count as another one.
     type: str
     default: ""
   keep:
@@ -59,7 +51,7 @@ options:
         type: bool
         default: true
       days:
-        description: The age in days below which packages that no release uses are kept in any case.
+        description: Age in days below which packages that no release uses are kept in any case.
         type: int
         default: 0
 seealso:
@@ -68,19 +60,11 @@ seealso:
 """
 
 EXAMPLES = r"""
-- name: Look what could be removed
-  hpcml.torchstack.conda_package_cache:
-    path: /soft/pytorch/.torchstack/conda-pkgs
-    root: /soft/pytorch
-
 - name: Remove what no release has used for a month
   hpcml.torchstack.conda_package_cache:
     path: /soft/pytorch/.torchstack/conda-pkgs
     root: /soft/pytorch
-    keep:
-      leftovers: false
-      unused: false
-      days: 30
+    keep: {leftovers: false, unused: false, days: 30}
 """
 
 RETURN = r"""
@@ -88,69 +72,57 @@ made:
   description: Whether the cache was, or in check mode would be, made.
   returned: success
   type: bool
-  sample: false
 changed_files:
   description: Files that got another mode.
   returned: success
   type: int
-  sample: 0
 changed_directories:
   description: Directories that got another mode.
   returned: success
   type: int
-  sample: 0
 described:
   description: Entries that became known to conda, and C(urls.txt) where it was made.
   returned: success
   type: list
   elements: str
-  sample: [numpy-1.26.4-py311h64a7726_0]
 entries:
   description: How many packages were extracted in the cache, before anything was removed.
   returned: success
   type: int
-  sample: 211
 used:
   description: How many of the cache's packages a release uses.
   returned: success
   type: int
-  sample: 190
 unused:
   description: Packages that no release uses, with the bytes of their files and their age.
   returned: success
   type: list
   elements: dict
-  sample:
-    - {name: numpy-1.26.3-py311h64a7726_0, bytes: 37012345, days: 92}
+  sample: [{name: numpy-1.26.3-py311h64a7726_0, bytes: 37012345, days: 92}]
 leftovers:
-  description: What killed downloads left behind. A download that runs at the moment is among them.
+  description: What killed downloads left behind; one that runs at the moment is among them.
   returned: success
   type: list
   elements: dict
-  sample:
-    - {name: .scipy-1.14.1-py311he9a78e4_1qbTzXw, bytes: 12582912, days: 3}
+  sample: [{name: .scipy-1.14.1-py311he9a78e4_1qbTzXw, bytes: 12582912, days: 3}]
 removed:
   description: What of that was, or in check mode would be, removed.
   returned: success
   type: list
   elements: dict
-  sample: []
 removed_bytes:
   description: The bytes of these files.
   returned: success
   type: int
-  sample: 0
 postponed:
   description: Why nothing was removed although O(keep) asked for it; empty where nothing stood against it.
   returned: success
   type: str
-  sample: ""
 failed_step:
   description: What failed - C(check the boundary), C(look at the cache), C(make the cache), C(apply) or C(remove from
     the cache).
   returned: failure
   type: str
-  sample: look at the cache
 """
 
 from ansible.module_utils.basic import AnsibleModule
@@ -171,23 +143,18 @@ def run(module: AnsibleModule) -> dict:
 
 def main() -> None:
     """Run the module."""
-    module = AnsibleModule(
-        argument_spec={
-            "path": {"type": "path", "required": True},
-            "root": {"type": "path", "required": True},
-            "release": {"type": "str", "default": ""},
-            "keep": {
-                "type": "dict", "apply_defaults": True,
-                "options": {
-                    "leftovers": {"type": "bool", "default": True},
-                    "unused": {"type": "bool", "default": True},
-                    "days": {"type": "int", "default": 0},
-                },
+    run_module(run, {
+        "path": {"type": "path", "required": True},
+        "root": {"type": "path", "required": True},
+        "release": {"type": "str", "default": ""},
+        "keep": {
+            "type": "dict", "apply_defaults": True,
+            "options": {
+                "leftovers": {"type": "bool", "default": True}, "unused": {"type": "bool", "default": True},
+                "days": {"type": "int", "default": 0},
             },
         },
-        supports_check_mode=True,
-    )
-    run_module(module, run)
+    })
 
 
 if __name__ == "__main__":

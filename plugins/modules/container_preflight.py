@@ -7,7 +7,6 @@
 from __future__ import annotations
 
 DOCUMENTATION = r"""
----
 module: container_preflight
 short_description: Judge whether a container image can be offered as a release
 version_added: 0.2.0
@@ -17,9 +16,10 @@ extends_documentation_fragment:
   - hpcml.torchstack._release.root
 description:
   - Looks whether the image is in the site's place of images, which checksum it must have, whether there is room for a
-    copy of it, whether the command that starts containers answers, and whether what they are to see is there.
+    copy, whether the command that starts containers answers, and whether what they are to see is there.
   - The checksum is that of the release file, else the one in C(SHA256SUMS) beside the image. Where neither has one, the
-    image is read once, and the module fails with the line to write.
+    image is read once, and the module fails with the line to write. That the image really has it is seen when it is
+    copied.
 options:
   image:
     description: C(base.image) of the release file.
@@ -33,7 +33,7 @@ options:
       sha256:
         description: Its checksum. Empty for that of the list.
         type: str
-        default: ''
+        default: ""
       placement:
         description: Whether the root has a copy, or refers to the central image.
         type: str
@@ -42,7 +42,7 @@ options:
       definition:
         description: Name of the image's definition in the central place. Empty for none.
         type: str
-        default: ''
+        default: ""
   images:
     description: The site's place of images, C(torchstack_images).
     type: str
@@ -65,7 +65,6 @@ attributes:
     description: Writes nothing, so that a quota stays unknown.
 notes:
   - A quota is met by reserving the space for a moment in a file without a name, which not every file system can do.
-  - That the image really has the checksum is seen when it is copied, not here.
 """
 
 EXAMPLES = r"""
@@ -80,56 +79,25 @@ EXAMPLES = r"""
 
 RETURN = r"""
 image:
-  description:
-    - The image, as the other roles take it. C(copy) and C(definition) are empty where there is none, C(bytes) is 0
-      where only the copy is left.
+  description: The image, as other roles take it. C(copy) and C(definition) may be empty, C(bytes) is 0 without the
+    original.
   returned: success
   type: dict
-  sample:
-    file: pytorch-rocm-5.6.1.sif
-    sha256: 7d865e959b2466918c9863afca942d0fb89d7c9ac0c99bafc3749504ded97730
-    bytes: 8589934592
-    central: /appl/images/pytorch-rocm-5.6.1.sif
-    copy: /appl/pytorch/images/7d865e959b24/pytorch-rocm-5.6.1.sif
-    definition: ""
+  sample: {file: pytorch-rocm-5.6.1.sif, sha256: 7d865e959b2466918c9863afca942d0f, bytes: 8589934592,
+    central: /appl/images/pytorch-rocm-5.6.1.sif, copy: /appl/pytorch/images/7d865e959b24/pytorch-rocm-5.6.1.sif,
+    definition: ""}
 runtime:
   description: What starts containers - C(command) as it was given, C(path), and C(version).
   returned: success
   type: dict
   sample: {command: singularity, path: /usr/bin/singularity, version: 1.3.4}
 findings:
-  description: Everything that was found.
+  description: Everything that was found. C(check) (V(place), V(image), V(checksum), V(definition), V(root.space),
+    V(root.inodes), V(runtime) or V(binds)), C(ok), C(severity) (V(error), V(warning) or V(note)), C(message) (what is
+    so) and C(remedy) (what to do).
   returned: always
   type: list
   elements: dict
-  contains:
-    check:
-      description: V(place), V(image), V(checksum), V(definition), V(root.space), V(root.inodes), V(runtime) or
-        V(binds).
-      type: str
-    ok:
-      description: Whether it is as it should be.
-      type: bool
-    severity:
-      description: V(error), V(warning) or V(note).
-      type: str
-    message:
-      description: What is so.
-      type: str
-    remedy:
-      description: What to do.
-      type: str
-  sample:
-    - check: image
-      ok: true
-      severity: note
-      message: The image is /appl/images/pytorch-rocm-5.6.1.sif (8 GiB).
-      remedy: ""
-failed_step:
-  description: What failed.
-  returned: failure
-  type: str
-  sample: image
 """
 
 import os
@@ -150,11 +118,8 @@ from ansible_collections.hpcml.torchstack.plugins.module_utils.preflight import 
 
 SPEC = {
     "image": {
-        "type": "dict",
-        "required": True,
-        "options": {
-            "file": {"type": "str", "required": True},
-            "sha256": {"type": "str", "default": ""},
+        "type": "dict", "required": True, "options": {
+            "file": {"type": "str", "required": True}, "sha256": {"type": "str", "default": ""},
             "placement": {"type": "str", "choices": ["copy", "reference"], "default": "copy"},
             "definition": {"type": "str", "default": ""},
         },
@@ -196,12 +161,7 @@ def names_in(directory: str) -> list[str]:
 
 
 def check_image(wanted: Mapping[str, Any], write: bool) -> tuple[list[Finding], dict[str, Any]]:
-    """Check the image, and return the findings with the image as the other roles take it.
-
-    Args:
-        wanted: the options.
-        write: whether space may be reserved for a moment.
-    """
+    """Check the image, reserving space for a moment if that may be, and return findings and image as roles take it."""
     image, central = wanted["image"], wanted["images"]
     findings = container_image.judge_place(central, bool(central) and os.path.isdir(central))
     if findings:
@@ -268,8 +228,7 @@ def run(module: AnsibleModule) -> dict:
 
 def main() -> None:
     """Entry point."""
-    module = AnsibleModule(argument_spec=SPEC, supports_check_mode=True)
-    run_module(module, run)
+    run_module(run, SPEC)
 
 
 if __name__ == "__main__":

@@ -11,73 +11,62 @@ module: import_verify
 version_added: 0.2.0
 short_description: Verify which libraries and versions a process really has after its imports
 description:
-  - Imports Python modules in the environment of a release, one after the other, and looks after each import at the
-    process map (C(/proc/self/maps)). So it sees what no look at single files shows - the first library of a soname that
-    is mapped serves everybody in the process, whatever the RUNPATH of those who come later, and libraries that are
-    opened by name only appear here.
+  - Imports Python modules in the environment of a release, one after the other, and looks after each at the process map
+    (C(/proc/self/maps)). So it sees what no look at single files shows - the first library of a soname that is mapped
+    serves everybody in the process, and libraries that are opened by name appear only here.
   - Says of each library which import brought it, and of each finding what to do.
-  - The environment is clean - O(environment) and a minimal base (C(HOME) and C(TMPDIR) empty directories, C(PATH),
-    C(LANG)). No user site directory, no C(PYTHONSTARTUP), no C(PYTHONUSERBASE), no variable of whoever calls.
-    C(sitecustomize) and C(.pth) files of the release count, as they do for its users.
+  - The environment is O(environment) and a minimal base (C(HOME) and C(TMPDIR) empty directories, C(PATH), C(LANG)). No
+    user site directory, no C(PYTHONSTARTUP), no C(PYTHONUSERBASE), no variable of whoever calls. C(sitecustomize) and
+    C(.pth) files of the release count, as they do for its users.
   - Nothing is written into the release, no byte code either. An import that ends the process, crashes it or hangs is a
-    finding; whatever processes it started are ended.
-author:
-  - The hpcml.torchstack contributors (@hpcml)
+    finding; whatever it started is ended.
+author: The hpcml.torchstack contributors (@hpcml)
 extends_documentation_fragment:
   - hpcml.torchstack._attributes
+  - hpcml.torchstack._release.planned
 attributes:
   check_mode:
-    description: Imports and judges all the same, as that changes nothing, and does not write O(record).
+    description: Imports and judges all the same, and does not write O(record).
   diff_mode:
-    description: The difference between the old and the new record.
+    description: The record before and after.
   idempotent:
-    description: The record holds nothing that differs from run to run; it is written only where the release differs.
+    description: The record holds nothing that differs from run to run.
 options:
   python:
-    description:
-      - Absolute path of the interpreter, Python 3.8 or newer.
+    description: Absolute path of the interpreter, Python 3.8 or newer.
     type: path
     required: true
   container:
-    description:
-      - Whether O(python) is a program that runs the interpreter of a container, by Singularity or Apptainer.
-      - Paths in rules and results are then those inside of the container. Files of the same names on this machine say
-        nothing of them, so libraries go by the names of their files instead of their sonames, and C(single) with V(*)
-        compares these.
-      - The directory of the run is added to C(SINGULARITY_BIND), and O(static) cannot be given.
+    description: Whether O(python) runs the interpreter of a container, by Singularity or Apptainer, with the directory
+      of the run added to C(SINGULARITY_BIND). Paths in rules and results are then those inside of the container,
+      libraries go by the names of their files instead of their sonames, C(single) with V(*) compares these, and
+      O(static) cannot be given.
     type: bool
     default: false
   modules:
-    description:
-      - Names of the modules to import, in this order. The order can decide which library is mapped; take the one that
-        users have.
+    description: Names of the modules to import, in the order that users have, as it can decide which library is mapped.
     type: list
     elements: str
     required: true
   environment:
-    description:
-      - Environment variables, as the modulefile of the release sets them.
-      - An import that initializes MPI (C(mpi4py.MPI) does) may have to be told not to on a login node, for instance
-        with C(MPI4PY_RC_INITIALIZE=0).
-      - C(HOME) and C(TMPDIR) can be given, too, for imports that need a short path for their sockets.
+    description: Environment variables, as the modulefile of the release sets them; C(HOME) and C(TMPDIR) too, for
+      imports that need a short path for their sockets. An import that initializes MPI (C(mpi4py.MPI) does) may have to
+      be told not to on a login node, for instance with C(MPI4PY_RC_INITIALIZE=0).
     type: dict
     default: {}
   unset:
-    description:
-      - Variables to leave out, from the minimal base as well.
+    description: Variables to leave out, of the minimal base as well.
     type: list
     elements: str
     default: []
   providers:
-    description:
-      - Where libraries have to come from. Every mapped library whose soname (or the name of whose file, if it has no
-        soname) matches C(name) must match C(path), or the C(path) of another entry that is about it. What does not is
-        a finding in RV(misplaced).
+    description: Where libraries have to come from. Every mapped library whose soname (else the name of whose file)
+      matches C(name) must match C(path), or that of another entry about it. What does not is in RV(misplaced).
     type: list
     elements: dict
     default: []
     suboptions:
-      name:
+      name: &soname
         description: Glob over sonames, such as C(libnccl*).
         type: str
         required: true
@@ -93,36 +82,28 @@ options:
         type: bool
         default: false
   single:
-    description:
-      - Globs over sonames of which one file at most may be mapped. Two files are told apart by device and inode, so
-        links to one file are one.
-      - V(*) alone looks at each soname for itself. It is the default because two files of one soname are two states of
-        what their authors wrote as one, and which of them a symbol comes from is chance. Extension modules are left
-        out, as they are never found by their soname.
-      - For any other glob one file may be mapped among all that match. C(libgomp*) meets copies with mangled names, as
-        C(libgomp-a34b3233.so.1), and C(libnccl*) a second NCCL of another version.
+    description: Globs over sonames of which one file at most may be mapped, links to one file being one. V(*) alone
+      looks at each soname for itself, without extension modules. For any other glob one file may be mapped among all
+      that match - C(libgomp*) meets copies with mangled names, as C(libgomp-a34b3233.so.1), and C(libnccl*) a second
+      NCCL of another version.
     type: list
     elements: str
     default: ["*"]
   expect:
-    description:
-      - Values that the modules have to report. What differs is a finding in RV(wrong_values).
+    description: Values that the modules have to report. What differs is in RV(wrong_values).
     type: list
     elements: dict
     default: []
     suboptions:
       value:
-        description:
-          - Python expression over the imported modules, such as C(torch.cuda.nccl.version()). Only the names that
-            C(import) binds are known in it.
-          - Numbers, texts, lists and dictionaries are taken as they are, tuples and sets as lists, everything else as
-            its text.
+        description: Python expression over the names that C(import) binds, such as C(torch.cuda.nccl.version()).
+          Numbers, texts, lists and dictionaries are taken as they are, tuples and sets as lists, everything else as its
+          text.
         type: str
         required: true
       equals:
-        description:
-          - What it has to equal. Types count, V(2) is not V("2"), and V(true) is not V(1).
-          - For V(null), ask for C(value is None) to equal V(true).
+        description: What it has to equal. Types count, V(2) is not V("2"), and V(true) is not V(1). For V(null), ask
+          for C(value is None) to equal V(true).
         type: raw
       matches:
         description: Regular expression that has to match all of its text; what is not a text is taken as JSON.
@@ -131,8 +112,7 @@ options:
         description: Why.
         type: str
   forbid:
-    description:
-      - Where nothing may come from. What does is a finding in RV(forbidden).
+    description: Where nothing may come from. What does is in RV(forbidden).
     type: list
     elements: dict
     default: []
@@ -141,52 +121,36 @@ options:
         description: Glob over absolute paths; what lies below a directory that matches, matches as well.
         type: str
         required: true
-      reason:
+      reason: &reason
         description: Why.
         type: str
         required: true
   allow:
-    description:
-      - Libraries to which no rule applies, with the reason. A rule that excuses nothing is listed in RV(unused_allow).
+    description: Libraries to which no rule applies. A rule that excuses nothing is in RV(unused_allow).
     type: list
     elements: dict
     default: []
     suboptions:
-      name:
-        description: Glob over sonames.
-        type: str
-        required: true
+      name: *soname
       path:
         description: Glob over absolute paths. Only files that match are meant.
         type: str
-      reason:
-        description: Why that is right.
-        type: str
-        required: true
+      reason: *reason
   static:
-    description:
-      - Path of the record of M(hpcml.torchstack.ldd_verify) of the same release. Every library that it found for an
-        object that is mapped must be mapped from the same file. What is not is a finding in RV(misplaced).
+    description: Path of the record of M(hpcml.torchstack.ldd_verify) of the same release. Every library that it found
+      for a mapped object must be mapped from the same file. What is not is in RV(misplaced).
     type: path
   timeout:
-    description:
-      - Seconds for all imports and values together.
+    description: Seconds for all imports and values together.
     type: float
     default: 600
   record:
-    description:
-      - Path of the file to record the result in, usually C(.torchstack/imports.json) of the release. Written when there
-        is no finding, and only where it would change.
+    description: File to record the result in, usually C(.torchstack/imports.json) of the release. Written when there is
+      no finding, and only where it would change.
     type: path
-  planned_after:
-    description:
-      - The step that builds the release. In check mode a missing interpreter, static record or module is then not an
-        error but a plan, reported with this name.
-    type: str
 notes:
   - Globs are those of M(hpcml.torchstack.tree_permissions).
-  - NCCL that is linked into another library is not mapped as a file of its own. M(hpcml.torchstack.ldd_verify) finds it
-    by its bytes.
+  - NCCL that is linked into another library is no mapped file; M(hpcml.torchstack.ldd_verify) finds it by its bytes.
 seealso:
   - module: hpcml.torchstack.ldd_verify
 """
@@ -196,20 +160,16 @@ EXAMPLES = r"""
   hpcml.torchstack.import_verify:
     python: /soft/pytorch/2026-11-20/base/bin/python3
     modules: [torch, horovod.torch]
-    environment:
-      LD_LIBRARY_PATH: /soft/pytorch/2026-11-20/nccl/lib
+    environment: {LD_LIBRARY_PATH: /soft/pytorch/2026-11-20/nccl/lib}
     single: ["*", "libnccl*"]
     providers:
-      - name: "libnccl*"
-        path: /soft/pytorch/2026-11-20/nccl/**
-        required: true
+      - {name: "libnccl*", path: /soft/pytorch/2026-11-20/nccl/**, required: true}
     expect:
       - value: torch.cuda.nccl.version()
         equals: [2, 18, 3]
         reason: the NCCL that the network plugin was built for
     forbid:
-      - path: "**/stubs"
-        reason: a stub has no code
+      - {path: "**/stubs", reason: a stub has no code}
     static: /soft/pytorch/2026-11-20/.torchstack/verification.json
     record: /soft/pytorch/2026-11-20/.torchstack/imports.json
 """
@@ -221,10 +181,8 @@ mapped:
   type: list
   elements: dict
   sample:
-    - path: /soft/pytorch/2026-11-20/nccl/lib/libnccl.so.2.18.3
-      soname: libnccl.so.2
-      brought_by: torch
-      deleted: false
+    - {path: /soft/pytorch/2026-11-20/nccl/lib/libnccl.so.2.18.3, soname: libnccl.so.2, brought_by: torch,
+       deleted: false}
 misplaced:
   description: Libraries that come from elsewhere than declared (C(rule) is V(providers)), or than the static
     verification found for the object itself (V(static)).
@@ -232,38 +190,29 @@ misplaced:
   type: list
   elements: dict
   sample:
-    - path: /soft/pytorch/2026-11-20/base/lib/libnccl.so.2
-      soname: libnccl.so.2
-      brought_by: torch
-      deleted: false
-      expected: /soft/pytorch/2026-11-20/nccl/**
-      rule: providers
-      reason: ""
-      remedy: Import what brings the declared one first, or give what needs it a RUNPATH that leads there.
+    - {path: /soft/pytorch/2026-11-20/base/lib/libnccl.so.2, soname: libnccl.so.2, brought_by: torch, deleted: false,
+       expected: /soft/pytorch/2026-11-20/nccl/**, rule: providers, reason: "",
+       remedy: Import what brings the declared one first.}
 duplicates:
   description: Several files where O(single) allows one.
   returned: once the interpreter ran
   type: list
   elements: dict
   sample:
-    - soname: "libgomp*"
-      rule: "libgomp*"
-      files:
-        - {path: /usr/lib64/libgomp.so.1.0.0, soname: libgomp.so.1, brought_by: torch, deleted: false}
-        - {path: /soft/py/sklearn.libs/libgomp-a34b3233.so.1, soname: libgomp-a34b3233.so.1, brought_by: sklearn,
-           deleted: false}
-      remedy: Let everything lead to one of them, or allow the others with a reason.
+    - soname: libgomp*
+      rule: libgomp*
+      files: [{path: /usr/lib64/libgomp.so.1.0.0, soname: libgomp.so.1, brought_by: torch, deleted: false}]
+      remedy: Let everything lead to one of them.
 forbidden:
   description: Libraries from where nothing may come from.
   returned: once the interpreter ran
   type: list
   elements: dict
-  sample: []
 reported:
   description: What the expressions of O(expect) gave.
   returned: once the interpreter ran
   type: dict
-  sample: {"torch.cuda.nccl.version()": [2, 18, 3]}
+  sample: {torch.cuda.nccl.version(): [2, 18, 3]}
 wrong_values:
   description: Expressions that gave something else, or failed.
   returned: once the interpreter ran
@@ -274,8 +223,8 @@ wrong_values:
       expected: be [2, 18, 3]
       actual: [2, 14, 3]
       error: ""
-      reason: the NCCL that the network plugin was built for
-      remedy: Install the version that the release file names, or correct the release file.
+      reason: ""
+      remedy: Install the version that the release file names.
 import_errors:
   description: Imports that failed, or ended the process. C(output) holds the last lines of the traceback or of stderr,
     C(not_tried) the modules that came later.
@@ -283,48 +232,37 @@ import_errors:
   type: list
   elements: dict
   sample:
-    - module: horovod.torch
-      error: "ImportError: libmpi.so.12: cannot open shared object file: No such file or directory"
-      output: ["Traceback (most recent call last):"]
-      not_tried: []
-      remedy: Let ldd_verify say where that library was looked for, and rebuild what needs it with a RUNPATH.
+    - {module: horovod.torch, error: "ImportError: libmpi.so.12: cannot open shared object file", output: [],
+       not_tried: [], remedy: Rebuild what needs it with a RUNPATH.}
 allowed:
   description: What O(allow) excused.
   returned: once the interpreter ran
   type: list
   elements: dict
   sample:
-    - kind: duplicates
-      soname: libgomp-a34b3233.so.1
-      path: /soft/py/sklearn.libs/libgomp-a34b3233.so.1
-      reason: scikit-learn brings its own and uses it alone
+    - {kind: duplicates, soname: libgomp-a34b3233.so.1, path: /soft/py/sklearn.libs/libgomp-a34b3233.so.1,
+       reason: scikit-learn brings its own and uses it alone}
 unused_allow:
   description: Rules of O(allow) that excused nothing.
   returned: once the interpreter ran
   type: list
   elements: dict
-  sample: []
 python_version:
   description: Version of the interpreter.
   returned: once the interpreter ran
   type: str
-  sample: 3.11.2
 seconds:
   description: How long the run took.
   returned: once the interpreter ran
   type: float
-  sample: 4.2
 planned_after:
   description: The step that builds the release.
   returned: check mode, where something does not exist yet and O(planned_after) was given
   type: str
-  sample: python_packages
 failed_step:
-  description: What failed - C(plan), C(import) (the interpreter does not start), C(verify) (there are findings) or
-    C(record).
+  description: What failed - C(plan), C(import) (the interpreter does not start), C(verify) (findings) or C(record).
   returned: failure
   type: str
-  sample: verify
 """
 
 import os
@@ -332,7 +270,7 @@ import shutil
 import tempfile
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.hpcml.torchstack.plugins.module_utils.core.run_module import run_module
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core.run_module import run_module, text_diff
 from ansible_collections.hpcml.torchstack.plugins.module_utils.verify import import_record, import_rules, imports
 from ansible_collections.hpcml.torchstack.plugins.module_utils.verify.library_record import write_record
 
@@ -350,17 +288,12 @@ ALLOWANCE = {
 }
 
 
-def missing(params: dict) -> bool:
-    """Tell whether something that an earlier step makes is not there."""
-    return not all(os.path.lexists(params[name]) for name in ("python", "static") if params[name])
-
-
 def run(module: AnsibleModule) -> dict:
     """Import, judge, and keep the record where it differs."""
     params, later = module.params, module.params["planned_after"] if module.check_mode else None
     planned = {"changed": bool(params["record"]), "planned_after": later}
     rules = import_rules.parse_rules(params)
-    if later and missing(params):
+    if later and not all(os.path.lexists(params[name]) for name in ("python", "static") if params[name]):
         return planned
     scratch = tempfile.mkdtemp(prefix="imports-", dir=module.tmpdir)
     try:
@@ -376,10 +309,8 @@ def run(module: AnsibleModule) -> dict:
         before = import_record.read_record(params["record"])
         result["changed"] = before != report.record
         if module._diff and result["changed"]:
-            result["diff"] = {
-                "before": import_record.render(before), "after": import_record.render(report.record),
-                "before_header": params["record"], "after_header": params["record"],
-            }
+            result["diff"] = text_diff(
+                params["record"], import_record.render(before), import_record.render(report.record))
         if result["changed"] and not module.check_mode:
             write_record(params["record"], report.record)
     return result
@@ -387,29 +318,25 @@ def run(module: AnsibleModule) -> dict:
 
 def main() -> None:
     """Run the module."""
-    module = AnsibleModule(
-        argument_spec={
-            "python": {"type": "path", "required": True},
-            "container": {"type": "bool", "default": False},
-            "modules": {"type": "list", "elements": "str", "required": True},
-            "environment": {"type": "dict", "default": {}},
-            "unset": {"type": "list", "elements": "str", "default": []},
-            "providers": {"type": "list", "elements": "dict", "default": [], "options": PROVIDER},
-            "single": {"type": "list", "elements": "str", "default": ["*"]},
-            "expect": {
-                "type": "list", "elements": "dict", "default": [], "options": EXPECTATION,
-                "mutually_exclusive": [("equals", "matches")], "required_one_of": [("equals", "matches")],
-            },
-            "forbid": {"type": "list", "elements": "dict", "default": [], "options": FORBIDDEN},
-            "allow": {"type": "list", "elements": "dict", "default": [], "options": ALLOWANCE},
-            "static": {"type": "path"},
-            "timeout": {"type": "float", "default": 600},
-            "record": {"type": "path"},
-            "planned_after": {"type": "str"},
+    run_module(run, {
+        "python": {"type": "path", "required": True},
+        "container": {"type": "bool", "default": False},
+        "modules": {"type": "list", "elements": "str", "required": True},
+        "environment": {"type": "dict", "default": {}},
+        "unset": {"type": "list", "elements": "str", "default": []},
+        "providers": {"type": "list", "elements": "dict", "default": [], "options": PROVIDER},
+        "single": {"type": "list", "elements": "str", "default": ["*"]},
+        "expect": {
+            "type": "list", "elements": "dict", "default": [], "options": EXPECTATION,
+            "mutually_exclusive": [("equals", "matches")], "required_one_of": [("equals", "matches")],
         },
-        supports_check_mode=True,
-    )
-    run_module(module, run)
+        "forbid": {"type": "list", "elements": "dict", "default": [], "options": FORBIDDEN},
+        "allow": {"type": "list", "elements": "dict", "default": [], "options": ALLOWANCE},
+        "static": {"type": "path"},
+        "timeout": {"type": "float", "default": 600},
+        "record": {"type": "path"},
+        "planned_after": {"type": "str"},
+    })
 
 
 if __name__ == "__main__":

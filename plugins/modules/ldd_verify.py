@@ -11,27 +11,23 @@ module: ldd_verify
 version_added: 0.2.0
 short_description: Verify where the libraries of a tree come from
 description:
-  - Every dynamic ELF object below some directories, extension modules without an x bit included, finds every library
-    that it needs, and finds it where it has to come from. Says who needs what, where it was looked for and by which
-    rule.
+  - Every dynamic ELF object below some directories finds every library that it needs, where it has to come from. Says
+    who needs what, where it was looked for and by which rule.
   - The rules are those of glibc's loader, with its order of RPATH, LD_LIBRARY_PATH, RUNPATH, cache and default
-    directories. Nothing that is inspected is ever executed, not by C(ldd) either.
-  - Each object is verified as its own root, and with it all that it brings; once with the LD_LIBRARY_PATH of
-    O(environment), and once with none. A finding in either fails.
-  - Links are not followed; a file is an object because of what is in it. Objects for another machine, statically
-    linked ones, relocatable ones and separate debug information are counted and not checked.
-  - Files that are called like source code, byte code or text are counted and not opened, see O(unopened).
-author:
-  - The hpcml.torchstack contributors (@hpcml)
+    directories. Nothing that is inspected is ever executed.
+  - Each object is verified as its own root, with all that it brings, with and without the LD_LIBRARY_PATH of
+    O(environment).
+  - Links are not followed; a file is an object because of what is in it. Objects for another machine, statically linked
+    ones, relocatable ones and separate debug information are counted and not checked.
+author: The hpcml.torchstack contributors (@hpcml)
 extends_documentation_fragment:
   - hpcml.torchstack._attributes
+  - hpcml.torchstack._release.planned
 attributes:
   check_mode:
     description: Verifies as always, and does not write O(record).
   diff_mode:
-    description: The difference between the old and the new O(record) - where each library comes from, and the rules.
-  idempotent:
-    description: Only reads, but for O(record), which is written when its content changes.
+    description: The record before and after - where each library comes from, and the rules.
 options:
   paths:
     description: Files or directories to verify, absolute.
@@ -39,53 +35,42 @@ options:
     elements: path
     required: true
   environment:
-    description:
-      - The environment that the modulefile sets. Only E(LD_LIBRARY_PATH) matters; without it, there is one
-        verification and not two.
+    description: The environment that the modulefile sets. Only E(LD_LIBRARY_PATH) matters.
     type: dict
     default: {}
   allow_missing:
-    description: Libraries that may be missing on this host. An entry that excuses nothing is reported in RV(unused).
+    description: Libraries that may be missing on this host. An entry that excuses nothing is in RV(unused).
     type: list
     elements: dict
     default: []
     suboptions:
-      name:
+      name: &soname
         description: Glob over sonames.
         type: str
         required: true
       object:
-        description: Glob over the absolute paths of the objects for which it may be missing; all if not given.
+        description: Glob over the absolute paths of the objects for which it may be missing. By default all.
         type: str
-      reason:
-        description: Why it may be missing.
+      reason: &reason
+        description: Why.
         type: str
         required: true
   preloaded:
-    description:
-      - Objects that are always mapped before the others, absolute paths; what they need is mapped with them. For
-        extension modules of PyTorch these are the libraries that C(import torch) maps.
-      - They do not count for programs, which start with nothing.
+    description: Objects that are always mapped before the others, with what they need, as absolute paths, such as the
+      libraries that C(import torch) maps. They do not count for programs, which start with nothing.
     type: list
     elements: path
     default: []
   program:
-    description:
-      - The program that loads the objects, an ELF file (the interpreter itself, not a script in front of it). Its
-        RPATH counts for what it loads.
+    description: The ELF file that loads the objects, such as the interpreter, whose RPATH counts for them.
     type: path
   providers:
-    description:
-      - Where libraries have to come from. Each resolution of a matching soname has to match the path of one of the
-        entries for it.
+    description: Where libraries have to come from. A matching soname has to resolve to the path of one of its entries.
     type: list
     elements: dict
     default: []
     suboptions:
-      name:
-        description: Glob over sonames.
-        type: str
-        required: true
+      name: *soname
       path:
         description: Glob over absolute paths. C(*) and C(?) stay within a name, C(**) spans directories.
         type: str
@@ -94,37 +79,27 @@ options:
         description: Why it has to come from there.
         type: str
   require:
-    description:
-      - Objects that have to need a library, directly or through what they need. An entry that no object matches is a
-        finding, too.
+    description: Objects that have to need a library, directly or not. One that no object matches is a finding, too.
     type: list
     elements: dict
     default: []
     suboptions:
-      object:
+      object: &paths
         description: Glob over absolute paths.
         type: str
         required: true
-      needs:
-        description: Glob over sonames.
-        type: str
-        required: true
-      reason:
-        description: Why it has to need it.
-        type: str
-        required: true
+      needs: *soname
+      reason: *reason
   embedded:
-    description:
-      - Texts that only the provider of a library may hold, such as the version banner of NCCL. A static copy inside
-        another object is found by it, which neither the loader nor the map of a process shows.
-      - Every ELF file is searched.
+    description: Texts that only the provider of a library may hold, such as the version banner of NCCL, by which a
+      static copy in any other ELF file is found.
     type: list
     elements: dict
     default: []
     suboptions:
       pattern:
         description: Regular expression over bytes. One that begins with a fixed text is searched for about forty times
-          as fast as one that does not. Matches longer than 4096 bytes may be cut.
+          as fast. Matches longer than 4096 bytes may be cut.
         type: str
         required: true
       provider:
@@ -136,22 +111,15 @@ options:
         type: str
         required: true
   forbid:
-    description:
-      - Paths that nothing may come from, such as stubs. Neither may a library be found at or below one, nor may
-        LD_LIBRARY_PATH or the RPATH or RUNPATH of an object name one.
-      - An entry of LD_LIBRARY_PATH that is empty or not absolute is always a finding.
+    description: Paths, such as stubs, at or below which no library may be found, and which neither LD_LIBRARY_PATH nor
+      the RPATH or RUNPATH of an object may name. An entry of LD_LIBRARY_PATH that is empty or not absolute is always a
+      finding.
     type: list
     elements: dict
     default: []
     suboptions:
-      path:
-        description: Glob over absolute paths.
-        type: str
-        required: true
-      reason:
-        description: Why.
-        type: str
-        required: true
+      path: *paths
+      reason: *reason
   plugins:
     description: Libraries that others open by name at run time. They have to be found as if they were needed.
     type: list
@@ -172,65 +140,44 @@ options:
     elements: str
     default: []
   unopened:
-    description:
-      - Endings of the names of files that are not opened. An empty list opens every file.
-      - No loader is given such a name. They are most files of a release, and each of them would cost a question to the
-        metadata server of a shared file system.
+    description: Endings of the names of files that are counted and not opened, as no loader is given such a name, and
+      each would cost a question to the metadata server of a shared file system. An empty list opens every file.
     type: list
     elements: str
-    default:
-      [.py, .pyc, .pyi, .pxd, .pyx, .h, .hpp, .cuh, .c, .cc, .cpp, .cu, .f90, .js, .ts, .json, .yaml, .yml, .txt, .md,
-      .rst, .html]
+    default: [.py, .pyc, .pyi, .pxd, .pyx, .h, .hpp, .cuh, .c, .cc, .cpp, .cu, .f90, .js, .ts, .json, .yaml, .yml, .txt,
+      .md, .rst, .html]
   record:
-    description:
-      - Where to write what was found, absolute. Its directory has to exist. Paths in it are relative to the release
-        that has it in C(.torchstack), else to the first of O(paths).
-      - It is not written when there are findings.
+    description: Where to write what was found, absolute, in a directory that exists. Paths in it are relative to the
+      release that has it in C(.torchstack), else to the first of O(paths). It is not written when there are findings.
     type: path
   max_listed:
     description: How many entries each list of the result has at most. Totals count all.
     type: int
     default: 100
-  planned_after:
-    description:
-      - The step that creates O(paths). In check mode a missing path is then not an error but a plan, reported with this
-        name.
-    type: str
 seealso:
   - module: hpcml.torchstack.import_verify
 """
 
 EXAMPLES = r"""
-- name: Verify that every library is found
-  hpcml.torchstack.ldd_verify:
-    paths: [/soft/pytorch/2026-11-20]
-    allow_missing:
-      - name: libcuda.so.1
-        reason: the login node has no GPU driver
-
 - name: Verify where the libraries of a release come from
   hpcml.torchstack.ldd_verify:
     paths: [/soft/pytorch/2026-11-20]
-    environment:
-      LD_LIBRARY_PATH: /soft/pytorch/2026-11-20/nccl/lib
+    environment: {LD_LIBRARY_PATH: /soft/pytorch/2026-11-20/nccl/lib}
+    allow_missing:
+      - {name: libcuda.so.1, reason: the login node has no GPU driver}
     preloaded: [/soft/pytorch/2026-11-20/base/lib/python3.11/site-packages/torch/lib/libtorch_python.so]
     providers:
-      - name: libnccl.so*
-        path: /soft/pytorch/2026-11-20/nccl/lib/*
+      - {name: libnccl.so*, path: /soft/pytorch/2026-11-20/nccl/lib/*}
     require:
-      - object: "**/libtorch_cuda.so"
-        needs: libnccl.so.2
-        reason: PyTorch uses the NCCL of the release
+      - {object: "**/libtorch_cuda.so", needs: libnccl.so.2, reason: PyTorch uses the NCCL of the release}
     embedded:
       - name: NCCL
         pattern: NCCL version [0-9]+\.[0-9]+\.[0-9]+\+cuda
         provider: /soft/pytorch/2026-11-20/nccl/lib/*
     forbid:
-      - path: "**/stubs"
-        reason: stubs are for linking
+      - {path: "**/stubs", reason: stubs are for linking}
     plugins:
-      - caller: libnccl.so.2
-        name: libnccl-net.so
+      - {caller: libnccl.so.2, name: libnccl-net.so}
     record: /soft/pytorch/2026-11-20/.torchstack/verification.json
 """
 
@@ -239,22 +186,18 @@ objects:
   description: Dynamic ELF objects that were verified.
   returned: always, once the paths were walked
   type: int
-  sample: 281
 files:
   description: Files that there are.
   returned: always, once the paths were walked
   type: int
-  sample: 24573
 unopened:
   description: Those of them that were not opened, for their names.
   returned: always, once the paths were walked
   type: int
-  sample: 20411
 excluded:
   description: Entries that O(exclude) matched.
   returned: always, once the paths were walked
   type: int
-  sample: 0
 missing:
   description:
     - The first libraries that are not found. RV(ignore:searched) has each rule and directory, and why a file there was
@@ -274,22 +217,19 @@ missing_total:
   description: How many there are.
   returned: always, once the paths were walked
   type: int
-  sample: 1
 misplaced:
   description: The first libraries that come from elsewhere than O(providers) declares.
   returned: always, once the paths were walked
   type: list
   elements: dict
   sample:
-    - object: /soft/pytorch/2026-11-20/base/lib/python3.11/site-packages/torch/lib/libtorch_cuda.so
+    - object: /soft/pytorch/2026-11-20/lib/libtorch_cuda.so
       soname: libnccl.so.2
       path: /usr/lib64/libnccl.so.2
       rule: ld.so.cache
-      declared: ["/soft/pytorch/2026-11-20/nccl/lib/*"]
+      declared: [/soft/pytorch/2026-11-20/nccl/lib/*]
       reason: ""
-      searched: []
       message: libtorch_cuda.so gets libnccl.so.2 from /usr/lib64/libnccl.so.2 (ld.so.cache).
-      remedy: Link it with an rpath to that directory.
       environment: without LD_LIBRARY_PATH
 embedded:
   description: The first files that hold what only another file may hold.
@@ -297,39 +237,28 @@ embedded:
   type: list
   elements: dict
   sample:
-    - object: /soft/pytorch/2026-11-20/base/lib/python3.11/site-packages/torch/lib/libtorch_cuda.so
-      soname: NCCL
-      text: NCCL version 2.14.3+cuda11.8
-      offset: 73400320
-      pattern: NCCL version [0-9]
-      provider: /soft/pytorch/2026-11-20/nccl/lib/*
-      searched: []
-      message: libtorch_cuda.so holds a copy of NCCL.
-      remedy: Build the object against the provider.
+    - {object: /soft/pytorch/2026-11-20/lib/libtorch_cuda.so, soname: NCCL, text: NCCL version 2.14.3+cuda11.8,
+       offset: 73400320, provider: /soft/pytorch/2026-11-20/nccl/lib/*, message: libtorch_cuda.so holds a copy of NCCL.}
 forbidden:
   description: The first libraries found, or directories named, where O(forbid) says that nothing may come from.
   returned: always, once the paths were walked
   type: list
   elements: dict
-  sample: []
 required:
   description: The first objects that do not need what O(require) says.
   returned: always, once the paths were walked
   type: list
   elements: dict
-  sample: []
 versions:
   description: The first symbol versions that a library which was found does not have.
   returned: always, once the paths were walked
   type: list
   elements: dict
-  sample: []
 unreadable:
   description: The first files and directories that could not be looked at, and broken ELF files.
   returned: always, once the paths were walked
   type: list
   elements: dict
-  sample: []
 allowed:
   description: What O(allow_missing) excused.
   returned: always, once the paths were walked
@@ -339,20 +268,20 @@ allowed:
     - soname: libcuda.so.1
       name: libcuda.so.1
       reason: the login node has no GPU driver
-      objects: [/soft/pytorch/2026-11-20/base/lib/python3.11/site-packages/torch/lib/libtorch_cuda.so]
+      objects: [/soft/pytorch/2026-11-20/lib/libtorch_cuda.so]
       objects_total: 4
 unused:
   description: Entries of O(allow_missing) that excused nothing, and of O(providers) whose library nobody needs.
   returned: always, once the paths were walked
   type: list
   elements: dict
-  sample: [{"rule": "allow_missing", "name": "libcuda.so.1", "reason": "the login node has no GPU driver"}]
+  sample: [{rule: allow_missing, name: libcuda.so.1, reason: the login node has no GPU driver}]
 not_checked:
   description: The first ELF files that the loader of this machine does not load, and why.
   returned: always, once the paths were walked
   type: list
   elements: dict
-  sample: [{"object": "/soft/pytorch/2026-11-20/base/bin/busybox", "why": "has no dynamic section"}]
+  sample: [{object: /soft/pytorch/2026-11-20/base/bin/busybox, why: has no dynamic section}]
 providers:
   description: For each library that is found, the files that it is, by which rule, and for how many objects.
   returned: always, once the paths were walked
@@ -362,22 +291,19 @@ providers:
       - path: /soft/pytorch/2026-11-20/nccl/lib/libnccl.so.2
         rule: RUNPATH
         needed_by: 3
-        first: [/soft/pytorch/2026-11-20/base/lib/python3.11/site-packages/torch/lib/libtorch_cuda.so]
+        first: [/soft/pytorch/2026-11-20/lib/libtorch_cuda.so]
 seconds:
   description: How long the verification took.
   returned: always, once the paths were walked
   type: float
-  sample: 21.4
 planned_after:
   description: The step that creates the paths.
   returned: check mode, where a path does not exist yet and O(planned_after) was given
   type: str
-  sample: horovod
 failed_step:
   description: What failed - C(rules), C(scan), C(record) or, where the verification has findings, C(verify).
   returned: failure
   type: str
-  sample: verify
 """
 
 import os
@@ -435,22 +361,18 @@ def run(module: AnsibleModule) -> dict[str, object]:
 
 def main() -> None:
     """Run the module."""
-    module = AnsibleModule(
-        argument_spec=dict(
-            rule_options(),
-            paths={"type": "list", "elements": "path", "required": True},
-            environment={"type": "dict", "default": {}},
-            preloaded={"type": "list", "elements": "path", "default": []},
-            program={"type": "path"},
-            exclude={"type": "list", "elements": "str", "default": []},
-            unopened={"type": "list", "elements": "str", "default": list(UNOPENED)},
-            record={"type": "path"},
-            max_listed={"type": "int", "default": 100},
-            planned_after={"type": "str"},
-        ),
-        supports_check_mode=True,
-    )
-    run_module(module, run)
+    run_module(run, {
+        **rule_options(),
+        "paths": {"type": "list", "elements": "path", "required": True},
+        "environment": {"type": "dict", "default": {}},
+        "preloaded": {"type": "list", "elements": "path", "default": []},
+        "program": {"type": "path"},
+        "exclude": {"type": "list", "elements": "str", "default": []},
+        "unopened": {"type": "list", "elements": "str", "default": list(UNOPENED)},
+        "record": {"type": "path"},
+        "max_listed": {"type": "int", "default": 100},
+        "planned_after": {"type": "str"},
+    })
 
 
 if __name__ == "__main__":

@@ -12,77 +12,57 @@ version_added: 0.2.0
 short_description: Keep the logs of all build steps
 description:
   - Packs the files of all steps (log, script, inputs, how it ended) into one archive that is the same byte for byte
-    whenever it is made of the same files - sorted, without times and owners - and, if a repository is named, commits
-    them there.
-  - Hidden files of a step are left out, and everything that is neither a regular file nor a directory. Links are not
-    followed.
+    whenever it is made of the same files, and, if a repository is named, commits them there.
+  - Hidden files of a step are left out, and all that is neither a regular file nor a directory.
   - A commit is made with an index of its own, so what somebody has changed or staged in the repository takes no part.
     Where the branch is checked out in O(repository), the committed files, and nothing else, are brought to its index
-    and working tree as well; local changes to these very files are an error, found before anything is committed.
-  - Git's configuration of the account and of the machine is not read, hooks do not run, and nothing is fetched or
-    pushed.
-author:
-  - The hpcml.torchstack contributors (@hpcml)
+    and working tree as well; local changes to these are an error, found before anything is committed.
+  - Git's configuration of account and machine is not read, hooks do not run, and nothing is fetched or pushed.
+author: The hpcml.torchstack contributors (@hpcml)
 extends_documentation_fragment:
   - hpcml.torchstack._attributes
+  - hpcml.torchstack._release.planned
 attributes:
   check_mode:
-    description: Packs in memory, and builds the commit's tree in a scratch directory; writes neither archive nor
-      repository.
+    description: Builds the commit's tree in a scratch directory; writes neither archive nor repository.
   diff_mode:
     description: The files in the archive before and after, with their sizes.
-  idempotent:
-    description: An archive that unpacks to the same bytes stays, and nothing is committed where nothing differs.
 options:
   steps:
     description: The directory of the steps, an absolute path. Each directory in it is a step.
     type: path
     required: true
   archive:
-    description:
-      - The archive to write, a C(.tar.gz) file. Its directory exists. Its files lie below one directory with the
-        archive's name.
+    description: The archive to write, a C(.tar.gz) file in a directory that exists. Its files lie below one of its
+      name.
     type: path
     required: true
   repository:
-    description:
-      - A bare git repository, or the top of a git working tree. Without it nothing is committed.
+    description: A bare git repository, or the top of a git working tree. Without it nothing is committed.
     type: path
   subdirectory:
-    description:
-      - Where in the repository the steps are put, a relative path such as the release's name. The directory of each
-        step holds the step's files and no others afterwards; what else is there stays. Needed with O(repository).
+    description: Where in the repository the steps are put, a relative path such as the release's name. The directory of
+      each step holds the step's files and no others afterwards; what else is there stays. Needed with O(repository).
     type: str
   branch:
-    description:
-      - The branch. Without it the one that C(HEAD) names. A branch that does not exist yet begins with this commit.
+    description: The branch. By default the one that C(HEAD) names. One that does not exist yet begins with this commit.
     type: str
   commit_message:
-    description: The message of the commit. Without it, one that names O(subdirectory).
+    description: The message of the commit. By default one that names O(subdirectory).
     type: str
   author:
     description: Name and address of author and committer.
     type: str
     default: torchstack <torchstack@localhost>
-  planned_after:
-    description:
-      - The step that creates the logs. In check mode missing steps, or a missing directory for the archive, are then
-        not an error but a plan, reported with this name.
-    type: str
 notes:
-  - What the archive and the commit hold has no credentials in it. Passwords in addresses, tokens, authorization headers
-    and values of variables whose names promise secrets are replaced by C(***); the files of the steps stay as they are.
+  - Archive and commit have no credentials in them. Passwords in addresses, tokens, authorization headers and values of
+    variables whose names promise secrets are replaced by C(***); the files of the steps stay as they are.
 seealso:
   - module: hpcml.torchstack.build_step
 """
 
 EXAMPLES = r"""
-- name: Keep the logs of a release
-  hpcml.torchstack.log_archive:
-    steps: /soft/pytorch/2026-11-20/.torchstack/steps
-    archive: /soft/pytorch/.torchstack/2026-11-20/logs.tar.gz
-
-- name: Keep them, and commit them to the site's repository of build logs
+- name: Keep the logs of a release, and commit them to the site's repository of build logs
   hpcml.torchstack.log_archive:
     steps: /soft/pytorch/2026-11-20/.torchstack/steps
     archive: /soft/pytorch/.torchstack/2026-11-20/logs.tar.gz
@@ -96,54 +76,44 @@ digest:
   description: SHA-256 of the archive; of the one on disk where that unpacks to the same.
   returned: once the logs were read
   type: str
-  sample: 5f1a7ae8bb1c7c1f4ad5ba3f7d5a6ea1f0a6cf1a7fba0d2fe0f6e6c9b6f0a7aa
 archive_changed:
   description: Whether the archive was written, or would be.
   returned: once the logs were read
   type: bool
-  sample: true
 files:
   description: How many files the archive holds.
   returned: once the logs were read
   type: int
-  sample: 54
 branch:
   description: The branch.
   returned: with O(repository)
   type: str
-  sample: main
 commit:
-  description:
-    - The commit that holds the logs, the branch's own where nothing differs. Null in check mode, where there is none
-      yet.
+  description: The commit that holds the logs, the branch's own where nothing differs. Null in check mode for a new one.
   returned: with O(repository)
   type: str
-  sample: 3b18e512dba79e4c8300dd08aeb37f8e728b8dad
 committed:
-  description: What the commit changes, or would change, as C(git diff --name-status) has it. Empty where nothing
-    differs.
+  description: What the commit changes, or would change, as C(git diff --name-status) has it.
   returned: with O(repository)
   type: list
   elements: str
-  sample: ["A mysite/2026-11-20/pytorch/log"]
+  sample: [A mysite/2026-11-20/pytorch/log]
 planned_after:
   description: The step that creates the logs.
   returned: check mode, where steps or the archive's directory do not exist yet and O(planned_after) was given
   type: str
-  sample: build
 failed_step:
-  description: What failed - C(options), C(read the logs), C(read the archive), C(write the archive) or
-    C(commit the logs).
+  description: What failed - C(options), C(read the logs), C(read the archive), C(write the archive) or C(commit the
+    logs).
   returned: failure
   type: str
-  sample: commit the logs
 """
 
 import os
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
-from ansible_collections.hpcml.torchstack.plugins.module_utils.core.run_module import run_module
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core.run_module import run_module, text_diff
 from ansible_collections.hpcml.torchstack.plugins.module_utils.logs import archive, repository
 
 
@@ -156,14 +126,12 @@ def check_archive(archive: str, steps: str) -> str:
     directory, name = os.path.split(archive)
     if not name.endswith(".tar.gz") or name == ".tar.gz" or not os.path.isabs(archive):
         raise StackError(
-            "%s is not the absolute path of a .tar.gz file." % archive, "options", "Correct archive.", archive
-        )
+            "%s is not the absolute path of a .tar.gz file." % archive, "options", "Correct archive.", archive)
     if not os.path.isdir(directory):
         raise StackError("%s does not exist." % directory, "options", "Create it first.", directory)
     if os.path.join(os.path.realpath(directory), "").startswith(os.path.join(os.path.realpath(steps), "")):
         raise StackError(
-            "The archive %s lies in the directory of the steps." % archive, "options", "Put it elsewhere.", archive
-        )
+            "The archive %s lies in the directory of the steps." % archive, "options", "Put it elsewhere.", archive)
     return name[:-len(".tar.gz")]
 
 
@@ -172,8 +140,7 @@ def archive_logs(params: dict, apply: bool) -> dict:
     top = check_archive(params["archive"], params["steps"])
     target = repository.Target(
         params["repository"] or "", params["subdirectory"] or "", params["branch"] or "",
-        params["commit_message"] or "Logs of the build steps of %s" % params["subdirectory"], params["author"],
-    )
+        params["commit_message"] or "Logs of the build steps of %s" % params["subdirectory"], params["author"])
     if params["repository"]:
         repository.check_target(target)
     files = archive.members(params["steps"])
@@ -181,25 +148,17 @@ def archive_logs(params: dict, apply: bool) -> dict:
     before = archive.read_archive(params["archive"])
     same = before is not None and before.tar_digest == packed.tar_digest
     result: dict = {
-        "digest": before.digest if same and before else packed.digest, "archive_changed": not same, "files": len(files)
-    }
+        "digest": before.digest if same and before else packed.digest, "archive_changed": not same, "files": len(files)}
     if not same:
-        result["diff"] = [{
-            "before": "".join(line + "\n" for line in before.listing) if before else "",
-            "after": "".join(line + "\n" for line in packed.listing),
-            "before_header": params["archive"], "after_header": params["archive"],
-        }]
+        result["diff"] = [text_diff(params["archive"], before.listing if before else (), packed.listing)]
         if apply:
             archive.write_archive(params["archive"], packed)
     if params["repository"]:
         commit = repository.commit(target, files, apply)
         result.update(branch=commit.branch, commit=commit.after or None, committed=commit.changes)
         if commit.changes:
-            result.setdefault("diff", []).append({
-                "before": "", "after": "".join(line + "\n" for line in commit.changes),
-                "before_header": "%s (branch %s)" % (params["repository"], commit.branch),
-                "after_header": "%s (branch %s)" % (params["repository"], commit.branch),
-            })
+            header = "%s (branch %s)" % (params["repository"], commit.branch)
+            result.setdefault("diff", []).append(text_diff(header, None, commit.changes))
     result["changed"] = bool(result["archive_changed"] or result.get("committed"))
     return result
 
@@ -215,21 +174,12 @@ def run(module: AnsibleModule) -> dict:
 
 def main() -> None:
     """Run the module."""
-    module = AnsibleModule(
-        argument_spec={
-            "steps": {"type": "path", "required": True},
-            "archive": {"type": "path", "required": True},
-            "repository": {"type": "path"},
-            "subdirectory": {"type": "str"},
-            "branch": {"type": "str"},
-            "commit_message": {"type": "str"},
-            "author": {"type": "str", "default": "torchstack <torchstack@localhost>"},
-            "planned_after": {"type": "str"},
-        },
-        required_by={"repository": ["subdirectory"]},
-        supports_check_mode=True,
-    )
-    run_module(module, run)
+    run_module(run, {
+        "steps": {"type": "path", "required": True}, "archive": {"type": "path", "required": True},
+        "repository": {"type": "path"}, "subdirectory": {"type": "str"}, "branch": {"type": "str"},
+        "commit_message": {"type": "str"}, "author": {"type": "str", "default": "torchstack <torchstack@localhost>"},
+        "planned_after": {"type": "str"},
+    }, required_by={"repository": ["subdirectory"]})
 
 
 if __name__ == "__main__":

@@ -10,18 +10,14 @@ DOCUMENTATION = r"""
 module: module_cache
 version_added: 0.2.0
 short_description: Renew the site's cache of the module system when the module tree has changed
-description:
-  - Runs the site's command, such as C(update_lmod_system_cache_files), when the module tree below
-    C(<root>/modulefiles) is another one than the last time that it ran, and records that in
-    C(<root>/.torchstack/module_cache.json).
-  - A publication that was killed before its cache was renewed is so made good by the next run.
-author:
-  - The hpcml.torchstack contributors (@hpcml)
-extends_documentation_fragment:
-  - hpcml.torchstack._attributes
+description: Runs the site's command, such as C(update_lmod_system_cache_files), when the module tree below
+  C(<root>/modulefiles) is another one than the last time that it ran, also where a publication was killed before, and
+  records that in C(<root>/.torchstack/module_cache.json).
+author: The hpcml.torchstack contributors (@hpcml)
+extends_documentation_fragment: hpcml.torchstack._attributes
 attributes:
   check_mode:
-    description: Says whether the command would be run, and does not run it.
+    description: Says whether the command would be run.
   diff_mode:
     description: The digest of the tree that the cache was renewed for, before and after.
   idempotent:
@@ -57,26 +53,22 @@ renewed_at:
   description: When the cache was last renewed, in UTC; empty where it never was.
   returned: success
   type: str
-  sample: "2026-11-20T08:15:00Z"
 tree:
   description: Digest of the module tree that users see.
   returned: success
   type: str
-  sample: 5f70bf18a086007016e948b04aed3b82103a36bea41755b6cddfaf10ace3c6ef
 failed_step:
   description: What failed - C(renew the module cache) or C(read).
   returned: failure
   type: str
-  sample: renew the module cache
 rc:
   description: What the command ended with.
   returned: when it failed
   type: int
-  sample: 1
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.hpcml.torchstack.plugins.module_utils.core.run_module import run_module
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core.run_module import run_module, text_diff
 from ansible_collections.hpcml.torchstack.plugins.module_utils.lifecycle.spider_cache import (
     Cache,
     read_cache,
@@ -93,15 +85,10 @@ def run(module: AnsibleModule) -> dict:
     if needed and not module.check_mode:
         renew_cache(root, before, module.params["timeout"])
     after = read_cache(root, words)
+    recorded = before.record.get("tree", "")
     return {
-        "changed": needed,
-        "renewed_at": str(after.record.get("renewed_at", "")),
-        "tree": after.tree,
-        "diff": {
-            "before_header": record_path(root), "before": line(before, before.record.get("tree", "")),
-            "after_header": record_path(root), "after": line(before, before.tree if needed else
-                                                             before.record.get("tree", "")),
-        },
+        "changed": needed, "renewed_at": str(after.record.get("renewed_at", "")), "tree": after.tree,
+        "diff": text_diff(record_path(root), line(before, recorded), line(before, before.tree if needed else recorded)),
     }
 
 
@@ -112,15 +99,10 @@ def line(cache: Cache, tree: str) -> str:
 
 def main() -> None:
     """Entry point."""
-    module = AnsibleModule(
-        argument_spec={
-            "root": {"type": "path", "required": True},
-            "command": {"type": "list", "elements": "str", "default": []},
-            "timeout": {"type": "int", "default": 600},
-        },
-        supports_check_mode=True,
-    )
-    run_module(module, run)
+    run_module(run, {
+        "root": {"type": "path", "required": True}, "command": {"type": "list", "elements": "str", "default": []},
+        "timeout": {"type": "int", "default": 600},
+    })
 
 
 if __name__ == "__main__":

@@ -11,22 +11,16 @@ module: module_environment
 version_added: 0.2.0
 short_description: Report what C(module load) does to an environment
 description:
-  - Answers what C(module purge; module use ...; module load ...) would do, as data, without a shell - the variables
-    set and unset, and, kept apart, what no set of variables can hold (functions, aliases, executed commands,
-    completions).
-  - Works with Lmod and with Environment Modules, through the module command's own machine output. Nothing that the
-    module command prints is executed.
-  - Environment Modules reports a failed load with exit status 0; it is a failure here.
-  - The module command evaluates each modulefile twice, once for its Python output and once for its bash output. A
-    command that a modulefile runs while it is evaluated (C(exec) in Tcl, C(capture) in Lua) therefore runs twice, as it
-    would run for each C(module load) of a user.
-author:
-  - The hpcml.torchstack contributors (@hpcml)
+  - Answers what C(module purge; module use ...; module load ...) would do, as data, without a shell - the variables set
+    and unset, and, kept apart, what no set of variables can hold (functions, aliases, executed commands, completions).
+  - Works with Lmod and with Environment Modules, whose machine output is not executed. A failed load is a failure here,
+    also where Environment Modules reports it with exit status 0.
+  - Each modulefile is evaluated twice, once for Python output and once for bash output, and so are commands that it
+    runs (C(exec) in Tcl, C(capture) in Lua).
+author: The hpcml.torchstack contributors (@hpcml)
 extends_documentation_fragment:
   - hpcml.torchstack._attributes.reading
-attributes:
-  idempotent:
-    description: Changes nothing. The same modulefiles and environment give the same answer.
+  - hpcml.torchstack._release.planned
 options:
   modules:
     description: The modules to load, in this order, as one would type them.
@@ -43,11 +37,9 @@ options:
     type: bool
     default: false
   system:
-    description:
-      - The module system. V(auto) takes the one that the environment names (E(LMOD_CMD), E(LMOD_PKG), E(MODULES_CMD),
-        E(MODULESHOME)), then the one at a well-known path; where both are installed and nothing tells, it fails.
-      - V(none) is a machine without modules. Asking for modules there is an error; the environment is returned as it
-        is.
+    description: The module system. V(auto) takes the one that the environment names (E(LMOD_CMD), E(LMOD_PKG),
+      E(MODULES_CMD), E(MODULESHOME)), then the one at a well-known path; where both are installed and nothing tells, it
+      fails. V(none) is a machine without modules, where asking for some is an error.
     type: str
     choices: [auto, lmod, environment-modules, none]
     default: auto
@@ -55,35 +47,24 @@ options:
     description: Path of the module command, C(lmod) or C(modulecmd.tcl), instead of looking for it.
     type: path
   init:
-    description:
-      - Start-up files that bash reads first, in this order, for tasks whose environment is not that of a login, such as
-        C(/etc/profile.d/lmod.sh). What they change counts as a change of the environment.
+    description: Start-up files, such as C(/etc/profile.d/lmod.sh), that bash reads first, in this order, for tasks
+      whose environment is not that of a login. What they change counts as a change of the environment.
     type: list
     elements: path
     default: []
   init_script:
-    description:
-      - What defines the command C(module), as the option C(module_init) of M(hpcml.torchstack.build_step) takes it - an
-        absolute path, or shell text, which bash runs first.
+    description: What defines the command C(module), as O(hpcml.torchstack.build_step#module:module_init) does.
     type: str
     default: ""
   environment:
-    description:
-      - The environment to start from, complete. The task's own environment when left out.
-      - Values are texts; numbers are written as they are.
+    description: The complete environment to start from, as texts and numbers. The task's own when left out.
     type: dict
-  planned_after:
-    description:
-      - The step that creates the modulefiles. In check mode, modules that do not exist yet are then not an error but a
-        plan, reported with this name and RV(missing).
-    type: str
   timeout:
     description: Seconds that one call of the module command may take.
     type: int
     default: 120
 notes:
-  - RV(environment) holds the complete environment, secrets of the task's environment included. Give O(environment), or
-    set C(no_log), where that matters.
+  - RV(environment) holds secrets too. Give O(environment), or set C(no_log), where that matters.
 seealso:
   - module: hpcml.torchstack.build_step
 """
@@ -92,24 +73,14 @@ EXAMPLES = r"""
 - name: Ask what the programming environment sets
   hpcml.torchstack.module_environment:
     purge: true
-    use:
-      - /soft/modulefiles
-    modules:
-      - PrgEnv-gnu
-      - cudatoolkit-standalone/12.4
+    use: [/soft/modulefiles]
+    modules: [PrgEnv-gnu, cudatoolkit-standalone/12.4]
   register: programming_environment
 
 - name: Run a compiler in it
   ansible.builtin.command: cc --version
   environment: "{{ programming_environment.environment }}"
   changed_when: false
-
-- name: Ask a given Environment Modules, from a login's start-up files
-  hpcml.torchstack.module_environment:
-    modules: [openmpi]
-    system: environment-modules
-    init:
-      - /etc/profile.d/modules.sh
 """
 
 RETURN = r"""
@@ -117,110 +88,81 @@ set:
   description: Variables that are new or have another value, with it. The module system's own records are left out.
   returned: success
   type: dict
-  sample: {"CC": "gcc-12", "PATH": "/opt/gcc/12/bin:/usr/bin:/bin"}
+  sample: {CC: gcc-12, PATH: /opt/gcc/12/bin:/usr/bin:/bin}
 unset:
   description: Variables that are gone, without the module system's own records.
   returned: success
   type: list
   elements: str
-  sample: ["LD_PRELOAD"]
 bookkeeping:
   description: The module system's own records that changed (such as E(LOADEDMODULES)); V(null) for those that are gone.
   returned: success
   type: dict
-  sample: {"LOADEDMODULES": "gcc/12", "_LMFILES_": "/soft/modulefiles/gcc/12.lua"}
+  sample: {LOADEDMODULES: gcc/12, _LMFILES_: /soft/modulefiles/gcc/12.lua}
 not_captured:
-  description: What a shell would get besides variables. None of it is in RV(environment).
+  description:
+    - What a shell would get besides variables. None of it is in RV(environment).
+    - C(functions) and C(aliases) have their text, V(null) for those removed; C(commands) is text that the shell would
+      execute, C(completions) are commands that set up its completion.
+    - C(differing) are variables that bash would not get with the value in RV(set), which is the modulefile's, as some
+      versions of both systems break a value at its line break, and Lmod's shells get no variable with a dot in its
+      name. C(not_text) are variables whose value is no UTF-8 text, which are in no other part of the result.
   returned: success
   type: dict
-  contains:
-    functions:
-      description: Shell functions with their text; V(null) for those removed.
-      type: dict
-    aliases:
-      description: Shell aliases with their text; V(null) for those removed.
-      type: dict
-    commands:
-      description: Text that the shell would execute.
-      type: list
-      elements: str
-    completions:
-      description: Commands that set up the shell's completion.
-      type: list
-      elements: str
-    differing:
-      description:
-        - Variables that bash would not get with the value in RV(set), which is the modulefile's - some versions of both
-          systems break a value at its line break, and Lmod's shells get no variable with a dot in its name.
-      type: list
-      elements: str
-    not_text:
-      description:
-        - Variables whose value is no UTF-8 text. They are in no other part of the result, RV(environment) included.
-      type: list
-      elements: str
   sample:
-    functions: {"activate": "source /opt/tool/activate $1"}
-    aliases: {"ll": "ls -l"}
-    commands: ["ulimit -s unlimited"]
-    completions: ["complete -W 'build test' tool"]
+    functions: {activate: source /opt/tool/activate $1}
+    aliases: {ll: ls -l}
+    commands: [ulimit -s unlimited]
+    completions: [complete -W 'build test' tool]
     differing: []
     not_text: []
 exact:
   description: Whether RV(not_captured) is empty, so that RV(environment) is all that loading the modules does.
   returned: success
   type: bool
-  sample: true
 environment:
   description: The complete environment after loading, enough to run a program in it.
   returned: success
   type: dict
-  sample: {"HOME": "/home/alice", "LOADEDMODULES": "gcc/12", "PATH": "/opt/gcc/12/bin:/usr/bin:/bin"}
+  sample: {HOME: /home/alice, LOADEDMODULES: gcc/12, PATH: /opt/gcc/12/bin:/usr/bin:/bin}
 loaded:
   description: Names and versions of the modules loaded, in load order. On a failed load, those that can be loaded.
   returned: success, or a failed load
   type: list
   elements: str
-  sample: ["gcc/12", "openmpi/4.1"]
 modulefiles:
   description: The files of these modules, in the same order.
   returned: success
   type: list
   elements: str
-  sample: ["/soft/modulefiles/gcc/12.lua", "/soft/modulefiles/openmpi/4.1.lua"]
 messages:
   description: What the module command and the modulefiles said, line by line.
   returned: success, or a failed command
   type: list
   elements: str
-  sample: ["Lmod is automatically replacing \"cce/17\" with \"gcc/12\"."]
+  sample: [Lmod is automatically replacing "cce/17" with "gcc/12".]
 system:
   description: The module system.
   returned: success
   type: str
-  sample: lmod
 command:
   description: Path of its module command.
   returned: success
   type: str
-  sample: /usr/share/lmod/lmod/libexec/lmod
 version:
   description: Version of the module command, as it tells it.
   returned: success
   type: str
-  sample: 8.6.19
 missing:
   description: Modules asked for that the module system does not have.
   returned: a failed load, or a plan with O(planned_after)
   type: list
   elements: str
-  sample: ["cudatoolkit/99.9"]
 refused:
   description: Modules asked for that exist and refuse to load (a conflict, a missing prerequisite, an error in it).
   returned: a failed load
   type: list
   elements: str
-  sample: ["craype-accel-nvidia80"]
 planned_after:
   description: The step that creates the missing modulefiles.
   returned: check mode, where modules do not exist yet and O(planned_after) was given
@@ -230,7 +172,6 @@ failed_step:
   description: What failed - C(input), C(find the module system), C(init), C(purge), C(use) or C(load).
   returned: failure
   type: str
-  sample: load
 """
 
 import os
@@ -248,8 +189,7 @@ def base_environment(given: dict | None) -> dict[str, str]:
     for name, value in given.items():
         if not isinstance(value, (str, int, float)) or isinstance(value, bool):
             raise StackError(
-                "The value of %s in environment is %r, not a text." % (name, value), "input", "Write it in quotes."
-            )
+                "The value of %s in environment is %r, not a text." % (name, value), "input", "Write it in quotes.")
     return {str(name): str(value) for name, value in given.items()}
 
 
@@ -268,13 +208,11 @@ def report(params: dict) -> dict[str, object]:
         start = module_load.source_init(before, files, timeout, "" if is_file else text)
     system = module_system.find_system(start, params["system"], params["command"])
     after, parts, messages = module_load.load_modules(
-        system, start, params["modules"], params["use"], params["purge"], timeout
-    )
+        system, start, params["modules"], params["use"], params["purge"], timeout)
     version = "" if system.kind == module_system.NONE else module_system.version(system, start, timeout)
     return dict(
         module_load.describe(before, after, parts),
-        messages=messages, system=system.kind, command=system.command, version=version,
-    )
+        messages=messages, system=system.kind, command=system.command, version=version)
 
 
 def run(module: AnsibleModule) -> dict:
@@ -291,22 +229,18 @@ def run(module: AnsibleModule) -> dict:
 
 def main() -> None:
     """Run the module."""
-    module = AnsibleModule(
-        argument_spec={
-            "modules": {"type": "list", "elements": "str", "default": []},
-            "use": {"type": "list", "elements": "path", "default": []},
-            "purge": {"type": "bool", "default": False},
-            "system": {"choices": ["auto", "lmod", "environment-modules", "none"], "default": "auto"},
-            "command": {"type": "path"},
-            "init": {"type": "list", "elements": "path", "default": []},
-            "init_script": {"type": "str", "default": ""},
-            "environment": {"type": "dict"},
-            "planned_after": {"type": "str"},
-            "timeout": {"type": "int", "default": 120},
-        },
-        supports_check_mode=True,
-    )
-    run_module(module, run)
+    run_module(run, {
+        "modules": {"type": "list", "elements": "str", "default": []},
+        "use": {"type": "list", "elements": "path", "default": []},
+        "purge": {"type": "bool", "default": False},
+        "system": {"choices": ["auto", "lmod", "environment-modules", "none"], "default": "auto"},
+        "command": {"type": "path"},
+        "init": {"type": "list", "elements": "path", "default": []},
+        "init_script": {"type": "str", "default": ""},
+        "environment": {"type": "dict"},
+        "planned_after": {"type": "str"},
+        "timeout": {"type": "int", "default": 120},
+    })
 
 
 if __name__ == "__main__":

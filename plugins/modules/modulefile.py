@@ -12,24 +12,19 @@ version_added: 0.2.0
 short_description: Stage the modulefiles of a release, Tcl and Lua from one description
 description:
   - Writes C(<root>/.torchstack/<release>/modulefiles/lmod/<name>/<version>.lua), the same under C(tcl) without the
-    suffix, and the description that they were made from. Nobody's C(MODULEPATH) leads there, so nobody sees them yet.
+    suffix, and the description that they were made from. Nobody's C(MODULEPATH) leads there.
     M(hpcml.torchstack.modulefile_verify) loads and unloads them, M(hpcml.torchstack.modulefile_publish) makes the same
     bytes visible.
   - What the module does to an environment is undone when it is unloaded, whatever the user had there before, with Lmod
     8.6 or later and with Environment Modules 4 and 5. See O(description) for the limits.
   - The same description gives the same bytes, whenever and wherever.
-author:
-  - The hpcml.torchstack contributors (@hpcml)
+author: The hpcml.torchstack contributors (@hpcml)
 extends_documentation_fragment:
   - hpcml.torchstack._attributes
   - hpcml.torchstack._release
 attributes:
-  check_mode:
-    description: Reports which files would change and writes none.
   diff_mode:
     description: The text of each file, before and after.
-  idempotent:
-    description: Files that already have the content are left alone.
 options:
   description:
     description:
@@ -88,9 +83,8 @@ options:
         elements: str
         default: []
       family:
-        description:
-          - Of the modules of one family, only one can be loaded. Lmod swaps them. Environment Modules before 5.1 has no
-            families; there it is a conflict with a module of that name.
+        description: Of the modules of one family, only one can be loaded. Lmod swaps them. In Environment Modules
+          before 5.1 it is a conflict with a module of that name.
         type: str
         default: ""
       depends_on:
@@ -103,13 +97,13 @@ options:
         type: list
         elements: dict
         default: []
-        suboptions:
+        suboptions: &entries
           name:
             description: The variable.
             type: str
             required: true
           values:
-            description: The directories, the first to be searched first.
+            description: The directories, in the order of search.
             type: list
             elements: str
             required: true
@@ -118,16 +112,7 @@ options:
         type: list
         elements: dict
         default: []
-        suboptions:
-          name:
-            description: The variable.
-            type: str
-            required: true
-          values:
-            description: The directories, the last to be searched last.
-            type: list
-            elements: str
-            required: true
+        suboptions: *entries
       setenv:
         description: Variables to set. A value of the user's comes back on unload.
         type: dict
@@ -148,20 +133,17 @@ options:
             elements: str
             required: true
           candidates:
-            description:
-              - The files in the order of choice, literal absolute paths below O(description.prefix) or in
-                O(description.external). A file is a regular file, or a link to one.
+            description: The files in the order of choice, absolute paths below O(description.prefix) or in
+              O(description.external). A file is a regular file, or a link to one.
             type: list
             elements: str
             required: true
           missing:
-            description: The sentence for a user who loads the module where none of the files is there.
+            description: The sentence for a user where none of the files is there.
             type: str
             required: true
       reasons:
-        description:
-          - Why the module changes a variable, by its name. A comment right before the change, in both syntaxes; literal
-            text, of several lines if need be.
+        description: Why the module changes a variable, by its name. A comment of any number of lines before the change.
         type: dict
         default: {}
       unsetenv:
@@ -174,10 +156,9 @@ options:
         type: dict
         default: {}
       functions:
-        description:
-          - Shell functions by name, each a mapping of C(sh), the body for bash, zsh and their kin, and optionally
-            C(csh), the alias that stands for it in csh. Environment Modules 4 leaves them out in zsh, and before 4.2 in
-            every shell.
+        description: Shell functions by name, each a mapping of C(sh), the body for bash, zsh and their kin, and
+          optionally C(csh), the alias that stands for it in csh. Environment Modules 4 leaves them out in zsh, and
+          before 4.2 in every shell.
         type: dict
         default: {}
       load_message:
@@ -213,30 +194,24 @@ EXAMPLES = r"""
 
 RETURN = r"""
 files:
-  description: The staged files, by what they are.
+  description: The staged files - C(lmod), C(tcl) and C(description).
   returned: success
   type: dict
-  sample:
-    lmod: /soft/torchstack/.torchstack/2026-11-20/modulefiles/lmod/torchstack/2026-11-20.lua
-    tcl: /soft/torchstack/.torchstack/2026-11-20/modulefiles/tcl/torchstack/2026-11-20
-    description: /soft/torchstack/.torchstack/2026-11-20/modulefiles/description.json
 written:
   description: The files that changed, or would change in check mode.
   returned: success
   type: list
   elements: str
-  sample: [/soft/torchstack/.torchstack/2026-11-20/modulefiles/tcl/torchstack/2026-11-20]
 faults:
   description: What is wrong with the description, one sentence each.
   returned: when the description is refused
   type: list
   elements: str
-  sample: ["LDFLAGS in a modulefile leaks into every build of a user; set it in the step that needs it."]
+  sample: [LDFLAGS in a modulefile leaks into every build of a user; set it in the step that needs it.]
 failed_step:
   description: What failed - C(check the description), C(read) or C(write).
   returned: failure
   type: str
-  sample: check the description
 """
 
 import json
@@ -244,7 +219,7 @@ import os
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
-from ansible_collections.hpcml.torchstack.plugins.module_utils.core.run_module import run_module
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core.run_module import RELEASE, run_module, text_diff
 from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles.description import normalise
 from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles.description_checks import find_faults
 from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles.layout import (
@@ -264,8 +239,7 @@ def run(module: AnsibleModule) -> dict:
     if found:
         raise StackError(
             "The description of %s/%s is refused: %s" % (description["name"], description["version"], " ".join(found)),
-            "check the description", "Change modulefile_description.", faults=found,
-        )
+            "check the description", "Change modulefile_description.", faults=found)
     stage = stage_directory(module.params["root"], module.params["release"])
     rendered = render(description, module.params["release"])
     paths = {
@@ -279,10 +253,7 @@ def run(module: AnsibleModule) -> dict:
         before, after = read_bytes(path), texts[key].encode("utf-8")
         if before != after:
             written.append(path)
-            diff.append({
-                "before_header": path, "before": (before or b"").decode("utf-8", "replace"),
-                "after_header": path, "after": texts[key],
-            })
+            diff.append(text_diff(path, before, texts[key]))
             if not module.check_mode:
                 write_file(path, after)
     return {"changed": bool(written), "files": paths, "written": written, "diff": diff}
@@ -300,25 +271,18 @@ def main() -> None:
     needed = {"type": "list", "elements": "str", "required": True}
     choice = {"variables": needed, "candidates": needed, "missing": required}
     choices = {"type": "list", "elements": "dict", "default": [], "options": choice}
-    module = AnsibleModule(
-        argument_spec={
-            "root": {"type": "path", "required": True},
-            "release": required,
-            "description": {
-                "type": "dict",
-                "required": True,
-                "options": {
-                    "name": required, "version": required, "prefix": required, "external": texts, "help": text,
-                    "whatis": mapping, "category": text, "keywords": keywords, "conflicts": texts, "family": text,
-                    "depends_on": texts, "prepend": entries, "append": entries, "setenv": mapping,
-                    "first_file": choices, "reasons": mapping, "unsetenv": texts, "aliases": mapping,
-                    "functions": mapping, "load_message": text,
-                },
+    run_module(run, {
+        **RELEASE,
+        "description": {
+            "type": "dict", "required": True, "options": {
+                "name": required, "version": required, "prefix": required, "external": texts, "help": text,
+                "whatis": mapping, "category": text, "keywords": keywords, "conflicts": texts, "family": text,
+                "depends_on": texts, "prepend": entries, "append": entries, "setenv": mapping,
+                "first_file": choices, "reasons": mapping, "unsetenv": texts, "aliases": mapping,
+                "functions": mapping, "load_message": text,
             },
         },
-        supports_check_mode=True,
-    )
-    run_module(module, run)
+    })
 
 
 if __name__ == "__main__":

@@ -14,49 +14,39 @@ description:
   - Makes the verified modulefiles of a release visible under C(<root>/modulefiles/{tcl,lmod}/<name>/), byte for byte,
     and moves the default - C(.version) for Environment Modules, C(.modulerc.lua) for Lmod. What is not to be listed is
     named in C(.modulerc) for Environment Modules (4.6 and later) and in C(.modulerc.lua) for Lmod.
-  - A release on its way out goes through the same steps the other way - deprecated (loading it says so), hidden (it
-    loads by its full name only), gone (loading it fails with one sentence). What this says stands behind the verified
-    bytes, or before them when the release is gone. Who has the module loaded can unload it at every stage.
-  - Each change is one file renamed into place, Tcl before Lua in each step - modulefiles, hidden or listed, default.
-    What appears hidden and what goes is hidden first, and the default moves first when something is withdrawn. At no
-    moment does a user see half of a file, or a default that is not there.
-  - Each change is written to C(<root>/.torchstack/<release>/publish.jsonl) before it is done; the file only ever grows.
-    Entries are numbered over all releases of the root. An interrupted run is run again.
-  - Of several who publish below one root at once, one waits for the other
-    (C(<root>/.torchstack/publish.lock.json)).
+  - A release on its way out is deprecated (loading it says so), hidden (it loads by its full name only), then gone
+    (loading it fails with one sentence). Who has the module loaded can unload it at every stage.
+  - Each change is one file renamed into place, Tcl before Lua in each step - modulefiles, hidden or listed, default. At
+    no moment does a user see half of a file, or a default that is not there.
+  - Each change is written to C(<root>/.torchstack/<release>/publish.jsonl) before it is done, numbered over all
+    releases of the root; the file only ever grows. An interrupted run is run again. Of several who publish below one
+    root at once, one waits for the other (C(<root>/.torchstack/publish.lock.json)).
   - Refused are a release without a successful verification of its modulefiles, modulefiles that are not the verified
     ones, a release whose last acceptance failed, is missing, or was one of another O(subject) or of other modulefiles
     (C(acceptance.json) beside the journal), one that is thawed or was removed, to hide the default, and to replace
     files in the module tree that this collection did not write.
-author:
-  - The hpcml.torchstack contributors (@hpcml)
-extends_documentation_fragment:
-  - hpcml.torchstack._attributes
+author: The hpcml.torchstack contributors (@hpcml)
+extends_documentation_fragment: hpcml.torchstack._attributes
 attributes:
   check_mode:
-    description:
-      - Returns the actions and does none. RV(planned_after) names the role whose record is not there yet.
+    description: Returns the actions and does none. RV(planned_after) names the role whose record is not there yet.
   diff_mode:
     description: The text of each file that users see, before and after.
-  idempotent:
-    description: Does nothing, and writes nothing to the journal, when users see already what they shall see.
 options:
   root:
     description: The directory that holds the releases and the module tree.
     type: path
     required: true
   release:
-    description:
-      - The release's name.
-      - May be left out with O(state=rolled_back), which takes back the last move of a default below O(root) then.
+    description: The release's name. May be left out with O(state=rolled_back), which takes back the last move of a
+      default then.
     type: str
     default: ""
   state:
     description:
       - V(published) does what O(visible) and O(default) say.
       - V(rolled_back) gives the default back to the version that had it before this one, or to the one before that if
-        it does not load any more, and takes the default away where there is none. It does nothing if this version is
-        not the default.
+        it does not load any more, or to none. It does nothing if this version is not the default.
       - V(withdrawn) does the same and removes the modulefiles too.
       - V(deprecated) has the modulefiles that users see say O(notice) on load.
       - V(hidden) keeps them out of C(module avail); they load by their full name, and say O(notice). Without a notice
@@ -75,46 +65,35 @@ options:
     type: bool
     default: false
   first_only:
-    description:
-      - With O(default), make this version the default only where this publishes the release for the first time, no
-        rollback of the default stands, the default is no later version than this one, and nobody has moved it since
-        the release was frozen. RV(users_load) says which of these it is that stands.
-      - What a rollout asks, which is run again and for other releases than the one that users shall load.
+    description: With O(default), make this version the default only where this publishes the release for the first
+      time, no rollback of the default stands, the default is no later version than this one, and nobody has moved it
+      since the release was frozen, as a rollout asks. RV(users_load) says which of these stands.
     type: bool
     default: false
   module:
-    description: Name of the module. Only needed in a plan of a release that has no module yet.
+    description: Name of the module, for a plan of a release that has none yet.
     type: str
     default: torchstack
   notice:
-    description:
-      - One sentence for users of a release that is deprecated, hidden or gone.
-      - Empty keeps the one that they are given now.
+    description: One sentence for users of a release that is deprecated, hidden or gone. Empty keeps that of now.
     type: str
     default: ""
   known_problems:
-    description:
-      - Sentences that the module's help ends with, as long as the module loads.
-      - Left out, the help stays as it is.
+    description: Sentences that the module's help ends with, as long as the module loads. Left out, it stays as it is.
     type: list
     elements: str
   revive:
-    description:
-      - Bring a release back of which users were told that it goes. V(false) leaves such a release as it is when it is
-        to be visible, and refuses a step back.
+    description: Bring a release back of which users were told that it goes. V(false) leaves such a release as it is
+      when it is to be visible, and refuses a step back.
     type: bool
     default: false
   subject:
-    description:
-      - Digest of the frozen release. An acceptance of another one does not count.
-      - Empty where whoever publishes does not know it; the last acceptance counts then, whatever it was of, but for one
-        of before a thaw that changed files.
+    description: Digest of the frozen release. An acceptance of another one does not count. When empty, the last
+      acceptance counts, whatever it was of, but for one of before a thaw that changed files.
     type: str
     default: ""
   without_acceptance:
-    description:
-      - The reason why the release is published without a successful acceptance. It goes into the journal.
-      - Empty means never.
+    description: Why the release is published without a successful acceptance, for the journal. Empty means never.
     type: str
     default: ""
   reason:
@@ -135,12 +114,6 @@ EXAMPLES = r"""
     visible: true
     default: true
 
-- name: Give the default back
-  hpcml.torchstack.modulefile_publish:
-    root: /soft/torchstack
-    release: "2026-11-20"
-    state: rolled_back
-
 - name: Take back the last move of the default, whoever made it
   hpcml.torchstack.modulefile_publish:
     root: /soft/torchstack
@@ -156,34 +129,28 @@ EXAMPLES = r"""
 
 RETURN = r"""
 actions:
-  description:
-    - What was done, or would be done in check mode, in order.
-    - C(action) is C(show), C(deprecate), C(gone) or C(remove) for a modulefile, C(hide) or C(list) for the list of what
-      is hidden, and C(default).
+  description: What was done, or would be done in check mode, in order. C(action) is C(show), C(deprecate), C(gone) or
+    C(remove) for a modulefile, C(hide) or C(list) for the list of what is hidden, and C(default).
   returned: success
   type: list
   elements: dict
   sample:
     - {action: default, syntax: tcl, path: modulefiles/tcl/torchstack/.version, version: "2026-11-20",
-       previous: "2026-05-02", sha256: 5f70bf18a086007016e948b04aed3b82103a36bea41755b6cddfaf10ace3c6ef}
+       previous: "2026-05-02", sha256: 5f70bf18a086}
 release:
   description: The release whose modulefiles, or whose default, this was about; empty where no default ever moved.
   returned: success
   type: str
-  sample: "2026-11-20"
 module:
   description: The full name of its module; empty where it has none.
   returned: success
   type: str
-  sample: torchstack/2026-11-20
 version:
   description: The version of its module; empty where it has none.
   returned: success
   type: str
-  sample: "2026-11-20"
 states:
-  description:
-    - What users see of the release then, by syntax - C(none), C(visible), C(hidden) or C(gone).
+  description: What users see of the release then, by syntax - C(none), C(visible), C(hidden) or C(gone).
   returned: success
   type: dict
   sample: {tcl: visible, lmod: visible}
@@ -201,44 +168,37 @@ notice:
   description: What loading the release says, or said before this; empty where it says nothing.
   returned: success
   type: str
-  sample: ""
 users_load:
-  description:
-    - What users get now who load the module without a version, and why; one sentence where it is the same for all.
-    - Of O(state=published).
+  description: With O(state=published), what users get who load the module without a version, and why, in sentences.
   returned: success
   type: list
   elements: str
-  sample: ["Users who load torchstack get 2026-11-21, unchanged: it is newer than torchstack/2026-11-20. To move it:
-    playbooks/publish.yml -e torchstack_release=2026-11-20 -e publish_to=default."]
+  sample:
+    - "Users who load torchstack get 2026-11-21, unchanged: it is newer than torchstack/2026-11-20. To move it:
+      playbooks/publish.yml -e torchstack_release=2026-11-20 -e publish_to=default."
 rolled_back_at:
   description: When the default was taken back from this release the last time, in UTC; empty where it never was.
   returned: success
   type: str
-  sample: "2026-11-21T08:15:00Z"
 summary:
   description: What was done and what users see then, in sentences.
   returned: success
   type: list
   elements: str
-  sample: ["Users of Environment Modules and Lmod see torchstack/2026-11-20 in 'module avail'."]
+  sample: [Users of Environment Modules and Lmod see torchstack/2026-11-20 in 'module avail'.]
 not_verified:
   description: The syntaxes that could not be loaded, because the verifying machine had no such module system.
   returned: success
   type: list
   elements: str
-  sample: [tcl]
 planned_after:
   description: The role that writes the record that is missing.
   returned: in check mode, when a record is missing
   type: str
-  sample: acceptance
 failed_step:
-  description:
-    - What failed - C(check what is to be published), C(find the releases), C(read), C(lock), or the C(action).
+  description: What failed - C(check what is to be published), C(find the releases), C(read), C(lock), or the C(action).
   returned: failure
   type: str
-  sample: check what is to be published
 """
 
 import os
@@ -247,7 +207,7 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.files import read_json
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.redaction import without_credentials
-from ansible_collections.hpcml.torchstack.plugins.module_utils.core.run_module import run_module
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core.run_module import run_module, text_diff
 from ansible_collections.hpcml.torchstack.plugins.module_utils.lifecycle.publication import (
     STATES,
     Desired,
@@ -298,8 +258,7 @@ def desired_of(params: dict) -> Desired:
         problems = [without_credentials(problem) for problem in problems]
     return Desired(
         params["state"], params["visible"], params["default"], without_acceptance,
-        without_credentials(params["notice"]), problems, params["revive"], params["first_only"],
-    )
+        without_credentials(params["notice"]), problems, params["revive"], params["first_only"])
 
 
 def read_plan(params: dict, desired: Desired) -> tuple[Facts, list[Action]] | None:
@@ -346,21 +305,15 @@ def result_of(module: AnsibleModule, desired: Desired, facts: Facts, actions: li
     if any(action.action == SHOW for action in actions) and unverified:
         module.warn(
             "The %s modulefile of %s was loaded by nothing: where it was verified, no such module system was found." % (
-                " and the ".join(unverified), facts.release)
-        )
+                " and the ".join(unverified), facts.release))
     if desired.state == "published" and facts.leaving and not desired.revive:
         module.warn(
             "%s is on its way out, as loading it says, and was left as it is: revive brings it back." % facts.full_name)
     return {
-        "changed": bool(actions),
-        "actions": [action.as_dict() for action in actions],
-        "release": facts.release,
-        "module": facts.full_name,
-        "version": facts.version,
+        "changed": bool(actions), "actions": [action.as_dict() for action in actions], "release": facts.release,
+        "module": facts.full_name, "version": facts.version, "notice": later.notice,
         "states": {syntax: later.state(syntax) for syntax in SYNTAXES},
-        "default": dict(later.defaults),
-        "previous_default": dict(facts.defaults),
-        "notice": later.notice,
+        "default": dict(later.defaults), "previous_default": dict(facts.defaults),
         "users_load": loaded_by_default(
             candidate_of(facts), later.defaults, is_any_listed(later), desired.default, desired.first_only,
             module.check_mode,
@@ -368,13 +321,7 @@ def result_of(module: AnsibleModule, desired: Desired, facts: Facts, actions: li
         "rolled_back_at": rolled_back_at,
         "summary": summary_lines(facts, later, actions, desired.state, rolled_back_at, module.check_mode),
         "not_verified": unverified,
-        "diff": [
-            {
-                "before_header": os.path.join(facts.root, action.path), "before": text(action.before),
-                "after_header": os.path.join(facts.root, action.path), "after": text(action.after),
-            }
-            for action in actions
-        ],
+        "diff": [text_diff(os.path.join(facts.root, action.path), action.before, action.after) for action in actions],
     }
 
 
@@ -412,32 +359,23 @@ def run(module: AnsibleModule) -> dict:
         raise
 
 
-def text(content: bytes | None) -> str:
-    """Show a file's content in the diff."""
-    return (content or b"").decode("utf-8", "replace")
-
-
 def main() -> None:
     """Entry point."""
-    module = AnsibleModule(
-        argument_spec={
-            "root": {"type": "path", "required": True},
-            "release": {"type": "str", "default": ""},
-            "state": {"type": "str", "choices": list(STATES), "default": "published"},
-            "visible": {"type": "bool", "default": False},
-            "default": {"type": "bool", "default": False},
-            "first_only": {"type": "bool", "default": False},
-            "module": {"type": "str", "default": "torchstack"},
-            "notice": {"type": "str", "default": ""},
-            "known_problems": {"type": "list", "elements": "str"},
-            "revive": {"type": "bool", "default": False},
-            "subject": {"type": "str", "default": ""},
-            "without_acceptance": {"type": "str", "default": ""},
-            "reason": {"type": "str", "default": ""},
-        },
-        supports_check_mode=True,
-    )
-    run_module(module, run)
+    run_module(run, {
+        "root": {"type": "path", "required": True},
+        "release": {"type": "str", "default": ""},
+        "state": {"type": "str", "choices": list(STATES), "default": "published"},
+        "visible": {"type": "bool", "default": False},
+        "default": {"type": "bool", "default": False},
+        "first_only": {"type": "bool", "default": False},
+        "module": {"type": "str", "default": "torchstack"},
+        "notice": {"type": "str", "default": ""},
+        "known_problems": {"type": "list", "elements": "str"},
+        "revive": {"type": "bool", "default": False},
+        "subject": {"type": "str", "default": ""},
+        "without_acceptance": {"type": "str", "default": ""},
+        "reason": {"type": "str", "default": ""},
+    })
 
 
 if __name__ == "__main__":

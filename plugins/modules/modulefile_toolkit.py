@@ -12,21 +12,20 @@ version_added: 0.2.0
 short_description: Make a module and a pkg-config file for a CUDA toolkit
 description:
   - Writes C(<root>/modulefiles/pkgconfig/<pkg_config>.pc), C(<root>/modulefiles/tcl/<name>/<version>) and
-    C(<root>/modulefiles/lmod/<name>/<version>.lua) for a toolkit that is installed already, from one description.
+    C(<root>/modulefiles/lmod/<name>/<version>.lua) for a toolkit that is installed already.
   - The module puts the toolkit's programs in C(PATH), its libraries in C(LD_LIBRARY_PATH), the package file's directory
     in C(PKG_CONFIG_PATH) and the package in C(PE_PKGCONFIG_LIBS), where Cray's compiler wrappers look. It sets
     C(CUDA_HOME), C(<name>_VERSION) and C(CRAY_CUDATOOLKIT_VERSION). One version can be loaded at a time.
-  - New files are loaded and unloaded like those of a release (see M(hpcml.torchstack.modulefile_verify)) before any
-    user sees them. Each is then renamed into place, the package before the modules that name it.
-  - Stub libraries never come into a search path or into the link line; C(pkg-config --variable=stubs) says where they
-    are.
+  - New files are loaded and unloaded like those of a release (see M(hpcml.torchstack.modulefile_verify)) before each is
+    renamed into place, the package before the modules that name it.
+  - Stub libraries come into no search path and no link line; C(pkg-config --variable=stubs) says where they are.
   - Refused are a toolkit that lacks C(bin), its libraries or C(cuda_runtime.h), one whose C(cuda.h) tells another
     version, one whose libraries hold the driver's C(libcuda.so.1), and to replace files that this collection did not
     write.
-author:
-  - The hpcml.torchstack contributors (@hpcml)
+author: The hpcml.torchstack contributors (@hpcml)
 extends_documentation_fragment:
   - hpcml.torchstack._attributes
+  - hpcml.torchstack._sessions
 attributes:
   check_mode:
     description: Reports which files would change, writes none and loads none.
@@ -61,11 +60,11 @@ options:
         type: str
         default: ""
       nvvm:
-        description: The directory of NVVM; C(nvvm) below O(toolkit.prefix), if it is there, when empty.
+        description: The directory of NVVM. By default C(nvvm) below O(toolkit.prefix), if it is there.
         type: str
         default: ""
       cupti:
-        description: The directory of CUPTI; C(extras/CUPTI) below O(toolkit.prefix), if it is there, when empty.
+        description: The directory of CUPTI. By default C(extras/CUPTI) below O(toolkit.prefix), if it is there.
         type: str
         default: ""
       pkg_config:
@@ -73,16 +72,14 @@ options:
         type: str
         default: ""
       libraries:
-        description:
-          - Names of the libraries that the package links where a program needs them. Without it, C(cupti) and
-            C(cudart), as far as the toolkit has them.
+        description: Names of the libraries that the package links where a program needs them. By default C(cupti) and
+          C(cudart), as far as the toolkit has them.
         type: list
         elements: str
       header_variables:
         description:
-          - Variables that name the directories of headers to compilers that are called without pkg-config.
-          - None by default, as they act on every compilation of a user, and as pkg-config leaves directories that are
-            in them out of its answer.
+          - Variables that name the directories of headers to compilers that are called without pkg-config. None by
+            default, as they act on every compilation of a user, and pkg-config leaves directories that are in them out.
           - V(C_INCLUDE_PATH) and V(CPLUS_INCLUDE_PATH) come after what a build names itself. V(CPATH) comes before its
             C(-isystem) directories, where projects have their own versions of Thrust and CUB.
         type: list
@@ -141,25 +138,6 @@ options:
         description: What users are told when they load the module.
         type: str
         default: ""
-  module_path:
-    description: Directories with the modules that this one depends on.
-    type: list
-    elements: path
-    default: []
-  shells:
-    description: The shells to try; one that is not installed is reported as not checked.
-    type: list
-    elements: str
-    choices: [bash, zsh, tcsh]
-    default: [bash, zsh, tcsh]
-  lmod_command:
-    description: Path of C(lmod), or V(none) to leave it out. Looked for when empty.
-    type: str
-    default: ""
-  modulecmd_command:
-    description: Path of C(modulecmd.tcl) of Environment Modules, or V(none) to leave it out. Looked for when empty.
-    type: str
-    default: ""
 seealso:
   - module: hpcml.torchstack.modulefile
   - module: hpcml.torchstack.modulefile_verify
@@ -177,19 +155,14 @@ EXAMPLES = r"""
 
 RETURN = r"""
 files:
-  description: The files, by what they are.
+  description: The files - C(package), C(tcl) and C(lmod).
   returned: success
   type: dict
-  sample:
-    package: /soft/torchstack/modulefiles/pkgconfig/ctk-11.8.pc
-    tcl: /soft/torchstack/modulefiles/tcl/cudatoolkit/11.8
-    lmod: /soft/torchstack/modulefiles/lmod/cudatoolkit/11.8.lua
 written:
   description: The files that changed, or would change in check mode.
   returned: success
   type: list
   elements: str
-  sample: [/soft/torchstack/modulefiles/pkgconfig/ctk-11.8.pc]
 checked:
   description: The sessions, each with its outcome; none in check mode and where nothing changed.
   returned: success, and failure of a session
@@ -203,8 +176,7 @@ not_checked:
   returned: success, and failure of a session
   type: list
   elements: dict
-  sample:
-    - {syntax: tcl, why: Environment Modules was not found on this machine.}
+  sample: [{syntax: tcl, why: Environment Modules was not found on this machine.}]
 faults:
   description: What is wrong with the description of the module, one sentence each.
   returned: when it is refused
@@ -212,18 +184,16 @@ faults:
   elements: str
   sample: ["LD_LIBRARY_PATH leads to /opt/x, outside the prefix /opt/cuda; list it in external if that is meant."]
 failed_step:
-  description:
-    - What failed - C(check the toolkit), C(check what is to be published), C(read), C(find the module system), C(load
-      and unload the modulefile) or C(write).
+  description: What failed - C(check the toolkit), C(check what is to be published), C(read), C(find the module system),
+    C(load and unload the modulefile) or C(write).
   returned: failure
   type: str
-  sample: check the toolkit
 """
 
 import os
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.hpcml.torchstack.plugins.module_utils.core.run_module import run_module
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core.run_module import run_module, text_diff
 from ansible_collections.hpcml.torchstack.plugins.module_utils.lifecycle.publication_rules import require_ours
 from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles.cuda_toolkit import (
     HEADER_VARIABLES,
@@ -241,6 +211,7 @@ from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles.layou
     write_file,
 )
 from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles.verify import (
+    SESSIONS,
     carry_out,
     find_commands,
     make_plan,
@@ -271,13 +242,7 @@ def run(module: AnsibleModule) -> dict:
         "changed": bool(changed), "files": {key: os.path.join(root, path) for key, path in paths.items()},
         "written": [os.path.join(root, paths[key]) for key in changed],
         "checked": record["checked"], "not_checked": record["not_checked"],
-        "diff": [
-            {
-                "before_header": os.path.join(root, paths[key]), "after_header": os.path.join(root, paths[key]),
-                "before": (before[key] or b"").decode("utf-8", "replace"), "after": texts[key],
-            }
-            for key in changed
-        ],
+        "diff": [text_diff(os.path.join(root, paths[key]), before[key], texts[key]) for key in changed],
     }
 
 
@@ -309,30 +274,20 @@ def main() -> None:
     required = {"type": "str", "required": True}
     entry = {"name": required, "values": {"type": "list", "elements": "str", "required": True}}
     entries = {"type": "list", "elements": "dict", "default": [], "options": entry}
-    shells = ["bash", "zsh", "tcsh"]
-    module = AnsibleModule(
-        argument_spec={
-            "root": {"type": "path", "required": True},
-            "toolkit": {
-                "type": "dict",
-                "required": True,
-                "options": {
-                    "name": {"type": "str", "default": "cudatoolkit"}, "version": required, "prefix": required,
-                    "math": text, "nvvm": text, "cupti": text, "pkg_config": text,
-                    "libraries": {"type": "list", "elements": "str"},
-                    "header_variables": {**texts, "choices": list(HEADER_VARIABLES)},
-                    "external": texts, "conflicts": texts, "depends_on": texts, "prepend": entries, "append": entries,
-                    "setenv": mapping, "reasons": mapping, "help": text, "load_message": text,
-                },
+    run_module(run, {
+        "root": {"type": "path", "required": True},
+        "toolkit": {
+            "type": "dict", "required": True, "options": {
+                "name": {"type": "str", "default": "cudatoolkit"}, "version": required, "prefix": required,
+                "math": text, "nvvm": text, "cupti": text, "pkg_config": text,
+                "libraries": {"type": "list", "elements": "str"},
+                "header_variables": {**texts, "choices": list(HEADER_VARIABLES)},
+                "external": texts, "conflicts": texts, "depends_on": texts, "prepend": entries, "append": entries,
+                "setenv": mapping, "reasons": mapping, "help": text, "load_message": text,
             },
-            "module_path": {"type": "list", "elements": "path", "default": []},
-            "shells": {"type": "list", "elements": "str", "choices": shells, "default": shells},
-            "lmod_command": text,
-            "modulecmd_command": text,
         },
-        supports_check_mode=True,
-    )
-    run_module(module, run)
+        **SESSIONS,
+    })
 
 
 if __name__ == "__main__":

@@ -16,66 +16,39 @@ description:
     everything that the module changes. What the description declares must arrive, and after unload the environment, the
     aliases and the functions must be the same as before.
   - The variables in which a module system keeps its own accounts do not count - C(LOADEDMODULES), C(_LMFILES_*),
-    C(MODULESHOME), C(LMOD_*), C(__LMOD_*), C(_ModuleTable*), C(MODULES_*), C(__MODULES_*) and C(*_modshare). Neither do
-    the shell's own C(_), C(SHLVL), C(PWD) and C(OLDPWD).
-  - The sessions run with a scratch directory as C(HOME) and without any start-up file.
-  - What could not be checked, because there is no such module system or shell, is said in RV(not_checked) and in the
-    record C(<root>/.torchstack/<release>/modulefile.json); it is not an error.
-author:
-  - The hpcml.torchstack contributors (@hpcml)
+    C(MODULESHOME), C(LMOD_*), C(__LMOD_*), C(_ModuleTable*), C(MODULES_*), C(__MODULES_*) and C(*_modshare), nor do the
+    shell's C(_), C(SHLVL), C(PWD) and C(OLDPWD). The sessions have a scratch directory as C(HOME), and no start-up
+    file.
+  - A module system or shell that is not there is no error. RV(not_checked) and the record
+    C(<root>/.torchstack/<release>/modulefile.json) say so.
+author: The hpcml.torchstack contributors (@hpcml)
 extends_documentation_fragment:
   - hpcml.torchstack._attributes
   - hpcml.torchstack._release
+  - hpcml.torchstack._sessions
 attributes:
   check_mode:
-    description:
-      - Says whether sessions would be run, and runs none; with O(where=published), where nothing is ever written,
-        it runs them. RV(planned_after) is V(modulefile) where the modulefiles are not there yet.
+    description: Runs no sessions, but with O(where=published), where nothing is ever written. RV(planned_after) is
+      V(modulefile) where the modulefiles are not there yet.
   diff_mode:
     support: none
     description: It writes nothing but its record.
   idempotent:
-    description:
-      - Nothing is run where the record says that the same bytes passed with the same versions of the same module
-        systems in the same shells.
+    description: Nothing is run where the record says that the same bytes passed with the same versions of the same
+      module systems in the same shells.
 options:
   where:
-    description:
-      - V(staged) verifies the staged files and writes the record.
-      - V(published) verifies what users see, always, and writes nothing. The system may have changed under a release.
+    description: V(staged) verifies the staged files and writes the record. V(published) verifies what users see,
+      always, as the system may have changed, and writes nothing.
     type: str
     choices: [staged, published]
     default: staged
-  module_path:
-    description: Directories with the modules that this one depends on.
-    type: list
-    elements: path
-    default: []
-  shells:
-    description: The shells to try; one that is not installed is reported as not checked.
-    type: list
-    elements: str
-    choices: [bash, zsh, tcsh]
-    default: [bash, zsh, tcsh]
-  lmod_command:
-    description: Path of C(lmod), or V(none) to leave it out. Looked for when empty.
-    type: str
-    default: ""
-  modulecmd_command:
-    description: Path of C(modulecmd.tcl) of Environment Modules, or V(none) to leave it out. Looked for when empty.
-    type: str
-    default: ""
 seealso:
   - module: hpcml.torchstack.modulefile
   - module: hpcml.torchstack.modulefile_publish
 """
 
 EXAMPLES = r"""
-- name: Load and unload the staged modulefiles
-  hpcml.torchstack.modulefile_verify:
-    root: /soft/torchstack
-    release: "2026-11-20"
-
 - name: See whether the published release still loads on today's system
   hpcml.torchstack.modulefile_verify:
     root: /soft/torchstack
@@ -97,8 +70,7 @@ not_checked:
   returned: success, and failure of a session
   type: list
   elements: dict
-  sample:
-    - {syntax: tcl, why: Environment Modules was not found on this machine.}
+  sample: [{syntax: tcl, why: Environment Modules was not found on this machine.}]
 chosen:
   description: The file that each variable of C(first_file) of the description names on this machine as it is now.
   returned: success
@@ -108,17 +80,14 @@ record:
   description: Path of the record.
   returned: success
   type: str
-  sample: /soft/torchstack/.torchstack/2026-11-20/modulefile.json
 planned_after:
   description: The role that writes what is not there yet.
   returned: in check mode, when the modulefiles do not exist
   type: str
-  sample: modulefile
 failed_step:
   description: What failed - C(read), C(find the module system), C(load and unload the modulefile) or C(write).
   returned: failure
   type: str
-  sample: load and unload the modulefile
 """
 
 import os
@@ -126,9 +95,10 @@ import os
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.files import read_json, write_json
-from ansible_collections.hpcml.torchstack.plugins.module_utils.core.run_module import run_module
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core.run_module import RELEASE, run_module
 from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles.layout import RECORD, stage_directory
 from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles.verify import (
+    SESSIONS,
     carry_out,
     find_commands,
     is_done,
@@ -157,8 +127,8 @@ def verify(module: AnsibleModule) -> dict:
     top = stage if staged else params["root"]
     description = read_description(stage)
     commands = {"lmod": params["lmod_command"], "tcl": params["modulecmd_command"]}
-    plan = make_plan(
-        top, description, find_commands(commands, os.environ), params["shells"], params["module_path"])
+    found = find_commands(commands, os.environ)
+    plan = make_plan(top, description, found, params["shells"], params["module_path"])
     path = os.path.join(stage, RECORD)
     record = read_record(path) if staged else None
     if isinstance(record, dict) and is_done(plan, record):
@@ -198,20 +168,9 @@ def read_record(path: str) -> object:
 
 def main() -> None:
     """Entry point."""
-    shells = ["bash", "zsh", "tcsh"]
-    module = AnsibleModule(
-        argument_spec={
-            "root": {"type": "path", "required": True},
-            "release": {"type": "str", "required": True},
-            "where": {"type": "str", "choices": ["staged", "published"], "default": "staged"},
-            "module_path": {"type": "list", "elements": "path", "default": []},
-            "shells": {"type": "list", "elements": "str", "choices": shells, "default": shells},
-            "lmod_command": {"type": "str", "default": ""},
-            "modulecmd_command": {"type": "str", "default": ""},
-        },
-        supports_check_mode=True,
-    )
-    run_module(module, run)
+    run_module(run, {
+        **RELEASE, "where": {"type": "str", "choices": ["staged", "published"], "default": "staged"}, **SESSIONS,
+    })
 
 
 if __name__ == "__main__":

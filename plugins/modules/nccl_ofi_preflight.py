@@ -7,23 +7,19 @@
 from __future__ import annotations
 
 DOCUMENTATION = r"""
----
 module: nccl_ofi_preflight
 short_description: Judge whether NCCL, its network plugin, libfabric and CUDA go together
 version_added: 0.2.0
 author: The hpcml.torchstack contributors (@hpcml)
-extends_documentation_fragment:
-  - hpcml.torchstack._attributes.reading
+extends_documentation_fragment: hpcml.torchstack._attributes.reading
 description:
-  - Looks at the libfabric, the hwloc and the CUDA toolkit that a release names, and judges by a table whether the NCCL
-    and the plugin that it asks for can be built on them and will find each other.
-  - Plugins build with a libfabric that is too old, and NCCL goes on over sockets when it finds no plugin that it
-    understands. Neither says so as an error, so it is judged before anything is built.
+  - Looks at the libfabric, the hwloc and the CUDA toolkit that a release names, and judges by a table whether NCCL and
+    plugin can be built on them and will find each other.
+  - Plugins build with too old a libfabric, and NCCL goes on over sockets without a plugin that fits, without an error.
 options:
   nccl:
-    description:
-      - C(nccl) of the release file. Of it, C(version), C(plugin) (C(version), C(repository), C(libfabric), C(hwloc))
-        and C(accept) are looked at. Without C(plugin), only NCCL and the toolkit are judged.
+    description: C(nccl) of the release file. C(version), C(plugin) (C(version), C(repository), C(libfabric), C(hwloc))
+      and C(accept) are looked at. Without C(plugin), only NCCL and the toolkit are judged.
     type: dict
     required: true
   cuda:
@@ -35,8 +31,7 @@ options:
     type: dict
     required: true
 notes:
-  - The version of libfabric is what C(libfabric.pc) says, else C(fi_info), else C(rdma/fabric.h). The name of its
-    directory does not count.
+  - The version of libfabric is what C(libfabric.pc) says, else C(fi_info), else C(rdma/fabric.h).
   - A problem of the release file's C(accept) is told and not refused. What is not there at all cannot be accepted.
 """
 
@@ -49,10 +44,7 @@ EXAMPLES = r"""
         version: "1.6.0"
         repository: https://github.com/aws/aws-ofi-nccl
         libfabric: /opt/cray/libfabric/1.15.2.0
-    cuda:
-      version: "12.2"
-      prefix: /opt/nvidia/cuda/12.2
-      architectures: ["8.0"]
+    cuda: {version: "12.2", prefix: /opt/nvidia/cuda/12.2, architectures: ["8.0"]}
     compatibility: "{{ nccl_ofi_compatibility }}"
 """
 
@@ -61,7 +53,6 @@ api:
   description: The version of the plugin interface that both will use; null without a plugin or where it is not known.
   returned: always
   type: int
-  sample: 6
 networks:
   description: Values of NCCL_NET that choose the plugin.
   returned: always
@@ -72,7 +63,6 @@ gencode:
   description: NCCL's NVCC_GENCODE for the architectures.
   returned: success
   type: str
-  sample: -gencode=arch=compute_80,code=sm_80
 libfabric:
   description: The libfabric - C(prefix), C(version) and C(library), the directory of its library.
   returned: success, with a plugin
@@ -82,44 +72,17 @@ hwloc:
   description: The same for hwloc, with C(header) instead of a version.
   returned: success, with a plugin
   type: dict
-  sample: {prefix: "", header: /usr/include/hwloc.h, library: ""}
 cuda:
   description: The same for the toolkit.
   returned: success
   type: dict
-  sample: {prefix: /opt/nvidia/cuda/12.2, version: "12.2", library: /opt/nvidia/cuda/12.2/lib64}
 findings:
-  description: Everything that was found.
+  description: Everything that was found. C(check) (V(api), V(libfabric), V(cuda), V(hwloc), V(untested) or
+    V(commands)), C(ok) (or accepted), C(severity) (V(error), V(warning) or V(note)), C(message) (what is so) and
+    C(remedy) (what to do).
   returned: always
   type: list
   elements: dict
-  contains:
-    check:
-      description: V(api), V(libfabric), V(cuda), V(hwloc), V(untested) or V(commands).
-      type: str
-    ok:
-      description: Whether it is as it should be, or accepted.
-      type: bool
-    severity:
-      description: V(error), V(warning) or V(note).
-      type: str
-    message:
-      description: What is so.
-      type: str
-    remedy:
-      description: What to do.
-      type: str
-  sample:
-    - check: api
-      ok: true
-      severity: note
-      message: NCCL 2.21.5 and aws-ofi-nccl 1.6.0 use version 6 of the plugin interface.
-      remedy: ""
-failed_step:
-  description: What failed.
-  returned: failure
-  type: str
-  sample: compatibility
 """
 
 import os
@@ -133,8 +96,7 @@ from ansible_collections.hpcml.torchstack.plugins.module_utils.definition import
 from ansible_collections.hpcml.torchstack.plugins.module_utils.preflight import nccl_find
 
 SPEC = {
-    "nccl": {"type": "dict", "required": True},
-    "cuda": {"type": "dict", "required": True},
+    "nccl": {"type": "dict", "required": True}, "cuda": {"type": "dict", "required": True},
     "compatibility": {"type": "dict", "required": True},
 }
 
@@ -171,8 +133,7 @@ def examine(
             str(plugin.get("version") or ""), str(cuda.get("version") or ""), architectures),
         nccl_compatibility.There(
             fabric.version, fabric.prefix, toolkit.version, toolkit.prefix, bool(hwloc.version), hwloc.prefix),
-        accepted(nccl),
-    )
+        accepted(nccl))
     findings = list(verdict.findings)
     missing = nccl_find.missing_commands(nccl_find.PLUGIN_COMMANDS if plugin else ("make",), os.environ.get("PATH"))
     if missing:
@@ -199,8 +160,7 @@ def run(module: AnsibleModule) -> dict:
 
 def main() -> None:
     """Entry point."""
-    module = AnsibleModule(argument_spec=SPEC, supports_check_mode=True)
-    run_module(module, run)
+    run_module(run, SPEC)
 
 
 if __name__ == "__main__":

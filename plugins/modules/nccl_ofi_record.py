@@ -7,18 +7,16 @@
 from __future__ import annotations
 
 DOCUMENTATION = r"""
----
 module: nccl_ofi_record
 short_description: Check what was built of NCCL and its network plugin, and record it
 version_added: 0.2.0
 author: The hpcml.torchstack contributors (@hpcml)
-extends_documentation_fragment:
-  - hpcml.torchstack._attributes
+extends_documentation_fragment: hpcml.torchstack._attributes
 description:
-  - Makes sure that the NCCL and the plugin in a prefix are what a release asked for, and writes that down. Versions of
-    C(nccl.h), of C(nccl.pc) and of the banner in the library, the toolkit that it was built with, the search paths in
-    both libraries, the versions of the plugin interface, and that no static archive is left.
-  - Files are read, and nothing of them is run.
+  - Makes sure that NCCL and the plugin in a prefix are what a release asked for, by the versions of C(nccl.h),
+    C(nccl.pc) and the banner in the library, the toolkit that it was built with, the search paths in both libraries,
+    the versions of the plugin interface, and that no static archive is left, and writes that down.
+  - Nothing of them is run.
 options:
   prefix:
     description: Where both are installed.
@@ -63,8 +61,6 @@ options:
 attributes:
   diff_mode:
     description: The record before and after.
-  idempotent:
-    description: The record is only written where it says something else.
 """
 
 EXAMPLES = r"""
@@ -84,30 +80,20 @@ record:
   returned: success, where something is built
   type: dict
   sample:
-    version: "2.21.5"
+    version: 2.21.5
     cuda: "12.2"
     runpath: [$ORIGIN]
-    plugin:
-      api: [2, 3, 4, 5, 6]
-      needed: [libfabric.so.1, libcudart.so.12, libc.so.6]
-      runpath: [/opt/cray/libfabric/1.15.2.0/lib64, /opt/nvidia/cuda/12.2/lib64]
-      used: 6
+    plugin: {api: [5, 6], needed: [libfabric.so.1, libc.so.6], runpath: [/opt/nvidia/cuda/12.2/lib64], used: 6}
 planned_after:
   description: The step that builds what is to be checked.
   returned: in check mode, where it would run before
   type: str
-  sample: nccl-plugin
 problems:
   description: What is not as it was asked for, each as a sentence.
   returned: failure
   type: list
   elements: str
   sample: [NCCL 2.21.5 was asked for, and nccl.h says 2.18.3]
-failed_step:
-  description: What failed.
-  returned: failure
-  type: str
-  sample: check what was built
 """
 
 import json
@@ -170,8 +156,7 @@ def run(module: AnsibleModule) -> dict:
 
 def main() -> None:
     """Entry point."""
-    module = AnsibleModule(argument_spec=SPEC, supports_check_mode=True)
-    run_module(module, run, nccl_built.STEP)
+    run_module(run, SPEC, nccl_built.STEP)
 
 
 if __name__ == "__main__":

@@ -12,19 +12,19 @@ version_added: 0.2.0
 short_description: Find out whether nodes are fit to accept a release on
 description:
   - Starts one small program on each of O(nodes) nodes, which asks GPUs, links, adapters, the kernel's log and file
-    systems how they are, and judges what it brings by O(expected) and O(thresholds), which are data.
-  - GPUs (as nvidia-smi and the PCI bus count them), errors of their memory, remapped rows and retired pages, VBIOS and
-    driver, the same on all nodes, NVLink and its errors, PCIe, Xid and other messages of the kernel, lowered clocks,
-    ports of InfiniBand and Slingshot with their counters, and how long a file system takes for small files.
+    systems how they are, and judges what it brings by O(expected) and O(thresholds).
+  - It looks at GPUs (as nvidia-smi and the PCI bus count them), errors of their memory, remapped rows and retired
+    pages, VBIOS and driver, the same on all nodes, NVLink and its errors, PCIe, Xid and other messages of the kernel,
+    lowered clocks, ports of InfiniBand and Slingshot with their counters, and how long a file system takes for small
+    files.
   - A finding is a failure, which fails this task, a warning or a remark, with its threshold, the source of that, and a
-    remedy. What could not be seen without being root is said in RV(not_checked).
+    remedy. What could not be seen without being root is in RV(not_checked).
   - Nothing that a sick node does keeps this waiting. Every program there has a time limit; one that is missing, hangs,
     may not be run or prints garbage is a finding.
-  - It is a gate for the acceptance of a release, not a monitor. The record is
-    C(<root>/.torchstack/<release>/node_health.json); all records are kept in C(node_health.jsonl), the last output in
-    C(node_health.log). When it passed for the same O(subject), and that is accepted since, nothing is done.
-author:
-  - The hpcml.torchstack contributors (@hpcml)
+  - The record is C(<root>/.torchstack/<release>/node_health.json); all records are kept in C(node_health.jsonl), the
+    last output in C(node_health.log). When it passed for the same O(subject), and that is accepted since, nothing is
+    done.
+author: The hpcml.torchstack contributors (@hpcml)
 extends_documentation_fragment:
   - hpcml.torchstack._ranks
   - hpcml.torchstack._ranks.job
@@ -35,38 +35,24 @@ attributes:
     description: Says whether nodes would be looked at, and with which command; runs and writes nothing.
   diff_mode:
     support: none
-    description: Nothing of the release is changed, so there is nothing to show.
+    description: Nothing of the release is changed.
   idempotent:
-    description: Looking changes nothing. The nodes of a release that is accepted are not looked at again.
+    description: The nodes of a release that is accepted are not looked at again.
 options:
   subject:
-    description:
-      - Digest of the frozen release that will be accepted on these nodes. Without it, they are looked at each time.
+    description: Digest of the frozen release to be accepted on these nodes. Without it, they are looked at each time.
     type: str
     default: ""
-  state:
-    description:
-      - V(present) makes sure that the nodes are fit. Without O(job) the launcher is started by this module, where it
-        runs.
-      - With O(job) the launcher is started in a job of a batch system, which is a step of
-        M(hpcml.torchstack.build_step) between two calls of this module with the same options. V(present) only says
-        whether a look is needed, and gives the step; V(judged) judges what came out of it.
-    type: str
-    choices: [present, judged]
-    default: present
   recorded:
-    description:
-      - A directory with what the program has printed on each node, one file C(.json) each, instead of starting it. See
-        the notes.
+    description: A directory with what the program has printed on each node, as files C(.json), instead of starting it.
     type: path
   nodes:
     description: How many nodes to look at. It is a failure when fewer answer.
     type: int
     default: 1
   launcher:
-    description:
-      - The site's launcher with its options; O(nodes) replaces C({nodes}) and C({ranks}), and C({per_node}) is 1.
-      - Empty to look at the machine on which this module runs.
+    description: The site's launcher with its options; O(nodes) replaces C({nodes}) and C({ranks}), and C({per_node}) is
+      1. Empty to look at the machine on which this module runs.
     type: list
     elements: str
     default: []
@@ -75,7 +61,7 @@ options:
     type: str
     default: /usr/bin/python3
   module:
-    description: A module to load for O(launcher), with its version, where that comes with one. Empty for none.
+    description: A module to load for O(launcher), with its version. Empty for none.
     type: str
     default: ""
   environment:
@@ -110,7 +96,7 @@ options:
         description: Lanes of PCIe of each GPU.
         type: int
       pcie_generation:
-        description: Generation of PCIe that the link of each GPU can do. What it does now is lower when it idles.
+        description: Generation of PCIe that the link of each GPU can do, which is lower when it idles.
         type: int
       mig:
         description: Whether the GPUs are divided.
@@ -138,13 +124,12 @@ options:
             description: MTU of each interface.
             type: int
   thresholds:
-    description:
-      - From where on facts are findings, by name, each with the C(source) of its figure. Those of the role
-        P(hpcml.torchstack.node_health#role) are in its defaults. What has no threshold is not judged.
+    description: From where on facts are findings, by name, each with the C(source) of its figure. Those of the role
+      P(hpcml.torchstack.node_health#role) are in its defaults. What has no threshold is not judged.
     type: dict
     required: true
   directories:
-    description: Directories in which small files are made and removed, to see how long the file system takes.
+    description: Directories in which small files are made and removed, to see how long that takes.
     type: list
     elements: path
     default: []
@@ -161,8 +146,8 @@ options:
     type: bool
     default: false
 notes:
-  - The program by itself, for sites that look at their nodes in a prologue, is what C(bin/node-health) of this
-    collection writes. It runs as any account with the Python of the system.
+  - C(bin/node-health) of this collection writes the program by itself, for sites that look at their nodes in a
+    prologue. It runs as any account with the Python of the system.
 seealso:
   - module: hpcml.torchstack.acceptance_run
 """
@@ -175,11 +160,7 @@ EXAMPLES = r"""
     subject: "sha256:5f1c0e3f"
     nodes: 2
     launcher: [srun, "--nodes={nodes}", "--ntasks={ranks}", "--ntasks-per-node={per_node}"]
-    expected:
-      gpus: 4
-      gpu_model: "*A100*"
-      nvlinks: 12
-      fabric: [{kind: cxi, devices: 2}]
+    expected: {gpus: 4, gpu_model: "*A100*", nvlinks: 12, fabric: [{kind: cxi, devices: 2}]}
     thresholds:
       remapped_rows_pending: {failure: 0, source: "NVIDIA: a reset is due"}
     directories: [/soft/torchstack, /scratch]
@@ -198,27 +179,23 @@ passed:
   description: Whether the nodes are fit; V(null) in check mode when they would be looked at.
   returned: always
   type: bool
-  sample: true
 needed:
   description: Whether the step has to run.
   returned: with O(job)
   type: bool
-  sample: true
 state_dir:
   description: The directory of the step.
   returned: when O(job) is given and a look is needed
   type: str
-  sample: /soft/torchstack/.torchstack/2026-11-20/node_health
 script:
   description: The commands of the step.
   returned: when O(job) is given and a look is needed
   type: str
-  sample: "/usr/bin/env -i HOME=/home/builder ..."
+  sample: /usr/bin/env -i HOME=/home/builder ...
 inputs:
   description: The inputs of the step, other ones for every look.
   returned: when O(job) is given and a look is needed
   type: dict
-  sample: {nonce: 3b8d6f0c5f0e4a2d9a4a3f5b9d0b7f11}
 reason:
   description: Why the nodes were or would be looked at; empty when the record answered.
   returned: always
@@ -233,12 +210,10 @@ record:
   description: Path of the record.
   returned: always
   type: str
-  sample: /soft/torchstack/.torchstack/2026-11-20/node_health.json
 log:
   description: Path of the last look's output.
   returned: always
   type: str
-  sample: /soft/torchstack/.torchstack/2026-11-20/node_health.log
 summary:
   description: The verdict in one sentence.
   returned: when there is a record
@@ -252,28 +227,21 @@ table:
     node  gpus  model        driver      nvlinks  log   failure  warning  remark
     n1    2     NVIDIA H200  580.159.04  18       seen  0        0        0
 findings:
-  description: All findings, the worst first.
+  description: All findings, the worst first. C(host) (empty for what is about several), C(severity) (V(failure),
+    V(warning) or V(remark)), C(check), C(subject) (of what), C(message) (what is so), C(value) (the fact itself),
+    C(threshold), C(source) (who says so), and C(remedy).
   returned: when there is a record
   type: list
   elements: dict
-  contains:
-    host: {description: The node; empty for what is about several., type: str, returned: always, sample: n1}
-    severity: {description: "V(failure), V(warning) or V(remark).", type: str, returned: always, sample: failure}
-    check: {description: What was looked at., type: str, returned: always, sample: remapped_rows}
-    subject: {description: Of what., type: str, returned: always, sample: "gpu 3 (0000:c1:00.0)"}
-    message: {description: What is so., type: str, returned: always, sample: A row could not be remapped.}
-    value: {description: The fact itself., type: raw, returned: always, sample: true}
-    threshold: {description: From where on it is a finding., type: raw, returned: always, sample: 0}
-    source: {description: Who says so., type: str, returned: always, sample: "NHC, azure_gpu_ecc; debug chapter: 0"}
-    remedy: {description: What to do., type: str, returned: always,
-             sample: Drain the node and have the GPU looked at by the vendor.}
-  sample: []
+  sample:
+    - {host: n1, severity: failure, check: remapped_rows, subject: gpu 3 (0000:c1:00.0),
+       message: A row could not be remapped., value: 1, threshold: 0, source: "NHC, azure_gpu_ecc",
+       remedy: Drain the node.}
 failures:
   description: One sentence for each failure.
   returned: when the nodes are not fit
   type: list
   elements: str
-  sample: ["n1 gpu 3 (0000:c1:00.0): A row could not be remapped (threshold 0: NHC, azure_gpu_ecc)."]
 not_checked:
   description: Sentences about what this look cannot have noticed.
   returned: when there is a record
@@ -290,12 +258,6 @@ failed_step:
   description: What failed, the name of a check or V(thresholds), V(launcher), V(recorded) and the like.
   returned: failure
   type: str
-  sample: remapped_rows
-remedy:
-  description: What to do next.
-  returned: failure
-  type: str
-  sample: Drain the node.
 """
 
 import os
@@ -303,7 +265,12 @@ import shlex
 import time
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.hpcml.torchstack.plugins.module_utils.acceptance import batch_run, local_run, login
+from ansible_collections.hpcml.torchstack.plugins.module_utils.acceptance import (
+    batch_run,
+    local_run,
+    login,
+    module_run,
+)
 from ansible_collections.hpcml.torchstack.plugins.module_utils.acceptance.records import Files
 from ansible_collections.hpcml.torchstack.plugins.module_utils.acceptance.run import Run
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
@@ -325,7 +292,6 @@ EXPECTED = {
 SPEC = {
     **module_options.RELEASE, **module_options.JOB,
     "subject": {"type": "str", "default": ""},
-    "state": {"type": "str", "choices": ["present", "judged"], "default": "present"},
     "recorded": {"type": "path"},
     "nodes": {"type": "int", "default": 1},
     "launcher": {"type": "list", "elements": "str", "default": []},
@@ -372,8 +338,7 @@ def question_of(params: dict) -> dict:
         {key: params[key] for key in ASKED}, launcher=[*own, *PLAIN], subject=params["subject"], patterns=patterns,
         files=min(params["files"], max(FEWEST, ALL_FILES // max(1, nodes))),
         module=module, module_system="auto" if module else "none",
-        prefix=os.path.join(params["root"], params["release"]),
-    )
+        prefix=os.path.join(params["root"], params["release"]))
 
 
 def judge_recorded(params: dict, files: Files, check: bool) -> dict:
@@ -416,19 +381,11 @@ def check_nodes(params: dict, check: bool) -> dict:
     result.update(reason=reason, command=" ".join(map(shlex.quote, words)))
     if not reason:
         return dict(result, **summary.describe_record(last), **({"needed": False} if job else {}))
-    program = program_archive(collect)
-    if job and not judged:
-        ask = batch_run.plan_job if check else batch_run.request_job
-        return dict(result, passed=None, needed=True, **ask(files, question, limits, program, job))
-    if check:
-        return dict(result, passed=None)
-    if not os.path.isdir(params["root"]):
+    if not check and (judged or not job) and not os.path.isdir(params["root"]):
         raise StackError("The root %s does not exist." % params["root"], "root", "Roll out a release there first.")
-    if judged:
-        record = batch_run.conclude_job(files, question, limits, program, params["wait"], records.conclude)
-    else:
-        record = local_run.run_locally(files, question, limits, program, records.conclude)
-    return dict(result, **summary.describe_record(record))
+    kind = module_run.Kind("node health", records.conclude, summary.describe_record)
+    result["passed"] = None
+    return module_run.carry_out(kind, params, files, question, limits, program_archive(collect), result, check)
 
 
 def run(module: AnsibleModule) -> dict:
@@ -442,8 +399,7 @@ def run(module: AnsibleModule) -> dict:
 
 def main() -> None:
     """Entry of the module."""
-    module = AnsibleModule(argument_spec=SPEC, supports_check_mode=True)
-    run_module(module, run)
+    run_module(run, SPEC)
 
 
 if __name__ == "__main__":

@@ -15,15 +15,13 @@ description:
     every node measure with every other, in as few rounds as there can be. The pairs of a round work at once. All values
     that they exchange are checked.
   - A node that is slow with nearly all others is a slow node; two nodes that are slow with each other only are a slow
-    link. What looks slow is measured again against good partners before it is named, and what cannot be told is said to
-    be undecided. With two nodes nobody can be named.
+    link. What looks slow is measured again against good partners before it is named, and what cannot be told is
+    undecided. With two nodes nobody can be named.
   - Fails when something is slow, and when it has ended early. What was measured until then is kept, and the next run
     goes on from there, as far as its job has the same nodes.
   - The record is C(<root>/.torchstack/<release>/sweep.json); all records are kept in C(sweep.jsonl), the last output in
-    C(sweep.log).
-  - When the record says that the same O(subject) passed what is asked here, nothing is done.
-author:
-  - The hpcml.torchstack contributors (@hpcml)
+    C(sweep.log). When it says that the same O(subject) passed what is asked here, nothing is done.
+author: The hpcml.torchstack contributors (@hpcml)
 extends_documentation_fragment:
   - hpcml.torchstack._ranks
   - hpcml.torchstack._ranks.job
@@ -36,17 +34,6 @@ attributes:
   idempotent:
     description: Nodes that have passed what is asked are not measured again, unless O(again) says so.
 options:
-  state:
-    description:
-      - V(present) makes sure that the nodes are measured. Without O(job) the launcher is started by this module, where
-        it runs.
-      - With O(job) the launcher is started in a job of a batch system, which is a step of
-        M(hpcml.torchstack.build_step) between two calls of this module with the same options. V(present) only says
-        whether a sweep is needed, and gives the step; V(judged) judges what came out of it. Call that also when the
-        step has failed, so that what was measured is kept.
-    type: str
-    choices: [present, judged]
-    default: present
   prefix:
     description: Directory of the release. By default O(root)/O(release).
     type: path
@@ -59,17 +46,14 @@ options:
     type: int
     required: true
   backend:
-    description:
-      - What the ranks of a pair talk through. V(nccl) and V(gloo) are those of C(torch.distributed), V(mpi) is MPI by
-        way of mpi4py.
-      - V(tcp) needs nothing but Python. It is the network to which the names of the nodes lead.
+    description: What the ranks of a pair talk through. V(nccl) and V(gloo) are those of C(torch.distributed), V(mpi) is
+      MPI by way of mpi4py, and V(tcp) the network to which the names of the nodes lead, which needs nothing but Python.
     type: str
     choices: [nccl, gloo, mpi, tcp]
     default: gloo
   operation:
-    description:
-      - What is measured over all ranks of a pair, as bus bandwidth with the definition of nccl-tests.
-      - With O(backend=tcp) every rank sends to its counterpart and receives from it at once, whatever this says.
+    description: What is measured over all ranks of a pair, as bus bandwidth with the definition of nccl-tests. With
+      O(backend=tcp) every rank sends to its counterpart and receives from it at once, whatever this says.
     type: str
     choices: [all_reduce, send_recv]
     default: all_reduce
@@ -103,13 +87,11 @@ options:
         description: How often a suspect is measured again at least. By default V(5).
         type: int
   timeout:
-    description:
-      - Seconds for the whole job. When no time is left for another round, the sweep ends, and the next run goes on.
+    description: Seconds for the whole job. When no time is left for another round, the next run goes on.
     type: int
     default: 840
   again:
-    description:
-      - Measure all pairs again, even if the record has them. A sweep that has ended early goes on in any case.
+    description: Measure all pairs again, even if the record has them. A sweep that has ended early goes on in any case.
     type: bool
     default: false
 notes:
@@ -126,27 +108,13 @@ EXAMPLES = r"""
     release: "2026-11-20"
     subject: "sha256:5f1c0e3f"
     module: torchstack/2026-11-20
-    modulepaths:
-      lmod: /soft/torchstack/modulefiles/lmod
+    modulepaths: {lmod: /soft/torchstack/modulefiles/lmod}
     ranks: 256
     nodes: 64
     launcher: [srun, "--nodes={nodes}", "--ntasks={ranks}", "--ntasks-per-node={per_node}", --gpus-per-task=1]
     backend: nccl
     size: 256 MiB
-
-- name: Call a node slow only when it loses a third
-  hpcml.torchstack.pair_sweep:
-    root: /soft/torchstack
-    release: "2026-11-20"
-    subject: "sha256:5f1c0e3f"
-    environment:
-      PATH: /soft/torchstack/2026-11-20/bin:/usr/bin
-    ranks: 16
-    nodes: 16
-    backend: mpi
-    thresholds:
-      suspect: 0.75
-      slow: 0.67
+    thresholds: {suspect: 0.75, slow: 0.67}
 """
 
 RETURN = r"""
@@ -154,27 +122,23 @@ passed:
   description: Whether all pairs are measured and nothing is slow; V(null) in check mode when a sweep would run.
   returned: always
   type: bool
-  sample: true
 needed:
   description: Whether the step has to run.
   returned: with O(job)
   type: bool
-  sample: true
 state_dir:
   description: The directory of the step.
   returned: when O(job) is given and a sweep is needed
   type: str
-  sample: /soft/torchstack/.torchstack/2026-11-20/sweep
 script:
   description: The commands of the step.
   returned: when O(job) is given and a sweep is needed
   type: str
-  sample: "/usr/bin/env -i HOME=/home/builder ..."
+  sample: /usr/bin/env -i HOME=/home/builder ...
 inputs:
   description: The inputs of the step, other ones for every sweep.
   returned: when O(job) is given and a sweep is needed
   type: dict
-  sample: {nonce: 3b8d6f0c5f0e4a2d9a4a3f5b9d0b7f11}
 reason:
   description: Why a sweep ran or would run; empty when the record answered.
   returned: always
@@ -184,7 +148,6 @@ planned_after:
   description: The phase that has to come first; in check mode, where O(prefix) or O(subject) is not there yet.
   returned: in check mode, when something is missing
   type: str
-  sample: freeze
 command:
   description: The launcher's command, as one would type it after loading the module.
   returned: always
@@ -199,54 +162,41 @@ record:
   description: Path of the record.
   returned: always
   type: str
-  sample: /soft/torchstack/.torchstack/2026-11-20/sweep.json
 log:
   description: Path of the last run's output.
   returned: always
   type: str
-  sample: /soft/torchstack/.torchstack/2026-11-20/sweep.log
 hosts:
   description: The nodes.
   returned: when there is a record
   type: list
   elements: str
-  sample: [n1, n2, n3, n4]
 rounds:
   description: How many rounds all pairs need.
   returned: when there is a record
   type: int
-  sample: 63
 rounds_done:
   description: How many of them are measured.
   returned: when there is a record
   type: int
-  sample: 63
 slow_nodes:
-  description: Nodes that are slow with nearly all others.
+  description: Nodes that are slow with nearly all others - C(host), C(ratio) (of what is usual) and C(evidence).
   returned: when there is a record
   type: list
   elements: dict
-  contains:
-    host: {description: Its name., type: str, returned: always, sample: n3}
-    ratio: {description: Share of what is usual., type: float, returned: always, sample: 0.59}
-    evidence: {description: The figures in a sentence., type: str, returned: always,
-               sample: "n3 reaches 60 % of what is usual (24.1 GB/s); measured again with good partners, 59 %."}
+  sample:
+    - {host: n3, ratio: 0.59,
+       evidence: "n3 reaches 60 % of what is usual (24.1 GB/s); measured again with good partners, 59 %."}
 slow_links:
-  description: Pairs of nodes that are slow with each other only.
+  description: Pairs of nodes that are slow with each other only - C(hosts), C(ratio) and C(evidence).
   returned: when there is a record
   type: list
   elements: dict
-  contains:
-    hosts: {description: Both names., type: list, elements: str, returned: always, sample: [n3, n7]}
-    ratio: {description: Share of what is usual., type: float, returned: always, sample: 0.5}
-    evidence: {description: The figures in a sentence., type: str, returned: always,
-               sample: "n3 and n7 reach 51 % of what is usual with each other; measured again 5 times, 50 %."}
 undecided:
   description: Sentences about what is slow without it being clear who is the cause.
   returned: when there is a record
   type: list
   elements: str
-  sample: ["n5 reaches 84 % of what is usual (24.1 GB/s); measured again with good partners, 97 %."]
 not_checked:
   description: Sentences about what this sweep cannot have noticed.
   returned: when there is a record
@@ -269,24 +219,16 @@ failed_step:
   description: What failed, such as V(slow_nodes), V(slow_links), V(incomplete), V(pairs), V(ranks) or V(timeout).
   returned: failure
   type: str
-  sample: slow_nodes
-remedy:
-  description: What to do next.
-  returned: failure
-  type: str
-  sample: Take these nodes out of the partition.
 """
 
 import os
-import shlex
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.hpcml.torchstack.plugins.module_utils.acceptance import (
     batch_run,
     local_run,
     login,
-    planning,
-    script,
+    module_run,
     sweep_records,
 )
 from ansible_collections.hpcml.torchstack.plugins.module_utils.acceptance.records import Files
@@ -297,6 +239,7 @@ from ansible_collections.hpcml.torchstack.plugins.module_utils.core.zipapp impor
 from ansible_collections.hpcml.torchstack.plugins.module_utils.ranks import module_options, pair_sweep, units
 
 STEM = "sweep"
+KIND = module_run.Kind("pair sweep", sweep_records.conclude, sweep_records.describe_record)
 ASKED = (
     "module", "module_system", "module_init", "modulepaths", "environment", "environment_keep", "ranks", "nodes",
     "python",
@@ -325,27 +268,6 @@ def sweep_request(params: dict) -> dict:
     }
 
 
-def plan(params: dict, files: Files, question: dict, last: dict | None, check: bool) -> dict:
-    """Return the result as far as it is known before anything runs; ``passed`` where the record answers.
-
-    Raises:
-        StackError: there is no release to measure with.
-    """
-    reason = sweep_records.reason_to_run(last, question, params["again"])
-    words = [*question["launcher"], params["python"], script.PROGRAM]
-    result = {
-        "changed": bool(reason), "reason": reason, "record": files.record, "log": files.log,
-        "command": " ".join(map(shlex.quote, words)),
-        "diff": planning.plan_diff("pair sweep", last, params["subject"], reason),
-    }
-    missing = planning.find_obstacle(question["prefix"], params["subject"])
-    if missing and not check:
-        raise missing
-    if not reason:
-        return dict(result, **sweep_records.describe_record(last))
-    return dict(result, passed=None, **({"planned_after": "freeze"} if missing else {}))
-
-
 def sweep(params: dict, check: bool) -> dict:
     """Plan the sweep, run it where that is needed, and return the result.
 
@@ -356,27 +278,15 @@ def sweep(params: dict, check: bool) -> dict:
     limits = Run(login.find_account(params["user"]), params["become_command"], params["timeout"])
     question = dict(
         {key: params[key] for key in ASKED}, subject=params["subject"], launcher=launcher, user=limits.account.name,
-        prefix=params["prefix"] or os.path.join(params["root"], params["release"]), sweep=sweep_request(params),
-    )
+        prefix=params["prefix"] or os.path.join(params["root"], params["release"]), sweep=sweep_request(params))
     files = Files.below(params["root"], params["release"], STEM)
-    last, job = files.last(), params["job"]
-    if job:
-        batch_run.check_job(job, limits.timeout, STEM)
-    result = plan(params, files, question, last, check)
+    last = files.last()
+    if params["job"]:
+        batch_run.check_job(params["job"], limits.timeout, STEM)
+    reason = sweep_records.reason_to_run(last, question, params["again"])
+    result = module_run.plan(KIND, params, files, question, reason, check)
     question["sweep"]["known"] = sweep_records.resume_data(last, question)
-    program = program_archive(pair_sweep)
-    if job and params["state"] == "present":
-        if not result["reason"]:
-            return dict(result, needed=False)
-        ask = batch_run.plan_job if check else batch_run.request_job
-        return dict(result, changed=False, needed=True, **ask(files, question, limits, program, job))
-    if check or not result["reason"]:
-        return result
-    if params["state"] == "judged":
-        record = batch_run.conclude_job(files, question, limits, program, params["wait"], sweep_records.conclude)
-    else:
-        record = local_run.run_locally(files, question, limits, program, sweep_records.conclude)
-    return dict(result, **sweep_records.describe_record(record))
+    return module_run.carry_out(KIND, params, files, question, limits, program_archive(pair_sweep), result, check)
 
 
 def run(module: AnsibleModule) -> dict:
@@ -390,31 +300,26 @@ def run(module: AnsibleModule) -> dict:
 
 def main() -> None:
     """Entry of the module."""
-    module = AnsibleModule(
-        argument_spec={
-            **module_options.RELEASE, **module_options.JOB, **module_options.LAUNCHED,
-            "state": {"type": "str", "choices": ["present", "judged"], "default": "present"},
-            "prefix": {"type": "path"},
-            "ranks": {"type": "int", "required": True},
-            "nodes": {"type": "int", "required": True},
-            "backend": {"type": "str", "default": "gloo", "choices": ["nccl", "gloo", "mpi", "tcp"]},
-            "operation": {"type": "str", "default": "all_reduce", "choices": ["all_reduce", "send_recv"]},
-            "size": {"type": "str", "default": "64 MiB"},
-            "warmups": {"type": "int", "default": 2},
-            "trials": {"type": "int", "default": 10},
-            "thresholds": {
-                "type": "dict", "default": {},
-                "options": {
-                    "suspect": {"type": "float"}, "slow": {"type": "float"}, "nearly_all": {"type": "float"},
-                    "repeats": {"type": "int"},
-                },
+    run_module(run, {
+        **module_options.RELEASE, **module_options.JOB, **module_options.LAUNCHED,
+        "prefix": {"type": "path"},
+        "ranks": {"type": "int", "required": True},
+        "nodes": {"type": "int", "required": True},
+        "backend": {"type": "str", "default": "gloo", "choices": ["nccl", "gloo", "mpi", "tcp"]},
+        "operation": {"type": "str", "default": "all_reduce", "choices": ["all_reduce", "send_recv"]},
+        "size": {"type": "str", "default": "64 MiB"},
+        "warmups": {"type": "int", "default": 2},
+        "trials": {"type": "int", "default": 10},
+        "thresholds": {
+            "type": "dict", "default": {},
+            "options": {
+                "suspect": {"type": "float"}, "slow": {"type": "float"}, "nearly_all": {"type": "float"},
+                "repeats": {"type": "int"},
             },
-            "timeout": {"type": "int", "default": 840},
-            "again": {"type": "bool", "default": False},
         },
-        supports_check_mode=True,
-    )
-    run_module(module, run)
+        "timeout": {"type": "int", "default": 840},
+        "again": {"type": "bool", "default": False},
+    })
 
 
 if __name__ == "__main__":

@@ -11,48 +11,41 @@ module: patch_series
 version_added: 0.2.0
 short_description: Apply a directory of patches to a source tree, all or nothing
 description:
-  - Applies every C(*.patch) and C(*.diff) of a directory to a tree, in C-locale order of their names (byte order,
-    whatever the locale is), as one change. Either all patches are in or the tree is untouched.
-  - The whole series is applied in memory first, with exact context and never with fuzz, so that check mode and diff
-    are right for patches that build on each other.
-  - Knows how far a tree is. It is pristine, or patched up to a patch of the series, or foreign. Foreign is an error
-    that names the file and the hunk. A patch appended to the series is applied on top. A series that changed
-    otherwise, on a tree that carries the old one, is an error that says to extract the source again.
+  - Applies every C(*.patch) and C(*.diff) of a directory to a tree, in byte order of their names, as one change. Either
+    all patches are in or the tree is untouched.
+  - The whole series is applied in memory first, with exact context and never with fuzz, so that check mode and diff are
+    right for patches that build on each other.
+  - A tree is pristine, or patched up to a patch of the series, or foreign, which is an error that names the file and
+    the hunk. A patch appended to the series is applied on top. A series that changed otherwise, on a tree that carries
+    the old one, is an error that says to extract the source again.
   - The header of each patch has to name the git blobs it was made for, as C(git diff) and C(git format-patch) do in
     their C(index) lines. For other diffs, a line C(Torchstack-Pristine:) with a git blob id and a path, before the
-    diff, does the same; the path is the one below the tree, the blob the one that the patches before this one leave.
-    A file that is created, or changes its name or mode only, needs none. Without, or where the tree has another blob
+    diff, does the same; the path is the one below the tree, the blob the one that the patches before this one leave. A
+    file that is created, or changes its name or mode only, needs none. Without, or where the tree has another blob
     although the hunks fit, the series is unverified and refused unless O(allow_unverified) is set.
   - An interrupted run leaves a journal in O(state_dir). The next run completes the change when it has the same wish,
     and takes it back otherwise, and goes on from there; M(hpcml.torchstack.build_step) refuses the tree until then.
-author:
-  - The hpcml.torchstack contributors (@hpcml)
+author: The hpcml.torchstack contributors (@hpcml)
 extends_documentation_fragment:
   - hpcml.torchstack._attributes
+  - hpcml.torchstack._release.planned
 attributes:
-  check_mode:
-    description: Changes nothing, in the tree or in O(state_dir), and returns the plan.
   diff_mode:
     description: Shows every touched file before and after the whole change.
-  idempotent:
-    description: A second run finds the series applied and reports no change.
 options:
   src:
     description: The tree, an existing directory.
     type: path
     required: true
   series:
-    description:
-      - Directory on the target with the patches. It, and each patch, may be a symbolic link.
-      - Hidden files and names with other endings are passed over and listed in RV(ignored). Compressed patches are an
-        error.
-      - A file C(series) as of quilt has no meaning here.
+    description: Directory on the target with the patches. It, and each patch, may be a symbolic link. Hidden files and
+      names with other endings, a C(series) as of quilt among them, are passed over and listed in RV(ignored).
+      Compressed patches are an error.
     type: path
     required: true
   state_dir:
-    description:
-      - Directory for the record, the journal and the lock of the tree, outside of it. Created when missing. It may be
-        shared by several trees. Its position relative to O(src) must stay the same.
+    description: Directory for the record, the journal and the lock of the tree, outside of it. Created when missing.
+      Several trees may share it. Its position relative to O(src) must stay the same.
     type: path
     required: true
   state:
@@ -65,26 +58,19 @@ options:
     type: int
     default: 1
   max_offset:
-    description:
-      - How many lines a hunk may lie away from the line in its header. The place is searched in the order of GNU patch.
-        Offsets in use are in RV(patches).
+    description: How many lines a hunk may lie away from the line in its header, as RV(patches) says. The search is that
+      of GNU patch.
     type: int
     default: 0
   allow_unverified:
     description: Accept a series that was never applied to exactly these files, as long as every hunk fits.
     type: bool
     default: false
-  planned_after:
-    description:
-      - The step that creates the tree. In check mode a missing O(src) or O(series) is then not an error but a plan,
-        reported with this name.
-    type: str
 notes:
   - Only regular files are patched. Binary differences, symbolic links, submodules, and names that are absolute, leave
     the tree or pass a symbolic link are refused.
   - Replaced files keep their permission bits; new ones get 0644 or 0755, new directories 0755, whatever the umask is.
-  - Directories that the series created go when it is undone. Directories of the source stay, even when a patch deletes
-    their last file.
+  - Directories that the series created go when it is undone. Directories of the source stay, also empty ones.
 """
 
 EXAMPLES = r"""
@@ -93,14 +79,6 @@ EXAMPLES = r"""
     src: /soft/pytorch/2026-11-20/src/pytorch
     series: /soft/pytorch/2026-11-20/src/patches/pytorch/v2.4.1
     state_dir: /soft/pytorch/2026-11-20/.torchstack/patches
-
-- name: See what it would change
-  hpcml.torchstack.patch_series:
-    src: /soft/pytorch/2026-11-20/src/pytorch
-    series: /soft/pytorch/2026-11-20/src/patches/pytorch/v2.4.1
-    state_dir: /soft/pytorch/2026-11-20/.torchstack/patches
-  check_mode: true
-  diff: true
 
 - name: Undo it
   hpcml.torchstack.patch_series:
@@ -112,139 +90,82 @@ EXAMPLES = r"""
 
 RETURN = r"""
 state_before:
-  description: The tree as it was found, after a journal was closed.
+  description: The tree as it was found, after a journal was closed. C(kind) is C(pristine), C(applied) or C(foreign),
+    C(applied) how many of the C(of) patches are in it; null for a foreign one.
   returned: always, once the tree was read
   type: dict
-  contains:
-    kind:
-      description: One of C(pristine), C(applied), C(foreign).
-      type: str
-      sample: pristine
-    applied:
-      description: How many patches of the series are in the tree; null for a foreign one.
-      type: int
-      sample: 0
-    of:
-      description: How many patches the series has.
-      type: int
-      sample: 3
   sample: {kind: pristine, applied: 0, of: 3}
 state_after:
-  description: The tree as it is now, or in check mode would be. Same keys as RV(state_before).
+  description: The same of the tree as it is now, or in check mode would be.
   returned: success
   type: dict
-  sample: {kind: applied, applied: 3, of: 3}
 patches:
-  description: The series in order.
+  description: The series in order. C(name) and C(sha256) of the patch file, the C(files) that it touches, and in
+    C(offsets) the hunks that are not at the line of their header, with the number of lines between.
   returned: success
   type: list
   elements: dict
-  contains:
-    name:
-      description: File name.
-      type: str
-      sample: 0001-ask-the-mpi-at-run-time.patch
-    sha256:
-      description: Checksum of the patch file.
-      type: str
-      sample: 9a3c0f0b3c1bb1cd4b8a2a3bb7f9a9b8f6a7f0d0a2c4a2a4f9f6f7d4b1b8c7e1
-    files:
-      description: Paths below the tree that it touches.
-      type: list
-      elements: str
-      sample: [torch/csrc/distributed/c10d/ProcessGroupMPI.cpp]
-    offsets:
-      description: The hunks that are not at the line of their header, with the number of lines between.
-      type: list
-      elements: dict
-      sample: [{file: torch/csrc/distributed/c10d/ProcessGroupMPI.cpp, hunk: 2, offset: -3}]
+  sample:
+    - name: 0001-ask-the-mpi-at-run-time.patch
+      sha256: 9f86d081
+      files: [torch/ProcessGroupMPI.cpp]
+      offsets: [{file: torch/ProcessGroupMPI.cpp, hunk: 2, offset: -3}]
 series_digest:
-  description:
-    - Identity of the series, to put among the inputs of a build step. It is the sha256 over each patch's name, a NUL,
-      its own sha256 and a newline, in order.
+  description: Identity of the series, to put among the inputs of a build step - the sha256 over each patch's name, a
+    NUL, its own sha256 and a newline, in order.
   returned: always, once the tree was read
   type: str
-  sample: 5f2c3a0d6f4c6f5b8e3c9f1b1b7c2d8f4a9d0e6c3b5a7f9e1d2c4b6a8f0e1d3c
 files:
   description: Paths below the tree that this run changed, or in check mode would change.
   returned: success
   type: list
   elements: str
-  sample: [torch/csrc/distributed/c10d/ProcessGroupMPI.cpp]
 ignored:
   description: Names in the series directory that are not patches.
   returned: success
   type: list
   elements: str
-  sample: [README.md]
 verified:
   description: Whether every patch header names the blobs that are really there.
   returned: success, once the tree was read
   type: bool
-  sample: true
 unverified:
   description: What a header does not name (C(named) is null) or names differently, C(before) or C(after) its patch.
   returned: when RV(verified) is false, and when that is refused
   type: list
   elements: dict
-  sample:
-    - patch: 0001-local.patch
-      file: setup.py
-      side: before
-      named: ce1cd90
-      actual: c0c1050f8c1f8e5a1e9a3f9d6a4b5b2f7a8d9e0f
+  sample: [{patch: 0001-local.patch, file: setup.py, side: before, named: ce1cd90, actual: c0c1050f8c1f}]
 recovered:
-  description: What became of an interrupted run. In check mode, what would become of it.
+  description: What became of an interrupted run, or would in check mode. C(direction) is C(forward) when it was
+    completed, C(back) when it was undone; C(files) are those that it was about.
   returned: when one was found
   type: dict
-  contains:
-    direction:
-      description: C(forward) when it was completed, C(back) when it was undone.
-      type: str
-      sample: forward
-    files:
-      description: The files that it was about.
-      type: list
-      elements: str
-      sample: [setup.py]
-  sample: {direction: forward, files: [setup.py]}
 planned_after:
   description: The step that creates the tree.
   returned: check mode, where the tree or the series does not exist yet and O(planned_after) was given
   type: str
   sample: pytorch source
 failed_step:
-  description:
-    - What failed - C(check options), C(read series), C(parse series), C(lock), C(read record), C(recover),
-      C(read tree), C(detect state), C(verify series) or C(write).
+  description: What failed - C(check options), C(read series), C(parse series), C(lock), C(read record), C(recover),
+    C(read tree), C(detect state), C(verify series) or C(write).
   returned: failure
   type: str
-  sample: detect state
 patch:
   description: The patch that is concerned.
   returned: failure, where it is one patch's
   type: str
-  sample: 0002-next-to-it.patch
 file:
   description: The file below the tree that is concerned.
   returned: failure, where it is one file's
   type: str
-  sample: b.txt
 hunk:
   description: The number of the hunk in that file's part of the patch.
   returned: failure, where it is one hunk's
   type: int
-  sample: 1
 line:
   description: The line of the patch file that is concerned.
   returned: failure, where it is known
   type: int
-  sample: 12
-remedy:
-  description: What to do next; also the end of the message.
-  returned: failure
-  type: str
-  sample: Extract the source again, then run this again.
 """
 
 import contextlib
@@ -377,20 +298,16 @@ def run(module: AnsibleModule) -> dict[str, object]:
 
 def main() -> None:
     """Run the module."""
-    module = AnsibleModule(
-        argument_spec={
-            "src": {"type": "path", "required": True},
-            "series": {"type": "path", "required": True},
-            "state_dir": {"type": "path", "required": True},
-            "state": {"choices": ["present", "absent"], "default": "present"},
-            "strip": {"type": "int", "default": 1},
-            "max_offset": {"type": "int", "default": 0},
-            "allow_unverified": {"type": "bool", "default": False},
-            "planned_after": {"type": "str"},
-        },
-        supports_check_mode=True,
-    )
-    run_module(module, run)
+    run_module(run, {
+        "src": {"type": "path", "required": True},
+        "series": {"type": "path", "required": True},
+        "state_dir": {"type": "path", "required": True},
+        "state": {"choices": ["present", "absent"], "default": "present"},
+        "strip": {"type": "int", "default": 1},
+        "max_offset": {"type": "int", "default": 0},
+        "allow_unverified": {"type": "bool", "default": False},
+        "planned_after": {"type": "str"},
+    })
 
 
 if __name__ == "__main__":

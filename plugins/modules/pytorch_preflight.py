@@ -7,7 +7,6 @@
 from __future__ import annotations
 
 DOCUMENTATION = r"""
----
 module: pytorch_preflight
 short_description: Find out which build of PyTorch a release gets, before anything is fetched
 version_added: 0.2.0
@@ -17,14 +16,13 @@ extends_documentation_fragment:
   - hpcml.torchstack._release
 description:
   - Looks where the step C(pytorch-fetch) will look, in the same order, and tells whether the release gets a CPU build
-    or a CUDA build of PyTorch, from where, and how many bytes are to be fetched, as the index says them.
+    or a CUDA build of PyTorch, from where, and how many bytes are to be fetched. What it has fetched already is what it
+    gets.
   - Refuses an interpreter that no wheel of the release file fits, and names those that one fits.
   - Judges whether there is room for a CUDA build, which needs more than a CPU build.
   - Of a release for GPUs it tries the CUDA toolkit that the rest is compiled with on a small program.
-  - Fetches nothing but pages of indexes. What the release has fetched already is what it gets.
 notes:
-  - An index that cannot be read is no error here, as pip may have other ways to it. A warning says that nothing is
-    known.
+  - An index that cannot be read is a warning, as pip may have other ways to it.
 options:
   definition:
     description: The resolved release file.
@@ -33,11 +31,11 @@ options:
   python:
     description: The interpreter that the release is built on. Empty for the one that runs this module.
     type: str
-    default: ''
+    default: ""
   mirror:
     description: The mirror that everything is taken from. Empty for the network.
     type: str
-    default: ''
+    default: ""
   required_bytes:
     description: Bytes that the release needs with a CUDA build; 0 does not look.
     type: int
@@ -71,16 +69,15 @@ EXAMPLES = r"""
 
 RETURN = r"""
 offer:
-  description:
-    - The build that the release gets. C(build) is V(cpu), V(cuda), or V(unknown) where the index says nothing before it
-      is fetched; C(file) and C(origin) are the wheel, C(files) and C(bytes) all that is fetched with it (V(-1) where an
-      index does not say), C(fetched) whether the release has it already, and C(why) why it is not the CPU build.
+  description: The build that the release gets. C(build) is V(cpu), V(cuda), or V(unknown) where the index says nothing
+    before it is fetched; C(file) and C(origin) are the wheel, C(files) and C(bytes) all that is fetched with it (V(-1)
+    where an index does not say), C(fetched) whether the release has it already, and C(why) why it is not the CPU build.
   returned: success
   type: dict
   sample:
     build: cuda
     file: torch-2.13.0-cp313-cp313-manylinux_2_28_x86_64.whl
-    origin: https://index.example/torch-2.13.0-cp313-cp313-manylinux_2_28_x86_64.whl
+    origin: https://index.example/torch-2.13.0.whl
     files: 20
     bytes: 2748311552
     fetched: false
@@ -91,37 +88,11 @@ described:
   type: str
   sample: PyTorch 2.13.0 is a CPU build, 182.9 MiB, https://download.pytorch.org/whl/cpu/torch.whl.
 findings:
-  description: Everything that was found.
+  description: Everything that was found. C(check) (V(pytorch.wheel), V(root.space), V(root.inodes) or V(cuda.toolkit)),
+    C(ok), C(severity) (V(error), V(warning) or V(note)), C(message) (what is so) and C(remedy) (what to do).
   returned: always
   type: list
   elements: dict
-  contains:
-    check:
-      description: V(pytorch.wheel), V(root.space), V(root.inodes) or V(cuda.toolkit).
-      type: str
-    ok:
-      description: Whether it is as it should be.
-      type: bool
-    severity:
-      description: V(error), V(warning) or V(note).
-      type: str
-    message:
-      description: What is so.
-      type: str
-    remedy:
-      description: What to do.
-      type: str
-  sample:
-    - check: cuda.toolkit
-      ok: true
-      severity: note
-      message: The toolkit in /usr/local/cuda, CUDA 13.0, compiles and links.
-      remedy: ""
-failed_step:
-  description: What failed.
-  returned: failure
-  type: str
-  sample: look for PyTorch's wheel
 """
 
 import os
@@ -132,12 +103,11 @@ from ansible_collections.hpcml.torchstack.plugins.module_utils.core import run_c
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.account import account_name
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.download import Network
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.findings import Finding, conclude
-from ansible_collections.hpcml.torchstack.plugins.module_utils.core.run_module import run_module
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core.run_module import RELEASE, run_module
 from ansible_collections.hpcml.torchstack.plugins.module_utils.mirror import pip_config, requirements
 from ansible_collections.hpcml.torchstack.plugins.module_utils.mirror.contents import Contents
 from ansible_collections.hpcml.torchstack.plugins.module_utils.mirror.package_index import Indexes
 from ansible_collections.hpcml.torchstack.plugins.module_utils.mirror.plan import Planner
-from ansible_collections.hpcml.torchstack.plugins.module_utils.mirror.wheel_tags import Interpreter
 from ansible_collections.hpcml.torchstack.plugins.module_utils.preflight import (
     nccl_find,
     pytorch_offer,
@@ -146,14 +116,9 @@ from ansible_collections.hpcml.torchstack.plugins.module_utils.preflight import 
 )
 
 SPEC = {
-    "definition": {"type": "dict", "required": True},
-    "python": {"type": "str", "default": ""},
-    "root": {"type": "path", "required": True},
-    "release": {"type": "str", "required": True},
-    "mirror": {"type": "str", "default": ""},
-    "required_bytes": {"type": "int", "default": 0},
-    "required_inodes": {"type": "int", "default": 0},
-    "toolkit": {"type": "bool", "default": True},
+    "definition": {"type": "dict", "required": True}, "python": {"type": "str", "default": ""}, **RELEASE,
+    "mirror": {"type": "str", "default": ""}, "required_bytes": {"type": "int", "default": 0},
+    "required_inodes": {"type": "int", "default": 0}, "toolkit": {"type": "bool", "default": True},
     "timeout": {"type": "float", "default": 30},
 }
 PATIENCE = 60.0
@@ -165,16 +130,6 @@ int main() { int version = 0; nothing<<<1, 1>>>(); return cudaRuntimeGetVersion(
 """
 
 
-def interpreter_of(definition: Mapping[str, Any], python: str) -> Interpreter:
-    """Return the interpreter that the release is for.
-
-    Raises:
-        StackError: the machine's does not answer.
-    """
-    machine = requirements.machine_interpreter(python, PATIENCE, "Name another one.", {})
-    return requirements.base_interpreter(definition, machine)
-
-
 def find_offer(params: Mapping[str, Any]) -> tuple[list[Finding], pytorch_offer.Offer]:
     """Return the findings about PyTorch's wheel, and what the release gets.
 
@@ -183,7 +138,8 @@ def find_offer(params: Mapping[str, Any]) -> tuple[list[Finding], pytorch_offer.
     """
     definition = params["definition"]
     there = pytorch_offer.fetched(os.path.join(params["root"], params["release"], "src", "pytorch"))
-    interpreter = interpreter_of(definition, params["python"])
+    machine = requirements.machine_interpreter(params["python"], PATIENCE, "Name another one.", {})
+    interpreter = requirements.base_interpreter(definition, machine)
     if there is not None:
         return pytorch_offer.judge(there, definition, interpreter, (), ()), there
     choice = requirements.needs_of(definition, interpreter, False).pytorch
@@ -208,13 +164,9 @@ def find_offer(params: Mapping[str, Any]) -> tuple[list[Finding], pytorch_offer.
     if indexes is not None:
         places = [need for need in choice.otherwise if need.name == "torch"]
         unreachable = ["%s: %s" % item for need in places for item in indexes.problems_of("torch", need.place)]
-    pythons = pytorch_offer.fitting_pythons(choice, names or planner.contents.names, minimum(definition))
+    oldest = str((definition.get("base") or {}).get("minimum") or "3.0")
+    pythons = pytorch_offer.fitting_pythons(choice, names or planner.contents.names, oldest)
     return pytorch_offer.judge(offer, definition, interpreter, pythons, unreachable), offer
-
-
-def minimum(definition: Mapping[str, Any]) -> str:
-    """Return the oldest Python that the base of a release may have."""
-    return str((definition.get("base") or {}).get("minimum") or "3.0")
 
 
 def check_space(params: Mapping[str, Any], offer: pytorch_offer.Offer) -> list[Finding]:
@@ -230,12 +182,7 @@ def check_space(params: Mapping[str, Any], offer: pytorch_offer.Offer) -> list[F
 
 
 def check_toolkit(definition: Mapping[str, Any], directory: str) -> list[Finding]:
-    """Try the toolkit of a release for GPUs on a small program.
-
-    Args:
-        definition: the resolved release file.
-        directory: for the program.
-    """
+    """Try the toolkit of a release for GPUs on a small program, which is written into the directory."""
     wanted = definition["cuda"]
     place = nccl_find.cuda(str(wanted["prefix"]))
     complaint = ""
@@ -265,8 +212,7 @@ def run(module: AnsibleModule) -> dict:
 
 def main() -> None:
     """Entry point."""
-    module = AnsibleModule(argument_spec=SPEC, supports_check_mode=True)
-    run_module(module, run)
+    run_module(run, SPEC)
 
 
 if __name__ == "__main__":

@@ -7,19 +7,17 @@
 from __future__ import annotations
 
 DOCUMENTATION = r"""
----
 module: release_compare
 short_description: Say in which ways two releases differ
 version_added: 0.2.0
 author: The hpcml.torchstack contributors (@hpcml)
-extends_documentation_fragment:
-  - hpcml.torchstack._attributes.reading
+extends_documentation_fragment: hpcml.torchstack._attributes.reading
 description:
   - Compares two releases path by path, and sorts what differs into classes - of no consequence are another place, times
     in records, archives and bytecode, and what the loader does not load of an object; all else are real differences.
-  - For a release that was rolled out a second time, from its own stored file. Without Ansible, C(bin/compare) does the
+    Nothing of them is run.
+  - For a release that was rolled out a second time, from its stored file. Without Ansible, C(bin/compare) does the
     same.
-  - Files are read, and nothing of them is run.
 options:
   first:
     description: The directory of the one release.
@@ -53,29 +51,23 @@ RETURN = r"""
 counts:
   description:
     - How many paths are in each class.
-    - V(same) are those with the same bytes, type and mode. In V(place) only the release's own directory
-      differs, or the one above it; V(bytecode) was compiled from the same source; V(records) are of the build
-      and of installers; V(times) are archives with the same members; of V(elf) only what is not loaded differs,
-      or their own place; V(layout) are objects with the same symbols, libraries and code, in which a path of
-      another length lies; V(other) are real differences.
+    - V(same) are those with the same bytes, type and mode. In V(place) only the release's own directory differs, or the
+      one above it; V(bytecode) was compiled from the same source; V(records) are of the build and of installers;
+      V(times) are archives with the same members; of V(elf) only what is not loaded differs, or their own place;
+      V(layout) are objects with the same symbols, libraries and code, in which a path of another length lies; V(other)
+      are real differences.
   returned: once both were read
   type: dict
-  sample: {"same": 25212, "place": 41, "bytecode": 310, "records": 97, "times": 3, "elf": 2, "layout": 0, "other": 0}
+  sample: {same: 25212, place: 41, bytecode: 310, records: 97, times: 3, elf: 2, layout: 0, other: 0}
 differences:
   description: The first paths of each class but C(same), with what is the matter where that is not plain.
   returned: once both were read
   type: dict
-  sample: {"other": [{"path": "base/lib/libmpi.so.12", "detail": "the content of .text"}]}
+  sample: {other: [{path: base/lib/libmpi.so.12, detail: the content of .text}]}
 equivalent:
   description: Whether there are no real differences.
   returned: once both were read
   type: bool
-  sample: true
-failed_step:
-  description: What failed.
-  returned: failure
-  type: str
-  sample: compare
 """
 
 from ansible.module_utils.basic import AnsibleModule
@@ -98,23 +90,16 @@ def run(module: AnsibleModule) -> dict:
                 params["first"], params["second"], result["counts"]["other"],
                 ", first %s" % shortly(paths) if paths else ""),
             "compare", "The list says in what; see docs/how-to/reproduce-and-compare.md for what each class means.",
-            params["second"], **result,
-        )
+            params["second"], **result)
     return dict(result, changed=False)
 
 
 def main() -> None:
     """Run the module."""
-    module = AnsibleModule(
-        argument_spec={
-            "first": {"type": "path", "required": True},
-            "second": {"type": "path", "required": True},
-            "max_listed": {"type": "int", "default": 100},
-            "fail_on_differences": {"type": "bool", "default": True},
-        },
-        supports_check_mode=True,
-    )
-    run_module(module, run)
+    run_module(run, {
+        "first": {"type": "path", "required": True}, "second": {"type": "path", "required": True},
+        "max_listed": {"type": "int", "default": 100}, "fail_on_differences": {"type": "bool", "default": True},
+    })
 
 
 if __name__ == "__main__":

@@ -9,13 +9,10 @@ DOCUMENTATION = r"""
 module: release_context
 version_added: 0.2.0
 short_description: Compose what roles know of a release
-description:
-  - Puts together what a release file asks for, what the site says of itself, what the machine has and what is recorded.
-  - It is called as often as more of this is known. It runs on the control node and changes nothing.
-author:
-  - The hpcml.torchstack contributors (@hpcml)
-extends_documentation_fragment:
-  - hpcml.torchstack._attributes.reading
+description: Puts together what a release file asks for, what the site says of itself, what the machine has and what is
+  recorded. It is called as often as more of this is known, and runs on the control node.
+author: The hpcml.torchstack contributors (@hpcml)
+extends_documentation_fragment: hpcml.torchstack._attributes.reading
 attributes:
   check_mode:
     description: Does the same, but that a site without an account for its jobs is no problem.
@@ -23,17 +20,15 @@ options:
   state:
     description:
       - V(checked) refuses data of the site that cannot be used, all problems in one message.
-      - V(planned) says what M(hpcml.torchstack.site_preflight) has to look for. Refused are variables that no module
-        sets.
+      - V(planned) says what M(hpcml.torchstack.site_preflight) looks for. Refused are variables that no module sets.
       - V(opened) makes the resolved release file and the context of a rollout.
       - V(recorded) makes the context of a release that was opened before. Needed are only O(site) and O(records).
     type: str
     choices: [checked, planned, opened, recorded]
     required: true
   site:
-    description: >-
-      The site's data: the variables of the role release without their prefix, and C(release) (the release's name),
-      C(file) (the name of its file) and C(account).
+    description: The site's data - the variables of the role release without their prefix, and C(release) (the release's
+      name), C(file) (the name of its file) and C(account).
     type: dict
     required: true
   records:
@@ -50,9 +45,8 @@ options:
     description: The digest of what is asked for. Needed with O(state=opened).
     type: str
   modules:
-    description: >-
-      Two results of M(hpcml.torchstack.module_environment), C(purged) without any module and C(loaded) with those of
-      the toolchain. Empty where it has none.
+    description: Two results of M(hpcml.torchstack.module_environment), C(purged) without any module and C(loaded) with
+      those of the toolchain. Empty where it has none.
     type: dict
   preflight:
     description: The result of M(hpcml.torchstack.site_preflight). Needed with O(state=opened).
@@ -77,18 +71,15 @@ frozen:
   description: Whether nothing of the release is built any more.
   returned: with O(state=checked)
   type: bool
-  sample: false
 freezing:
   description: Whether its freeze was interrupted and is to be completed.
   returned: with O(state=checked)
   type: bool
-  sample: false
 modules:
   description: The modules of all steps, which have to be asked what they set. Empty for a frozen release.
   returned: with O(state=checked)
   type: list
   elements: str
-  sample: [PrgEnv-gnu, gcc/12.2.0]
 step_modules:
   description: Those of single steps, each list once.
   returned: with O(state=checked)
@@ -100,7 +91,6 @@ commands:
   returned: with O(state=planned)
   type: list
   elements: str
-  sample: [git]
 compilers:
   description: The compilers to look for, as O(hpcml.torchstack.site_preflight#module:compilers).
   returned: with O(state=planned)
@@ -111,67 +101,44 @@ mpi:
   description: The MPI to look for, as O(hpcml.torchstack.site_preflight#module:mpi). Empty for none.
   returned: with O(state=planned)
   type: dict
-  sample: {prefix: "", cc: "", cxx: "", launcher: "", allow_path: true, wheel: true, start: true}
 python:
   description: The Python to look for.
   returned: with O(state=planned)
   type: dict
-  sample: {command: python3, minimum: "3.11", headers: true}
 installs:
   description: Whether pip installs anything.
   returned: with O(state=planned)
   type: bool
-  sample: true
 expanded:
   description: The resolved release file with what the variables of modules stand for. Empty for a frozen release.
   returned: with O(state=planned)
   type: dict
-  sample: {mpi: {prefix: /opt/cray/pe/mpich/8.1.27/ofi/gnu/9.1}}
 modules_environment:
   description: What the modules set, as C(environment) of a task takes it.
   returned: with O(state=planned)
   type: dict
-  sample: {MPICH_DIR: /opt/cray/pe/mpich/8.1.27/ofi/gnu/9.1}
 resolved:
   description: The resolved release file, what C(.torchstack/release.yml) of the release holds.
   returned: with O(state=opened)
   type: dict
-  sample: {release: "2026-11-20", site: local, digest: 2c26b46b68ffc68f}
 context:
-  description: RV(resolved) with the place of the release and what holds for this rollout.
+  description:
+    - RV(resolved) with the place of the release and what holds for this rollout.
+    - C(base) is what the release stands on, the same keys for an overlay, a conda prefix and a container - where it
+      lies, what runs its Python, how pip works on it, and what the modulefile says of it. Its C(tools) is the
+      environment of the build tools, C(run) text for a shell that starts its Python, C(search) and C(setenv) are the
+      modulefile's, C(rank_python) is what an acceptance starts as a rank, C(bytecode) whether there are Python files to
+      compile. A conda base has C(conda) besides, a container its C(image) and more.
+    - C(frozen) is whether nothing of the release is built any more, C(toolchain) what steps are compiled in
+      (P(hpcml.torchstack.step_toolchain#filter)), C(jobs) where they run (P(hpcml.torchstack.step_job#filter)), and
+      C(mirror) how they use a mirror, but not with O(state=recorded); its C(directory) is empty where there is none.
   returned: with O(state=opened) and O(state=recorded)
   type: dict
-  contains:
-    base:
-      description:
-        - What the release stands on, the same keys for an overlay, a conda prefix and a container. It says where it
-          lies, what runs its Python, how pip works on it, and what the modulefile says of it.
-        - C(tools) is the environment of the build tools, C(run) text for a shell that starts its Python, C(search) and
-          C(setenv) are the modulefile's. C(rank_python) is what an acceptance starts as a rank. C(bytecode) says
-          whether there are Python files to compile. A conda base has C(conda) besides, a container its C(image) and
-          more.
-      type: dict
-    frozen:
-      description: Whether nothing of the release is built any more.
-      type: bool
-    toolchain:
-      description: What steps are compiled in, see P(hpcml.torchstack.step_toolchain#filter).
-      type: dict
-    jobs:
-      description: Where steps run, see P(hpcml.torchstack.step_job#filter).
-      type: dict
-    mirror:
-      description: How steps use a mirror; C(directory) is empty where there is none. Not with O(state=recorded).
-      type: dict
   sample:
     root: /soft/pytorch
     release: "2026-11-20"
     prefix: /soft/pytorch/2026-11-20
     frozen: false
-    base:
-      kind: python_overlay
-      prefix: /soft/pytorch/2026-11-20/base
-      python: /usr/bin/python3.11
-      minor: "3.11"
-      site_packages: /soft/pytorch/2026-11-20/base/lib/python3.11/site-packages
+    base: {kind: python_overlay, prefix: /soft/pytorch/2026-11-20/base, python: /usr/bin/python3.11, minor: "3.11",
+      site_packages: /soft/pytorch/2026-11-20/base/lib/python3.11/site-packages}
 """

@@ -15,14 +15,12 @@ description:
     and the line itself. Of a quote that is closed somewhere below, it is the line where it begins.
   - Whatever else is wrong with it is refused in one message, a sentence for each problem, with the key that was
     probably meant. What may stand in it is under C(release_file) in C(roles/release/meta/argument_specs.yml).
-  - A release's own C(.torchstack/release.yml) is taken as well, for the same release in another place; a file that
-    would be another release is refused.
+  - A release's own C(.torchstack/release.yml) is taken as well, for the same release in another place; another release
+    is refused.
   - With O(records), what is asked for is compared with what is recorded of the release. Refused are the name of a
     retired release, a change of a frozen one, and a release that is thawed.
-author:
-  - The hpcml.torchstack contributors (@hpcml)
-extends_documentation_fragment:
-  - hpcml.torchstack._attributes.reading
+author: The hpcml.torchstack contributors (@hpcml)
+extends_documentation_fragment: hpcml.torchstack._attributes.reading
 options:
   path:
     description: The release file, on the control node.
@@ -44,8 +42,8 @@ options:
     description: What is recorded of the release, a result of M(hpcml.torchstack.release_record).
     type: dict
   checksums:
-    description: The text of the file C(SHA256SUMS) beside the site's images, for an image whose checksum the release
-      file leaves out. Read with O(records).
+    description: The text of C(SHA256SUMS) beside the site's images, for an image without a checksum in the release
+      file. Read with O(records).
     type: str
     default: ""
 """
@@ -71,16 +69,14 @@ series:
   type: dict
   sample: {horovod: 9f86d081884c7d65}
 digest:
-  description:
-    - The digest of RV(definition) and RV(series), by which a release is known once it is frozen. Its title is no part.
-    - Of a release that was frozen with its title, the digest that it was frozen with.
+  description: The digest of RV(definition) and RV(series), without its title, by which a release is known once it is
+    frozen. Of a release that was frozen with its title, the digest that it was frozen with.
   returned: success, unless O(only) is given
   type: str
-  sample: 2c26b46b68ffc68f
 known_problems:
   description: What is known to be wrong with the release, a line of text each. No digest depends on it.
   returned: success
   type: list
   elements: str
-  sample: ["It hangs at exit of MPI. Call finalize() before."]
+  sample: [It hangs at exit of MPI. Call finalize() before.]
 """

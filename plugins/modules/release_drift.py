@@ -11,16 +11,13 @@ module: release_drift
 version_added: 0.2.0
 short_description: Compare frozen releases with their manifests
 description:
-  - Compares every frozen release of a root, or some, with the manifest that its freeze wrote, and says of each
-    difference what it is, and who and when as far as the file system tells - the owner, and the times of content and
-    inode. Of a file that is gone, it tells those of the directory that it was in, as no file system keeps who removed
-    a file.
-  - A manifest that is not the one of the freeze, a release without a manifest, and one whose directory is gone, are
-    differences, too.
-  - Where a thaw is open, differences of what it names are told as explained by it, and are no drift.
+  - Compares frozen releases of a root with the manifests that their freezes wrote, and says of each difference what it
+    is, and who and when as far as the file system tells - the owner, and the times of content and inode, of a file that
+    is gone those of the directory that it was in.
+  - A manifest that is not the one of the freeze, none at all, and a directory that is gone are differences, too.
+  - Differences of what an open thaw names are told as explained by it, and are no drift.
   - Never fails for what it finds, so that one release does not hide another; see RV(drifted).
-author:
-  - The hpcml.torchstack contributors (@hpcml)
+author: The hpcml.torchstack contributors (@hpcml)
 extends_documentation_fragment:
   - hpcml.torchstack._attributes
   - hpcml.torchstack._release.root
@@ -30,8 +27,7 @@ attributes:
   diff_mode:
     description: The findings of the last look of that level and of this one.
   idempotent:
-    description: The record is only written when something else was found. That a look took place shows in the record's
-      time of modification.
+    description: The record is only written when something else was found. Its time of modification shows the look.
 options:
   releases:
     description: Names of frozen releases. Empty for all of the root.
@@ -42,8 +38,7 @@ options:
     description:
       - V(quick) looks at type, mode, size and link target of every entry, and reads the files whose inode was changed
         since the manifest was written; these are few, but for a tree that was copied or restored.
-      - V(full) reads every file.
-      - V(none) compares nothing and lists the releases.
+      - V(full) reads every file, V(none) compares nothing and lists the releases.
     type: str
     choices: [quick, full, none]
     default: quick
@@ -61,16 +56,12 @@ seealso:
 """
 
 EXAMPLES = r"""
-- name: See whether anything was changed in any release
-  hpcml.torchstack.release_drift:
-    root: /soft/torchstack
-  register: drift
-
-- name: Read every file of one
+- name: Read every file of one release
   hpcml.torchstack.release_drift:
     root: /soft/torchstack
     releases: ["2026-11-20"]
     level: full
+  register: drift
 """
 
 RETURN = r"""
@@ -79,12 +70,10 @@ drifted:
   returned: success
   type: list
   elements: str
-  sample: ["2026-11-20"]
 releases:
-  description:
-    - The releases, in the order in which they were frozen. C(loadable) says whether users can load its module,
-      C(removal) whether its files are meant to be gone; such a release is not compared.
-    - RV(ignore:outcome) is what was found, and C(since) when it was first found; null where nothing was compared.
+  description: The releases, in the order in which they were frozen. C(loadable) says whether users can load its module,
+    C(removal) whether its files are meant to be gone; such a release is not compared. RV(ignore:outcome) is what was
+    found, and C(since) when it was first found; null where nothing was compared.
   returned: success
   type: list
   elements: dict
@@ -96,12 +85,11 @@ releases:
       seconds: 0.61
       outcome:
         level: quick
-        manifest: e3e331962f5d0cdd1d83d1f63561a56abe3ea0d45dcaa0812bdcb5d3aab1490e
+        manifest: e3e331962f5d
         files: 183214
         matches: false
         drifted: true
-        totals: {"added": 0, "removed": 1, "type": 0, "mode": 0, "size": 0, "content": 0, "target": 0, "unstable": 0,
-                 "unreadable": 0, "foreign": 0}
+        totals: {added: 0, removed: 1}
         findings:
           - {path: base/lib/libz.so.1, kind: removed, owner: rollout, changed: "2026-11-24T09:12:44Z",
              modified: "2026-11-24T09:12:44Z", seen_on: base/lib}
@@ -120,7 +108,6 @@ failed_step:
   description: What failed - C(options), C(find the releases) or C(record).
   returned: failure
   type: str
-  sample: find the releases
 """
 
 import os
@@ -138,8 +125,7 @@ def run(module: AnsibleModule) -> dict:
     if params["workers"] < 0 or params["max_listed"] < 1:
         raise StackError("workers is negative, or max_listed is not positive.", "options", "Correct them.")
     result: dict = {"changed": False, "drifted": [], "releases": [], "summary": []}
-    before: list[str] = []
-    after: list[str] = []
+    sides: dict[str, list[str]] = {"before": [], "after": []}
     for found in drift.find_frozen(params["root"], params["releases"]):
         entry = {
             "release": found.release, "prefix": found.prefix, "loadable": found.loadable, "removal": found.removal,
@@ -160,28 +146,20 @@ def run(module: AnsibleModule) -> dict:
         result["summary"] += drift_text.summary_lines(found.release, outcome)
         if outcome["drifted"]:
             result["drifted"].append(found.release)
-        before += ["%s: %s" % (found.release, line) for line in drift_text.outcome_lines(earlier)]
-        after += ["%s: %s" % (found.release, line) for line in drift_text.outcome_lines(outcome)]
+        for side, judged in (("before", earlier), ("after", outcome)):
+            sides[side] += ["%s: %s\n" % (found.release, line) for line in drift_text.outcome_lines(judged)]
     if module._diff:
-        result["diff"] = {
-            "before": "".join(line + "\n" for line in before), "after": "".join(line + "\n" for line in after),
-        }
+        result["diff"] = {side: "".join(lines) for side, lines in sides.items()}
     return result
 
 
 def main() -> None:
     """Run the module."""
-    module = AnsibleModule(
-        argument_spec={
-            "root": {"type": "path", "required": True},
-            "releases": {"type": "list", "elements": "str", "default": []},
-            "level": {"type": "str", "choices": ["quick", "full", "none"], "default": "quick"},
-            "max_listed": {"type": "int", "default": 200},
-            "workers": {"type": "int", "default": 0},
-        },
-        supports_check_mode=True,
-    )
-    run_module(module, run)
+    run_module(run, {
+        "root": {"type": "path", "required": True}, "releases": {"type": "list", "elements": "str", "default": []},
+        "level": {"type": "str", "choices": ["quick", "full", "none"], "default": "quick"},
+        "max_listed": {"type": "int", "default": 200}, "workers": {"type": "int", "default": 0},
+    })
 
 
 if __name__ == "__main__":

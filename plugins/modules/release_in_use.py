@@ -11,22 +11,18 @@ module: release_in_use
 version_added: 0.2.0
 short_description: Say which processes of a host use a release, and what could not be seen
 description:
-  - Looks for processes that run a program of the release, have one of its files mapped or open, or work in one of its
-    directories. Nothing is changed.
+  - Looks for processes that run a program of the release, have a file mapped or open, or work in a directory of it.
   - C(/proc) names processes, accounts and commands, but shows an ordinary account nothing of others' processes.
-  - Besides, the kernel is asked for a write lease on each file. It is refused while any process of the host has the
-    file open or mapped, whoever that is (C(fcntl(2)), C(F_SETLEASE)). Only the files' owner may ask, and network file
-    systems such as NFS and Lustre have no leases.
+  - Besides, the kernel is asked for a write lease on each file, which it refuses while any process of the host has the
+    file open or mapped. Only the files' owner may ask, and network file systems such as NFS and Lustre have no leases.
   - What neither way could tell is in RV(unseen), in sentences.
-author:
-  - The hpcml.torchstack contributors (@hpcml)
+author: The hpcml.torchstack contributors (@hpcml)
 extends_documentation_fragment:
   - hpcml.torchstack._attributes.reading
   - hpcml.torchstack._release
 options:
   release:
-    description:
-      - The release's name. Where its tree has been put aside to be removed, it is looked for there.
+    description: The release's name. Where its tree has been put aside to be removed, it is looked for there.
   leases:
     description: Ask for leases. V(false) looks at C(/proc) only.
     type: bool
@@ -48,27 +44,22 @@ host:
   description: The host's own name.
   returned: success
   type: str
-  sample: login01
 path:
   description: The tree that was looked for; empty where the host sees none.
   returned: success
   type: str
-  sample: /soft/torchstack/2026-05-02
 in_use:
   description: Whether any process uses it, as far as that could be seen.
   returned: success
   type: bool
-  sample: true
 files:
   description: How many regular files it has.
   returned: success
   type: int
-  sample: 44980
 process_count:
   description: How many processes are seen to use it.
   returned: success
   type: int
-  sample: 1
 processes:
   description: The first twenty of them, and how - V(program), V(mapped), V(open) or V(works in it).
   returned: success
@@ -81,13 +72,11 @@ held_count:
   description: How many files are open in some process, by what the kernel says to a lease.
   returned: success
   type: int
-  sample: 212
 held:
   description: The first twenty of them.
   returned: success
   type: list
   elements: path
-  sample: [/soft/torchstack/2026-05-02/base/lib/libtorch.so]
 unseen:
   description: What could not be seen. Empty where everything could.
   returned: success
@@ -98,15 +87,13 @@ failed_step:
   description: What failed - C(look for processes).
   returned: failure
   type: str
-  sample: look for processes
 """
 
 import os
 import stat
 
-from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
-from ansible_collections.hpcml.torchstack.plugins.module_utils.core.run_module import run_module
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core.run_module import RELEASE, run_module
 from ansible_collections.hpcml.torchstack.plugins.module_utils.lifecycle.retire import ASIDE
 from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles.layout import stage_directory
 from ansible_collections.hpcml.torchstack.plugins.module_utils.trees import processes_in_tree
@@ -144,22 +131,11 @@ def find_processes(params: dict) -> dict:
     return {"changed": False, "host": os.uname().nodename, "path": path, **found}
 
 
-def run(module: AnsibleModule) -> dict:
-    """Find the processes of this host that use the release."""
-    return find_processes(module.params)
-
-
 def main() -> None:
     """Entry point."""
-    module = AnsibleModule(
-        argument_spec={
-            "root": {"type": "path", "required": True},
-            "release": {"type": "str", "required": True},
-            "leases": {"type": "bool", "default": True},
-        },
-        supports_check_mode=True,
-    )
-    run_module(module, run)
+    run_module(lambda module: find_processes(module.params), {
+        **RELEASE, "leases": {"type": "bool", "default": True},
+    })
 
 
 if __name__ == "__main__":

@@ -7,7 +7,6 @@
 from __future__ import annotations
 
 DOCUMENTATION = r"""
----
 module: release_notice
 short_description: Gather what users have to know about a new release
 version_added: 0.2.0
@@ -17,10 +16,9 @@ extends_documentation_fragment:
   - hpcml.torchstack._release
 description:
   - Compares a frozen release with the default before it, as both are installed, and writes what differs as
-    C(<root>/.torchstack/<release>/notice.json).
-  - The default before it is the same before the release becomes the default, while it is, and when it no longer is.
-  - The same releases in the same state give the same bytes.
-  - The role notice makes the announcement for people from it.
+    C(<root>/.torchstack/<release>/notice.json). The role notice makes the announcement from it.
+  - The default before it is the same before the release becomes the default, while it is, and when it no longer is. The
+    same releases in the same state give the same bytes.
 attributes:
   diff_mode:
     support: none
@@ -33,10 +31,8 @@ options:
     type: str
     default: ""
   state:
-    description:
-      - V(found) only says which releases the announcement is about, and hands over their resolved release files, which
-        are YAML and cannot be read where there is only a Python.
-      - V(written) gathers the facts and writes them.
+    description: V(found) only says which releases the announcement is about, and hands over their resolved release
+      files, as YAML cannot be read where there is only a Python. V(written) gathers the facts and writes them.
     type: str
     choices: [found, written]
     default: written
@@ -48,7 +44,7 @@ options:
     type: dict
     default: {}
   known_problems:
-    description: What is known to be wrong with the release. Without, that is not known, and the facts say so.
+    description: What is known to be wrong with the release. Left out, the facts say that it is not known.
     type: list
     elements: dict
     suboptions: &problem
@@ -91,7 +87,6 @@ EXAMPLES = r"""
     release: "2026-11-21"
     resolved: "{{ found.content | from_yaml }}"
     resolved_since: "{{ found.content_since | from_yaml or {} }}"
-  register: noticed
 """
 
 RETURN = r"""
@@ -99,77 +94,50 @@ since:
   description: The release before; empty for a first release.
   returned: success
   type: str
-  sample: "2023-10-04"
 content:
   description: The text of the resolved release file.
   returned: with O(state=found)
   type: str
-  sample: "release: 2026-11-21\n"
 content_since:
   description: That of the release before; empty where there is none, or where its files are gone.
   returned: with O(state=found)
   type: str
-  sample: "release: 2023-10-04\n"
 facts:
-  description: The facts, as they are in the file.
+  description:
+    - The facts, as they are in the file, of the version C(format). C(release) (name, title, site, module and standing),
+      C(outgoing) (the same of the one before, and C(until)), and whether both could be C(compared).
+    - What differs - C(components) (versions, commits, places, patches), C(flags) (build options), C(packages),
+      C(compatibility) (interfaces) and C(settings) (what loading the module does otherwise); for a first release,
+      C(contents) has its parts.
+    - C(actions) that users have to take, C(known_problems) of the release (null where that is not known), and
+      C(solved_problems), which the one before had.
   returned: with O(state=written)
   type: dict
-  contains:
-    format: {description: Version of the form of these facts., type: int, returned: always, sample: 1}
-    release: {description: "Name, title, site, module and standing of the release.", type: dict, returned: always,
-              sample: {name: "2026-11-21", module: torchstack/2026-11-21, standing: default}}
-    outgoing: {description: "The same of the one before, and C(until); null for a first release.", type: dict,
-               returned: always, sample: {name: "2023-10-04", until: ""}}
-    compared: {description: Whether both releases could be compared., type: bool, returned: always, sample: true}
-    components: {description: "Parts that differ: versions, commits, places, patches.", type: list, elements: dict,
-                 returned: always, sample: [{key: pytorch, name: PyTorch, change: up, before: 2.0.1, after: 2.13.0}]}
-    flags: {description: Build options that differ., type: list, elements: dict, returned: always,
-            sample: [{component: Horovod, name: HOROVOD_WITH_MPI, change: removed, before: "1", after: ""}]}
-    packages: {description: Packages that differ., type: list, elements: dict, returned: always,
-               sample: [{name: einops, kind: python, change: added, before: "", after: 0.8.2}]}
-    compatibility: {description: Interfaces that differ., type: list, elements: dict, returned: always,
-                    sample: [{key: python, name: Python, before: "3.10", after: "3.12"}]}
-    settings: {description: What loading the module does otherwise., type: list, elements: dict, returned: always,
-               sample: [{kind: variable, name: NCCL_CROSS_NIC, change: added, before: "", after: "1", reason: ""}]}
-    actions: {description: What users have to do., type: list, elements: str, returned: always,
-              sample: ["Link MPI programs of your own again (MPI library libmpi.so.40 instead of libmpi.so.12)."]}
-    known_problems: {description: What is wrong with the release; null where that is not known., type: list,
-                     elements: dict, returned: always, sample: []}
-    solved_problems: {description: What was wrong with the one before and is not any more., type: list, elements: dict,
-                      returned: always, sample: []}
-    contents: {description: The parts of a first release., type: list, elements: dict, returned: always, sample: []}
+  sample:
+    components: [{key: pytorch, name: PyTorch, change: up, before: 2.0.1, after: 2.13.0}]
+    flags: [{component: Horovod, name: HOROVOD_WITH_MPI, change: removed, before: "1", after: ""}]
+    packages: [{name: einops, kind: python, change: added, before: "", after: 0.8.2}]
+    compatibility: [{key: python, name: Python, before: "3.10", after: "3.12"}]
+    settings: [{kind: variable, name: NCCL_CROSS_NIC, change: added, before: "", after: "1", reason: ""}]
 path:
   description: Path of the document.
   returned: with O(state=written)
   type: str
-  sample: /soft/torchstack/.torchstack/2026-11-21/notice.json
 planned_after:
   description: The role that freezes the release; in check mode, where that has not been done.
   returned: in check mode, when the release is not frozen
   type: str
-  sample: freeze
-failed_step:
-  description: What failed.
-  returned: failure
-  type: str
-  sample: find the releases
-remedy:
-  description: What to do next.
-  returned: failure
-  type: str
-  sample: "Give one that is: 2026-11-20."
 """
 
 import os
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.hpcml.torchstack.plugins.module_utils.core.run_module import run_module
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core.run_module import RELEASE, run_module
 from ansible_collections.hpcml.torchstack.plugins.module_utils.lifecycle import notice_document
 from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles.layout import stage_directory
 
 PROBLEM = {
-    "problem": {"type": "str", "required": True},
-    "workaround": {"type": "str", "default": ""},
+    "problem": {"type": "str", "required": True}, "workaround": {"type": "str", "default": ""},
     "url": {"type": "str", "default": ""},
 }
 
@@ -188,29 +156,22 @@ def run(module: AnsibleModule) -> dict:
         return {"changed": False, "since": since, "content": content, "content_since": content_since}
     result = notice_document.write_notice(
         found, (params["resolved"], params["resolved_since"]),
-        (params["known_problems"], params["known_problems_since"]), params["until"], module.check_mode,
-    )
+        (params["known_problems"], params["known_problems_since"]), params["until"], module.check_mode)
     return dict(result, since=since)
 
 
 def main() -> None:
     """Run the module."""
-    module = AnsibleModule(
-        argument_spec={
-            "root": {"type": "path", "required": True},
-            "release": {"type": "str", "required": True},
-            "since": {"type": "str", "default": ""},
-            "state": {"type": "str", "choices": ["found", "written"], "default": "written"},
-            "resolved": {"type": "dict"},
-            "resolved_since": {"type": "dict", "default": {}},
-            "known_problems": {"type": "list", "elements": "dict", "options": PROBLEM},
-            "known_problems_since": {"type": "list", "elements": "dict", "options": PROBLEM},
-            "until": {"type": "str", "default": ""},
-        },
-        required_if=[("state", "written", ["resolved"])],
-        supports_check_mode=True,
-    )
-    run_module(module, run)
+    run_module(run, {
+        **RELEASE,
+        "since": {"type": "str", "default": ""},
+        "state": {"type": "str", "choices": ["found", "written"], "default": "written"},
+        "resolved": {"type": "dict"},
+        "resolved_since": {"type": "dict", "default": {}},
+        "known_problems": {"type": "list", "elements": "dict", "options": PROBLEM},
+        "known_problems_since": {"type": "list", "elements": "dict", "options": PROBLEM},
+        "until": {"type": "str", "default": ""},
+    }, required_if=[("state", "written", ["resolved"])])
 
 
 if __name__ == "__main__":

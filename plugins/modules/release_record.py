@@ -7,7 +7,6 @@
 from __future__ import annotations
 
 DOCUMENTATION = r"""
----
 module: release_record
 short_description: Read and write the records of a release
 version_added: 0.2.0
@@ -15,21 +14,18 @@ author: The hpcml.torchstack contributors (@hpcml)
 extends_documentation_fragment:
   - hpcml.torchstack._attributes
   - hpcml.torchstack._release
-description:
-  - Reads what is recorded of a release, opens a release for building, or records that it is frozen.
-  - A frozen release is never opened again.
+description: Reads what is recorded of a release, opens a release for building, or records that it is frozen. It is
+  never opened again then.
 attributes:
   diff_mode:
     description: The resolved release file before and after.
-  idempotent:
-    description: The same text or digest again changes nothing.
 options:
   state:
     description:
       - V(present) only reads. V(collected) also reads every record of the steps and roles.
       - V(open) makes the release's directories and writes O(content) as its resolved release file.
-      - V(freezing) records that the freeze begins; the release is not built any more from then on.
-      - V(frozen) records that the release is frozen. The permissions are M(hpcml.torchstack.tree_permissions)'s matter.
+      - V(freezing) records that the freeze begins; the release is not built any more from then on. V(frozen) records
+        that the release is frozen. The permissions are M(hpcml.torchstack.tree_permissions)'s matter.
     type: str
     choices: [present, collected, open, freezing, frozen]
     default: present
@@ -70,11 +66,6 @@ options:
 """
 
 EXAMPLES = r"""
-- name: See what is recorded
-  hpcml.torchstack.release_record:
-    root: /soft/torchstack
-    release: "2026-11-20"
-
 - name: Open the release
   hpcml.torchstack.release_record:
     root: /soft/torchstack
@@ -88,55 +79,46 @@ content:
   description: The resolved release file as it was before this task; null where there is none.
   returned: always
   type: str
-  sample: "release: 2026-11-20\n"
 frozen:
   description: The record of the freeze; null where the release is not frozen.
   returned: always
   type: dict
   sample:
-    digest: 9f86d081884c7d65
+    digest: 9f86d081884c
     frozen_at: "2026-11-20T12:00:00Z"
-    manifest: {"digest": "2c26b46b68ffc68f", "files": 12730, "bytes": 1100000000}
+    manifest: {digest: 2c26b46b68ff, files: 12730, bytes: 1100000000}
 freezing:
   description: The record of a freeze that began and was interrupted; null where there is none.
   returned: always
   type: dict
-  sample: null
 thawed:
   description: The record of a thaw that is open; null where there is none. See M(hpcml.torchstack.release_thaw).
   returned: always
   type: dict
-  sample: null
 retired:
   description: The record of its retirement; null where that has not begun. See M(hpcml.torchstack.release_retire).
   returned: always
   type: dict
-  sample: null
 subject:
-  description:
-    - What acceptances of the frozen release belong to - the digest of what was asked for, and after a thaw that changed
-      files a digest over that and the new manifest. Empty where the release is not frozen.
+  description: What acceptances of the frozen release belong to - the digest of what was asked for, and after a thaw
+    that changed files a digest over that and the new manifest. Empty where the release is not frozen.
   returned: always
   type: str
-  sample: 9f86d081884c7d65
 prefix:
   description: The release's directory.
   returned: always
   type: str
-  sample: /soft/torchstack/2026-11-20
 records:
-  description:
-    - The records of the steps (C(steps)), of the build (C(build)) and of what came after it (C(afterwards)), and what
-      could not be read of them (C(unreadable), paths with the reason).
+  description: The records of the steps (C(steps)), of the build (C(build)) and of what came after it (C(afterwards)),
+    and what could not be read of them (C(unreadable), paths with the reason).
   returned: with O(state=collected)
   type: dict
-  sample: {"steps": {"horovod": {"seconds": 151.2}}, "build": {}, "afterwards": {}, "unreadable": []}
+  sample: {steps: {horovod: {seconds: 151.2}}, build: {}, afterwards: {}, unreadable: []}
 directories:
   description: Directories made, or to be made in check mode.
   returned: with O(state=open)
   type: list
   elements: str
-  sample: [/soft/torchstack/2026-11-20]
 """
 
 import os
@@ -144,7 +126,7 @@ import os
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.clock import now
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
-from ansible_collections.hpcml.torchstack.plugins.module_utils.core.run_module import run_module
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core.run_module import RELEASE, run_module, text_diff
 from ansible_collections.hpcml.torchstack.plugins.module_utils.release import records as release_records
 
 
@@ -187,64 +169,33 @@ def open_release(files: release_records.ReleaseFiles, recorded: dict, content: s
     if frozen:
         raise StackError(
             "Release %s is frozen since %s and is not opened again." % (files.release, frozen.get("frozen_at")),
-            failed_step="open",
-            remedy="Make a new release: a release file of another name.",
-            path=files.prefix,
-        )
+            "open", "Make a new release: a release file of another name.", files.prefix)
     missing = release_records.planned_directories(files)
     changed = bool(missing) or recorded["content"] != content or recorded["freezing"] is not None
     if changed and not check_mode:
         release_records.open_release(files, content, missing)
     return {
-        "directories": missing,
-        "changed": changed,
-        "diff": {
-            "before": recorded["content"] or "",
-            "after": content,
-            "before_header": files.resolved,
-            "after_header": files.resolved,
-        },
-    }
+        "directories": missing, "changed": changed, "diff": text_diff(files.resolved, recorded["content"], content)}
 
 
 def main() -> None:
     """Run the module."""
-    module = AnsibleModule(
-        argument_spec={
-            "root": {"type": "path", "required": True},
-            "release": {"type": "str", "required": True},
-            "state": {
-                "type": "str",
-                "choices": ["present", "collected", "open", "freezing", "frozen"],
-                "default": "present",
-            },
-            "content": {"type": "str"},
-            "digest": {"type": "str"},
-            "manifest": {
-                "type": "dict",
-                "options": {
-                    "digest": {"type": "str", "required": True},
-                    "files": {"type": "int"},
-                    "bytes": {"type": "int"},
-                },
-            },
-            "logs": {
-                "type": "dict",
-                "options": {
-                    "archive": {"type": "path", "required": True},
-                    "digest": {"type": "str"},
-                    "commit": {"type": "str"},
-                },
-            },
+    run_module(run, {
+        **RELEASE,
+        "state": {
+            "type": "str", "choices": ["present", "collected", "open", "freezing", "frozen"], "default": "present"},
+        "content": {"type": "str"},
+        "digest": {"type": "str"},
+        "manifest": {
+            "type": "dict", "options": {
+                "digest": {"type": "str", "required": True}, "files": {"type": "int"}, "bytes": {"type": "int"}},
         },
-        required_if=[
-            ("state", "open", ["content"]),
-            ("state", "freezing", ["digest"]),
-            ("state", "frozen", ["digest"]),
-        ],
-        supports_check_mode=True,
-    )
-    run_module(module, run)
+        "logs": {
+            "type": "dict", "options": {
+                "archive": {"type": "path", "required": True}, "digest": {"type": "str"}, "commit": {"type": "str"}},
+        },
+    }, required_if=[
+        ("state", "open", ["content"]), ("state", "freezing", ["digest"]), ("state", "frozen", ["digest"])])
 
 
 if __name__ == "__main__":

@@ -7,18 +7,17 @@
 from __future__ import annotations
 
 DOCUMENTATION = r"""
----
 module: release_reframe
 short_description: Write ReFrame tests of a release
 version_added: 0.2.0
 author: The hpcml.torchstack contributors (@hpcml)
 description:
-  - Writes C(<root>/.torchstack/<release>/reframe) with a test file for ReFrame from version 4.3 on, what it has to
-    know of the release, and the programs that its tests run. Nothing is run.
+  - Writes C(<root>/.torchstack/<release>/reframe) with a test file for ReFrame from version 4.3 on, what it has to know
+    of the release, and the programs that its tests run. Nothing is run.
   - The tests are the acceptance of the release, with the same judgement, and for each backend the bandwidth of its
     collectives and its latency. Floors and ceilings become ReFrame's references.
-  - They are valid for every system and every environment of any ReFrame configuration. They load the module, and start
-    ranks by the launcher of the partition; where that is C(local), by O(launcher).
+  - They are valid for every system and environment of any ReFrame configuration. They load the module, and start ranks
+    by the launcher of the partition; where that is C(local), by O(launcher).
 extends_documentation_fragment:
   - hpcml.torchstack._ranks
   - hpcml.torchstack._attributes
@@ -48,9 +47,8 @@ options:
     type: int
     default: 2
   launcher:
-    description:
-      - The words that start ranks, with placeholders as M(hpcml.torchstack.acceptance_run) has them.
-      - Where the partition's launcher is the same program, it gets their options but those of the number of ranks.
+    description: The words that start ranks, with placeholders as M(hpcml.torchstack.acceptance_run) has them. Where the
+      partition's launcher is the same program, it gets their options but those of the number of ranks.
     type: list
     elements: str
     default: [mpiexec, -n, "{ranks}"]
@@ -74,9 +72,8 @@ options:
     elements: str
     default: []
   measure:
-    description:
-      - What is measured, with floors and ceilings, as M(hpcml.torchstack.acceptance_run) has it. When empty, no
-        backend is measured.
+    description: What is measured, with floors and ceilings, as in M(hpcml.torchstack.acceptance_run). Empty for
+      nothing.
     type: dict
     default: {}
   transport:
@@ -111,8 +108,6 @@ options:
 attributes:
   diff_mode:
     description: Shows how the description of the release changes, and names the other files.
-  idempotent:
-    description: Files that are right stay as they are.
 seealso:
   - module: hpcml.torchstack.acceptance_run
 """
@@ -123,8 +118,7 @@ EXAMPLES = r"""
     root: /soft/pytorch
     release: "2026-11-20"
     module: torchstack/2026-11-20
-    modulepaths:
-      lmod: /soft/pytorch/.torchstack/2026-11-20/modulefiles/lmod
+    modulepaths: {lmod: /soft/pytorch/.torchstack/2026-11-20/modulefiles/lmod}
     nodes: 2
     ranks: 8
     launcher: [srun, "--nodes={nodes}", "--ntasks={ranks}", "--cpus-per-task=8"]
@@ -134,8 +128,7 @@ EXAMPLES = r"""
       operations: [all_reduce]
       largest: 1 GiB
       floors:
-        bandwidth:
-          - {backend: nccl, operation: all_reduce, bytes: 1 GiB, busbw: 36, source: measured on 2026-04-02}
+        bandwidth: [{backend: nccl, operation: all_reduce, bytes: 1 GiB, busbw: 36, source: measured on 2026-04-02}]
     tests: "{{ lookup('ansible.builtin.file', 'torchstack.py') }}"
 """
 
@@ -144,18 +137,11 @@ directory:
   description: Where the tests are; C(reframe -c) takes it.
   returned: success
   type: str
-  sample: /soft/pytorch/.torchstack/2026-11-20/reframe
 written:
   description: Names of the files that were written, or would be.
   returned: success
   type: list
   elements: str
-  sample: [collectives.pyz, release.json]
-failed_step:
-  description: What failed.
-  returned: failure
-  type: str
-  sample: reframe
 """
 
 import os
@@ -163,7 +149,7 @@ import os
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.hpcml.torchstack.plugins.module_utils.acceptance import reframe_files, reframe_tests
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
-from ansible_collections.hpcml.torchstack.plugins.module_utils.core.run_module import run_module
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core.run_module import run_module, text_diff
 from ansible_collections.hpcml.torchstack.plugins.module_utils.ranks import module_options
 from ansible_collections.hpcml.torchstack.plugins.module_utils.release.records import ReleaseFiles
 
@@ -213,14 +199,13 @@ def run(module: AnsibleModule) -> dict:
             "The ReFrame tests in %s could not be written: %s." % (directory, error.strerror), reframe_tests.STEP,
             "Run this as the account that owns the root, and look at the space that is left.", directory) from error
     after = files["release.json"].decode("utf-8")
-    shown = {"before_header": directory, "after_header": directory, "before": before.decode("utf-8"), "after": after}
+    shown = text_diff(directory, before.decode("utf-8"), after)
     return {"changed": bool(names), "directory": directory, "written": names, "diff": shown if names else {}}
 
 
 def main() -> None:
     """Entry of the module."""
-    module = AnsibleModule(argument_spec=SPEC, supports_check_mode=True)
-    run_module(module, run)
+    run_module(run, SPEC)
 
 
 if __name__ == "__main__":

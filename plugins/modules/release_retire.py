@@ -11,14 +11,13 @@ module: release_retire
 version_added: 0.2.0
 short_description: Judge whether a release may be retired, put it aside, and record what became of it
 description:
-  - The states of a release that is retired, as the role C(retire) brings them about. What users see is changed by
-    M(hpcml.torchstack.modulefile_publish), and files are removed by a step of M(hpcml.torchstack.build_step).
-  - All reasons against it are reported at once.
+  - Keeps the states of a release that is retired, as the role C(retire) brings them about. What users see is changed by
+    M(hpcml.torchstack.modulefile_publish), and files are removed by a step of M(hpcml.torchstack.build_step). All
+    reasons against it are reported at once.
   - C(<root>/.torchstack/<release>/retired.json) holds the state, and C(retire.jsonl) beside it what was done, when and
     by whom. They stay when the release is gone, so that its name is not used again.
   - An interrupted run is run again.
-author:
-  - The hpcml.torchstack contributors (@hpcml)
+author: The hpcml.torchstack contributors (@hpcml)
 extends_documentation_fragment:
   - hpcml.torchstack._attributes
   - hpcml.torchstack._release
@@ -27,24 +26,22 @@ attributes:
     description: Judges and returns the same, and changes nothing.
   diff_mode:
     description: The record before and after.
-  idempotent:
-    description: Does nothing, and writes nothing to the journal, when the release is in that state.
 options:
   state:
     description:
       - V(judged) fails with every reason why the release may not be brought to O(to), and changes nothing.
-      - V(deprecated) and V(hidden) record that users see it so.
-      - V(kept) forgets that it was to be retired, as long as it is not being removed.
-      - V(aside) moves the release, and a copy of its image that no other release uses, to C(removing) beside its
-        records by one rename each. Nobody finds it there.
-      - V(deleting) records that its files are about to go, or brings it back to its place where O(uses) says that a
-        process still has it open.
+      - V(deprecated) and V(hidden) record that users see it so, V(kept) forgets that it was to be, as long as it is not
+        removed.
+      - V(aside) moves the release, and a copy of its image that no other uses, to C(removing) beside its records by
+        renaming.
+      - V(deleting) records that its files are about to go, or brings it back where O(uses) says that a process has it
+        open.
       - V(removed) records that it is gone, once it is.
     type: str
     choices: [judged, deprecated, hidden, kept, aside, deleting, removed]
     default: judged
   to:
-    description: What the release is to become. The default is what O(state) leads to.
+    description: What the release is to become. By default what O(state) leads to.
     type: str
     choices: [deprecated, hidden, removed, kept]
   minimum_age:
@@ -73,10 +70,8 @@ options:
     type: str
     default: ""
   until:
-    description:
-      - Date after which it may be removed, for its users, as V(2026-12-04). It is not removed before, unless
-        O(notice_days) is 0. Empty keeps it, or else means O(notice_days) from the day
-        on which its users were told first.
+    description: Date after which it may be removed, for its users, as V(2026-12-04). It is not removed before, unless
+      O(notice_days) is 0. Empty keeps it, or else means O(notice_days) from the day on which its users were told first.
     type: str
     default: ""
   notice:
@@ -97,7 +92,6 @@ EXAMPLES = r"""
     minimum_age: 30
     notice_days: 14
     uses: "{{ uses.results }}"
-  register: judged
 
 - name: Put it aside
   hpcml.torchstack.release_retire:
@@ -111,27 +105,22 @@ stage:
   description: How far the retirement was before - empty, V(deprecated), V(hidden), V(removing) or V(removed).
   returned: success
   type: str
-  sample: hidden
 deleting:
   description: Whether files have begun to go, after which nothing is put back.
   returned: success
   type: bool
-  sample: false
 seen:
   description: Whether any module system knows it.
   returned: success
   type: bool
-  sample: true
 gone:
   description: Whether loading it fails with a sentence.
   returned: success
   type: bool
-  sample: false
 module:
   description: Full name of its module, empty where it has none.
   returned: success
   type: str
-  sample: torchstack/2026-05-02
 notice:
   description: The sentence for its users, in the state that it is brought to.
   returned: success
@@ -144,9 +133,8 @@ record:
   sample: {state: deprecated, since: "2026-11-20T08:15:00Z", told_at: "2026-11-20T08:15:00Z", until: "2026-12-04",
     reason: "", successor: "2026-11-20"}
 planned:
-  description:
-    - What comes back when it is removed - C(inodes), and C(bytes) of the blocks in use. C(names) are entries of
-      directories. C(shared) are files that have further names elsewhere and stay there.
+  description: What comes back when it is removed - C(inodes), and C(bytes) of the blocks in use. C(names) are entries
+    of directories. C(shared) are files that have further names elsewhere and stay there.
   returned: where it is to be removed
   type: dict
   sample: {names: 45012, inodes: 45010, bytes: 6442450944, shared: 0}
@@ -155,18 +143,21 @@ trees:
   returned: where it is to be removed
   type: list
   elements: path
-  sample: [/soft/torchstack/.torchstack/2026-05-02/removing]
 removal:
   description: What the step that removes it recorded last; empty before.
   returned: where it is to be removed
   type: dict
-  sample: {attempts: 1, done: true, freed: {names: 45012, inodes: 45010, bytes: 6442450944}, seconds: 93.2,
-    operations: 91240, refused: []}
+  sample:
+    attempts: 1
+    done: true
+    freed: {names: 45012, inodes: 45010, bytes: 6442450944}
+    seconds: 93.2
+    operations: 91240
+    refused: []
 put_back:
   description: Whether it was brought back to its place.
   returned: O(state=deleting)
   type: bool
-  sample: false
 problems:
   description: Why it is not retired, or why it was put back; one sentence each.
   returned: failure, and O(state=deleting)
@@ -178,17 +169,15 @@ failed_step:
     C(aside), C(deleting) or C(removed).
   returned: failure
   type: str
-  sample: check what is to be retired
 """
 
 import json
 import os
 
-from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.clock import now
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.redaction import without_credentials
-from ansible_collections.hpcml.torchstack.plugins.module_utils.core.run_module import run_module
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core.run_module import RELEASE, run_module, text_diff
 from ansible_collections.hpcml.torchstack.plugins.module_utils.lifecycle import retire_steps
 from ansible_collections.hpcml.torchstack.plugins.module_utils.lifecycle.retire import (
     RECORD,
@@ -252,8 +241,7 @@ def retire(params: dict, apply: bool) -> dict:
             str(error.filename or facts.state.prefix)) from error
     if result["changed"]:
         path = os.path.join(facts.afterwards, RECORD)
-        result["diff"] = {
-            "before_header": path, "before": text(facts.record), "after_header": path, "after": text(result["record"])}
+        result["diff"] = text_diff(path, text(facts.record), text(result["record"]))
     return result
 
 
@@ -323,31 +311,21 @@ def text(record: dict) -> str:
     return json.dumps(record, indent=2, sort_keys=True) + "\n" if record else ""
 
 
-def run(module: AnsibleModule) -> dict:
-    """Bring the release to the state of its removal that is asked for."""
-    return retire(module.params, not module.check_mode)
-
-
 def main() -> None:
     """Entry point."""
-    module = AnsibleModule(
-        argument_spec={
-            "root": {"type": "path", "required": True},
-            "release": {"type": "str", "required": True},
-            "state": {"type": "str", "choices": list(ACTIONS), "default": "judged"},
-            "to": {"type": "str", "choices": list(STAGES)},
-            "minimum_age": {"type": "float", "default": 0},
-            "notice_days": {"type": "float", "default": 0},
-            "uses": {"type": "list", "elements": "dict", "default": []},
-            "unseen": {"type": "str", "default": ""},
-            "reason": {"type": "str", "default": ""},
-            "successor": {"type": "str", "default": ""},
-            "until": {"type": "str", "default": ""},
-            "notice": {"type": "str", "default": ""},
-        },
-        supports_check_mode=True,
-    )
-    run_module(module, run)
+    run_module(lambda module: retire(module.params, not module.check_mode), {
+        **RELEASE,
+        "state": {"type": "str", "choices": list(ACTIONS), "default": "judged"},
+        "to": {"type": "str", "choices": list(STAGES)},
+        "minimum_age": {"type": "float", "default": 0},
+        "notice_days": {"type": "float", "default": 0},
+        "uses": {"type": "list", "elements": "dict", "default": []},
+        "unseen": {"type": "str", "default": ""},
+        "reason": {"type": "str", "default": ""},
+        "successor": {"type": "str", "default": ""},
+        "until": {"type": "str", "default": ""},
+        "notice": {"type": "str", "default": ""},
+    })
 
 
 if __name__ == "__main__":

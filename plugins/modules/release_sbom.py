@@ -7,18 +7,18 @@
 from __future__ import annotations
 
 DOCUMENTATION = r"""
----
 module: release_sbom
 short_description: Write the bill of materials of a release
 version_added: 0.2.0
 author: The hpcml.torchstack contributors (@hpcml)
 extends_documentation_fragment:
   - hpcml.torchstack._attributes
+  - hpcml.torchstack._release.planned
 description:
   - Writes what is installed in a release as an SPDX 2.3 document in JSON - conda packages and Python distributions as
     their own metadata has them, components with their commits, checksums, patches and build settings, the MPI and CUDA
-    that it is for, and the image of a container.
-  - It says what is in the files, not what was asked for. Credentials in addresses are left out.
+    that it is for, and the image of a container. It says what is in the files, not what was asked for. Credentials in
+    addresses are left out.
   - The same release gives the same bytes, wherever it lies.
 options:
   prefix:
@@ -32,14 +32,9 @@ options:
   path:
     description: The document. By default C(.torchstack/sbom.spdx.json) in O(prefix).
     type: path
-  planned_after:
-    description: In check mode, the step that makes the release, where that is still to come.
-    type: str
 attributes:
   diff_mode:
     description: The packages before and after, one in a line.
-  idempotent:
-    description: The document is only written where it says something else.
 notes:
   - The licences are those that packages declare; nobody has concluded anything from their files.
   - What lies inside the image of a container is not listed; the image is named by its checksum.
@@ -60,39 +55,32 @@ path:
   description: The document.
   returned: always
   type: str
-  sample: /soft/pytorch/2026-11-20/.torchstack/sbom.spdx.json
 packages:
   description: How many packages it lists, with the release itself and its patches.
   returned: once the release was looked at
   type: int
-  sample: 214
 namespace:
   description: The document's name for other documents, which follows from its content.
   returned: once the release was looked at
   type: str
-  sample: urn:uuid:4c1c9a34-7f0c-5f0e-9a41-a0f4f2f0a5d7
 quoted_licences:
   description: Licences that are no SPDX expression of known identifiers, and are quoted as the packages have them.
   returned: once the release was looked at
   type: int
-  sample: 4
 planned_after:
   description: The step that makes the release.
   returned: check mode, where the release is not there or not whole yet and O(planned_after) was given
   type: str
-  sample: bytecode
 failed_step:
   description: What failed - C(read what is installed) or C(sbom).
   returned: failure
   type: str
-  sample: read what is installed
 """
 
 import os
 
-from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
-from ansible_collections.hpcml.torchstack.plugins.module_utils.core.run_module import run_module
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core.run_module import run_module, text_diff
 from ansible_collections.hpcml.torchstack.plugins.module_utils.release import sbom_file
 from ansible_collections.hpcml.torchstack.plugins.module_utils.release.installed_records import RECORDS
 
@@ -106,8 +94,7 @@ def make_document(params: dict) -> dict:
     if not os.path.isdir(os.path.join(params["prefix"], RECORDS)):
         raise StackError(
             "%s is no release: it has no %s." % (params["prefix"], RECORDS), "read what is installed",
-            "Correct prefix.", params["prefix"],
-        )
+            "Correct prefix.", params["prefix"])
     return sbom_file.make_sbom(params["prefix"], params["resolved"])
 
 
@@ -128,32 +115,18 @@ def update_document(params: dict, check_mode: bool) -> dict:
         "quoted_licences": len(document.get("hasExtractedLicensingInfos", [])),
     }
     if result["changed"]:
-        result["diff"] = {
-            "before": sbom_file.list_packages(before), "after": sbom_file.list_packages(content),
-            "before_header": path, "after_header": path,
-        }
+        result["diff"] = text_diff(path, sbom_file.list_packages(before), sbom_file.list_packages(content))
         if not check_mode:
             sbom_file.write(path, content)
     return result
 
 
-def run(module: AnsibleModule) -> dict:
-    """Bring the document up to date."""
-    return update_document(module.params, module.check_mode)
-
-
 def main() -> None:
     """Run the module."""
-    module = AnsibleModule(
-        argument_spec={
-            "prefix": {"type": "path", "required": True},
-            "resolved": {"type": "dict", "required": True},
-            "path": {"type": "path"},
-            "planned_after": {"type": "str"},
-        },
-        supports_check_mode=True,
-    )
-    run_module(module, run)
+    run_module(lambda module: update_document(module.params, module.check_mode), {
+        "prefix": {"type": "path", "required": True}, "resolved": {"type": "dict", "required": True},
+        "path": {"type": "path"}, "planned_after": {"type": "str"},
+    })
 
 
 if __name__ == "__main__":

@@ -7,7 +7,6 @@
 from __future__ import annotations
 
 DOCUMENTATION = r"""
----
 module: release_thaw
 short_description: Change named files of a frozen release, and freeze it again
 version_added: 0.2.0
@@ -19,30 +18,26 @@ description:
   - Makes named paths of a frozen release writable for its owner, puts files there, and freezes the release again with a
     new manifest. Who did it, why, and every difference between the two manifests go into a journal.
   - Files are replaced and never edited where they are. A file that is named by itself, and any file with further names
-    (hard links), gets a copy of its own before it becomes writable, so neither a process that has it mapped nor another
+    (hard links), gets a copy of its own before it becomes writable, so that no process that has it mapped and no other
     release that shares it sees the fix.
   - The release is refused while anything differs from its manifest that is not among what is thawed.
   - An interrupted run is completed by the next one.
 attributes:
   diff_mode:
     description: The paths and files when the thaw is opened, the entries of the manifest when it is closed.
-  idempotent:
-    description:
-      - Paths that are thawed already, files that are in place, and a release without an open thaw are left as they are.
 options:
   state:
     description:
       - V(open) makes O(paths) writable, and puts those of O(files) into place that were sent.
-      - V(refrozen) compiles the bytecode of what was changed, takes the write permissions away, and records the new
+      - V(refrozen) compiles the bytecode of what was changed, takes write permissions away, and records the new
         manifest.
       - V(abandoned) does the same for a thaw in which nothing was changed, and refuses one in which something was.
     type: str
     choices: [open, refrozen, abandoned]
     default: open
   paths:
-    description:
-      - Files and directories to thaw, relative to the release. No wildcards, symbolic links, or records of the build.
-      - While a thaw is open, further paths are added to it.
+    description: Files and directories to thaw, relative to the release, in addition to those of an open thaw. No
+      wildcards, symbolic links, or records of the build.
     type: list
     elements: str
     default: []
@@ -51,9 +46,8 @@ options:
     type: str
     default: ""
   files:
-    description:
-      - Files to put into place. Each is taken from C(ROOT/.torchstack/RELEASE/thaw/files/SHA256); RV(wanted) says which
-        are missing there.
+    description: Files to put into place. Each is taken from C(ROOT/.torchstack/RELEASE/thaw/files/SHA256); see
+      RV(wanted).
     type: list
     elements: dict
     default: []
@@ -74,8 +68,7 @@ options:
     type: bool
     default: false
   python:
-    description:
-      - The interpreter that the release is used with, which compiles what was changed. Empty where nothing is compiled.
+    description: The interpreter that compiles what was changed, the release's. Empty to compile nothing.
     type: str
     default: ""
 notes:
@@ -91,7 +84,7 @@ EXAMPLES = r"""
     root: /soft/torchstack
     release: "2026-11-20"
     paths: [base/lib/python3.12/site-packages/horovod/torch/mpi_ops.py]
-    reason: Allreduce of empty tensors hangs, horovod issue 1
+    reason: Allreduce of empty tensors hangs
 
 - name: Freeze the release again
   hpcml.torchstack.release_thaw:
@@ -106,146 +99,110 @@ open:
   description: Whether the release is thawed now, or would be.
   returned: always
   type: bool
-  sample: true
 thaw:
   description: Number of the thaw; null where none is open.
   returned: always
   type: int
-  sample: 1
 paths:
   description: What is thawed.
   returned: always
   type: list
   elements: str
-  sample: [base/lib/python3.12/site-packages/horovod/torch/mpi_ops.py]
 who:
   description: Who opened the thaw.
   returned: always
   type: str
-  sample: operator
 why:
   description: For which reason.
   returned: always
   type: str
-  sample: Allreduce of empty tensors hangs, horovod issue 1
 since:
   description: Since when it is open, in UTC.
   returned: always
   type: str
-  sample: "2026-11-22T08:15:00Z"
 thawed:
   description: The first paths that became writable.
   returned: always
   type: list
   elements: str
-  sample: [base/lib/python3.12/site-packages/horovod/torch/mpi_ops.py]
 differed:
   description: Paths among the thawed ones that differed from the manifest before the thaw.
   returned: always
   type: list
   elements: str
-  sample: []
 put:
   description: Files that were put into place; in check mode those that would be.
   returned: always
   type: list
   elements: str
-  sample: []
 wanted:
   description: Files that are not in place and were not sent yet.
   returned: always
   type: list
   elements: dict
-  sample: []
 stage:
   description: The directory for what is on its way into the release.
   returned: always
   type: str
-  sample: /soft/torchstack/.torchstack/2026-11-20/thaw
 difference:
   description: The first differences between the manifests; C(before) and C(after) are null in check mode.
   returned: always
   type: list
   elements: dict
   sample:
-    - path: base/lib/python3.12/site-packages/horovod/torch/mpi_ops.py
+    - path: base/lib/libz.so
       change: changed
-      before: {"type": "file", "mode": "0444", "size": 120, "sha256": "9f86d081884c7d65"}
-      after: {"type": "file", "mode": "0444", "size": 124, "sha256": "2c26b46b68ffc68f"}
+      before: {type: file, mode: "0444", size: 120, sha256: 9f86d081884c}
+      after: {type: file, mode: "0444", size: 124, sha256: 2c26b46b68ff}
 difference_total:
   description: How many there are; the journal C(thaw.jsonl) has all of them.
   returned: always
   type: int
-  sample: 1
 objects:
   description: Programs and libraries among them.
   returned: always
   type: list
   elements: str
-  sample: []
 digest:
   description: Digest of the release's manifest, the new one once it is frozen again.
   returned: always
   type: str
-  sample: 2c26b46b68ffc68f
 subject:
   description: What an acceptance of the release belongs to from now on.
   returned: always
   type: str
-  sample: 9f86d081884c7d65
 outside:
   description: The first paths that differ from the manifest and are not among what is thawed.
   returned: failure
   type: list
   elements: str
-  sample: [base/lib/libz.so]
 outside_total:
   description: How many.
   returned: failure
   type: int
-  sample: 1
-failed_step:
-  description: What failed.
-  returned: failure
-  type: str
-  sample: compare
 """
 
-from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.hpcml.torchstack.plugins.module_utils.core.run_module import run_module
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core.run_module import RELEASE, run_module
 from ansible_collections.hpcml.torchstack.plugins.module_utils.lifecycle import thaw, thaw_release
-
-
-def run(module: AnsibleModule) -> dict:
-    """Open or close a thaw of the release, or say what that would do."""
-    return thaw.carry_out(thaw_release.Request(**module.params), not module.check_mode)
 
 
 def main() -> None:
     """Run the module."""
-    module = AnsibleModule(
-        argument_spec={
-            "root": {"type": "path", "required": True},
-            "release": {"type": "str", "required": True},
-            "state": {"type": "str", "choices": list(thaw.STATES), "default": thaw_release.OPEN},
-            "paths": {"type": "list", "elements": "str", "default": []},
-            "reason": {"type": "str", "default": ""},
-            "files": {
-                "type": "list",
-                "elements": "dict",
-                "default": [],
-                "options": {
-                    "path": {"type": "str", "required": True},
-                    "sha256": {"type": "str", "required": True},
-                    "mode": {"type": "str"},
-                },
+    run_module(lambda module: thaw.carry_out(thaw_release.Request(**module.params), not module.check_mode), {
+        **RELEASE,
+        "state": {"type": "str", "choices": list(thaw.STATES), "default": thaw_release.OPEN},
+        "paths": {"type": "list", "elements": "str", "default": []},
+        "reason": {"type": "str", "default": ""},
+        "files": {
+            "type": "list", "elements": "dict", "default": [],
+            "options": {
+                "path": {"type": "str", "required": True}, "sha256": {"type": "str", "required": True},
+                "mode": {"type": "str"},
             },
-            "only_for_files": {"type": "bool", "default": False},
-            "python": {"type": "str", "default": ""},
         },
-        supports_check_mode=True,
-    )
-    run_module(module, run)
+        "only_for_files": {"type": "bool", "default": False},
+        "python": {"type": "str", "default": ""},
+    })
 
 
 if __name__ == "__main__":

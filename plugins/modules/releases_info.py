@@ -10,13 +10,10 @@ DOCUMENTATION = r"""
 module: releases_info
 version_added: 0.2.0
 short_description: List the frozen releases below a root and what users see of each
-description:
-  - Reads the records below C(<root>/.torchstack) and the module tree. Nothing is written.
-  - What is no release of this collection, or was never frozen, is left out.
-author:
-  - The hpcml.torchstack contributors (@hpcml)
-extends_documentation_fragment:
-  - hpcml.torchstack._attributes.reading
+description: Reads the records below C(<root>/.torchstack) and the module tree. What is no release, or was never frozen,
+  is left out.
+author: The hpcml.torchstack contributors (@hpcml)
+extends_documentation_fragment: hpcml.torchstack._attributes.reading
 options:
   root:
     description: The directory that holds the releases and the module tree.
@@ -43,55 +40,51 @@ EXAMPLES = r"""
 
 RETURN = r"""
 releases:
-  description: The frozen releases in the order in which they were frozen.
+  description:
+    - The frozen releases in the order in which they were frozen. C(root), C(release) (its name), C(prefix) (where it
+      is), C(frozen) (the record of the freeze), C(name) (of its module; empty where it has none) and C(version).
+    - By syntax, C(visible) is whether C(module avail) lists it, C(default) whether it is the default, C(hidden) whether
+      it loads by its full name only, C(gone) whether loading it fails with one sentence. C(is_default) is whether it is
+      the default of any.
+    - C(deprecated) is what loading it says, C(retired) the record of its retirement, C(thawed) that of a thaw that is
+      open (null where there is none), and C(defaulted_at) when it last became the default, in UTC; empty where it never
+      was.
   returned: success
   type: list
   elements: dict
-  contains:
-    root: {description: The root., type: str, returned: always, sample: /soft/torchstack}
-    release: {description: The release's name., type: str, returned: always, sample: "2026-11-20"}
-    prefix: {description: Where it is., type: str, returned: always, sample: /soft/torchstack/2026-11-20}
-    frozen: {description: The record of the freeze., type: dict, returned: always,
-             sample: {frozen_at: "2026-11-20T08:15:00Z"}}
-    name: {description: Name of the module; empty where it has none., type: str, returned: always, sample: torchstack}
-    version: {description: Its version., type: str, returned: always, sample: "2026-11-20"}
-    visible: {description: "By syntax, whether C(module avail) lists it.", type: dict, returned: always,
-              sample: {tcl: true, lmod: true}}
-    default: {description: "By syntax, whether it is the default.", type: dict, returned: always,
-              sample: {tcl: true, lmod: true}}
-    is_default: {description: Whether it is the default of any., type: bool, returned: always, sample: true}
-    hidden: {description: "By syntax, whether it loads by its full name only.", type: dict, returned: always,
-             sample: {tcl: false, lmod: false}}
-    deprecated: {description: What loading it says; empty for nothing., type: str, returned: always, sample: ""}
-    gone: {description: "By syntax, whether loading it fails with one sentence.", type: dict, returned: always,
-           sample: {tcl: false, lmod: false}}
-    retired: {description: The record of its retirement; null where there is none., type: dict, returned: always,
-              sample: null}
-    thawed: {description: The record of a thaw that is open; null where there is none., type: dict, returned: always,
-             sample: null}
-    defaulted_at: {description: "When it last became the default, in UTC; empty where it never was.", type: str,
-                   returned: always, sample: "2026-11-20T08:15:00Z"}
+  sample:
+    - root: /soft/torchstack
+      release: "2026-11-20"
+      prefix: /soft/torchstack/2026-11-20
+      frozen: {frozen_at: "2026-11-20T08:15:00Z"}
+      name: torchstack
+      version: "2026-11-20"
+      visible: {tcl: true, lmod: true}
+      default: {tcl: true, lmod: true}
+      is_default: true
+      hidden: {tcl: false, lmod: false}
+      deprecated: ""
+      gone: {tcl: false, lmod: false}
+      retired: null
+      thawed: null
+      defaulted_at: "2026-11-20T08:15:00Z"
 default:
   description: The release whose module is the default; empty where there is none. Lmod's, where the two differ.
   returned: success
   type: str
-  sample: "2026-11-20"
 previous_default:
   description: The release whose module a rollback of that one makes the default; empty where there is none.
   returned: success
   type: str
-  sample: "2026-05-02"
 removed:
   description: The releases whose files are going or gone, and of which the records are kept.
   returned: success
   type: list
   elements: str
-  sample: ["2025-12-01"]
 failed_step:
   description: What failed - C(find the releases) or C(read).
   returned: failure
   type: str
-  sample: find the releases
 """
 
 from ansible.module_utils.basic import AnsibleModule
@@ -140,11 +133,7 @@ def run(module: AnsibleModule) -> dict:
 
 def main() -> None:
     """Entry point."""
-    module = AnsibleModule(
-        argument_spec={"root": {"type": "path", "required": True}, "release": {"type": "str", "default": ""}},
-        supports_check_mode=True,
-    )
-    run_module(module, run)
+    run_module(run, {"root": {"type": "path", "required": True}, "release": {"type": "str", "default": ""}})
 
 
 if __name__ == "__main__":

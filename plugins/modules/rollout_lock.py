@@ -7,24 +7,18 @@
 from __future__ import annotations
 
 DOCUMENTATION = r"""
----
 module: rollout_lock
 short_description: One rollout of a release at a time
 version_added: 0.2.0
 author: The hpcml.torchstack contributors (@hpcml)
-extends_documentation_fragment:
-  - hpcml.torchstack._attributes
+extends_documentation_fragment: hpcml.torchstack._attributes
 description:
-  - Takes or gives back the lock of one release below one root. The lock is the file
-    C(ROOT/.torchstack/RELEASE/lock.json) on the target, and names the process that rolls out, which is
-    C(ansible-playbook) itself on the control node, so that a rollout that has ended without giving its lock back is
-    recognised.
+  - Takes or gives back the lock of one release below one root, the file C(ROOT/.torchstack/RELEASE/lock.json) on the
+    target. It names the process that rolls out, which is C(ansible-playbook) itself on the control node.
   - A second rollout is refused in a sentence that names the first one. The same process can take the lock again.
-  - The lock of a process that has ended is replaced and reported. Whether it has ended is only judged on its own host
-    and in its own process id namespace, by this module on the target and by its action plugin on the control node.
-    The lock of another host is never guessed at.
-  - The lock is created by link(2), or by exclusive creation where the file system has no hard links, and works on
-    network file systems.
+  - The lock of a process that has ended is replaced and reported. That is only judged on its own host and in its own
+    process id namespace, by this module on the target and by its action plugin on the control node.
+  - The lock is made by link(2), or by exclusive creation where there are no hard links, also on network file systems.
 notes:
   - Control nodes without C(/proc) cannot be judged, so their locks always count as those of another host.
 options:
@@ -37,15 +31,12 @@ options:
     type: str
     required: true
   state:
-    description:
-      - V(held) takes the lock, V(released) gives it back.
-      - Giving back a lock that is not there, or that somebody else has, changes nothing.
+    description: V(held) takes the lock, V(released) gives it back. That of somebody else is left alone.
     type: str
     choices: [held, released]
     default: held
   holder:
-    description:
-      - The process that rolls out. The action plugin fills this in; it is not meant for playbooks.
+    description: The process that rolls out. The action plugin fills this in.
     type: dict
     suboptions:
       host:
@@ -85,9 +76,7 @@ options:
         type: str
         default: ""
   dead:
-    description:
-      - Tokens of lock records whose process the control node has found to be gone. The action plugin fills this in; it
-        is not meant for playbooks.
+    description: Tokens of locks whose process the control node has found to be gone. The action plugin fills this in.
     type: list
     elements: str
     default: []
@@ -96,7 +85,7 @@ attributes:
     description: Takes and gives back nothing, and says whether a rollout would be refused.
   diff_mode:
     support: none
-    description: A lock is no change of the target, so there is nothing to show.
+    description: A lock is no change of the target.
   idempotent:
     description: Never reports a change; the same process can take or give back the lock any number of times.
 """
@@ -106,12 +95,6 @@ EXAMPLES = r"""
   hpcml.torchstack.rollout_lock:
     root: /soft/stacks
     release: "2026-11-20"
-
-- name: Give the lock of the release back
-  hpcml.torchstack.rollout_lock:
-    root: /soft/stacks
-    release: "2026-11-20"
-    state: released
 """
 
 RETURN = r"""
@@ -119,58 +102,33 @@ acquired:
   description: Whether this rollout has the lock now.
   returned: always
   type: bool
-  sample: true
 released:
   description: Whether the lock was given back.
   returned: always
   type: bool
-  sample: false
 stale:
   description: Whether the lock was left behind by a process that has ended.
   returned: always
   type: bool
-  sample: false
 would_block:
   description: Whether the lock is somebody else's, or may be.
   returned: always
   type: bool
-  sample: false
 holder:
   description: The record in the lock file; empty when there is none.
   returned: always
   type: dict
-  sample:
-    boot_id: 3f2a6f0e-9a4e-4a2c-9c44-6b6f1a1d2c11
-    host: login-01
-    machine: 51c6e1c6a1f3b0aa
-    pid: 41237
-    pid_namespace: "pid:[4026531836]"
-    playbook: playbooks/local.yml
-    since: "2026-11-20T10:15:02Z"
-    start_time: "8123345"
-    started: "2026-11-20T10:15:00Z"
-    token: 9d0cc1e1f2f04a55
-    user: stacks
+  sample: {host: login-01, machine: 51c6e1c6a1f3b0aa, boot_id: 3f2a6f0e-9a4e-4a2c-9c44-6b6f1a1d2c11, pid: 41237,
+    pid_namespace: "pid:[4026531836]", start_time: "8123345", started: "2026-11-20T10:15:00Z",
+    playbook: playbooks/local.yml, user: stacks, since: "2026-11-20T10:15:02Z", token: 9d0cc1e1f2f04a55}
 previous:
   description: The record of the process that left the lock behind; empty when there was none.
   returned: always
   type: dict
-  sample: {}
 path:
   description: The lock file.
   returned: always
   type: str
-  sample: /soft/stacks/.torchstack/2026-11-20/lock.json
-failed_step:
-  description: What failed.
-  returned: failure
-  type: str
-  sample: lock
-remedy:
-  description: What to do next.
-  returned: failure
-  type: str
-  sample: Wait for it to end, or end that process, and run this again.
 """
 
 import os
@@ -206,8 +164,7 @@ def lock_path(root: str, release: str) -> str:
     if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9._+-]*", release):
         raise StackError(
             "The release name %r cannot be a directory's name." % release, "options",
-            "Use letters, digits, dot, plus, dash and underscore, and no dot or dash in front.",
-        )
+            "Use letters, digits, dot, plus, dash and underscore, and no dot or dash in front.")
     return os.path.join(root, ".torchstack", release, "lock.json")
 
 
@@ -257,10 +214,8 @@ def give_back(module: AnsibleModule, path: str) -> dict:
 
 def run(module: AnsibleModule) -> dict:
     """Take the lock, give it back, or say what that would meet."""
-    result: dict = {
-        "changed": False, "acquired": False, "released": False, "stale": False, "would_block": False, "holder": {},
-        "previous": {},
-    }
+    result: dict = dict.fromkeys(("changed", "acquired", "released", "stale", "would_block"), False)
+    result.update(holder={}, previous={})
     place = lock.this_place()
     path = ""
     try:
@@ -288,7 +243,7 @@ def run(module: AnsibleModule) -> dict:
 
 def main() -> None:
     """Entry point."""
-    run_module(AnsibleModule(argument_spec=SPEC, supports_check_mode=True), run)
+    run_module(run, SPEC)
 
 
 if __name__ == "__main__":

@@ -7,31 +7,25 @@
 from __future__ import annotations
 
 DOCUMENTATION = r"""
----
 module: site_preflight
 short_description: Look at a machine before a rollout
 version_added: 0.2.0
 author: The hpcml.torchstack contributors (@hpcml)
-extends_documentation_fragment:
-  - hpcml.torchstack._attributes.reading
+extends_documentation_fragment: hpcml.torchstack._attributes.reading
 description:
-  - Looks in one go at everything that a rollout needs of a machine, and returns facts and findings. Each finding says
-    in one sentence what is so, and in another one what to do.
-  - Fails when a finding is an error, with the sentences of all errors. Warnings are shown and do not fail.
+  - Looks in one go at everything that a rollout needs of a machine, and returns facts and findings. Fails when a
+    finding is an error, with the sentences of all errors. Warnings are shown and do not fail.
   - On a machine that is not the site it says only that.
-  - What is looked at is given by options, so that everything in which sites differ is data.
 notes:
   - Commands, compilers and MPI are looked for in the environment of the task. Set the keyword C(environment) to what
     the site's modules set, to look at what the steps will see.
-  - Compilers are called as they are given and never resolved, because the compilers of Cray systems look at the name
-    they were called by.
+  - Compilers are called as they are given and never resolved, as those of Cray systems look at the name they were
+    called by.
 options:
   root:
-    description:
-      - The directory below which releases are installed, or the nearest one above it that exists. This account must own
-        it, with everything in it that records earlier rollouts.
-      - Its name must be absolute, without spaces, quotes and other characters that break compiler wrappers and the
-        first lines of scripts.
+    description: The directory below which releases are installed, or the nearest one above it that exists. This account
+      must own it, with everything in it that records earlier rollouts. Its name must be absolute, without spaces,
+      quotes and other characters that break compiler wrappers and the first lines of scripts.
     type: str
     required: true
   site:
@@ -58,27 +52,21 @@ options:
         type: str
         default: ""
   only_site:
-    description:
-      - Whether to look at O(expect) alone. That needs nothing of the machine, so that a play can know first whether it
-        is the site, before it asks the site's modules for anything.
+    description: Whether to look at O(expect) alone, before anything is asked of the site's modules.
     type: bool
     default: false
   only_root:
-    description:
-      - Whether to look at O(expect), the account, and name and owner of O(root) alone. Nothing is written, so that a
-        play can know first whether there can be releases, before it looks for records of one.
+    description: Whether to look at O(expect), the account, and name and owner of O(root) alone, and write nothing,
+      before records of a release are looked for.
     type: bool
     default: false
   release_done:
-    description:
-      - Whether the release is built already. Space, latency and compilers are then not tried out, because nothing will
-        be built.
+    description: Whether the release is built already, so that space, latency and compilers are not tried out.
     type: bool
     default: false
   release:
-    description:
-      - Name of the release's directory below the root. What it holds already, from a rollout that was interrupted, is
-        taken off what is needed; a tenth of that is always needed. Empty where nothing can be there.
+    description: Name of the release's directory below the root. What it holds already, from a rollout that was
+      interrupted, is taken off what is needed; a tenth of that is always needed. Empty where nothing can be there.
     type: str
     default: ""
   required_bytes:
@@ -90,19 +78,16 @@ options:
     type: int
     default: 0
   reserve:
-    description:
-      - Whether to reserve what is needed for a moment, which shows a quota where free space does not. The
-        reservation is given back at once. It is not tried in check mode.
+    description: Whether to reserve what is needed for a moment, which shows a quota. Not in check mode.
     type: bool
     default: true
   shebang_reserve:
-    description:
-      - Characters of the first line of an installed script beside the root. A warning is given where both together are
-        more than 127.
+    description: Characters of the first line of an installed script beside the root. Above 127 in all, a warning is
+      given.
     type: int
     default: 60
   latency:
-    description: How fast the file system is with small files. It is not measured in check mode.
+    description: How fast the file system is with small files. Not in check mode.
     type: dict
     default: {}
     suboptions:
@@ -115,14 +100,12 @@ options:
         type: float
         default: 0
   python:
-    description:
-      - The Python that the release is built on, as a path or a name. It must not be inside a virtual environment.
-      - Empty for the interpreter that Ansible uses on the target, or its base where that one is inside a virtual
-        environment.
+    description: The Python that the release is built on, as a path or a name, not inside a virtual environment. Empty
+      for the interpreter that Ansible uses on the target, or its base where that one is inside a virtual environment.
     type: str
     default: ""
   python_minimum:
-    description: The oldest version of that Python that will do.
+    description: The oldest version of it that will do.
     type: str
     default: "3.8"
   module_python_minimum:
@@ -141,9 +124,7 @@ options:
     description: Compilers to find and to try on a small program in Ansible's temporary directory.
     type: list
     elements: dict
-    default:
-      - {name: CC, language: c}
-      - {name: CXX, language: c++}
+    default: [{name: CC, language: c}, {name: CXX, language: c++}]
     suboptions:
       name:
         description: The variable that builds take the compiler from, such as C(CXX).
@@ -177,15 +158,13 @@ options:
     elements: str
     default: []
   package_index:
-    description:
-      - A package to ask pip's index for, with pip's own configuration, so that an index that cannot be reached is known
-        before anything is built. Empty does not ask, and neither does O(release_done).
+    description: A package to ask pip's index for, with pip's own configuration, so that an index that cannot be reached
+      is known before anything is built. Empty does not ask, and neither does O(release_done).
     type: str
     default: ""
   mpi:
-    description:
-      - The MPI that the release is built with. Without this option none is looked for.
-      - It is the one that is named, else the C(mpicc) on PATH, else the one that comes as a Python wheel.
+    description: The MPI that the release is built with - the one that is named, else the C(mpicc) on PATH, else the one
+      that comes as a Python wheel. Without this option none is looked for.
     type: dict
     suboptions:
       prefix:
@@ -224,7 +203,7 @@ attributes:
   check_mode:
     description: Writes nothing outside Ansible's temporary directory, so that quota and latency stay unknown.
   idempotent:
-    description: Never changes anything; what it writes to try the file system out is removed at once.
+    description: What it writes to try the file system out is removed at once.
 """
 
 EXAMPLES = r"""
@@ -238,89 +217,52 @@ EXAMPLES = r"""
       rehearsal: ansible-playbook -i inventories/rehearsal/mysite playbooks/mysite.yml
     required_bytes: "{{ '60 GB' | human_to_bytes }}"
     required_inodes: 400000
-    latency:
-      warn_ms: 20
+    latency: {warn_ms: 20}
     python: python3.11
-    python_minimum: "3.10"
     compilers:
       - {name: CC, language: c, command: gcc-12}
       - {name: CXX, language: c++, command: g++-12}
     required_commands: [git, make]
-    mpi:
-      cc: cc
-      cxx: CC
+    mpi: {cc: cc, cxx: CC}
   environment: "{{ site_environment.set }}"
 """
 
 RETURN = r"""
 findings:
-  description: Everything that was looked at, in the order in which it was.
+  description: Everything that was looked at, in that order. C(check), C(ok), C(severity) (V(error), V(warning) or
+    V(note)), C(message) (what is so) and C(remedy) (what to do).
   returned: always
   type: list
   elements: dict
-  contains:
-    check:
-      description: What was looked at.
-      type: str
-    ok:
-      description: Whether it is as it should be.
-      type: bool
-    severity:
-      description: V(error), V(warning) or V(note).
-      type: str
-    message:
-      description: What is so.
-      type: str
-    remedy:
-      description: What to do.
-      type: str
   sample:
-    - check: root.writable
-      ok: false
-      severity: error
-      message: "/soft/stacks cannot be created, because stacks may not write in /soft."
-      remedy: Run this as the account that owns it, or let that account create /soft/stacks for stacks.
+    - {check: root.writable, ok: false, severity: error,
+       message: "/soft/stacks cannot be created, because stacks may not write in /soft.",
+       remedy: Run this as the account that owns it.}
 python:
-  description:
-    - The Python that the release is built on. There are also C(base_executable), C(prefix), C(base_prefix), C(in_venv),
-      C(implementation), C(include_dir), C(headers), C(venv), C(ensurepip), C(externally_managed) (the marker of PEP
-      668), C(command) (as given) and C(problem) (why it did not answer).
+  description: The Python that the release is built on. There are also C(base_executable), C(prefix), C(base_prefix),
+    C(in_venv), C(implementation), C(include_dir), C(headers), C(venv), C(ensurepip), C(externally_managed) (the marker
+    of PEP 668), C(command) (as given) and C(problem) (why it did not answer).
   returned: on the site
   type: dict
-  sample:
-    executable: /usr/bin/python3.11
-    version: 3.11.2
-    minor: "3.11"
-    tag: cp311
-    abi_tag: cp311
-    soabi: cpython-311-x86_64-linux-gnu
-    platform: linux_x86_64
+  sample: {executable: /usr/bin/python3.11, version: 3.11.2, minor: "3.11", tag: cp311, abi_tag: cp311,
+    soabi: cpython-311-x86_64-linux-gnu, platform: linux_x86_64}
 compilers:
   description: The command of each compiler, as it is typed; empty where none was found.
   returned: on the site
   type: dict
   sample: {CC: cc, CXX: c++}
 mpi:
-  description:
-    - The MPI, if one was asked for. C(provider) is V(named), V(path) or V(wheel). There are also C(include_dirs),
-      C(library_dirs), C(cxx_library_dirs), C(launcher_vendor), C(launcher_version), C(header), C(complaint) and
-      C(looked_for).
+  description: The MPI, if one was asked for. C(provider) is V(named), V(path) or V(wheel). There are also
+    C(include_dirs), C(library_dirs), C(cxx_library_dirs), C(launcher_vendor), C(launcher_version), C(header),
+    C(complaint) and C(looked_for).
   returned: on the site
   type: dict
-  sample:
-    provider: path
-    vendor: MPICH
-    version: 4.3.2
-    prefix: /opt/mpich
-    bin: /opt/mpich/bin
-    cc: /opt/mpich/bin/mpicc
-    cxx: /opt/mpich/bin/mpicxx
-    launcher: /opt/mpich/bin/mpiexec
+  sample: {provider: path, vendor: MPICH, version: 4.3.2, prefix: /opt/mpich, bin: /opt/mpich/bin,
+    cc: /opt/mpich/bin/mpicc, cxx: /opt/mpich/bin/mpicxx, launcher: /opt/mpich/bin/mpiexec}
 facts:
-  description:
-    - What else was found. C(host) and C(missing_paths) tell the site from others, C(account) has C(uid), C(user) and
-      C(umask). On the site there are also C(root), C(compilers) (in detail), C(commands) (paths), C(module_python) and
-      C(module_system).
+  description: What else was found. C(host) and C(missing_paths) tell the site from others, C(account) has C(uid),
+    C(user) and C(umask). On the site there are also C(root), C(compilers) (in detail), C(commands) (paths),
+    C(module_python) and C(module_system).
   returned: always
   type: dict
   sample:
@@ -332,12 +274,6 @@ seconds:
   description: How long it took.
   returned: always
   type: float
-  sample: 0.41
-failed_step:
-  description: What failed.
-  returned: failure
-  type: str
-  sample: preflight
 """
 
 import time
@@ -356,12 +292,8 @@ TEXTS = {"type": "list", "elements": "str", "default": []}
 YES = {"type": "bool", "default": True}
 NO = {"type": "bool", "default": False}
 COMPILER = {
-    "name": {"type": "str", "required": True},
-    "language": {"type": "str", "choices": ["c", "c++"], "required": True},
-    "command": TEXT,
-    "candidates": TEXTS,
-    "standard": TEXT,
-    "cross": NO,
+    "name": {"type": "str", "required": True}, "language": {"type": "str", "choices": ["c", "c++"], "required": True},
+    "command": TEXT, "candidates": TEXTS, "standard": TEXT, "cross": NO,
 }
 SPEC = {
     "root": {"type": "str", "required": True},
@@ -376,8 +308,7 @@ SPEC = {
     "reserve": YES,
     "shebang_reserve": {"type": "int", "default": 60},
     "latency": {
-        "type": "dict",
-        "default": {},
+        "type": "dict", "default": {},
         "options": {"files": {"type": "int", "default": 50}, "warn_ms": {"type": "float", "default": 0}},
     },
     "python": TEXT,
@@ -386,16 +317,13 @@ SPEC = {
     "python_venv": YES,
     "python_headers": YES,
     "compilers": {
-        "type": "list",
-        "elements": "dict",
+        "type": "list", "elements": "dict", "options": COMPILER,
         "default": [{"name": "CC", "language": "c"}, {"name": "CXX", "language": "c++"}],
-        "options": COMPILER,
     },
     "required_commands": TEXTS,
     "package_index": TEXT,
     "mpi": {
-        "type": "dict",
-        "options": {
+        "type": "dict", "options": {
             "prefix": TEXT, "cc": TEXT, "cxx": TEXT, "launcher": TEXT, "allow_path": YES, "wheel": YES, "start": NO,
         },
     },
@@ -404,13 +332,7 @@ SPEC = {
 
 
 def examine(wanted: dict, directory: str, write: bool) -> tuple[list[Finding], dict]:
-    """Gather the facts and judge them.
-
-    Args:
-        wanted: the options.
-        directory: Ansible's temporary directory.
-        write: whether probe files may be written below the root.
-    """
+    """Gather the facts and judge them; ``directory`` is temporary, ``write`` allows probe files below the root."""
     facts: dict = dict(machine_facts.identity(wanted["expect"]), account=machine_facts.account())
     findings = machine_checks.judge_site(facts["host"], facts["missing_paths"], wanted["expect"], wanted["site"])
     if wanted["only_site"] or failure(findings):
@@ -454,7 +376,7 @@ def run(module: AnsibleModule) -> dict:
 
 def main() -> None:
     """Entry point."""
-    run_module(AnsibleModule(argument_spec=SPEC, supports_check_mode=True), run)
+    run_module(run, SPEC)
 
 
 if __name__ == "__main__":

@@ -14,10 +14,8 @@ description:
   - Takes what M(hpcml.torchstack.module_environment), M(hpcml.torchstack.modulefile_verify),
     M(hpcml.torchstack.ldd_verify) and M(hpcml.torchstack.import_verify) found for a frozen release just now, compares
     it with the verification before the freeze, and names what the system has moved or removed since.
-  - Looks at nothing but the records of the release, and for a library that is gone at the directories beside the one
-    that it was in.
-author:
-  - The hpcml.torchstack contributors (@hpcml)
+  - Looks at nothing but the records of the release, and for a library that is gone at the directories beside its own.
+author: The hpcml.torchstack contributors (@hpcml)
 extends_documentation_fragment:
   - hpcml.torchstack._attributes
   - hpcml.torchstack._release
@@ -27,8 +25,7 @@ attributes:
   diff_mode:
     description: The findings of the last look on this host and of this one.
   idempotent:
-    description: The record is only written when something else was found. That a look took place shows in the record's
-      time of modification.
+    description: The record is only written when something else was found. Its time of modification shows the look.
 options:
   looks:
     description: What the modules returned; empty for a look that was not made.
@@ -52,9 +49,7 @@ options:
         type: dict
         default: {}
   moved:
-    description:
-      - What a library outside of the release is that is found elsewhere than before the freeze. The release was
-        verified and accepted with another file.
+    description: What a library outside of the release is that is found elsewhere than before the freeze.
     type: str
     choices: [failure, warning]
     default: failure
@@ -82,11 +77,9 @@ passed:
   description: Whether nothing was found that fails.
   returned: success
   type: bool
-  sample: false
 findings:
-  description:
-    - What was found. RV(ignore:kind) is C(module_missing), C(module_refused), C(modulefile), C(missing), C(moved),
-      another kind of finding of the module that looked, or the name of the look.
+  description: What was found. RV(ignore:kind) is C(module_missing), C(module_refused), C(modulefile), C(missing),
+    C(moved), another kind of finding of the module that looked, or the name of the look.
   returned: success
   type: list
   elements: dict
@@ -105,19 +98,17 @@ looked_at:
   returned: success
   type: list
   elements: str
-  sample: [modules, modulefile, libraries, imports]
 not_looked_at:
   description: Those that were not.
   returned: success
   type: list
   elements: str
-  sample: []
 allowed:
   description: Libraries that the release's rules excuse on this host, and that were not seen therefore.
   returned: success
   type: list
   elements: str
-  sample: ["libcuda.so.1 (the login node has no GPU driver)"]
+  sample: [libcuda.so.1 (the login node has no GPU driver)]
 summary:
   description: The same in lines for a reader.
   returned: success
@@ -128,14 +119,13 @@ failed_step:
   description: What failed - C(find the releases) or C(record).
   returned: failure
   type: str
-  sample: record
 """
 
 import os
 import platform
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.hpcml.torchstack.plugins.module_utils.core.run_module import run_module
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core.run_module import RELEASE, run_module
 from ansible_collections.hpcml.torchstack.plugins.module_utils.lifecycle import drift_record, drift_text, system_drift
 from ansible_collections.hpcml.torchstack.plugins.module_utils.release.states import one_release
 
@@ -159,19 +149,14 @@ def run(module: AnsibleModule) -> dict:
 
 def main() -> None:
     """Run the module."""
-    module = AnsibleModule(
-        argument_spec={
-            "root": {"type": "path", "required": True},
-            "release": {"type": "str", "required": True},
-            "looks": {
-                "type": "dict", "default": {},
-                "options": {name: {"type": "dict", "default": {}} for name in system_drift.CHECKS},
-            },
-            "moved": {"type": "str", "choices": ["failure", "warning"], "default": "failure"},
+    run_module(run, {
+        **RELEASE,
+        "looks": {
+            "type": "dict", "default": {},
+            "options": {name: {"type": "dict", "default": {}} for name in system_drift.CHECKS},
         },
-        supports_check_mode=True,
-    )
-    run_module(module, run)
+        "moved": {"type": "str", "choices": ["failure", "warning"], "default": "failure"},
+    })
 
 
 if __name__ == "__main__":

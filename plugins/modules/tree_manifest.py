@@ -11,37 +11,30 @@ module: tree_manifest
 version_added: 0.2.0
 short_description: Record what a tree holds, or compare it with its record
 description:
-  - Records type, mode, size, SHA-256 digest and link target of every path of a tree, or says how the tree differs from
-    that record.
+  - Records type, mode, size, SHA-256 digest and link target of every path of a tree, or says how it differs from that.
   - Paths are relative to the tree. Times and owners are not recorded, so a tree that was moved, or copied with its
     modes, still matches. The record is the same whatever the file system's order, the locale and the number of threads.
   - Symbolic links are never followed. Named pipes, sockets and devices are recorded by type and mode and never opened.
-    Names of one file (hard links) are entries of their own with the same digest, so a copy in which they are separate
-    files matches.
-  - A file that changes while it is read, or a directory that changes while it is listed, is reported in RV(unstable)
-    and never recorded with what it only was for a moment.
+    Names of one file (hard links) are entries of their own with the same digest.
+  - A file that changes while it is read, or a directory while it is listed, is in RV(unstable) and never recorded.
   - The record is JSON in ASCII, with a header and one entry per line, sorted by the bytes of the path; the tree itself
     is C(.) and comes first. Bytes of a name that are not UTF-8 are lone surrogates C(\udcXX), as Python has them.
-author:
-  - The hpcml.torchstack contributors (@hpcml)
+author: The hpcml.torchstack contributors (@hpcml)
 extends_documentation_fragment:
   - hpcml.torchstack._attributes
+  - hpcml.torchstack._release.planned
 attributes:
   check_mode:
-    description: Reads the tree and says how the record would change; writes nothing.
+    description: Reads the tree and says how the record would change.
   diff_mode:
     description: Digest and counts of the record before and after, and the first paths that differ.
-  idempotent:
-    description: The record is only written when its content is another one.
 options:
   path:
-    description:
-      - The tree, an absolute path. Not a symbolic link, not a home directory, and not a directory that holds one.
+    description: The tree, an absolute path. No symbolic link, home directory, or directory that holds one.
     type: path
     required: true
   root:
-    description:
-      - The safety boundary, an absolute path. The tree, and the record that is written, must lie in it.
+    description: The safety boundary, an absolute path. The tree, and the record that is written, must lie in it.
     type: path
     required: true
   record:
@@ -54,25 +47,21 @@ options:
     required: true
   state:
     description:
-      - V(recorded) brings the record up to date. It fails, and writes nothing, where files change meanwhile or cannot
-        be read.
+      - V(recorded) brings the record up to date. It fails, and writes nothing, where files change or cannot be read.
       - V(compared) compares the tree with the record and never writes.
     type: str
     choices: [recorded, compared]
     default: recorded
   content:
-    description:
-      - V(full) reads every file for its digest. V(quick) takes type, mode, size and link target only; it does not
-        notice other bytes of the same number.
-      - A record without content cannot be compared in full.
+    description: V(full) reads every file for its digest. V(quick) takes type, mode, size and link target only, and does
+      not notice other bytes of the same number. A record without content cannot be compared in full.
     type: str
     choices: [full, quick]
     default: full
   exclude:
-    description:
-      - Globs, relative to the tree, of what is left out, with everything below it. C(*) and C(?) stay within a name,
-        C(**) spans directories.
-      - The record keeps them. With O(state=compared) what the record left out is left out again, and these too.
+    description: Globs, relative to the tree, of what is left out, with everything below it. C(*) and C(?) stay within a
+      name, C(**) spans directories. The record keeps them. With O(state=compared) what the record left out is left out
+      again, and these too.
     type: list
     elements: str
     default: []
@@ -81,25 +70,19 @@ options:
     type: bool
     default: true
   workers:
-    description:
-      - Threads that look at entries and read files. V(0) takes as many as this process may use processors, at least two
-        and at most eight, for large files, and for everything once calls to the file system turn out to be slow, as on
-        Lustre; where they are quick, up to three other processes help. The record does not depend on it.
+    description: Threads that look at entries and read files. V(0) takes as many as this process may use processors, two
+      to eight, for large files, and for everything once calls to the file system turn out to be slow, as on Lustre;
+      where they are quick, up to three other processes help. The record does not depend on it.
     type: int
     default: 0
   max_listed:
     description: How many paths each list of the result has at most. Totals count all.
     type: int
     default: 100
-  planned_after:
-    description:
-      - The step that creates the tree. In check mode a missing tree, or a missing record to compare with, is then not
-        an error but a plan, reported with this name.
-    type: str
 notes:
-  - Whoever has neither Ansible nor this collection can check the files of a recorded tree, standing in it, with
-    C(jq -r '.entries[] | select(.sha256) | .sha256 + "  " + .path' .torchstack/manifest.json | sha256sum -c), as long
-    as their names are UTF-8 without line breaks and backslashes.
+  - Without Ansible, the files of a recorded tree are checked, standing in it, by C(jq -r '.entries[] | select(.sha256)
+    | .sha256 + " " + .path' .torchstack/manifest.json | sha256sum -c), as long as their names are UTF-8 without line
+    breaks and backslashes.
   - The record's digest shows accidents, not forgers, who could write another one. Keep RV(digest) elsewhere for that.
 seealso:
   - module: hpcml.torchstack.tree_permissions
@@ -112,13 +95,6 @@ EXAMPLES = r"""
     root: /soft/pytorch
     record: /soft/pytorch/2026-11-20/.torchstack/manifest.json
 
-- name: Fail if anything in it has changed since
-  hpcml.torchstack.tree_manifest:
-    path: /soft/pytorch/2026-11-20
-    root: /soft/pytorch
-    record: /soft/pytorch/2026-11-20/.torchstack/manifest.json
-    state: compared
-
 - name: See quickly whether files came, went, or have another mode or size
   hpcml.torchstack.tree_manifest:
     path: /soft/pytorch/2026-11-20
@@ -128,119 +104,98 @@ EXAMPLES = r"""
     content: quick
     exclude: ["**/__pycache__"]
     fail_on_drift: false
-  register: drift
 """
 
 RETURN = r"""
 digest:
-  description:
-    - SHA-256 over the lines of the record's entries. With O(state=recorded) of the new record, which is not given when
-      recording fails; with O(state=compared) of the one on disk.
+  description: SHA-256 over the lines of the record's entries. With O(state=recorded) of the new record, which is not
+    given when recording fails; with O(state=compared) of the one on disk.
   returned: once the tree was read
   type: str
-  sample: 0d4a1185ecf12c4aa4b3b0f2b1b2f4c6b3b1d1a3f4e3c1a6f55b9ad3e1f0c001
 previous:
   description: The same of the record that was there before; null where there was none, or none that can be used.
   returned: with O(state=recorded), once the tree was read
   type: str
-  sample: null
 matches:
   description: Whether the tree is as recorded.
   returned: with O(state=compared), once the tree was read
   type: bool
-  sample: false
 counts:
-  description:
-    - Names of files, directories (the tree included), symbolic links and others in the record.
+  description: Names of files, directories (the tree included), symbolic links and others in the record.
   returned: once the tree was read
   type: dict
-  sample: {"files": 183214, "directories": 14002, "symlinks": 3120, "others": 0}
+  sample: {files: 183214, directories: 14002, symlinks: 3120, others: 0}
 bytes:
   description: Bytes of all files in the record. A file with several names counts once for each.
   returned: once the tree was read
   type: int
-  sample: 18274611823
 totals:
-  description:
-    - How many paths were C(added), C(removed), of another C(type), C(mode), C(size), C(content) or C(target) than
-      recorded, and how many are in RV(unstable), RV(unreadable) and RV(foreign).
-    - Another type is the whole difference of a path. Another size implies another content, which is then not counted.
+  description: How many paths were C(added), C(removed), of another C(type), C(mode), C(size), C(content) or C(target)
+    than recorded, and how many are in RV(unstable), RV(unreadable) and RV(foreign). Another type is the whole
+    difference of a path. Another size implies another content, which is then not counted.
   returned: once the tree was read
   type: dict
-  sample: {"added": 1, "removed": 0, "type": 0, "mode": 1, "size": 0, "content": 1, "target": 0,
-           "unstable": 0, "unreadable": 0, "foreign": 0}
 added:
   description: The first paths that are in the tree and not in the record.
   returned: once the tree was read
   type: list
   elements: str
-  sample: ["base/lib/python3.13/site-packages/extra.py"]
 removed:
   description: The first paths that are in the record and not in the tree.
   returned: once the tree was read
   type: list
   elements: str
-  sample: []
 differing:
   description: The first differences of paths that are in both. Modes are octal, content is a SHA-256 digest.
   returned: once the tree was read
   type: list
   elements: dict
-  sample: [{"path": "base/bin/python3.13", "kind": "mode", "from": "0555", "to": "0755"}]
+  sample: [{path: base/bin/python3.13, kind: mode, from: "0555", to: "0755"}]
 unstable:
   description: The first paths that changed while they were read, with the reason.
   returned: once the tree was read
   type: list
   elements: str
-  sample: ["base/lib/log.txt (it changed while it was read)"]
 unreadable:
   description: The first paths that could not be read, with the reason.
   returned: once the tree was read
   type: list
   elements: str
-  sample: ["base/private (Permission denied)"]
+  sample: [base/private (Permission denied)]
 foreign:
   description: The first paths whose owner is not the tree's. They are no difference.
   returned: once the tree was read
   type: list
   elements: str
-  sample: []
 hardlinked:
   description: Names of files that have more than one name, here or elsewhere.
   returned: once the tree was read
   type: int
-  sample: 412
 excluded:
   description: Entries left out, the record among them.
   returned: once the tree was read
   type: int
-  sample: 1
 workers:
   description: Threads used, beside the one that lists directories, unless it was one in all.
   returned: once the tree was read
   type: int
-  sample: 8
 seconds:
   description: How long it took.
   returned: once the tree was read
   type: float
-  sample: 24.8
 record_problem:
   description: Why the record that was there cannot be used. It is replaced, and every path counts as added.
   returned: with O(state=recorded), where there is such a record
   type: str
-  sample: "/soft/pytorch/2026-11-20/.torchstack/manifest.json is not a record as it was written: it is cut off."
 planned_after:
   description: The step that creates the tree.
   returned: check mode, where tree or record do not exist yet and O(planned_after) was given
   type: str
-  sample: freeze
 failed_step:
-  description: What failed - C(options), C(check the boundary), C(read the record), C(read the tree),
-    C(write the record) or C(compare).
+  description: What failed - C(options), C(check the boundary), C(read the record), C(read the tree), C(write the
+    record) or C(compare).
   returned: failure
   type: str
-  sample: compare
 """
 
 import os
@@ -282,8 +237,7 @@ def record_or_compare(params: dict, check_mode: bool) -> dict:
     """Record or compare the tree, and return what the module returns."""
     request = manifest.Request(
         params["path"], params["root"], params["record"], params["content"] == "full", tuple(params["exclude"]),
-        params["workers"], params["max_listed"],
-    )
+        params["workers"], params["max_listed"])
     if params["state"] == "recorded":
         result = manifest.record(request, apply=not check_mode)
         if result["changed"]:
@@ -305,22 +259,18 @@ def run(module: AnsibleModule) -> dict:
 
 def main() -> None:
     """Run the module."""
-    module = AnsibleModule(
-        argument_spec={
-            "path": {"type": "path", "required": True},
-            "root": {"type": "path", "required": True},
-            "record": {"type": "path", "required": True},
-            "state": {"type": "str", "choices": ["recorded", "compared"], "default": "recorded"},
-            "content": {"type": "str", "choices": ["full", "quick"], "default": "full"},
-            "exclude": {"type": "list", "elements": "str", "default": []},
-            "fail_on_drift": {"type": "bool", "default": True},
-            "workers": {"type": "int", "default": 0},
-            "max_listed": {"type": "int", "default": 100},
-            "planned_after": {"type": "str"},
-        },
-        supports_check_mode=True,
-    )
-    run_module(module, run)
+    run_module(run, {
+        "path": {"type": "path", "required": True},
+        "root": {"type": "path", "required": True},
+        "record": {"type": "path", "required": True},
+        "state": {"type": "str", "choices": ["recorded", "compared"], "default": "recorded"},
+        "content": {"type": "str", "choices": ["full", "quick"], "default": "full"},
+        "exclude": {"type": "list", "elements": "str", "default": []},
+        "fail_on_drift": {"type": "bool", "default": True},
+        "workers": {"type": "int", "default": 0},
+        "max_listed": {"type": "int", "default": 100},
+        "planned_after": {"type": "str"},
+    })
 
 
 if __name__ == "__main__":

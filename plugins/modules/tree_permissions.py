@@ -16,13 +16,12 @@ description:
     C(chmod -R a-w,a+rX) - and V(writable) gives the owner the write bit back and changes nothing else.
   - setuid, setgid and sticky are never taken away, so a setgid directory ends as 2555.
   - Symbolic links are never followed, neither in the tree nor when somebody swaps a name for a link meanwhile.
-  - Only entries whose mode differs are touched. Entries that cannot be changed (of another owner, setgid for a group
-    that the account is not in, immutable) are one error at the end, when everything else is done; running again goes on
-    from there.
-author:
-  - The hpcml.torchstack contributors (@hpcml)
+  - Entries that cannot be changed (of another owner, setgid for a group that the account is not in, immutable) are one
+    error at the end, when everything else is done; running again goes on from there.
+author: The hpcml.torchstack contributors (@hpcml)
 extends_documentation_fragment:
   - hpcml.torchstack._attributes
+  - hpcml.torchstack._release.planned
 attributes:
   check_mode:
     description: Changes nothing and reports what would change. What lies in directories that only the change makes
@@ -30,17 +29,15 @@ attributes:
   diff_mode:
     description: Counts per kind, and the first paths with old and new mode.
   idempotent:
-    description: A second run only reads, and reports no change.
+    description: Only entries whose mode differs are touched.
 options:
   path:
-    description:
-      - The tree, an absolute path. Not a symbolic link, not a home directory, and not a directory that holds one.
+    description: The tree, an absolute path. No symbolic link, home directory, or directory that holds one.
     type: path
     required: true
   root:
-    description:
-      - The safety boundary, an absolute path. The tree must lie in it, or be it, after links are resolved. C(/) and
-        directories that hold home directories are refused.
+    description: The safety boundary, an absolute path. The tree must lie in it, or be it, after links are resolved.
+      C(/) and directories that hold home directories are refused.
     type: path
     required: true
   state:
@@ -49,11 +46,9 @@ options:
     choices: [frozen, writable]
     required: true
   policy:
-    description:
-      - Rules in place of the state's own. A rule is an octal mode, or clauses such as V(a-w,a+rX) with an explicit
-        C(u), C(g), C(o) or C(a).
-      - A rule that does not bring about the state (a write bit left by V(frozen), none for the owner by V(writable)),
-        or takes r or x from the owner of a directory, is refused.
+    description: Rules in place of the state's own - an octal mode, or clauses such as V(a-w,a+rX) with an explicit
+      C(u), C(g), C(o) or C(a). A rule that does not bring about the state (a write bit left by V(frozen), none for the
+      owner by V(writable)), or takes r or x from the owner of a directory, is refused.
     type: dict
     suboptions:
       files:
@@ -66,29 +61,21 @@ options:
         description: Rule for directories; an octal mode may add setgid or sticky, as 2555 does.
         type: str
   exclude:
-    description:
-      - Globs, relative to the tree, of what is left alone, with everything below it. C(*) and C(?) stay within a name,
-        C(**) spans directories.
-      - A file that has another name elsewhere in the tree has one mode for both.
+    description: Globs, relative to the tree, of what is left alone, with everything below it. C(*) and C(?) stay within
+      a name, C(**) spans directories. A file that has another name elsewhere in the tree has one mode for both.
     type: list
     elements: str
     default: []
   workers:
-    description:
-      - Threads. V(0) begins with one and uses sixteen once calls to the file system turn out to be slow, as on Lustre;
-        where they are quick, more threads do not help, and a large tree is shared with as many processes as this one
-        may use processors, at most four.
+    description: Threads. V(0) begins with one and uses sixteen once calls to the file system turn out to be slow, as on
+      Lustre; where they are quick, a large tree is shared with as many processes as this one may use processors, at
+      most four.
     type: int
     default: 0
   max_listed:
     description: How many paths each list of the result has at most. Totals count all.
     type: int
     default: 100
-  planned_after:
-    description:
-      - The step that creates the tree. In check mode a missing tree is then not an error but a plan, reported with this
-        name.
-    type: str
 notes:
   - Modes belong to the file, not to its name. A file with names outside the tree (hard links, from a shared package
     cache for instance) changes there too; RV(hardlinked_outside) counts these.
@@ -97,21 +84,12 @@ seealso:
 """
 
 EXAMPLES = r"""
-- name: Freeze a release
+- name: Freeze a release for the members of its group only
   hpcml.torchstack.tree_permissions:
     path: /soft/pytorch/2026-11-20
     root: /soft/pytorch
     state: frozen
-
-- name: Freeze it for the members of its group only
-  hpcml.torchstack.tree_permissions:
-    path: /soft/pytorch/2026-11-20
-    root: /soft/pytorch
-    state: frozen
-    policy:
-      files: "0440"
-      executables: "0550"
-      directories: "2550"
+    policy: {files: "0440", executables: "0550", directories: "2550"}
 
 - name: Make the metadata of conda writable for its owner
   hpcml.torchstack.tree_permissions:
@@ -125,85 +103,68 @@ files:
   description: Names of files, and of everything else that is neither directory nor symbolic link.
   returned: always, once the tree was walked
   type: int
-  sample: 183214
 directories:
   description: Directories, the tree itself included.
   returned: always, once the tree was walked
   type: int
-  sample: 14002
 symlinks:
   description: Symbolic links, which have no mode of their own.
   returned: always, once the tree was walked
   type: int
-  sample: 3120
 hardlinked:
   description: Names of files that have more than one name.
   returned: always, once the tree was walked
   type: int
-  sample: 412
 hardlinked_outside:
   description: Files with names that the walk did not meet, so outside the tree or excluded.
   returned: always, once the tree was walked
   type: int
-  sample: 3
 changed_files:
   description: Files changed, or to be changed in check mode.
   returned: always, once the tree was walked
   type: int
-  sample: 183214
 changed_directories:
   description: Directories changed, or to be changed in check mode.
   returned: always, once the tree was walked
   type: int
-  sample: 14002
 drift:
   description: The first entries whose mode differed from the policy, sorted by path.
   returned: always, once the tree was walked
   type: list
   elements: dict
-  sample: [{"path": "base/lib", "from": "2500", "to": "2555"}]
+  sample: [{path: base/lib, from: "2500", to: "2555"}]
 drift_total:
   description: How many differed.
   returned: always, once the tree was walked
   type: int
-  sample: 1
 special:
   description: The first setuid and setgid files, named pipes, sockets and devices.
   returned: always, once the tree was walked
   type: list
   elements: dict
-  sample: [{"path": "libexec/helper", "kind": "setuid", "mode": "4755"}]
-special_total:
+  sample: [{path: libexec/helper, kind: setuid, mode: "4755"}]
+special_total: &total
   description: How many there are.
   returned: always, once the tree was walked
   type: int
-  sample: 1
 vanished:
   description: Entries that others removed or replaced during the walk.
   returned: always, once the tree was walked
   type: int
-  sample: 0
 excluded:
   description: Entries that O(exclude) matched.
   returned: always, once the tree was walked
   type: int
-  sample: 0
 unseen:
   description: The first directories that check mode cannot look into before they are repaired.
   returned: always, once the tree was walked
   type: list
   elements: str
-  sample: ["base/private"]
-unseen_total:
-  description: How many there are.
-  returned: always, once the tree was walked
-  type: int
-  sample: 1
+unseen_total: *total
 seconds:
   description: How long the walk took.
   returned: always, once the tree was walked
   type: float
-  sample: 41.3
 planned_after:
   description: The step that creates the tree.
   returned: check mode, where the tree does not exist yet and O(planned_after) was given
@@ -214,39 +175,26 @@ foreign:
   returned: failure
   type: list
   elements: str
-  sample: ["base/lib/left-by-root.txt"]
-foreign_total:
+foreign_total: &failed_total
   description: How many there are.
   returned: failure
   type: int
-  sample: 1
 setgid_lost:
   description: The first entries that a chmod by this account would take setgid from; they are not touched.
   returned: failure
   type: list
   elements: str
-  sample: []
-setgid_lost_total:
-  description: How many there are.
-  returned: failure
-  type: int
-  sample: 0
+setgid_lost_total: *failed_total
 refused:
   description: The first entries that the system did not let change, with its reason.
   returned: failure
   type: list
   elements: str
-  sample: ["base/lib/locked (Operation not permitted)"]
-refused_total:
-  description: How many there are.
-  returned: failure
-  type: int
-  sample: 1
+refused_total: *failed_total
 failed_step:
   description: What failed - C(policy), C(check the boundary) or C(apply).
   returned: failure
   type: str
-  sample: apply
 """
 
 import os
@@ -298,23 +246,19 @@ def run(module: AnsibleModule) -> dict:
 
 def main() -> None:
     """Run the module."""
-    module = AnsibleModule(
-        argument_spec={
-            "path": {"type": "path", "required": True},
-            "root": {"type": "path", "required": True},
-            "state": {"choices": [FROZEN, WRITABLE], "required": True},
-            "policy": {
-                "type": "dict",
-                "options": {"files": {"type": "str"}, "executables": {"type": "str"}, "directories": {"type": "str"}},
-            },
-            "exclude": {"type": "list", "elements": "str", "default": []},
-            "workers": {"type": "int", "default": 0},
-            "max_listed": {"type": "int", "default": 100},
-            "planned_after": {"type": "str"},
+    run_module(run, {
+        "path": {"type": "path", "required": True},
+        "root": {"type": "path", "required": True},
+        "state": {"choices": [FROZEN, WRITABLE], "required": True},
+        "policy": {
+            "type": "dict",
+            "options": {"files": {"type": "str"}, "executables": {"type": "str"}, "directories": {"type": "str"}},
         },
-        supports_check_mode=True,
-    )
-    run_module(module, run)
+        "exclude": {"type": "list", "elements": "str", "default": []},
+        "workers": {"type": "int", "default": 0},
+        "max_listed": {"type": "int", "default": 100},
+        "planned_after": {"type": "str"},
+    })
 
 
 if __name__ == "__main__":

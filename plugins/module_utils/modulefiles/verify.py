@@ -22,6 +22,7 @@ from .layout import (
     relative_path,
 )
 from .session import (
+    SHELLS,
     STATES,
     SYSTEMS,
     judge,
@@ -29,6 +30,13 @@ from .session import (
     run_session,
     starting_environment,
 )
+
+SESSIONS: dict[str, dict] = {
+    "module_path": {"type": "list", "elements": "path", "default": []},
+    "shells": {"type": "list", "elements": "str", "choices": list(SHELLS), "default": list(SHELLS)},
+    "lmod_command": {"type": "str", "default": ""}, "modulecmd_command": {"type": "str", "default": ""},
+}
+"""The options that plugins/doc_fragments/_sessions.py documents."""
 
 FORMAT = 1
 """Number of the record's layout and of what the sessions check; another number makes them run again."""

@@ -6,14 +6,16 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..core import run_module
+
 RELEASE: dict[str, dict[str, Any]] = {
-    "root": {"type": "path", "required": True},
-    "release": {"type": "str", "required": True},
+    **run_module.RELEASE,
     "modulepaths": {"type": "dict", "default": {}, "options": {"lmod": {"type": "path"}, "tcl": {"type": "path"}}},
 }
 """Which release, and where its modules are."""
 
 JOB: dict[str, dict[str, Any]] = {
+    "state": {"type": "str", "choices": ["present", "judged"], "default": "present"},
     "job": {"type": "dict", "default": {}},
     "wait": {"type": "float", "default": 60},
     "module_init": {"type": "list", "elements": "path", "default": []},

@@ -18,7 +18,10 @@ class Exit(Exception):
 class Module:
     """Keeps what an AnsibleModule would print."""
 
-    def __init__(self):
+    made = None
+
+    def __init__(self, options, supports_check_mode, **rules):
+        Module.made, self.options, self.supports_check_mode, self.rules = self, options, supports_check_mode, rules
         self.params, self.result, self.failed = {"name": "gloo"}, None, None
 
     def exit_json(self, **result):
@@ -30,11 +33,15 @@ class Module:
         raise Exit
 
 
+@pytest.fixture(autouse=True)
+def _no_process(monkeypatch):
+    monkeypatch.setattr("ansible.module_utils.basic.AnsibleModule", Module)
+
+
 def end_of(function, **options):
-    module = Module()
     with pytest.raises(Exit):
-        run_module(module, function, **options)
-    return module
+        run_module(function, {"name": {"type": "str"}}, **options)
+    return Module.made
 
 
 def raising(error):
@@ -80,10 +87,17 @@ def test_an_error_of_the_system_without_a_file_is_told_too():
 
 def test_a_module_may_describe_its_failure():
     module = end_of(
-        raising(StackError("It is full.", "write", "Make room.")), describe=lambda failed: dict(failed, step="gloo"))
+        raising(StackError("It is full.", "write", "Make room.")),
+        describe=lambda made, failed: dict(failed, step=made.params["name"]))
     assert module.failed["step"] == "gloo" and module.failed["msg"] == "It is full. Make room."
 
 
 def test_other_errors_are_faults_of_the_program_and_stay_as_they_are():
     with pytest.raises(KeyError):
-        run_module(Module(), raising(KeyError("x")))
+        run_module(raising(KeyError("x")), {})
+
+
+def test_the_module_has_the_options_and_their_rules_and_supports_check_mode():
+    module = end_of(lambda module: {}, required_by={"name": ["path"]})
+    assert module.options == {"name": {"type": "str"}} and module.supports_check_mode
+    assert module.rules == {"required_by": {"name": ["path"]}}
