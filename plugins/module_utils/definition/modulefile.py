@@ -7,6 +7,7 @@ from __future__ import annotations
 from typing import Any, Mapping, Sequence
 
 from . import runtime_settings
+from .toolchain import is_module
 
 
 def describe(
@@ -55,6 +56,26 @@ def problems(own: Mapping[str, Any], settings: Sequence[Mapping[str, str]]) -> l
     """Find what of ``module`` in a release file contradicts its run-time settings."""
     twice = [setting["name"] for setting in settings if setting["name"] in (own.get("setenv") or {})]
     return ["module.setenv and the run-time settings both set %s; keep it in one of them." % name for name in twice]
+
+
+def family_problems(definition: object, source: str = "") -> list[str]:
+    """Find a family that is the name of a module which is loaded along: Environment Modules take it for a conflict.
+
+    Args:
+        definition: a release file's data, as written.
+        source: the file that the sentences name.
+    """
+    parts = [definition.get(key) if isinstance(definition, Mapping) else None for key in ("module", "toolchain")]
+    own, toolchain = (part if isinstance(part, Mapping) else {} for part in parts)
+    family, where = own.get("family"), " in %s" % source if source else ""
+    listed = [(key, part.get(name)) for key, part, name in (
+        ("module.depends_on", own, "depends_on"), ("toolchain.modules", toolchain, "modules"))]
+    return [
+        "'module.family'%s is %s, and %s has %s: Environment Modules load no two modules of which one has the other's "
+        "name as its family; give the family another name, or remove the key." % (where, family, key, name)
+        for key, names in listed for name in (names if isinstance(names, list) else [])
+        if isinstance(name, str) and isinstance(family, str) and family and is_module(name, family)
+    ][:1]
 
 
 def _is_below(directory: str, prefix: str) -> bool:

@@ -12,7 +12,21 @@ from typing import Any, Mapping, NamedTuple
 
 from ..core import schema
 from ..patches.series import load_series
-from . import base, component_problems, components, known_problems, packages, patterns, stored_release, toolchain
+from . import (
+    base,
+    component_problems,
+    components,
+    known_problems,
+    locks,
+    modulefile,
+    packages,
+    patterns,
+    pytorch_build,
+    step_names,
+    stored_release,
+    toolchain,
+    verification_rules,
+)
 
 
 class Definition(NamedTuple):
@@ -51,12 +65,19 @@ def problems(
     Raises:
         ValueError: the schema is wrong.
     """
+    found = schema.problems(content, keys, source, text_patterns())
+    whole = schema.resolved(content, keys) if isinstance(content, dict) and not found else content
     return [
-        *schema.problems(content, keys, source, text_patterns()),
+        *found,
         *base.problems(content, source),
         *component_problems.problems(content, source, lines),
         *toolchain.problems(content, source),
+        *step_names.toolchain_problems(content, source),
         *packages.package_problems(content, source),
+        *locks.problems(content, source, lines),
+        *pytorch_build.problems(content, source),
+        *modulefile.family_problems(content, source),
+        *verification_rules.problems(whole, source),
     ]
 
 
