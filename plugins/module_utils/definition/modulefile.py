@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from typing import Any, Mapping, Sequence
 
+from ..modulefiles import description, description_checks
 from . import runtime_settings
 from .toolchain import is_module
 
@@ -56,6 +57,26 @@ def problems(own: Mapping[str, Any], settings: Sequence[Mapping[str, str]]) -> l
     """Find what of ``module`` in a release file contradicts its run-time settings."""
     twice = [setting["name"] for setting in settings if setting["name"] in (own.get("setenv") or {})]
     return ["module.setenv and the run-time settings both set %s; keep it in one of them." % name for name in twice]
+
+
+def rendering_problems(definition: Mapping[str, Any], settings: Sequence[Mapping[str, str]], root: str) -> list[str]:
+    """Find why a modulefile could not be rendered, as far as that is known before the machine is looked at.
+
+    Args:
+        definition: a resolved release file. What has ``${`` in it is left out: modules may set it.
+        settings: the run-time settings of the release.
+        root: the directory of the releases.
+    """
+    own: dict[str, Any] = dict(definition.get("module") or {})
+    for key in ("prepend", "append"):
+        own[key] = [dict(entry, values=[value for value in entry["values"] if "${" not in value])
+                    for entry in own.get(key) or []]
+    own["setenv"] = {name: value for name, value in (own.get("setenv") or {}).items() if "${" not in str(value)}
+    wheel = {"provider": "wheel", "bin": "", "prefix": ""}
+    described = describe({"search": {}, "setenv": {}}, wheel, settings, own)
+    raw = {"name": "torchstack", "version": definition["release"],
+           "prefix": "%s/%s" % (root, definition["release"]), **described}
+    return ["'module': %s" % fault for fault in description_checks.find_faults(description.normalise(raw))]
 
 
 def family_problems(definition: object, source: str = "") -> list[str]:

@@ -67,8 +67,7 @@ def problems(
     """
     found = schema.problems(content, keys, source, text_patterns())
     whole = schema.resolved(content, keys) if isinstance(content, dict) and not found else content
-    return [
-        *found,
+    found += [
         *base.problems(content, source),
         *component_problems.problems(content, source, lines),
         *toolchain.problems(content, source),
@@ -79,6 +78,7 @@ def problems(
         *modulefile.family_problems(content, source),
         *verification_rules.problems(whole, source),
     ]
+    return found or verification_rules.form_problems(whole, source)
 
 
 def known_problem_problems(content: Mapping[str, Any], keys: dict[str, Any], source: str = "") -> list[str]:

@@ -8,6 +8,8 @@ import difflib
 import re
 from typing import Any, Iterator, Mapping
 
+from ..core.errors import StackError
+from ..verify import import_rules, library_rules
 from . import components, left_over
 
 WORD = re.compile(r"\{([A-Za-z_][A-Za-z0-9_.]*)\}")
@@ -89,8 +91,42 @@ def problems(definition: object, source: str = "") -> list[str]:
     ]
 
 
+def form_problems(definition: object, source: str = "") -> list[str]:
+    """Find rules that the verification would refuse, as one sentence each: the first of each kind.
+
+    Args:
+        definition: a resolved release file in which :func:`problems` found nothing.
+        source: the file that the sentences name.
+    """
+    if not isinstance(definition, Mapping):
+        return []
+    words = {word: "/" + word for word in (*left_over.ALWAYS, *PARTS)}
+    found = []
+    for kind, parse in (("libraries", library_rules.parse_rules), ("imports", _parse_imports)):
+        rules = components.value_at(definition, ("verification", kind))
+        try:
+            parse(filled(rules if isinstance(rules, Mapping) else {}, words, _expanded(definition)))
+        except (StackError, ValueError) as error:
+            said = [error.message, error.remedy] if isinstance(error, StackError) else [str(error)]
+            found.append("'verification.%s'%s: %s" % (kind, " in %s" % source if source else "", " ".join(said)))
+    return found
+
+
+def _parse_imports(rules: Mapping[str, Any]) -> None:
+    import_rules.parse_rules(dict(rules, modules=rules.get("modules") or ["torch"]))
+
+
+def _expanded(value: Any) -> Any:
+    """Replace ``${NAME}``, which modules set, by a path."""
+    if isinstance(value, Mapping):
+        return {key: _expanded(inner) for key, inner in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_expanded(inner) for inner in value]
+    return re.sub(r"\$\{\w+\}", "/variable", value) if isinstance(value, str) else value
+
+
 def _means_something(word: str, definition: Mapping[str, Any]) -> bool:
-    absent = {row.key for row in components.COMPONENTS} - set(definition)
+    absent = left_over.parts() - set(definition)
     keys = PARTS.get(word, tuple(word.split(".")))
     if word in left_over.ALWAYS or keys[0] in absent:
         return True
