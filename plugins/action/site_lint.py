@@ -37,7 +37,8 @@ class ActionModule(ControlAction):
             RefusedError: there are problems, which are its message.
         """
         problems, releases = self.judged(task_vars)
-        unique = list(dict.fromkeys(problems))
+        order = list(dict.fromkeys(problem.file for problem in problems))
+        unique = sorted(dict.fromkeys(problems), key=lambda problem: (order.index(problem.file), problem.line))
         if unique and self._task.args.get("fail", True):
             raise RefusedError("\n".join([
                 "Nothing was done, as there %s:" % counted(len(unique)), *(problem.text for problem in unique)]))
@@ -47,11 +48,11 @@ class ActionModule(ControlAction):
 
     def judged(self, task_vars: dict[str, Any]) -> tuple[list[Problem], list[str]]:
         """Find the problems, and name the releases that were judged."""
-        given = given_variables.Given(self._loader, str(task_vars.get("inventory_hostname", "")))
         playbooks = self._loader.get_basedir()
         if self._task.args.get("only") == "inventory":
-            read = inventory_files.all_files(given.sources, playbooks)
+            read = inventory_files.all_files(given_variables.inventories(), playbooks)
             return [problem for file in read if file.unreadable for problem in file.problems], []
+        given = given_variables.Given(self._loader, str(task_vars.get("inventory_hostname", "")))
         places, problems = inventory_files.places_of(given.sources, playbooks, given.groups, given.host)
         # What is typed stands in no file.
         typed = dict.fromkeys(given.typed, "")

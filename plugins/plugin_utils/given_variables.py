@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import pathlib
 import re
@@ -22,6 +23,7 @@ _ENVIRONMENT = re.compile(r"\bTORCHSTACK_[A-Z_]+\b")
 OTHERS = frozenset({"TORCHSTACK_PYTHONS"})
 
 
+@functools.lru_cache(maxsize=None)
 def specifications() -> dict[str, dict[str, Any]]:
     """Read what each role of the collection says of its variables."""
     return {
@@ -34,6 +36,11 @@ def read_by_sites() -> set[str]:
     """Names in the environment that a site of the collection reads, which mean something for another one."""
     texts = (path.read_text(encoding="utf-8") for path in TOP.glob("inventories/*/group_vars/*.yml"))
     return {name for text in texts for name in _ENVIRONMENT.findall(text)}
+
+
+def inventories() -> list[str]:
+    """List the inventories of the run."""
+    return list(context.CLIARGS.get("inventory") or []) if context.CLIARGS else []
 
 
 class Given:
@@ -50,7 +57,7 @@ class Given:
 
     def __init__(self, loader: Any, host: str) -> None:
         self.loader, self.host = loader, host
-        self.sources = list(context.CLIARGS.get("inventory") or []) if context.CLIARGS else []
+        self.sources = inventories()
         self.typed = set(load_extra_vars(loader))
         self.variables, self.groups = self._of(self.sources)
 

@@ -86,7 +86,9 @@ def _broken(name: str, text: str) -> File:
     except yaml.MarkedYAMLError as error:
         mistake = release_file.mistake_of(error, text)
         written = (text.splitlines() + [""] * mistake.line)[mistake.line - 1].strip()
-        said = "A mistake in YAML: %s.%s" % (mistake, " The line is: %s" % written if written else "")
+        # What PyYAML says of a line that is moved to the side.
+        what = "the indentation of this line fits none above it" if "expected <block end>" in str(mistake) else mistake
+        said = "A mistake in YAML: %s.%s" % (what, " The line is: %s" % written if written else "")
         return File(name, None, [Problem(name, mistake.line, "", said)], True)
     return File(name, None, [])
 

@@ -56,7 +56,7 @@ def _located(sentence: str, places: Places) -> Problem:
     path, known = "", ""
     for path in _named(sentence, places):
         known = _nearest(path, places.lines)
-        if known:
+        if known or _root(path) in places.files:
             break
     said = _LINE.search(sentence)
     line = int(said.group(1)) if said else places.lines.get(known, 0)
@@ -73,7 +73,8 @@ def _named(sentence: str, places: Places) -> Iterator[str]:
     yield from quoted
     yield from _DOTTED.findall(sentence)
     # Of a word, only names of variables are no words of the language.
-    yield from (word for word in _WORD.findall(sentence) if "_" in word and word in places.lines)
+    known = {*places.lines, *places.files}
+    yield from (word for word in _WORD.findall(sentence) if "_" in word and word in known)
     yield from quoted[:1]
 
 
