@@ -69,7 +69,8 @@ def _located(sentence: str, places: Places) -> Problem:
 def _named(sentence: str, places: Places) -> Iterator[str]:
     """Yield what may be paths, the likeliest first."""
     yield from (places.names[name] for name in _CALLED.findall(sentence) if name in places.names)
-    quoted = _QUOTED.findall(sentence)
+    # Not what is proposed instead.
+    quoted = _QUOTED.findall(re.split("[Dd]id you mean", sentence)[0])
     yield from quoted
     yield from _DOTTED.findall(sentence)
     # Of a word, only names of variables are no words of the language.
