@@ -7,11 +7,21 @@ The judgement is that of the modules that later tasks ask. Pure, but for the pat
 
 from __future__ import annotations
 
+import os
 from typing import Any, Mapping, NamedTuple, Sequence
 
 from ..batch import registry
 from ..core.errors import StackError
-from . import lint_variables, modulefile, release_file, runtime_settings, site_data, step_names, stored_release
+from . import (
+    components,
+    lint_variables,
+    modulefile,
+    release_file,
+    runtime_settings,
+    site_data,
+    step_names,
+    stored_release,
+)
 from .lint_places import Places, Problem, located, names_in
 
 THIS = "This file"
@@ -87,7 +97,7 @@ def _of_release(asked: Asked, release: Release) -> list[Problem]:
     try:
         definition = release_file.define(release.content, keys, asked.roles).definition
     except StackError as error:
-        return located([" ".join(filter(None, (error.message, error.remedy)))], places)
+        return located([_series_sentence(release.content, error.message, asked.roles)], places)
     site = asked.site.copy()
     site["file"], begin = THIS, THIS + ": "
     fit = [text[len(begin):] if text.startswith(begin) else text
@@ -102,6 +112,18 @@ def _of_release(asked: Asked, release: Release) -> list[Problem]:
                if text not in known]
     # Of what goes with the site, some stands in its data and some in the release file.
     return [*located(fit, places), *located(of_site, asked.places._replace(file=release.file))]
+
+
+def _series_sentence(content: Mapping[str, Any], message: str, roles: str) -> str:
+    """Say which key names the patch series that cannot be used, and which ones there are."""
+    for _name, keys, role in components.series_of_roles():
+        series = components.value_at(content, (*keys, "series"))
+        place = os.path.join(roles, role, "files", "series")
+        if series and os.path.join(place, str(series)) in message:
+            there = sorted(os.listdir(place)) if os.path.isdir(place) else []
+            return "'%s.series' is %s, and there are %s: %s" % (
+                ".".join(keys), series, ", ".join(there) or "none", message)
+    return message
 
 
 def _names(content: Mapping[str, Any]) -> dict[str, str]:

@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Words in braces that stand for nothing, and rules that never match; the filter's tests show how they are filled in."""
+"""Words in braces that stand for nothing, and rules that never match; how they are filled in, tests of the filter show."""
 
 from __future__ import annotations
 
