@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Words in braces that stand for nothing, and rules that never match; how they are filled in, tests of the filter show."""
+"""Words in braces that stand for nothing, and rules that never match; the tests of the filter have the rest."""
 
 from __future__ import annotations
 
