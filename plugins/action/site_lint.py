@@ -60,6 +60,8 @@ class ActionModule(ControlAction):
         roles, specified = given_variables.specifications(), files.specified()
         problems += unknown_names(given, roles, self._task.args.get("others") or [], places)
         filled = FilledVariables(self._templar, {**given.variables, **task_vars}, specified)
+        if not filled.text("release_file"):
+            raise RefusedError("site_lint needs the variables of the role release: import its tasks, tasks_from: lint.")
         values, site = filled.given(given.variables, roles), filled.site(assume=not self._task.args.get("releases"))
         problems += located(filled.problems, places)
         wanted = self.wanted(given, filled)
