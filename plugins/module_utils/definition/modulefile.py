@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import posixpath
 from typing import Any, Mapping, Sequence
 
 from ..modulefiles import description, description_checks
@@ -74,8 +75,9 @@ def rendering_problems(definition: Mapping[str, Any], settings: Sequence[Mapping
     own["setenv"] = {name: value for name, value in (own.get("setenv") or {}).items() if "${" not in str(value)}
     wheel = {"provider": "wheel", "bin": "", "prefix": ""}
     described = describe({"search": {}, "setenv": {}}, wheel, settings, own)
-    raw = {"name": "torchstack", "version": definition["release"],
-           "prefix": "%s/%s" % (root, definition["release"]), **described}
+    # Of a root that is none, the look at the machine tells what is wrong.
+    prefix = "/" + posixpath.normpath("%s/%s" % (root, definition["release"])).lstrip("/")
+    raw = {"name": "torchstack", "version": definition["release"], "prefix": prefix, **described}
     return ["'module': %s" % fault for fault in description_checks.find_faults(description.normalise(raw))]
 
 

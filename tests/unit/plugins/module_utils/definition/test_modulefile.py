@@ -113,5 +113,7 @@ def test_what_a_modulefile_cannot_have_is_known_before_anything_is_built():
         "'module': PATH leads to /opt/x/bin, outside the prefix /soft/r1; list it in external if that is meant.")
     definition["module"] = dict(own, external=["/opt/x"])
     assert modulefile.rendering_problems(definition, [], "/soft") == []
+    for root in ("/", "soft/stacks", "/soft//x/../stacks", ""):
+        assert modulefile.rendering_problems(definition, [], root) == []
     settings = [{"name": "A_B", "value": "1", "reason": "why"}]
     assert modulefile.rendering_problems({"release": "r1"}, settings, "/soft") == []
