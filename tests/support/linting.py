@@ -20,7 +20,7 @@ TOP = pathlib.Path(__file__).parents[2]
 SITE = TOP / "tests" / "fixtures" / "lint"
 WRONG = yaml.safe_load((SITE / "wrong_values.yml").read_text(encoding="utf-8"))
 DOCUMENTED = 36
-"""How many of them, the first ones, somebody has met who wrote sites by the documentation alone."""
+"""How many of them, the first ones, somebody makes who writes a site by the documentation alone."""
 
 
 class Task:
