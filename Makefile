@@ -21,6 +21,7 @@ PLAYBOOK = playbooks/$(or $(SITE),local).yml
 READS_env := PYTHON VENV
 READS_rollout := RELEASE SITE ARGS $(READS_env)
 READS_plan := $(READS_rollout)
+READS_lint-site := $(READS_rollout)
 READS_mirror := TO $(READS_rollout)
 READS_verify := PREFIX $(READS_rollout)
 
@@ -48,7 +49,7 @@ ifneq ($(and $(SITE),$(filter SITE,$(READ))),)
   endif
 endif
 
-.PHONY: help env rollout plan mirror verify clean
+.PHONY: help env rollout plan lint-site mirror verify clean
 
 help: ## Show this list.
 	@awk -F ':.*## ' '/^[a-z -]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -73,6 +74,9 @@ rollout: env ## Build, verify, freeze and publish RELEASE of SITE, by default th
 
 plan: env ## Show what a rollout of RELEASE of SITE would do; changes nothing.
 	PYTHONUNBUFFERED=1 $(VENV)/bin/ansible-playbook $(PLAYBOOK) --check --diff $(RELEASE_ARGUMENTS) $(ARGS)
+
+lint-site: env ## Find all mistakes in the data of SITE and in its release files, or RELEASE alone; asks no machine.
+	$(VENV)/bin/ansible-playbook playbooks/lint.yml -e torchstack_host=$(or $(SITE),local) $(RELEASE_ARGUMENTS) $(ARGS)
 
 mirror: env ## Fetch all that RELEASE of SITE needs into the directory TO, for rollouts without network.
 	@if [ -z "$(TO)" ]; then echo "Say where the mirror goes: make mirror TO=/path/to/mirror [RELEASE=2026-11-20] [SITE=local]"; exit 2; fi

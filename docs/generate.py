@@ -260,9 +260,21 @@ def site_page() -> str:
     return "\n".join(lines)
 
 
+def wrong_values_page() -> str:
+    """The table of mistakes, from the data by which they are tested; of a sentence that is long, its beginning."""
+    rows = ["| what is wrong | in | what is said |", "|---|---|---|"]
+    for case in loaded("tests/fixtures/lint/wrong_values.yml"):
+        text = re.sub(r"([|*_<>\[\]])", r"\\\1", case.get("says", "nothing: %s." % case.get("harmless")))
+        text += "" if text[-1] in ".?" else " …"
+        rows.append("| %s | `%s` | %s |" % (case["what"], case["in"].partition("/")[0], text))
+    return "\n".join(rows)
+
+
 def written() -> Iterator[tuple[pathlib.Path, str]]:
     """Every generated file with what it has to hold."""
-    for name, page in (("release-file.md", release_page), ("site.md", site_page)):
+    for name, page in (
+        ("release-file.md", release_page), ("site.md", site_page), ("wrong-values.md", wrong_values_page),
+    ):
         path = REFERENCE / name
         head, mark, _old = path.read_text(encoding="utf-8").partition(MARK)
         yield path, head + mark + "\n" + page().rstrip("\n") + "\n"

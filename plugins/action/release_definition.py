@@ -33,8 +33,7 @@ def define(options: Mapping[str, Any]) -> dict[str, Any]:
     """Do what the task asks for. Raises RefusedError, ValueError, StackError: the release file cannot be used."""
     path, name = pathlib.Path(str(options.get("path", ""))), str(options.get("release") or "")
     if not path.is_file():
-        raise RefusedError("There is no release file %s. Site %s has %s." % (
-            path, options.get("site") or "", ", ".join(files.names_beside(path)) or "none"))
+        raise RefusedError(files.absence(path, str(options.get("site") or "")))
     content, lines = files.read(path)
     keys, source = files.specified()["release_file"]["options"], "releases/%s" % path.name
     if options.get("only") == known_problems.KEY:

@@ -32,6 +32,13 @@ def runtime_problems(settings: object) -> list[str]:
     return runtime_settings.problems(settings)
 
 
+def meaningless_variables(environment: object) -> list[str]:
+    """List the build variables of Horovod whose value it ignores."""
+    from ansible_collections.hpcml.torchstack.plugins.module_utils.definition import component_checks
+
+    return component_checks.meaningless_variables(environment)
+
+
 def step_job(context: Any, step: str) -> dict[str, Any]:
     """Return the launcher of one step, with its options."""
     from ansible_collections.hpcml.torchstack.plugins.module_utils.definition import site_jobs
@@ -71,5 +78,7 @@ class FilterModule:
 
     def filters(self) -> dict[str, Callable[..., Any]]:
         """Return them by their names."""
-        own = (component_facts, known_problems, runtime_problems, step_job, step_toolchain, canonical_digest)
+        own = (
+            component_facts, known_problems, meaningless_variables, runtime_problems, step_job, step_toolchain,
+            canonical_digest)
         return {one.__name__: one for one in own}

@@ -69,6 +69,11 @@ def read(path: pathlib.Path) -> tuple[dict[str, Any], dict[str, int]]:
             " The line is: %s" % written if written else "")) from mistake
 
 
+def absence(path: pathlib.Path, site: str) -> str:
+    """Say that a release file is not there, and which are."""
+    return "There is no release file %s. Site %s has %s." % (path, site, ", ".join(names_beside(path)) or "none")
+
+
 def names_beside(path: pathlib.Path) -> list[str]:
     """List the names of the release files in the directory of one that is not there."""
     return sorted(other.stem for other in path.parent.glob("*.yml"))
@@ -118,10 +123,10 @@ def parse(text: str) -> tuple[dict[str, Any], dict[str, int]]:
         if not isinstance(node, yaml.MappingNode):
             raise MistakeError("there are no keys with values at its top", 1)
         # Of nothing that is made of the nodes: merged keys are copies.
-        lines = dict(_lines(node, ""))
+        lines = dict(lines_of(node, ""))
         data = loader.construct_document(node)
     except yaml.MarkedYAMLError as error:
-        raise _mistake(error, text) from error
+        raise mistake_of(error, text) from error
     except yaml.reader.ReaderError as error:
         before = text[:error.position]
         raise MistakeError(
@@ -130,21 +135,22 @@ def parse(text: str) -> tuple[dict[str, Any], dict[str, int]]:
     return data, lines
 
 
-def _lines(node: Any, path: str) -> Iterator[tuple[str, int]]:
+def lines_of(node: Any, path: str) -> Iterator[tuple[str, int]]:
+    """Yield the path of each key and element below a node of YAML, with its line."""
     if isinstance(node, yaml.MappingNode):
         for key, value in node.value:
             if isinstance(key, yaml.ScalarNode):
                 here = "%s.%s" % (path, key.value) if path else key.value
                 yield here, key.start_mark.line + 1
-                yield from _lines(value, here)
+                yield from lines_of(value, here)
     elif isinstance(node, yaml.SequenceNode):
         for number, value in enumerate(node.value):
             here = "%s[%d]" % (path, number)
             yield here, value.start_mark.line + 1
-            yield from _lines(value, here)
+            yield from lines_of(value, here)
 
 
-def _mistake(error: yaml.MarkedYAMLError, text: str) -> MistakeError:
+def mistake_of(error: yaml.MarkedYAMLError, text: str) -> MistakeError:
     """Describe a mistake as the reader of YAML tells it; or the quote that was not closed, where that is the cause."""
     what = ", ".join(word for word in (error.context, error.problem) if word)
     begins, mark = error.context_mark, error.problem_mark or error.context_mark

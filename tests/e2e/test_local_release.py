@@ -334,7 +334,7 @@ def test_a_frozen_release_refuses_a_changed_patch(released, tmp_path, collection
         (lambda text: text.replace("\nhorovod:", "\nhorovd:"), "did you mean 'horovod'"),
         (lambda text: text.replace('  version: "4.1.2"', "  version: 4.1"), "mpi4py.version"),
         (lambda text: text.replace('release: "2026-11-20"', 'release: "2026-11-21"'), "they must be the same"),
-        (lambda text: text.replace("  minimum:", "  channels: [a]\n  minimum:"), "'base.channels' in releases"),
+        (lambda text: text.replace("  minimum:", "  channels: [a]\n  minimum:"), "'base.channels' means nothing"),
     ],
     ids=["unknown key", "a number for a version", "another release", "a key of another kind of base"],
 )

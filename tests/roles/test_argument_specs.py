@@ -31,6 +31,15 @@ def test_specified_defaults_are_the_real_ones(role):
     assert load(role, "defaults/main.yml") == {name: option.get("default") for name, option in options.items()}
 
 
+def test_a_release_file_may_ask_for_the_checks_that_the_role_acceptance_has():
+    (acceptance,) = [role for role in ROLES if role.name == "acceptance"]
+    (release,) = [role for role in ROLES if role.name == "release"]
+    known = load(acceptance, "meta/argument_specs.yml")["argument_specs"]["main"]["options"]
+    asked = load(release, "meta/argument_specs.yml")["argument_specs"]["release_file"]["options"]["acceptance"]
+    for key in ("checks", "where_possible"):
+        assert asked["options"][key]["choices"] == known["acceptance_" + key]["choices"]
+
+
 def test_every_role_has_a_readme_and_a_scenario_of_its_name(role):
     assert (role / "README.md").is_file()
     assert (role.parents[1] / "molecule" / role.name / "converge.yml").is_file()

@@ -10,13 +10,13 @@ import re
 
 import pytest
 import yaml
-from ansible_collections.hpcml.torchstack.plugins.action import known_variables
 from ansible_collections.hpcml.torchstack.plugins.module_utils.definition import variable_names
+from ansible_collections.hpcml.torchstack.plugins.plugin_utils import given_variables
 from support import sites
 
 TOP = pathlib.Path(__file__).parents[2]
 PLAYBOOKS = sorted((TOP / "playbooks").glob("*.yml"))
-ROLES = known_variables.specifications()
+ROLES = given_variables.specifications()
 KNOWN = variable_names.declared(ROLES.values())
 NAME = re.compile(r"\btorchstack_[a-z_]+[a-z]\b(?![./-])")
 INVENTORIES = [[hosts] for hosts in sorted(TOP.glob("inventories/*/hosts.yml"))] + [
@@ -68,7 +68,7 @@ def test_no_variable_of_the_tests_or_of_a_modulefile_is_taken_for_a_slip():
     named = {name for path in files for name in word.findall(path.read_text(errors="replace"))}
     assert "TORCHSTACK_PYTHONS" in named
     for site in TOP.glob("inventories/*/group_vars/*.yml"):
-        read = {*word.findall(site.read_text()), *known_variables.OTHERS}
+        read = {*word.findall(site.read_text()), *given_variables.OTHERS}
         assert "TORCHSTACK_ROOT" in read
         found = variable_names.unknown_in_environment(named, read)
         assert [sentence for sentence in found if "RELASE" not in sentence] == [], site
@@ -78,7 +78,7 @@ def test_no_variable_of_the_tests_or_of_a_modulefile_is_taken_for_a_slip():
 def test_every_playbook_looks_at_the_names_first(playbook):
     for play in plays_of(playbook):
         first = (play.get("pre_tasks") or play["tasks"])[0]
-        while "hpcml.torchstack.known_variables" not in first:
+        while not {"hpcml.torchstack.known_variables", "hpcml.torchstack.site_lint"} & set(first):
             first = tasks_of(first)[0]
 
 
@@ -137,7 +137,7 @@ def test_a_slip_in_an_inventory_is_refused_and_what_tasks_have_set_is_not(ansibl
 
 
 def test_what_another_site_reads_of_the_environment_is_no_slip_of_what_the_tests_read():
-    known = known_variables.read_by_sites()
+    known = given_variables.read_by_sites()
     assert {"TORCHSTACK_PYTHON", "TORCHSTACK_ROOT"} <= known
-    assert variable_names.unknown_in_environment({"TORCHSTACK_PYTHON"}, known | known_variables.OTHERS) == []
-    assert variable_names.unknown_in_environment({"TORCHSTACK_PYTHON"}, known_variables.OTHERS) != []
+    assert variable_names.unknown_in_environment({"TORCHSTACK_PYTHON"}, known | given_variables.OTHERS) == []
+    assert variable_names.unknown_in_environment({"TORCHSTACK_PYTHON"}, given_variables.OTHERS) != []

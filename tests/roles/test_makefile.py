@@ -48,6 +48,8 @@ def make(*words, **environment):
     (["plan", "RELEASE=2026-11-21", "SITE=polaris"], "playbooks/polaris.yml --check --diff " + RELEASE),
     (["rollout", "RELEASE=inventories/local/releases/2026-11-21.yml", "ARGS=-v"],
      "playbooks/local.yml %s -e release_file=%s/inventories/local/releases/2026-11-21.yml -v" % (RELEASE, TOP)),
+    (["lint-site", "SITE=polaris"], "ansible-playbook playbooks/lint.yml -e torchstack_host=polaris"),
+    (["lint-site", "RELEASE=2026-11-21"], "playbooks/lint.yml -e torchstack_host=local " + RELEASE),
     (["mirror", "TO=/m", "RELEASE=2026-11-21", "SITE=lumi"], "playbooks/mirror.yml -e mirror_hosts=lumi " + RELEASE),
     (["verify", "RELEASE=2026-11-21", "SITE=polaris"], 'bin/verify "/nowhere/2026-11-21"'),
     (["verify", "PREFIX=/usr"], 'bin/verify "/usr"'),
@@ -100,6 +102,8 @@ def test_verify_asks_the_site_where_the_release_lies(venv):
      "make rollout reads no RELASE (did you mean RELEASE?); it reads ARGS, PYTHON, RELEASE, SITE, VENV."),
     (["plan", "RELEASE=x", "PREFIX=/x", "SIT=y"],
      "make plan reads no PREFIX, no SIT (did you mean SITE?); it reads ARGS, PYTHON, RELEASE, SITE, VENV."),
+    (["lint-site", "SITES=x"],
+     "make lint-site reads no SITES (did you mean SITE?); it reads ARGS, PYTHON, RELEASE, SITE, VENV."),
     (["clean", "RELEASE=x"], "make clean reads no RELEASE."),
     (["quick", "SCENARIO=x"], "make quick reads no SCENARIO."),
     (["molecule", "SCENARO=x"], "make molecule reads no SCENARO (did you mean SCENARIO?); it reads SCENARIO."),
@@ -109,7 +113,7 @@ def test_verify_asks_the_site_where_the_release_lies(venv):
     (["verify"], "Say what to verify: make verify RELEASE=2026-11-20 [SITE=local], or PREFIX=/path/to/release"),
 ])
 def test_what_a_target_does_not_read_is_refused_with_what_was_meant(words, sentence, venv):
-    code, said = make(*words, *(["VENV=%s" % venv] if words[0] in ("rollout", "plan", "verify") else []))
+    code, said = make(*words, *(["VENV=%s" % venv] if words[0] in ("rollout", "plan", "verify", "lint-site") else []))
     assert code == 2 and sentence in said, said
     assert "ansible-playbook" not in said
 

@@ -7,9 +7,12 @@ None of it is part of a step's digest: it says where a step is built, not what.
 
 from __future__ import annotations
 
+import difflib
 import os
 import re
 from typing import Any, Callable, Iterator, Mapping, NamedTuple, Pattern
+
+from .directives import Directives
 
 REQUEUE_REASONS = ("preempted", "node_failed", "time_limit")
 """Ends after which a job may be put back; see :data:`.scheduler.ENDS`."""
@@ -37,6 +40,8 @@ class OptionRules(NamedTuple):
     """Options that are only another name of one: name -> the one."""
     instead: Mapping[str, str] = {}
     """Options that the batch system does not have, and what says it there: name -> name."""
+    directives: Directives = Directives()
+    """What its directives look like."""
 
 
 class OptionProblem(Exception):
@@ -149,7 +154,9 @@ def find_problems(title: str, rules: OptionRules, options: object) -> Iterator[t
             yield OptionProblem("%s and %s are both given" % (key, other), "Give %s only." % key)
     for key, value in given.items():
         if key not in _CHECKS:
-            yield OptionProblem("there is no option %s" % key, "Known are %s." % ", ".join(KEYS))
+            near = difflib.get_close_matches(key, KEYS, 1)
+            meant = "Did you mean %s? " % near[0] if near else ""
+            yield OptionProblem("there is no option %s" % key, "%sKnown are %s." % (meant, ", ".join(KEYS)))
         elif key in rules.instead:
             yield OptionProblem("%s has no %s" % (title, key), "Say what is meant with %s." % rules.instead[key])
         else:
@@ -165,3 +172,5 @@ def find_problems(title: str, rules: OptionRules, options: object) -> Iterator[t
                 "Write it without '#'; the job's name, its output, its working directory, its repetition and its array "
                 "are build_step's own.",
             )
+        elif isinstance(line, str) and line.strip():
+            yield from (OptionProblem(text, remedy) for text, remedy in rules.directives.problems(line.strip()))

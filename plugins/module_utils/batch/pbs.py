@@ -24,6 +24,7 @@ from typing import Any, Mapping, Sequence
 
 from ..core.errors import StackError
 from .commands import Answer, Commands
+from .directives import PBS
 from .options import OptionRules
 from .pbs_script import batch_script, submission
 from .pbs_states import (
@@ -85,6 +86,7 @@ class Pbs(BatchSystem):
     options = OptionRules(
         own_directives=re.compile(r"-[NJejorIXkz](?:[^-]|\Z)|-W\s*(?:[^\s].*,)?block=|-R(?:[^-]|\Z)"),
         instead={"partition": "queue", "qos": "directives"},
+        directives=PBS,
     )
     environment_is_public = True
 

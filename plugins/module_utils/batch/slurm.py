@@ -15,6 +15,7 @@ from typing import Any, Mapping, NamedTuple, Sequence
 
 from ..core.errors import StackError
 from .commands import Answer, Commands
+from .directives import SLURM
 from .options import OptionRules
 from .scheduler import ENDED, PENDING, BatchSystem, JobStatus
 from .slurm_script import batch_script
@@ -71,6 +72,7 @@ class Slurm(BatchSystem):
             r"(?:[\s=]|\Z)|-[aDeJMoW](?:[^-]|\Z)"
         ),
         synonyms={"queue": "partition"},
+        directives=SLURM,
     )
 
     def __init__(self, bin_directory: str = "") -> None:

@@ -28,7 +28,7 @@ _CLASSES: dict[str, Any] = {
 #: Rules between the keys of one mapping.
 RULES = ("mutually_exclusive", "required_one_of", "required_together", "required_if")
 
-#: Below this similarity two names are not taken for a slip of the same one.
+#: Up to this similarity two names are not taken for slips of the same one.
 NEAR = 0.6
 #: From this similarity on, a name of the same level is the better guess even where another level knows the very name.
 VERY_NEAR = 0.85
@@ -176,7 +176,7 @@ def _nearest(word: str, candidates: list[str]) -> tuple[str, float]:
         ratio = difflib.SequenceMatcher(None, plain(word), plain(candidate)).ratio()
         if ratio > likeness:
             best, likeness = candidate, ratio
-    return (best, likeness) if likeness >= NEAR else ("", 0.0)
+    return (best, likeness) if likeness > NEAR else ("", 0.0)
 
 
 def _what(value: object) -> str:

@@ -8,12 +8,20 @@ matter with it, the end of a sentence.
 
 from __future__ import annotations
 
+import re
 from typing import Any, Iterator, Mapping, Tuple
 
 Found = Iterator[Tuple[str, str]]
 
 OF_THE_WHEEL = ("cpu", "cuda_lock", "index")
 """Keys of ``pytorch`` that only mean something beside ``lock``."""
+
+MEANINGLESS = (
+    "has %s, and Horovod ignores every value but \"1\" there; to leave a part out, set HOROVOD_WITHOUT_<PART> to "
+    "\"1\"")
+"""What is the matter with :func:`meaningless_variables`."""
+
+_WITH = re.compile(r"HOROVOD_WITH(OUT)?_")
 
 
 def pass_all(_section: Mapping[str, Any], _definition: Mapping[str, Any]) -> Found:
@@ -56,14 +64,26 @@ def check_pytorch(section: Mapping[str, Any], definition: Mapping[str, Any]) -> 
                 "has both index and cpu; keep the index that the wheel of the lock is on, or the CPU build's")
         if "cuda" in definition and "cpu" in section:
             yield "pytorch.cpu", "means nothing to a release for GPUs; remove it, or cuda"
-        for key in ("cuda_lock",) if section.get("index") or "cuda" in definition else ("cpu", "cuda_lock"):
-            if key not in section:
-                yield "pytorch", "has a lock and no %s; add it" % key
+        if not section.get("index") and "cuda" not in definition and "cpu" not in section:
+            yield "pytorch", (
+                "has a lock and neither index nor cpu; add index, the address of the index or the directory that the "
+                "wheel is on, or cpu for the CPU build with its own index")
+        if "cuda_lock" not in section:
+            yield "pytorch", "has a lock and no cuda_lock; add it"
+
+
+def meaningless_variables(environment: object) -> list[str]:
+    """List the build variables of Horovod whose value it ignores: of these, it looks only for the text 1."""
+    given = environment.items() if isinstance(environment, Mapping) else ()
+    return [str(name) for name, value in given if _WITH.match(str(name)) and value != "1"]
 
 
 def check_horovod(section: Mapping[str, Any], definition: Mapping[str, Any]) -> Found:
     """Check ``horovod``."""
     origin, pytorch = section.get("nccl"), definition.get("pytorch")
+    meaningless = meaningless_variables(section.get("environment"))
+    if meaningless:
+        yield "horovod.environment", MEANINGLESS % ", ".join(meaningless)
     if "cuda" not in definition:
         for key in ("nccl", "driver_stub"):
             if section.get(key):

@@ -41,6 +41,11 @@ def component_modules() -> set[str]:
     return {row.key for row in components.COMPONENTS if row.distribution}
 
 
+def parts() -> set[str]:
+    """Return the keys of what a release may have or do without, for which words in braces stand."""
+    return {"cuda", *(row.key for row in components.COMPONENTS)}
+
+
 def left_over(definition: Mapping[str, Any]) -> dict[str, list[str]]:
     """Find the paths of the texts that speak of a component that is not there, by its key; not for a container."""
     found: dict[str, list[str]] = {}
@@ -80,7 +85,7 @@ def _by_words(rule: Rule) -> set[str]:
     """Find the components whose keys words in braces stand for."""
     places = {word: row.key for row in components.COMPONENTS for word in row.words}
     words = [] if rule.key in (*FOR_PEOPLE, "value") else _WORD.findall(rule.text)
-    return {places.get(word, word) for word in words if word not in ALWAYS}
+    return {places.get(word, word) for word in words} & parts()
 
 
 def _by_names(rule: Rule, definition: Mapping[str, Any]) -> set[str]:

@@ -4,9 +4,12 @@
 
 from __future__ import annotations
 
+import posixpath
 from typing import Any, Mapping, Sequence
 
+from ..modulefiles import description, description_checks
 from . import runtime_settings
+from .toolchain import is_module
 
 
 def describe(
@@ -51,6 +54,47 @@ def problems(own: Mapping[str, Any], settings: Sequence[Mapping[str, str]]) -> l
     """Find what of ``module`` in a release file contradicts its run-time settings."""
     twice = [setting["name"] for setting in settings if setting["name"] in (own.get("setenv") or {})]
     return ["module.setenv and the run-time settings both set %s; keep it in one of them." % name for name in twice]
+
+
+def rendering_problems(definition: Mapping[str, Any], settings: Sequence[Mapping[str, str]], root: str) -> list[str]:
+    """Find why a modulefile could not be rendered, as far as that is known before the machine is looked at.
+
+    Args:
+        definition: a resolved release file. What has ``${`` in it is left out: modules may set it.
+        settings: the run-time settings of the release.
+        root: the directory of the releases.
+    """
+    own: dict[str, Any] = dict(definition.get("module") or {})
+    for key in ("prepend", "append"):
+        own[key] = [dict(entry, values=[value for value in entry["values"] if "${" not in value])
+                    for entry in own.get(key) or []]
+    own["setenv"] = {name: value for name, value in (own.get("setenv") or {}).items() if "${" not in str(value)}
+    wheel = {"provider": "wheel", "bin": "", "prefix": ""}
+    described = describe({"search": {}, "setenv": {}}, wheel, settings, own)
+    # Of a root that is none, the look at the machine tells what is wrong.
+    prefix = "/" + posixpath.normpath("%s/%s" % (root, definition["release"])).lstrip("/")
+    raw = {"name": "torchstack", "version": definition["release"], "prefix": prefix, **described}
+    return ["'module': %s" % fault for fault in description_checks.find_faults(description.normalise(raw))]
+
+
+def family_problems(definition: object, source: str = "") -> list[str]:
+    """Find a family that is the name of a module which is loaded along: Environment Modules take it for a conflict.
+
+    Args:
+        definition: a release file's data, as written.
+        source: the file that the sentences name.
+    """
+    parts = [definition.get(key) if isinstance(definition, Mapping) else None for key in ("module", "toolchain")]
+    own, toolchain = (part if isinstance(part, Mapping) else {} for part in parts)
+    family, where = own.get("family"), " in %s" % source if source else ""
+    listed = [(key, part.get(name)) for key, part, name in (
+        ("module.depends_on", own, "depends_on"), ("toolchain.modules", toolchain, "modules"))]
+    return [
+        "'module.family'%s is %s, and %s has %s: Environment Modules load no two modules of which one has the other's "
+        "name as its family; give the family another name, or remove the key." % (where, family, key, name)
+        for key, names in listed for name in (names if isinstance(names, list) else [])
+        if isinstance(name, str) and isinstance(family, str) and family and is_module(name, family)
+    ][:1]
 
 
 def _is_below(directory: str, prefix: str) -> bool:

@@ -15,6 +15,10 @@ REFUSED = (
 REPORTED_SWITCHES = ("USE_MPI", "USE_CUDA", "USE_NCCL", "USE_CUDNN")
 """Switches that ``torch.__config__.show()`` repeats."""
 
+PLAIN_BASE: dict[str, Any] = {
+    "environment": {"PYTHONPATH": "", "PYTHONNOUSERSITE": "1"}, "prefix": "", "tag": "", "platform": ""}
+"""What every kind of base has in common, for a build of which nothing is known yet."""
+
 _SWITCH = re.compile(r"(USE|BUILD)_")
 
 
@@ -77,6 +81,35 @@ def describe_build(
             "architectures": cuda.get("architectures", []),
         },
     }
+
+
+def problems(definition: object, source: str = "") -> list[str]:
+    """Find build variables of PyTorch that no release file sets, and a build number without meaning.
+
+    Args:
+        definition: a release file's data, as written; what has the wrong type is passed over.
+        source: the file that the sentences name.
+    """
+    pytorch = definition.get("pytorch") if isinstance(definition, Mapping) else None
+    build = pytorch.get("source") if isinstance(pytorch, Mapping) else None
+    if not isinstance(definition, Mapping) or not isinstance(pytorch, Mapping) or not isinstance(build, Mapping):
+        return []
+    where, number = " in %s" % source if source else "", build.get("build_number", 1)
+    given, cuda, nccl = (
+        part if isinstance(part, Mapping) else {}
+        for part in (build.get("environment"), definition.get("cuda"), definition.get("nccl")))
+    nothing: dict[str, Any] = {"environment": {}, "modules": [], "compilers": {}}
+    texts = {str(name): str(value) for name, value in given.items()}
+    plain = {"version": str(pytorch.get("version")), "source": {}}
+    refused = describe_build(plain, texts, PLAIN_BASE, nothing, {}, cuda, nccl, "")["refused"]
+    found = [
+        "'pytorch.source.environment'%s has %s, which follow from the rest of the release file: version, toolchain, "
+        "mpi, cuda and nccl; remove %s." % (where, ", ".join(refused), "it" if len(refused) == 1 else "them")
+    ] if refused else []
+    if isinstance(number, int) and not isinstance(number, bool) and number < 1:
+        found.append("'pytorch.source.build_number'%s is %d. PyTorch counts builds from 1; from 2 on the version "
+                     "ends in .post<number>." % (where, number))
+    return found
 
 
 def wheel_name(version: str, tag: str, platform: str) -> str:

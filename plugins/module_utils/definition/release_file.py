@@ -9,7 +9,21 @@ from typing import Any, Mapping, NamedTuple
 
 from ..core import schema
 from ..patches.series import load_series
-from . import base, component_problems, components, known_problems, packages, patterns, stored_release, toolchain
+from . import (
+    base,
+    component_problems,
+    components,
+    known_problems,
+    locks,
+    modulefile,
+    packages,
+    patterns,
+    pytorch_build,
+    step_names,
+    stored_release,
+    toolchain,
+    verification_rules,
+)
 
 
 class Definition(NamedTuple):
@@ -42,13 +56,20 @@ def problems(
     ``keys`` is the schema, see :mod:`..core.schema`, and ``lines`` has the lines of the file's keys by their dotted
     paths. Raises ValueError: the schema is wrong.
     """
-    return [
-        *schema.problems(content, keys, source, text_patterns()),
+    found = schema.problems(content, keys, source, text_patterns())
+    whole = schema.resolved(content, keys) if isinstance(content, dict) and not found else content
+    found += [
         *base.problems(content, source),
         *component_problems.problems(content, source, lines),
         *toolchain.problems(content, source),
+        *step_names.toolchain_problems(content, source),
         *packages.package_problems(content, source),
+        *locks.problems(content, source, lines),
+        *pytorch_build.problems(content, source),
+        *modulefile.family_problems(content, source),
+        *verification_rules.problems(whole, source),
     ]
+    return found or verification_rules.form_problems(whole, source)
 
 
 def known_problem_problems(content: Mapping[str, Any], keys: dict[str, Any], source: str = "") -> list[str]:

@@ -12,6 +12,9 @@ PREFIX = "torchstack_"
 NEAR, VERY_NEAR = 0.6, 0.85
 """Similarity from which a name is taken for a slip of another; for one that need not be meant for this collection."""
 
+SITE_DATA = ("site_data", "site_acceptance", "site_container")
+"""Entry points of the role release whose options are variables with many keys."""
+
 NOT_VARIABLES = ("release_file",)
 """Entry points of argument specifications whose options are keys of a file."""
 

@@ -84,3 +84,36 @@ def test_what_cannot_be_used_is_named(runtime, sentence):
 def test_a_variable_is_set_in_one_place():
     (found,) = modulefile.problems({"setenv": {"NCCL_CROSS_NIC": "1"}}, [SETTING])
     assert found.startswith("module.setenv and the run-time settings both set NCCL_CROSS_NIC")
+
+
+@pytest.mark.parametrize("definition", [
+    {"module": {"depends_on": ["python/3.11"]}}, {"module": {"family": "pytorch", "depends_on": ["python/3.11"]}},
+    {"module": {"family": "pyth", "depends_on": ["python"]}}, {"module": {"family": "x", "depends_on": "x"}}, {}, None,
+])
+def test_a_family_of_its_own_is_no_problem(definition):
+    assert modulefile.family_problems(definition) == []
+
+
+@pytest.mark.parametrize("definition", [
+    {"module": {"family": "python", "depends_on": ["gcc/12", "python/3.11"]}},
+    {"module": {"family": "python"}, "toolchain": {"modules": ["python"]}},
+    {"module": {"family": "python", "depends_on": ["python"]}, "toolchain": {"modules": ["python"]}},
+])
+def test_a_family_that_is_the_name_of_a_module_that_is_loaded_along_is_told_once(definition):
+    (found,) = modulefile.family_problems(definition, "a.yml")
+    assert found.startswith("'module.family' in a.yml is python, and ")
+    assert found.endswith("give the family another name, or remove the key.")
+
+
+def test_what_a_modulefile_cannot_have_is_known_before_anything_is_built():
+    own = {"prepend": [{"name": "PATH", "values": ["/opt/x/bin", "${HOME}/bin"]}], "setenv": {"A": "${B}/c"}}
+    definition = {"release": "r1", "module": own}
+    (found,) = modulefile.rendering_problems(definition, [], "/soft")
+    assert found == (
+        "'module': PATH leads to /opt/x/bin, outside the prefix /soft/r1; list it in external if that is meant.")
+    definition["module"] = dict(own, external=["/opt/x"])
+    assert modulefile.rendering_problems(definition, [], "/soft") == []
+    for root in ("/", "soft/stacks", "/soft//x/../stacks", ""):
+        assert modulefile.rendering_problems(definition, [], root) == []
+    settings = [{"name": "A_B", "value": "1", "reason": "why"}]
+    assert modulefile.rendering_problems({"release": "r1"}, settings, "/soft") == []

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import pytest
+from ansible_collections.hpcml.torchstack.plugins.module_utils.definition import pytorch_build
 from ansible_collections.hpcml.torchstack.plugins.module_utils.definition.pytorch_build import (
     describe_build,
     wheel_name,
@@ -89,3 +90,22 @@ def test_each_switch_and_place_that_was_asked_for_has_to_arrive():
 
 def test_a_step_says_which_modules_it_loads():
     assert build()["modules"] == ["gcc/12"]
+
+
+@pytest.mark.parametrize(("source", "says"), [
+    ({"environment": {"USE_MPI": "0", "MAX_JOBS": 4}},
+     "'pytorch.source.environment' in a.yml has MAX_JOBS, USE_MPI, which follow from the rest of the release file: "),
+    ({"environment": {"PYTHONPATH": "/x"}}, "has PYTHONPATH, which follow from"),
+    ({"build_number": 0}, "'pytorch.source.build_number' in a.yml is 0. PyTorch counts builds from 1;"),
+])
+def test_what_no_release_file_sets_is_one_sentence(source, says):
+    (found,) = pytorch_build.problems({"pytorch": {"version": "2.6.0", "source": source}}, "a.yml")
+    assert says in found
+
+
+@pytest.mark.parametrize("definition", [
+    {"pytorch": {"version": "2.6.0", "source": {"environment": {"USE_CUDNN": "0", "NCCL_ROOT": "/x"}}}},
+    {"pytorch": {"source": {"environment": [], "build_number": "x"}}}, {"pytorch": {"lock": "x"}}, {"pytorch": 1}, None,
+])
+def test_what_a_release_file_may_set_is_no_problem(definition):
+    assert pytorch_build.problems(definition) == []

@@ -70,7 +70,8 @@ def test_good_data_has_no_problems(jobs, ranks):
                                                "of a step; names have lower-case letters, digits, dots, dashes and "
                                                "underscores."),
     ({"launcher": "slurm", "options": {"wall_time": "1:00:00"}}, None,
-     "'torchstack_jobs.options': there is no option wall_time. Known are %s." % ", ".join(KEYS)),
+     "'torchstack_jobs.options': there is no option wall_time. Did you mean walltime? Known are %s." % (
+         ", ".join(KEYS))),
     ({"launcher": "pbs", "steps": {"horovod": {"partition": "gpu"}}}, None,
      "'torchstack_jobs.steps.horovod': PBS has no partition. Say what is meant with queue."),
     ({"steps": {"horovod": "gpu"}}, None, "'torchstack_jobs.steps.horovod' must be a mapping of options to values."),

@@ -1,0 +1,148 @@
+# Copyright (c) the hpcml.torchstack contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Find everything that is wrong with a site's data and its release files, and where it stands.
+
+The judgement is that of the modules that later tasks ask. Pure, but for the patch series, which are read.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any, Mapping, NamedTuple, Sequence
+
+from ..batch import registry
+from ..core.errors import StackError
+from . import (
+    components,
+    lint_variables,
+    modulefile,
+    release_file,
+    runtime_settings,
+    site_data,
+    step_names,
+    stored_release,
+)
+from .lint_places import Places, Problem, located, names_in
+
+THIS = "This file"
+"""What sentences call a release file that stands in front of them."""
+
+NOT_FILLED = "/not-filled-in"
+"""What stands in the place of a text whose template cannot be filled in."""
+
+
+class Release(NamedTuple):
+    """One release file, as it was read."""
+
+    file: str
+    """as sentences name it"""
+    name: str
+    """what its file's name says; empty where that says nothing"""
+    content: Mapping[str, Any]
+    lines: Mapping[str, int]
+
+
+class Asked(NamedTuple):
+    """What is judged."""
+
+    site: site_data.Site
+    specified: Mapping[str, Any]
+    """the entry points of the role release"""
+    options: Mapping[str, Mapping[str, Any]]
+    """the variables that may be given, see :func:`.lint_variables.options_of`"""
+    given: Mapping[str, Any]
+    """the variables that the site gives, as the roles get them"""
+    places: Places
+    """where these stand"""
+    releases: Sequence[Release]
+    others: Sequence[Mapping[str, Any]]
+    """the content of release files that are not judged"""
+    roles: str
+    """the directory of the roles"""
+
+
+def problems(asked: Asked) -> list[Problem]:
+    """Find all problems, those of the site first; each is there once."""
+    found = [*located(_of_variables(asked), asked.places)]
+    for release in asked.releases:
+        found += _of_release(asked, release)
+    # Of what could not be filled in, nothing more is known.
+    return [problem for problem in dict.fromkeys(found) if NOT_FILLED not in problem.message]
+
+
+def _of_variables(asked: Asked) -> list[str]:
+    source = "the data of site %s" % asked.site["site"]
+    contents = [stored_release.asked_for(content) for content in (
+        *(release.content for release in asked.releases), *asked.others)]
+    return [
+        *lint_variables.problems(asked.given, asked.options, source),
+        *lint_variables.proxy_problems(asked.given),
+        *runtime_settings.problems(asked.site["runtime_settings"]),
+        *site_data.problems(asked.site, asked.specified, {}, submits=False),
+        *step_names.job_problems(asked.site["jobs"], contents),
+    ]
+
+
+def _of_release(asked: Asked, release: Release) -> list[Problem]:
+    keys = asked.specified["release_file"]["options"]
+    places = Places(release.lines, {}, release.file, _names(release.content))
+    stored = stored_release.is_stored(release.content)
+    # That of a release was checked when it was written, and has every default in it.
+    own = [] if stored else release_file.problems(release.content, keys, "", release.lines)
+    if not own and release.name and release.content.get("release") != release.name:
+        own.append("'release' is %s, and the name of the file says %s; they must be the same." % (
+            release.content.get("release"), release.name))
+    if own:
+        return located(own, places)
+    try:
+        definition = release_file.define(release.content, keys, asked.roles).definition
+    except StackError as error:
+        return located([_series_sentence(release.content, error.message, asked.roles)], places)
+    site = asked.site.copy()
+    site["file"], begin = THIS, THIS + ": "
+    fit = [text[len(begin):] if text.startswith(begin) else text
+           for text in site_data.release_problems(site, definition, frozen=False)]
+    settings = runtime_settings.problems(asked.site["runtime_settings"])
+    fit = [text for text in fit if text not in settings]
+    if not fit and not settings:
+        merged = runtime_settings.merge(asked.site["runtime_settings"], definition.get("runtime") or {})
+        fit = modulefile.rendering_problems(definition, merged, asked.site["root"])
+    known = set(site_data.problems(site, asked.specified, {}, submits=False))
+    of_site = [text for text in site_data.problems(site, asked.specified, definition, submits=False)
+               if text not in known]
+    # Of what goes with the site, some stands in its data and some in the release file.
+    return [*located(fit, places), *located(of_site, asked.places._replace(file=release.file))]
+
+
+def _series_sentence(content: Mapping[str, Any], message: str, roles: str) -> str:
+    """Say which key names the patch series that cannot be used, and which ones there are."""
+    for _name, keys, role in components.series_of_roles():
+        series = components.value_at(content, (*keys, "series"))
+        place = os.path.join(roles, role, "files", "series")
+        if series and os.path.join(place, str(series)) in message:
+            there = sorted(os.listdir(place)) if os.path.isdir(place) else []
+            return "'%s.series' is %s, and there are %s: %s" % (
+                ".".join(keys), series, ", ".join(there) or "none", message)
+    return message
+
+
+def _names(content: Mapping[str, Any]) -> dict[str, str]:
+    """Return what sentences call by its name in a release file."""
+    runtime = content.get("runtime")
+    settings = runtime.get("settings") if isinstance(runtime, Mapping) else None
+    return {**names_in(content.get("packages"), "packages"), **names_in(settings, "runtime.settings")}
+
+
+def doubts(site: site_data.Site) -> list[str]:
+    """Find directives of jobs of which nothing is known, a sentence for each: a site may have options of its own."""
+    jobs = site["jobs"] if isinstance(site["jobs"], Mapping) else {}
+    launcher, steps = str(jobs.get("launcher")), jobs.get("steps")
+    if launcher not in registry.SYSTEMS:
+        return []
+    system = registry.system_of(launcher)
+    levels = [jobs.get("options"), *(steps.values() if isinstance(steps, Mapping) else ())]
+    lines = [line for level in levels if isinstance(level, Mapping) for line in level.get("directives") or []]
+    return [
+        "The directive '%s' is none that %s is known to have; if the site has it, leave it." % (line, system.title)
+        for line in dict.fromkeys(lines) if isinstance(line, str) and system.options.directives.unknown(line.strip())
+    ]

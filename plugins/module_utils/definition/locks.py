@@ -1,0 +1,121 @@
+# Copyright (c) the hpcml.torchstack contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Check the locks of a release file, and its versions against what they pin. Pure.
+
+Those of packages are :mod:`.packages`' matter.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Iterator, Mapping
+
+from . import components
+from .packages import Pin, canonical, pins
+
+LOCKS: tuple[components.Keys, ...] = (
+    ("locks", "tools"), ("locks", "base"), ("locks", "conda"), ("pytorch", "lock"), ("pytorch", "cuda_lock"),
+    ("mpi", "lock"), ("base", "venv", "lock"),
+)
+"""Keys of the texts that pip reads as locks."""
+
+TAGGED: tuple[tuple[components.Keys, components.Keys], ...] = (
+    (("pytorch", "version"), ("pytorch", "source", "tag")),
+    (("pytorch", "version"), ("pytorch", "mpi_backend", "tag")),
+    (("nccl", "version"), ("nccl", "tag")),
+    (("nccl", "plugin", "version"), ("nccl", "plugin", "tag")),
+)
+"""Versions, and the tags of git that have to be theirs."""
+
+_TAG = re.compile(r"v?([0-9]+(?:\.[0-9]+)+)(?:[-+.]\w+)*\Z")
+_PYTHON = re.compile(r"python\s*=*\s*(3\.[0-9]+)(?:[.*=\s]|\Z)")
+
+
+def problems(definition: object, source: str = "", lines: Mapping[str, int] | None = None) -> list[str]:
+    """Find what is wrong with the locks, and versions that are not what is locked or tagged, as one sentence each.
+
+    Types and unknown keys are the schema's matter; what has the wrong type is passed over here.
+
+    Args:
+        definition: a release file's data, as written.
+        source: the file that the sentences name.
+        lines: the lines of its keys, by their dotted paths.
+    """
+    if not isinstance(definition, Mapping):
+        return []
+    where = " in %s" % source if source else ""
+    found, locked = [], {}
+    for keys in LOCKS:
+        text = components.value_at(definition, keys)
+        if isinstance(text, str):
+            path = ".".join(keys)
+            faults = list(_faults(text))
+            # The text of a block begins in the line below its key.
+            begin = (lines or {}).get(path, 0) if "\n" in text else 0
+            found += ["'%s'%s%s: %s." % (path, where, " (line %d)" % (begin + line) if begin else "", fault)
+                      for line, fault in faults]
+            if not faults:
+                locked[path] = pins(text)
+    return [*found, *("'%s'%s %s." % (path, where, trouble) for path, trouble in _contradictions(definition, locked))]
+
+
+def _faults(lock: str) -> Iterator[tuple[int, str]]:
+    """Yield each line of a lock that pip would refuse, from 1, with what is the matter."""
+    requirements = list(_logical(lock))
+    for (number, text), (_next, following) in zip(requirements, [*requirements[1:], (0, "")]):
+        if text.startswith("--hash"):
+            continue
+        try:
+            pins(text)
+        except ValueError as error:
+            if following.startswith("--hash") and "--hash" not in text:
+                yield number, "'%s' is cut off from its hashes; end its line with a backslash" % text.split()[0][:80]
+            else:
+                yield number, str(error)
+
+
+def _logical(lock: str) -> Iterator[tuple[int, str]]:
+    """Yield the lines as pip joins them, without comments, with the number of the first of each."""
+    held, begin = "", 0
+    for number, line in enumerate(lock.splitlines(), 1):
+        begin = begin or number
+        if line.endswith("\\"):
+            held += line[:-1] + " "
+            continue
+        text = re.sub(r"(^|\s)#.*", "", held + line).strip()
+        if text:
+            yield begin, text
+        held, begin = "", 0
+    if held.strip():
+        yield begin, held.strip()
+
+
+def _contradictions(definition: Mapping[str, Any], locked: Mapping[str, list[Pin]]) -> Iterator[tuple[str, str]]:
+    version = components.value_at(definition, ("pytorch", "version"))
+    if "pytorch.lock" in locked and locked["pytorch.lock"] and isinstance(version, str):
+        torch = [pin.version for pin in locked["pytorch.lock"] if canonical(pin.name) == "torch"]
+        if not torch:
+            yield "pytorch.lock", "does not have torch; add its requirement with its hashes"
+        elif version not in {one.partition("+")[0] for one in torch}:
+            yield "pytorch.version", "is %s, and pytorch.lock has torch==%s; correct one of the two" % (
+                version, torch[0])
+    for keys, tag_keys in TAGGED:
+        given, tag = (components.value_at(definition, path) for path in (keys, tag_keys))
+        tagged = _TAG.match(tag) if isinstance(tag, str) else None
+        if isinstance(given, str) and tagged and tagged.group(1) != _numbers(given):
+            yield ".".join(tag_keys), "is %s, and %s is %s; correct one of the two" % (tag, ".".join(keys), given)
+    yield from _of_conda(definition.get("base"))
+
+
+def _numbers(version: str) -> str:
+    match = _TAG.match(version)
+    return match.group(1) if match else version
+
+
+def _of_conda(base: object) -> Iterator[tuple[str, str]]:
+    if not isinstance(base, Mapping) or not isinstance(base.get("specs"), list):
+        return
+    for spec in base["specs"]:
+        asked = _PYTHON.match(spec) if isinstance(spec, str) else None
+        if asked and isinstance(base.get("python"), str) and asked.group(1) != base["python"]:
+            yield "base.python", "is %s, and base.specs has '%s'; correct one of the two" % (base["python"], spec)

@@ -1,0 +1,80 @@
+# Copyright (c) the hpcml.torchstack contributors
+# SPDX-License-Identifier: Apache-2.0
+"""All that is wrong with plain data at once; tests/roles/test_site_lint.py goes through every kind of mistake."""
+
+from __future__ import annotations
+
+import pathlib
+
+import pytest
+import yaml
+from ansible_collections.hpcml.torchstack.plugins.module_utils.definition import lint
+from ansible_collections.hpcml.torchstack.plugins.module_utils.definition.lint_places import Places
+from ansible_collections.hpcml.torchstack.plugins.plugin_utils import release_file as files
+
+TOP = pathlib.Path(lint.__file__).parents[3]
+RELEASE = TOP / "inventories" / "local" / "releases" / "2026-11-20.yml"
+SITE = {
+    "root": "/soft", "release": "2026-11-20", "site": "mine", "file": "2026-11-20.yml", "python": "", "account": "",
+    "builds": "", "mirror": "", "proxy": {}, "conda_channels": [], "conda_mirrors": {}, "runtime_settings": [],
+    "module_init": "", "module_path": [], "compilers": [], "jobs": {}, "ranks": {}, "acceptance": {}, "images": "",
+    "container": {}, "topology": {},
+}
+
+
+@pytest.fixture(scope="module")
+def content():
+    return yaml.safe_load(RELEASE.read_text(encoding="utf-8"))
+
+
+def problems(content, name="2026-11-20", others=(), **site):
+    release = lint.Release("r.yml", name, content, {"horovod": 7, "module": 9})
+    asked = lint.Asked(
+        {**SITE, **site}, files.specified(), {}, {}, Places({"torchstack_jobs": 3}, {}, "s.yml", {}), [release], others,
+        str(TOP / "roles"))
+    return [problem.text for problem in lint.problems(asked)]
+
+
+def test_a_release_and_a_site_without_mistakes_have_no_problems(content):
+    assert problems(content) == []
+
+
+def test_mistakes_of_site_and_release_are_told_together(content):
+    found = problems(dict(content, horovd={}), jobs={"launcher": "slrum"})
+    assert found == [
+        "s.yml:3: 'torchstack_jobs.launcher' in the data of site mine is 'slrum', which is none of local, slurm, pbs; "
+        "did you mean 'slurm'?", "r.yml: Unknown key 'horovd'; did you mean 'horovod'?"]
+
+
+def test_what_goes_with_the_site_is_told_of_the_release_once(content):
+    setting = {"name": "A_B", "value": "1", "reason": "why"}
+    module = {**content.get("module", {}), "setenv": {"A_B": "2"}}
+    (found,) = problems(dict(content, module=module), runtime_settings=[setting])
+    assert found == "r.yml:9: module.setenv and the run-time settings both set A_B; keep it in one of them."
+    (found,) = problems(content, runtime_settings=[dict(setting, reason="")])
+    assert "Run-time setting A_B has an empty reason" in found
+
+
+def test_another_name_and_a_missing_series_are_told(content):
+    (found,) = problems(content, name="2026-11-22")
+    assert found.endswith("'release' is 2026-11-20, and the name of the file says 2026-11-22; they must be the same.")
+    (found,) = problems(dict(content, horovod=dict(content["horovod"], series="0.0")))
+    assert "0.0" in found
+
+
+def test_a_step_of_a_release_that_is_not_judged_is_known(content):
+    jobs = {"launcher": "slurm", "steps": {"nccl": {"cores": 4}}}
+    assert any("no release of the site has a step 'nccl'" in text for text in problems(content, jobs=jobs))
+    assert problems(content, jobs=jobs, others=[{"release": "other", "nccl": {}}]) == []
+
+
+def test_what_could_not_be_filled_in_is_told_no_second_time(content):
+    jobs = {"launcher": "slurm", "options": {"cores": lint.NOT_FILLED, "partition": lint.NOT_FILLED}}
+    assert problems(content, jobs=jobs) == []
+
+
+def test_directives_of_which_nothing_is_known_are_doubted():
+    jobs = {"launcher": "slurm", "options": {"directives": ["--gres=gpu:1", "--mine"]}, "steps": {"x": {
+        "directives": ["--mine", "--own=1"]}}}
+    assert [text.split("'")[1] for text in lint.doubts({**SITE, "jobs": jobs})] == ["--mine", "--own=1"]
+    assert lint.doubts({**SITE, "jobs": "text"}) == [] and lint.doubts({**SITE, "jobs": {"launcher": "local"}}) == []
