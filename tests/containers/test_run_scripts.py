@@ -10,7 +10,7 @@ import socket
 import subprocess
 
 import pytest
-from support import container_stack, slurm_cluster
+from support import apptainer_image, slurm_cluster
 from support.container_stack import Stack
 from support.polling import eventually
 
@@ -179,9 +179,9 @@ def test_s38_a_signal_reaches_the_program_once_and_its_exit_code_comes_back(stac
 
 
 def test_without_apptainer_the_tests_are_skipped_and_say_how_to_install_it(monkeypatch, tmp_path):
-    monkeypatch.setattr(container_stack.small_image, "PATH", str(tmp_path))
+    monkeypatch.setattr(apptainer_image, "PATH", str(tmp_path))
     with pytest.raises(pytest.skip.Exception, match="sudo tests/machine install"):
-        container_stack.small_image.apptainer()
+        apptainer_image.apptainer()
 
 
 def test_s34_a_shell_has_the_environment_and_the_virtual_one_on_top(small_image, tmp_path):
