@@ -86,7 +86,7 @@ WHATEVER_THE_OUTCOME = (
     "steps/supervisor", 'if outcome.reason == "done":\n            made = self.produced',
     "if True:\n            made = self.produced",
 )
-NO_DIGEST = ("steps/records", "return self.digest == digest", "return True")
+NO_DIGEST = ("steps/records", " and self.stamp.digest == digest", "")
 NO_FLOCK = ("steps/lock", "fcntl.flock(self.descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)\n", "pass\n")
 NO_CLAIM = ("steps/lock", "os.link(mine, self.claim)", "os.stat(mine)")
 NO_OWNER = (

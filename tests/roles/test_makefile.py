@@ -34,7 +34,8 @@ def text_of_all():
 
 def make(*words, **environment):
     """Run make; its exit code and all that it printed."""
-    ours = ("RELEASE", "SITE", "PREFIX", "MAKEFLAGS")
+    # Of a make that runs the tests it would tell its directory.
+    ours = ("RELEASE", "SITE", "PREFIX", "MAKEFLAGS", "MAKELEVEL", "MFLAGS")
     clean = {name: value for name, value in os.environ.items() if name not in ours}
     done = subprocess.run(
         ["make", *words], cwd=TOP, env={**clean, **environment}, text=True, check=False, stdin=subprocess.DEVNULL,
