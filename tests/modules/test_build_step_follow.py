@@ -58,13 +58,18 @@ def most_memory(pid):
         return int(stream.read().partition("VmHWM:")[2].split()[0])
 
 
+def playbook_of(options, book):
+    """Write a playbook of one step; the command that runs it."""
+    play = {"hosts": "localhost", "gather_facts": False, "connection": "local"}
+    book.write_text(json.dumps([dict(play, tasks=[{"hpcml.torchstack.build_step": options}])]))
+    return [os.path.join(os.path.dirname(sys.executable), "ansible-playbook"), str(book)]
+
+
 def test_a_huge_binary_log_is_followed_rightly_and_for_next_to_nothing(ansible_environment, tmp_path):
     """The worker of a real ansible-playbook: what it shows, the most memory it had, and its processor time."""
     gate, book, shown = tmp_path / "gate", tmp_path / "play.yml", tmp_path / "shown"
     options = {"name": "s", "state_dir": str(tmp_path / "steps"), "script": HUGE.format(gate=gate), "grace": 1}
-    play = {"hosts": "localhost", "gather_facts": False, "connection": "local"}
-    book.write_text(json.dumps([dict(play, tasks=[{"hpcml.torchstack.build_step": options}])]))
-    command = [os.path.join(os.path.dirname(sys.executable), "ansible-playbook"), str(book)]
+    command = playbook_of(options, book)
     # Ansible leaves it to Python when what it prints comes to a file: at the end, if nobody says otherwise.
     environment = dict(ansible_environment, PYTHONUNBUFFERED="1")
     with open(str(shown), "wb") as output:
@@ -96,9 +101,7 @@ def test_a_worker_leaves_with_its_controller_whatever_its_task_weighs(ansible_en
     script = "until test -e '%s'; do sleep 0.2; done" % gate
     options = {"name": "s", "state_dir": str(tmp_path / "steps"), "script": script, "grace": 1,
                "context": {"definition": {"hashes": ["%064x" % number for number in range(4096)]}}}
-    play = {"hosts": "localhost", "gather_facts": False, "connection": "local"}
-    book.write_text(json.dumps([dict(play, tasks=[{"hpcml.torchstack.build_step": options}])]))
-    command = [os.path.join(os.path.dirname(sys.executable), "ansible-playbook"), str(book)]
+    command = playbook_of(options, book)
     controller = subprocess.Popen(
         command, env=ansible_environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
     )
