@@ -69,7 +69,7 @@ class ActionModule(ControlAction):
         settings = names_in(values.get("torchstack_runtime_settings"), "torchstack_runtime_settings")
         problems += unread + lint.problems(lint.Asked(
             site, specified, lint_variables.options_of(roles), values, places._replace(names=settings), releases,
-            others_beside([*wanted, *self.beside(filled)]), str(files.ROLES)))
+            contents_of(self.beside(wanted, filled), {release.file for release in releases}), str(files.ROLES)))
         problems += located(thresholds_problems(values), places)
         for sentence in lint.doubts(site):
             self._display.warning(sentence)
@@ -83,9 +83,11 @@ class ActionModule(ControlAction):
             return [pathlib.Path(path) for path in asked or [file]]
         return list(dict.fromkeys([*sorted(file.parent.glob("*.yml")), file]))
 
-    def beside(self, filled: FilledVariables) -> list[pathlib.Path]:
-        """List the release files of the inventory."""
-        return sorted(pathlib.Path(filled.text("inventory_dir")).glob("releases/*.yml"))
+    def beside(self, wanted: list[pathlib.Path], filled: FilledVariables) -> list[pathlib.Path]:
+        """List the release files of the inventory, those that are judged, and what lies beside either."""
+        own = pathlib.Path(filled.text("inventory_dir"), "releases")
+        homes = dict.fromkeys([*(path.parent for path in wanted), own])
+        return list(dict.fromkeys([*wanted, *(path for home in homes for path in sorted(home.glob("*.yml")))]))
 
 
 def unknown_names(
@@ -128,10 +130,10 @@ def read_releases(
     return found, problems
 
 
-def others_beside(paths: list[pathlib.Path]) -> list[dict[str, Any]]:
-    """Read what lies beside release files, as far as it can be read."""
+def contents_of(paths: list[pathlib.Path], known: set[str]) -> list[dict[str, Any]]:
+    """Read release files but those that are known, by the names that sentences have, as far as they can be read."""
     found = []
-    for path in dict.fromkeys(near for one in paths for near in (one, *sorted(one.parent.glob("*.yml")))):
+    for path in (one for one in paths if inventory_files.shown(one) not in known):
         try:
             content = files.parse_record(path.read_text(encoding="utf-8"))
         except (OSError, ValueError):

@@ -15,8 +15,6 @@ from ansible_collections.hpcml.torchstack.plugins.plugin_utils import release_fi
 ENDINGS = ("", ".yml", ".yaml", ".json")
 """Of files of variables, as Ansible knows them."""
 
-_FAST = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-
 
 class File(NamedTuple):
     """One file of the inventory."""
@@ -71,7 +69,7 @@ def read(path: pathlib.Path) -> File:
     if text.startswith("$ANSIBLE_VAULT;"):
         return File(name, None, [])
     try:
-        node = yaml.compose(text, Loader=_FAST)
+        node = yaml.compose(text, Loader=release_file.FAST)
     except yaml.MarkedYAMLError:
         return _broken(name, text)
     except yaml.YAMLError as error:

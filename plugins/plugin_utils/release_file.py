@@ -19,7 +19,7 @@ OWN = "release"
 """The role whose argument specification has the keys of release files and of sites."""
 
 TEMPLATES = ("{{", "{%")
-_FAST = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+FAST = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 class MistakeError(Exception):
@@ -82,7 +82,7 @@ def names_beside(path: pathlib.Path) -> list[str]:
 def parse_record(text: str | None) -> dict[str, Any]:
     """Parse a resolved release file; empty where there is none. Raises ValueError: it is no YAML."""
     try:
-        found = yaml.load(text or "{}", Loader=_FAST)
+        found = yaml.load(text or "{}", Loader=FAST)
     except yaml.YAMLError as error:
         raise ValueError("The recorded release file is no YAML: %s." % error) from error
     return found if isinstance(found, dict) else {}
@@ -104,7 +104,7 @@ def specified() -> dict[str, Any]:
 def entry_points(role: pathlib.Path) -> dict[str, Any]:
     """Read the entry points of a role from its argument specification."""
     text = (role / "meta" / "argument_specs.yml").read_text(encoding="utf-8")
-    return dict(yaml.load(text, Loader=_FAST)["argument_specs"])
+    return dict(yaml.load(text, Loader=FAST)["argument_specs"])
 
 
 def parse(text: str) -> tuple[dict[str, Any], dict[str, int]]:

@@ -63,27 +63,30 @@ class Asked(NamedTuple):
 
 def problems(asked: Asked) -> list[Problem]:
     """Find all problems, those of the site first; each is there once."""
-    found = [*located(_of_variables(asked), asked.places)]
+    settings = runtime_settings.problems(asked.site["runtime_settings"])
+    alone = site_data.problems(asked.site, asked.specified, {}, submits=False)
+    found = located(_of_variables(asked, settings, alone), asked.places)
     for release in asked.releases:
-        found += _of_release(asked, release)
+        found += _of_release(asked, release, settings, alone)
     # Of what could not be filled in, nothing more is known.
     return [problem for problem in dict.fromkeys(found) if NOT_FILLED not in problem.message]
 
 
-def _of_variables(asked: Asked) -> list[str]:
+def _of_variables(asked: Asked, settings: Sequence[str], alone: Sequence[str]) -> list[str]:
     source = "the data of site %s" % asked.site["site"]
     contents = [stored_release.asked_for(content) for content in (
         *(release.content for release in asked.releases), *asked.others)]
     return [
         *lint_variables.problems(asked.given, asked.options, source),
         *lint_variables.proxy_problems(asked.given),
-        *runtime_settings.problems(asked.site["runtime_settings"]),
-        *site_data.problems(asked.site, asked.specified, {}, submits=False),
+        *settings,
+        *alone,
         *step_names.job_problems(asked.site["jobs"], contents),
     ]
 
 
-def _of_release(asked: Asked, release: Release) -> list[Problem]:
+def _of_release(asked: Asked, release: Release, settings: Sequence[str], alone: Sequence[str]) -> list[Problem]:
+    """Find the problems of a release file, and of its fit with the site; not those that the site has without it."""
     keys = asked.specified["release_file"]["options"]
     places = Places(release.lines, {}, release.file, _names(release.content))
     stored = stored_release.is_stored(release.content)
@@ -102,14 +105,12 @@ def _of_release(asked: Asked, release: Release) -> list[Problem]:
     site["file"], begin = THIS, THIS + ": "
     fit = [text[len(begin):] if text.startswith(begin) else text
            for text in site_data.release_problems(site, definition, frozen=False)]
-    settings = runtime_settings.problems(asked.site["runtime_settings"])
     fit = [text for text in fit if text not in settings]
     if not fit and not settings:
         merged = runtime_settings.merge(asked.site["runtime_settings"], definition.get("runtime") or {})
         fit = modulefile.rendering_problems(definition, merged, asked.site["root"])
-    known = set(site_data.problems(site, asked.specified, {}, submits=False))
     of_site = [text for text in site_data.problems(site, asked.specified, definition, submits=False)
-               if text not in known]
+               if text not in alone]
     # Of what goes with the site, some stands in its data and some in the release file.
     return [*located(fit, places), *located(of_site, asked.places._replace(file=release.file))]
 
