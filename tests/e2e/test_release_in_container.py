@@ -80,8 +80,9 @@ def site(tmp_path_factory, collections_path, small_image):
     made.environment["TORCHSTACK_ORDINARY_USER"] = ""
     inventory = top / "local"
     shutil.copytree(CHECKOUT / "inventories" / "local", inventory)
-    variables = inventory / "group_vars" / "local.yml"
-    variables.write_text(variables.read_text() + SITE.format(images=images, top=top, launcher=launcher))
+    (inventory / "host_vars").mkdir()
+    (inventory / "host_vars" / "torchstack-local.yml").write_text(
+        SITE.format(images=images, top=top, launcher=launcher))
     made.file = inventory / "releases" / (release + ".yml")
     made.file.write_text(RELEASE_FILE.format(release=release, python=python))
     made.inventory = ["-i", str(inventory / "hosts.yml")]

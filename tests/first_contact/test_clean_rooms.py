@@ -42,7 +42,7 @@ print("rank %d of %d: trained, CUDA %s" % (hvd.rank(), hvd.size(), torch.version
 
 def block(text, first):
     """The block of commands that begins with these words, as a page shows it."""
-    found = [each for each in re.findall(r"(?ms)^```\n(.*?)^```", text) if each.startswith(first)]
+    found = [each for each in re.findall(r"(?ms)^```\w*\n(.*?)^```$", text) if each.startswith(first)]
     assert len(found) == 1, (first, found)
     return found[0]
 

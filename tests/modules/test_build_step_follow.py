@@ -103,7 +103,7 @@ def test_a_worker_leaves_with_its_controller_whatever_its_task_weighs(ansible_en
         command, env=ansible_environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
     )
     try:
-        eventually(lambda: (tmp_path / "steps" / "s" / "job.json").exists(), "the step has begun")
+        eventually((tmp_path / "steps" / "s" / "job.json").exists, "the step has begun")
         (worker,) = [process for process in processes.own_processes() if process.parent == controller.pid]
         controller.kill()
         controller.wait()
