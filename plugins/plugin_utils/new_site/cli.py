@@ -24,7 +24,7 @@ def parser() -> argparse.ArgumentParser:
         prog="new-site", description="Write a repository with the data of a site, from answers to questions.")
     found.add_argument("directory", nargs="?", type=pathlib.Path, help="the new repository")
     found.add_argument("--answers", type=pathlib.Path, metavar="FILE", help="answers in YAML; nothing is asked")
-    found.add_argument("--set", action="append", default=[], metavar="NAME=ANSWER", help="one answer, as often as wanted")
+    found.add_argument("--set", action="append", default=[], metavar="NAME=ANSWER", help="one answer, repeatable")
     found.add_argument("--defaults", action="store_true", help="take the default of what is not answered; ask nothing")
     found.add_argument("--questions", action="store_true", help="print a file of answers with every default, and end")
     return found

@@ -18,7 +18,7 @@ class Answers(NamedTuple):
     values: dict[str, Any]
     """what they mean, by question"""
     said: frozenset[str]
-    """which ones somebody gave, and are no defaults"""
+    """which ones are no defaults"""
 
 
 def from_file(path: pathlib.Path) -> dict[str, str]:
@@ -42,17 +42,24 @@ def from_file(path: pathlib.Path) -> dict[str, str]:
     return found
 
 
+def as_text(value: Any) -> str:
+    """Write what an answer means as somebody would type it."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return " ".join(value) if isinstance(value, list) else str(value)
+
+
 def to_file(questions: Sequence[Question], answers: Mapping[str, Any]) -> str:
-    """Write a file of answers with every default, each below its question."""
+    """Write a file of answers, each below its question; what is not asked after these stands as a comment."""
     lines = ["---"]
     for question in questions:
+        applies, value = question.applies(answers), answers[question.name]
         kind = {"choice": " One of %s." % ", ".join(question.choices), "truth": " yes or no."}.get(question.kind, "")
         lines += ["# %s %s%s" % (question.ask, question.help, kind)]
-        if not question.applies(answers):
-            lines[-1] += " It means nothing after the answers above."
-        value = question.proposal(answers) if question.applies(answers) else ""
-        mark = "" if question.applies(answers) else "# "
-        lines += ["%s%s: %s" % (mark, question.name, yaml.dump(value, default_style='"', width=1000).strip())]
+        if not applies:
+            lines[-1] += " Not asked after the answers above."
+        lines += ["%s%s: %s" % ("" if applies else "# ", question.name, yaml.dump(
+            as_text(value) if applies else "", default_style='"', width=1000).strip())]
     return "\n".join(lines) + "\n"
 
 
@@ -77,8 +84,8 @@ def collect(
         if name not in names:
             raise AnswerError("There is no question '%s'%s" % (name, meant(name, names)))
     values: dict[str, Any] = {}
-    said = set()
-    for number, question in enumerate(questions, 1):
+    said, asked = set(), 0
+    for question in questions:
         if not question.applies(values):
             if given.get(question.name):
                 raise AnswerError("'%s' is answered, and means nothing here: it is asked where %s." % (
@@ -88,22 +95,23 @@ def collect(
         proposal = question.proposal({**context(values), **values})
         text = given.get(question.name)
         if text is None and ask:
-            tell("\n%d. %s\n   %s" % (number, question.ask, question.help))
-            values[question.name], typed = _ask_until_answered(question, proposal, ask, tell)
-            said |= {question.name} if typed else set()
-            continue
-        try:
-            values[question.name] = question.value(proposal if text is None else text)
-        except AnswerError as error:
-            raise AnswerError("%s: %s" % (question.name, error)) from error
-        said |= {question.name} if text is not None else set()
+            asked += 1
+            tell("\n%d. %s\n   %s" % (asked, question.ask, question.help))
+            values[question.name] = _ask_until_answered(question, proposal, ask, tell)
+        else:
+            try:
+                values[question.name] = question.value(proposal if text is None else text)
+            except AnswerError as error:
+                raise AnswerError("%s: %s" % (question.name, error)) from error
+        if values[question.name] != question.value(proposal):
+            said.add(question.name)
     return Answers(values, frozenset(said))
 
 
 def _ask_until_answered(
     question: Question, proposal: str, ask: Callable[[str], str], tell: Callable[[str], None]
-) -> tuple[Any, bool]:
-    """Ask until there is an answer; what it means, and whether it is no default. Raises AnswerError: nobody is there."""
+) -> Any:
+    """Ask until there is an answer, and return what it means. Raises AnswerError: nobody is there."""
     choices = {"choice": ", ".join(question.choices) + " ", "truth": "yes, no "}.get(question.kind, "")
     while True:
         try:
@@ -112,6 +120,6 @@ def _ask_until_answered(
             raise AnswerError("Nobody answers '%s'; without a terminal give --answers or --defaults." % question.name) \
                 from error
         try:
-            return question.value(typed or proposal), bool(typed)
+            return question.value(typed or proposal)
         except AnswerError as mistake:
             tell("   %s" % mistake)

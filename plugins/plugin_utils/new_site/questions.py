@@ -64,9 +64,10 @@ class Question(NamedTuple):
     @property
     def without(self) -> Value:
         """Return the value where the question means nothing."""
-        if self.otherwise or self.kind == "text":
-            return self.value(self.otherwise) if self.otherwise else ""
-        return {"words": [], "number": 0, "truth": False}.get(self.kind, "")
+        if self.otherwise:
+            return self.value(self.otherwise)
+        empty: dict[str, Value] = {"words": [], "number": 0, "truth": False}
+        return empty.get(self.kind, "")
 
 
 def read(path: pathlib.Path) -> list[Question]:

@@ -67,7 +67,7 @@ def test_the_only_site_of_an_inventory_needs_not_be_named(look, groups, site):
 
 
 def test_of_several_sites_one_has_to_be_named(look):
-    with pytest.raises(AnsibleLookupError, match="several sites: name one, as in -e torchstack_host=here; .*here, there"):
+    with pytest.raises(AnsibleLookupError, match=r"name one, as in -e torchstack_host=here; .*here, there"):
         look("", {"all": ["x", "y"], "there": ["x"], "here": ["y"]})
 
 
