@@ -91,11 +91,12 @@ class LookupModule(LookupBase):
 
     def run(self, terms: list[str], variables: dict[str, Any] | None = None, **kwargs: Any) -> list[str]:
         """See :class:`ansible.plugins.lookup.LookupBase`."""
-        # A check of the syntax needs no hosts.
-        if not context.CLIARGS.get("syntax"):
-            terms = [pattern or only_site((variables or {}).get("groups") or {}) for pattern in terms]
-            hosts = inventory_hostnames.LookupModule(loader=self._loader)
-            for pattern in terms:
-                if not hosts.run([pattern], variables=variables):
-                    raise AnsibleLookupError(missing(pattern, INVENTORIES))
+        # A check of the syntax needs no hosts, and some pattern.
+        if context.CLIARGS.get("syntax"):
+            return [pattern or LOCAL for pattern in terms]
+        terms = [pattern or only_site((variables or {}).get("groups") or {}) for pattern in terms]
+        hosts = inventory_hostnames.LookupModule(loader=self._loader)
+        for pattern in terms:
+            if not hosts.run([pattern], variables=variables):
+                raise AnsibleLookupError(missing(pattern, INVENTORIES))
         return terms

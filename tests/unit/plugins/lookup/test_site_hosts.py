@@ -54,6 +54,7 @@ def test_a_pattern_without_one_ends_the_run(look, groups):
 
 def test_a_check_of_the_syntax_needs_no_hosts(look):
     assert look("polaris", {}, syntax=True) == ["polaris"]
+    assert look("", {"all": ["x", "y"], "here": ["x"], "there": ["y"]}, syntax=True) == ["local"]
 
 
 @pytest.mark.parametrize(("groups", "site"), [
