@@ -127,15 +127,38 @@ def test_a_series_of_the_sites_own_lints_clean_and_a_missing_one_is_told_with_th
     assert linting.lint_all([case], ansible_environment)[0]["problems"] == []
 
 
-def test_it_is_planned_to_the_last_step_where_it_was_written_and_nothing_is_done(tmp_path, ansible_environment):
+PATCHES = {"pytorch": "ProcessGroupMPI.cpp", "horovod": "f"}
+"""What the site's own series ``ours`` of a role has a patch of."""
+
+BACKEND = """\
+  mpi_backend:
+    repository: https://github.com/pytorch/pytorch
+    tag: v2.13.0
+    commit: aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa
+    series: ours
+    allow_unverified_series: true
+mpi4py:
+"""
+
+
+def test_it_is_planned_to_the_last_step_with_its_own_patches_and_nothing_is_done(tmp_path, ansible_environment):
     root = tmp_path / "releases-of-bigred"
     answers = {"site": "bigred", "batch": "none", "modules": "none", "release": "2026-12", "root": str(root)}
-    directory = written(tmp_path / "new", answers)
+    directory = written(tmp_path / "new", {**answers, "horovod": "yes"})
+    release = directory / "releases" / "2026-12.yml"
+    text = release.read_text().replace("series: 0.28.1", "series: ours").replace("\nmpi4py:\n", "\n" + BACKEND)
+    release.write_text(text)
+    for role, name in PATCHES.items():
+        patch = directory / "series" / role / "ours" / ("0001-of-%s.patch" % role)
+        patch.parent.mkdir(parents=True)
+        patch.write_text("--- a/%s\n+++ b/%s\n@@ -1 +1 @@\n-a\n+b\n" % (name, name))
     code, said = playbook(directory, "playbooks/rollout.yml", "--check", environment=ansible_environment)
     assert code == 0 and "failed=0" in said, said[-3000:]
     assert "PLAY [Roll out a release of bigred]" in said
     assert "Plan for release 2026-12 of site bigred: PyTorch 2.13.0 for CPUs" in said
-    assert "mpi4py-install would run" in said and not root.exists()
+    assert "mpi4py-install would run" in said and "horovod-install would run" in said and not root.exists()
+    # What a copy would bring is named by its item, or not at all where it is a directory.
+    assert "changed: [bigred-login] => (item=0001-of-pytorch.patch)" in said
 
 
 def test_on_another_machine_the_plan_is_one_sentence_that_names_lint(tmp_path, ansible_environment):
