@@ -10,8 +10,8 @@ import shutil
 import pytest
 
 ANSWERS = """\
-site: bigred
-title: Big Red
+site: examplesite
+title: Example Site
 batch: none
 modules: none
 release: 2026-12
@@ -36,7 +36,7 @@ class Repository:
 
 @pytest.fixture(scope="module")
 def repository(installed, tmp_path_factory):
-    return Repository(installed, tmp_path_factory.mktemp("operator") / "bigred", ANSWERS)
+    return Repository(installed, tmp_path_factory.mktemp("operator") / "examplesite", ANSWERS)
 
 
 def test_the_program_writes_it_lints_it_and_says_the_next_two_commands(repository):
@@ -57,14 +57,14 @@ def test_it_is_linted_and_planned_from_there_without_naming_the_site(repository)
     code, said = repository.playbook("hpcml.torchstack.lint")
     assert code == 0, said
     code, said = repository.playbook("hpcml.torchstack.rollout", "--check", "--diff")
-    assert code == 0 and "Plan for release 2026-12 of site bigred: PyTorch" in said, said[-3000:]
+    assert code == 0 and "Plan for release 2026-12 of site examplesite: PyTorch" in said, said[-3000:]
     assert not repository.root.exists()
 
 
-@pytest.mark.parametrize("words", [[], ["-e", "torchstack_host=bigred"], ["-i", "inventory"]])
+@pytest.mark.parametrize("words", [[], ["-e", "torchstack_host=examplesite"], ["-i", "inventory"]])
 def test_the_site_may_be_named_and_so_may_its_inventory(repository, words):
     code, said = repository.playbook("hpcml.torchstack.lint", *words)
-    assert code == 0 and "bigred-login : ok=" in said and "WARNING" not in said, said
+    assert code == 0 and "examplesite-login : ok=" in said and "WARNING" not in said, said
 
 
 @pytest.mark.parametrize("name", ["accept", "publish"])
@@ -76,7 +76,7 @@ def test_a_release_that_was_not_rolled_out_is_neither_accepted_nor_published(rep
 @pytest.mark.parametrize("name", FROM_RECORDS)
 def test_the_other_playbooks_find_the_site_and_its_root_by_themselves(repository, name):
     _code, said = repository.playbook("hpcml.torchstack." + name, "--check", "-v")
-    assert "bigred-login" in said and "no host for" not in said, said
+    assert "examplesite-login" in said and "no host for" not in said, said
     assert str(repository.root) in said or "2026-12" in said, said
 
 
@@ -87,7 +87,7 @@ def test_compare_takes_the_release_of_the_site(repository):
 
 def test_the_mirror_is_asked_for_by_the_variable_of_the_site(repository):
     code, said = repository.playbook("hpcml.torchstack.mirror", "--check")
-    assert code == 2 and "torchstack_mirror" in said and "bigred-login" in said, said
+    assert code == 2 and "torchstack_mirror" in said and "examplesite-login" in said, said
 
 
 def test_requirements_install_the_tarball_into_the_repository_and_that_is_used(installed, tarball, tmp_path):

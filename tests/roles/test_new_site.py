@@ -29,7 +29,7 @@ def covering():
     for number, (installed, batch) in enumerate(itertools.product(INSTALLED, SYSTEMS)):
         pytorch, _space, base = installed.partition(" ")
         modules = MODULES[(number // 3 + number) % 3]
-        found = {"site": "bigred", "pytorch": pytorch, "batch": batch, "modules": modules}
+        found = {"site": "examplesite", "pytorch": pytorch, "batch": batch, "modules": modules}
         found.update({"base": base} if base else {})
         if pytorch != "source" and number % 2:
             found["horovod"] = "yes"
@@ -104,19 +104,19 @@ def playbook(directory, name, *words, environment):
 
 
 def test_a_mistake_in_it_is_found_from_there_with_its_file_and_line(tmp_path, ansible_environment):
-    directory = written(tmp_path / "new", {"site": "bigred"})
-    path = directory / "inventory" / "group_vars" / "bigred.yml"
+    directory = written(tmp_path / "new", {"site": "examplesite"})
+    path = directory / "inventory" / "group_vars" / "examplesite.yml"
     path.write_text(path.read_text().replace("torchstack_jobs:", "torchstack_job:"))
     line = next(number for number, text in enumerate(path.read_text().splitlines(), 1) if "torchstack_job:" in text)
     code, said = playbook(directory, "hpcml.torchstack.lint", environment=ansible_environment)
     assert code != 0
-    place = "inventory/group_vars/bigred.yml:%d: " % line
+    place = "inventory/group_vars/examplesite.yml:%d: " % line
     assert place + "In the inventory, torchstack_job: there is no such variable; did you mean torchstack_jobs?" in said
 
 
 def test_a_series_of_the_sites_own_lints_clean_and_a_missing_one_is_told_with_those_that_are(
         tmp_path, ansible_environment):
-    directory = written(tmp_path / "new", {"site": "bigred", "batch": "none", "modules": "none", "horovod": "yes"})
+    directory = written(tmp_path / "new", {"site": "examplesite", "batch": "none", "modules": "none", "horovod": "yes"})
     release = next((directory / "releases").iterdir())
     release.write_text(release.read_text().replace("series: 0.28.1", "series: ours"))
     case = {"sources": [directory / "inventory" / "hosts.yml"]}
@@ -142,8 +142,8 @@ mpi4py:
 
 
 def test_it_is_planned_to_the_last_step_with_its_own_patches_and_nothing_is_done(tmp_path, ansible_environment):
-    root = tmp_path / "releases-of-bigred"
-    answers = {"site": "bigred", "batch": "none", "modules": "none", "release": "2026-12", "root": str(root)}
+    root = tmp_path / "releases-of-examplesite"
+    answers = {"site": "examplesite", "batch": "none", "modules": "none", "release": "2026-12", "root": str(root)}
     directory = written(tmp_path / "new", {**answers, "horovod": "yes"})
     release = directory / "releases" / "2026-12.yml"
     text = release.read_text().replace("series: 0.28.1", "series: ours").replace("\nmpi4py:\n", "\n" + BACKEND)
@@ -154,17 +154,17 @@ def test_it_is_planned_to_the_last_step_with_its_own_patches_and_nothing_is_done
         patch.write_text("--- a/%s\n+++ b/%s\n@@ -1 +1 @@\n-a\n+b\n" % (name, name))
     code, said = playbook(directory, "playbooks/rollout.yml", "--check", environment=ansible_environment)
     assert code == 0 and "failed=0" in said, said[-3000:]
-    assert "PLAY [Roll out a release of bigred]" in said
-    assert "Plan for release 2026-12 of site bigred: PyTorch 2.13.0 for CPUs" in said
+    assert "PLAY [Roll out a release of examplesite]" in said
+    assert "Plan for release 2026-12 of site examplesite: PyTorch 2.13.0 for CPUs" in said
     assert "mpi4py-install would run" in said and "horovod-install would run" in said and not root.exists()
     # What a copy would bring is named by its item, or not at all where it is a directory.
-    assert "changed: [bigred-login] => (item=0001-of-pytorch.patch)" in said
+    assert "changed: [examplesite-login] => (item=0001-of-pytorch.patch)" in said
 
 
 def test_on_another_machine_the_plan_is_one_sentence_that_names_lint(tmp_path, ansible_environment):
-    directory = written(tmp_path / "new", {"site": "bigred", "marker_paths": "/nowhere/of/bigred"})
+    directory = written(tmp_path / "new", {"site": "examplesite", "marker_paths": "/nowhere/of/examplesite"})
     code, said = playbook(directory, "hpcml.torchstack.rollout", "--check", environment=ansible_environment)
-    assert code == 2 and "is not the site bigred: it has no /nowhere/of/bigred." in said
+    assert code == 2 and "is not the site examplesite: it has no /nowhere/of/examplesite." in said
     assert "Run it there; the playbook lint looks for mistakes in the site's data on any machine." in said
 
 

@@ -38,9 +38,9 @@ def test_whoever_only_presses_return_has_the_defaults():
 
 
 def test_a_bad_answer_gets_one_sentence_and_is_asked_again():
-    terminal = Terminal("Big Red", "bigred")
+    terminal = Terminal("Example Site", "examplesite")
     found = collect(ask=terminal.ask, tell=terminal.tell)
-    assert found.values["site"] == found.values["title"] == "bigred"
+    assert found.values["site"] == found.values["title"] == "examplesite"
     prompts = [line for line in terminal.shown if line == "   [mysite]: "]
     assert len(prompts) == 2 and len([line for line in terminal.shown if "is not what is meant" in line]) == 1
 
@@ -63,7 +63,7 @@ def test_what_means_nothing_after_an_answer_is_not_asked():
 
 
 def test_without_anybody_to_answer_the_options_are_named():
-    terminal = Terminal("bigred", leaves=True)
+    terminal = Terminal("examplesite", leaves=True)
     with pytest.raises(AnswerError, match="Nobody answers 'title'; without a terminal give --answers or --defaults"):
         collect(ask=terminal.ask, tell=terminal.tell)
 

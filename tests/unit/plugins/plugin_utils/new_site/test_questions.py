@@ -13,7 +13,7 @@ BY_NAME = {question.name: question for question in ASKED}
 
 
 @pytest.mark.parametrize(("name", "text", "value"), [
-    ("site", " bigred ", "bigred"),
+    ("site", " examplesite ", "examplesite"),
     ("batch", "pbs", "pbs"),
     ("cores", "64", 64),
     ("account", "Yes", True),
@@ -29,8 +29,9 @@ def test_an_answer_means(name, text, value):
 
 
 @pytest.mark.parametrize(("name", "text", "sentence"), [
-    ("site", "Big Red", "'Big Red' is not what is meant: give lower-case letters, digits and underscores, a letter "
-                        "first, and no word of Ansible or YAML."),
+    ("site", "Example Site",
+     "'Example Site' is not what is meant: give lower-case letters, digits and underscores, a letter first, and no "
+     "word of Ansible or YAML."),
     ("site", "all", "'all' is not what is meant"),
     ("site", "no", "'no' is not what is meant"),
     ("root", "software", "'software' is not what is meant: give an absolute path without"),

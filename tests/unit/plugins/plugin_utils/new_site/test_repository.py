@@ -12,11 +12,11 @@ from ansible_collections.hpcml.torchstack.plugins.plugin_utils.new_site import i
 from ansible_collections.hpcml.torchstack.plugins.plugin_utils.new_site.questions import AnswerError
 
 ASKED = questions.read(repository.HOME / "questions.yml")
-VARIABLES = "inventory/group_vars/bigred.yml"
+VARIABLES = "inventory/group_vars/examplesite.yml"
 
 
 def files(**given):
-    return repository.render(interview.collect(ASKED, {"site": "bigred", **given}, repository.further_context))
+    return repository.render(interview.collect(ASKED, {"site": "examplesite", **given}, repository.further_context))
 
 
 def test_the_repository_has_the_documented_files():
@@ -26,7 +26,7 @@ def test_the_repository_has_the_documented_files():
         "ansible.cfg", "requirements.yml", "README.md", ".gitignore", ".github/workflows/site.yml",
         "inventory/hosts.yml", VARIABLES, "releases/2026-12.yml", "series/README.md", "playbooks/rollout.yml"}
     for name in found:
-        assert "`%s`" % name.replace("bigred", "<site>").replace("2026-12", "<release>") in page, name
+        assert "`%s`" % name.replace("examplesite", "<site>").replace("2026-12", "<release>") in page, name
 
 
 def test_every_file_of_yaml_is_yaml_and_the_readme_has_ten_lines():
