@@ -70,7 +70,7 @@ class ActionModule(ControlAction):
         settings = names_in(values.get("torchstack_runtime_settings"), "torchstack_runtime_settings")
         problems += unread + lint.problems(lint.Asked(
             site, specified, lint_variables.options_of(roles), values, places._replace(names=settings), releases,
-            others_beside([*wanted, *self.beside(filled)]), str(files.ROLES)))
+            others_beside([*wanted, *self.beside(filled)]), str(files.ROLES), filled.text("release_own_series")))
         problems += located(thresholds_problems(values), places)
         for sentence in lint.doubts(site):
             self._display.warning(sentence)
