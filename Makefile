@@ -80,7 +80,7 @@ lint-site: env ## Find all mistakes in the data of SITE and in its release files
 
 mirror: env ## Fetch all that RELEASE of SITE needs into the directory TO, for rollouts without network.
 	@if [ -z "$(TO)" ]; then echo "Say where the mirror goes: make mirror TO=/path/to/mirror [RELEASE=2026-11-20] [SITE=local]"; exit 2; fi
-	TORCHSTACK_MIRROR="$(abspath $(TO))" PYTHONUNBUFFERED=1 $(VENV)/bin/ansible-playbook playbooks/mirror.yml $(if $(SITE),-e mirror_hosts=$(SITE)) $(RELEASE_ARGUMENTS) $(ARGS)
+	TORCHSTACK_MIRROR="$(abspath $(TO))" PYTHONUNBUFFERED=1 $(VENV)/bin/ansible-playbook playbooks/mirror.yml $(if $(SITE),-e torchstack_host=$(SITE)) $(RELEASE_ARGUMENTS) $(ARGS)
 
 # The directory of a release, as the site's data have it.
 RELEASED = $(shell ANSIBLE_CALLBACK_RESULT_FORMAT=json $(VENV)/bin/ansible $(or $(SITE),local) -m ansible.builtin.debug \

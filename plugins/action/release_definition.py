@@ -46,11 +46,13 @@ def define(options: Mapping[str, Any]) -> dict[str, Any]:
     if name and content["release"] != name:
         raise RefusedError("%s says that it is release %s, and %s %s: they must be the same." % (
             path, content["release"], "what was asked for is" if stored else "its name says", name))
-    found = release_file.define(content, keys, str(files.ROLES))
+    own = str(options.get("own_series") or "")
+    found = release_file.define(content, keys, str(files.ROLES), own)
+    directories = release_file.series_directories(found.definition, str(files.ROLES), own)
     refuse([stored_release.problem(content, found.series, found.digest, str(path))])
     records = options.get("records")
     if records is not None:
         records = dict(records, record=files.parse_record(records.get("content")))
         found = recorded.compare(found, content, records, str(options.get("checksums") or ""))
         refuse([recorded.refusal(found, records, name, str(path))])
-    return dict(found._asdict())
+    return dict(found._asdict(), series_directories=directories)

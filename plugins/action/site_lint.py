@@ -65,11 +65,13 @@ class ActionModule(ControlAction):
         values, site = filled.given(given.variables, roles), filled.site(assume=not self._task.args.get("releases"))
         problems += located(filled.problems, places)
         wanted = self.wanted(given, filled)
-        releases, unread = read_releases(wanted, str(site["site"]), filled.text("release_name"))
+        releases, unread = read_releases(
+            wanted, pathlib.Path(filled.text("release_files")), str(site["site"]), filled.text("release_name"))
         settings = names_in(values.get("torchstack_runtime_settings"), "torchstack_runtime_settings")
         problems += unread + lint.problems(lint.Asked(
             site, specified, lint_variables.options_of(roles), values, places._replace(names=settings), releases,
-            contents_of(self.beside(wanted, filled), {release.file for release in releases}), str(files.ROLES)))
+            contents_of(self.beside(wanted, filled), {release.file for release in releases}), str(files.ROLES),
+            filled.text("release_own_series")))
         problems += located(thresholds_problems(values), places)
         for sentence in lint.doubts(site):
             self._display.warning(sentence)
@@ -84,8 +86,8 @@ class ActionModule(ControlAction):
         return list(dict.fromkeys([*sorted(file.parent.glob("*.yml")), file]))
 
     def beside(self, wanted: list[pathlib.Path], filled: FilledVariables) -> list[pathlib.Path]:
-        """List the release files of the inventory, those that are judged, and what lies beside either."""
-        own = pathlib.Path(filled.text("inventory_dir"), "releases")
+        """List the release files of the site, those that are judged, and what lies beside either."""
+        own = pathlib.Path(filled.text("release_files"))
         homes = dict.fromkeys([*(path.parent for path in wanted), own])
         return list(dict.fromkeys([*wanted, *(path for home in homes for path in sorted(home.glob("*.yml")))]))
 
@@ -101,12 +103,13 @@ def unknown_names(
 
 
 def read_releases(
-    paths: list[pathlib.Path], site: str, name: str
+    paths: list[pathlib.Path], home: pathlib.Path, site: str, name: str
 ) -> tuple[list[lint.Release], list[Problem]]:
     """Read release files.
 
     Args:
         paths: of the files.
+        home: the directory of the site's release files, whose names say which release they are.
         site: its name, for sentences.
         name: of the release that is rolled out, which a release's own stored file does not have.
 
@@ -125,7 +128,7 @@ def read_releases(
             said = _IN_LINE.search(str(error))
             problems.append(Problem(shown, int(said.group(1)) if said else 0, "", str(error)))
             continue
-        stem = path.stem if path.parent.name == "releases" else name
+        stem = path.stem if path.parent == home else name
         found.append(lint.Release(shown, stem, content, lines))
     return found, problems
 

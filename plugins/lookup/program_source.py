@@ -38,7 +38,7 @@ from typing import Any
 from ansible.errors import AnsibleLookupError
 from ansible.plugins.lookup import LookupBase
 from ansible_collections.hpcml.torchstack.plugins.module_utils import standalone
-from ansible_collections.hpcml.torchstack.plugins.module_utils.core.zipapp import source_of
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core.zipapp import program_text
 
 
 class LookupModule(LookupBase):
@@ -51,5 +51,5 @@ class LookupModule(LookupBase):
                 module = importlib.import_module("%s.%s" % (standalone.__name__, name))
             except ImportError as error:
                 raise AnsibleLookupError("program_source: there is no program '%s': %s." % (name, error)) from error
-            texts.append(source_of(module).rstrip())
+            texts.append(program_text(module).rstrip())
         return texts

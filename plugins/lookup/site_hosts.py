@@ -14,17 +14,24 @@ author:
 description:
   - Every playbook of this collection names its hosts through this lookup.
   - It gives the pattern back as it is where the inventory has a host for it.
+  - Of an empty pattern it makes V(local) where the inventory has that, else the group of its one site, so that the
+    inventory of one site needs no pattern. Of several sites one has to be named.
   - Where there is none, the run ends with one sentence that names an inventory to give. Without it, a play that
     matches no host counts as success.
 options:
   _terms:
-    description: The pattern of hosts, as C(hosts) of a play takes it.
+    description: The pattern of hosts, as C(hosts) of a play takes it. Empty for the one site that there is.
     required: true
 """
 
 EXAMPLES = r"""
 - name: Roll out a release of a site
   hosts: "{{ lookup('hpcml.torchstack.site_hosts', 'mysite') }}"
+  gather_facts: false
+  tasks: []
+
+- name: Roll out a release of the site that is typed, or of the only one
+  hosts: "{{ lookup('hpcml.torchstack.site_hosts', torchstack_host | default('')) }}"
   gather_facts: false
   tasks: []
 """
@@ -37,11 +44,14 @@ _raw:
 """
 
 import pathlib
-from typing import Any
+from typing import Any, Mapping, Sequence
 
 from ansible import context
 from ansible.errors import AnsibleLookupError
 from ansible.plugins.lookup import LookupBase, inventory_hostnames
+
+LOCAL = "local"
+"""The site of whoever names none, where it is there."""
 
 INVENTORIES = pathlib.Path(__file__).parents[2] / "inventories"
 
@@ -56,15 +66,37 @@ def missing(pattern: str, inventories: pathlib.Path) -> str:
     return said + "give the hosts file of that site with -i; the collection has %s in %s." % (files, inventories)
 
 
+def only_site(groups: Mapping[str, Sequence[str]]) -> str:
+    """Name the group of the only site; the local one where there is none at all.
+
+    Args:
+        groups: the hosts of each group, as Ansible has them.
+
+    Raises:
+        AnsibleLookupError: there are several sites.
+    """
+    own = {name: set(hosts) for name, hosts in groups.items() if hosts and name not in ("all", "ungrouped")}
+    every = set().union(*own.values())
+    if LOCAL in own or not own:
+        return LOCAL
+    for name, hosts in own.items():
+        if hosts == every:
+            return name
+    raise AnsibleLookupError("The inventory has several sites: name one, as in -e torchstack_host=%s; there are %s." % (
+        min(own), ", ".join(sorted(own))))
+
+
 class LookupModule(LookupBase):
     """Looks at the inventory of the run before its first task."""
 
     def run(self, terms: list[str], variables: dict[str, Any] | None = None, **kwargs: Any) -> list[str]:
         """See :class:`ansible.plugins.lookup.LookupBase`."""
-        # A check of the syntax needs no hosts.
-        if not context.CLIARGS.get("syntax"):
-            hosts = inventory_hostnames.LookupModule(loader=self._loader)
-            for pattern in terms:
-                if not hosts.run([pattern], variables=variables):
-                    raise AnsibleLookupError(missing(pattern, INVENTORIES))
+        # A check of the syntax needs no hosts, and some pattern.
+        if context.CLIARGS.get("syntax"):
+            return [pattern or LOCAL for pattern in terms]
+        terms = [pattern or only_site((variables or {}).get("groups") or {}) for pattern in terms]
+        hosts = inventory_hostnames.LookupModule(loader=self._loader)
+        for pattern in terms:
+            if not hosts.run([pattern], variables=variables):
+                raise AnsibleLookupError(missing(pattern, INVENTORIES))
         return terms

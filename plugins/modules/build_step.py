@@ -164,8 +164,29 @@ options:
       memory:
         description: Memory per node with its unit, such as V(240G).
         type: raw
+      memory_per_gpu:
+        description: Memory for each GPU, in the place of memory per node; Slurm.
+        type: raw
       gpus:
         description: GPUs per node.
+        type: raw
+      gpu_type:
+        description: What the batch system calls these GPUs, such as V(l40s); Slurm.
+        type: raw
+      constraint:
+        description: Features that the nodes have to have, such as V(a100&hbm80g); Slurm.
+        type: raw
+      reservation:
+        description: Reservation of Slurm. That of PBS is a queue.
+        type: raw
+      licenses:
+        description: Licences of Slurm.
+        type: raw
+      exclusive:
+        description: V(true) for whole nodes; with Slurm also V(user), V(mcs) or V(topo).
+        type: raw
+      hint:
+        description: How the job uses cores, such as V(nomultithread); Slurm.
         type: raw
       tasks:
         description: Processes per node that a launcher within the job may start, which share C(cores). Else one.

@@ -139,6 +139,7 @@ import sys
 import time
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.hpcml.torchstack.plugins.module_utils.batch import registry
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.files import read_json, write_json
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.findings import Finding, conclude, failure
@@ -187,6 +188,7 @@ def judge(params: dict) -> tuple[list[Finding], dict]:
     wanted = {
         "nonce": request["nonce"], "prefix": release.prefix, "python": params["python_version"],
         "node": params["node"], "options": params["options"],
+        "gpus": registry.asked_gpus(params["launcher"], params["options"]),
     }
     findings = node_checks.judge(facts, wanted, node_facts.machine())
     if not failure(findings):

@@ -34,6 +34,11 @@ options:
     description: The name of the site, for messages.
     type: str
     default: ""
+  own_series:
+    description: The directory on the control node with the site's own patch series, each in C(<role>/<series>), which
+      are looked for there first. Empty for none.
+    type: path
+    default: ""
   only:
     description: With V(known_problems), nothing but these is checked and returned.
     type: str
@@ -68,6 +73,11 @@ series:
   returned: success, unless O(only) is given
   type: dict
   sample: {horovod: 9f86d081884c7d65}
+series_directories:
+  description: The directory on the control node of each of these.
+  returned: success, unless O(only) is given
+  type: dict
+  sample: {horovod: /home/stacks/mysite/series/horovod/0.28.1}
 digest:
   description: The digest of RV(definition) and RV(series), without its title, by which a release is known once it is
     frozen. Of a release that was frozen with its title, the digest that it was frozen with.

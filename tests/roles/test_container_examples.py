@@ -13,7 +13,9 @@ import subprocess
 import sys
 
 import pytest
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core.zipapp import program_text
 from ansible_collections.hpcml.torchstack.plugins.module_utils.definition import site_jobs
+from ansible_collections.hpcml.torchstack.plugins.module_utils.standalone import topology
 from support import slurm_cluster
 
 CHECKOUT = pathlib.Path(__file__).resolve().parents[2]
@@ -113,7 +115,7 @@ def module(tmp_path, monkeypatch):
     place = tmp_path / "module"
     library = place / "runscripts" / "lib"
     library.mkdir(parents=True)
-    shutil.copy(CHECKOUT / "plugins" / "module_utils" / "standalone" / "topology.py", library)
+    (library / "topology.py").write_text(program_text(topology))
     shutil.copy(ROLE / "files" / "runscripts" / "lib" / "gpu_cpu_masks.py", library)
     shutil.copytree(ROLE / "files" / "bin", place / "bin")
     shutil.copytree(ROLE / "files" / "examples", place / "share" / "examples")

@@ -11,6 +11,7 @@ import shutil
 import subprocess
 
 import pytest
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core.zipapp import program_text
 from ansible_collections.hpcml.torchstack.plugins.module_utils.standalone import topology
 from support import slurm_cluster
 
@@ -28,7 +29,7 @@ class Release:
     def __init__(self, place):
         self.library = place / "runscripts" / "lib"
         self.library.mkdir(parents=True)
-        shutil.copy(CHECKOUT / "plugins" / "module_utils" / "standalone" / "topology.py", self.library)
+        (self.library / "topology.py").write_text(program_text(topology))
         shutil.copy(FILES / "runscripts" / "lib" / "gpu_cpu_masks.py", self.library)
         (place / "bin").mkdir()
         self.command = shutil.copy(FILES / "bin" / "gpu-cpu-masks", place / "bin")

@@ -51,7 +51,7 @@ def make(*words, **environment):
      "playbooks/local.yml %s -e release_file=%s/inventories/local/releases/2026-11-21.yml -v" % (RELEASE, TOP)),
     (["lint-site", "SITE=polaris"], "ansible-playbook playbooks/lint.yml -e torchstack_host=polaris"),
     (["lint-site", "RELEASE=2026-11-21"], "playbooks/lint.yml -e torchstack_host=local " + RELEASE),
-    (["mirror", "TO=/m", "RELEASE=2026-11-21", "SITE=lumi"], "playbooks/mirror.yml -e mirror_hosts=lumi " + RELEASE),
+    (["mirror", "TO=/m", "RELEASE=2026-11-21", "SITE=lumi"], "playbooks/mirror.yml -e torchstack_host=lumi " + RELEASE),
     (["verify", "RELEASE=2026-11-21", "SITE=polaris"], 'bin/verify "/nowhere/2026-11-21"'),
     (["verify", "PREFIX=/usr"], 'bin/verify "/usr"'),
 ])

@@ -197,6 +197,15 @@ def test_a_plan_writes_nothing_and_what_is_built_is_not_built_again(site):
     assert changed_in(site.printed["second run"][1]) == 0
 
 
+def test_the_series_of_the_release_file_is_kept_where_a_site_has_its_own(site, tmp_path):
+    shutil.copytree(SERIES, tmp_path / "own")
+    (tmp_path / "own" / "0009-ours.patch").write_text("ours\n")
+    own = json.dumps({"release_series_directories": {"pytorch": str(tmp_path / "own")}})
+    code, said = site.roll_out(tmp_path, "--check", "-e", own)
+    task = said.partition("Keep the patch series with the release]")[2].partition("TASK")[0]
+    assert code == 0 and "changed: [localhost]" in task, said
+
+
 def test_s06_the_wheel_is_kept_and_torch_reports_the_version_that_was_asked_for(site):
     record = json.loads((site.records / "pytorch.json").read_text())
     assert record["version"] == record["distribution"] == "2.3.1"

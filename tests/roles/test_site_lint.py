@@ -151,3 +151,26 @@ def test_a_directive_that_nobody_knows_is_only_a_warning(tmp_path, ansible_envir
     assert found["problems"] == []
     assert found["warnings"] == [
         "The directive '--burst-mode=on' is none that Slurm is known to have; if the site has it, leave it."]
+
+
+def test_release_files_outside_of_an_inventory_that_is_a_directory_are_found(several, ansible_environment):
+    directory, own, other = several
+    inventory = directory / "inventory"
+    inventory.mkdir()
+    for name in ("hosts.yml", "group_vars"):
+        shutil.move(directory / name, inventory / name)
+    variables = inventory / "group_vars" / "examplecluster.yml"
+    variables.write_text(variables.read_text() + 'torchstack_releases: "{{ inventory_dir }}/../releases"\n')
+    code, said = playbook("lint", ["-i", str(inventory)], ansible_environment)
+    told = [
+        line.replace("inventory/../", "").replace("inventory/", "") for line in said if line.startswith(str(directory))]
+    assert code == 2 and told == [*own, other]
+    assert not [line for line in said if "WARNING" in line]
+
+
+def test_the_directory_of_a_site_of_the_checkout_is_an_inventory_in_which_release_files_are_none(ansible_environment):
+    environment = dict(ansible_environment, ANSIBLE_CONFIG=str(sites.TOP / "ansible.cfg"))
+    for site in sites.SITES:
+        words = ["-i", str(sites.hosts_file(site).parent), "--list"]
+        done = sites.ansible_command("ansible-inventory", words, environment)
+        assert done.returncode == 0 and done.stderr == ""

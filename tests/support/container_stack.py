@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import importlib
 import pathlib
 import shlex
 import shutil
@@ -11,11 +12,12 @@ import subprocess
 from typing import Any, Mapping
 
 import jinja2
+from ansible_collections.hpcml.torchstack.plugins.module_utils import standalone
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core.zipapp import program_text
 from support import apptainer_image
 
 CHECKOUT = pathlib.Path(__file__).resolve().parents[2]
 ROLE = CHECKOUT / "roles" / "container"
-STANDALONE = CHECKOUT / "plugins" / "module_utils" / "standalone"
 LIBRARIES = {"hostlist": "hostlist", "ranks": "rank_environment"}
 NAME = "PyTorch"
 
@@ -40,7 +42,8 @@ class Stack:
         self.home = place.with_name(place.name + "-home")
         shutil.copytree(ROLE / "files" / "runscripts", self.runscripts)
         for name, program in LIBRARIES.items():
-            shutil.copy(STANDALONE / (program + ".py"), self.runscripts / "lib" / (name + ".py"))
+            text = program_text(importlib.import_module("%s.%s" % (standalone.__name__, program)))
+            (self.runscripts / "lib" / (name + ".py")).write_text(text)
         shutil.copytree(ROLE / "files" / "bin", self.programs)
         base = {
             "name": NAME, "command": "singularity", "gpu": gpu, "binds": [str(place)],

@@ -28,6 +28,9 @@ _WORD = re.compile(r"[A-Za-z0-9_.:,+@/=-]+\Z")
 _WALLTIME = re.compile(r"(?:(\d+)-)?(\d{1,3}):([0-5]\d):([0-5]\d)\Z")
 _MEMORY = re.compile(r"(\d+)\s*([KMGT])i?B?\Z", re.IGNORECASE)
 
+_FEATURES = re.compile(r"[A-Za-z0-9_.,:&|*()\[\]-]+\Z")
+_SHARING = ("user", "mcs", "topo")
+_HINTS = ("compute_bound", "memory_bound", "multithread", "nomultithread")
 _NEVER = re.compile(r"(?!)")
 
 
@@ -42,6 +45,8 @@ class OptionRules(NamedTuple):
     """Options that the batch system does not have, and what says it there: name -> name."""
     directives: Directives = Directives()
     """What its directives look like."""
+    gpus: Pattern[str] = _NEVER
+    """A directive that asks for GPUs; the group that matched is how many a node has, one without."""
 
 
 class OptionProblem(Exception):
@@ -102,6 +107,21 @@ def _tmpdir(key: str, value: object) -> str:
     return place
 
 
+def _features(key: str, value: object) -> str:
+    if not isinstance(value, str) or not _FEATURES.match(value):
+        raise _unsuitable(key, value, "features of nodes such as a100&hbm80g")
+    return value
+
+
+def _one_of(*words: object) -> Callable[[str, object], Any]:
+    def check(key: str, value: object) -> Any:
+        if not any(value is word or (isinstance(word, str) and value == word) for word in words):
+            raise _unsuitable(key, value, "one of %s" % ", ".join(str(word).lower() for word in words))
+        return value
+
+    return check
+
+
 def _lines(key: str, value: object) -> list[str]:
     if not isinstance(value, (list, tuple)):
         raise _unsuitable(key, value, "a list")
@@ -120,9 +140,11 @@ def _reasons(key: str, value: object) -> list[str]:
 
 
 _CHECKS: dict[str, Callable[[str, object], Any]] = {
-    "account": _word, "bin": _place, "cores": _count(1), "directives": _lines, "gpus": _count(0), "memory": _memory,
-    "nodes": _count(1), "partition": _word, "python": _place, "qos": _word, "queue": _word, "requeue": _count(0),
-    "requeue_on": _reasons, "tasks": _count(1), "tmpdir": _tmpdir, "walltime": _walltime,
+    "account": _word, "bin": _place, "constraint": _features, "cores": _count(1), "directives": _lines,
+    "exclusive": _one_of(True, False, *_SHARING), "gpu_type": _word, "gpus": _count(0), "hint": _one_of(*_HINTS),
+    "licenses": _word, "memory": _memory, "memory_per_gpu": _memory, "nodes": _count(1), "partition": _word,
+    "python": _place, "qos": _word, "queue": _word, "requeue": _count(0), "requeue_on": _reasons, "reservation": _word,
+    "tasks": _count(1), "tmpdir": _tmpdir, "walltime": _walltime,
 }
 
 KEYS = tuple(_CHECKS)
@@ -141,6 +163,14 @@ def batch_system_requeues(options: Mapping[str, Any]) -> bool:
     return bool(options.get("requeue") and set(REQUEUE_ON) & set(options.get("requeue_on", ())))
 
 
+def gpus_per_node(rules: OptionRules, options: Mapping[str, Any]) -> int:
+    """Count the GPUs that a job asks for on each node, by its options or by a directive of the site's; 0 for none."""
+    if options.get("gpus") is not None:
+        return int(options["gpus"])
+    asked = [rules.gpus.match(line.strip()) for line in options.get("directives") or []]
+    return max((int(found[found.lastindex] if found.lastindex else 1) for found in asked if found), default=0)
+
+
 def find_problems(title: str, rules: OptionRules, options: object) -> Iterator[tuple[str, Any] | OptionProblem]:
     """Check the options of a job; yield each key that is not None with its value in its one form, or what is wrong."""
     if options is None:
@@ -152,6 +182,8 @@ def find_problems(title: str, rules: OptionRules, options: object) -> Iterator[t
     for other, key in rules.synonyms.items():
         if key in given and other in given:
             yield OptionProblem("%s and %s are both given" % (key, other), "Give %s only." % key)
+    if "memory" in given and "memory_per_gpu" in given:
+        yield OptionProblem("memory and memory_per_gpu are both given", "Give one of them only.")
     for key, value in given.items():
         if key not in _CHECKS:
             near = difflib.get_close_matches(key, KEYS, 1)

@@ -85,8 +85,11 @@ class Pbs(BatchSystem):
     job_variables = ("PBS_*", "NCPUS", "OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES")
     options = OptionRules(
         own_directives=re.compile(r"-[NJejorIXkz](?:[^-]|\Z)|-W\s*(?:[^\s].*,)?block=|-R(?:[^-]|\Z)"),
-        instead={"partition": "queue", "qos": "directives"},
+        instead={
+            "partition": "queue", "reservation": "queue", "memory_per_gpu": "memory",
+            **dict.fromkeys(("qos", "constraint", "gpu_type", "hint", "licenses"), "directives")},
         directives=PBS,
+        gpus=re.compile(r"-l\s*select=\S*\bngpus=(\d+)"),
     )
     environment_is_public = True
 

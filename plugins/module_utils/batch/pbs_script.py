@@ -81,8 +81,9 @@ def _resources(options: Mapping[str, Any]) -> list[str]:
                 "options", "Ask for all of them in one place.",
             )
         lines.append("-l select=" + ":".join([str(nodes), *chunk]))
-    if nodes > 1:
-        lines.append("-l place=scatter")
+    place = [word for word, asked in (("scatter", nodes > 1), ("excl", options.get("exclusive"))) if asked]
+    if place:
+        lines.append("-l place=" + ":".join(place))
     if options.get("walltime"):
         minutes, seconds = divmod(walltime_seconds(options["walltime"]), 60)
         lines.append("-l walltime=%02d:%02d:%02d" % (*divmod(minutes, 60), seconds))

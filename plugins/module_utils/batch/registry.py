@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import Any, Callable, Mapping
 
 from ..core.errors import StackError
-from .options import REQUEUE_ON, OptionProblem, find_problems
+from .options import REQUEUE_ON, OptionProblem, find_problems, gpus_per_node
 from .scheduler import BatchSystem
 
 LOCAL = "local"
@@ -55,12 +55,18 @@ def problems(launcher: str, options: object, where: str = "launcher_options") ->
     ]
 
 
+def asked_gpus(launcher: str, options: Mapping[str, Any]) -> int:
+    """Count the GPUs that a job asks for on each node; 0 for none, and on the machine itself."""
+    return gpus_per_node(system_of(launcher).options, options) if launcher in SYSTEMS else 0
+
+
 def check_options(launcher: str, options: Mapping[str, Any] | None) -> dict[str, Any]:
     """Bring the options of a job into the one form that the batch systems expect; with ``local`` none matters.
 
     The answer has only keys that were given, and ``requeue`` and ``requeue_on``: ``account``, ``qos`` (words),
     ``partition`` for Slurm, ``queue`` for PBS, ``walltime`` (``HH:MM:SS`` or ``D-HH:MM:SS``), ``nodes``, ``cores``,
-    ``gpus`` and ``tasks``, which share them (per node), ``memory`` (per node: ``240G``, with one letter of K, M, G, T),
+    ``gpus`` (of ``gpu_type``) and ``tasks``, which share them (per node), ``memory`` (per node: ``240G``, with one
+    letter of K, M, G, T) or ``memory_per_gpu``, ``constraint``, ``reservation``, ``licenses``, ``exclusive``, ``hint``,
     ``directives`` (lines without ``#SBATCH`` or ``#PBS``), ``python``, ``bin`` and ``tmpdir`` (absolute paths).
 
     StackError: an unknown key, or a value of another type; nothing has been touched.

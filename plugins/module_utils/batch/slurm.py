@@ -73,6 +73,9 @@ class Slurm(BatchSystem):
         ),
         synonyms={"queue": "partition"},
         directives=SLURM,
+        gpus=re.compile(
+            r"--gres[=\s]+(?:\S+,)?gpu(?::[A-Za-z][\w.-]*)?(?::(\d+))?(?=,|\s|\Z)"
+            r"|--gpus-per-node[=\s]+(?:[A-Za-z][\w.-]*:)?(\d+)(?=\s|\Z)"),
     )
 
     def __init__(self, bin_directory: str = "") -> None:

@@ -15,7 +15,8 @@ _PLAIN = re.compile(r"[A-Za-z0-9_/.,:+@=-]+\Z")
 
 _OPTIONS = (
     ("account", "--account=%s"), ("partition", "--partition=%s"), ("qos", "--qos=%s"), ("walltime", "--time=%s"),
-    ("nodes", "--nodes=%s"), ("memory", "--mem=%s"), ("gpus", "--gpus-per-node=%s"),
+    ("constraint", "--constraint=%s"), ("reservation", "--reservation=%s"), ("licenses", "--licenses=%s"),
+    ("nodes", "--nodes=%s"), ("memory", "--mem=%s"), ("memory_per_gpu", "--mem-per-gpu=%s"), ("hint", "--hint=%s"),
 )
 
 
@@ -42,7 +43,12 @@ def batch_script(name: str, options: Mapping[str, Any], log: str, command: Seque
 def resource_directives(options: Mapping[str, Any]) -> list[str]:
     """Return the directives for what a site asks of Slurm, without ``#SBATCH``."""
     directives = list(options.get("directives", []))
-    directives += [form % options[key] for key, form in _OPTIONS if options.get(key)]
+    directives += [form % _quoted(options[key]) for key, form in _OPTIONS if options.get(key)]
+    if options.get("exclusive"):
+        directives.append("--exclusive" if options["exclusive"] is True else "--exclusive=%s" % options["exclusive"])
+    if options.get("gpus"):
+        directives.append("--gpus-per-node=%s" % ":".join(
+            str(options[key]) for key in ("gpu_type", "gpus") if options.get(key)))
     # One task where nothing else is said, so that a build's own srun sees all cores of the node.
     tasks = options.get("tasks", 1)
     if options.get("cores") or tasks > 1:
@@ -50,6 +56,11 @@ def resource_directives(options: Mapping[str, Any]) -> list[str]:
     if options.get("cores"):
         directives.append("--cpus-per-task=%d" % max(1, options["cores"] // tasks))
     return directives
+
+
+def _quoted(value: object) -> object:
+    """Quote a text in which sbatch would read more than one word; it takes double quotes in directives."""
+    return '"%s"' % value if isinstance(value, str) and not _PLAIN.match(value) else value
 
 
 def output_pattern(path: str) -> str:

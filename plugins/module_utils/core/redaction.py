@@ -30,15 +30,13 @@ COUNTED = 9
 _WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
 _SECRET = re.compile(
     r".*(?:TOKEN|PASSWORD|PASSWD|PASSPHRASE|SECRET|CREDENTIAL|APIKEY|ACCESSKEY|PRIVATEKEY)S?"
-    r"|SSHPASS|PAT|JWT|COOKIES?|JOBCOOKIE"
-)
+    r"|SSHPASS|PAT|JWT|COOKIES?|JOBCOOKIE")
 _OF_KEYS = ("ACCESS", "API", "AUTH", "DEPLOY", "ENCRYPTION", "LICENCE", "LICENSE", "MASTER", "PRIVATE", "SECRET",
             "SIGNING", "SSH")
 _ABOUT = frozenset((
     "ASKPASS", "COMMAND", "COUNT", "DIR", "DIRECTORY", "ENABLED", "EXPIRES", "EXPIRY", "FILE", "HELPER", "LENGTH",
     "NAME", "PARALLELISM", "PATH", "PROMPT", "PROVIDER", "RATE", "SEC", "SECOND", "SECONDS", "SIZE", "SOCK", "SOCKET",
-    "SUPPORT", "TIMEOUT", "TYPE", "USERNAME",
-))
+    "SUPPORT", "TIMEOUT", "TYPE", "USERNAME"))
 """Last words of names that say something about a secret, and do not hold it."""
 
 _OF_A_JOB = re.compile(r"(?:FLUX|HYDRA|LSB|OMPI|PALS|PBS|PMI|PMIX|PRTE|SLINGSHOT|SLURM)_(?!JWT\Z)")
@@ -46,8 +44,7 @@ _OF_A_JOB = re.compile(r"(?:FLUX|HYDRA|LSB|OMPI|PALS|PBS|PMI|PMIX|PRTE|SLINGSHOT
 
 _INNOCENT = frozenset((
     "default", "disable", "disabled", "enable", "enabled", "false", "keyring", "optional", "prompt", "required",
-    "success", "system",
-))
+    "success", "system"))
 """Values that say what is to be done with a secret, or how a check for it ended."""
 
 _WORKING = frozenset(("APPTAINER", "OLD", "SINGULARITY", "START"))
@@ -64,11 +61,9 @@ KEY_LINE = re.compile(r"\s*(?:%s)?\s*|.*\s[\"']?%s\s*" % (_KEY_ALONE, _KEY_TEXT 
 _NAMED = r"[A-Za-z_][A-Za-z0-9_.-]{0,80}"
 _QUERY = (
     r"access_token|api_?key|auth|auth_?token|client_secret|job_token|key|oauth_token|passw(?:or)?d|private_token|"
-    r"refresh_token|secret|sig|signature|token|x-amz-(?:credential|security-token|signature)"
-)
+    r"refresh_token|secret|sig|signature|token|x-amz-(?:credential|security-token|signature)")
 _HEADER = (
-    r"(?:proxy-)?authorization|(?:set-)?cookie|(?:deploy|job|private)-token|x-[a-z-]{0,30}(?:api-?key|secret|token)"
-)
+    r"(?:proxy-)?authorization|(?:set-)?cookie|(?:deploy|job|private)-token|x-[a-z-]{0,30}(?:api-?key|secret|token)")
 _ADDRESS = re.compile(r"(?<=://)[^\s/?#'\"<>\\`|]{1,512}@")
 _SSH = re.compile(r"(?:ssh|rsync|sftp)://\Z", re.IGNORECASE)
 _CONDA = re.compile(r"(https?://[^\s'\"<>]{1,300}?/t/)([^\s/'\"<>]+)(?=/|['\"<>\s]|\Z)")
@@ -83,14 +78,12 @@ _NETRC = re.compile(r"(\blogin\s{1,8}\S{1,200}\s{1,8}password\s{1,8})(\S+)")
 _SHAPES = re.compile(
     r"\b(?:gh[opsur]_[A-Za-z0-9]{30,}|github_pat_\w{30,}|gl(?:pat|dt|ptt|rt)-[\w-]{20,}|hf_[A-Za-z0-9]{30,}"
     r"|(?:AKIA|ASIA)[0-9A-Z]{16}|xox[abeprs]-[\w-]{10,}|sk-[\w-]{32,}|pypi-AgE[\w-]{40,}|npm_[A-Za-z0-9]{36}"
-    r"|eyJ[\w-]{8,}\.eyJ[\w-]{8,}\.[\w-]{8,})"
-)
+    r"|eyJ[\w-]{8,}\.eyJ[\w-]{8,}\.[\w-]{8,})")
 # A key has an end that is near, or what looks like one is masked: a build may print the first line of keys as a word of
 # a program, and what follows is its log.
 _PEM = re.compile(
     r"(-----BEGIN [A-Z ]{0,30}PRIVATE KEY-----)(?:.{0,20000}?(-----END [A-Z ]{0,30}PRIVATE KEY-----)"
-    r"|(?:\*\*\*)?(?:\s*%s(?=\s|\Z))*)" % _KEY_ALONE, re.DOTALL
-)
+    r"|(?:\*\*\*)?(?:\s*%s(?=\s|\Z))*)" % _KEY_ALONE, re.DOTALL)
 _HINTS = (
     "://", "token", "pass", "pwd", "secret", "credential", "key", "auth", "bearer", "cookie", "jwt", "sig=",
     "signature=", "pat=", 'pat"', "pat'", "pat:", "gho_", "ghp_", "ghr_", "ghs_", "ghu_", "github_", "glpat-", "gldt-",

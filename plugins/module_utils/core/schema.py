@@ -10,16 +10,20 @@ nothing is converted: a version written as ``2.10`` is the number 2.1 by the tim
 
 from __future__ import annotations
 
-import difflib
 import re
 from typing import Any, Iterator, Mapping, NamedTuple
 
 from .redaction import credentials_in
-
-TYPES = {
-    "str": "text", "path": "a path, as text", "int": "a whole number", "float": "a number", "bool": "true or false",
-    "list": "a list", "dict": "a mapping of keys to values", "raw": "anything",
-}
+from .schema_sentences import (
+    TYPES,
+    VERY_NEAR,
+    advise,
+    describe_place,
+    describe_value,
+    describe_wanted,
+    find_nearest,
+    join_words,
+)
 
 _CLASSES: dict[str, Any] = {
     "str": str, "path": str, "int": int, "float": (int, float), "bool": bool, "list": list, "dict": dict,
@@ -27,11 +31,6 @@ _CLASSES: dict[str, Any] = {
 
 #: Rules between the keys of one mapping.
 RULES = ("mutually_exclusive", "required_one_of", "required_together", "required_if")
-
-#: Up to this similarity two names are not taken for slips of the same one.
-NEAR = 0.6
-#: From this similarity on, a name of the same level is the better guess even where another level knows the very name.
-VERY_NEAR = 0.85
 
 
 class Known(NamedTuple):
@@ -154,65 +153,10 @@ def _spellings(name: str, option: dict[str, Any]) -> list[str]:
     return [name, *option.get("aliases", [])]
 
 
-def _words(items: list[str], last: str) -> str:
-    return items[0] if len(items) == 1 else "%s %s %s" % (", ".join(items[:-1]), last, items[-1])
-
-
-def _place(level: str) -> str:
-    """Say where a level is, in the words of a sentence."""
-    if not level:
-        return "at the top level"
-    return "in an entry of '%s'" % level[:-2] if level.endswith("[]") else "under '%s'" % level
-
-
-def _nearest(word: str, candidates: list[str]) -> tuple[str, float]:
-    """Find the candidate most like ``word``, case and dashes aside, and how alike they are (0 to 1)."""
-
-    def plain(text: str) -> str:
-        return text.lower().replace("-", "_")
-
-    best, likeness = "", 0.0
-    for candidate in candidates:
-        ratio = difflib.SequenceMatcher(None, plain(word), plain(candidate)).ratio()
-        if ratio > likeness:
-            best, likeness = candidate, ratio
-    return (best, likeness) if likeness > NEAR else ("", 0.0)
-
-
-def _what(value: object) -> str:
-    """Put a value into the words of a sentence."""
-    if value is None:
-        return "empty"
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, dict):
-        return "a mapping"
-    if isinstance(value, (list, tuple)):
-        return "a list"
-    if isinstance(value, (int, float)):
-        return "the number %s" % value
-    if isinstance(value, str):
-        return "the text '%s'" % (value if len(value) <= 60 else value[:57] + "...")
-    return "the date %s" % value if hasattr(value, "isoformat") else "a %s" % type(value).__name__
-
-
 def _fits(value: object, kind: str) -> bool:
     if kind in ("int", "float") and isinstance(value, bool):
         return False
     return kind == "raw" or isinstance(value, _CLASSES[kind])
-
-
-def _advice(value: object, kind: str) -> str:
-    """Say what to change in the file so that ``value`` becomes a ``kind``."""
-    if value is None:
-        return "give it a value or remove the key"
-    if kind in ("str", "path") and not isinstance(value, (dict, list)):
-        return "put it in quotes, as YAML has turned what was written into something else"
-    if kind in ("int", "float", "bool") and isinstance(value, str):
-        return "write it without quotes"
-    if kind == "list" and not isinstance(value, dict):
-        return "write it as a list, even of one"
-    return ""
 
 
 class _Checker:
@@ -232,9 +176,8 @@ class _Checker:
         if not _fits(value, kind):
             return [self._wrong_type(value, kind, path)]
         if kind == "list" and isinstance(value, list):
-            element = {"type": option.get("elements", "raw")}
-            element.update({key: option[key] for key in ("options", "choices", "pattern", "example") if key in option})
-            element.update({key: option[key] for key in RULES if key in option})
+            kept = {key: option[key] for key in ("options", "choices", "pattern", "example", *RULES) if key in option}
+            element = {"type": option.get("elements", "raw"), **kept}
             found: list[str] = []
             for number, item in enumerate(value):
                 found += self.value(item, element, "%s[%d]" % (path, number), level + "[]")
@@ -262,40 +205,40 @@ class _Checker:
             found += self.value(item, schema[name], _join(path, key), _join(level, name))
         for name, entry in schema.items():
             if entry.get("required") and name not in written:
-                found.append("'%s' is missing%s; add it%s." % (_join(path, name), self.where, _wanted(entry)))
+                found.append("'%s' is missing%s; add it%s." % (_join(path, name), self.where, describe_wanted(entry)))
         return found + self._relations(option, value, written, path)
 
     def _unknown(self, key: object, names: list[str], path: str, level: str) -> str:
         sentence = "Unknown key '%s'%s" % (_join(path, key), self.where)
         word = str(key)
-        near, likeness = _nearest(word, names)
+        near, likeness = find_nearest(word, names)
         if likeness >= VERY_NEAR:
             return "%s; did you mean '%s'?" % (sentence, near)
         elsewhere = [known.level for known in self.known if known.name == word and known.level != level]
         if elsewhere:
-            homes = [_place(home) for home in dict.fromkeys(elsewhere)]
-            return "%s; '%s' belongs %s." % (sentence, word, _words(homes[:4], "or"))
-        far, far_likeness = _nearest(word, [known.name for known in self.known])
+            homes = [describe_place(home) for home in dict.fromkeys(elsewhere)]
+            return "%s; '%s' belongs %s." % (sentence, word, join_words(homes[:4], "or"))
+        far, far_likeness = find_nearest(word, [known.name for known in self.known])
         if far and far_likeness >= VERY_NEAR:
             home = next(known.level for known in self.known if known.name == far)
-            return "%s; did you mean '%s' %s?" % (sentence, far, _place(home))
+            return "%s; did you mean '%s' %s?" % (sentence, far, describe_place(home))
         if near:
             return "%s; did you mean '%s'?" % (sentence, near)
         return "%s; known here: %s." % (sentence, ", ".join(names))
 
     def _wrong_type(self, value: object, kind: str, path: str) -> str:
         subject = "'%s'%s" % (path, self.where) if path else self.source
-        advice = _advice(value, kind)
-        return "%s must be %s, but it is %s%s." % (subject, TYPES[kind], _what(value), "; " + advice if advice else "")
+        found = "; ".join(filter(None, (describe_value(value), advise(value, kind))))
+        return "%s must be %s, but it is %s." % (subject, TYPES[kind], found)
 
     def _choice(self, value: object, option: dict[str, Any], path: str) -> list[str]:
         choices = option.get("choices")
         if not choices or value in choices:
             return []
-        near, _likeness = _nearest(str(value), [str(choice) for choice in choices])
-        return ["'%s'%s is '%s', which is none of %s%s" % (
-            path, self.where, value, ", ".join(str(choice) for choice in choices),
-            "; did you mean '%s'?" % near if near else ".")]
+        known = [str(choice) for choice in choices]
+        near, _likeness = find_nearest(str(value), known)
+        hint = "; did you mean '%s'?" % near if near else "."
+        return ["'%s'%s is '%s', which is none of %s%s" % (path, self.where, value, ", ".join(known), hint)]
 
     def _pattern(self, value: object, option: dict[str, Any], path: str, level: str) -> list[str]:
         rule = self.patterns.get(level, option.get("pattern"))
@@ -305,7 +248,7 @@ class _Checker:
         says = rule.get("says", "") if isinstance(rule, dict) else ""
         example = option.get("example")
         return ["'%s'%s is %s; it must %s%s." % (
-            path, self.where, _what(value), "be " + says if says else "match %s" % pattern,
+            path, self.where, describe_value(value), "be " + says if says else "match %s" % pattern,
             ", for example '%s'" % example if example else "")]
 
     def _relations(
@@ -316,15 +259,15 @@ class _Checker:
         for group in option.get("mutually_exclusive", []):
             both = ["'%s'" % name for name in group if name in written]
             if len(both) > 1:
-                found.append("Only one of %s can be given %s; remove the others." % (_words(both, "and"), here))
+                found.append("Only one of %s can be given %s; remove the others." % (join_words(both, "and"), here))
         for group in option.get("required_one_of", []):
             if not any(name in written for name in group):
-                found.append("One of %s is needed %s." % (_words(["'%s'" % name for name in group], "or"), here))
+                found.append("One of %s is needed %s." % (join_words(["'%s'" % name for name in group], "or"), here))
         for group in option.get("required_together", []):
             missing = ["'%s'" % name for name in group if name not in written]
             if missing and len(missing) < len(group):
                 found.append("%s must be given together %s; add %s." % (
-                    _words(["'%s'" % name for name in group], "and"), here, _words(missing, "and")))
+                    join_words(["'%s'" % name for name in group], "and"), here, join_words(missing, "and")))
         for rule in option.get("required_if", []):
             name, wanted, needed, any_of = [*rule, False][:4]
             if name not in written or value[written[name]] != wanted:
@@ -332,18 +275,6 @@ class _Checker:
             missing = ["'%s'" % item for item in needed if item not in written]
             if missing and (not any_of or len(missing) == len(needed)):
                 found.append("With '%s' %s, %s %s needed %s." % (
-                    _join(path, name), _what(wanted), _words(missing, "or" if any_of else "and"),
+                    _join(path, name), describe_value(wanted), join_words(missing, "or" if any_of else "and"),
                     "is" if any_of or len(missing) == 1 else "are", here))
         return found
-
-
-def _wanted(option: dict[str, Any]) -> str:
-    """Say what a missing key must be, from its choices or its description."""
-    if option.get("choices"):
-        return ", one of %s" % ", ".join(str(choice) for choice in option["choices"])
-    description = option.get("description")
-    first = description[0] if isinstance(description, list) and description else description
-    if isinstance(first, str) and first.strip():
-        # The letters and brackets of Ansible's markup would only be noise in a sentence on a terminal.
-        return " (%s)" % re.sub(r"\b[A-Z]\(([^)]*)\)", r"\1", first.strip()).rstrip(".")
-    return " (%s)" % TYPES[option.get("type", "str")]

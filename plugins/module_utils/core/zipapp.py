@@ -57,6 +57,28 @@ def _imported(name: str, source: str) -> Iterator[ModuleType]:
                 yield found
 
 
+def program_text(program: ModuleType) -> str:
+    """Join a program and what it imports relatively into one text, which needs no file beside it.
+
+    Each module stands where it is first imported from, whole; names are not made unique.
+    """
+    return _joined(program, set())
+
+
+def _joined(part: ModuleType, seen: set[str]) -> str:
+    lines = source_of(part).splitlines(keepends=True)
+    for node in reversed(ast.parse("".join(lines)).body):
+        if not isinstance(node, ast.ImportFrom):
+            continue
+        place = slice(node.lineno - 1, node.end_lineno)
+        if node.level:
+            (found,) = _imported(part.__name__, "".join(lines[place]))
+            text = "" if found.__name__ in seen else _joined(found, seen)
+            seen.add(found.__name__)
+            lines[place] = [text.replace("from __future__ import annotations\n", "")]
+    return "".join(lines)
+
+
 def source_of(part: ModuleType) -> str:
     """Return the text of a module, from wherever it was imported from."""
     source: str | bytes = cast(importlib.abc.InspectLoader, part.__loader__).get_source(part.__name__) or ""

@@ -8,7 +8,7 @@ import re
 import shlex
 from typing import Any, Iterable, Mapping, Sequence
 
-from ..batch.registry import check_options
+from ..batch.registry import asked_gpus, check_options
 from ..batch.slurm_script import resource_directives
 from . import gpu_nodes
 
@@ -17,7 +17,8 @@ PROJECT = "your_project"
 
 WALLTIME = "00:10:00"
 
-_KEPT = ("partition", "qos", "memory", "gpus", "directives")
+_KEPT = (
+    "partition", "qos", "constraint", "memory", "memory_per_gpu", "gpu_type", "gpus", "hint", "licenses", "directives")
 """What of the site's options holds for every job on such nodes; the others are of its builds."""
 
 _REPLACED = re.compile(r"--(?:account|exclusive)(?:[=\s]|\Z)|-A")
@@ -40,7 +41,7 @@ def describe(context: Mapping[str, Any], topology: Mapping[str, Any]) -> dict[st
         return {}
     options = check_options("slurm", jobs.get("options"))
     bound = gpu_nodes.describe(gpu_nodes.binding(topology)) if topology else {}
-    gpus = bound.get("gpus") or options.get("gpus") or ranks.get("per_node") or 1
+    gpus = bound.get("gpus") or asked_gpus("slurm", options) or ranks.get("per_node") or 1
     cpus = bound.get("cpus_per_task") or options.get("cores", 0) // gpus
     nodes = max(2, ranks.get("nodes") or 0)
     return {

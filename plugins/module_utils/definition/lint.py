@@ -59,6 +59,8 @@ class Asked(NamedTuple):
     """the content of release files that are not judged"""
     roles: str
     """the directory of the roles"""
+    own_series: str = ""
+    """the directory of the site's own patch series; empty for none"""
 
 
 def problems(asked: Asked) -> list[Problem]:
@@ -98,9 +100,9 @@ def _of_release(asked: Asked, release: Release, settings: Sequence[str], alone: 
     if own:
         return located(own, places)
     try:
-        definition = release_file.define(release.content, keys, asked.roles).definition
+        definition = release_file.define(release.content, keys, asked.roles, asked.own_series).definition
     except StackError as error:
-        return located([_series_sentence(release.content, error.message, asked.roles)], places)
+        return located([_series_sentence(release.content, error.message, asked)], places)
     site = asked.site.copy()
     site["file"], begin = THIS, THIS + ": "
     fit = [text[len(begin):] if text.startswith(begin) else text
@@ -115,13 +117,13 @@ def _of_release(asked: Asked, release: Release, settings: Sequence[str], alone: 
     return [*located(fit, places), *located(of_site, asked.places._replace(file=release.file))]
 
 
-def _series_sentence(content: Mapping[str, Any], message: str, roles: str) -> str:
+def _series_sentence(content: Mapping[str, Any], message: str, asked: Asked) -> str:
     """Say which key names the patch series that cannot be used, and which ones there are."""
     for _name, keys, role in components.series_of_roles():
         series = components.value_at(content, (*keys, "series"))
-        place = os.path.join(roles, role, "files", "series")
-        if series and os.path.join(place, str(series)) in message:
-            there = sorted(os.listdir(place)) if os.path.isdir(place) else []
+        places = release_file.series_places(asked.roles, asked.own_series, role)
+        if series and any(os.path.join(place, str(series)) in message for place in places):
+            there = sorted({name for place in places if os.path.isdir(place) for name in os.listdir(place)})
             return "'%s.series' is %s, and there are %s: %s" % (
                 ".".join(keys), series, ", ".join(there) or "none", message)
     return message

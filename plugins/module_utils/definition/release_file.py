@@ -87,24 +87,40 @@ def resolve(content: Mapping[str, Any], keys: dict[str, Any]) -> dict[str, Any]:
     return known_problems.remove(base.fill_defaults(schema.resolved(stored_release.asked_for(content), keys)))
 
 
-def series_digests(definition: Mapping[str, Any], roles: str) -> dict[str, str]:
-    """Digest every patch series that a release names, of the files in ``<role>/files/series/<series>``.
+def series_places(roles: str, own: str, role: str) -> list[str]:
+    """List the directories in which the patch series of a role may lie: a site's own first, ``<own>/<role>``."""
+    return [*([os.path.join(own, role)] if own else []), os.path.join(roles, role, "files", "series")]
 
-    Raises StackError: a series is not there, or a patch of it is refused.
+
+def series_directories(definition: Mapping[str, Any], roles: str, own: str = "") -> dict[str, str]:
+    """Find the directory of every patch series that a release names; where there is none, that of the role.
+
+    Args:
+        definition: of the release.
+        roles: the directory of the roles.
+        own: the directory of a site's own series; empty for none.
     """
-    digests = {}
+    found = {}
     for name, keys, role in components.series_of_roles():
         settings = components.value_at(definition, keys)
         if isinstance(settings, dict) and settings.get("series"):
-            directory = os.path.join(roles, role, "files", "series", str(settings["series"]))
-            digests[name] = load_series(directory).digest
-    return digests
+            may_be = [os.path.join(place, str(settings["series"])) for place in series_places(roles, own, role)]
+            found[name] = next((path for path in may_be if os.path.isdir(path)), may_be[-1])
+    return found
 
 
-def define(content: Mapping[str, Any], keys: dict[str, Any], roles: str) -> Definition:
+def series_digests(definition: Mapping[str, Any], roles: str, own: str = "") -> dict[str, str]:
+    """Digest every patch series that a release names, see :func:`series_directories`.
+
+    Raises StackError: a series is not there, or a patch of it is refused.
+    """
+    return {name: load_series(path).digest for name, path in series_directories(definition, roles, own).items()}
+
+
+def define(content: Mapping[str, Any], keys: dict[str, Any], roles: str, own: str = "") -> Definition:
     """Resolve the content of a release file and digest what it asks for, see :func:`series_digests`."""
     definition = resolve(content, keys)
-    series = series_digests(definition, roles)
+    series = series_digests(definition, roles, own)
     known = known_problems.format_sentences(known_problems.read(content))
     return Definition(definition, series, digest_of(definition, series, content), known)
 

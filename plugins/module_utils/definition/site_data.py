@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from typing import Any, Mapping, TypedDict
 
+from ..batch import registry
 from ..core import schema
 from . import base, components, container, gpu_nodes, modulefile, patterns, runtime_settings, site_jobs
 from .acceptance_plan import plan_acceptance
@@ -68,7 +69,8 @@ def problems(
     """
     source = "the data of site %s" % site["site"]
     of_jobs = site_jobs.problems(jobs_and_ranks(site), specified["site_data"]["options"], source, patterns.SITE)
-    gpus = 0 if of_jobs else (site["jobs"].get("options") or {}).get("gpus") or 0
+    gpus = 0 if of_jobs else registry.asked_gpus(
+        site["jobs"].get("launcher", site_jobs.LOCAL), site["jobs"].get("options") or {})
     is_container = components.in_image(definition)
     found = [*(_container_problems(site, specified, source, gpus) if is_container else []), *of_jobs]
     if site["builds"] not in ("", "none") and not str(site["builds"]).startswith("/"):

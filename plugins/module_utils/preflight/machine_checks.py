@@ -31,7 +31,8 @@ def judge_site(host: str, missing_paths: Sequence[str], expect: Facts, site: str
     title = "the site %s" % site if site else "the site of this inventory"
     if reasons:
         rehearsal = expect.get("rehearsal") or ""
-        remedy = "To try the playbook on any machine, run its rehearsal%s." % (": " + rehearsal if rehearsal else "")
+        remedy = "To try the playbook on any machine, run its rehearsal: %s." % rehearsal if rehearsal else (
+            "Run it there; the playbook lint looks for mistakes in the site's data on any machine.")
         return [error("site", "%s is not %s: %s." % (host, title, ", and ".join(reasons)), remedy)]
     return [note("site", "%s passes for %s." % (host, title))]
 

@@ -49,7 +49,8 @@ def judge(facts: Facts, wanted: Facts, login: Facts) -> list[Finding]:
 
     Args:
         wanted: ``nonce``, ``prefix``, ``python`` (version of the release's Python as the login node sees it; empty
-            where the release brings its own), ``node`` (the site's data) and ``options`` (of the job).
+            where the release brings its own), ``node`` (the site's data), ``options`` (of the job) and
+            ``gpus`` (how many of them the job has asked for).
     """
     node, options = wanted["node"], wanted["options"]
     host = facts["machine"]["host"]
@@ -59,7 +60,7 @@ def judge(facts: Facts, wanted: Facts, login: Facts) -> list[Finding]:
             tried, host, node.get("tmpdir_space") or "")),
         *judge_cores(facts["capacity"], host, node.get("cores") or options.get("cores")),
         *judge_memory(facts["capacity"], host, str(node.get("memory") or options.get("memory") or "")),
-        *judge_gpus(facts["gpus"], host, node.get("cuda") or "", int(options.get("gpus") or 0)),
+        *judge_gpus(facts["gpus"], host, node.get("cuda") or "", wanted["gpus"]),
         *judge_modules(facts["modules"], host, node.get("modules") or [], bool(node.get("of_toolchain"))),
         *judge_programs(facts["programs"], host, wanted["python"]), *judge_machine(facts["machine"], login),
         note("compute.python", "Jobs are supervised by Python %s, %s." % (

@@ -3,7 +3,7 @@
 """Collect facts about a compute node on that node: ``node_facts.py QUESTION``, a JSON text.
 
 It travels as text in the script of a step, to a node that may not have this collection, and therefore imports nothing
-of it and is one file. Python 3.8 or later. What the facts mean is in node_checks.py.
+of it but what travels with it. Python 3.8 or later. What the facts mean is in node_checks.py.
 """
 
 from __future__ import annotations
@@ -22,13 +22,12 @@ import subprocess
 import sys
 import tempfile
 import time
-from typing import Any, Iterator, Mapping, NamedTuple, Sequence
+from typing import Any, Mapping, NamedTuple, Sequence
+
+from .node_capacity import capacity, machine, read
 
 COMMAND_SECONDS = 60
 """For one command; a driver that hangs must not hang the look at it."""
-
-NO_LIMIT = 1 << 60
-"""Version 1 of cgroups writes about 2**63 bytes where there is no limit."""
 
 INIT_FILES = ("/usr/share/lmod/lmod/init/bash", "/etc/profile.d/lmod.sh", "/etc/profile.d/modules.sh",
               "/usr/share/Modules/init/bash", "/usr/share/modules/init/bash")
@@ -72,113 +71,6 @@ def run(words: Sequence[str], seconds: float = COMMAND_SECONDS) -> Ran:
                 os.killpg(process.pid, signal.SIGKILL)
             return Ran(None, "it did not finish within %g seconds" % seconds)
     return Ran(process.returncode, output.decode("utf-8", "replace"))
-
-
-def read(path: str) -> str:
-    """Return the text of a file of the kernel, empty where it cannot be read."""
-    try:
-        with open(path, encoding="utf-8", errors="replace") as stream:
-            return stream.read()
-    except OSError:
-        return ""
-
-
-# --- the machine -----------------------------------------------------------------------------------------------------
-
-
-def machine() -> dict[str, Any]:
-    """Tell what a program finds on any node, and what may differ between login and compute nodes.
-
-    Returns:
-        ``host``, ``system`` (PRETTY_NAME of os-release(5)), ``kernel``, ``architecture``, ``glibc``, ``processor`` (its
-        name), ``flags`` (sorted instruction sets), ``uid``.
-    """
-    cpu = read("/proc/cpuinfo")
-    flags = re.search(r"^(?:flags|Features)\s*:\s*(.*)$", cpu, re.MULTILINE)
-    name = re.search(r"^model name\s*:\s*(.*)$", cpu, re.MULTILINE)
-    pretty = re.search(r'^PRETTY_NAME="?([^"\n]*)', read("/etc/os-release"), re.MULTILINE)
-    return {
-        "host": os.uname().nodename, "system": pretty.group(1) if pretty else "", "kernel": os.uname().release,
-        "architecture": os.uname().machine, "glibc": (os.confstr("CS_GNU_LIBC_VERSION") or "").rpartition(" ")[2],
-        "processor": name.group(1).strip() if name else "",
-        "flags": sorted(flags.group(1).split()) if flags else [], "uid": os.geteuid(),
-    }
-
-
-def groups_of(text: str) -> dict[str, str]:
-    """Parse ``/proc/self/cgroup`` to controller -> path.
-
-    That of version 2 is under the empty name (cgroups(7)).
-    """
-    found: dict[str, str] = {}
-    for line in text.splitlines():
-        _number, controllers, path = line.split(":", 2)
-        for controller in controllers.split(","):
-            found[controller] = path
-    return found
-
-
-def group_limits(own: str, top: str = "/sys/fs/cgroup") -> dict[str, float | None]:
-    """Tell how much of the machine the process's control groups leave it.
-
-    Args:
-        own: text of ``/proc/self/cgroup``.
-        top: where the hierarchies are mounted.
-
-    Returns:
-        ``cores`` (processors' worth of time) and ``memory`` (bytes), each None without limit.
-    """
-    groups = groups_of(own)
-    cores: list[float] = []
-    memory: list[float] = []
-    for path in _upwards(groups.get("", "/")):
-        quota = read(os.path.join(top, path, "cpu.max")).split()
-        if len(quota) == 2 and quota[0].isdigit() and int(quota[1]):
-            cores.append(int(quota[0]) / int(quota[1]))
-        memory += _bytes(read(os.path.join(top, path, "memory.max")))
-    for path in _upwards(groups.get("memory", "")):
-        memory += _bytes(read(os.path.join(top, "memory", path, "memory.limit_in_bytes")))
-    for path in _upwards(groups.get("cpu", "")):
-        numbers = [read(os.path.join(top, "cpu", path, "cpu.cfs_%s_us" % name)).strip() for name in ("quota", "period")]
-        if all(number.isdigit() and int(number) for number in numbers):
-            cores.append(int(numbers[0]) / int(numbers[1]))
-    return {"cores": min(cores, default=None), "memory": min(memory, default=None)}
-
-
-def _upwards(path: str) -> Iterator[str]:
-    """Yield a group's path relative to its hierarchy, and those of the groups above it.
-
-    Their limits bind as well.
-    """
-    path = path.strip("/")
-    while path:
-        yield path
-        path = os.path.dirname(path)
-    yield path
-
-
-def _bytes(text: str) -> list[float]:
-    text = text.strip()
-    return [float(text)] if text.isdigit() and int(text) < NO_LIMIT else []
-
-
-def capacity() -> dict[str, Any]:
-    """Measure what this process may use of the machine.
-
-    ``cores``: processors; ``memory``: bytes; and what the machine has.
-    """
-    limits = group_limits(read("/proc/self/cgroup"))
-    total = re.search(r"^MemTotal:\s+(\d+) kB", read("/proc/meminfo"), re.MULTILINE)
-    installed = int(total.group(1)) * 1024 if total else None
-    allowed = len(os.sched_getaffinity(0))
-    sizes = [size for size in (installed, limits["memory"]) if size is not None]
-    return {
-        "cores": min(allowed, limits["cores"] if limits["cores"] is not None else allowed),
-        "machine_cores": os.cpu_count(), "memory": int(min(sizes)) if sizes else None, "machine_memory": installed,
-    }
-
-
-# --- directories -----------------------------------------------------------------------------------------------------
 
 
 def temporary(path: str) -> dict[str, Any]:
@@ -237,16 +129,11 @@ def shared(question: Mapping[str, Any]) -> dict[str, Any]:
     return {"nonce": nonce, "waited": waited, "prefix": os.path.isdir(question["prefix"]), "problem": problem}
 
 
-# --- programs --------------------------------------------------------------------------------------------------------
-
-
 def gpus() -> dict[str, Any]:
-    """Return the GPUs of NVIDIA, and their driver.
+    """Return the GPUs of NVIDIA: ``count`` (None where the driver does not say), ``names``, ``problem``.
 
-    Returns:
-        ``driver`` (its version, empty where there is none), ``cuda`` (the latest version of CUDA that it speaks, as
-        cuDriverGetVersion(3) tells it: 12040 is 12.4; None where there is no libcuda), ``count`` (None where the driver
-        does not say), ``names``, ``problem``.
+    ``driver`` is its version, empty where there is none; ``cuda`` the latest version of CUDA that it speaks, as
+    cuDriverGetVersion(3) tells it: 12040 is 12.4; None where there is no libcuda.
     """
     kernel = re.search(r"Kernel Module(?:\s+for\s+\S+)?\s+(\d[\d.]+)", read("/proc/driver/nvidia/version"))
     facts: dict[str, Any] = {
@@ -314,8 +201,7 @@ def modules(init: str, names: Sequence[str]) -> dict[str, Any]:
         return facts
     ran = run(["/bin/bash", "--noprofile", "--norc", "-c", module_script(init, names)])
     if "@none" in ran.output.split("\n") or ran.code is None:
-        facts.update(command=False, inits=[path for path in INIT_FILES if os.path.exists(path)])
-        return facts
+        return dict(facts, command=False, inits=[path for path in INIT_FILES if os.path.exists(path)])
     for place, name in enumerate(names):
         marks = r"^@begin %d\n(.*?)^@end %d (\d+) ([01])$" % (place, place)
         said = re.search(marks, ran.output, re.MULTILINE | re.DOTALL)
@@ -345,9 +231,6 @@ def programs(wanted: Mapping[str, str], search: str = "") -> dict[str, dict[str,
     return found
 
 
-# --- all of it -------------------------------------------------------------------------------------------------------
-
-
 def collect(question: Mapping[str, Any]) -> dict[str, Any]:
     """Collect all facts.
 
@@ -374,11 +257,7 @@ def collect(question: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Collect the facts, and write them beside the question's file, whole or not at all.
-
-    Returns:
-        The exit status: 0, or 1 where they cannot be written.
-    """
+    """Collect the facts, and write them beside the question's file, whole or not at all; 1 where that fails."""
     question = json.loads(arguments[0])
     facts = collect(question)
     capable = facts["capacity"]

@@ -21,7 +21,7 @@ from ..core.files import (
     write_atomic,
     write_json,
 )
-from ..core.zipapp import source_of
+from ..core.zipapp import program_text
 from ..release.records import ReleaseFiles
 from ..steps import remote_query
 from . import node_facts
@@ -110,7 +110,7 @@ def script(files: Files, nonce: str, wanted: Mapping[str, Any], python: str) -> 
         "programs": wanted["programs"],
     }
     command = "%s -I -S - %s" % (shlex.quote(python), shlex.quote(json.dumps(question, sort_keys=True)))
-    return "%s << '%s'\n%s%s\n" % (command, END_OF_PROGRAM, source_of(node_facts), END_OF_PROGRAM)
+    return "%s << '%s'\n%s%s\n" % (command, END_OF_PROGRAM, program_text(node_facts), END_OF_PROGRAM)
 
 
 def wait_for_answer(files: Files, nonce: str, seconds: float) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Which rank a process is: the variables of any launcher, turned into RANK, LOCAL_RANK, WORLD_SIZE and the like. Pure.
+"""Find out which rank a process is, from the variables of any launcher, for RANK, WORLD_SIZE and the like. Pure.
 
 The one place that knows what launchers set. It travels beside programs that ranks run, to nodes without this
 collection, and therefore imports nothing of it.
@@ -62,32 +62,20 @@ def placement(environment: Environment) -> Placement:
     inside a step of srun, are always the inner one. Anything else cannot be told apart and is refused, because each
     rank would be taken for another one.
 
-    Args:
-        environment: the variables of one process.
-
-    Returns:
-        ``rank``, ``size`` and ``local_rank`` are numbers; the others where the launcher tells.
-
-    Raises:
-        ValueError: a sentence about variables that are no numbers, incomplete, or contradict each other.
+    ``rank``, ``size`` and ``local_rank`` of the answer are numbers; the others where the launcher tells. ValueError:
+    variables are no numbers, incomplete, or contradict each other.
     """
     if environment.get("TORCHELASTIC_RUN_ID") and environment.get("RANK"):
         return _whole(_torchrun(environment))
     asked = (_openmpi, _mvapich, _pals, _pmi, _slurm, _by_hand)
-    sights = [sight for sight in (ask(environment) for ask in asked) if sight]
-    return _whole(_innermost(_merged(sights))) if sights else ALONE
+    answers = [answer for answer in (ask(environment) for ask in asked) if answer]
+    return _whole(_innermost(_merged(answers))) if answers else ALONE
 
 
 def variables(found: Placement, hint: Hint | None = None) -> dict[str, str]:
-    """The variables that PyTorch's ``env://`` and most programs read.
+    """Return the variables that PyTorch's ``env://`` and most programs read, as far as they are known.
 
-    Args:
-        found: from :func:`placement`.
-        hint: from :func:`rendezvous`.
-
-    Returns:
-        RANK, WORLD_SIZE, LOCAL_RANK, and as far as known LOCAL_WORLD_SIZE, GROUP_RANK (the node), MASTER_ADDR and
-        MASTER_PORT.
+    GROUP_RANK is the node's number; the hint is that of :func:`rendezvous`.
     """
     values = {
         "RANK": found.rank, "WORLD_SIZE": found.size, "LOCAL_RANK": found.local_rank,
@@ -100,18 +88,10 @@ def variables(found: Placement, hint: Hint | None = None) -> dict[str, str]:
 def rendezvous(
     environment: Environment, found: Placement, first_line: Callable[[str], str] | None = None
 ) -> Hint:
-    """Where the ranks of this job may meet: the first node, and a port of this job alone.
+    """Find where the ranks of this job may meet: the first node, and a port of this job alone.
 
-    Args:
-        environment: the variables of one process.
-        found: from :func:`placement`.
-        first_line: reads the first line of a file, for the node file of PBS; without it that is not looked at.
-
-    Returns:
-        What MASTER_ADDR and MASTER_PORT say where both are set.
-
-    Raises:
-        ValueError: MASTER_PORT is no number.
+    What MASTER_ADDR and MASTER_PORT say, where both are set. ``first_line`` reads the first line of a file, for the
+    node file of PBS; without it that is not looked at. ValueError: MASTER_PORT is no number.
     """
     given = _number(environment, "MASTER_PORT")
     if environment.get("MASTER_ADDR") and given is not None:
@@ -128,18 +108,13 @@ def rendezvous(
 
 
 def first_host(names: str) -> str:
-    """The first host of Slurm's notation: ``nid[001-003,007],login`` is ``nid001``."""
+    """Return the first host of Slurm's notation: ``nid[001-003,007],login`` is ``nid001``."""
     name = re.match(r"[^,\[]*(?:\[[^\]]*\][^,\[]*)*", names)
     return re.sub(r"\[(\w+)[^\]]*\]", r"\1", name.group()) if name else ""
 
 
 def identity(environment: Environment, source: str) -> str:
-    """What tells an application from others on its nodes, alike for all its ranks; empty where nothing does.
-
-    Args:
-        environment: the variables of one process.
-        source: the launcher, from :func:`placement`.
-    """
+    """Return what tells an application from others on its nodes, alike for all its ranks; empty where nothing does."""
     # Of another launcher than the ranks' own, the step differs between the node of mpirun and those of its daemons.
     own = {"slurm": ["SLURM_STEP_ID"], "pals": ["PALS_APID"]}.get(source, [])
     words = [environment.get(name, "") for name in ["SLURM_JOB_ID", "PBS_JOBID", *own]]
@@ -150,11 +125,7 @@ def identity(environment: Environment, source: str) -> str:
 
 
 def _number(environment: Environment, *names: str) -> int | None:
-    """The first of the variables that is set, as a whole number.
-
-    Raises:
-        ValueError: it is set to something else.
-    """
+    """Return the first of the variables that is set, as a whole number; ValueError: it is set to something else."""
     for name in names:
         text = environment.get(name, "")
         if text:
@@ -203,7 +174,7 @@ def _pmi(environment: Environment) -> Placement | None:
 
 
 def _slurm(environment: Environment) -> Placement | None:
-    """What srun says; nothing in the batch script or in salloc's shell, whose numbers are not those of ranks."""
+    """Read what srun says; nothing in the batch script or in salloc's shell, whose numbers are not those of ranks."""
     step = _number(environment, "SLURM_STEP_ID", "SLURM_STEPID")
     if step is None or step >= FIRST_SPECIAL_STEP:
         return None
@@ -220,7 +191,7 @@ def _told(source: str, numbers: Sequence[int | None]) -> Placement | None:
 
 
 def _tasks_on(node: int | None, text: str) -> int | None:
-    """Tasks on one node, from Slurm's ``4(x2),3``: twice four, then three."""
+    """Count the tasks on one node, from Slurm's ``4(x2),3``: twice four, then three."""
     counts: list[int] = []
     for word in text.split(","):
         part = _PER_NODE.match(word)
@@ -235,36 +206,32 @@ def _tasks_on(node: int | None, text: str) -> int | None:
 # --- several launchers -----------------------------------------------------------------------------------------------
 
 
-def _merged(sights: Iterable[Placement]) -> list[Placement]:
-    """Sights that agree in all that both know, as one that knows all; srun's name stays, whatever PMI it speaks."""
+def _merged(answers: Iterable[Placement]) -> list[Placement]:
+    """Merge answers that agree in all that both know; srun's name stays, whatever PMI it speaks."""
     merged: list[Placement] = []
-    for sight in sights:
+    for answer in answers:
         for place, other in enumerate(merged):
-            if all(mine is None or theirs is None or mine == theirs for mine, theirs in zip(sight[1:], other[1:])):
-                known = [theirs if mine is None else mine for mine, theirs in zip(sight[1:], other[1:])]
-                merged[place] = Placement("slurm" if sight.source == "slurm" else other.source, *known)
+            if all(mine is None or theirs is None or mine == theirs for mine, theirs in zip(answer[1:], other[1:])):
+                known = [theirs if mine is None else mine for mine, theirs in zip(answer[1:], other[1:])]
+                merged[place] = Placement("slurm" if answer.source == "slurm" else other.source, *known)
                 break
         else:
-            merged.append(sight)
+            merged.append(answer)
     return merged
 
 
-def _innermost(sights: list[Placement]) -> Placement:
-    """The launcher that started this very process.
-
-    Raises:
-        ValueError: it cannot be told.
-    """
-    inner = [sight for sight in sights if sight.local_size != 1]
-    if len(inner) != 1 and any(sight.source == "slurm" and sight.local_size in (1, None) for sight in sights):
-        inner = [sight for sight in sights if sight.source != "slurm"]
-    if len(sights) > 1 and len(inner) != 1:
-        said = ["%s says rank %s of %s" % (sight.source, sight.rank, _or_unknown(sight.size)) for sight in sights]
+def _innermost(answers: list[Placement]) -> Placement:
+    """Choose the launcher that started this very process; ValueError: it cannot be told."""
+    inner = [answer for answer in answers if answer.local_size != 1]
+    if len(inner) != 1 and any(answer.source == "slurm" and answer.local_size in (1, None) for answer in answers):
+        inner = [answer for answer in answers if answer.source != "slurm"]
+    if len(answers) > 1 and len(inner) != 1:
+        said = ["%s says rank %s of %s" % (answer.source, answer.rank, _or_unknown(answer.size)) for answer in answers]
         raise ValueError(
             "the variables of several launchers contradict each other: %s; start ranks with one of them, and unset "
             "what the other has left" % ", ".join(said)
         )
-    return inner[0] if len(sights) > 1 else sights[0]
+    return inner[0] if len(answers) > 1 else answers[0]
 
 
 def _or_unknown(number: int | None) -> str:
@@ -272,11 +239,7 @@ def _or_unknown(number: int | None) -> str:
 
 
 def _whole(found: Placement) -> Placement:
-    """The placement, completed where that follows from the rest.
-
-    Raises:
-        ValueError: a number is missing, or the numbers make no sense together.
-    """
+    """Complete a placement; ValueError: a number is missing, or the numbers make no sense together."""
     source, rank, size, local_rank, local_size = found[:5]
     if rank is None or size is None:
         raise ValueError("the launcher (%s) tells rank %s its number, but not how many there are" % (source, rank))

@@ -1,9 +1,9 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Which CPUs go with which GPU of a node, from what lscpu and rocm-smi or nvidia-smi say. Pure.
+"""Decide which CPUs go with which GPU of a node, from what lscpu and rocm-smi or nvidia-smi say. Pure.
 
-It travels to compute nodes, beside the command ``gpu-cpu-masks``: it imports nothing of this collection, and its text
-is that of Python 3.6, which system interpreters there still are.
+It travels to compute nodes, beside the command ``gpu-cpu-masks``, as one text with cores.py. It imports nothing else of
+this collection, and is written for Python 3.6, which system interpreters there still are.
 
 The rule. A rank feeds its GPU best from the NUMA node that the GPU is next to, and ranks that share a last-level cache
 evict each other's data. Therefore the GPUs of a NUMA node share that node's last-level caches, both in the order of
@@ -18,7 +18,11 @@ Sources: lscpu(1); srun(1), ``--cpu-bind`` and ``--gpu-bind``; what ``rocm-smi -
 
 import math
 import re
-from typing import Dict, FrozenSet, Iterable, List, NamedTuple, Optional, Sequence, Set, Tuple
+from typing import Dict, FrozenSet, Iterable, List, NamedTuple, Optional, Sequence, Tuple
+
+from .cores import ESCAPE, Core, TopologyError, cores, listed, numbers, numbers_or_nothing
+
+__all__ = ["TopologyError", "binding", "cores", "gpus", "listed", "numbers"]
 
 FIRST_OF_CACHE = "first-of-cache"
 """Reserves the first core of every last-level cache."""
@@ -28,28 +32,8 @@ THREADS = ("one", "all")
 
 NOTHING: FrozenSet[int] = frozenset()
 
-_ESCAPE = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
-_NUMBERS = re.compile(r"\d{1,5}(?:-\d{1,5})?(?:,\d{1,5}(?:-\d{1,5})?)*\Z")
-_TITLE = re.compile(r"(?:[A-Z][A-Z0-9]*[%@]?|L\d[di]?(?::L\d[di]?)*)\Z")
-_SHARED_CACHE = re.compile(r"L([2-9])\Z")
-_PLAIN = re.compile(r"(On-line CPU\(s\) list|Thread\(s\) per core|NUMA node(\d+) CPU\(s\)):\s*(\S*)\Z")
 _ROCM = re.compile(r"GPU\s*\[?(\d+)\]?\s*:\s*\(Topology\)\s*Numa\s+(Node|Affinity)\s*:\s*(\S*)")
 _NVIDIA = re.compile(r"GPU(\d+)\Z")
-
-
-class TopologyError(ValueError):
-    """What cannot be read or be divided, as one sentence."""
-
-
-class Core(NamedTuple):
-    """One core of a node."""
-
-    cpus: Tuple[int, ...]
-    """Its hardware threads that are online."""
-    node: int
-    """Its NUMA node."""
-    cache: Optional[str]
-    """What its last-level cache is called; None where lscpu does not say."""
 
 
 class Gpu(NamedTuple):
@@ -100,126 +84,6 @@ class Binding(NamedTuple):
         return min(len(share.cpus) for share in self.shares)
 
 
-def numbers(text: str) -> FrozenSet[int]:
-    """The numbers of a list in the kernel's notation, such as ``0-3,8``.
-
-    Raises:
-        TopologyError: it is none.
-    """
-    found: Set[int] = set()
-    if not _NUMBERS.match(text):
-        raise TopologyError("%r is not a list of CPUs such as 0-3,8." % text)
-    for part in text.split(","):
-        first, _dash, last = part.partition("-")
-        if int(last or first) < int(first):
-            raise TopologyError("%r is not a list of CPUs: %s ends before it begins." % (text, part))
-        found.update(range(int(first), int(last or first) + 1))
-    return frozenset(found)
-
-
-def listed(values: Iterable[int]) -> str:
-    """Numbers as :func:`numbers` reads them."""
-    parts: List[List[int]] = []
-    for value in sorted(set(values)):
-        if parts and value == parts[-1][-1] + 1:
-            parts[-1] = [parts[-1][0], value]
-        else:
-            parts.append([value])
-    return ",".join("-".join(map(str, part)) for part in parts)
-
-
-# --- the cores -------------------------------------------------------------------------------------------------------
-
-
-def cores(text: str) -> Tuple[Core, ...]:
-    """The cores of a node that are online, in the order of their first CPUs.
-
-    Args:
-        text: what ``lscpu -p`` (with any columns, CPU and Core among them) or ``lscpu -e`` prints. Plain ``lscpu``
-            tells the CPUs of each NUMA node only; that serves where a core has one hardware thread.
-
-    Raises:
-        TopologyError: it is something else, incomplete, or contradicts itself.
-    """
-    lines = [line.strip() for line in _ESCAPE.sub("", text).splitlines()]
-    rows = [line for line in lines if line and not line.startswith("#")]
-    headers = [line for line in lines if re.match(r"#\s*CPU\s*,", line, re.IGNORECASE)]
-    if headers:
-        return _of_table(headers[-1].lstrip("# ").split(","), [row.split(",") for row in rows])
-    for place, row in enumerate(rows):
-        if "CPU" in row.split() and all(map(_TITLE.match, row.split())):
-            return _of_table(row.split(), [row.split() for row in rows[place + 1:]])
-    return _of_lists(rows)
-
-
-def _of_table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> Tuple[Core, ...]:
-    """The cores of the tables that ``lscpu -p`` and ``lscpu -e`` print."""
-    found = [_cells(titles, row) for row in rows]
-    if not all("CORE" in cells for cells in found):
-        raise TopologyError("The text of lscpu has no column CORE, by which the threads of one core are known.")
-    online = [cells for cells in found if cells["CORE"] and cells.get("ONLINE", "yes").lower() not in ("no", "n")]
-    levels = sorted(name for name in set().union(*online) if _SHARED_CACHE.match(name) and all(
-        cells.get(name) for cells in online))
-    threads: Dict[Tuple[int, int], Dict[int, Tuple[int, Optional[str]]]] = {}
-    for cells in online:
-        key = (_number(cells, "SOCKET"), _number(cells, "CORE"))
-        cache = cells[levels[-1]] if levels else None
-        cpu = _number(cells, "CPU")
-        if any(cpu in others for others in threads.values()):
-            raise TopologyError("The text of lscpu has CPU %d twice." % cpu)
-        threads.setdefault(key, {})[cpu] = (_number(cells, "NODE"), cache)
-    return _sorted([_core(places) for places in threads.values()])
-
-
-def _cells(titles: Sequence[str], row: Sequence[str]) -> Dict[str, str]:
-    """One line of a table by the titles of its columns, empty where lscpu does not know; those of caches are split."""
-    if len(row) != len(titles):
-        raise TopologyError("The line %r of lscpu's text has %d columns, and its header has %d." % (
-            " ".join(row), len(row), len(titles)))
-    cells: Dict[str, str] = {}
-    for title, cell in zip(titles, row):
-        values = cell.split(":")
-        for place, name in enumerate(title.split(":")):
-            value = values[place].strip() if place < len(values) else ""
-            cells[name.strip().upper()] = "" if value == "-" else value
-    return cells
-
-
-def _number(cells: Dict[str, str], name: str) -> int:
-    """What a column says, 0 where it says nothing: kernels without NUMA have no nodes to tell."""
-    value = cells.get(name, "") or "0"
-    if not re.match(r"\d{1,9}\Z", value):
-        raise TopologyError("The text of lscpu has %r in its column %s, which is not a number." % (value, name))
-    return int(value)
-
-
-def _core(places: Dict[int, Tuple[int, Optional[str]]]) -> Core:
-    """A core from the places of its hardware threads."""
-    if len(set(places.values())) > 1:
-        raise TopologyError("The text of lscpu contradicts itself: CPUs %s are of one core, but not of one NUMA node "
-                            "and cache." % listed(places))
-    node, cache = next(iter(places.values()))
-    return Core(tuple(sorted(places)), node, cache)
-
-
-def _of_lists(rows: Sequence[str]) -> Tuple[Core, ...]:
-    """The cores of what ``lscpu`` prints without an option."""
-    said = [match.groups() for match in map(_PLAIN.match, rows) if match]
-    lists = [(int(node), value) for _name, node, value in said if node]
-    lists = lists or [(0, value) for name, _node, value in said if name.startswith("On-line")]
-    if not lists:
-        raise TopologyError("This is not what 'lscpu -p' prints: the header line is missing.")
-    if [value for name, _node, value in said if name.startswith("Thread")] != ["1"]:
-        raise TopologyError("Plain lscpu does not tell which CPUs are of one core; give what 'lscpu -p' prints.")
-    return _sorted([Core((cpu,), node, None) for node, value in lists for cpu in _list_or_nothing(value)])
-
-
-def _sorted(found: Sequence[Core]) -> Tuple[Core, ...]:
-    if not found:
-        raise TopologyError("The text of lscpu has no CPU that is online.")
-    return tuple(sorted(found, key=lambda core: core.cpus[0]))
-
-
 # --- the GPUs --------------------------------------------------------------------------------------------------------
 
 
@@ -232,7 +96,7 @@ def gpus(text: str) -> Tuple[Gpu, ...]:
     Raises:
         TopologyError: it is something else, or incomplete.
     """
-    lines = _ESCAPE.sub("", text).splitlines()
+    lines = ESCAPE.sub("", text).splitlines()
     found = _of_rocm(lines) or _of_nvidia(lines)
     if not found:
         raise TopologyError("No GPU is named by what should be of 'rocm-smi --showtoponuma' or 'nvidia-smi topo -m'.")
@@ -245,7 +109,7 @@ def gpus(text: str) -> Tuple[Gpu, ...]:
 def _of_rocm(lines: Sequence[str]) -> Dict[int, Gpu]:
     nodes: Dict[int, Dict[str, FrozenSet[int]]] = {}
     for match in filter(None, map(_ROCM.match, map(str.strip, lines))):
-        nodes.setdefault(int(match.group(1)), {})[match.group(2)] = _list_or_nothing(match.group(3))
+        nodes.setdefault(int(match.group(1)), {})[match.group(2)] = numbers_or_nothing(match.group(3))
     # The affinity is what the kernel says of the device on its bus; the node is computed from the links of the driver.
     return {number: Gpu(said.get("Affinity") or said.get("Node") or NOTHING, NOTHING) for number, said in nodes.items()}
 
@@ -263,13 +127,8 @@ def _of_nvidia(lines: Sequence[str]) -> Dict[int, Gpu]:
         if match:
             cpus, nodes = [*words[1 + links:], "", ""][:2]
             nodes = nodes if "NUMA Affinity" in header else ""
-            found[int(match.group(1))] = Gpu(_list_or_nothing(nodes), _list_or_nothing(cpus))
+            found[int(match.group(1))] = Gpu(numbers_or_nothing(nodes), numbers_or_nothing(cpus))
     return found
-
-
-def _list_or_nothing(text: str) -> FrozenSet[int]:
-    """A list of NUMA nodes or CPUs; empty for ``N/A``, ``-1`` and the like."""
-    return numbers(text) if _NUMBERS.match(text) else NOTHING
 
 
 # --- the division ----------------------------------------------------------------------------------------------------

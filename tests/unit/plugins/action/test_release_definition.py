@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import pathlib
+import shutil
 
 import pytest
 import yaml
@@ -22,8 +23,19 @@ def found():
 
 
 def test_all_that_is_asked_for_is_returned(found):
-    assert list(found) == ["definition", "series", "digest", "known_problems"]
+    assert list(found) == ["definition", "series", "digest", "known_problems", "series_directories"]
     assert list(found["series"]) == ["horovod"] and found["definition"]["release"] == "2026-11-20"
+
+
+def test_a_series_of_the_sites_own_is_taken_for_the_roles(found, tmp_path):
+    theirs = found["series_directories"]["horovod"]
+    assert theirs.endswith("roles/horovod/files/series/0.28.1")
+    own = tmp_path / "horovod" / "0.28.1"
+    shutil.copytree(theirs, own)
+    next(own.glob("0003-*.patch")).unlink()
+    ours = define({"path": RELEASE, "release": "2026-11-20", "own_series": str(tmp_path)})
+    assert ours["series_directories"] == {"horovod": str(own)}
+    assert ours["series"] != found["series"] and ours["digest"] != found["digest"]
 
 
 def test_a_file_that_is_not_there_is_told_with_those_that_are():

@@ -54,3 +54,24 @@ def test_a_pattern_without_one_ends_the_run(look, groups):
 
 def test_a_check_of_the_syntax_needs_no_hosts(look):
     assert look("polaris", {}, syntax=True) == ["polaris"]
+    assert look("", {"all": ["x", "y"], "here": ["x"], "there": ["y"]}, syntax=True) == ["local"]
+
+
+@pytest.mark.parametrize(("groups", "site"), [
+    ({"all": ["login1"], "ungrouped": [], "mysite": ["login1"]}, "mysite"),
+    ({"all": ["login1", "login2"], "gpu": ["login2"], "mysite": ["login1", "login2"]}, "mysite"),
+    ({"all": ["x", "me"], "ungrouped": ["me"], "mysite": ["x"]}, "mysite"),
+    ({"all": ["x", "y"], "mysite": ["x"], "local": ["y"]}, "local"),
+])
+def test_the_only_site_of_an_inventory_needs_not_be_named(look, groups, site):
+    assert look("", groups) == [site]
+
+
+def test_of_several_sites_one_has_to_be_named(look):
+    with pytest.raises(AnsibleLookupError, match=r"name one, as in -e torchstack_host=here; .*here, there"):
+        look("", {"all": ["x", "y"], "there": ["x"], "here": ["y"]})
+
+
+def test_without_any_site_the_local_one_is_missed(look):
+    with pytest.raises(AnsibleLookupError, match="no host for 'local': give the site's"):
+        look("", {"all": [], "ungrouped": []})

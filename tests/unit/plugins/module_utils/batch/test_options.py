@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import pytest
 from ansible_collections.hpcml.torchstack.plugins.module_utils.batch.options import walltime_seconds
-from ansible_collections.hpcml.torchstack.plugins.module_utils.batch.registry import check_options, problems
+from ansible_collections.hpcml.torchstack.plugins.module_utils.batch.registry import asked_gpus, check_options, problems
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
 
 DEFAULTS = {"requeue": 0, "requeue_on": ["preempted", "node_failed"]}
@@ -21,6 +21,10 @@ DEFAULTS = {"requeue": 0, "requeue_on": ["preempted", "node_failed"]}
      {"walltime": "1-02:30:00", "requeue": 3, "requeue_on": ["time_limit"]}),
     ("slurm", {"directives": [" --constraint=a100 "], "bin": "/opt/slurm/bin"},
      {"directives": ["--constraint=a100"], "bin": "/opt/slurm/bin"}),
+    ("slurm", {"constraint": "a100&hbm80g", "gpu_type": "l40s", "gpus": 8, "memory_per_gpu": "60G"},
+     {"constraint": "a100&hbm80g", "gpu_type": "l40s", "gpus": 8, "memory_per_gpu": "60G"}),
+    ("slurm", {"reservation": "rollout", "licenses": "scratch:1,home", "hint": "nomultithread", "exclusive": False},
+     {"reservation": "rollout", "licenses": "scratch:1,home", "hint": "nomultithread", "exclusive": False}),
 ])
 def test_options_get_their_one_form(launcher, options, expected):
     assert check_options(launcher, options) == {**DEFAULTS, **expected}
@@ -35,6 +39,15 @@ def test_on_the_machine_itself_no_option_matters():
 @pytest.mark.parametrize("launcher, options, said", [
     ("slurm", {"partiton": "gpu"}, "there is no option partiton"),
     ("slurm", {"partition": "gpu", "queue": "gpu"}, "both given"),
+    ("slurm", {"memory": "240G", "memory_per_gpu": "60G"}, "both given"),
+    ("slurm", {"constraint": "a100 hbm"}, "features of nodes such as a100&hbm80g"),
+    ("slurm", {"exclusive": "yes"}, "one of true, false, user, mcs, topo"),
+    ("slurm", {"exclusive": 1}, "one of true, false, user, mcs, topo"),
+    ("slurm", {"hint": "no_multithread"}, "one of compute_bound"),
+    ("slurm", {"constrain": "a100"}, "there is no option constrain"),
+    ("pbs", {"reservation": "R1"}, "PBS has no reservation"),
+    ("pbs", {"memory_per_gpu": "60G"}, "PBS has no memory_per_gpu"),
+    ("pbs", {"constraint": "a100"}, "PBS has no constraint"),
     ("pbs", {"partition": "gpu"}, "PBS has no partition"),
     ("pbs", {"qos": "long"}, "PBS has no qos"),
     ("slurm", {"walltime": 9000}, "is the number 9000"),
@@ -87,3 +100,21 @@ def test_walltimes():
     assert walltime_seconds("00:01:05") == 65
     assert walltime_seconds("2-03:00:00") == 51 * 3600
     assert walltime_seconds("100:00:00") == 360000
+
+
+@pytest.mark.parametrize("launcher, options, gpus", [
+    ("local", {"gpus": 4}, 0),
+    ("slurm", {}, 0),
+    ("slurm", {"gpus": 4, "directives": ["--gres=gpu:8"]}, 4),
+    ("slurm", {"directives": ["--exclusive", "--gres=gpu:4"]}, 4),
+    ("slurm", {"directives": ["--gres=gpu:l40s:8"]}, 8),
+    ("slurm", {"directives": ["--gres=tmp:10G,gpu:nvidia_a100-sxm4-80gb:2"]}, 2),
+    ("slurm", {"directives": ["--gres gpu"]}, 1),
+    ("slurm", {"directives": ["--gpus-per-node=a100:4"]}, 4),
+    ("slurm", {"directives": ["--gpus-per-node=4"]}, 4),
+    ("slurm", {"directives": ["--gpu-bind=closest", "--gres=gpumem:4"]}, 0),
+    ("pbs", {"directives": ["-l select=1:ncpus=64:ngpus=4"]}, 4),
+    ("pbs", {"directives": ["-l place=excl"]}, 0),
+])
+def test_gpus_are_counted_however_a_site_asks_for_them(launcher, options, gpus):
+    assert asked_gpus(launcher, options) == gpus

@@ -99,3 +99,13 @@ def test_the_script_writes_to_the_log_whatever_its_name(tmp_path, name):
 def test_a_log_that_cannot_be_opened_has_an_exit_code_of_its_own(tmp_path):
     words = submission(script(log=str(tmp_path / "nowhere" / "log"), command=("/bin/true",)))
     assert subprocess.run(words[-3:], stderr=subprocess.DEVNULL, check=False).returncode == 73
+
+
+@pytest.mark.parametrize(("options", "place"), [
+    ({"exclusive": True}, ["-l place=excl"]),
+    ({"exclusive": True, "nodes": 2}, ["-l place=scatter:excl"]),
+    ({"exclusive": False, "nodes": 2}, ["-l place=scatter"]),
+    ({"exclusive": False}, []),
+])
+def test_whole_nodes_are_asked_for_by_their_place(options, place):
+    assert [line for line in directives(script(**options)) if "place" in line] == place

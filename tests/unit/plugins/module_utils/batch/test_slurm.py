@@ -228,6 +228,20 @@ def test_tasks_share_the_cores_of_a_node(options, said):
     assert [line[8:] for line in batch_script("n", options, "/s/log", ["true"]).splitlines() if "task" in line] == said
 
 
+def test_a_site_s_features_and_kinds_of_gpus_are_asked_for_as_sbatch_reads_them():
+    options = {
+        "constraint": "a100&hbm80g", "reservation": "rollout", "licenses": "scratch:1", "memory_per_gpu": "60G",
+        "hint": "nomultithread", "exclusive": True, "gpu_type": "l40s", "gpus": 8,
+    }
+    lines = batch_script("n", options, "/s/log", ["true"]).splitlines()
+    assert [line[8:] for line in lines if line.startswith("#SBATCH ")][:7] == [
+        '--constraint="a100&hbm80g"', "--reservation=rollout", "--licenses=scratch:1", "--mem-per-gpu=60G",
+        "--hint=nomultithread", "--exclusive", "--gpus-per-node=l40s:8",
+    ]
+    assert "#SBATCH --exclusive=user" in batch_script("n", {"exclusive": "user"}, "/s/log", ["true"])
+    assert "exclusive" not in batch_script("n", {"exclusive": False}, "/s/log", ["true"])
+
+
 @pytest.mark.parametrize("options", [{}, {"requeue": 0}, {"requeue": 1, "requeue_on": ["time_limit"]}], ids=str)
 def test_slurm_puts_a_job_back_only_where_the_site_says_so(options):
     assert "--no-requeue" in batch_script("n", options, "/s/log", ["true"])

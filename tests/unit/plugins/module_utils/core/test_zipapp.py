@@ -13,9 +13,11 @@ import zipfile
 import pytest
 from ansible_collections.hpcml.torchstack.plugins.module_utils.acceptance import reframe_judge
 from ansible_collections.hpcml.torchstack.plugins.module_utils.acceptance import supervisor as acceptance_supervisor
-from ansible_collections.hpcml.torchstack.plugins.module_utils.core.zipapp import program_archive
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core.zipapp import program_archive, program_text
 from ansible_collections.hpcml.torchstack.plugins.module_utils.health import collect
+from ansible_collections.hpcml.torchstack.plugins.module_utils.preflight import node_facts
 from ansible_collections.hpcml.torchstack.plugins.module_utils.ranks import benchmark_cli, pair_sweep, program
+from ansible_collections.hpcml.torchstack.plugins.module_utils.standalone import removal, topology
 from ansible_collections.hpcml.torchstack.plugins.module_utils.steps import supervisor
 
 PACKAGE = "ansible_collections/hpcml/torchstack/plugins/module_utils/"
@@ -56,3 +58,14 @@ def test_a_program_has_nothing_with_it_that_it_does_not_import():
 
 def test_the_same_sources_make_the_same_bytes():
     assert program_archive(collect) == program_archive(collect)
+
+
+@pytest.mark.parametrize("program", [node_facts, removal, topology], ids=lambda module: module.__name__.split(".")[-1])
+def test_a_program_of_several_files_is_one_text_that_imports_nothing_beside_it(program, tmp_path):
+    text = program_text(program)
+    (tmp_path / "alone.py").write_text(text)
+    done = subprocess.run([sys.executable, "-I", "-S", "-c", "import sys; sys.path.insert(0, '.'); import alone"],
+                          cwd=str(tmp_path), stderr=subprocess.PIPE, check=False)
+    assert done.returncode == 0, done.stderr.decode()
+    assert "from ." not in text
+    assert text.count("from __future__ import annotations") <= 1

@@ -27,11 +27,11 @@ def content():
     return yaml.safe_load(RELEASE.read_text(encoding="utf-8"))
 
 
-def problems(content, name="2026-11-20", others=(), **site):
+def problems(content, name="2026-11-20", others=(), own_series="", **site):
     release = lint.Release("r.yml", name, content, {"horovod": 7, "module": 9})
     asked = lint.Asked(
         {**SITE, **site}, files.specified(), {}, {}, Places({"torchstack_jobs": 3}, {}, "s.yml", {}), [release], others,
-        str(TOP / "roles"))
+        str(TOP / "roles"), own_series)
     return [problem.text for problem in lint.problems(asked)]
 
 
@@ -59,7 +59,20 @@ def test_another_name_and_a_missing_series_are_told(content):
     (found,) = problems(content, name="2026-11-22")
     assert found.endswith("'release' is 2026-11-20, and the name of the file says 2026-11-22; they must be the same.")
     (found,) = problems(dict(content, horovod=dict(content["horovod"], series="0.0")))
-    assert "0.0" in found
+    assert "'horovod.series' is 0.0, and there are 0.28.1: " in found
+
+
+def test_series_of_the_sites_own_are_known_and_a_bad_patch_of_theirs_is_told(content, tmp_path):
+    ours = dict(content, horovod=dict(content["horovod"], series="ours"))
+    (tmp_path / "horovod" / "ours").mkdir(parents=True)
+    patch = tmp_path / "horovod" / "ours" / "0001-ours.patch"
+    patch.write_text("--- a/f\n+++ b/f\n@@ -1 +1 @@\n-a\n+b\n")
+    assert problems(ours, own_series=str(tmp_path)) == []
+    patch.write_text("no patch\n")
+    assert problems(ours, own_series=str(tmp_path)) == [
+        "r.yml: 0001-ours.patch, line 1: the file holds no unified diff."]
+    (found,) = problems(dict(content, horovod=dict(content["horovod"], series="0.0")), own_series=str(tmp_path))
+    assert found.startswith("r.yml:7: 'horovod.series' is 0.0, and there are 0.28.1, ours: ")
 
 
 def test_a_step_of_a_release_that_is_not_judged_is_known(content):

@@ -143,6 +143,19 @@ def test_a_changed_patch_changes_the_digest_of_its_component(roles):
     assert before != after
 
 
+def test_a_series_of_the_sites_own_is_found_first_and_has_the_digest_of_its_patches(roles, tmp_path):
+    definition, own = {"horovod": {"series": "0.28.1"}}, tmp_path / "own"
+    before = release_file.series_digests(definition, str(roles), str(own))
+    assert before == release_file.series_digests(definition, str(roles))
+    (own / "horovod" / "0.28.1").mkdir(parents=True)
+    (own / "horovod" / "0.28.1" / "0001-ours.patch").write_text(PATCH % "ours")
+    (own / "horovod" / "ours").symlink_to("0.28.1")
+    after = release_file.series_digests(definition, str(roles), str(own))
+    assert before != after == release_file.series_digests({"horovod": {"series": "ours"}}, str(roles), str(own))
+    assert release_file.series_directories(definition, str(roles), str(own)) == {
+        "horovod": str(own / "horovod" / "0.28.1")}
+
+
 def test_a_series_that_is_not_there_is_named(roles):
     with pytest.raises(StackError, match=r"files/series/9\.9"):
         release_file.series_digests({"horovod": {"series": "9.9"}}, str(roles))

@@ -36,6 +36,11 @@ def test_a_machine_that_is_not_the_site_is_told_so_in_one_sentence_with_the_rehe
     assert failure([found]) == found.message + " " + found.remedy
 
 
+def test_where_there_is_no_rehearsal_lint_is_named():
+    found = only(machine_checks.judge_site("vm", ["/soft"], {}, "polaris"))
+    assert found.remedy == "Run it there; the playbook lint looks for mistakes in the site's data on any machine."
+
+
 def test_root_is_told_what_it_cannot_see():
     found = only(machine_checks.judge_account(0, "root", "0022"))
     assert found.severity == "note" and found.ok and "permissions" in found.message and found.remedy

@@ -26,7 +26,7 @@ FACTS = {
     "gpus": NO_GPUS, "modules": {"command": True, "failed": {}, "inits": []},
     "programs": {"python": {"command": "/usr/bin/python3", "path": "/usr/bin/python3", "version": "3.11.2"}},
 }
-WANTED = {"nonce": "7", "prefix": "/soft/r1", "python": "3.11.2", "node": {}, "options": {}}
+WANTED = {"nonce": "7", "prefix": "/soft/r1", "python": "3.11.2", "node": {}, "options": {}, "gpus": 0}
 
 
 def judged(part=None, changes=None, node=None, options=None, login=None, tmpdir=None):
@@ -63,7 +63,7 @@ def test_every_problem_has_a_remedy():
             "CC": {"command": "cc", "path": "", "version": ""}}, machine=dict(MACHINE, uid=5),
     )
     node = {"cores": 64, "memory": "240G", "cuda": "13.0", "modules": ["gcc/12"]}
-    wanted = dict(WANTED, node=node, options={"gpus": 4})
+    wanted = dict(WANTED, node=node, gpus=4)
     findings = node_checks.judge(broken, wanted, MACHINE)
     errors = [finding for finding in findings if finding.severity == ERROR]
     assert {finding.check for finding in errors} == {
@@ -160,23 +160,23 @@ def test_the_driver_has_to_run_what_the_toolkit_makes(changes, toolkit, severity
     assert text in said(findings, "compute.driver")
 
 
-@pytest.mark.parametrize(("gpus", "node", "options", "failed"), [
-    (NO_GPUS, {"cuda": "12.4"}, {}, ["compute.gpus"]),
-    (NO_GPUS, {}, {"gpus": 4}, ["compute.gpus"]),
-    (NO_GPUS, {}, {"gpus": 0}, []),
-    (A100, {}, {"gpus": 4}, []),
-    (dict(A100, count=0), {}, {"gpus": 1}, ["compute.gpus"]),
-    (dict(A100, count=None, problem="cuInit answers with error 999"), {}, {"gpus": 4}, ["compute.gpus"]),
-    (A100, {}, {"gpus": 8}, ["compute.gpus"]),
-    (A100, {}, {}, []),
+@pytest.mark.parametrize(("gpus", "node", "asked", "failed"), [
+    (NO_GPUS, {"cuda": "12.4"}, 0, ["compute.gpus"]),
+    (NO_GPUS, {}, 4, ["compute.gpus"]),
+    (NO_GPUS, {}, 0, []),
+    (A100, {}, 4, []),
+    (dict(A100, count=0), {}, 1, ["compute.gpus"]),
+    (dict(A100, count=None, problem="cuInit answers with error 999"), {}, 4, ["compute.gpus"]),
+    (A100, {}, 8, ["compute.gpus"]),
+    (A100, {}, 0, []),
 ])
-def test_gpus_are_looked_at_where_the_site_speaks_of_them(gpus, node, options, failed):
-    findings = node_checks.judge(dict(FACTS, gpus=gpus), dict(WANTED, node=node, options=options), MACHINE)
+def test_gpus_are_looked_at_where_the_site_speaks_of_them(gpus, node, asked, failed):
+    findings = node_checks.judge(dict(FACTS, gpus=gpus), dict(WANTED, node=node, gpus=asked), MACHINE)
     assert [check for check, _severity in bad(findings)] == failed
 
 
 def test_gpus_of_another_maker_stop_nothing():
-    findings = node_checks.judge(dict(FACTS, gpus=NO_GPUS), dict(WANTED, options={"gpus": 8}), MACHINE)
+    findings = node_checks.judge(dict(FACTS, gpus=NO_GPUS), dict(WANTED, gpus=8), MACHINE)
     assert bad(findings) == [("compute.gpus", WARNING)]
     assert said(findings, "compute.gpus") == "n1 has no driver of NVIDIA; its GPUs were not looked at."
 

@@ -12,9 +12,10 @@ import subprocess
 import sys
 
 import pytest
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core.zipapp import program_text
 from ansible_collections.hpcml.torchstack.plugins.module_utils.preflight import node_facts
 
-PROGRAM = pathlib.Path(node_facts.__file__)
+PROGRAM = program_text(node_facts)
 
 NO_MODULES = "unset -f module 2> /dev/null\n"
 TOY_MODULES = """
@@ -44,8 +45,9 @@ def question(tmp_path):
 
 
 def test_the_program_answers_by_itself_without_this_collection(question, tmp_path):
-    command = [sys.executable, "-I", "-S", str(PROGRAM), json.dumps(question)]
-    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd="/", check=False)
+    command = [sys.executable, "-I", "-S", "-", json.dumps(question)]
+    done = subprocess.run(
+        command, input=PROGRAM, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd="/", check=False)
     assert done.returncode == 0, done.stdout
     assert done.stdout.startswith(os.uname().nodename + ": ")
     answer = json.loads((tmp_path / "answer.json").read_text())
@@ -63,9 +65,9 @@ def test_the_program_answers_by_itself_without_this_collection(question, tmp_pat
 
 
 def test_the_program_is_for_the_oldest_python_of_a_target_and_for_ascii_terminals():
-    source = PROGRAM.read_text(encoding="ascii")
-    ast.parse(source, feature_version=(3, 8))
-    imported = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.ImportFrom)]
+    PROGRAM.encode("ascii")
+    ast.parse(PROGRAM, feature_version=(3, 8))
+    imported = [node for node in ast.walk(ast.parse(PROGRAM)) if isinstance(node, ast.ImportFrom)]
     assert all("ansible" not in str(node.module) for node in imported)
 
 
@@ -122,29 +124,6 @@ def test_programs_are_looked_for_with_the_modules_loaded(tmp_path):
     assert loaded["path"].startswith(str(tmp_path) + ":")
     assert node_facts.programs({"CC": "cc -g"}, loaded["path"])["CC"]["path"] == str(tmp_path / "cc")
     assert node_facts.modules(init, [])["path"] == ""
-
-
-def test_control_groups_of_either_version_bind_with_all_that_are_above(tmp_path):
-    job = tmp_path / "slurm" / "job_1" / "step_0"
-    job.mkdir(parents=True)
-    (tmp_path / "slurm" / "memory.max").write_text("max\n")
-    (job.parent / "memory.max").write_text("4294967296\n")
-    (job / "memory.max").write_text("8589934592\n")
-    (job.parent / "cpu.max").write_text("150000 100000\n")
-    (job / "cpu.max").write_text("max 100000\n")
-    found = node_facts.group_limits("0::/slurm/job_1/step_0\n", str(tmp_path))
-    assert found == {"cores": 1.5, "memory": 4294967296.0}
-    old = tmp_path / "memory" / "pbs" / "7.server"
-    old.mkdir(parents=True)
-    (old / "memory.limit_in_bytes").write_text("1073741824\n")
-    (old.parent / "memory.limit_in_bytes").write_text("9223372036854771712\n")
-    quota = tmp_path / "cpu" / "pbs"
-    quota.mkdir(parents=True)
-    (quota / "cpu.cfs_quota_us").write_text("-1\n")
-    (quota / "cpu.cfs_period_us").write_text("100000\n")
-    groups = "5:memory:/pbs/7.server\n4:cpu,cpuacct:/pbs\n1:name=systemd:/x:y\n0::/none\n"
-    assert node_facts.group_limits(groups, str(tmp_path)) == {"cores": None, "memory": 1073741824.0}
-    assert node_facts.group_limits("", str(tmp_path)) == {"cores": None, "memory": None}
 
 
 @pytest.mark.parametrize(("text", "version"), [

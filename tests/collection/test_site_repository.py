@@ -1,0 +1,114 @@
+# Copyright (c) the hpcml.torchstack contributors
+# SPDX-License-Identifier: Apache-2.0
+"""A site in a repository of its own, with nothing of the project but the installed collection."""
+
+from __future__ import annotations
+
+import os
+import shutil
+
+import pytest
+
+ANSWERS = """\
+site: examplesite
+title: Example Site
+batch: none
+modules: none
+release: 2026-12
+"""
+FROM_RECORDS = ("report", "drift", "rollback", "retire", "notice")
+"""Playbooks that work from what a root has recorded."""
+
+
+class Repository:
+    """What an operator has: a home with the installed collection, and the repository of a site."""
+
+    def __init__(self, installed, directory, answers):
+        self.installed, self.directory, self.root = installed, directory, directory.parent / "root"
+        (directory.parent / "answers.yml").write_text(answers + "root: %s\n" % self.root)
+        self.made, self.said = installed.run(
+            installed.place / "bin" / "new-site", directory, "--answers", directory.parent / "answers.yml")
+
+    def playbook(self, name, *words, **environment):
+        environment = {"ANSIBLE_CONFIG": str(self.directory / "ansible.cfg"), "COLUMNS": "400", **environment}
+        return self.installed.run("ansible-playbook", name, *words, cwd=self.directory, **environment)
+
+
+@pytest.fixture(scope="module")
+def repository(installed, tmp_path_factory):
+    return Repository(installed, tmp_path_factory.mktemp("operator") / "examplesite", ANSWERS)
+
+
+def test_the_program_writes_it_lints_it_and_says_the_next_two_commands(repository):
+    assert repository.made == 0, repository.said
+    assert "Written: %s, 10 files. Lint finds nothing." % repository.directory in repository.said
+    assert repository.said.endswith(
+        "ansible-galaxy collection install -r requirements.yml -p collections ansible-playbook "
+        "hpcml.torchstack.rollout --check --diff")
+
+
+def test_a_second_time_it_refuses_to_overwrite_it(repository):
+    code, said = repository.installed.run(
+        repository.installed.place / "bin" / "new-site", repository.directory, "--defaults")
+    assert code == 2 and "nothing is overwritten" in said
+
+
+def test_it_is_linted_and_planned_from_there_without_naming_the_site(repository):
+    code, said = repository.playbook("hpcml.torchstack.lint")
+    assert code == 0, said
+    code, said = repository.playbook("hpcml.torchstack.rollout", "--check", "--diff")
+    assert code == 0 and "Plan for release 2026-12 of site examplesite: PyTorch" in said, said[-3000:]
+    assert not repository.root.exists()
+
+
+@pytest.mark.parametrize("words", [[], ["-e", "torchstack_host=examplesite"], ["-i", "inventory"]])
+def test_the_site_may_be_named_and_so_may_its_inventory(repository, words):
+    code, said = repository.playbook("hpcml.torchstack.lint", *words)
+    assert code == 0 and "examplesite-login : ok=" in said and "WARNING" not in said, said
+
+
+@pytest.mark.parametrize("name", ["accept", "publish"])
+def test_a_release_that_was_not_rolled_out_is_neither_accepted_nor_published(repository, name):
+    code, said = repository.playbook("hpcml.torchstack." + name)
+    assert code == 2 and "Release 2026-12 was never opened below %s" % repository.root in said, said
+
+
+@pytest.mark.parametrize("name", FROM_RECORDS)
+def test_the_other_playbooks_find_the_site_and_its_root_by_themselves(repository, name):
+    _code, said = repository.playbook("hpcml.torchstack." + name, "--check", "-v")
+    assert "examplesite-login" in said and "no host for" not in said, said
+    assert str(repository.root) in said or "2026-12" in said, said
+
+
+def test_compare_takes_the_release_of_the_site(repository):
+    code, said = repository.playbook("hpcml.torchstack.compare")
+    assert code == 2 and "Say what %s/2026-12 is to be compared with" % repository.root in said, said
+
+
+def test_the_mirror_is_asked_for_by_the_variable_of_the_site(repository):
+    code, said = repository.playbook("hpcml.torchstack.mirror", "--check")
+    assert code == 2 and "torchstack_mirror" in said and "examplesite-login" in said, said
+
+
+def test_requirements_install_the_tarball_into_the_repository_and_that_is_used(installed, tarball, tmp_path):
+    other = Repository(installed, tmp_path / "own", ANSWERS + "collection: %s\n" % tarball)
+    assert other.made == 0, other.said
+    elsewhere = {"ANSIBLE_COLLECTIONS_PATH": str(other.directory / "collections")}
+    code, said = installed.run(
+        "ansible-galaxy", "collection", "install", "--offline", "-r", "requirements.yml", "-p", "collections",
+        cwd=other.directory, **elsewhere)
+    assert code == 0, said
+    assert (other.directory / "collections/ansible_collections/hpcml/torchstack/bin/new-site").is_file()
+    environment = dict(installed.environment)
+    del environment["ANSIBLE_COLLECTIONS_PATH"]
+    other.installed = type(installed)(installed.home)
+    other.installed.environment = environment
+    code, said = other.playbook("hpcml.torchstack.lint")
+    assert code == 0, said
+
+
+def test_without_ansible_the_program_says_what_it_needs(installed, tmp_path):
+    for name in ("sh", "head", "sed", "test"):
+        os.symlink(shutil.which(name), tmp_path / name)
+    code, said = installed.run(installed.place / "bin" / "new-site", tmp_path / "new", PATH=str(tmp_path))
+    assert code == 2 and said.startswith("new-site: needs the Python that Ansible runs in, from 3.11 on"), said
