@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """build_step in random histories of runs, kills, changes and losses; step_histories.py says what has to hold.
 
-TORCHSTACK_STEP_SEQUENCES says how many are played (60; 1000 take about half an hour), TORCHSTACK_STEP_SEED where they
+TORCHSTACK_STEP_SEQUENCES says how many are played (15; 1000 take about half an hour), TORCHSTACK_STEP_SEED where they
 begin. One is replayed with TORCHSTACK_STEP_SEED=<seed> TORCHSTACK_STEP_SEQUENCES=1: its decisions are the same, its
 timing is the machine's.
 """
@@ -18,7 +18,7 @@ import pytest
 from support import step_histories
 
 SEED = int(os.environ.get("TORCHSTACK_STEP_SEED", "1"))
-SEQUENCES = int(os.environ.get("TORCHSTACK_STEP_SEQUENCES", "60"))
+SEQUENCES = int(os.environ.get("TORCHSTACK_STEP_SEQUENCES", "15"))
 LANES = 3
 """Worlds that are played at the same time: most of their time is sleep."""
 
