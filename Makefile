@@ -24,10 +24,12 @@ READS_plan := $(READS_rollout)
 READS_lint-site := $(READS_rollout)
 READS_mirror := TO $(READS_rollout)
 READS_verify := PREFIX $(READS_rollout)
+READS_rehearse := RELEASE SITE ARGS REHEARSAL_ARCHIVE REHEARSAL_MOUNTS REHEARSAL_NAME REHEARSAL_NODES $(READS_env)
+READS_rehearse-down := ARGS REHEARSAL_NAME $(READS_env)
 
-# What a clone has besides, and a collection that was installed has not: tests, comparisons, rehearsals.
+# What a clone has besides, and a collection that was installed has not: tests and comparisons.
 -include tests/targets.mk
-CLONED := rehearse rehearse-down quick dev test nightly test-upstream lint docs importer sanity units pytest molecule bench lock
+CLONED := quick dev test nightly test-upstream lint docs importer sanity units pytest molecule bench lock
 
 GOALS := $(or $(MAKECMDGOALS),$(.DEFAULT_GOAL))
 ifneq ($(and $(filter $(CLONED),$(GOALS)),$(if $(wildcard tests/targets.mk),,installed)),)
@@ -49,7 +51,7 @@ ifneq ($(and $(SITE),$(filter SITE,$(READ))),)
   endif
 endif
 
-.PHONY: help env rollout plan lint-site mirror verify clean
+.PHONY: help env rollout plan lint-site mirror verify rehearse rehearse-down clean
 
 help: ## Show this list.
 	@awk -F ':.*## ' '/^[a-z -]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -81,6 +83,13 @@ lint-site: env ## Find all mistakes in the data of SITE and in its release files
 mirror: env ## Fetch all that RELEASE of SITE needs into the directory TO, for rollouts without network.
 	@if [ -z "$(TO)" ]; then echo "Say where the mirror goes: make mirror TO=/path/to/mirror [RELEASE=2026-11-20] [SITE=local]"; exit 2; fi
 	TORCHSTACK_MIRROR="$(abspath $(TO))" PYTHONUNBUFFERED=1 $(VENV)/bin/ansible-playbook playbooks/mirror.yml $(if $(SITE),-e torchstack_host=$(SITE)) $(RELEASE_ARGUMENTS) $(ARGS)
+
+rehearse: $(if $(SITE),env) ## Bring up containers dressed as SITE, roll RELEASE out on them, and leave them up.
+	@if [ -z "$(SITE)" ]; then echo "Say which site is rehearsed: make rehearse SITE=local [RELEASE=2026-11-20]"; exit 2; fi
+	@$(VENV)/bin/python -m rehearsal roll-out $(if $(RELEASE),--release "$(RELEASE)") "$(SITE)" -- $(ARGS)
+
+rehearse-down: env ## Remove the containers of the rehearsal with all that was built on them; ARGS=--image: their image too.
+	@$(VENV)/bin/python -m rehearsal down $(ARGS)
 
 # The directory of a release, as the site's data have it.
 RELEASED = $(shell ANSIBLE_CALLBACK_RESULT_FORMAT=json $(VENV)/bin/ansible $(or $(SITE),local) -m ansible.builtin.debug \

@@ -18,7 +18,7 @@ from .trouble import TroubleError
 CHECKOUT = pathlib.Path(__file__).resolve().parent.parent
 PLACE = "/shared/home/rollout/torchstack"
 REPOSITORIES = "/shared/software/sources"
-LEFT_OUT = (".git", ".venv", ".cache", ".ansible", "__pycache__")
+LEFT_OUT = (".git", ".venv", ".cache", ".ansible", "__pycache__", "collections")
 UNPACK = """
 set -eu
 place=$1
@@ -31,27 +31,34 @@ mv "$place.new" "$place"
 """
 
 
-def files_of_the_checkout() -> list[str]:
-    """The files that belong to the checkout, with what is not committed yet, relative to it."""
-    command = ["git", "-c", "safe.directory=*", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
-    try:
-        listed = subprocess.run(command, cwd=CHECKOUT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=False)
-    except FileNotFoundError:
-        listed = None
-    if listed is not None and listed.returncode == 0:
-        names = os.fsdecode(listed.stdout).split("\0")
-        return sorted(name for name in names if name and os.path.lexists(CHECKOUT / name))
-    found = (path.relative_to(CHECKOUT) for path in CHECKOUT.rglob("*") if not path.is_dir())
+def files_of(top: pathlib.Path) -> list[str]:
+    """List the files that belong to a repository, with what is not committed yet, relative to it; without git, all."""
+    if (top / ".git").exists():
+        command = ["git", "-c", "safe.directory=*", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+        try:
+            listed = subprocess.run(command, cwd=top, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=False)
+        except FileNotFoundError:
+            listed = None
+        if listed is not None and listed.returncode == 0:
+            names = os.fsdecode(listed.stdout).split("\0")
+            return sorted(name for name in names if name and os.path.lexists(top / name))
+    found = (path.relative_to(top) for path in top.rglob("*") if not path.is_dir())
     return sorted(str(path) for path in found if not set(path.parts) & set(LEFT_OUT))
 
 
 def send_checkout(cluster: Cluster) -> None:
     """Lay the checkout's files onto the login node; its environment there is kept."""
-    with told("Copying the checkout to the login node"), tempfile.TemporaryFile() as stream:
-        write_archive(stream, CHECKOUT, files_of_the_checkout())
+    with told("Copying the checkout to the login node"):
+        send_files(cluster, CHECKOUT, PLACE)
+
+
+def send_files(cluster: Cluster, top: pathlib.Path, place: str) -> None:
+    """Lay the files of a repository onto the login node, in place of those that were there."""
+    with tempfile.TemporaryFile() as stream:
+        write_archive(stream, top, files_of(top))
         stream.seek(0)
         container = cluster.names.container(LOGIN)
-        words = ("sh", "-c", UNPACK, "unpack", PLACE)
+        words = ("sh", "-c", UNPACK, "unpack", place)
         cluster.podman.ask("exec", "--interactive", "--user=rollout", container, *words, source=stream)
 
 

@@ -8,11 +8,6 @@ import json
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from .checkout import PLACE
-from .cluster import Cluster
-from .nodes import LOGIN
-from .trouble import TroubleError
-
 WIDEST = 60
 """Characters of a value in the table; longer ones are cut."""
 
@@ -57,18 +52,6 @@ def table_of(found: list[Replaced], own: str, over: str) -> str:
     widths = [max(len(row[column]) for row in rows) for column in range(2)]
     lines = ["  %-*s  %-*s  %s" % (widths[0], row[0], widths[1], row[1], row[2]) for row in rows]
     return "\n".join(["Replaced by the rehearsal (%s over %s):" % (over, own), *lines])
-
-
-def variables(cluster: Cluster, *inventories: str) -> dict[str, dict[str, Any]]:
-    """Ask ansible-inventory on the login node for the variables of each host; what an inventory names last wins."""
-    options = [word for path in inventories for word in ("-i", path)]
-    words = ["env", "--chdir=" + PLACE, ".venv/bin/ansible-inventory", *options, "--list"]
-    answer = cluster.execute(LOGIN, *words, user="rollout")
-    if answer.returncode != 0:
-        raise TroubleError("ansible-inventory failed: %s" % answer.stderr.decode(errors="replace").strip())
-    listed = json.loads(answer.stdout)
-    known: dict[str, dict[str, Any]] = dict(listed.get("_meta", {}).get("hostvars", {}))
-    return known
 
 
 def _shown(value: Any) -> str:

@@ -18,7 +18,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from .checkout import CHECKOUT, files_of_the_checkout
+from .checkout import CHECKOUT, files_of
 from .trouble import TroubleError
 
 SOURCES = CHECKOUT / "rehearsal" / "sources"
@@ -99,7 +99,7 @@ def _files(sources: pathlib.Path) -> list[str]:
     """The files of the sources, relative to them; in the checkout only those that belong to it."""
     if sources == SOURCES:
         above = sources.relative_to(CHECKOUT).as_posix() + "/"
-        return [name[len(above) :] for name in files_of_the_checkout() if name.startswith(above)]
+        return [name[len(above) :] for name in files_of(CHECKOUT) if name.startswith(above)]
     found = (path for path in sources.rglob("*") if path.is_symlink() or not path.is_dir())
     return sorted(path.relative_to(sources).as_posix() for path in found)
 

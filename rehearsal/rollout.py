@@ -5,19 +5,20 @@
 from __future__ import annotations
 
 import os
-import pathlib
 import signal
 import subprocess
 import sys
 from collections.abc import Sequence
 
-from .checkout import CHECKOUT, PLACE, make_environment, make_sources, send_checkout
+from .checkout import PLACE, make_environment, make_sources, send_checkout, send_files
 from .cluster import Cluster
-from .dress import dress, dress_of
+from .dress import dress
+from .dress_data import dress_of
+from .inventory import lint, variables
 from .nodes import LOGIN
 from .progress import say
-from .replaced import differences, table_of, variables
-from .trouble import TroubleError
+from .replaced import differences, table_of
+from .site import Site, release_name
 
 STARTED = 'echo $$ > "$HOME/.rehearsal-rollout" && exec "$@"'
 """Leaves the process of a rollout behind, for the one who has to end it."""
@@ -40,42 +41,7 @@ INTERRUPTED = 128 + signal.SIGINT
 PROXIES = ("http_proxy", "https_proxy", "no_proxy", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY")
 
 
-def inventories(site: str) -> tuple[str, str]:
-    """A site's own inventory and what its rehearsal lays over it, relative to the checkout.
-
-    Raises:
-        TroubleError: the site has no inventory, no playbook, or no rehearsal.
-    """
-    own, over = "inventories/%s/hosts.yml" % site, "inventories/rehearsal/%s/hosts.yml" % site
-    for path in (own, "playbooks/%s.yml" % site, over):
-        if not site or not (CHECKOUT / path).exists():
-            known = sorted(path.parent.name for path in CHECKOUT.glob("inventories/rehearsal/*/hosts.yml"))
-            raise TroubleError(
-                "Site '%s' cannot be rehearsed, as there is no %s. Sites that can: %s." % (site, path, ", ".join(known))
-            )
-    return own, over
-
-
-def release_name(site: str, given: str) -> str:
-    """A release's name, from its name or from the path of its file.
-
-    Raises:
-        TroubleError: a path that is none of the site's releases, which are what the login node sees.
-    """
-    if "/" not in given:
-        return given[: -len(".yml")] if given.endswith(".yml") else given
-    releases = CHECKOUT / "inventories" / site / "releases"
-    path = pathlib.Path(given).resolve()
-    if path.parent != releases.resolve() or path.suffix != ".yml" or not path.is_file():
-        known = sorted(found.stem for found in releases.glob("*.yml"))
-        raise TroubleError(
-            "RELEASE is '%s', which is no release file of site '%s': they lie in %s. Put it there, or name one of: %s."
-            % (given, site, releases.relative_to(CHECKOUT), ", ".join(known))
-        )
-    return path.stem
-
-
-def roll_out(cluster: Cluster, site: str, arguments: Sequence[str], release: str = "") -> int:
+def roll_out(cluster: Cluster, site: Site, arguments: Sequence[str], release: str = "") -> int:
     """Bring up the cluster, roll out on its login node as the rollout account, and say what was replaced.
 
     Args:
@@ -87,36 +53,41 @@ def roll_out(cluster: Cluster, site: str, arguments: Sequence[str], release: str
     Returns:
         The exit code of ansible-playbook.
     """
-    own, over = inventories(site)
-    if release:
-        arguments = ["-e", "torchstack_release=" + release_name(site, release), *arguments]
+    named = ["-e", "torchstack_release=" + release_name(site, release)] if release else []
+    here = variables(site, site.own, site.over)
+    wanted = dress_of(here)
+    lint(site, named)
     cluster.up()
     if end_rollout(cluster):
         say("-- Ended the rollout that an interrupted `make rehearse` had left; its jobs go on")
     send_checkout(cluster)
     make_environment(cluster)
-    here = variables(cluster, own, over)
-    dress(cluster, dress_of(here))
+    if site.place != PLACE:
+        send_files(cluster, site.top, site.place)
+    dress(cluster, wanted)
     make_sources(cluster)
-    playbook = [".venv/bin/ansible-playbook", "-i", own, "-i", over, "playbooks/%s.yml" % site, *arguments]
+    playbook = ["ansible-playbook", "-i", site.own, "-i", site.over, site.playbook, *named, *arguments]
     say("-- Rolling out: %s" % " ".join(playbook))
-    code = _followed(cluster, playbook)
+    code = _followed(cluster, site.place, playbook)
     if code == INTERRUPTED:
         raise KeyboardInterrupt
-    say("\n" + table_of(differences(variables(cluster, own), here), own, over))
+    say("\n" + table_of(differences(variables(site, site.own), here), site.own, site.over))
     cluster.tell()
     if code != 0:
-        say("\nThe rollout failed (exit code %d); `make rehearse` again goes on where it stopped." % code)
+        say("\nThe rollout failed (exit code %d); `%s` again goes on where it stopped." % (code, site.again))
     return code
 
 
-def _followed(cluster: Cluster, words: Sequence[str]) -> int:
-    """Run a command in the checkout on the login node, with this terminal; its exit code."""
-    settings = ["PYTHONUNBUFFERED=1", *("%s=%s" % (name, os.environ[name]) for name in PROXIES if name in os.environ)]
+def _followed(cluster: Cluster, place: str, words: Sequence[str]) -> int:
+    """Run a program of Ansible's in a directory of the login node, with this terminal; its exit code."""
+    environment = PLACE + "/.venv"
+    settings = ["PYTHONUNBUFFERED=1", "ANSIBLE_COLLECTIONS_PATH=%s/collections" % environment]
+    settings += ["%s=%s" % (name, os.environ[name]) for name in PROXIES if name in os.environ]
     terminal = ["--tty"] if sys.stdin.isatty() and sys.stdout.isatty() else []
     if terminal and "TERM" in os.environ:
         settings.append("TERM=" + os.environ["TERM"])
-    started = ["sh", "-c", STARTED, "rollout", "env", "--chdir=" + PLACE, *settings, *words]
+    program = "%s/bin/%s" % (environment, words[0])
+    started = ["sh", "-c", STARTED, "rollout", "env", "--chdir=" + place, *settings, program, *words[1:]]
     command = cluster.command(LOGIN, *started, user="rollout", options=["--interactive", *terminal])
     stdin = None if terminal else subprocess.DEVNULL
     try:

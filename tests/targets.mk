@@ -1,19 +1,10 @@
-# What make does in a clone, besides what the Makefile has: tests, comparisons and rehearsals.
+# What make does in a clone, besides what the Makefile has: tests and comparisons.
 
-READS_rehearse := RELEASE SITE ARGS PYTHON REHEARSAL_ARCHIVE REHEARSAL_MOUNTS REHEARSAL_NAME REHEARSAL_NODES
-READS_rehearse-down := ARGS PYTHON REHEARSAL_NAME
 READS_test-upstream := MIRROR CUDA LIBFABRIC HWLOC ARGS
 READS_molecule := SCENARIO
 READS_bench := ARGS LIBTREE
 
-.PHONY: rehearse rehearse-down quick dev test nightly test-upstream lint docs importer sanity units pytest molecule bench lock
-
-rehearse: ## Bring up containers dressed as SITE, roll RELEASE out on them, and leave them up.
-	@if [ -z "$(SITE)" ]; then echo "Say which site is rehearsed: make rehearse SITE=local [RELEASE=2026-11-20]"; exit 2; fi
-	@$(PYTHON) -m rehearsal roll-out $(if $(RELEASE),--release "$(RELEASE)") "$(SITE)" -- $(ARGS)
-
-rehearse-down: ## Remove the containers of the rehearsal with all that was built on them; ARGS=--image: their image too.
-	@$(PYTHON) -m rehearsal down $(ARGS)
+.PHONY: quick dev test nightly test-upstream lint docs importer sanity units pytest molecule bench lock
 
 quick: ## The shortest part of the tests: ruff, mypy and the unit tests, in one environment.
 	tests/run $@

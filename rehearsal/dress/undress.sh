@@ -1,8 +1,13 @@
 #!/bin/sh
-# Take the dress off this node: what a dress may lay is below these directories.
+# Take the dress off this node: all that was laid, and the directories above it that are empty then.
 set -eu
-rm -rf /appl /opt/apptainer /opt/cirrus /opt/cray /opt/ncar /opt/nvidia /soft /work/y07
-rm -f /usr/local/bin/apptainer /usr/local/bin/singularity
-rm -rf /usr/lib64/lib* /etc/ld.so.conf.d/rehearsal-dress.conf /etc/rehearsal-dress
+if [ -e /etc/rehearsal-dress.laid ]; then
+  mv /etc/rehearsal-dress.laid /tmp/laid
+  while read -r path; do
+    rm -rf "$path"
+    rmdir --parents --ignore-fail-on-non-empty "${path%/*}" 2> /dev/null || true
+  done < /tmp/laid
+fi
+rm -f /tmp/laid /etc/rehearsal-dress
 if [ -e /etc/lmod/modulespath.undressed ]; then mv /etc/lmod/modulespath.undressed /etc/lmod/modulespath; fi
 ldconfig

@@ -15,9 +15,10 @@ TOP = pathlib.Path(__file__).parents[2]
 PLAYBOOKS = sorted(TOP.glob("playbooks/*.yml"))
 SHIPPED = {
     ".ansible-lint", "CHANGELOG.md", "FILES.json", "LICENSE", "MANIFEST.json", "Makefile", "README.md", "ansible.cfg",
-    "bin", "changelogs", "docs", "inventories", "meta", "new-site", "playbooks", "plugins", "requirements", "roles",
+    "bin", "changelogs", "docs", "inventories", "meta", "new-site", "playbooks", "plugins",
+    "rehearsal", "requirements", "roles",
 }
-TARGETS = {"help", "env", "rollout", "plan", "mirror", "verify", "clean"}
+TARGETS = {"help", "env", "rollout", "plan", "mirror", "verify", "rehearse", "rehearse-down", "clean"}
 (CLONED,) = re.findall(r"^CLONED := (.*)$", (TOP / "Makefile").read_text(), re.M)
 
 
@@ -27,7 +28,6 @@ def test_what_is_shipped_works_without_a_clone(tarball):
     assert {name.parts[0] for name in names} == SHIPPED
     assert sorted({name.name for name in names if name.parts[0] == "requirements" and len(name.parts) > 1}) == sorted(
         path.name for path in TOP.glob("requirements/rollout-*.txt"))
-    assert not [name for name in names if "rehearsal" in name.parts[:2]]
 
 
 def test_every_playbook_names_its_hosts_so_that_a_missing_inventory_is_told():
@@ -55,11 +55,11 @@ def test_a_host_that_is_typed_and_not_there_has_the_sites_listed(installed):
     assert "The inventory has no host for 'polarsi': give the hosts file of that site with -i;" in said, said
 
 
-def test_with_that_inventory_the_playbook_runs_and_names_no_rehearsal_that_is_not_there(installed):
+def test_with_that_inventory_the_playbook_runs_and_names_the_rehearsal(installed):
     hosts = installed.place / "inventories" / "polaris" / "hosts.yml"
     code, said = installed.run("ansible-playbook", "hpcml.torchstack.polaris", "-i", hosts, "--check")
     assert code == 2 and "is not the site polaris: " in said, said
-    assert "run its rehearsal: make rehearse SITE=polaris (in a clone of https://github.com/hpcml/torchstack)." in said
+    assert "run its rehearsal: make rehearse SITE=polaris." in said
 
 
 def test_the_local_site_is_looked_at(installed):

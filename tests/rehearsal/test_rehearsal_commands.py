@@ -10,10 +10,12 @@ import sys
 
 import pytest
 
+from rehearsal.__main__ import of_repositories
 from rehearsal.checkout import CHECKOUT
 from rehearsal.image import make_image
+from rehearsal.inventory import lint
 from rehearsal.podman import Podman
-from rehearsal.rollout import release_name
+from rehearsal.site import of_a_repository, of_the_checkout, release_name
 from rehearsal.trouble import MissingError, TroubleError
 
 OWN = {"REHEARSAL_NAME": "torchstack-rehearsal-refused"}
@@ -91,7 +93,7 @@ def test_an_unknown_site_is_refused_with_the_known_ones():
 def test_the_file_of_a_release_means_its_name(monkeypatch):
     monkeypatch.chdir(CHECKOUT)
     for given in ("2026-11-20", "2026-11-20.yml", "inventories/local/releases/2026-11-20.yml"):
-        assert release_name("local", given) == "2026-11-20"
+        assert release_name(of_the_checkout("local"), given) == "2026-11-20"
 
 
 @pytest.mark.parametrize("given", ["/nowhere/2026-11-20.yml", "inventories/local/releases/2001-01-01.yml"])
@@ -119,8 +121,27 @@ def test_make_rehearse_without_a_site_says_how_it_is_called():
     assert "make rehearse SITE=" in done.stdout
 
 
-def test_make_rehearse_hands_site_release_and_arguments_on():
-    words = ["make", "rehearse", "SITE=local", "RELEASE=/nowhere/2026-11-20.yml", "ARGS=--check -e 'a=1 2'"]
-    done = subprocess.run(words, cwd=CHECKOUT, env={**os.environ, **OWN}, capture_output=True, text=True, check=False)
-    assert done.returncode != 0
-    assert "RELEASE is '/nowhere/2026-11-20.yml'" in done.stderr
+@pytest.mark.parametrize("words, meant", [
+    ([], ["repository", "."]),
+    (["--release", "2026.1"], ["repository", ".", "--release", "2026.1"]),
+    (["/my/site", "--", "--check"], ["repository", "/my/site", "--", "--check"]),
+    (["down", "--image"], ["down", "--image"]),
+])
+def test_bin_rehearse_takes_the_directory_of_a_repository_or_the_one_it_is_called_in(words, meant):
+    assert of_repositories(words) == meant
+
+
+def test_a_directory_that_is_no_sites_repository_is_refused_with_what_makes_one(tmp_path):
+    (tmp_path / "ansible.cfg").touch()
+    with pytest.raises(TroubleError, match=r"as it has no inventory\. bin/new-site makes one\."):
+        of_a_repository(tmp_path)
+
+
+def test_mistakes_in_the_data_are_said_before_a_node_is_made(tmp_path):
+    """The same lint as every rollout's, on this machine, with the rehearsal's data over the site's own."""
+    site = of_the_checkout("local")._replace(over=str(tmp_path / "over"))
+    (tmp_path / "over" / "group_vars").mkdir(parents=True)
+    (tmp_path / "over" / "hosts.yml").write_text("local: {}\n")
+    (tmp_path / "over" / "group_vars" / "local.yml").write_text("torchstack_job: {launcher: slurm}\n")
+    with pytest.raises(TroubleError, match=r"(?s)group_vars/local\.yml:1: .*torchstack_job.*torchstack_jobs"):
+        lint(site, [])

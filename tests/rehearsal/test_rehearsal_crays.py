@@ -13,8 +13,8 @@ import yaml
 from support.console import changed_in
 
 from rehearsal.checkout import CHECKOUT, make_environment, send_checkout
-from rehearsal.dress import dress, dress_of
-from rehearsal.trouble import TroubleError
+from rehearsal.dress import dress
+from rehearsal.dress_data import dress_of
 
 SITES = ("polaris", "derecho")
 ASKED_FOR = os.environ.get("TORCHSTACK_REHEARSE", "")
@@ -179,25 +179,8 @@ class TestTheDressOfPolaris:
         assert [on(node, "test -e /opt/cray; module load gcc; command -v gcc").text for node in nodes] == [
             "/opt/cray/pe/gcc/11.2.0/bin/gcc\n" for node in nodes
         ]
-        assert dress(cluster, {}) is True
+        assert dress(cluster, None) is True
         assert [on(node, "! test -e /opt/cray; module load gcc; command -v gcc").text for node in nodes] == [
             "/usr/bin/gcc\n" for node in nodes
         ]
-        assert dress(cluster, {}) is False
-
-
-@pytest.mark.parametrize("wanted, sentence", [
-    ({"kind": "other"}, "has the kind 'other'"),
-    ({"kind": "cray", "modules": {"/usr/modulefiles": []}}, "names /usr/modulefiles"),
-    ({"kind": "cray", "modules": {}, "parts": [{"part": "cuda", "place": "/usr/cuda"}]}, "names /usr/cuda"),
-    ({"kind": "container", "parts": [{"part": "library", "place": "/usr/lib64/ld.so"}]}, "names /usr/lib64/ld.so"),
-    ({"kind": "cray", "modules": {"/opt/cray/modulefiles": ["gcc"]}}, "names the module 'gcc'"),
-    ({"kind": "cray", "modules": {"/opt/cray/modulefiles": ["unknown/1.0"]}}, "names the module 'unknown/1.0'"),
-])
-def test_a_dress_that_cannot_be_made_is_refused_before_anything_is_done(wanted, sentence):
-    with pytest.raises(TroubleError, match=sentence):
-        dress_of({"host": {"rehearsal_dress": wanted}})
-
-
-def test_a_site_without_a_dress_has_none():
-    assert dress_of({"host": {"torchstack_root": "/soft"}}) == {}
+        assert dress(cluster, None) is False

@@ -1,52 +1,122 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What a site's data make of the modulefiles of a dress, in either language, and where its wheels come from."""
+"""What a site's data make of a dress: its modulefiles in either language, its parts, and where its wheels come from."""
 
 from __future__ import annotations
 
 import pathlib
 import re
+import shutil
 import subprocess
 
 import pytest
+import yaml
 from support import sites
 
 from rehearsal.checkout import CHECKOUT
-from rehearsal.dress import dress_of, fetch, rendered
+from rehearsal.dress import laid
+from rehearsal.dress_data import CATALOGUE, PLACE, dress_of
+from rehearsal.modulefiles import rendered
 from rehearsal.trouble import TroubleError
+from rehearsal.wheels import fetch, locks_of
 
-TREE = "/opt/cirrus/modulefiles"
-
-
-def dressed(*modules, **variables):
-    wanted = {"kind": "cirrus", "modules": {TREE: list(modules)}, "variables": variables}
-    return rendered(dress_of({"host": {"rehearsal_dress": wanted}}))
+TREE = "/software/modulefiles"
+RELEASES = "/shared/software/mysite"
 
 
-def test_a_modulefile_in_tcl_lies_under_its_version_and_names_the_place_of_what_it_brings():
-    texts, parts = dressed("nvidia/nvhpc-nompi/24.5", "openmpi/4.1.6", python={"SITE_PYTHON": "3.12.1"})
-    assert list(texts) == ["opt/cirrus/modulefiles/nvidia/nvhpc-nompi/24.5", "opt/cirrus/modulefiles/openmpi/4.1.6"]
-    assert "setenv NVHPC_ROOT /opt/cirrus/nvhpc/Linux_x86_64/24.5\n" in next(iter(texts.values()))
-    assert parts == ["directory 24.5 /opt/cirrus/nvhpc/Linux_x86_64/24.5", "openmpi 4.1.6 /opt/cirrus/openmpi/4.1.6"]
+def dressed(modules=None, syntax="tcl", **further):
+    wanted = {"releases": RELEASES, "syntax": syntax, "modules": {TREE: modules or {}}, **further}
+    return dress_of({"host": {"rehearsal_dress": {key: value for key, value in wanted.items() if value is not None}}})
 
 
-def test_what_a_site_sets_besides_is_set_in_tcl():
-    texts, _parts = dressed("python/3.12.1-gpu", python={"SITE_PYTHON": "3.12.1"})
-    assert len(texts) == 1
-    text = next(iter(texts.values()))
-    assert text.startswith("#%Module")
-    assert text.endswith('setenv "SITE_PYTHON" "3.12.1"\n')
+def test_a_module_has_any_name_any_tree_and_the_place_that_the_site_says():
+    dress = dressed({"nvidia/nvhpc-nompi/24.5": {"set": {"NVHPC_ROOT": "/sw/nvhpc/{version}"}}, "openmpi/4.1.6": {
+        "place": "/sw/openmpi/{version}", "load": ["gcc/12.3.0"], "set": {"MPI_HOME": "{place}"}}})
+    texts = rendered(dress)
+    assert texts["software/modulefiles/nvidia/nvhpc-nompi/24.5"].endswith("\nsetenv NVHPC_ROOT {/sw/nvhpc/24.5}\n")
+    assert texts["software/modulefiles/openmpi/4.1.6"].splitlines()[2:] == [
+        "module load gcc/12.3.0", "setenv MPI_HOME {/sw/openmpi/4.1.6}", "prepend-path PATH {/sw/openmpi/4.1.6/bin}",
+        "prepend-path LD_LIBRARY_PATH {/sw/openmpi/4.1.6/lib}"]
+    assert [part[:3] for part in dress.parts] == [("openmpi", "4.1.6", "/sw/openmpi/4.1.6")]
 
 
-@pytest.mark.parametrize("module", ["nvidia/24.5", "openmpi", "nvhpc-nompi/24.5"])
-def test_a_module_that_the_dress_does_not_have_is_refused_with_those_that_it_has(module):
-    with pytest.raises(TroubleError, match=r"it has to be name/version, with one of these names: .*nvidia/nvhpc-nompi"):
-        dressed(module)
+def test_names_alone_are_modules_as_the_catalogue_has_them():
+    assert [part.place for part in dressed(["gcc/12.3.0", "cuda/12.6.3"]).parts] == ["/opt/gcc/12.3.0", "/opt/cuda/12.6.3"]
 
 
-TORCH = pathlib.Path("rehearsal/dress/container/torch.txt")
+def test_without_a_syntax_each_module_is_there_for_both_module_systems():
+    assert list(rendered(dressed(["gcc/12.3.0"], syntax=None))) == [
+        "software/modulefiles/gcc/12.3.0.lua", "software/modulefiles/gcc/12.3.0"]
+
+
+def test_a_setting_of_the_catalogue_is_left_out_where_the_site_gives_null():
+    (text,) = rendered(dressed({"cudnn/9.1": {"set": {"CUDNN_ROOT": None, "CUDNN_HOME": "{place}"}}})).values()
+    assert "CUDNN_ROOT" not in text and "setenv CUDNN_HOME {/opt/cudnn/9.1}" in text
+
+
+def test_what_lay_sh_reads_names_all_that_undress_sh_removes():
+    dress = dressed(["gcc/12.3.0"], parts=[{"part": "module-command", "place": "/software/init", "sets": [TREE]}])
+    files = laid(dress)
+    assert files["parts"] == "gcc 12.3.0 /opt/gcc/12.3.0 0\nmodule-command - /software/init 1\n"
+    assert files["sets/1"] == TREE + "\n" and files["sets/0"] == ""
+    assert files["laid"].split() == [TREE, "/opt/gcc/12.3.0", "/software/init"]
+
+
+def test_every_module_of_the_catalogue_has_parts_that_there_are_and_locks_that_can_be_read():
+    names = [name + "/1.0" for name in yaml.safe_load(CATALOGUE.read_text())]
+    assert len(dressed(names).modules) == len(names)
+    for program in (PLACE / "parts").glob("*.sh"):
+        assert all((CHECKOUT / lock).is_file() for lock in locks_of(program)), program
+
+
+LANGUAGES = {"lua": ("luac", "luac5.3", "luac5.4", "luac5.1"), "tcl": ("tclsh",)}
+
+
+@pytest.mark.parametrize("syntax", LANGUAGES)
+def test_every_module_of_the_catalogue_is_a_program_of_its_language(syntax, tmp_path):
+    program = next(filter(None, map(shutil.which, LANGUAGES[syntax])), None)
+    if program is None:
+        pytest.skip("there is none of " + " ".join(LANGUAGES[syntax]))
+    names = [name + "/1.0" for name in yaml.safe_load(CATALOGUE.read_text())]
+    for number, text in enumerate(rendered(dressed(names, syntax)).values()):
+        file = tmp_path / str(number)
+        file.write_text(text if syntax == "lua" else "if {![info complete {%s}]} {exit 1}\n" % text)
+        command = [program, "-p", file] if syntax == "lua" else [program, file]
+        assert subprocess.run(command, check=False).returncode == 0, text
+
+
+@pytest.mark.parametrize("wanted, sentence", [
+    ({"modules": {"cdua/12.6": {}}}, r"'cdua/12\.6' is like none of .*did you mean 'cuda'\?.*empty: true"),
+    ({"modules": {"openmpi": {}}}, "'openmpi' has to be name/version"),
+    ({"modules": {"openmpi/4.1": {"plase": "/sw"}}}, "unknown key 'plase'; did you mean 'place'"),
+    ({"modules": {"x/1": {"part": "opnmpi", "place": "/sw"}}}, "no part 'opnmpi'; did you mean 'openmpi'"),
+    ({"modules": {"x/1": {"part": "directory"}}}, "has a part and no place"),
+    ({"modules": {"openmpi/4.1": {"place": "/usr/mpi"}}}, "names the place '/usr/mpi'"),
+    ({"modules": {"openmpi/4.1": {"place": "/shared/mpi"}}}, "names the place '/shared/mpi'"),
+    ({"modules": {"openmpi/4.1": {"place": "/sw/../etc"}}}, "names the place '/sw/../etc'"),
+    ({"parts": [{"part": "cuda"}]}, "each has to have a part and a place"),
+    ({"parts": [{"part": "cuda", "place": "/sw/cuda", "set": 1}]}, "unknown key 'set'; did you mean 'sets'"),
+    ({"kind": "cray"}, "unknown key 'kind'"),
+    ({"syntax": "tlc"}, "syntax is 'tlc'; it has to be one of: lua, tcl"),
+    ({"releases": "/soft/x"}, "releases has to be torchstack_root"),
+])
+def test_a_dress_that_cannot_be_made_is_refused_before_anything_is_done(wanted, sentence):
+    with pytest.raises(TroubleError, match=sentence):
+        dressed(**wanted)
+
+
+@pytest.mark.parametrize("place", ["/usr/lib64/openmpi", "/usr/local/cuda-12.6", "/cvmfs/software", "/global/sw"])
+def test_a_place_is_free_where_sites_have_their_own(place):
+    assert dressed({"openmpi/4.1": {"place": place}}).parts[0].place == place
+
+
+def test_a_site_without_a_dress_has_none():
+    assert dress_of({"host": {"torchstack_root": "/soft"}}) is None
+
+
+TORCH = pathlib.Path("rehearsal/dress/parts/image/torch.txt")
 CPU_INDEX = "https://download.pytorch.org/whl/cpu"
-INDEX_BUILD = "container/cuda.lock"
+INDEX_BUILD = "image/cuda.lock"
 
 
 class Login:
@@ -71,7 +141,7 @@ class Login:
 
 @pytest.mark.parametrize("index, attempts", [("", 1), (CPU_INDEX, 2)])
 def test_the_cpu_build_is_taken_where_pip_looks_or_its_index_has_it(index, attempts, capfd):
-    login = Login("container/torch.txt", index)
+    login = Login("image/torch.txt", index)
     assert [fetch(login, TORCH)] == login.places
     assert len(login.asked) == attempts
     assert capfd.readouterr().err == ""
@@ -88,7 +158,7 @@ def test_without_a_cpu_build_the_index_build_is_taken_into_a_directory_of_its_ow
 
 
 def test_wheels_that_nobody_has_are_refused_with_the_last_lock_and_the_words_of_pip():
-    with pytest.raises(TroubleError, match=r"container/cuda\.lock, a part of the dress.*No matching distribution"):
+    with pytest.raises(TroubleError, match=r"image/cuda\.lock, a part of the dress.*No matching distribution"):
         fetch(Login("nothing", ""), TORCH)
 
 

@@ -9,7 +9,7 @@ import shutil
 import subprocess
 
 TOP = pathlib.Path(__file__).parents[2]
-DRESS = TOP / "rehearsal" / "dress" / "cray"
+DRESS = TOP / "rehearsal" / "dress" / "parts" / "cray"
 STAND_INS = TOP / "rehearsal" / "sources"
 NAMESPACE = ("unshare", "--user", "--map-current-user", "--keep-caps", "--mount", "--uts")
 
@@ -98,7 +98,7 @@ class Place:
         self._write(MPI + "/lib/mpi.c", MPI_SOURCE)
         for library in ("mpi", "mpi_cray", "mpi_gtl_cuda"):
             self._run_or_stop("gcc", "-shared", "-fPIC", "-o", "%s/lib/lib%s.so" % (MPI, library), MPI + "/lib/mpi.c")
-        wrapper = (DRESS / "programs" / "wrapper").read_text()
+        wrapper = (DRESS / "wrapper").read_text()
         for name, text in (("cc", wrapper), ("CC", wrapper), ("srun", SRUN)):
             self._write("%s/%s" % (CRAYPE, name), text, 0o755)
 

@@ -1,9 +1,0 @@
--- Copyright (c) the hpcml.torchstack contributors
--- SPDX-License-Identifier: Apache-2.0
--- Lays: cuda /soft/compilers/cudatoolkit/cuda-{version}
-whatis("Name: cudatoolkit-standalone")
-local prefix = "{place}"
-setenv("CUDA_HOME", prefix)
-setenv("CUDA_TOOLKIT_BASE", prefix)
-prepend_path("PATH", prefix .. "/bin")
-prepend_path("LD_LIBRARY_PATH", pathJoin(prefix, "lib64"))

@@ -1,0 +1,3 @@
+#!/bin/sh
+# What is there, and empty.
+mkdir -p "$PLACE"
