@@ -175,7 +175,7 @@ def check_place(path: str) -> None:
     free = path.startswith(FREE_OF_USR) if top == "usr" else top not in OF_THE_NODES
     if not top or not free or posixpath.normpath(path) != path or path in ("/opt", "/srv", "/mnt"):
         raise TroubleError(
-            "%s names the place '%s': it has to be absolute, and outside of what is the nodes' own: /usr but for %s, %s."
+            "%s names the place '%s': it has to be absolute, and outside of what is the nodes': /usr but for %s, %s."
             % (DRESS, path, ", ".join(FREE_OF_USR), ", ".join("/" + name for name in sorted(OF_THE_NODES))))
 
 

@@ -4,9 +4,11 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -20,6 +22,10 @@ from .trouble import TroubleError
 
 INSTALLED = ("ansible_collections", "hpcml", "torchstack")
 """The end of the path of a collection that is installed."""
+
+FRAME = re.compile(r"(PLAY|TASK|RUNNING HANDLER) \[|(ok|changed|skipping|included): ")
+ENDED = re.compile(r"fatal: |\[ERROR\]: |PLAY RECAP ")
+"""Lines that ansible-playbook prints around what is said, and at its end."""
 
 Variables = dict[str, dict[str, Any]]
 """By host."""
@@ -53,7 +59,13 @@ def lint(site: Site, arguments: Sequence[str]) -> None:
         playbook = str(CHECKOUT / "playbooks" / "lint.yml")
         done = _ansible(site, "ansible-playbook", *_options([site.own, site.over]), playbook, *named, *arguments)
     if done.returncode != 0:
-        raise TroubleError((done.stdout + done.stderr).strip())
+        raise TroubleError(mistakes_of(done.stdout) or (done.stdout + done.stderr).strip())
+
+
+def mistakes_of(printed: str) -> str:
+    """Return what lint has said, out of what ansible-playbook prints around it; empty where that is not it."""
+    lines = itertools.takewhile(lambda line: not ENDED.match(line), printed.splitlines())
+    return "\n".join(line for line in lines if line.strip() and not FRAME.match(line))
 
 
 def _options(inventories: Sequence[str]) -> list[str]:
@@ -71,8 +83,8 @@ def _ansible(site: Site, program: str, *words: str) -> subprocess.CompletedProce
         raise TroubleError("There is no %s on PATH, which reads the site's data: install ansible-core." % program)
     environment = {**os.environ, "ANSIBLE_COLLECTIONS_PATH": _collections(), "ANSIBLE_NOCOLOR": "1"}
     return subprocess.run(
-        [found, *words], cwd=site.top, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE, text=True, check=False)
+        [found, *words], cwd=site.top, env=environment, stdin=subprocess.DEVNULL, capture_output=True,
+        text=True, check=False)
 
 
 def _collections() -> str:

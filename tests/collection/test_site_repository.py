@@ -107,6 +107,32 @@ def test_requirements_install_the_tarball_into_the_repository_and_that_is_used(i
     assert code == 0, said
 
 
+def test_a_rehearsal_says_what_is_wrong_with_the_data_before_it_asks_for_podman(installed, tmp_path):
+    """Podman is not on this PATH: that would be the next sentence."""
+    made = Repository(installed, tmp_path / "examplesite", "site: examplesite\ntoolchain: gcc/12.3.0 openmpi/4.1.6\n")
+    assert made.made == 0 and "Written: %s, 12 files." % made.directory in made.said, made.said
+    programs = tmp_path / "programs"
+    programs.mkdir()
+    for name in ("sh", "head", "sed", "test"):
+        os.symlink(shutil.which(name), programs / name)
+    ansible = shutil.which("ansible-playbook", path=installed.environment["PATH"])
+    path = "%s:%s" % (os.path.dirname(ansible), programs)
+    words = (installed.place / "bin" / "rehearse", made.directory)
+    code, said = installed.run(*words, PATH=path)
+    assert code == 1 and "Looking at the site's data" in said and "There is no " in said and "install it" in said, said
+    data = made.directory / "rehearsal/group_vars/examplesite.yml"
+    text = data.read_text()
+    data.write_text(text + "torchstack_job: {launcher: slurm}\n")
+    code, said = installed.run(*words, PATH=path)
+    assert code == 1 and "PLAY" not in said and "fatal" not in said, said
+    assert "torchstack_job: there is no such variable; did you mean torchstack_jobs?" in said, said
+    assert "rehearsal: rehearsal/group_vars/examplesite.yml:%d: " % (text.count("\n") + 1) in said, said
+    data.write_text(text.replace("openmpi/4.1.6:", "opnmpi/4.1.6:"))
+    code, said = installed.run(*words, PATH=path)
+    assert code == 1, said
+    assert "'opnmpi/4.1.6' is like none of rehearsal/dress/modules.yml; did you mean 'openmpi'?" in said, said
+
+
 def test_without_ansible_the_program_says_what_it_needs(installed, tmp_path):
     for name in ("sh", "head", "sed", "test"):
         os.symlink(shutil.which(name), tmp_path / name)

@@ -41,7 +41,8 @@ def test_a_module_has_any_name_any_tree_and_the_place_that_the_site_says():
 
 
 def test_names_alone_are_modules_as_the_catalogue_has_them():
-    assert [part.place for part in dressed(["gcc/12.3.0", "cuda/12.6.3"]).parts] == ["/opt/gcc/12.3.0", "/opt/cuda/12.6.3"]
+    parts = dressed(["gcc/12.3.0", "cuda/12.6.3"]).parts
+    assert [part.place for part in parts] == ["/opt/gcc/12.3.0", "/opt/cuda/12.6.3"]
 
 
 def test_without_a_syntax_each_module_is_there_for_both_module_systems():

@@ -10,6 +10,7 @@ from typing import Any, Mapping
 import jinja2
 import yaml
 
+from .dress import dress_of, mpi_of_nodes
 from .interview import Answers
 from .model import Model
 from .questions import AnswerError
@@ -43,7 +44,7 @@ def in_blocks(value: Any) -> str:
     return yaml.dump(value, Dumper=_Dumper, sort_keys=False, width=10_000).strip()
 
 
-def settings(name: str) -> dict[str, str]:
+def settings(name: str) -> dict[str, Any]:
     """Read a file of data beside the templates."""
     return dict(yaml.safe_load((HOME / name).read_text(encoding="utf-8")))
 
@@ -68,21 +69,43 @@ def collection_version() -> str:
 
 def render(answers: Answers) -> dict[str, str]:
     """Make the text of every file, by its path."""
-    values, model, conda = answers.values, model_of(answers.values["pytorch"]), model_of("conda")
-    base = conda if values["base"] == "conda" and values["pytorch"] != "source" else model
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(HOME / "repository"), undefined=jinja2.StrictUndefined, trim_blocks=True,
         lstrip_blocks=True, keep_trailing_newline=True)
     environment.filters.update(yaml=in_line, blocks=in_blocks)
-    context = {
+    context = context_of(answers, {})
+    found = {}
+    for path, file in settings("files.yml").items():
+        if environment.compile_expression(file.get("when", "true"))(**context):
+            instead = {
+                name: environment.from_string(value).render(**context) for name, value in file.get("with", {}).items()}
+            text = environment.get_template(file["template"]).render(**context_of(answers, instead))
+            found[environment.from_string(path).render(**context)] = text
+    return found
+
+
+def context_of(answers: Answers, instead: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what templates name.
+
+    Args:
+        answers: to the questions.
+        instead: of these, what a file takes.
+    """
+    values = {**answers.values, **instead}
+    brought = mpi_of_nodes(values["toolchain"], values["mpi"])
+    if instead and not brought:
+        values["mpi"] = "wheel"
+    model, conda = model_of(values["pytorch"]), model_of("conda")
+    base = conda if values["base"] == "conda" and values["pytorch"] != "source" else model
+    as_it_is = values["pytorch"] == "cpu" and values["base"] == "overlay" and (brought or values["mpi"] == "wheel")
+    return {
         **further_context(values), **values, "value": model.value, "section": model.section,
         "base_lock": base.value("locks.base"), "conda_lock": conda.value("locks.conda"),
         "model_file": settings("models.yml")[values["pytorch"]], "collection_version": collection_version(),
-        "mark": lambda name: "" if name in answers.said else UNVERIFIED,
+        "mark": lambda name: "" if name in answers.said or name in instead else UNVERIFIED,
+        "rehearsed": values["release"] if as_it_is else values["release"] + "-rehearsal",
+        "dress_of": dress_of, "mpi_of_nodes": brought or "mpich",
     }
-    return {
-        environment.from_string(path).render(**context): environment.get_template(template).render(**context)
-        for path, template in settings("files.yml").items()}
 
 
 def refuse_overwriting(directory: pathlib.Path) -> None:

@@ -13,6 +13,7 @@ from ansible_collections.hpcml.torchstack.plugins.plugin_utils.new_site.question
 
 ASKED = questions.read(repository.HOME / "questions.yml")
 VARIABLES = "inventory/group_vars/examplesite.yml"
+REHEARSAL = "rehearsal/group_vars/examplesite.yml"
 
 
 def files(**given):
@@ -24,18 +25,19 @@ def test_the_repository_has_the_documented_files():
     found = files(release="2026-12")
     assert set(found) == {
         "ansible.cfg", "requirements.yml", "README.md", ".gitignore", ".github/workflows/site.yml",
-        "inventory/hosts.yml", VARIABLES, "releases/2026-12.yml", "series/README.md", "playbooks/rollout.yml"}
+        "inventory/hosts.yml", VARIABLES, "releases/2026-12.yml", "series/README.md", "playbooks/rollout.yml",
+        "rehearsal/hosts.yml", REHEARSAL, "releases/2026-12-rehearsal.yml"}
     for name in found:
         assert "`%s`" % name.replace("examplesite", "<site>").replace("2026-12", "<release>") in page, name
 
 
-def test_every_file_of_yaml_is_yaml_and_the_readme_has_ten_lines():
+def test_every_file_of_yaml_is_yaml_and_the_readme_has_a_dozen_lines():
     found = files()
     for name, text in found.items():
         if name.endswith(".yml"):
             assert text.startswith("---\n") and yaml.safe_load(text), name
         assert text.endswith("\n") and not text.endswith("\n\n") and "\n\n\n" not in text, name
-    assert len(found["README.md"].splitlines()) <= 10
+    assert len(found["README.md"].splitlines()) <= 12
 
 
 def test_what_somebody_said_is_not_marked_and_what_is_a_default_is():
@@ -103,3 +105,41 @@ def test_where_nothing_can_be_written_one_sentence_says_so(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(AnswerError, match=r"file.* cannot be written: Not a directory"):
         repository.write(tmp_path / "file" / "new", {"a": ""})
+
+
+def rehearsal_of(**given):
+    found = files(release="2026-12", **given)
+    return found, yaml.safe_load(found[REHEARSAL])
+
+
+def test_a_rehearsal_has_the_modules_of_the_toolchain_at_the_site_s_own_places():
+    found, data = rehearsal_of(
+        toolchain="gcc/12.3.0 OpenMPI/4.1.6 site-tools", modules="environment-modules", module_path="/sw/modulefiles",
+        mpi="${EBROOTOPENMPI}")
+    dress = data["rehearsal_dress"]
+    assert dress["syntax"] == "tcl" and dress["parts"][0]["sets"] == ["/sw/modulefiles"]
+    assert dress["modules"] == {"/sw/modulefiles": {
+        "gcc/12.3.0": None, "OpenMPI/4.1.6": {"like": "openmpi", "set": {"EBROOTOPENMPI": "{place}"}},
+        "site-tools/1.0": {"empty": True}}}
+    assert "mpirun" in data["torchstack_ranks"]["launcher"]
+    # It has nothing that containers lack.
+    assert "releases/2026-12-rehearsal.yml" not in found and "'2026-12'" in data["torchstack_release"]
+
+
+@pytest.mark.parametrize("lacking", [
+    {"pytorch": "cuda", "toolchain": "openmpi/4.1"}, {"pytorch": "source", "toolchain": "openmpi/4.1"},
+    {"base": "conda", "toolchain": "openmpi/4.1"}, {"toolchain": ""},
+])
+def test_a_release_with_what_no_container_has_is_rehearsed_without_it(lacking):
+    found, data = rehearsal_of(**lacking)
+    release = yaml.safe_load(found["releases/2026-12-rehearsal.yml"])
+    assert "cpu" in release["pytorch"] and release["base"]["kind"] == "python_overlay"
+    assert "cuda" not in release and release["release"] == "2026-12-rehearsal"
+    assert release.get("toolchain", {}).get("modules", []) == lacking["toolchain"].split()
+    # Where no module brings an MPI, a wheel does.
+    assert ("lock" in release["mpi"]) is (lacking["toolchain"] == "")
+    assert "'2026-12-rehearsal'" in data["torchstack_release"]
+
+
+def test_without_a_batch_system_there_is_no_rehearsal():
+    assert not [name for name in files(batch="none") if "rehearsal" in name]
