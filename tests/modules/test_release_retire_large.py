@@ -17,6 +17,7 @@ import tempfile
 
 import pytest
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core import processes
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core.zipapp import program_text
 from ansible_collections.hpcml.torchstack.plugins.module_utils.standalone import removal
 from ansible_collections.hpcml.torchstack.plugins.modules import release_retire
 from support import polling, published_release
@@ -77,7 +78,7 @@ def test_s10_the_removal_of_45000_files_goes_on_after_a_kill(root, run_module):
                  "rate": str(afterwards / "removal.rate")}
         script = "%s -I - %s <<'PYTHON'\n%s\nPYTHON\n" % (
             shlex.quote(sys.executable), shlex.quote(json.dumps(asked)),
-            pathlib.Path(removal.__file__).read_text(encoding="utf-8"))
+            program_text(removal))
         result = run_module("build_step", {
             "name": "remove", "state_dir": str(afterwards / "steps"), "script": script, "network": False, **more})
         assert not result.failed, result.console

@@ -30,7 +30,7 @@ def needed(*words):
     ("importer", ["importer"]),
     ("units", ["2.21"]),
     ("sanity", ["2.21"]),
-    ("nightly", ["2.18"]),
+    ("nightly", ["2.18", "2.21"]),
     ("all", ["2.21", *PROGRAMS, "docs", "importer"]),
     ("pytest", ["2.21", *PROGRAMS]),
     ("pytest -k word", ["2.21", *PROGRAMS]),
