@@ -91,6 +91,6 @@ def test_targets_find_what_they_need(installed):
 
 
 def test_programs_run_by_themselves(installed):
-    for name in ("verify", "compare", "node-health", "collectives", "new-site"):
+    for name in ("verify", "compare", "node-health", "collectives", "new-site", "rehearse"):
         code, said = installed.run(installed.place / "bin" / name, "--help")
         assert code == 0 and said.startswith("usage: "), said
