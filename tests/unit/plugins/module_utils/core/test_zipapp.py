@@ -60,7 +60,8 @@ def test_the_same_sources_make_the_same_bytes():
     assert program_archive(collect) == program_archive(collect)
 
 
-@pytest.mark.parametrize("program", [node_facts, removal, topology], ids=lambda module: module.__name__.rpartition(".")[2])
+@pytest.mark.parametrize(
+    "program", [node_facts, removal, topology], ids=lambda module: module.__name__.rpartition(".")[2])
 def test_a_program_of_several_files_is_one_text_that_imports_nothing_beside_it(program, tmp_path):
     text = program_text(program)
     (tmp_path / "alone.py").write_text(text)
