@@ -72,7 +72,6 @@ def laid(wanted: Dress) -> dict[str, str]:
     }
     lines.update(("sets/%d" % number, part.sets) for number, part in enumerate(wanted.parts))
     files = {name: _text(content) for name, content in lines.items()}
-    # It is there also where no module is.
     return {**files, **{"files/" + path: text for path, text in modulefiles.rendered(wanted).items()}}
 
 

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import functools
 import pathlib
 import re
 from typing import Any
@@ -12,6 +13,12 @@ import yaml
 
 CATALOGUE = pathlib.Path(__file__).resolve().parents[3] / "rehearsal" / "dress" / "modules.yml"
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
+
+
+@functools.lru_cache(maxsize=None)
+def _catalogue() -> dict[str, Any]:
+    """Read what modules are like, by name."""
+    return dict(yaml.safe_load(CATALOGUE.read_text(encoding="utf-8")))
 
 
 def mpi_of(name: str) -> str:
@@ -33,7 +40,7 @@ def dress_of(name: str, mpi: str) -> dict[str, Any]:
         name: without its version.
         mpi: where the MPI of the site is: a variable of a module is set to the place of the MPI's.
     """
-    known, stand_in = yaml.safe_load(CATALOGUE.read_text(encoding="utf-8")), mpi_of(name)
+    known, stand_in = _catalogue(), mpi_of(name)
     found: dict[str, Any] = {}
     if stand_in and name not in known:
         found["like"] = stand_in

@@ -79,7 +79,8 @@ def render(answers: Answers) -> dict[str, str]:
         if environment.compile_expression(file.get("when", "true"))(**context):
             instead = {
                 name: environment.from_string(value).render(**context) for name, value in file.get("with", {}).items()}
-            text = environment.get_template(file["template"]).render(**context_of(answers, instead))
+            own = context_of(answers, instead) if instead else context
+            text = environment.get_template(file["template"]).render(**own)
             found[environment.from_string(path).render(**context)] = text
     return found
 
