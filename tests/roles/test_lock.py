@@ -45,7 +45,8 @@ class Place:
 
     def run(self, *options, **variables):
         path = os.pathsep.join([os.path.dirname(sys.executable), os.environ["PATH"]])
-        further = {"PATH": path, "UV_FIND_LINKS": str(self.wheels), "UV_DEFAULT_INDEX": self.empty.as_uri(), **variables}
+        further = {
+            "PATH": path, "UV_FIND_LINKS": str(self.wheels), "UV_DEFAULT_INDEX": self.empty.as_uri(), **variables}
         done = subprocess.run([LOCK, self.file, *options], env={**os.environ, **further}, text=True, check=False,
                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         return done.returncode, done.stdout
@@ -64,7 +65,7 @@ def place(tmp_path):
 
 def test_a_release_is_locked_renewed_by_name_and_left_alone_otherwise(place):
     code, said = place.run()
-    assert code == 0 and "4 locks were written." in said, said
+    assert code == 0 and "Written: 4 of 4 locks." in said, said
     first = {"base": ["ndarray==1.0"], "pytorch": ["torch==2.1"], "pytorch-cuda": ["triton==1.0"],
              "tools": ["builder==1.0"]}
     assert place.pins() == first
@@ -74,7 +75,7 @@ def test_a_release_is_locked_renewed_by_name_and_left_alone_otherwise(place):
     code, said = place.run("--check")
     assert code == 0 and said.endswith("All locks of one.yml are as they have to be.\n"), said
     code, said = place.run("--check", "--upgrade", "ndarray")
-    assert code == 1 and "one/base.txt:\n  ndarray 1.0 -> 1.1\n1 locks would change." in said
+    assert code == 1 and "one/base.txt:\n  ndarray 1.0 -> 1.1\nWould change: 1 of 4 locks." in said
     assert place.state() == before
     assert place.run("--upgrade", "ndarray")[0] == 0
     assert place.pins() == {**first, "base": ["ndarray==1.1"]}
@@ -86,13 +87,14 @@ def test_requirements_that_do_not_go_together_are_told_in_uvs_words_and_nothing_
     (place.locks / "base.in").write_text("ndarray<1\n")
     before = place.state()
     code, said = place.run()
-    assert code == 2 and "lock: The locks locks.base and pytorch.lock and pytorch.cuda_lock cannot be made; uv says:" in said
-    assert "ndarray<1" in said and place.state() == before
+    assert code == 2 and said.startswith("Resolving one/base.txt, one/pytorch.txt, one/pytorch-cuda.txt ...\nlock: ")
+    assert " cannot be made; uv says:\n" in said and "ndarray<1" in said and place.state() == before
 
 
 def test_an_index_that_is_not_reached_is_one_sentence(place):
     code, said = place.run(UV_DEFAULT_INDEX="http://127.0.0.1:9/simple", UV_FIND_LINKS="")
-    assert code == 2 and re.search(r"were not made, as an index is not reached \(.*\); say where an index is", said), said
+    assert code == 2, said
+    assert re.search(r"were not made, as an index is not reached \(.*\); say where an index is", said), said
 
 
 @pytest.mark.parametrize(("change", "options", "said"), [
@@ -124,7 +126,7 @@ def test_a_release_file_with_locks_in_itself_becomes_a_short_one_that_says_the_s
     place.file.write_text("release: two  # not one\nlocks:\n  base: |\n%s  tools: ''\n" % block)
     before = sites.load_release(place.file)
     code, said = place.run("--split")
-    assert code == 0 and said == "two.yml: 4 lines instead of 6, and 1 files in two/.\n"
+    assert code == 0 and said == "two.yml: 4 lines instead of 6, and files in two/: 1.\n"
     assert place.file.read_text() == "release: two  # not one\nlocks:\n  base: two/base.txt\n  tools: ''\n"
     assert sites.load_release(place.file) == before
     assert place.run("--split") == (0, "%s has no lock in itself.\n" % place.file)

@@ -119,11 +119,11 @@ def _tell_and_write(
         print("All locks of %s are as they have to be." % release.path.name)
         return SAME
     if check:
-        print("%d locks would change." % len(changed))
+        print("Would change: %d of %d locks." % (len(changed), len(after)))
         return CHANGED
     for path, text in changed.items():
         _replace(release.path.parent / release.lock_files[path], text)
-    print("%d locks were written." % len(changed))
+    print("Written: %d of %d locks." % (len(changed), len(after)))
     return SAME
 
 
@@ -145,8 +145,8 @@ def split_up(path: pathlib.Path, check: bool) -> int:
         lock.put(found.files.get(lock.value, lock.value))
     if digest_of(again) != digest_of(content):
         raise LockError("%s would not say the same any more; move its locks by hand." % path)
-    print("%s: %d lines instead of %d, and %d files in %s/." % (
-        path.name, found.text.count("\n"), text.count("\n"), len(found.files), path.stem))
+    print("%s: %d lines instead of %d, and files in %s/: %d." % (
+        path.name, found.text.count("\n"), text.count("\n"), path.stem, len(found.files)))
     if check:
         return CHANGED
     for name, lock_text in found.files.items():

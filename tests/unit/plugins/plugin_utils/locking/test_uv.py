@@ -36,7 +36,7 @@ def test_what_pip_is_configured_for_counts_for_uv_and_what_uv_is_told_itself_com
 
 @pytest.mark.parametrize(("said", "words"), [
     ("error: Failed to fetch: `https://a.example/simple/numpy/`\n  Caused by: invalid peer certificate: UnknownIssuer",
-     "as an index is not reached (Caused by: invalid peer certificate: UnknownIssuer); give the certificate of the proxy"),
+     "index is not reached (Caused by: invalid peer certificate: UnknownIssuer); give the certificate of the proxy"),
     ("error: Failed to fetch: `https://a.example/simple/numpy/`\n  Caused by: dns error",
      "as an index is not reached (Caused by: dns error); say where an index is in pip's configuration"),
     ("No solution found: numpy<1", "cannot be made; uv says:\nNo solution found: numpy<1"),
