@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The local site's release on a conda base, from a channel of real packages that the test builds; rolled out once.
 
-Without Horovod, which takes minutes to compile; TORCHSTACK_WHOLE_RELEASE=1 has all of it. mpi4py and xxhash are compiled
-for that base in any case.
+Without Horovod, which takes minutes to compile; TORCHSTACK_WHOLE_RELEASE=1 has all of it. mpi4py and xxhash are
+compiled for that base in any case.
 """
 
 from __future__ import annotations
