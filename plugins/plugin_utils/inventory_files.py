@@ -74,7 +74,7 @@ def read(path: pathlib.Path) -> File:
         return _broken(name, text)
     except yaml.YAMLError as error:
         return File(name, None, [Problem(name, 0, "", "That is no YAML: %s." % error)], True)
-    return File(name, node, list(_duplicates(node, "", name)))
+    return File(name, node, list(_repeated(node, name)))
 
 
 def _broken(name: str, text: str) -> File:
@@ -91,21 +91,10 @@ def _broken(name: str, text: str) -> File:
     return File(name, None, [])
 
 
-def _duplicates(node: Any, path: str, name: str) -> Iterator[Problem]:
-    if isinstance(node, yaml.MappingNode):
-        seen: dict[str, int] = {}
-        for key, value in node.value:
-            if not isinstance(key, yaml.ScalarNode):
-                continue
-            here, line = "%s.%s" % (path, key.value) if path else key.value, key.start_mark.line + 1
-            if key.value in seen and key.value != "<<":
-                yield Problem(name, line, here, "The key '%s' is there twice, first in line %d, and only the last one "
-                                                "counts; keep one." % (here, seen[key.value]))
-            seen.setdefault(key.value, line)
-            yield from _duplicates(value, here, name)
-    elif isinstance(node, yaml.SequenceNode):
-        for number, value in enumerate(node.value):
-            yield from _duplicates(value, "%s[%d]" % (path, number), name)
+def _repeated(node: Any, name: str) -> Iterator[Problem]:
+    for key in release_file.repeated_keys(node, ""):
+        yield Problem(name, key.line, key.path, "The key '%s' is there twice, first in line %d, and only the last one "
+                                                "counts; keep one." % (key.path, key.first))
 
 
 def all_files(sources: Sequence[str], playbooks: str) -> list[File]:

@@ -20,6 +20,9 @@ OWN = "release"
 """The role whose argument specification has the keys of release files and of sites."""
 
 TEMPLATES = ("{{", "{%")
+MERGE = "tag:yaml.org,2002:merge"
+"""The tag of the key ``<<``, which may be there twice."""
+
 FAST = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
@@ -31,22 +34,14 @@ class MistakeError(Exception):
         self.line, self.column = line, column
 
 
-class Loader(yaml.SafeLoader):
-    """Loads plain data, in which no key is there twice."""
+class Repeated(NamedTuple):
+    """A key that is in its mapping already; lines and columns count from 1."""
 
-    def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
-        """See :class:`yaml.constructor.SafeConstructor`."""
-        seen: dict[Any, int] = {}
-        for key_node, _value in node.value:
-            if not isinstance(key_node, yaml.ScalarNode) or key_node.tag == "tag:yaml.org,2002:merge":
-                continue
-            line = key_node.start_mark.line + 1
-            if key_node.value in seen:
-                raise MistakeError(
-                    "the key '%s' is there twice, first in line %d" % (key_node.value, seen[key_node.value]), line,
-                    key_node.start_mark.column + 1)
-            seen[key_node.value] = line
-        return super().construct_mapping(node, deep)
+    path: str
+    line: int
+    column: int
+    first: int
+    """line of the first one"""
 
 
 class Read(NamedTuple):
@@ -163,10 +158,15 @@ def parse(text: str) -> tuple[dict[str, Any], dict[str, int]]:
                 raise MistakeError(
                     "it is plain data, in which no template is filled in", number, line.index(template) + 1)
     try:
-        loader = Loader(text)
+        loader = yaml.SafeLoader(text)
         node = loader.get_single_node()
         if not isinstance(node, yaml.MappingNode):
             raise MistakeError("there are no keys with values at its top", 1)
+        repeated = list(repeated_keys(node, ""))
+        if repeated:
+            said = ["'%s' is there twice, first in line %d" % (key.path, key.first) for key in repeated]
+            further = ["; in line %d, %s" % (key.line, words) for key, words in zip(repeated[1:], said[1:])]
+            raise MistakeError("the key " + said[0] + "".join(further), repeated[0].line, repeated[0].column)
         # Of nothing that is made of the nodes: merged keys are copies.
         lines = dict(lines_of(node, ""))
         data = loader.construct_document(node)
@@ -193,6 +193,23 @@ def lines_of(node: Any, path: str) -> Iterator[tuple[str, int]]:
             here = "%s[%d]" % (path, number)
             yield here, value.start_mark.line + 1
             yield from lines_of(value, here)
+
+
+def repeated_keys(node: Any, path: str) -> Iterator[Repeated]:
+    """Yield each key below a node of YAML that its mapping has already."""
+    if isinstance(node, yaml.MappingNode):
+        first: dict[str, int] = {}
+        for key, value in node.value:
+            if not isinstance(key, yaml.ScalarNode):
+                continue
+            here, mark = "%s.%s" % (path, key.value) if path else key.value, key.start_mark
+            if key.value in first and key.tag != MERGE:
+                yield Repeated(here, mark.line + 1, mark.column + 1, first[key.value])
+            first.setdefault(key.value, mark.line + 1)
+            yield from repeated_keys(value, here)
+    elif isinstance(node, yaml.SequenceNode):
+        for number, value in enumerate(node.value):
+            yield from repeated_keys(value, "%s[%d]" % (path, number))
 
 
 def mistake_of(error: yaml.MarkedYAMLError, text: str) -> MistakeError:

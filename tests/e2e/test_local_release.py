@@ -16,7 +16,7 @@ import subprocess
 import pytest
 from rollouts import CHECKOUT, OPEN, RELEASE, wait_for
 from support.link_programs import COMPILERS, link_programs
-from uses import InUse
+from uses import InUseWithHorovod
 
 STEPS = (
     "python_overlay",
@@ -277,7 +277,7 @@ def test_the_manifest_matches_and_a_changed_file_is_drift(released, run_module):
     assert [(entry["path"], entry["kind"]) for entry in result["differing"]] == [("base/base.lock", "content")]
 
 
-class TestInUse(InUse):
+class TestInUse(InUseWithHorovod):
     """The release over the site's Python."""
 
 
@@ -328,30 +328,38 @@ def test_a_frozen_release_refuses_a_changed_patch(released, tmp_path, collection
     assert "series.horovod" in rollout.message
 
 
-@pytest.mark.parametrize(
-    "change, sentence",
-    [
-        (lambda text: text.replace("\nhorovod:", "\nhorovd:"), "did you mean 'horovod'"),
-        (lambda text: text.replace('  version: "4.1.2"', "  version: 4.1"), "mpi4py.version"),
-        (lambda text: text.replace('release: "2026-11-20"', 'release: "2026-11-21"'), "they must be the same"),
-        (lambda text: text.replace("  minimum:", "  channels: [a]\n  minimum:"), "'base.channels' means nothing"),
-    ],
-    ids=["unknown key", "a number for a version", "another release", "a key of another kind of base"],
+MISTAKES = (
+    ("\ntitle:", "\ntitel:", "did you mean 'title'"),
+    ('  version: "4.1.2"', "  version: 4.1", "mpi4py.version"),
+    ("  minimum:", "  channels: [a]\n  minimum:", "'base.channels' means nothing"),
+    ('HOROVOD_WITHOUT_MXNET: "1"', 'HOROVOD_WITH_MXNET: "0"', "HOROVOD_WITHOUT_<PART>"),
 )
-def test_a_bad_release_file_gets_one_sentence_and_changes_nothing(site, tmp_path, change, sentence):
+"""What stands in the release file, what is written there instead, and what is said of that."""
+
+
+def test_s26_the_mistakes_of_a_bad_release_file_are_told_at_once_and_nothing_is_changed(site, tmp_path):
+    def change(text):
+        for right, wrong, _said in MISTAKES:
+            assert right in text
+            text = text.replace(right, wrong)
+        return text
+
     root = tmp_path / "root"
     rollout = site.refused(*site.other_inventory(tmp_path, change), "--check", TORCHSTACK_ROOT=str(root))
-    assert sentence in rollout.message
+    for _right, _wrong, said in MISTAKES:
+        assert said in rollout.message, said
+    assert "HOROVOD_WITH_MXNET" in rollout.message
     assert not root.exists()
 
 
-def test_s26_a_flag_that_means_nothing_is_refused_with_the_one_that_does(site, tmp_path):
+def test_a_release_file_of_another_release_is_refused_and_nothing_is_changed(site, tmp_path):
     def change(text):
-        return text.replace('HOROVOD_WITHOUT_MXNET: "1"', 'HOROVOD_WITH_MXNET: "0"')
+        return text.replace('release: "2026-11-20"', 'release: "2026-11-21"')
 
-    rollout = site.refused(*site.other_inventory(tmp_path, change), "--check", TORCHSTACK_ROOT=str(tmp_path / "root"))
-    assert "HOROVOD_WITH_MXNET" in rollout.message
-    assert "HOROVOD_WITHOUT_<PART>" in rollout.message
+    root = tmp_path / "root"
+    rollout = site.refused(*site.other_inventory(tmp_path, change), "--check", TORCHSTACK_ROOT=str(root))
+    assert "they must be the same" in rollout.message
+    assert not root.exists()
 
 
 def test_an_index_that_cannot_be_reached_is_said_before_anything_is_written(site, tmp_path):

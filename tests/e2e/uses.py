@@ -40,11 +40,16 @@ def make_wheel(directory):
     return source
 
 
-ASK = "import cloudpickle, horovod, torch; print('cloudpickle', cloudpickle.__version__, torch.__version__)"
+ASK = "import cloudpickle, mpi4py, torch; print('cloudpickle', cloudpickle.__version__, torch.__version__)"
 
 
 class InUse:
     """Tests of a release that was rolled out; a module that has a class of these says which one is ``released``."""
+
+    modules = ("torch", "mpi4py.MPI")
+    """what was compiled or is linked with what was"""
+    checks = ("imports", "devices", "mpi4py", "torch_gloo")
+    """of the acceptance"""
 
     def test_the_verification_names_every_object_of_the_release(self, released):
         files = [path for path in released.prefix.rglob("*") if path.is_file() and not path.is_symlink()]
@@ -65,7 +70,7 @@ class InUse:
 
     def test_s04_another_user_imports_everything_and_nothing_is_written(self, module_system, released, ordinary_user):
         before = released.snapshot()
-        script = "python3 -v -c 'import torch, horovod.torch, mpi4py, numpy, yaml, einops; print(torch.__file__)' 2>&1"
+        script = "python3 -v -c 'import %s, numpy, yaml, einops; print(torch.__file__)' 2>&1" % ", ".join(self.modules)
         said = module_system.run(script, user=ordinary_user).stdout
         assert str(released.prefix) in said
         assert re.findall(r"code object from '(%s/[^']*\.py)'" % re.escape(str(released.prefix)), said) == []
@@ -80,20 +85,8 @@ class InUse:
         assert {path for path in {**before, **after} if before.get(path) != after.get(path)} == set()
 
     def test_s27_the_loaded_module_gives_a_python_with_everything(self, module_system):
-        process = module_system.run("python3 -c 'import torch, horovod.torch, mpi4py.MPI; print(torch.__version__)'")
+        process = module_system.run("python3 -c 'import %s; print(torch.__version__)'" % ", ".join(self.modules))
         assert process.stdout.strip().startswith("2.13.0")
-
-    def test_s22_horovodrun_sums_over_two_ranks(self, module_system, tmp_path):
-        program = tmp_path / "sum.py"
-        program.write_text(
-            "import torch, horovod.torch as hvd\n"
-            "hvd.init()\n"
-            "total = hvd.allreduce(torch.arange(8.0) + 10 * hvd.rank(), op=hvd.Sum)\n"
-            "assert total.tolist() == [2.0 * i + 10 for i in range(8)], total\n"
-            "print('rank %d of %d is right' % (hvd.rank(), hvd.size()))\n"
-        )
-        process = module_system.run("horovodrun -np 2 python3 %s" % program)
-        assert sorted(re.findall(r"rank (\d) of 2 is right", process.stdout)) == ["0", "1"]
 
     def test_nothing_in_the_release_is_writable_by_mode(self, released):
         writable = [
@@ -102,11 +95,6 @@ class InUse:
             if not path.is_symlink() and path.lstat().st_mode & 0o222
         ]
         assert writable == []
-
-    def test_another_user_works_with_the_release_through_the_module(self, module_system, ordinary_user):
-        program = "import horovod.torch as hvd; hvd.init(); print('one of', hvd.size())"
-        process = module_system.run('horovodrun -np 2 python3 -c "%s"' % program, user=ordinary_user)
-        assert process.stdout.count("one of 2") == 2
 
     def test_s14_each_release_has_its_own_user_base_and_no_startup_file(self, module_system, tmp_path):
         process = module_system.run(
@@ -144,7 +132,7 @@ class InUse:
         records = released.root / ".torchstack" / released.release
         found = json.loads((records / "acceptance.json").read_text())
         passed = {check["name"] for check in found["checks"] if check["status"] == "passed"}
-        assert passed >= {"imports", "devices", "horovod", "mpi4py", "torch_gloo"}
+        assert passed >= set(self.checks)
         assert {row["backend"] for row in found["measurements"]} == {"gloo", "mpi"}
         for measured in found["measurements"]:
             assert [row["bytes"] for row in measured["rows"]] == [2**power for power in range(15, 21)]
@@ -164,3 +152,27 @@ class InUse:
     def test_s03_no_directory_of_the_release_shuts_users_out(self, released):
         for path in [released.prefix, *(p for p in released.prefix.rglob("*") if p.is_dir() and not p.is_symlink())]:
             assert stat.S_IMODE(path.lstat().st_mode) & 0o555 == 0o555, path
+
+
+class InUseWithHorovod(InUse):
+    """The same, and what they believe of Horovod."""
+
+    modules = (*InUse.modules, "horovod.torch")
+    checks = (*InUse.checks, "horovod")
+
+    def test_s22_horovodrun_sums_over_two_ranks(self, module_system, tmp_path):
+        program = tmp_path / "sum.py"
+        program.write_text(
+            "import torch, horovod.torch as hvd\n"
+            "hvd.init()\n"
+            "total = hvd.allreduce(torch.arange(8.0) + 10 * hvd.rank(), op=hvd.Sum)\n"
+            "assert total.tolist() == [2.0 * i + 10 for i in range(8)], total\n"
+            "print('rank %d of %d is right' % (hvd.rank(), hvd.size()))\n"
+        )
+        process = module_system.run("horovodrun -np 2 python3 %s" % program)
+        assert sorted(re.findall(r"rank (\d) of 2 is right", process.stdout)) == ["0", "1"]
+
+    def test_another_user_works_with_the_release_through_the_module(self, module_system, ordinary_user):
+        program = "import horovod.torch as hvd; hvd.init(); print('one of', hvd.size())"
+        process = module_system.run('horovodrun -np 2 python3 -c "%s"' % program, user=ordinary_user)
+        assert process.stdout.count("one of 2") == 2

@@ -17,7 +17,6 @@ from ..core.errors import StackError
 from . import errors, lockfile, request
 from .cache import any_doubtful, borrow_entries, check_archive, note_checked, packages_without_note, wrong_digest
 from .package import Package, replace_start
-from .rattler_reporter import Reporter
 
 REQUIREMENT = "py-rattler>=0.28"
 LOAD = "load py-rattler"
@@ -235,3 +234,38 @@ def package_of(record: Any) -> Package:
         record.name.normalized, str(record.version), str(record.build), record.subdir,
         (record.channel or "").rstrip("/"), record.url, digest_of(record),
     )
+
+
+class Reporter:
+    """Writes a line for each package that is linked or removed, so that a long run can be watched.
+
+    The methods are those of py-rattler's InstallerReporter.
+    """
+
+    def __init__(self, path: str) -> None:
+        self.stream = open(path, "w", encoding="utf-8")  # noqa: SIM115 - open as long as the installation runs
+
+    def _line(self, text: str) -> int:
+        self.stream.write(text + "\n")
+        self.stream.flush()
+        return 0
+
+    def on_transaction_start(self, total_operations: int) -> None:
+        self._line("%d operations" % total_operations)
+
+    def on_populate_cache_start(self, operation: int, package_name: str) -> int:
+        return self._line("look for %s in the cache" % package_name)
+
+    def on_unlink_start(self, operation: int, package_name: str) -> int:
+        return self._line("remove %s" % package_name)
+
+    def on_link_start(self, operation: int, package_name: str) -> int:
+        return self._line("link %s" % package_name)
+
+    def on_transaction_complete(self) -> None:
+        self._line("done")
+
+    def __getattr__(self, name: str) -> Callable[..., int]:
+        if name.startswith("on_"):
+            return lambda *_arguments: 0
+        raise AttributeError(name)

@@ -8,10 +8,12 @@ import ast
 import importlib
 import importlib.abc
 import io
+import re
 import zipfile
 from types import ModuleType
 from typing import Iterator, cast
 
+_RELATIVE = re.compile(r"^ *from (\.+)([\w.]*) import (\([^)]*\)|[^(\n]+)", re.MULTILINE)
 _MAIN = """import sys
 from %s import main
 sys.exit(main(sys.argv[1:]))
@@ -46,15 +48,18 @@ def _add(part: ModuleType, parts: dict[str, str]) -> None:
 
 
 def _imported(name: str, source: str) -> Iterator[ModuleType]:
-    """Import the modules that a module of this collection imports relatively, wherever it does so."""
-    for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.ImportFrom) and node.level:
-            above = name.split(".")[:-node.level]
-            found = importlib.import_module(".".join([*above, *filter(None, [node.module])]))
-            if hasattr(found, "__path__"):
-                yield from (importlib.import_module("%s.%s" % (found.__name__, alias.name)) for alias in node.names)
-            else:
-                yield found
+    """Import the modules that a module of this collection imports relatively, wherever it does so.
+
+    Every step that starts looks so at the parts of its supervisor; parsing them takes longer than the start.
+    """
+    for dots, module, names in _RELATIVE.findall(source):
+        above = name.split(".")[:-len(dots)]
+        found = importlib.import_module(".".join([*above, *filter(None, [module])]))
+        if hasattr(found, "__path__"):
+            words = [alias.split() for alias in re.sub("#.*", "", names).strip("() \n").split(",")]
+            yield from (importlib.import_module("%s.%s" % (found.__name__, alias[0])) for alias in words if alias)
+        else:
+            yield found
 
 
 def program_text(program: ModuleType) -> str:

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """conda_environment as Ansible runs it, on a channel of real packages.
 
-Covers environment, linker, rattler, rattler_reporter and rattler_worker of module_utils/conda, too.
+Covers environment, linker, rattler and rattler_worker of module_utils/conda, too.
 """
 
 from __future__ import annotations

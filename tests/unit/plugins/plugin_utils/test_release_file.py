@@ -53,7 +53,11 @@ def test_a_day_stays_a_day_for_whoever_judges_it():
     ("base:\n\tkind: conda\n", 2, 1, "found character '.t'"),
     ("base:\n  kind: conda\n title: x\n", 3, 2, "unindent does not match|did not find expected|expected <block end>"),
     ("a: 1\nb: 2\na: 3\n", 3, 1, "the key 'a' is there twice, first in line 1"),
-    ("a:\n  b: {c: 1, d: 2, c: 3}\n", 2, 19, "the key 'c' is there twice, first in line 2"),
+    ("a:\n  b: {c: 1, d: 2, c: 3}\n", 2, 19, "the key 'a.b.c' is there twice, first in line 2"),
+    ("a: {b: 1, b: 2}\nc: [{d: 1,\n  d: 2}]\na: 3\n", 1, 11,
+     r"^the key 'a.b' is there twice, first in line 1; in line 3, 'c\[0\].d' is there twice, first in line 2; "
+     "in line 4, 'a' is there twice, first in line 1$"),
+    ("a: {b: 1}\nc: &c {d: 1}\ne:\n  <<: *c\n  <<: {f: 1, f: 2}\n", 5, 14, "the key 'e.<<.f' is there twice"),
     ("a: 1\nb: '{{ torchstack_root }}'\n", 2, 5, "no template is filled in"),
     ("a: {{ torchstack_root }}\n", 1, 4, "no template is filled in"),
     ("- a\n- b\n", 1, 0, "there are no keys"),

@@ -4,8 +4,11 @@
 
 from __future__ import annotations
 
+import ast
 import io
 import os
+import pathlib
+import re
 import subprocess
 import sys
 import zipfile
@@ -13,6 +16,7 @@ import zipfile
 import pytest
 from ansible_collections.hpcml.torchstack.plugins.module_utils.acceptance import reframe_judge
 from ansible_collections.hpcml.torchstack.plugins.module_utils.acceptance import supervisor as acceptance_supervisor
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core import zipapp
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.zipapp import program_archive, program_text
 from ansible_collections.hpcml.torchstack.plugins.module_utils.health import collect
 from ansible_collections.hpcml.torchstack.plugins.module_utils.preflight import node_facts
@@ -54,6 +58,18 @@ def test_a_program_has_nothing_with_it_that_it_does_not_import():
     assert parts == {
         "__init__.py", "acceptance/__init__.py", "acceptance/supervisor.py", "core/__init__.py", "core/processes.py",
     }
+
+
+def test_whatever_python_reads_as_an_import_is_found_without_parsing():
+    for path in sorted(pathlib.Path(zipapp.__file__).parents[1].rglob("*.py")):
+        source = path.read_text(encoding="utf-8")
+        parsed = [
+            (node.level, node.module or "", [alias.name for alias in node.names])
+            for node in ast.walk(ast.parse(source)) if isinstance(node, ast.ImportFrom) and node.level]
+        found = [
+            (len(dots), module, re.findall(r"(?:^|[(,])\s*(\w+)", re.sub("#.*", "", names)))
+            for dots, module, names in zipapp._RELATIVE.findall(source)]
+        assert sorted(found) == sorted(parsed), path
 
 
 def test_the_same_sources_make_the_same_bytes():
