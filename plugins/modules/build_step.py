@@ -74,6 +74,11 @@ options:
       shell text, such as C(. /usr/share/lmod/lmod/init/bash; module use /opt/modulefiles). By default the caller's own
       C(module) function, where it is exported.
     type: str
+  module_system:
+    description: Whose C(module) has to be. A step with O(modules) fails in one sentence where it is the other's. Not
+      part of the digest.
+    type: str
+    choices: [lmod, environment-modules]
   environment:
     description: Environment variables for the commands, literally - texts and whole numbers, as YAML would have changed
       C(ON) and C(2.10) already. Everybody may read them there; what looks like a secret is refused, see O(secrets).
@@ -559,6 +564,7 @@ ARGUMENTS = {
     "chdir": {"type": "path"},
     "modules": {"type": "list", "elements": "str", "default": []},
     "module_init": {"type": "str"},
+    "module_system": {"type": "str", "choices": ["lmod", "environment-modules"]},
     "environment": {"type": "dict", "default": {}},
     "unset": {"type": "list", "elements": "str", "default": []},
     "secrets": {"type": "list", "elements": "str", "default": [], "no_log": False},

@@ -4,11 +4,11 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from typing import Any, Mapping
 
 from ..core import schema
+from ..core.near_names import nearest
 from ..core.redaction import credentials_in
 from .variable_names import NOT_VARIABLES
 
@@ -106,9 +106,9 @@ def proxy_problems(given: Mapping[str, Any]) -> list[str]:
     for name in PROXIES:
         variables = given.get(name)
         for key, value in variables.items() if isinstance(variables, Mapping) else ():
-            near = difflib.get_close_matches(str(key).lower(), PROXY_VARIABLES, 1, 0.5)
+            near = nearest(str(key), PROXY_VARIABLES, 0.5)
             if key not in CERTIFICATES and not re.fullmatch(r"\w*_proxy\w*", str(key), re.IGNORECASE):
-                meant = "did you mean '%s'?" % near[0] if near else "known are %s." % ", ".join(PROXY_VARIABLES)
+                meant = "did you mean '%s'?" % near if near else "known are %s." % ", ".join(PROXY_VARIABLES)
                 found.append("'%s.%s': no program takes that for a proxy; %s" % (name, key, meant))
             elif not isinstance(value, str):
                 found.append("'%s.%s' is no text; put it in quotes." % (name, key))

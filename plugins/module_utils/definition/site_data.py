@@ -8,7 +8,7 @@ from typing import Any, Mapping, TypedDict
 
 from ..batch import registry
 from ..core import schema
-from . import base, components, container, gpu_nodes, modulefile, patterns, runtime_settings, site_jobs
+from . import amd_gpus, base, components, container, gpu_nodes, modulefile, patterns, runtime_settings, site_jobs
 from .acceptance_plan import plan_acceptance
 
 
@@ -33,6 +33,7 @@ class Site(TypedDict):
     runtime_settings: list[dict[str, str]]
     module_init: str
     module_path: list[str]
+    module_system: str
     compilers: list[dict[str, Any]]
     jobs: dict[str, Any]
     ranks: dict[str, Any]
@@ -115,6 +116,7 @@ def release_problems(site: Site, definition: Mapping[str, Any], frozen: bool) ->
             definition.get("module") or {}, runtime_settings.merge(site["runtime_settings"], runtime))
         found = ["%s: %s" % (site["file"], " ".join(own))] if own else []
     kind = definition["base"]
+    found += [] if frozen else amd_gpus.site_problems(definition, site["topology"], site["site"])
     if kind["kind"] == base.CONDA and kind["specs"] and not (kind["channels"] or site["conda_channels"]):
         found.append(
             "%s has specs and names no channel under base.channels, and site %s has none either. Name one there, or "

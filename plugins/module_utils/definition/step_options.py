@@ -46,6 +46,9 @@ def filled_options(given: Mapping[str, Any], context: Mapping[str, Any]) -> dict
     init = (context.get("toolchain") or {}).get("module_init")
     if options["modules"] and init:
         options.setdefault("module_init", init)
+    system = (context.get("toolchain") or {}).get("module_system") or "auto"
+    if options["modules"] and system != "auto":
+        options.setdefault("module_system", system)
     if "launcher" not in given and (key or name in ONLY_IN_JOBS):
         job = site_jobs.step_job(context, key or name)
         options["launcher"] = job["launcher"]

@@ -87,7 +87,9 @@ def is_module(module: str, name: str) -> bool:
     return module == name or module.startswith(name.rstrip("/") + "/")
 
 
-def describe(definition: Mapping[str, Any], module_init: str = "", module_path: Sequence[str] = ()) -> dict[str, Any]:
+def describe(
+    definition: Mapping[str, Any], module_init: str = "", module_path: Sequence[str] = (), module_system: str = "auto"
+) -> dict[str, Any]:
     """Describe the toolchain of a release in full, as ``release_context`` carries it; empty for nothing to say."""
     toolchain = definition.get("toolchain") or {}
     return {
@@ -97,6 +99,7 @@ def describe(definition: Mapping[str, Any], module_init: str = "", module_path: 
         "compilers": dict(toolchain.get("compilers") or {}),
         "steps": dict(toolchain.get("steps") or {}),
         "module_init": defining_modules(module_init, module_path),
+        "module_system": module_system,
     }
 
 

@@ -108,6 +108,7 @@ def script(files: Files, nonce: str, wanted: Mapping[str, Any], python: str) -> 
         "prefix": wanted["prefix"], "wait": wanted["wait"], "tmpdir": node.get("tmpdir") or "",
         "modules": node.get("modules") or [], "module_init": node.get("module_init") or "",
         "programs": wanted["programs"],
+        **({"finding": "\n".join(site_system.finding_lines())} if node.get("module_system") else {}),
     }
     command = "%s -I -S - %s" % (shlex.quote(python), shlex.quote(json.dumps(question, sort_keys=True)))
     return "%s << '%s'\n%s%s\n" % (command, END_OF_PROGRAM, program_text(node_facts), END_OF_PROGRAM)

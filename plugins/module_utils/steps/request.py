@@ -36,6 +36,8 @@ class Request(NamedTuple):
     foundation: bool = False
     places: str = ""
     """digest of where pip looks for packages, for a step that fetches some"""
+    module_system: str = ""
+    """whose ``module`` has to be; empty for any"""
 
     @property
     def place(self) -> OwnPlace:
@@ -113,6 +115,7 @@ def check_request(params: Mapping[str, Any]) -> Request:
         None if module_init is None else _text(module_init, "module_init"), environment,
         sorted({_variable(name) for name in params.get("unset") or []}), params.get("inputs"), needs, creates,
         params.get("network", True), secrets, tuple(produces), judged_by, bool(params.get("foundation")),
+        module_system=params.get("module_system") or "",
     )
 
 

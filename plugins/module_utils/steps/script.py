@@ -7,6 +7,7 @@ from __future__ import annotations
 import shlex
 from typing import Mapping
 
+from ..modulefiles import site_system
 from .network_refusals import NO_NETWORK
 from .request import Request
 
@@ -44,6 +45,10 @@ def render_script(request: Request, digest: str, needs: Mapping[str, str]) -> st
             else:
                 lines.append(request.module_init)
         lines += _MODULE_CHECK.strip("\n").split("\n")
+        if request.module_system:
+            lines += [*site_system.finding_lines(), '[ "$through" = %s ] || { echo "module is of $through here, and the '
+                      'site\'s users have %s: torchstack_module_init has to define that." >&2; exit 1; }' % (
+                          request.module_system, request.module_system)]
         lines.append("module purge")
         for module in request.modules:
             lines.append("module load %s || { echo %s >&2; exit 1; }" % (

@@ -12,7 +12,8 @@ from ansible_collections.hpcml.torchstack.plugins.plugin_utils.control_action im
 SITE = {
     "root": "/soft", "release": "r", "site": "mysite", "file": "r.yml", "python": "python3", "account": "",
     "builds": "", "mirror": "/mirror", "proxy": {}, "conda_channels": [], "conda_mirrors": {}, "runtime_settings": [],
-    "module_init": "", "module_path": [], "compilers": [], "jobs": {}, "ranks": {}, "acceptance": {}, "images": "",
+    "module_init": "", "module_path": [], "module_system": "auto",
+    "compilers": [], "jobs": {}, "ranks": {}, "acceptance": {}, "images": "",
     "container": {}, "topology": {},
 }
 DEFINITION = {

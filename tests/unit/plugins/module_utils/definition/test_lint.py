@@ -17,7 +17,8 @@ RELEASE = TOP / "inventories" / "local" / "releases" / "2026-11-20.yml"
 SITE = {
     "root": "/soft", "release": "2026-11-20", "site": "mine", "file": "2026-11-20.yml", "python": "", "account": "",
     "builds": "", "mirror": "", "proxy": {}, "conda_channels": [], "conda_mirrors": {}, "runtime_settings": [],
-    "module_init": "", "module_path": [], "compilers": [], "jobs": {}, "ranks": {}, "acceptance": {}, "images": "",
+    "module_init": "", "module_path": [], "module_system": "auto",
+    "compilers": [], "jobs": {}, "ranks": {}, "acceptance": {}, "images": "",
     "container": {}, "topology": {},
 }
 
