@@ -6,9 +6,11 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 from typing import Mapping, NamedTuple, Sequence
 
 from ..core.errors import StackError
+from . import site_system
 from .module_output import (
     ShellParts,
     parse_em_python,
@@ -16,6 +18,9 @@ from .module_output import (
     parse_shell,
 )
 from .module_system import LMOD, NONE, QUIET, ModuleSystem, is_bookkeeping, run_module_command, split_path
+
+FORCE = "--force"
+"""Before a command: also what the site has marked as sticky."""
 
 _SHELL_OWN = ("_", "SHLVL", "PWD", "OLDPWD")
 
@@ -52,6 +57,11 @@ def source_init(environment: Mapping[str, str], files: Sequence[str], timeout: f
                 code, ", ".join(files) or "the text of init_script",
                 " ".join(errors.decode("utf-8", "replace").split())[-300:],
             ), step, "Run it by hand: bash --noprofile --norc -c '. FILE; env'.")
+    return _without_own(output, environment)
+
+
+def _without_own(output: bytes, environment: Mapping[str, str]) -> dict[str, str]:
+    """Return what ``env -0`` has printed, without what is the shell's own."""
     pairs = (entry.decode("utf-8", "surrogateescape").partition("=") for entry in output.split(b"\0") if entry)
     after = {name: value for name, _equals, value in pairs if name not in _SHELL_OWN}
     after.update((name, environment[name]) for name in _SHELL_OWN if name in environment)
@@ -90,6 +100,32 @@ def failure_message(messages: str) -> str:
         said = [messages.partition("ERROR: ")[2] or messages]
     sentence = " ".join(" ".join(said).split())[:600] or "it gave no message"
     return sentence if sentence.endswith((".", "!", "?")) else sentence + "."
+
+
+def source_setup(
+    environment: Mapping[str, str], defining: Sequence[str], setup: str, use: Sequence[str], purge: bool, timeout: float
+) -> dict[str, str]:
+    """Return the environment after a toolchain's set-up, which may call ``module``, as a build step sources it.
+
+    Args:
+        defining: lines of bash that define ``module``; none where nothing does.
+        use: directories, the first of which is searched first.
+
+    Raises:
+        StackError: its last command failed, or bash did not get to the end.
+    """
+    step = "setup"
+    modules = ["module use " + shlex.quote(directory) for directory in reversed(use)]
+    modules += ["module purge"] if purge else []
+    lines = ["exec 3>&1 >&2", *defining, *(modules if defining else []), *site_system.setup_lines(setup), "exec env -0 >&3"]
+    code, output, errors = run_module_command(
+        ("/bin/bash", "--noprofile", "--norc", "-c", "\n".join(lines)), environment, timeout, step)
+    if code or not output:
+        said = " ".join(errors.decode("utf-8", "replace").split())[-300:]
+        raise StackError(
+            "The set-up of the toolchain ended with exit status %d: %s" % (code, said or "it said nothing"), step,
+            "Run it by hand in a plain shell; its last command has to succeed.")
+    return _without_own(output, environment)
 
 
 def loaded(environment: Mapping[str, str]) -> list[str]:
@@ -146,6 +182,8 @@ def load_modules(
 ) -> tuple[dict[str, str], list[ShellParts], list[str]]:
     """Tell what ``module purge; module use ...; module load ...`` does; the first of ``use`` ends up first.
 
+    Of ``modules``, those behind a dash are unloaded where they are loaded.
+
     Returns:
         the environment after, the shell's parts of each command, and the messages of the commands.
 
@@ -163,21 +201,53 @@ def load_modules(
         return current, parts, messages
     commands: list[tuple[str, ...]] = [("purge",)] if purge else []
     commands += [("use", directory) for directory in reversed(use)]
-    if modules:
-        commands.append(("load", *modules))
-    for command in commands:
+    commands += _of_modules(modules)
+    while commands:
+        command = commands.pop(0)
+        if command[0] == "unload" and not is_loaded(current, command[-1]):
+            continue
         answer = ask(system, current, command, timeout, shell=command[0] != "use")
         if not answer.ok and command[0] == "load":
-            raise _load_failure(system, current, modules, answer, timeout)
-        if not answer.ok:
+            raise _load_failure(system, current, command[1:], answer, timeout)
+        if command[0] == "unload":
+            # Lmod says that it has unloaded a sticky module and loads it again, and Environment Modules refuse to.
+            if not answer.ok or is_loaded(answer.environment, command[-1]):
+                commands.insert(0, (FORCE, *command))
+                continue
+        elif not answer.ok and not (command[0] == "purge" and _only_sticky(answer.messages)):
             raise StackError(
                 "%s failed at module %s: %s" % (system.title, " ".join(command), failure_message(answer.messages)),
-                command[0], "Run it by hand in a fresh login to see it.", loaded=loaded(current),
+                command[-2] if command[0] == FORCE else command[0], "Run it by hand in a fresh login to see it.",
+                loaded=loaded(current),
                 messages=answer.messages.splitlines())
         current = answer.environment
         parts.append(answer.shell)
         messages += [line.rstrip() for line in answer.messages.splitlines() if line.strip()]
     return current, parts, messages
+
+
+def is_loaded(environment: Mapping[str, str], name: str) -> bool:
+    """Tell whether a module is loaded, whose version may be left out."""
+    return any(one == name or one.startswith(name.rstrip("/") + "/") for one in loaded(environment))
+
+
+def _of_modules(modules: Sequence[str]) -> list[tuple[str, ...]]:
+    """Return the commands of a list of modules: neighbours are loaded together."""
+    commands: list[tuple[str, ...]] = []
+    for name in modules:
+        if name.startswith("-"):
+            commands.append(("unload", name[1:]))
+        elif commands and commands[-1][0] == "load":
+            commands[-1] += (name,)
+        else:
+            commands.append(("load", name))
+    return commands
+
+
+def _only_sticky(messages: str) -> bool:
+    """Tell whether Environment Modules complain of nothing but what the site has marked as sticky, which stays."""
+    said = re.findall(r"ERROR: (.*)", messages)
+    return bool(said) and all("sticky" in sentence for sentence in said)
 
 
 def _is_text(name: str, value: str) -> bool:

@@ -71,3 +71,28 @@ def defining_lines(system: str, definition: str) -> list[str]:
     return [
         'if [ "$through" != %s ]; then' % system, *_FORGET.split("\n"),
         "    . " + shlex.quote(definition) if is_file else definition, *finding_lines(), "fi"]
+
+
+def sourcing_lines(text: str, what: str) -> list[str]:
+    """Write lines of bash that source a file, or are shell text, and end the script where the last command fails."""
+    ended = "|| { echo %s >&2; exit 1; }" % shlex.quote(what + " failed")
+    if text.startswith("/") and "\n" not in text:
+        return [". %s %s" % (shlex.quote(text), ended)]
+    return ["{", text, "} " + ended]
+
+
+def setup_lines(setup: str) -> list[str]:
+    """Write lines of bash that source the set-up of a toolchain; none for none."""
+    return sourcing_lines(setup, "toolchain.setup") if setup else []
+
+
+def unloading_lines(name: str) -> list[str]:
+    """Write lines of bash that unload a module where it is loaded, and end the script where it stays.
+
+    Lmod says that it has unloaded a sticky module and loads it again, and Environment Modules refuse to.
+    """
+    case = 'case ":${LOADEDMODULES:-}:" in *:%s:*|*:%s/*) ' % (shlex.quote(name), shlex.quote(name))
+    return [
+        case + "module unload %s > /dev/null 2>&1 ;; esac" % shlex.quote(name),
+        case + "module --force unload %s ;; esac" % shlex.quote(name),
+        case + "echo %s >&2; exit 1 ;; esac" % shlex.quote("module unload %s failed" % name)]

@@ -50,10 +50,16 @@ def render_script(request: Request, digest: str, needs: Mapping[str, str]) -> st
                       'site\'s users have %s: torchstack_module_init has to define that." >&2; exit 1; }' % (
                           request.module_system, request.module_system)]
         lines.append("module purge")
+        lines += site_system.setup_lines(request.setup)
         for module in request.modules:
+            if module.startswith("-"):
+                lines += site_system.unloading_lines(module[1:])
+                continue
             lines.append("module load %s || { echo %s >&2; exit 1; }" % (
                 quote(module), quote("module load %s failed" % module)))
         lines.append("set -eu")
+    elif request.setup:
+        lines += ["", "set +eu", *site_system.setup_lines(request.setup), "set -eu"]
     if request.secrets:
         lines += ["", "# Secrets of whoever runs this; their values are written nowhere."]
         lines += [': "${%s:?is not set}"' % name for name in request.secrets]

@@ -92,3 +92,12 @@ def test_directives_of_which_nothing_is_known_are_doubted():
         "directives": ["--mine", "--own=1"]}}}
     assert [text.split("'")[1] for text in lint.doubts({**SITE, "jobs": jobs})] == ["--mine", "--own=1"]
     assert lint.doubts({**SITE, "jobs": "text"}) == [] and lint.doubts({**SITE, "jobs": {"launcher": "local"}}) == []
+
+
+def test_a_step_that_drops_directives_of_the_site_is_told_and_one_that_says_none_is_not():
+    jobs = {"launcher": "slurm", "options": {"directives": ["--licenses=home", "--comment=x"]}, "steps": {
+        "nccl": {"directives": ["--constraint=a100", "--comment=x"]}, "pytorch": {"directives": []},
+        "horovod": {"directives": ["--comment=x", "--licenses=home", "--tmp=1"]}}}
+    (sentence,) = lint.doubts({**SITE, "jobs": jobs})
+    assert sentence.startswith("'torchstack_jobs.steps.nccl.directives' replaces the site's as a whole, and leaves out ")
+    assert sentence.endswith("leaves out --licenses=home; repeat what the step needs of it.")
