@@ -65,8 +65,8 @@ options:
     type: path
   setup:
     description: Shell text, or the absolute path of a script, that is sourced before O(modules) are loaded and after
-      the purge, such as C(. /opt/spack/share/spack/setup-env.sh; spack load gcc@13). Its last command has to succeed. Part of
-      the digest where it is given.
+      the purge, such as C(. /opt/spack/share/spack/setup-env.sh; spack load gcc@13). Its last command has to succeed.
+      Part of the digest where it is given.
     type: str
   modules:
     description: Environment modules to load after a purge, or behind a dash to unload where they are loaded. Without
@@ -316,10 +316,10 @@ attributes:
   diff_mode:
     description: Shows what changed in inputs and script since the last run.
 notes:
-  - The digest covers script, chdir, setup, modules, module_init, environment, unset, inputs, creates, produces and the results
-    of the needed steps, but neither the step's name nor limits, launcher, cache and trees. Where O(state_dir) ends in
-    C(.torchstack/steps), it knows neither the path of the release above that nor that of the root's own C(.torchstack),
-    so that another release can have the same.
+  - The digest covers script, chdir, setup, modules, module_init, environment, unset, inputs, creates, produces and
+    the results of the needed steps, but neither the step's name nor limits, launcher, cache and trees. Where
+    O(state_dir) ends in C(.torchstack/steps), it knows neither the path of the release above that nor that of the
+    root's own C(.torchstack), so that another release can have the same.
   - From another host a build is followed by its heartbeat. One that is silent for more than five minutes is never taken
     for dead; the error says what to do.
   - A job has a name of its own, which is written down before it is submitted. After a lost connection or a killed

@@ -175,7 +175,8 @@ planned_after:
   type: str
   sample: nccl install
 failed_step:
-  description: What failed - C(input), C(find the module system), C(init), C(setup), C(purge), C(use), C(unload) or C(load).
+  description: What failed - C(input), C(find the module system), C(init), C(setup), C(purge), C(use), C(unload) or
+    C(load).
   returned: failure
   type: str
 """

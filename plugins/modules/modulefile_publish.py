@@ -12,8 +12,9 @@ version_added: 0.2.0
 short_description: Make a release visible or the default, and take it back, in steps that users cannot stumble over
 description:
   - Makes the verified modulefiles of a release visible under C(<root>/modulefiles/{tcl,lmod}/<name>/), byte for byte,
-    those kinds that the release was verified with, and moves the default - C(.version) for Environment Modules, C(.modulerc.lua) for Lmod. What is not to be listed is
-    named in C(.modulerc) for Environment Modules (4.6 and later) and in C(.modulerc.lua) for Lmod.
+    those kinds that the release was verified with, and moves the default - C(.version) for Environment Modules,
+    C(.modulerc.lua) for Lmod. What is not to be listed is named in C(.modulerc) for Environment Modules (4.6 and
+    later) and in C(.modulerc.lua) for Lmod.
   - A release on its way out is deprecated (loading it says so), hidden (it loads by its full name only), then gone
     (loading it fails with one sentence). Who has the module loaded can unload it at every stage.
   - Each change is one file renamed into place, Tcl before Lua in each step - modulefiles, hidden or listed, default. At
@@ -239,7 +240,10 @@ from ansible_collections.hpcml.torchstack.plugins.module_utils.lifecycle.publica
     reason_to_keep,
 )
 from ansible_collections.hpcml.torchstack.plugins.module_utils.lifecycle.publication_summary import summary_lines
-from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles.layout import stage_directory, visible_versions
+from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles.layout import (
+    stage_directory,
+    visible_versions,
+)
 from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles.site_system import OPTION, release_syntaxes
 from ansible_collections.hpcml.torchstack.plugins.module_utils.release.states import all_publications, default_of
 

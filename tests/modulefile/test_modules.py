@@ -131,11 +131,12 @@ def test_a_site_with_one_module_system_never_sees_a_file_of_the_other(run_module
     done = run_module("modulefile_verify", {**place, **told, "shells": ["bash"]})
     assert not done.failed, done.console
     assert {entry["syntax"] for entry in [*done["checked"], *done["not_checked"]]} == {own}
-    done = run_module("modulefile_publish", {**place, **told, "visible": True, "default": True, "without_acceptance": "x"})
+    publish = {**place, **told, "visible": True, "default": True, "without_acceptance": "x"}
+    done = run_module("modulefile_publish", publish)
     assert not done.failed, done.console
     assert done["states"] == {own: "visible"} and sorted(os.listdir(place["root"] + "/modulefiles")) == [own]
     assert other not in "".join(done["summary"]) and not done["not_verified"]
-    assert not run_module("modulefile_publish", {**place, **told, "visible": True, "without_acceptance": "x"}).changed
+    assert not run_module("modulefile_publish", publish).changed
 
 
 @pytest.mark.parametrize("one", [LMOD, EM])
@@ -149,7 +150,8 @@ def test_a_finished_release_stays_as_it_is_when_the_site_says_later_what_users_h
     before = listing(place["root"])
     told = {"module_system": one}
     for module, arguments in (
-        ("modulefile", {**place, "description": description(place)}), ("modulefile_verify", {**place, "shells": ["bash"]}),
+        ("modulefile", {**place, "description": description(place)}),
+        ("modulefile_verify", {**place, "shells": ["bash"]}),
         ("modulefile_publish", publish),
     ):
         result = run_module(module, {**arguments, **told})
@@ -309,7 +311,7 @@ def test_s45_a_published_release_is_verified_against_today_s_system(run_module, 
     assert broken.failed and "PYTHONSTARTUP" in broken["msg"]
 
 
-def test_a_family_that_a_module_further_below_has_as_its_name_is_named_as_the_cause(run_module, place, system, tmp_path):
+def test_a_family_that_is_the_name_of_a_module_further_below_is_the_cause(run_module, place, system, tmp_path):
     if system.kind != EM:
         pytest.skip("Lmod keeps families and names of modules apart")
     for name, text in (("python/3.11", ""), ("mpi/4.1", "module load python/3.11\n")):
@@ -320,7 +322,8 @@ def test_a_family_that_a_module_further_below_has_as_its_name_is_named_as_the_ca
     stack = description(place, family="python", depends_on=["mpi/4.1"])
     assert not run_module("modulefile", {**place, **told, "description": stack}).failed
     arguments = {
-        **place, **told, "shells": ["bash"], "modulecmd_command": system.command, "module_path": [str(tmp_path / "below")]}
+        **place, **told, "shells": ["bash"], "modulecmd_command": system.command,
+        "module_path": [str(tmp_path / "below")]}
     result = run_module("modulefile_verify", arguments)
     assert "Its family is python" in result["msg"] and "give module.family another name" in result["msg"], result["msg"]
     stack = description(place, family="pytorch", depends_on=["mpi/4.1"])

@@ -440,7 +440,8 @@ def in_a_step(system, ask, tmp_path, modules, setup="", before=()):
     """Run the script of a build step that prints its environment; its exit status, output and variables."""
     text = script.render_script(request.check_request({
         "name": "probe", "state_dir": str(tmp_path), "script": "env -0 > %s" % shlex.quote(str(tmp_path / "seen")),
-        "modules": modules, "module_init": "\n".join([defining(system, ask), *("module load " + name for name in before)]),
+        "modules": modules,
+        "module_init": "\n".join([defining(system, ask), *("module load " + name for name in before)]),
         "setup": setup, "module_system": system}), "digest", {})
     done = subprocess.run(
         ["bash", "--noprofile", "--norc"], input=text, env=BASE, cwd=tmp_path, text=True, stdout=subprocess.PIPE,
@@ -494,7 +495,8 @@ def test_a_set_up_comes_after_the_purge_and_before_the_modules(ask, system, tmp_
     assert answer["set"]["OF_SETUP"] == "/opt/base/more" and "unexported" not in answer["set"]
     code, output, seen = in_a_step(system, ask, tmp_path, ["wordy"], setup, before=["rival"])
     assert code == 0, output
-    assert seen["OF_SETUP"] == "/opt/base/more" and seen["LOADEDMODULES"] == "base/1.0:wordy/1.0" and "RIVAL" not in seen
+    assert seen["OF_SETUP"] == "/opt/base/more" and seen["LOADEDMODULES"] == "base/1.0:wordy/1.0"
+    assert "RIVAL" not in seen
 
 
 @both
@@ -518,7 +520,8 @@ def test_a_step_refuses_the_module_command_of_the_other_system(ask, system, tmp_
         "name": "probe", "state_dir": str(tmp_path), "script": "true", "modules": ["wordy"],
         "module_init": defining(system, ask), "module_system": other}), "digest", {})
     done = subprocess.run(["bash"], input=text, env=BASE, text=True, stderr=subprocess.PIPE, check=False)
-    assert done.returncode == 1 and "module is of %s here, and the site's users have %s" % (system, other) in done.stderr
+    assert done.returncode == 1
+    assert "module is of %s here, and the site's users have %s" % (system, other) in done.stderr
 
 
 @both
@@ -530,5 +533,6 @@ def test_a_compute_node_does_the_same_before_it_is_judged(ask, system):
     facts = node_facts.modules(defining(system, ask), modules, setup=setup, **more)
     assert (facts["failed"], facts["setup"], facts["system"]) == ({}, "", system), facts
     assert facts["path"].startswith("/of/setup:") and "/opt/base" not in facts["path"]
-    facts = node_facts.modules(defining(system, ask), modules, setup="\n".join(site_system.setup_lines("false")), **more)
+    setup = "\n".join(site_system.setup_lines("false"))
+    facts = node_facts.modules(defining(system, ask), modules, setup=setup, **more)
     assert facts["setup"] == "toolchain.setup failed"

@@ -14,7 +14,6 @@ from ..core.files import read_json, write_json
 from ..core.redaction import redacted_data
 from .failures import Failure
 
-
 NOT_OF_RELEASE = ("subject", "module_definition")
 """Keys of a question of which a record is not held to another value: whose it is, and where ``module`` is defined."""
 

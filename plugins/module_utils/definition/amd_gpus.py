@@ -11,7 +11,8 @@ from . import components
 
 INSTEAD = "nothing is built for GPUs of AMD here, and releases for ROCm are containers (base.kind: container)"
 
-_VARIABLE = re.compile(r"(USE_|HOROVOD_|PYTORCH_|BUILD_|MPI4PY_)?(ROCM|RCCL|HIP|HSA)(_.*)?|HIPCC.*|USE_MIOPEN|MIOPEN_.*")
+_VARIABLE = re.compile(
+    r"(USE_|HOROVOD_|PYTORCH_|BUILD_|MPI4PY_)?(ROCM|RCCL|HIP|HSA)(_.*)?|HIPCC.*|USE_MIOPEN|MIOPEN_.*")
 _OFF = frozenset(("", "0", "off", "no", "false", "n"))
 _OF_HOROVOD = re.compile(r"HOROVOD_GPU(_\w+)?")
 _WHEEL = re.compile(r"\+rocm|[/.]rocm", re.IGNORECASE)

@@ -81,6 +81,7 @@ def _of_variables(asked: Asked, settings: Sequence[str], alone: Sequence[str]) -
     return [
         *lint_variables.problems(asked.given, asked.options, source),
         *lint_variables.proxy_problems(asked.given),
+        *lint_variables.command_problems(asked.given),
         *settings,
         *alone,
         *step_names.job_problems(asked.site["jobs"], contents),
@@ -163,6 +164,6 @@ def _dropped(options: object, steps: object) -> list[str]:
         lost = [line for line in of_all if line not in (lines or [])]
         if lines and lost:
             found.append(
-                "'torchstack_jobs.steps.%s.directives' replaces the site's as a whole, and leaves out %s; repeat what the "
-                "step needs of it." % (name, ", ".join(lost)))
+                "'torchstack_jobs.steps.%s.directives' replaces the site's as a whole, and leaves out %s; repeat what "
+                "the step needs of it." % (name, ", ".join(lost)))
     return found

@@ -24,6 +24,9 @@ CERTIFICATES = frozenset((
     "GIT_SSL_CAPATH", "CARGO_HTTP_CAINFO", "NODE_EXTRA_CA_CERTS"))
 """What names the certificates of a proxy that looks into connections."""
 
+COMMANDS = {"modulefile_lmod_command": "environment-modules", "modulefile_modulecmd_command": "lmod"}
+"""Paths of a module command, and what a site says that has the other module system."""
+
 SITES_OWN = re.compile(r"\{\{ (torchstack_\w+)(?: \| default\((?:[^()]|\(\))*\))? \}\}\Z")
 """The default of a role's variable that is one of the site."""
 
@@ -113,3 +116,10 @@ def proxy_problems(given: Mapping[str, Any]) -> list[str]:
             elif not isinstance(value, str):
                 found.append("'%s.%s' is no text; put it in quotes." % (name, key))
     return found
+
+
+def command_problems(given: Mapping[str, Any]) -> list[str]:
+    """Find module commands that are none, by which sites once said which module system they have, as sentences."""
+    return [
+        "'%s' is none, which is no path; say torchstack_module_system: %s." % (name, system)
+        for name, system in COMMANDS.items() if given.get(name) == "none"]

@@ -92,8 +92,20 @@ def _container_problems(site: Site, specified: Mapping[str, Any], source: str, g
     data, keys = container_data(site), specified["site_container"]["options"]
     found = schema.problems(data, keys, source)
     if not found:
-        found = container.site_problems(schema.resolved(data, keys), site["root"], source)
+        full = schema.resolved(data, keys)
+        found = [
+            *container.site_problems(full, site["root"], source), *_tool_problems(site, full["torchstack_container"])]
     return found or gpu_nodes.problems(site["topology"], gpus)
+
+
+def _tool_problems(site: Site, described: Mapping[str, Any]) -> list[str]:
+    """Find an EasyBuild that would make modules for another module system than users have."""
+    tool = (described.get("easybuild") or {}).get("modules_tool")
+    wanted = {"lmod": "Lmod", "environment-modules": "EnvironmentModules"}.get(site["module_system"], tool)
+    if described.get("method") != "easybuild" or tool == wanted:
+        return []
+    return ["'torchstack_container.easybuild.modules_tool' is %s, and torchstack_module_system of site %s is %s; say %s"
+            " there, and the module_syntax that it reads." % (tool, site["site"], site["module_system"], wanted)]
 
 
 def _acceptance_problems(

@@ -16,8 +16,8 @@ from . import components
 from .packages import canonical, texts
 
 FORMS = (
-    "an entry is a module to load, '-name' for one to unload, or {swap: [name, other]} for one to load in place of another"
-)
+    "an entry is a module to load, '-name' for one to unload, or {swap: [name, other]} for one to load in place of "
+    "another")
 STEP_KEYS = ("modules", "without", "environment", "unset", "compilers")
 """What may differ for one step."""
 

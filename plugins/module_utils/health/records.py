@@ -17,8 +17,8 @@ from ..acceptance.output import (
 )
 from ..acceptance.records import (
     Files,
-    writing_records,
     changed_keys,
+    writing_records,
 )
 from ..acceptance.status import acceptance_state
 from ..core.errors import StackError

@@ -117,7 +117,8 @@ def source_setup(
     step = "setup"
     modules = ["module use " + shlex.quote(directory) for directory in reversed(use)]
     modules += ["module purge"] if purge else []
-    lines = ["exec 3>&1 >&2", *defining, *(modules if defining else []), *site_system.setup_lines(setup), "exec env -0 >&3"]
+    lines = [
+        "exec 3>&1 >&2", *defining, *(modules if defining else []), *site_system.setup_lines(setup), "exec env -0 >&3"]
     code, output, errors = run_module_command(
         ("/bin/bash", "--noprofile", "--norc", "-c", "\n".join(lines)), environment, timeout, step)
     if code or not output:

@@ -73,6 +73,13 @@ def defining_lines(system: str, definition: str) -> list[str]:
         "    . " + shlex.quote(definition) if is_file else definition, *finding_lines(), "fi"]
 
 
+def requiring_lines(system: str) -> list[str]:
+    """Write lines of bash that end the script where ``module`` is another system's."""
+    told = 'echo "module is of $through here, and the site\'s users have %s: %s" >&2' % (
+        system, "torchstack_module_init has to define that.")
+    return [*finding_lines(), '[ "$through" = %s ] || { %s; exit 1; }' % (system, told)]
+
+
 def sourcing_lines(text: str, what: str) -> list[str]:
     """Write lines of bash that source a file, or are shell text, and end the script where the last command fails."""
     ended = "|| { echo %s >&2; exit 1; }" % shlex.quote(what + " failed")

@@ -170,7 +170,8 @@ def is_done(plan: Plan, record: object) -> bool:
             entry for syntax in plan.files for entry in (recorded if syntax in plan.left_out else mine)
             if entry.get("syntax") == syntax]
 
-    return record.get("inputs") == plan.inputs_with(of_both(planned, checked), of_both(plan.not_checked, record.get("not_checked") or []))
+    return record.get("inputs") == plan.inputs_with(
+        of_both(planned, checked), of_both(plan.not_checked, record.get("not_checked") or []))
 
 
 def carry_out(

@@ -146,8 +146,8 @@ def judge_modules(
         where, init = "toolchain.modules in the release file", "torchstack_module_init"
         place = "name their directory in torchstack_module_path"
     if facts.get("setup"):
-        return [error(check, "toolchain.setup in the release file fails on %s: %s." % (host, facts["setup"].rstrip(".")),
-                      "Have what it sources installed on compute nodes, at the same place.")]
+        return [error(check, "toolchain.setup in the release file fails on %s: %s." % (
+            host, facts["setup"].rstrip(".")), "Have what it sources installed on compute nodes, at the same place.")]
     if not names:
         return [note(check, "No modules were tried: torchstack_jobs.node.modules names none.")]
     if not facts["command"]:

@@ -22,7 +22,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from typing import Any, Mapping, NamedTuple, Optional, Sequence
+from typing import Any, Mapping, NamedTuple, Sequence
 
 from .node_capacity import capacity, machine, read
 
@@ -173,7 +173,7 @@ def _last_line(text: str) -> str:
 
 
 def module_script(
-    init: str, names: Sequence[str], finding: str = "", setup: str = "", unloading: Optional[Mapping[str, str]] = None
+    init: str, names: Sequence[str], finding: str = "", setup: str = "", unloading: Mapping[str, str] | None = None
 ) -> str:
     """Return shell text that loads modules one by one, as a step does, and prints how each went.
 
@@ -209,8 +209,9 @@ def modules(init: str, names: Sequence[str], **more: Any) -> dict[str, Any]:
         more: as for :func:`module_script`.
 
     Returns:
-        ``setup`` (how sourcing failed; empty where it did not), ``system`` (whose the command is; empty where that was not asked), ``command`` (whether there is a command module), ``failed`` (name -> what was said), ``inits`` (files that would
-        define the command), ``path`` (PATH with the modules loaded; empty where none are).
+        ``setup`` (how sourcing failed; empty where it did not), ``system`` (whose the command is; empty where that was
+        not asked), ``command`` (whether there is a command module), ``failed`` (name -> what was said), ``inits``
+        (files that would define the command), ``path`` (PATH with the modules loaded; empty where none are).
     """
     facts: dict[str, Any] = {"setup": "", "system": "", "command": True, "failed": {}, "inits": [], "path": ""}
     if not names and not more.get("setup"):

@@ -46,9 +46,7 @@ def render_script(request: Request, digest: str, needs: Mapping[str, str]) -> st
                 lines.append(request.module_init)
         lines += _MODULE_CHECK.strip("\n").split("\n")
         if request.module_system:
-            lines += [*site_system.finding_lines(), '[ "$through" = %s ] || { echo "module is of $through here, and the '
-                      'site\'s users have %s: torchstack_module_init has to define that." >&2; exit 1; }' % (
-                          request.module_system, request.module_system)]
+            lines += site_system.requiring_lines(request.module_system)
         lines.append("module purge")
         lines += site_system.setup_lines(request.setup)
         for module in request.modules:

@@ -99,5 +99,5 @@ def test_a_step_that_drops_directives_of_the_site_is_told_and_one_that_says_none
         "nccl": {"directives": ["--constraint=a100", "--comment=x"]}, "pytorch": {"directives": []},
         "horovod": {"directives": ["--comment=x", "--licenses=home", "--tmp=1"]}}}
     (sentence,) = lint.doubts({**SITE, "jobs": jobs})
-    assert sentence.startswith("'torchstack_jobs.steps.nccl.directives' replaces the site's as a whole, and leaves out ")
+    assert sentence.startswith("'torchstack_jobs.steps.nccl.directives' replaces the site's as a whole, and leaves")
     assert sentence.endswith("leaves out --licenses=home; repeat what the step needs of it.")

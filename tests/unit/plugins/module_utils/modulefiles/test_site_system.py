@@ -13,7 +13,9 @@ from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles impor
 from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles.module_system import EM, LMOD
 
 LMOD_S = 'module() { eval "$($LMOD_CMD bash "$@")"; }\n'
-EM_S = "module() { _module_raw \"$@\"; }\n_module_raw() { eval \"$(/usr/bin/tclsh '/x/modulecmd.tcl' bash \"$@\")\"; }\n"
+EM_S = (
+    'module() { _module_raw "$@"; }\n'
+    '_module_raw() { eval "$(/usr/bin/tclsh \'/x/modulecmd.tcl\' bash "$@")"; }\n')
 OLD_EM_S = "module() { eval `/usr/bin/modulecmd bash $*`; }\n"
 WRAPPED = "module() { original_module \"$@\"; }\n"
 
