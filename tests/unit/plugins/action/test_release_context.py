@@ -37,7 +37,7 @@ def call(state, submits=True, **options):
 
 def test_checked_says_which_modules_are_asked_and_refuses_what_cannot_be_used():
     assert call("checked") == {
-        "frozen": False, "freezing": False, "modules": ["gcc", "mpi"],
+        "frozen": False, "freezing": False, "modules": ["gcc", "mpi"], "setup": "",
         "step_modules": [{"step": "nccl", "modules": ["gcc"]}]}
     frozen = call("checked", records=dict(NEW, frozen={"digest": "d"}, subject="d"))
     assert (frozen["frozen"], frozen["modules"], frozen["step_modules"]) == (True, [], [])

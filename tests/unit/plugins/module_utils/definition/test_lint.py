@@ -88,7 +88,7 @@ def test_what_could_not_be_filled_in_is_told_no_second_time(content):
 
 def test_directives_of_which_nothing_is_known_are_doubted():
     jobs = {"launcher": "slurm", "options": {"directives": ["--gres=gpu:1", "--mine"]}, "steps": {"x": {
-        "directives": ["--mine", "--own=1"]}}}
+        "directives": ["--gres=gpu:1", "--mine", "--own=1"]}}}
     assert [text.split("'")[1] for text in lint.doubts({**SITE, "jobs": jobs})] == ["--mine", "--own=1"]
     assert lint.doubts({**SITE, "jobs": "text"}) == [] and lint.doubts({**SITE, "jobs": {"launcher": "local"}}) == []
 

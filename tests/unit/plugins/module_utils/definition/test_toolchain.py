@@ -37,7 +37,7 @@ def test_without_a_toolchain_a_step_is_what_it_was(context):
 
 def test_a_step_of_which_nothing_is_said_has_what_all_have():
     assert of_step("horovod") == {
-        "modules": TOOLCHAIN["modules"], "module_init": "/etc/profile.d/lmod.sh",
+        "modules": TOOLCHAIN["modules"], "module_init": "/etc/profile.d/lmod.sh", "setup": "",
         "environment": TOOLCHAIN["environment"], "unset": ["CFLAGS"], "compilers": {"CC": "cc", "CXX": "CC"},
     }
 
