@@ -187,7 +187,11 @@ import shlex
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.run_module import run_module
-from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles import module_load, module_system
+from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles import (
+    module_load,
+    module_system,
+    sourcing,
+)
 
 
 def base_environment(given: dict | None) -> dict[str, str]:
@@ -213,11 +217,11 @@ def report(params: dict) -> dict[str, object]:
     files = params["init"] + ([text] if is_file else [])
     start = before
     if files or text:
-        start = module_load.source_init(before, files, timeout, "" if is_file else text)
+        start = sourcing.source_init(before, files, timeout, "" if is_file else text)
     use, purge = params["use"], params["purge"]
     if params["setup"]:
         defining = [". " + shlex.quote(path) for path in files] + ([] if is_file or not text else [text])
-        start = module_load.source_setup(before, defining, params["setup"], use, purge, timeout)
+        start = sourcing.source_setup(before, defining, params["setup"], use, purge, timeout)
         # What it has put in front of the directories, and loaded, stays.
         use, purge = [] if defining else use, purge and not defining
     if params["setup"] and not (params["modules"] or use or purge):

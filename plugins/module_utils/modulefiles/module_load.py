@@ -6,11 +6,9 @@ from __future__ import annotations
 
 import os
 import re
-import shlex
 from typing import Mapping, NamedTuple, Sequence
 
 from ..core.errors import StackError
-from . import site_system
 from .module_output import (
     ShellParts,
     parse_em_python,
@@ -21,8 +19,6 @@ from .module_system import LMOD, NONE, QUIET, ModuleSystem, is_bookkeeping, run_
 
 FORCE = "--force"
 """Before a command: also what the site has marked as sticky."""
-
-_SHELL_OWN = ("_", "SHLVL", "PWD", "OLDPWD")
 
 _UNKNOWN = (
     re.compile(r"module\(s\) are unknown:\s*((?:\"[^\"]+\"[\s,]*)+)"),
@@ -36,36 +32,6 @@ class Answer(NamedTuple):
     environment: dict[str, str]
     shell: ShellParts
     messages: str
-
-
-def source_init(environment: Mapping[str, str], files: Sequence[str], timeout: float, text: str = "") -> dict[str, str]:
-    """Return the environment after bash has read start-up files, whatever they print, and then ``text``, in it.
-
-    Raises StackError: a file is missing, or bash did not get to the end.
-    """
-    step = "init"
-    for path in files:
-        if not os.path.isfile(path):
-            raise StackError("The start-up file %s does not exist." % path, step, "Correct init.", path)
-    script = 'for torchstack_init in "$@"; do . "$torchstack_init"; done >&2; %sexec env -0' % (
-        "{\n%s\n} >&2\n" % text if text else "")
-    code, output, errors = run_module_command(
-        ("/bin/bash", "--noprofile", "--norc", "-c", script, "init", *files), environment, timeout, step)
-    if code or not output:
-        raise StackError(
-            "bash ended with exit status %d while it read %s: %s" % (
-                code, ", ".join(files) or "the text of init_script",
-                " ".join(errors.decode("utf-8", "replace").split())[-300:],
-            ), step, "Run it by hand: bash --noprofile --norc -c '. FILE; env'.")
-    return _without_own(output, environment)
-
-
-def _without_own(output: bytes, environment: Mapping[str, str]) -> dict[str, str]:
-    """Return what ``env -0`` has printed, without what is the shell's own."""
-    pairs = (entry.decode("utf-8", "surrogateescape").partition("=") for entry in output.split(b"\0") if entry)
-    after = {name: value for name, _equals, value in pairs if name not in _SHELL_OWN}
-    after.update((name, environment[name]) for name in _SHELL_OWN if name in environment)
-    return after
 
 
 def ask(
@@ -100,33 +66,6 @@ def failure_message(messages: str) -> str:
         said = [messages.partition("ERROR: ")[2] or messages]
     sentence = " ".join(" ".join(said).split())[:600] or "it gave no message"
     return sentence if sentence.endswith((".", "!", "?")) else sentence + "."
-
-
-def source_setup(
-    environment: Mapping[str, str], defining: Sequence[str], setup: str, use: Sequence[str], purge: bool, timeout: float
-) -> dict[str, str]:
-    """Return the environment after a toolchain's set-up, which may call ``module``, as a build step sources it.
-
-    Args:
-        defining: lines of bash that define ``module``; none where nothing does.
-        use: directories, the first of which is searched first.
-
-    Raises:
-        StackError: its last command failed, or bash did not get to the end.
-    """
-    step = "setup"
-    modules = ["module use " + shlex.quote(directory) for directory in reversed(use)]
-    modules += ["module purge"] if purge else []
-    lines = [
-        "exec 3>&1 >&2", *defining, *(modules if defining else []), *site_system.setup_lines(setup), "exec env -0 >&3"]
-    code, output, errors = run_module_command(
-        ("/bin/bash", "--noprofile", "--norc", "-c", "\n".join(lines)), environment, timeout, step)
-    if code or not output:
-        said = " ".join(errors.decode("utf-8", "replace").split())[-300:]
-        raise StackError(
-            "The set-up of the toolchain ended with exit status %d: %s" % (code, said or "it said nothing"), step,
-            "Run it by hand in a plain shell; its last command has to succeed.")
-    return _without_own(output, environment)
 
 
 def loaded(environment: Mapping[str, str]) -> list[str]:
@@ -210,17 +149,14 @@ def load_modules(
         answer = ask(system, current, command, timeout, shell=command[0] != "use")
         if not answer.ok and command[0] == "load":
             raise _load_failure(system, current, command[1:], answer, timeout)
-        if command[0] == "unload":
-            # Lmod says that it has unloaded a sticky module and loads it again, and Environment Modules refuse to.
-            if not answer.ok or is_loaded(answer.environment, command[-1]):
-                commands.insert(0, (FORCE, *command))
-                continue
-        elif not answer.ok and not (command[0] == "purge" and _only_sticky(answer.messages)):
+        if command[0] == "unload" and _stays(command, answer):
+            commands.insert(0, (FORCE, *command))
+            continue
+        if _stays(command, answer) and not (command[0] == "purge" and _only_sticky(answer.messages)):
             raise StackError(
                 "%s failed at module %s: %s" % (system.title, " ".join(command), failure_message(answer.messages)),
                 command[-2] if command[0] == FORCE else command[0], "Run it by hand in a fresh login to see it.",
-                loaded=loaded(current),
-                messages=answer.messages.splitlines())
+                loaded=loaded(current), messages=answer.messages.splitlines())
         current = answer.environment
         parts.append(answer.shell)
         messages += [line.rstrip() for line in answer.messages.splitlines() if line.strip()]
@@ -243,6 +179,14 @@ def _of_modules(modules: Sequence[str]) -> list[tuple[str, ...]]:
         else:
             commands.append(("load", name))
     return commands
+
+
+def _stays(command: Sequence[str], answer: Answer) -> bool:
+    """Tell whether a command failed, also one that unloads a module and leaves it.
+
+    Lmod says that it has unloaded a sticky module and loads it again, and Environment Modules refuse to.
+    """
+    return not answer.ok or ("unload" in command[:2] and is_loaded(answer.environment, command[-1]))
 
 
 def _only_sticky(messages: str) -> bool:
