@@ -36,6 +36,7 @@ def test_a_site_has_the_files_that_its_module_system_reads(system, kinds):
 
 @pytest.mark.parametrize(("functions", "found"), [
     (LMOD_S, LMOD), (EM_S, EM), (OLD_EM_S, EM), (WRAPPED, LMOD), ("unset LMOD_CMD LMOD_VERSION\n" + WRAPPED, EM),
+    ("unset LMOD_CMD LMOD_VERSION\n" + LMOD_S, LMOD),
     ("", "environment"),
 ])
 def test_the_command_says_whose_it_is_whatever_the_login_s_variables_say(functions, found):
