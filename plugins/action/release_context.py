@@ -63,7 +63,7 @@ def check(asked: Request) -> dict[str, Any]:
     tools = toolchain.describe({} if place["frozen"] else asked.definition)
     return {
         "frozen": place["frozen"], "freezing": place["freezing"], "modules": tools["modules"],
-        "step_modules": toolchain.step_lists(tools)}
+        "setup": tools["setup"], "step_modules": toolchain.step_lists(tools)}
 
 
 def plan(asked: Request) -> dict[str, Any]:

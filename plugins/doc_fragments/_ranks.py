@@ -50,6 +50,17 @@ options:
     type: list
     elements: path
     default: []
+  module_system:
+    description: The module system that a login has to offer. V(auto) takes what is there; where nothing is,
+      the variables are used and the record says so. V(none) does not look for one.
+    type: str
+    choices: [auto, lmod, environment-modules, none]
+    default: auto
+  module_definition:
+    description: What defines C(module) of O(module_system), as O(hpcml.torchstack.build_step#module:module_init) does,
+      for a login whose own is missing or of another one; what the login has loaded with that is forgotten.
+    type: str
+    default: ""
   environment_keep:
     description: Names of variables of this task's environment that the launcher's fresh login keeps, such as V(PBS_*)
       of a launcher that has to know the batch job it is in; V(*) stands for no secrets.
@@ -76,12 +87,6 @@ options:
     description: The module to load, with its version. Empty where there are no modules; O(environment) is used then.
     type: str
     default: ""
-  module_system:
-    description: The module system that a login has to offer. V(auto) takes what is there; where nothing is,
-      O(environment) is used and the record says so. V(none) does not look for one.
-    type: str
-    choices: [auto, lmod, environment-modules, none]
-    default: auto
   environment:
     description: Variables to set where no module can be loaded.
     type: dict

@@ -23,11 +23,19 @@ options:
     choices: [bash, zsh, tcsh]
     default: [bash, zsh, tcsh]
   lmod_command:
-    description: Path of C(lmod), or V(none) to leave it out. Looked for when empty.
-    type: str
-    default: ""
+    description: Path of C(lmod). Looked for by default.
+    type: path
   modulecmd_command:
-    description: Path of C(modulecmd.tcl) of Environment Modules, or V(none) to leave it out. Looked for when empty.
+    description: Path of C(modulecmd.tcl) of Environment Modules. Looked for by default.
+    type: path
+"""
+
+    SYSTEM = r"""
+options:
+  module_system:
+    description: The module system that the site's users have, which decides on the kind of modulefile. V(auto) is for
+      sites that have the one or the other, and makes both kinds. A release that is frozen keeps what it has.
     type: str
-    default: ""
+    choices: [auto, lmod, environment-modules]
+    default: auto
 """

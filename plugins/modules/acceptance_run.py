@@ -285,8 +285,8 @@ from ansible_collections.hpcml.torchstack.plugins.module_utils.ranks import prog
 from ansible_collections.hpcml.torchstack.plugins.module_utils.ranks.plan import problem
 
 ASKED = (
-    "module", "module_system", "module_init", "modulepaths", "environment", "environment_keep", "ranks", "python",
-    "imports", "checks", "where_possible",
+    "module", "module_system", "module_init", "module_definition", "modulepaths", "environment", "environment_keep",
+    "ranks", "python", "imports", "checks", "where_possible",
 )
 KIND = module_run.Kind("acceptance", verdict.conclude, verdict.describe_record)
 WHERE_GIVEN = ("shared", "measure", "transport", "import_ceiling")

@@ -63,9 +63,15 @@ options:
   chdir:
     description: Directory the commands start in. The default is the step's own directory.
     type: path
+  setup:
+    description: Shell text, or the absolute path of a script, that is sourced before O(modules) are loaded and after
+      the purge, such as C(. /opt/spack/share/spack/setup-env.sh; spack load gcc@13). Its last command has to succeed.
+      Part of the digest where it is given.
+    type: str
   modules:
-    description: Environment modules to load after a purge. Without these and O(module_init) the module system is not
-      touched.
+    description: Environment modules to load after a purge, or behind a dash to unload where they are loaded. Without
+      these and O(module_init) the module system is not touched. What is sticky survives the purge, and is unloaded with
+      C(--force) where it is named.
     type: list
     elements: str
     default: []
@@ -74,6 +80,11 @@ options:
       shell text, such as C(. /usr/share/lmod/lmod/init/bash; module use /opt/modulefiles). By default the caller's own
       C(module) function, where it is exported.
     type: str
+  module_system:
+    description: Whose C(module) has to be. A step with O(modules) fails in one sentence where it is the other's. Not
+      part of the digest.
+    type: str
+    choices: [lmod, environment-modules]
   environment:
     description: Environment variables for the commands, literally - texts and whole numbers, as YAML would have changed
       C(ON) and C(2.10) already. Everybody may read them there; what looks like a secret is refused, see O(secrets).
@@ -305,10 +316,10 @@ attributes:
   diff_mode:
     description: Shows what changed in inputs and script since the last run.
 notes:
-  - The digest covers script, chdir, modules, module_init, environment, unset, inputs, creates, produces and the results
-    of the needed steps, but neither the step's name nor limits, launcher, cache and trees. Where O(state_dir) ends in
-    C(.torchstack/steps), it knows neither the path of the release above that nor that of the root's own C(.torchstack),
-    so that another release can have the same.
+  - The digest covers script, chdir, setup, modules, module_init, environment, unset, inputs, creates, produces and
+    the results of the needed steps, but neither the step's name nor limits, launcher, cache and trees. Where
+    O(state_dir) ends in C(.torchstack/steps), it knows neither the path of the release above that nor that of the
+    root's own C(.torchstack), so that another release can have the same.
   - From another host a build is followed by its heartbeat. One that is silent for more than five minutes is never taken
     for dead; the error says what to do.
   - A job has a name of its own, which is written down before it is submitted. After a lost connection or a killed
@@ -557,8 +568,10 @@ ARGUMENTS = {
     "state_dir": {"type": "path"},
     "script": {"type": "str"},
     "chdir": {"type": "path"},
+    "setup": {"type": "str"},
     "modules": {"type": "list", "elements": "str", "default": []},
     "module_init": {"type": "str"},
+    "module_system": {"type": "str", "choices": ["lmod", "environment-modules"]},
     "environment": {"type": "dict", "default": {}},
     "unset": {"type": "list", "elements": "str", "default": []},
     "secrets": {"type": "list", "elements": "str", "default": [], "no_log": False},

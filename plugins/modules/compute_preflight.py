@@ -39,8 +39,9 @@ options:
     type: dict
     default: {}
   node:
-    description: What is expected of a node - C(cores), C(memory), C(cuda), C(tmpdir), C(tmpdir_space), C(modules) and
-      C(module_init).
+    description: What is expected of a node - C(cores), C(memory), C(cuda), C(tmpdir), C(tmpdir_space), C(modules),
+      C(module_init), C(module_system) (whose C(module) has to be) and C(setup) (what is sourced before they are
+      loaded).
     type: dict
     default: {}
   programs:

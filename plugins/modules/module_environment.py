@@ -23,7 +23,8 @@ extends_documentation_fragment:
   - hpcml.torchstack._release.planned
 options:
   modules:
-    description: The modules to load, in this order, as one would type them.
+    description: The modules to load, in this order, as one would type them. Behind a dash, one to unload where it is
+      loaded, also where the site has marked it as sticky.
     type: list
     elements: str
     default: []
@@ -32,8 +33,13 @@ options:
     type: list
     elements: path
     default: []
+  setup:
+    description: Shell text, or the absolute path of a script, that is sourced between the purge and the loading, as
+      O(hpcml.torchstack.build_step#module:setup) is; C(module) is what O(init) and O(init_script) define.
+    type: str
+    default: ""
   purge:
-    description: Unload everything that the environment has loaded before.
+    description: Unload everything that the environment has loaded before, but for what is sticky.
     type: bool
     default: false
   system:
@@ -169,17 +175,23 @@ planned_after:
   type: str
   sample: nccl install
 failed_step:
-  description: What failed - C(input), C(find the module system), C(init), C(purge), C(use) or C(load).
+  description: What failed - C(input), C(find the module system), C(init), C(setup), C(purge), C(use), C(unload) or
+    C(load).
   returned: failure
   type: str
 """
 
 import os
+import shlex
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.run_module import run_module
-from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles import module_load, module_system
+from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles import (
+    module_load,
+    module_system,
+    sourcing,
+)
 
 
 def base_environment(given: dict | None) -> dict[str, str]:
@@ -196,7 +208,7 @@ def base_environment(given: dict | None) -> dict[str, str]:
 def report(params: dict) -> dict[str, object]:
     """Load the modules, and return what that changes."""
     for name in params["modules"]:
-        if not name or name.startswith("-") or name != name.strip():
+        if not name.lstrip("-") or name.startswith("--") or name != name.strip():
             raise StackError("%r is not the name of a module." % name, "input", "Correct modules.")
     before = base_environment(params["environment"])
     timeout = params["timeout"]
@@ -205,10 +217,19 @@ def report(params: dict) -> dict[str, object]:
     files = params["init"] + ([text] if is_file else [])
     start = before
     if files or text:
-        start = module_load.source_init(before, files, timeout, "" if is_file else text)
+        start = sourcing.source_init(before, files, timeout, "" if is_file else text)
+    use, purge = params["use"], params["purge"]
+    if params["setup"]:
+        defining = [". " + shlex.quote(path) for path in files] + ([] if is_file or not text else [text])
+        start = sourcing.source_setup(before, defining, params["setup"], use, purge, timeout)
+        # What it has put in front of the directories, and loaded, stays.
+        use, purge = [] if defining else use, purge and not defining
+    if params["setup"] and not (params["modules"] or use or purge):
+        return dict(
+            module_load.describe(before, start, []), messages=[], system=module_system.NONE, command="", version="")
     system = module_system.find_system(start, params["system"], params["command"])
     after, parts, messages = module_load.load_modules(
-        system, start, params["modules"], params["use"], params["purge"], timeout)
+        system, start, params["modules"], use, purge, timeout)
     version = "" if system.kind == module_system.NONE else module_system.version(system, start, timeout)
     return dict(
         module_load.describe(before, after, parts),
@@ -231,6 +252,7 @@ def main() -> None:
     """Run the module."""
     run_module(run, {
         "modules": {"type": "list", "elements": "str", "default": []},
+        "setup": {"type": "str", "default": ""},
         "use": {"type": "list", "elements": "path", "default": []},
         "purge": {"type": "bool", "default": False},
         "system": {"choices": ["auto", "lmod", "environment-modules", "none"], "default": "auto"},

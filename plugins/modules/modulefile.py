@@ -13,6 +13,7 @@ short_description: Stage the modulefiles of a release, Tcl and Lua from one desc
 description:
   - Writes C(<root>/.torchstack/<release>/modulefiles/lmod/<name>/<version>.lua), the same under C(tcl) without the
     suffix, and the description that they were made from. Nobody's C(MODULEPATH) leads there.
+    Of a site with one module system, it is the one kind that this one reads, and a file of the other kind is removed.
     M(hpcml.torchstack.modulefile_verify) loads and unloads them, M(hpcml.torchstack.modulefile_publish) makes the same
     bytes visible.
   - What the module does to an environment is undone when it is unloaded, whatever the user had there before, with Lmod
@@ -22,6 +23,7 @@ author: The hpcml.torchstack contributors (@hpcml)
 extends_documentation_fragment:
   - hpcml.torchstack._attributes
   - hpcml.torchstack._release
+  - hpcml.torchstack._sessions.system
 attributes:
   diff_mode:
     description: The text of each file, before and after.
@@ -194,11 +196,11 @@ EXAMPLES = r"""
 
 RETURN = r"""
 files:
-  description: The staged files - C(lmod), C(tcl) and C(description).
+  description: The staged files - C(lmod), C(tcl), or both, and C(description).
   returned: success
   type: dict
 written:
-  description: The files that changed, or would change in check mode.
+  description: The files that changed or went, or would in check mode.
   returned: success
   type: list
   elements: str
@@ -224,12 +226,14 @@ from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles.descr
 from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles.description_checks import find_faults
 from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles.layout import (
     DESCRIPTION,
+    SYNTAXES,
     read_bytes,
     relative_path,
     render,
     stage_directory,
     write_file,
 )
+from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles.site_system import OPTION, release_syntaxes
 
 
 def run(module: AnsibleModule) -> dict:
@@ -242,10 +246,12 @@ def run(module: AnsibleModule) -> dict:
             "check the description", "Change modulefile_description.", faults=found)
     stage = stage_directory(module.params["root"], module.params["release"])
     rendered = render(description, module.params["release"])
-    paths = {
+    places = {
         syntax: os.path.join(stage, relative_path(syntax, description["name"], description["version"]))
-        for syntax in rendered
+        for syntax in SYNTAXES
     }
+    wanted = release_syntaxes(module.params["root"], module.params["release"], module.params["module_system"])
+    paths = {syntax: path for syntax, path in places.items() if syntax in wanted}
     paths["description"] = os.path.join(stage, DESCRIPTION)
     texts = {**rendered, "description": json.dumps(description, indent=2, sort_keys=True) + "\n"}
     written, diff = [], []
@@ -256,7 +262,27 @@ def run(module: AnsibleModule) -> dict:
             diff.append(text_diff(path, before, texts[key]))
             if not module.check_mode:
                 write_file(path, after)
+    for syntax in (syntax for syntax in SYNTAXES if syntax not in wanted):
+        before = read_bytes(places[syntax])
+        if before is not None:
+            written.append(places[syntax])
+            diff.append(text_diff(places[syntax], before, ""))
+            if not module.check_mode:
+                remove_staged(stage, places[syntax])
     return {"changed": bool(written), "files": paths, "written": written, "diff": diff}
+
+
+def remove_staged(stage: str, path: str) -> None:
+    """Remove a file below the staging directory, and the directories that are empty then."""
+    try:
+        os.unlink(path)
+        while os.path.dirname(path) != stage and not os.listdir(os.path.dirname(path)):
+            path = os.path.dirname(path)
+            os.rmdir(path)
+    except OSError as error:
+        raise StackError(
+            "Cannot remove %s: %s." % (path, error.strerror), "write", "Run as the account that owns the root.", path
+        ) from error
 
 
 def main() -> None:
@@ -272,7 +298,7 @@ def main() -> None:
     choice = {"variables": needed, "candidates": needed, "missing": required}
     choices = {"type": "list", "elements": "dict", "default": [], "options": choice}
     run_module(run, {
-        **RELEASE,
+        **RELEASE, **OPTION,
         "description": {
             "type": "dict", "required": True, "options": {
                 "name": required, "version": required, "prefix": required, "external": texts, "help": text,

@@ -12,8 +12,9 @@ version_added: 0.2.0
 short_description: Make a release visible or the default, and take it back, in steps that users cannot stumble over
 description:
   - Makes the verified modulefiles of a release visible under C(<root>/modulefiles/{tcl,lmod}/<name>/), byte for byte,
-    and moves the default - C(.version) for Environment Modules, C(.modulerc.lua) for Lmod. What is not to be listed is
-    named in C(.modulerc) for Environment Modules (4.6 and later) and in C(.modulerc.lua) for Lmod.
+    those kinds that the release was verified with, and moves the default - C(.version) for Environment Modules,
+    C(.modulerc.lua) for Lmod. What is not to be listed is named in C(.modulerc) for Environment Modules (4.6 and
+    later) and in C(.modulerc.lua) for Lmod.
   - A release on its way out is deprecated (loading it says so), hidden (it loads by its full name only), then gone
     (loading it fails with one sentence). Who has the module loaded can unload it at every stage.
   - Each change is one file renamed into place, Tcl before Lua in each step - modulefiles, hidden or listed, default. At
@@ -26,7 +27,9 @@ description:
     (C(acceptance.json) beside the journal), one that is thawed or was removed, to hide the default, and to replace
     files in the module tree that this collection did not write.
 author: The hpcml.torchstack contributors (@hpcml)
-extends_documentation_fragment: hpcml.torchstack._attributes
+extends_documentation_fragment:
+  - hpcml.torchstack._attributes
+  - hpcml.torchstack._sessions.system
 attributes:
   check_mode:
     description: Returns the actions and does none. RV(planned_after) names the role whose record is not there yet.
@@ -238,10 +241,10 @@ from ansible_collections.hpcml.torchstack.plugins.module_utils.lifecycle.publica
 )
 from ansible_collections.hpcml.torchstack.plugins.module_utils.lifecycle.publication_summary import summary_lines
 from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles.layout import (
-    SYNTAXES,
     stage_directory,
     visible_versions,
 )
+from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles.site_system import OPTION, release_syntaxes
 from ansible_collections.hpcml.torchstack.plugins.module_utils.release.states import all_publications, default_of
 
 NOTHING: dict = {
@@ -312,7 +315,7 @@ def result_of(module: AnsibleModule, desired: Desired, facts: Facts, actions: li
     return {
         "changed": bool(actions), "actions": [action.as_dict() for action in actions], "release": facts.release,
         "module": facts.full_name, "version": facts.version, "notice": later.notice,
-        "states": {syntax: later.state(syntax) for syntax in SYNTAXES},
+        "states": {syntax: later.state(syntax) for syntax in later.syntaxes},
         "default": dict(later.defaults), "previous_default": dict(facts.defaults),
         "users_load": loaded_by_default(
             candidate_of(facts), later.defaults, is_any_listed(later), desired.default, desired.first_only,
@@ -329,16 +332,17 @@ def planned(params: dict, desired: Desired, planned_after: str) -> dict:
     """Return the result for a release that has not come so far yet."""
     root, name, release = params["root"], params["module"], params["release"]
     frozen = read_json(os.path.join(stage_directory(root, release), "frozen.json"))
+    syntaxes = release_syntaxes(root, release, params["module_system"])
     one = Candidate(
         name, release, release, str(frozen.get("frozen_at", "")) if isinstance(frozen, dict) else "",
-        {syntax: default_of(root, syntax, name) for syntax in SYNTAXES}, all_publications(root))
+        {syntax: default_of(root, syntax, name) for syntax in syntaxes}, all_publications(root))
     moves = desired.default and not (desired.first_only and reason_to_keep(one))
     return {
         **NOTHING, "changed": desired.state != "published" or desired.visible or desired.default, "release": release,
         "planned_after": planned_after,
         "users_load": loaded_by_default(
-            one, dict.fromkeys(SYNTAXES, release) if moves else one.defaults,
-            {syntax: desired.visible or bool(visible_versions(root, syntax, name)) for syntax in SYNTAXES},
+            one, dict.fromkeys(syntaxes, release) if moves else one.defaults,
+            {syntax: desired.visible or bool(visible_versions(root, syntax, name)) for syntax in syntaxes},
             desired.default, desired.first_only, check_mode=True),
     }
 
@@ -375,6 +379,7 @@ def main() -> None:
         "subject": {"type": "str", "default": ""},
         "without_acceptance": {"type": "str", "default": ""},
         "reason": {"type": "str", "default": ""},
+        **OPTION,
     })
 
 

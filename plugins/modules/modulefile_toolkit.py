@@ -12,7 +12,8 @@ version_added: 0.2.0
 short_description: Make a module and a pkg-config file for a CUDA toolkit
 description:
   - Writes C(<root>/modulefiles/pkgconfig/<pkg_config>.pc), C(<root>/modulefiles/tcl/<name>/<version>) and
-    C(<root>/modulefiles/lmod/<name>/<version>.lua) for a toolkit that is installed already.
+    C(<root>/modulefiles/lmod/<name>/<version>.lua) for a toolkit that is installed already. Of a site with one module
+    system it writes the modulefile that this one reads, and leaves a file of the other kind as it is.
   - The module puts the toolkit's programs in C(PATH), its libraries in C(LD_LIBRARY_PATH), the package file's directory
     in C(PKG_CONFIG_PATH) and the package in C(PE_PKGCONFIG_LIBS), where Cray's compiler wrappers look. It sets
     C(CUDA_HOME), C(<name>_VERSION) and C(CRAY_CUDATOOLKIT_VERSION). One version can be loaded at a time.
@@ -26,6 +27,7 @@ author: The hpcml.torchstack contributors (@hpcml)
 extends_documentation_fragment:
   - hpcml.torchstack._attributes
   - hpcml.torchstack._sessions
+  - hpcml.torchstack._sessions.system
 attributes:
   check_mode:
     description: Reports which files would change, writes none and loads none.
@@ -204,12 +206,12 @@ from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles.cuda_
     usual_libraries,
 )
 from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles.layout import (
-    SYNTAXES,
     read_bytes,
     relative_path,
     render_under,
     write_file,
 )
+from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles.site_system import syntaxes_of
 from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles.verify import (
     SESSIONS,
     carry_out,
@@ -227,7 +229,9 @@ def run(module: AnsibleModule) -> dict:
     libraries = usual_libraries(toolkit) if given["libraries"] is None else given["libraries"]
     title = "%s/%s, a CUDA toolkit" % (toolkit.name, toolkit.version)
     paths = {"package": package_path(toolkit)}
-    paths.update((syntax, relative_path(syntax, toolkit.name, toolkit.version)) for syntax in SYNTAXES)
+    paths.update(
+        (syntax, relative_path(syntax, toolkit.name, toolkit.version))
+        for syntax in syntaxes_of(module.params["module_system"]))
     texts = {"package": package_text(toolkit, libraries), **render_under(description, title, "the site's toolkits")}
     before = {key: read_bytes(os.path.join(root, path)) for key, path in paths.items()}
     changed = [key for key in paths if before[key] != texts[key].encode("utf-8")]
@@ -254,13 +258,14 @@ def try_out(module: AnsibleModule, description: dict, texts: dict) -> dict:
     """
     params = module.params
     commands = {"lmod": params["lmod_command"], "tcl": params["modulecmd_command"]}
-    found = find_commands(commands, os.environ)
+    found = find_commands(commands, os.environ, params["module_system"])
     top = os.path.join(module.tmpdir, "toolkit")
     for path, text in texts.items():
         write_file(os.path.join(top, path), text.encode("utf-8"))
-    plan = make_plan(top, description, found, params["shells"], params["module_path"])
+    syntaxes = syntaxes_of(params["module_system"])
+    plan = make_plan(top, description, found, params["shells"], params["module_path"], syntaxes)
     record = carry_out(plan, top, description, params["module_path"], os.environ, module.tmpdir)
-    failure = verdict(record)
+    failure = verdict(record, description)
     if failure:
         raise failure
     return record

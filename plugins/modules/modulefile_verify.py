@@ -26,6 +26,7 @@ extends_documentation_fragment:
   - hpcml.torchstack._attributes
   - hpcml.torchstack._release
   - hpcml.torchstack._sessions
+  - hpcml.torchstack._sessions.system
 attributes:
   check_mode:
     description: Runs no sessions, but with O(where=published), where nothing is ever written. RV(planned_after) is
@@ -97,6 +98,7 @@ from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors impor
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.files import read_json, write_json
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.run_module import RELEASE, run_module
 from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles.layout import RECORD, stage_directory
+from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles.site_system import release_syntaxes
 from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles.verify import (
     SESSIONS,
     carry_out,
@@ -127,8 +129,9 @@ def verify(module: AnsibleModule) -> dict:
     top = stage if staged else params["root"]
     description = read_description(stage)
     commands = {"lmod": params["lmod_command"], "tcl": params["modulecmd_command"]}
-    found = find_commands(commands, os.environ)
-    plan = make_plan(top, description, found, params["shells"], params["module_path"])
+    found = find_commands(commands, os.environ, params["module_system"])
+    syntaxes = release_syntaxes(params["root"], params["release"], params["module_system"])
+    plan = make_plan(top, description, found, params["shells"], params["module_path"], syntaxes)
     path = os.path.join(stage, RECORD)
     record = read_record(path) if staged else None
     if isinstance(record, dict) and is_done(plan, record):
@@ -144,7 +147,7 @@ def verify(module: AnsibleModule) -> dict:
             raise StackError(
                 "Cannot write %s: %s." % (path, error.strerror), "write", "Run as the account that owns the root.", path
             ) from error
-    failure = verdict(record)
+    failure = verdict(record, description)
     if failure:
         raise failure
     return result(record, path, staged)

@@ -315,7 +315,7 @@ PLAIN = ("env", "-u", "PYTHONPATH", "-u", "PYTHONHOME")
 """Before the interpreter: what a module sets for the release's own Python is not for that of the system."""
 
 ASKED = (
-    "nodes", "python", "modulepaths", "module_init", "environment", "environment_keep", "expected",
+    "nodes", "python", "modulepaths", "module_init", "module_definition", "environment", "environment_keep", "expected",
     "thresholds", "directories",
 )
 """Options on which an answer depends."""
@@ -337,7 +337,7 @@ def question_of(params: dict) -> dict:
     return dict(
         {key: params[key] for key in ASKED}, launcher=[*own, *PLAIN], subject=params["subject"], patterns=patterns,
         files=min(params["files"], max(FEWEST, ALL_FILES // max(1, nodes))),
-        module=module, module_system="auto" if module else "none",
+        module=module, module_system=params["module_system"] if module else "none",
         prefix=os.path.join(params["root"], params["release"]))
 
 

@@ -241,8 +241,8 @@ from ansible_collections.hpcml.torchstack.plugins.module_utils.ranks import modu
 STEM = "sweep"
 KIND = module_run.Kind("pair sweep", sweep_records.conclude, sweep_records.describe_record)
 ASKED = (
-    "module", "module_system", "module_init", "modulepaths", "environment", "environment_keep", "ranks", "nodes",
-    "python",
+    "module", "module_system", "module_init", "module_definition", "modulepaths", "environment", "environment_keep",
+    "ranks", "nodes", "python",
 )
 
 

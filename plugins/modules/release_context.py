@@ -80,6 +80,10 @@ modules:
   returned: with O(state=checked)
   type: list
   elements: str
+setup:
+  description: The set-up of the toolchain; empty for none, and for a frozen release.
+  returned: with O(state=checked)
+  type: str
 step_modules:
   description: Those of single steps, each list once.
   returned: with O(state=checked)

@@ -28,6 +28,11 @@ options:
       quotes and other characters that break compiler wrappers and the first lines of scripts.
     type: str
     required: true
+  module_system:
+    description: The module system that the site's users have, which is looked for. V(auto) takes the one that is there.
+    type: str
+    choices: [auto, lmod, environment-modules]
+    default: auto
   site:
     description: The site's name, for the sentences.
     type: str
@@ -281,6 +286,7 @@ import time
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.findings import Finding, conclude, failure
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.run_module import run_module
+from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles.site_system import OPTION
 from ansible_collections.hpcml.torchstack.plugins.module_utils.preflight import (
     machine_checks,
     machine_facts,
@@ -328,6 +334,7 @@ SPEC = {
         },
     },
     "timeout": {"type": "float", "default": 10},
+    **OPTION,
 }
 
 

@@ -4,11 +4,11 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from typing import Any, Iterable, Mapping, cast
 
 from ansible.errors import AnsibleError
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core.near_names import nearest
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.schema import copy_plain
 from ansible_collections.hpcml.torchstack.plugins.module_utils.definition import (
     lint_variables,
@@ -107,9 +107,9 @@ class FilledVariables:
         if option.get("required"):
             sentence = "'%s' is missing; add it (%s)." % (name, str(option["description"]).rstrip("."))
         elif name:
-            near = difflib.get_close_matches(name, sorted(map(str, self._variables)), 1)
+            near = nearest(name, map(str, self._variables))
             sentence = "'%s' uses %s, which nobody defines%s" % (
-                path, name, "; did you mean %s?" % near[0] if near else ".")
+                path, name, "; did you mean %s?" % near if near else ".")
         else:
             sentence = "'%s' cannot be filled in: %s" % (path, error)
         if sentence not in self.problems:

@@ -69,6 +69,13 @@ def some_lmod():
 
 
 @pytest.fixture()
+def other_system(system):
+    """Return one of the other kind; a machine without both skips the test."""
+    found = next((one for one in SYSTEMS if one.kind != system.kind), None)
+    return found or pytest.skip("not installed: Lmod and Environment Modules side by side")
+
+
+@pytest.fixture()
 def modulefiles(tmp_path):
     """Write modulefiles of descriptions below tmp_path, and return the directory that holds both syntaxes."""
 

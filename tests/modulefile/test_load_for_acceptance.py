@@ -12,7 +12,7 @@ import pytest
 from ansible_collections.hpcml.torchstack.plugins.module_utils.acceptance import output
 from ansible_collections.hpcml.torchstack.plugins.module_utils.acceptance.script import job_script
 from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles.layout import SYNTAXES, stage_directory
-from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles.module_system import EM, QUIET
+from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles.module_system import EM, LMOD, QUIET
 from support.published_release import change, stage
 
 NAME = "torchstack/2"
@@ -31,7 +31,7 @@ def root(tmp_path):
 def load(root, system, tmp_path):
     """Log in with some commands of the site, load as the acceptance does, and return what was told."""
 
-    def run(*login):
+    def run(*login, told=None):
         init = tmp_path / "login.sh"
         words = shlex.join(system.words)
         settings = ["export %s=%s" % (key, shlex.quote(value)) for key, value in QUIET[system.kind].items()]
@@ -43,6 +43,7 @@ def load(root, system, tmp_path):
         question = {
             "module": NAME, "module_system": "auto", "module_init": [str(init)], "environment": {}, "python": "true",
             "modulepaths": {syntax: os.path.join(staged, syntax) for syntax in SYNTAXES},
+            **(told or {}),
         }
         script = tmp_path / "job.sh"
         script.write_text(job_script(question, ["env", "true"], str(tmp_path), 60))
@@ -86,3 +87,18 @@ def test_a_spider_cache_that_is_older_than_the_staged_file_does_not_hide_it(load
     old = ["mv %s %s.later" % (path, root), "export LMOD_SHORT_TIME=0 LMOD_CACHED_LOADS=yes",
            "module use %s %s" % (published(root, system), stages), "module -t avail", "module unuse " + stages]
     assert load(*old, "mv %s.later %s" % (root, path)) == path
+
+
+def test_the_system_that_the_site_names_is_gone_through_whatever_the_login_has(load, root, system, other_system):
+    """Both systems are in the login, as on nodes that have them side by side, and the site names one."""
+    told = {"module_system": system.kind, "module_definition": defined(system)}
+    login = ("module use " + published(root, system), "module load " + NAME, defined(other_system))
+    assert load(*login, told=told) == accepted(root, system)
+
+
+def defined(system):
+    """Write the command as the system's own start-up file does."""
+    words = shlex.join(system.words)
+    if system.kind == LMOD:
+        return 'export LMOD_CMD=%s LMOD_VERSION=8\nmodule() { eval "$($LMOD_CMD bash "$@")"; }' % words
+    return 'module() { eval "$(%s bash "$@")"; }' % words

@@ -8,7 +8,7 @@ import json
 import os
 
 import pytest
-from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles.module_system import EM
+from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles.module_system import EM, LMOD
 from support.published_release import change, stage
 
 RELEASE = "2026-11-20"
@@ -116,19 +116,54 @@ def test_s33_verification_records_the_image_that_was_there_and_runs_anew_where_a
     assert not run_module("modulefile_verify", arguments).changed
 
 
-def test_a_machine_without_modules_says_what_could_not_be_checked(run_module, place):
-    run_module("modulefile", {**place, "description": description(place)})
-    result = run_module("modulefile_verify", {**place, "lmod_command": "none", "modulecmd_command": "none"})
-    assert not result.failed and result["checked"] == []
-    assert [entry["syntax"] for entry in result["not_checked"]] == ["tcl", "lmod"]
-    assert all("left out by request" in entry["why"] for entry in result["not_checked"])
+@pytest.mark.parametrize(("one", "own", "other"), [(LMOD, "lmod", "tcl"), (EM, "tcl", "lmod")])
+def test_a_site_with_one_module_system_never_sees_a_file_of_the_other(run_module, place, one, own, other):
+    stage_of = os.path.join(place["root"], ".torchstack", RELEASE, "modulefiles")
+    arguments = {**place, "description": description(place)}
+    assert not run_module("modulefile", arguments).failed
+    assert sorted(os.listdir(stage_of)) == ["description.json", "lmod", "tcl"]
+    told = {"module_system": one}
+    planned = run_module("modulefile", {**arguments, **told}, check=True)
+    assert planned.changed and [path.startswith(os.path.join(stage_of, other)) for path in planned["written"]] == [True]
+    assert run_module("modulefile", {**arguments, **told}).changed
+    assert sorted(os.listdir(stage_of)) == sorted(["description.json", own])
+    assert not run_module("modulefile", {**arguments, **told}).changed
+    done = run_module("modulefile_verify", {**place, **told, "shells": ["bash"]})
+    assert not done.failed, done.console
+    assert {entry["syntax"] for entry in [*done["checked"], *done["not_checked"]]} == {own}
+    publish = {**place, **told, "visible": True, "default": True, "without_acceptance": "x"}
+    done = run_module("modulefile_publish", publish)
+    assert not done.failed, done.console
+    assert done["states"] == {own: "visible"} and sorted(os.listdir(place["root"] + "/modulefiles")) == [own]
+    assert other not in "".join(done["summary"]) and not done["not_verified"]
+    assert not run_module("modulefile_publish", publish).changed
+
+
+@pytest.mark.parametrize("one", [LMOD, EM])
+def test_a_finished_release_stays_as_it_is_when_the_site_says_later_what_users_have(run_module, staged, place, one):
+    staged()
+    path = os.path.join(place["root"], ".torchstack", RELEASE, "frozen.json")
+    with open(path, "w", encoding="utf-8") as stream:
+        json.dump({"digest": "sha256:1"}, stream)
+    publish = {**place, "visible": True, "default": True}
+    assert run_module("modulefile_publish", publish).changed
+    before = listing(place["root"])
+    told = {"module_system": one}
+    for module, arguments in (
+        ("modulefile", {**place, "description": description(place)}),
+        ("modulefile_verify", {**place, "shells": ["bash"]}),
+        ("modulefile_publish", publish),
+    ):
+        result = run_module(module, {**arguments, **told})
+        assert not result.failed and not result.changed, (module, result.console)
+    assert listing(place["root"]) == before
 
 
 def test_a_modulefile_that_does_not_load_is_recorded_and_not_published(run_module, place, system):
     key = "modulecmd_command" if system.kind == EM else "lmod_command"
-    other = "lmod_command" if system.kind == EM else "modulecmd_command"
-    run_module("modulefile", {**place, "description": description(place, depends_on=["not-there/1"])})
-    arguments = {**place, "shells": ["bash"], key: system.command, other: "none"}
+    told = {"module_system": system.kind}
+    run_module("modulefile", {**place, **told, "description": description(place, depends_on=["not-there/1"])})
+    arguments = {**place, "shells": ["bash"], key: system.command, "module_system": system.kind}
     result = run_module("modulefile_verify", arguments)
     assert result["failed_step"] == "load and unload the modulefile" and "not-there" in result["msg"]
     with open(os.path.join(place["root"], ".torchstack", RELEASE, "modulefile.json"), encoding="utf-8") as stream:
@@ -274,3 +309,23 @@ def test_s45_a_published_release_is_verified_against_today_s_system(run_module, 
         stream.write('setenv("PYTHONSTARTUP", "/x")\n')
     broken = run_module("modulefile_verify", {**here, "where": "published", "shells": ["bash"]})
     assert broken.failed and "PYTHONSTARTUP" in broken["msg"]
+
+
+def test_a_family_that_is_the_name_of_a_module_further_below_is_the_cause(run_module, place, system, tmp_path):
+    if system.kind != EM:
+        pytest.skip("Lmod keeps families and names of modules apart")
+    for name, text in (("python/3.11", ""), ("mpi/4.1", "module load python/3.11\n")):
+        path = tmp_path / "below" / name
+        path.parent.mkdir(parents=True)
+        path.write_text("#%Module1.0\n" + text)
+    told = {"module_system": EM}
+    stack = description(place, family="python", depends_on=["mpi/4.1"])
+    assert not run_module("modulefile", {**place, **told, "description": stack}).failed
+    arguments = {
+        **place, **told, "shells": ["bash"], "modulecmd_command": system.command,
+        "module_path": [str(tmp_path / "below")]}
+    result = run_module("modulefile_verify", arguments)
+    assert "Its family is python" in result["msg"] and "give module.family another name" in result["msg"], result["msg"]
+    stack = description(place, family="pytorch", depends_on=["mpi/4.1"])
+    assert not run_module("modulefile", {**place, **told, "description": stack}).failed
+    assert not run_module("modulefile_verify", arguments).failed

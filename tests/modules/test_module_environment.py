@@ -6,11 +6,15 @@ from __future__ import annotations
 
 import glob
 import os
+import shlex
 import subprocess
 
 import pytest
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
+from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles import site_system
 from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles.module_system import is_bookkeeping
+from ansible_collections.hpcml.torchstack.plugins.module_utils.preflight import node_facts
+from ansible_collections.hpcml.torchstack.plugins.module_utils.steps import request, script
 from ansible_collections.hpcml.torchstack.plugins.modules import module_environment
 
 LMOD = glob.glob("/usr/share/lmod/*/libexec/lmod")
@@ -57,12 +61,15 @@ puts stdout {echo executed;}
     "wordy/1.0": "puts stderr {a message}\nsetenv WORDY 1\n",
     "again/1.0": "prepend-path PATH /opt/base/bin\n",
 }
+STICKY = {"kept/1.0": "setenv KEPT 1\n", "other/1.0": "setenv OTHER 1\n"}
 EM_ONLY = {
+    ".modulerc": "module-tag sticky kept/1.0\n", **STICKY,
     "function/1.0": "set-function greet {echo fn $1}\ncomplete bash tool \"-W 'a b'\"\n",
     "push/1.0": "pushenv CC pushed\n",
     "needs/1.0": "prereq base/1.0\nsetenv NEEDS 1\n",
 }
 LMOD_ONLY = {
+    "kept/1.0.lua": 'setenv("KEPT", "1")\nadd_property("lmod", "sticky")\n', "other/1.0": STICKY["other/1.0"],
     "function/1.0.lua": """
 set_shell_function("greet", "echo fn $1", "echo fn")
 complete("bash", "tool", "-W 'a b'")
@@ -77,6 +84,7 @@ execute{cmd="ulimit -s unlimited", modeA={"load"}}
 
 DEFAULTS = {
     "modules": [], "use": [], "purge": False, "system": "auto", "command": None, "init": [], "init_script": "",
+    "setup": "",
     "environment": None, "timeout": 120,
 }
 
@@ -390,7 +398,8 @@ def test_a_machine_without_modules_says_so(run_module):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ({"modules": ["-a"]}, "is not the name of a module"),
+        ({"modules": ["--a"]}, "is not the name of a module"),
+        ({"modules": ["-"]}, "is not the name of a module"),
         ({"modules": [""]}, "is not the name of a module"),
         ({"modules": ["gcc"], "environment": {"A": True}}, "Write it in quotes"),
         ({"modules": ["gcc"], "command": "/nonexistent/lmod"}, "does not exist"),
@@ -416,3 +425,114 @@ def test_a_plan_for_modulefiles_that_an_earlier_step_creates_names_that_step(run
     )
     assert run(["later/1"], check=False).failed
     assert run(["base/1.0", "rival"], check=True).failed
+
+
+def defining(system, ask):
+    """Define the command as the start-up file of the system does, and name our directory."""
+    if system == "lmod":
+        command = "export LMOD_CMD=%s; module() { eval \"$($LMOD_CMD bash \"$@\")\"; }" % LMOD[0]
+    else:
+        command = "module() { eval \"$(tclsh8.6 %s bash \"$@\")\"; }" % EM[0]
+    return command + "\nmodule use " + shlex.quote(str(ask.directories[system]))
+
+
+def in_a_step(system, ask, tmp_path, modules, setup="", before=()):
+    """Run the script of a build step that prints its environment; its exit status, output and variables."""
+    text = script.render_script(request.check_request({
+        "name": "probe", "state_dir": str(tmp_path), "script": "env -0 > %s" % shlex.quote(str(tmp_path / "seen")),
+        "modules": modules,
+        "module_init": "\n".join([defining(system, ask), *("module load " + name for name in before)]),
+        "setup": setup, "module_system": system}), "digest", {})
+    done = subprocess.run(
+        ["bash", "--noprofile", "--norc"], input=text, env=BASE, cwd=tmp_path, text=True, stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT, check=False)
+    seen = (tmp_path / "seen").read_bytes() if (tmp_path / "seen").exists() else b""
+    return done.returncode, done.stdout, dict(
+        entry.decode().split("=", 1) for entry in seen.split(b"\0") if b"=" in entry)
+
+
+@both
+def test_a_module_that_is_unloaded_again_leaves_nothing_and_one_that_is_not_loaded_does_not_matter(ask, system):
+    result = ask(system, ["base/1.0", "wordy", "-base", "-rival", "rival/1.0"])
+    assert result["loaded"] == ["wordy/1.0", "rival/1.0"] and "BASE_ROOT" not in result["set"]
+    assert ask(system, ["-never/there"])["loaded"] == []
+
+
+@both
+def test_what_is_sticky_survives_the_purge_and_goes_where_it_is_named(ask, system):
+    before = ask(system, ["kept/1.0", "base/1.0"])["environment"]
+    assert ask(system, [], before, purge=True)["loaded"] == ["kept/1.0"]
+    result = ask(system, ["-kept", "other"], before, purge=True)
+    assert result["loaded"] == ["other/1.0"] and "KEPT" not in result["environment"]
+
+
+@both
+def test_a_step_has_what_module_environment_answers_for_the_same_modules(ask, system, tmp_path):
+    for number, modules in enumerate((["base/1.0", "-base", "rival"], ["-kept", "other"], ["-other", "wordy"])):
+        place = tmp_path / str(number)
+        place.mkdir()
+        before = ask(system, ["kept/1.0"])["environment"]
+        answer = ask(system, modules, before, purge=True)
+        code, output, seen = in_a_step(system, ask, place, modules, before=["kept"])
+        assert code == 0, output
+        assert seen["LOADEDMODULES"].split(":") == answer["loaded"]
+        for name in ("BASE_ROOT", "RIVAL", "KEPT", "OTHER", "WORDY"):
+            assert seen.get(name) == answer["environment"].get(name), (modules, name)
+
+
+SETUP = "module load base/1.0\nexport OF_SETUP=\"$BASE_ROOT/more\"\ndeclare -A unexported=()"
+
+
+@both
+@pytest.mark.parametrize("written", ["text", "file"])
+def test_a_set_up_comes_after_the_purge_and_before_the_modules(ask, system, tmp_path, written):
+    setup = SETUP
+    if written == "file":
+        setup = str(tmp_path / "setup.sh")
+        (tmp_path / "setup.sh").write_text(SETUP + "\n")
+    answer = ask(system, ["wordy"], use=[], setup=setup, purge=True, init_script=defining(system, ask))
+    assert answer["loaded"] == ["base/1.0", "wordy/1.0"], answer
+    assert answer["set"]["OF_SETUP"] == "/opt/base/more" and "unexported" not in answer["set"]
+    code, output, seen = in_a_step(system, ask, tmp_path, ["wordy"], setup, before=["rival"])
+    assert code == 0, output
+    assert seen["OF_SETUP"] == "/opt/base/more" and seen["LOADEDMODULES"] == "base/1.0:wordy/1.0"
+    assert "RIVAL" not in seen
+
+
+@both
+def test_a_set_up_that_fails_is_said_and_nothing_is_built(ask, system, tmp_path):
+    result = ask(system, [], setup="echo no such compiler >&2; false", init_script=defining(system, ask))
+    assert result["failed_step"] == "setup" and "no such compiler" in result["msg"]
+    code, output, seen = in_a_step(system, ask, tmp_path, ["wordy"], "false")
+    assert code == 1 and "toolchain.setup failed" in output and not seen
+
+
+def test_a_set_up_needs_no_module_system():
+    given = {**DEFAULTS, "system": "none", "environment": BASE, "setup": "export OF_SETUP=1"}
+    result = module_environment.report(given)
+    assert result["set"] == {"OF_SETUP": "1"} and result["system"] == "none"
+
+
+@both
+def test_a_step_refuses_the_module_command_of_the_other_system(ask, system, tmp_path):
+    other = {"lmod": "environment-modules", "environment-modules": "lmod"}[system]
+    text = script.render_script(request.check_request({
+        "name": "probe", "state_dir": str(tmp_path), "script": "true", "modules": ["wordy"],
+        "module_init": defining(system, ask), "module_system": other}), "digest", {})
+    done = subprocess.run(["bash"], input=text, env=BASE, text=True, stderr=subprocess.PIPE, check=False)
+    assert done.returncode == 1
+    assert "module is of %s here, and the site's users have %s" % (system, other) in done.stderr
+
+
+@both
+def test_a_compute_node_does_the_same_before_it_is_judged(ask, system):
+    modules = ["base/1.0", "-base", "other"]
+    unloading = {"-base": "\n".join(site_system.unloading_lines("base"))}
+    more = {"finding": "\n".join(site_system.finding_lines()), "unloading": unloading}
+    setup = "\n".join(site_system.setup_lines("export PATH=/of/setup:$PATH"))
+    facts = node_facts.modules(defining(system, ask), modules, setup=setup, **more)
+    assert (facts["failed"], facts["setup"], facts["system"]) == ({}, "", system), facts
+    assert facts["path"].startswith("/of/setup:") and "/opt/base" not in facts["path"]
+    setup = "\n".join(site_system.setup_lines("false"))
+    facts = node_facts.modules(defining(system, ask), modules, setup=setup, **more)
+    assert facts["setup"] == "toolchain.setup failed"

@@ -15,6 +15,7 @@ def test_over_a_module_that_is_called_python_the_family_is_another_one(ansible_e
         {"release": "others", "description": {"depends_on": ["pythonic/1", "gcc/12.3.0"]}},
         {"release": "versioned", "description": {"depends_on": ["openmpi/4.1.6", "python/3.11.9"]}},
         {"release": "bare", "description": {"depends_on": ["python"]}},
+        {"release": "both", "description": {"depends_on": ["python/3.11.9", "pytorch/2"]}},
         {"release": "given", "description": {"depends_on": ["python"], "family": "mine"}},
     ]
     variables = {
@@ -32,5 +33,5 @@ def test_over_a_module_that_is_called_python_the_family_is_another_one(ansible_e
         (families[case["release"]],) = [line for line in lines if line.startswith("family(")]
     assert families == {
         "plain": 'family("python")', "others": 'family("python")', "versioned": 'family("pytorch")',
-        "bare": 'family("pytorch")', "given": 'family("mine")',
+        "bare": 'family("pytorch")', "both": 'family("python_stack")', "given": 'family("mine")',
     }

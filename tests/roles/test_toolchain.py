@@ -33,6 +33,7 @@ PLAYBOOK = """
         script: command -v "$CC" > found; printf '%s' "${CFLAGS-unset} $PLACE" > seen
         modules: "{{ toolchain.modules }}"
         module_init: "{{ toolchain.module_init }}"
+        setup: "{{ toolchain.setup | default(omit, true) }}"
         environment: "{{ toolchain.environment | combine(toolchain.compilers) }}"
         unset: "{{ toolchain.unset }}"
       vars:
@@ -133,6 +134,28 @@ def test_a_module_that_does_not_load_is_told_before_anything_is_built(site):
     assert code != 0
     assert "The modules under toolchain in toy.yml do not load here, and nothing was built" in said
     assert "toy/9.9" in said
+
+
+def test_a_set_up_brings_what_modules_would_and_entries_that_unload_and_swap_are_done_in_order(site):
+    asked = dict(TOOLCHAIN, setup="module load toy/1.0\nexport OF_SETUP=1", modules=[
+        "-toy", {"swap": ["never/there", "toy/1.0"]}])
+    code, said = site.roll_out(asked)
+    assert code == 0, said[-6000:]
+    records = site.here / "root" / "toy" / ".torchstack"
+    assert (records / "steps/probe/found").read_text().strip() == str(site.here / "bin/toycc")
+    script = (records / "steps/probe/script.sh").read_text()
+    order = [script.index(part) for part in (
+        "module purge", "export OF_SETUP=1", "module --force unload toy", "module --force unload never/there")]
+    assert order == sorted(order) and script.rindex("module load toy/1.0") > order[-1]
+    facts = json.loads((records / "steps/probe/inputs.json").read_text())["facts"]
+    assert facts["setup"] == asked["setup"] and facts["modules"] == ["-toy", "-never/there", "toy/1.0"]
+
+
+def test_a_set_up_that_fails_is_told_before_anything_is_built(site):
+    code, said = site.roll_out(dict(TOOLCHAIN, modules=[], setup="echo there is no such compiler; false"), "--check")
+    assert code != 0
+    assert "The set-up and the modules under toolchain in toy.yml do not load here, and nothing was built" in said
+    assert "ended with exit status 1: there is no such compiler toolchain.setup failed" in said
 
 
 def test_a_machine_that_is_not_the_site_hears_only_that(site):

@@ -14,6 +14,20 @@ from ..core.files import read_json, write_json
 from ..core.redaction import redacted_data
 from .failures import Failure
 
+NOT_OF_RELEASE = ("subject", "module_definition")
+"""Keys of a question of which a record is not held to another value: whose it is, and where ``module`` is defined."""
+
+
+def changed_keys(answered: Mapping[str, Any], question: Mapping[str, Any], through: str) -> list[str]:
+    """Return the keys of a question in which a record answers another one.
+
+    A record that took the module system of a login answers the question for ``through``, the one that it went through.
+    """
+    if answered.get("module_system") == "auto" and question.get("module_system") == through:
+        answered = {**answered, "module_system": through}
+    return sorted(
+        key for key in question if key not in NOT_OF_RELEASE and answered.get(key) != question[key])
+
 
 class Files(NamedTuple):
     """Locate the records of a release, outside the frozen release."""

@@ -8,6 +8,7 @@ import os
 import shlex
 from typing import Any, Mapping, Sequence
 
+from ..modulefiles import site_system
 from .output import (
     EM,
     ENVIRONMENT,
@@ -24,19 +25,16 @@ def _module_lines(question: Mapping[str, Any]) -> list[str]:
     """Write the lines that load the module, or set the environment where there are no modules."""
     system, name = question["module_system"], question["module"]
     lines = [". %s" % shlex.quote(path) for path in question["module_init"]]
-    lines += [
-        "through=%s" % ENVIRONMENT,
-        "reason='no module system on this host'",
-        'if [ "$(type -t module)" = function ]; then',
-        '    if [ -n "${LMOD_VERSION:-}${LMOD_CMD:-}" ]; then through=%s; else through=%s; fi' % (LMOD, EM),
-        "fi",
-    ]
+    lines += site_system.finding_lines()
     if system == NONE or not name:
         reason = "the inventory names no module" if system != NONE else "the inventory says that there are none"
         lines += ["through=%s" % ENVIRONMENT, "reason=%s" % shlex.quote(reason)]
     elif system in (LMOD, EM):
+        lines += site_system.defining_lines(system, question.get("module_definition") or "")
         message = "no module system in a login of this user, where %s is expected" % system
         lines.append('[ "$through" != %s ] || problem module %s' % (ENVIRONMENT, shlex.quote(message)))
+        message = " is what module is in a login of this user, where %s is expected" % system
+        lines.append('[ "$through" = %s ] || problem module "$through"%s' % (system, shlex.quote(message)))
     return [
         *lines,
         'event through "$through"',
@@ -86,7 +84,8 @@ def job_script(question: Mapping[str, Any], launcher: Sequence[str], directory: 
     """Write the script: log in, load the module, start the ranks.
 
     Args:
-        question: ``module``, ``module_system``, ``module_init``, ``modulepaths``, ``environment``, ``python``.
+        question: ``module``, ``module_system``, ``module_init``, ``modulepaths``, ``environment``, ``python``;
+            ``module_definition`` where there is one.
         seconds: after so long, counted from the beginning of the script, a rank that still works prints its stack.
     """
     python = shlex.quote(question["python"])

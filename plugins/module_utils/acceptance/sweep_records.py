@@ -19,7 +19,7 @@ from .output import (
     rank_name,
     readable,
 )
-from .records import Files
+from .records import Files, changed_keys
 from .sweep_results import MAX_TOLD, SweepResults
 
 RESUME = "Run this again: it goes on where this one has ended."
@@ -65,8 +65,7 @@ def reason_to_run(last: Mapping[str, Any] | None, question: Mapping[str, Any], a
         return "it was asked for again"
     if last.get("subject") != question["subject"]:
         return "the last sweep was with another state of this release"
-    answered, asked = last.get("question") or {}, recorded_question(question)
-    changed = sorted(key for key in asked if answered.get(key) != asked[key])
+    changed = changed_keys(last.get("question") or {}, recorded_question(question), str(last.get("through")))
     if changed:
         return "the site now asks for something else: %s" % ", ".join(changed)
     if not last.get("complete"):
@@ -78,7 +77,8 @@ def resume_data(last: Mapping[str, Any] | None, question: Mapping[str, Any]) -> 
     """Select what of the last sweep is not measured again, if that ended early and asked the same."""
     if last is None or last.get("complete") or not last.get("hosts"):
         return {}
-    if last.get("subject") != question["subject"] or last.get("question") != recorded_question(question):
+    if last.get("subject") != question["subject"] or changed_keys(
+            last.get("question") or {}, recorded_question(question), str(last.get("through"))):
         return {}
     return {key: last[key] for key in ("hosts", "per_node", "measured", "repeated", "unanswered")}
 

@@ -20,7 +20,7 @@ from .output import (
     parse_output,
     readable,
 )
-from .records import Files
+from .records import Files, changed_keys
 
 
 def modulefile_digests(through: str, path: str) -> dict[str, str]:
@@ -47,7 +47,7 @@ def reason_to_run(last: dict[str, Any] | None, question: dict[str, Any], again: 
     now = modulefile_digests(str(last.get("through", "")), str(last.get("modulefile", "")))
     if last.get("modulefiles", {}) != now:
         return "the modulefile has changed since the last acceptance"
-    changed = sorted(key for key in question if key != "subject" and answered.get(key) != question[key])
+    changed = changed_keys(answered, question, str(last.get("through")))
     return "the site now asks for something else: %s" % ", ".join(changed) if changed else ""
 
 

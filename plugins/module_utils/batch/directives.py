@@ -8,12 +8,10 @@ known one; the rest is for people to look at.
 
 from __future__ import annotations
 
-import difflib
 import re
 from typing import Iterator, NamedTuple
 
-NEAR = 0.85
-"""Similarity from which a name is taken for a slip of a known one."""
+from ..core.near_names import VERY_NEAR, nearest
 
 _LONG = re.compile(r"--([A-Za-z][\w-]*)(?:[=\s]|\Z)")
 _SHORT = re.compile(r"-([A-Za-z])")
@@ -38,7 +36,7 @@ class Directives(NamedTuple):
             return
         if not line.startswith("-"):
             name = re.split(r"[=\s]", line)[0]
-            known = bool(difflib.get_close_matches(name, sorted(self.long), 1, NEAR))
+            known = bool(nearest(name, self.long, VERY_NEAR))
             yield "one of the directives, %r, does not begin with a dash" % line, (
                 "Write it with its dashes: --%s." % line if known else "Write it as in %s." % self.example)
             return
@@ -59,7 +57,7 @@ class Directives(NamedTuple):
     def _near(self, name: str) -> str:
         if name in self.long:
             return ""
-        return next(iter(difflib.get_close_matches(name, sorted(self.long), 1, NEAR)), "")
+        return nearest(name, self.long, VERY_NEAR)
 
 
 SLURM = Directives(

@@ -7,11 +7,11 @@ None of it is part of a step's digest: it says where a step is built, not what.
 
 from __future__ import annotations
 
-import difflib
 import os
 import re
 from typing import Any, Callable, Iterator, Mapping, NamedTuple, Pattern
 
+from ..core.near_names import nearest
 from .directives import Directives
 
 REQUEUE_REASONS = ("preempted", "node_failed", "time_limit")
@@ -186,8 +186,8 @@ def find_problems(title: str, rules: OptionRules, options: object) -> Iterator[t
         yield OptionProblem("memory and memory_per_gpu are both given", "Give one of them only.")
     for key, value in given.items():
         if key not in _CHECKS:
-            near = difflib.get_close_matches(key, KEYS, 1)
-            meant = "Did you mean %s? " % near[0] if near else ""
+            near = nearest(key, KEYS)
+            meant = "Did you mean %s? " % near if near else ""
             yield OptionProblem("there is no option %s" % key, "%sKnown are %s." % (meant, ", ".join(KEYS)))
         elif key in rules.instead:
             yield OptionProblem("%s has no %s" % (title, key), "Say what is meant with %s." % rules.instead[key])

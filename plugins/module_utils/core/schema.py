@@ -13,15 +13,14 @@ from __future__ import annotations
 import re
 from typing import Any, Iterator, Mapping, NamedTuple
 
+from .near_names import VERY_NEAR, find_nearest
 from .redaction import credentials_in
 from .schema_sentences import (
     TYPES,
-    VERY_NEAR,
     advise,
     describe_place,
     describe_value,
     describe_wanted,
-    find_nearest,
     join_words,
 )
 

@@ -1,10 +1,9 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Put what is wrong with data into sentences: types, places, values, names that were probably meant. Pure."""
+"""Put what is wrong with data into sentences: types, places and values. Pure."""
 
 from __future__ import annotations
 
-import difflib
 import re
 from typing import Any
 
@@ -12,11 +11,6 @@ TYPES = {
     "str": "text", "path": "a path, as text", "int": "a whole number", "float": "a number", "bool": "true or false",
     "list": "a list", "dict": "a mapping of keys to values", "raw": "anything",
 }
-
-#: Up to this similarity two names are not taken for slips of the same one.
-NEAR = 0.6
-#: From this similarity on, a name of the same level is the better guess even where another level knows the very name.
-VERY_NEAR = 0.85
 
 
 def join_words(items: list[str], last: str) -> str:
@@ -29,20 +23,6 @@ def describe_place(level: str) -> str:
     if not level:
         return "at the top level"
     return "in an entry of '%s'" % level[:-2] if level.endswith("[]") else "under '%s'" % level
-
-
-def find_nearest(word: str, candidates: list[str]) -> tuple[str, float]:
-    """Find the candidate most like ``word``, case and dashes aside, and how alike they are (0 to 1)."""
-
-    def plain(text: str) -> str:
-        return text.lower().replace("-", "_")
-
-    best, likeness = "", 0.0
-    for candidate in candidates:
-        ratio = difflib.SequenceMatcher(None, plain(word), plain(candidate)).ratio()
-        if ratio > likeness:
-            best, likeness = candidate, ratio
-    return (best, likeness) if likeness > NEAR else ("", 0.0)
 
 
 def describe_value(value: object) -> str:

@@ -64,12 +64,10 @@ def check_pytorch(section: Mapping[str, Any], definition: Mapping[str, Any]) -> 
                 "has both index and cpu; keep the index that the wheel of the lock is on, or the CPU build's")
         if "cuda" in definition and "cpu" in section:
             yield "pytorch.cpu", "means nothing to a release for GPUs; remove it, or cuda"
-        if not section.get("index") and "cuda" not in definition and "cpu" not in section:
-            yield "pytorch", (
-                "has a lock and neither index nor cpu; add index, the address of the index or the directory that the "
-                "wheel is on, or cpu for the CPU build with its own index")
         if "cuda_lock" not in section:
-            yield "pytorch", "has a lock and no cuda_lock; add it"
+            yield "pytorch", (
+                "has a lock and no cuda_lock; add it, the CUDA libraries that the wheel needs, empty for none. Where "
+                "the wheel is, index says, or cpu of a CPU build; without both it is where pip looks")
 
 
 def meaningless_variables(environment: object) -> list[str]:

@@ -108,4 +108,5 @@ def compose(
         own["proxy"] = site["proxy"]
     return copy_plain({
         **opened, **place, **site_jobs.describe(jobs_and_ranks(site)), **own, "acceptance": site["acceptance"],
-        "toolchain": toolchain.describe(opened.get("definition") or {}, site["module_init"], site["module_path"])})
+        "toolchain": toolchain.describe(
+            opened.get("definition") or {}, site["module_init"], site["module_path"], site["module_system"])})

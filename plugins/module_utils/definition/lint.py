@@ -83,6 +83,7 @@ def _of_variables(asked: Asked, settings: Sequence[str], alone: Sequence[str]) -
     return [
         *lint_variables.problems(asked.given, asked.options, source),
         *lint_variables.proxy_problems(asked.given),
+        *lint_variables.command_problems(asked.given),
         *settings,
         *alone,
         *step_names.job_problems(asked.site["jobs"], contents),
@@ -140,7 +141,10 @@ def _names(content: Mapping[str, Any]) -> dict[str, str]:
 
 
 def doubts(site: site_data.Site) -> list[str]:
-    """Find directives of jobs of which nothing is known, a sentence for each: a site may have options of its own."""
+    """Find directives of jobs of which nothing is known, and those that a step drops, a sentence for each.
+
+    A site may have options of its own, and may mean it.
+    """
     jobs = site["jobs"] if isinstance(site["jobs"], Mapping) else {}
     launcher, steps = str(jobs.get("launcher")), jobs.get("steps")
     if launcher not in registry.SYSTEMS:
@@ -148,7 +152,21 @@ def doubts(site: site_data.Site) -> list[str]:
     system = registry.system_of(launcher)
     levels = [jobs.get("options"), *(steps.values() if isinstance(steps, Mapping) else ())]
     lines = [line for level in levels if isinstance(level, Mapping) for line in level.get("directives") or []]
-    return [
+    return _dropped(jobs.get("options"), steps) + [
         "The directive '%s' is none that %s is known to have; if the site has it, leave it." % (line, system.title)
         for line in dict.fromkeys(lines) if isinstance(line, str) and system.options.directives.unknown(line.strip())
     ]
+
+
+def _dropped(options: object, steps: object) -> list[str]:
+    """Find the site's directives that a step with directives of its own does without."""
+    of_all = [str(line) for line in (options.get("directives") if isinstance(options, Mapping) else None) or []]
+    found = []
+    for name, own in steps.items() if isinstance(steps, Mapping) else ():
+        lines = own.get("directives") if isinstance(own, Mapping) else None
+        lost = [line for line in of_all if line not in (lines or [])]
+        if lines and lost:
+            found.append(
+                "'torchstack_jobs.steps.%s.directives' replaces the site's as a whole, and leaves out %s; repeat what "
+                "the step needs of it." % (name, ", ".join(lost)))
+    return found

@@ -4,11 +4,11 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from typing import Any, Mapping
 
 from ..core import schema
+from ..core.near_names import nearest
 from ..core.redaction import credentials_in
 from .variable_names import NOT_VARIABLES
 
@@ -23,6 +23,9 @@ CERTIFICATES = frozenset((
     "SSL_CERT_FILE", "SSL_CERT_DIR", "CURL_CA_BUNDLE", "REQUESTS_CA_BUNDLE", "PIP_CERT", "GIT_SSL_CAINFO",
     "GIT_SSL_CAPATH", "CARGO_HTTP_CAINFO", "NODE_EXTRA_CA_CERTS"))
 """What names the certificates of a proxy that looks into connections."""
+
+COMMANDS = {"modulefile_lmod_command": "environment-modules", "modulefile_modulecmd_command": "lmod"}
+"""Paths of a module command, and what a site says that has the other module system."""
 
 SITES_OWN = re.compile(r"\{\{ (torchstack_\w+)(?: \| default\((?:[^()]|\(\))*\))? \}\}\Z")
 """The default of a role's variable that is one of the site."""
@@ -106,10 +109,17 @@ def proxy_problems(given: Mapping[str, Any]) -> list[str]:
     for name in PROXIES:
         variables = given.get(name)
         for key, value in variables.items() if isinstance(variables, Mapping) else ():
-            near = difflib.get_close_matches(str(key).lower(), PROXY_VARIABLES, 1, 0.5)
+            near = nearest(str(key), PROXY_VARIABLES, 0.5)
             if key not in CERTIFICATES and not re.fullmatch(r"\w*_proxy\w*", str(key), re.IGNORECASE):
-                meant = "did you mean '%s'?" % near[0] if near else "known are %s." % ", ".join(PROXY_VARIABLES)
+                meant = "did you mean '%s'?" % near if near else "known are %s." % ", ".join(PROXY_VARIABLES)
                 found.append("'%s.%s': no program takes that for a proxy; %s" % (name, key, meant))
             elif not isinstance(value, str):
                 found.append("'%s.%s' is no text; put it in quotes." % (name, key))
     return found
+
+
+def command_problems(given: Mapping[str, Any]) -> list[str]:
+    """Find module commands that are none, by which sites once said which module system they have, as sentences."""
+    return [
+        "'%s' is none, which is no path; say torchstack_module_system: %s." % (name, system)
+        for name, system in COMMANDS.items() if given.get(name) == "none"]

@@ -9,7 +9,7 @@ from typing import Any, Mapping, Sequence
 
 from ..modulefiles import description, description_checks
 from . import runtime_settings
-from .toolchain import is_module
+from .toolchain import actions, is_module
 
 
 def describe(
@@ -92,8 +92,8 @@ def family_problems(definition: object, source: str = "") -> list[str]:
     return [
         "'module.family'%s is %s, and %s has %s: Environment Modules load no two modules of which one has the other's "
         "name as its family; give the family another name, or remove the key." % (where, family, key, name)
-        for key, names in listed for name in (names if isinstance(names, list) else [])
-        if isinstance(name, str) and isinstance(family, str) and family and is_module(name, family)
+        for key, names in listed for name in actions(names)
+        if isinstance(family, str) and family and is_module(name, family)
     ][:1]
 
 

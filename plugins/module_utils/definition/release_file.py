@@ -10,6 +10,7 @@ from typing import Any, Mapping, NamedTuple
 from ..core import schema
 from ..patches.series import load_series
 from . import (
+    amd_gpus,
     base,
     component_problems,
     components,
@@ -67,6 +68,7 @@ def problems(
         *packages.package_problems(content, source),
         *locks.problems(content, source, lines, lock_files),
         *pytorch_build.problems(content, source),
+        *amd_gpus.problems(content, source),
         *modulefile.family_problems(content, source),
         *verification_rules.problems(whole, source),
     ]

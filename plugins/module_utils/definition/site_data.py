@@ -8,7 +8,7 @@ from typing import Any, Mapping, TypedDict
 
 from ..batch import registry
 from ..core import schema
-from . import base, components, container, gpu_nodes, modulefile, patterns, runtime_settings, site_jobs
+from . import amd_gpus, base, components, container, gpu_nodes, modulefile, patterns, runtime_settings, site_jobs
 from .acceptance_plan import plan_acceptance
 
 
@@ -33,6 +33,7 @@ class Site(TypedDict):
     runtime_settings: list[dict[str, str]]
     module_init: str
     module_path: list[str]
+    module_system: str
     compilers: list[dict[str, Any]]
     jobs: dict[str, Any]
     ranks: dict[str, Any]
@@ -91,8 +92,20 @@ def _container_problems(site: Site, specified: Mapping[str, Any], source: str, g
     data, keys = container_data(site), specified["site_container"]["options"]
     found = schema.problems(data, keys, source)
     if not found:
-        found = container.site_problems(schema.resolved(data, keys), site["root"], source)
+        full = schema.resolved(data, keys)
+        found = [
+            *container.site_problems(full, site["root"], source), *_tool_problems(site, full["torchstack_container"])]
     return found or gpu_nodes.problems(site["topology"], gpus)
+
+
+def _tool_problems(site: Site, described: Mapping[str, Any]) -> list[str]:
+    """Find an EasyBuild that would make modules for another module system than users have."""
+    tool = (described.get("easybuild") or {}).get("modules_tool")
+    wanted = {"lmod": "Lmod", "environment-modules": "EnvironmentModules"}.get(site["module_system"], tool)
+    if described.get("method") != "easybuild" or tool == wanted:
+        return []
+    return ["'torchstack_container.easybuild.modules_tool' is %s, and torchstack_module_system of site %s is %s; say %s"
+            " there, and the module_syntax that it reads." % (tool, site["site"], site["module_system"], wanted)]
 
 
 def _acceptance_problems(
@@ -115,6 +128,7 @@ def release_problems(site: Site, definition: Mapping[str, Any], frozen: bool) ->
             definition.get("module") or {}, runtime_settings.merge(site["runtime_settings"], runtime))
         found = ["%s: %s" % (site["file"], " ".join(own))] if own else []
     kind = definition["base"]
+    found += [] if frozen else amd_gpus.site_problems(definition, site["topology"], site["site"])
     if kind["kind"] == base.CONDA and kind["specs"] and not (kind["channels"] or site["conda_channels"]):
         found.append(
             "%s has specs and names no channel under base.channels, and site %s has none either. Name one there, or "

@@ -4,9 +4,9 @@
 
 from __future__ import annotations
 
-import difflib
 from typing import Any, Collection, Iterable, Mapping
 
+from ..core.near_names import nearest
 from . import components, packages, site_jobs, step_options
 
 
@@ -65,5 +65,5 @@ def toolchain_problems(definition: object, source: str = "") -> list[str]:
 
 
 def _meant(name: str, known: Collection[str]) -> str:
-    near = difflib.get_close_matches(name, sorted(known), 1)
-    return "did you mean '%s'?" % near[0] if near else "there are %s." % ", ".join(sorted(known))
+    near = nearest(name, known)
+    return "did you mean '%s'?" % near if near else "there are %s." % ", ".join(sorted(known))

@@ -44,8 +44,13 @@ def filled_options(given: Mapping[str, Any], context: Mapping[str, Any]) -> dict
     options.setdefault("modules", asked.get("modules", []))
     # Without modules it would have the module system touched.
     init = (context.get("toolchain") or {}).get("module_init")
-    if options["modules"] and init:
+    if asked.get("setup"):
+        options.setdefault("setup", asked["setup"])
+    if (options["modules"] or options.get("setup")) and init:
         options.setdefault("module_init", init)
+    system = (context.get("toolchain") or {}).get("module_system") or "auto"
+    if options["modules"] and system != "auto":
+        options.setdefault("module_system", system)
     if "launcher" not in given and (key or name in ONLY_IN_JOBS):
         job = site_jobs.step_job(context, key or name)
         options["launcher"] = job["launcher"]

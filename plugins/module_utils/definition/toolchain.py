@@ -15,6 +15,9 @@ from typing import Any, Iterable, Mapping, Sequence
 from . import components
 from .packages import canonical, texts
 
+FORMS = (
+    "an entry is a module to load, '-name' for one to unload, or {swap: [name, other]} for one to load in place of "
+    "another")
 STEP_KEYS = ("modules", "without", "environment", "unset", "compilers")
 """What may differ for one step."""
 
@@ -32,7 +35,7 @@ def problems(definition: object, source: str = "") -> list[str]:
         return []
     where = " in %s" % source if source else ""
     found = list(_part_problems(toolchain, "toolchain", where))
-    modules = texts(toolchain.get("modules"))
+    modules = actions(toolchain.get("modules"))
     steps = toolchain.get("steps")
     for name, own in (steps.items() if isinstance(steps, dict) else ()):
         path = "toolchain.steps.%s" % name
@@ -49,7 +52,9 @@ def _step_problems(own: Mapping[str, Any], path: str, where: str, modules: Seque
     for key in own:
         if key not in STEP_KEYS:
             yield "Unknown key '%s.%s'%s; known here: %s." % (path, key, where, ", ".join(STEP_KEYS))
-    for key in ("modules", "without", "unset"):
+    if not isinstance(own.get("modules", []), list):
+        yield "'%s.modules'%s must be a list; %s." % (path, where, FORMS)
+    for key in ("without", "unset"):
         value = own.get(key, [])
         if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
             yield "'%s.%s'%s must be a list of texts." % (path, key, where)
@@ -57,7 +62,7 @@ def _step_problems(own: Mapping[str, Any], path: str, where: str, modules: Seque
         if not isinstance(own.get(key, {}), dict):
             yield "'%s.%s'%s must be a mapping of variables to texts." % (path, key, where)
     yield from _part_problems(own, path, where)
-    listed = texts(own.get("modules")) if "modules" in own else modules
+    listed = actions(own.get("modules")) if "modules" in own else modules
     for name in texts(own.get("without")):
         if not any(is_module(module, name) for module in listed):
             yield "'%s.without'%s has '%s', which is none of the modules of that step; remove it." % (path, where, name)
@@ -77,9 +82,35 @@ def _part_problems(part: Mapping[str, Any], path: str, where: str) -> Iterable[s
     for name in texts(part.get("unset")):
         if not _VARIABLE.match(name):
             yield "'%s.unset'%s has %r, which is not the name of a variable." % (path, where, name)
-    for name in texts(part.get("modules")):
-        if not name or name.startswith("-") or name.split() != [name]:
-            yield "'%s.modules'%s has %r, which is not the name of a module." % (path, where, name)
+    modules = part.get("modules")
+    for number, entry in enumerate(modules if isinstance(modules, list) else []):
+        names = [entry[1:] if entry.startswith("-") else entry] if isinstance(entry, str) else _swapped(entry)
+        for name in names:
+            if not name or name.startswith("-") or name.split() != [name]:
+                yield "'%s.modules'%s has %r, which is not the name of a module." % (path, where, name)
+        if not names:
+            yield "'%s.modules[%d]'%s is %r; %s." % (path, number, where, entry, FORMS)
+    setup = part.get("setup")
+    if isinstance(setup, str) and "\0" in setup:
+        yield "'%s.setup'%s holds a NUL character, which no shell reads." % (path, where)
+
+
+def _swapped(entry: object) -> list[str]:
+    """Return both names of an entry ``{swap: [name, other]}``; nothing of what is none."""
+    pair = entry.get("swap") if isinstance(entry, Mapping) and len(entry) == 1 else None
+    return list(pair) if isinstance(pair, list) and len(pair) == 2 and texts(pair) == pair else []
+
+
+def actions(entries: object) -> list[str]:
+    """Return what is done with modules, in order: names to load, and those to unload behind a dash.
+
+    To load one in place of another is to unload that one first.
+    """
+    found: list[str] = []
+    for entry in entries if isinstance(entries, list) else []:
+        pair = _swapped(entry)
+        found += ["-" + pair[0], pair[1]] if pair else [entry] if isinstance(entry, str) else []
+    return found
 
 
 def is_module(module: str, name: str) -> bool:
@@ -87,16 +118,22 @@ def is_module(module: str, name: str) -> bool:
     return module == name or module.startswith(name.rstrip("/") + "/")
 
 
-def describe(definition: Mapping[str, Any], module_init: str = "", module_path: Sequence[str] = ()) -> dict[str, Any]:
+def describe(
+    definition: Mapping[str, Any], module_init: str = "", module_path: Sequence[str] = (), module_system: str = "auto"
+) -> dict[str, Any]:
     """Describe the toolchain of a release in full, as ``release_context`` carries it; empty for nothing to say."""
     toolchain = definition.get("toolchain") or {}
     return {
-        "modules": list(toolchain.get("modules") or []),
+        "modules": actions(toolchain.get("modules")),
+        "setup": str(toolchain.get("setup") or ""),
         "environment": dict(toolchain.get("environment") or {}),
         "unset": list(toolchain.get("unset") or []),
         "compilers": dict(toolchain.get("compilers") or {}),
-        "steps": dict(toolchain.get("steps") or {}),
+        "steps": {
+            name: {**own, "modules": actions(own["modules"])} if "modules" in own else dict(own)
+            for name, own in (toolchain.get("steps") or {}).items()},
         "module_init": defining_modules(module_init, module_path),
+        "module_system": module_system,
     }
 
 
@@ -115,7 +152,7 @@ def defining_modules(module_init: str, module_path: Sequence[str] = ()) -> str:
 
 
 def step_toolchain(context: Mapping[str, Any], step: str) -> dict[str, Any]:
-    """Derive what one step is run in; ``module_init`` is empty without modules."""
+    """Derive what one step is run in; ``module_init`` is empty without modules and without ``setup``."""
     toolchain = context.get("toolchain") or {}
     own = (toolchain.get("steps") or {}).get(step) or {}
     without = own.get("without") or []
@@ -124,7 +161,8 @@ def step_toolchain(context: Mapping[str, Any], step: str) -> dict[str, Any]:
         if not any(is_module(module, name) for name in without)]
     return {
         "modules": modules,
-        "module_init": (toolchain.get("module_init") or "") if modules else "",
+        "module_init": (toolchain.get("module_init") or "") if modules or toolchain.get("setup") else "",
+        "setup": toolchain.get("setup") or "",
         "environment": {**(toolchain.get("environment") or {}), **(own.get("environment") or {})},
         "unset": list(dict.fromkeys([*(toolchain.get("unset") or []), *(own.get("unset") or [])])),
         "compilers": {**(toolchain.get("compilers") or {}), **(own.get("compilers") or {})},

@@ -4,13 +4,12 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from typing import Any, Collection, Iterable, Mapping
 
+from ..core.near_names import NEAR, VERY_NEAR, nearest
+
 PREFIX = "torchstack_"
-NEAR, VERY_NEAR = 0.6, 0.85
-"""Similarity from which a name is taken for a slip of another; for one that need not be meant for this collection."""
 
 SITE_DATA = ("site_data", "site_acceptance", "site_container")
 """Entry points of the role release whose options are variables with many keys."""
@@ -44,12 +43,12 @@ def unknown(
     found = []
     for name in sorted({*typed, *inventory} - set(known)):
         ours = name.startswith(prefixes)
-        near = difflib.get_close_matches(name, sorted(known), 1, NEAR if ours else VERY_NEAR)
+        near = nearest(name, known, NEAR if ours else VERY_NEAR)
         # What others keep in the inventory is their business, but what is typed is meant for this playbook.
         if ours or (near and name in typed):
             found.append("%s%s: there is no such variable%s" % (
                 "" if name in typed else "In the inventory, ", name,
-                "; did you mean %s?" % near[0] if near else "; %s." % _list_of(name, roles)))
+                "; did you mean %s?" % near if near else "; %s." % _list_of(name, roles)))
     return found
 
 
@@ -61,10 +60,10 @@ def unknown_in_environment(names: Iterable[str], known: Collection[str]) -> list
     prefix, found = PREFIX.upper(), []
     short = sorted(name[len(prefix):] for name in known)
     for name in sorted(set(names) - set(known)):
-        near = difflib.get_close_matches(name[len(prefix):], short, 1, VERY_NEAR) if name.startswith(prefix) else []
+        near = nearest(name[len(prefix):], short, VERY_NEAR) if name.startswith(prefix) else ""
         if near:
             found.append(
-                "%s in the environment: there is no such variable; did you mean %s%s?" % (name, prefix, near[0]))
+                "%s in the environment: there is no such variable; did you mean %s%s?" % (name, prefix, near))
     return found
 
 

@@ -4,11 +4,11 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from typing import Any, Iterator, Mapping
 
 from ..core.errors import StackError
+from ..core.near_names import nearest
 from ..verify import import_rules, library_rules
 from . import components, left_over
 
@@ -135,9 +135,9 @@ def _means_something(word: str, definition: Mapping[str, Any]) -> bool:
 
 
 def _advice(word: str, words: Any) -> str:
-    near = difflib.get_close_matches(word, sorted(words), 1)
+    near = nearest(word, words)
     return "%sKnown are %s, and texts of the release file by their keys, such as {pytorch.version}." % (
-        "Did you mean {%s}? " % near[0] if near else "", ", ".join("{%s}" % known for known in sorted(words)))
+        "Did you mean {%s}? " % near if near else "", ", ".join("{%s}" % known for known in sorted(words)))
 
 
 def _texts(value: Any, path: str) -> Iterator[tuple[str, str]]:

@@ -17,6 +17,7 @@ from ..acceptance.output import (
 )
 from ..acceptance.records import (
     Files,
+    changed_keys,
     writing_records,
 )
 from ..acceptance.status import acceptance_state
@@ -54,7 +55,7 @@ def reason_to_run(last: Mapping[str, Any] | None, question: Mapping[str, Any], a
         return "the last look found failures"
     if not question["subject"] or last.get("subject") != question["subject"]:
         return "the last look was for another state of this release"
-    changed = sorted(key for key in question if key != "subject" and last["question"].get(key) != question[key])
+    changed = changed_keys(last["question"], question, str(question.get("module_system")))
     if changed:
         return "the site now asks for something else: %s" % ", ".join(changed)
     return "" if accepted else "the release is not accepted yet, and nodes change"

@@ -18,6 +18,8 @@ from ..core.redaction import (
     without_credentials,
 )
 from ..core.versions import UP, direction
+from ..modulefiles.layout import SYNTAXES
+from ..modulefiles.site_system import AUTO, release_syntaxes
 from ..release.installed_records import Places
 from ..release.states import ReleaseState
 from . import notice_diff
@@ -76,13 +78,15 @@ def _side(release: Release) -> Side:
     return Side(places, mapping(release.installed), mapping(release.resolved.get("module")))
 
 
-def _release(release: Release) -> dict[str, str]:
+def _release(release: Release) -> dict[str, Any]:
     state = release.state
     module = "%s/%s" % (state.name, state.version) if state.name else state.release
+    syntaxes = release_syntaxes(state.root, state.release, AUTO)
     return {
         "name": state.release, "title": text(mapping(release.resolved.get("definition")).get("title")),
         "site": text(release.resolved.get("site")), "module": module, "module_name": state.name or state.release,
         "modulefiles": os.path.join(state.root, "modulefiles"), "standing": _visibility(state),
+        **({} if syntaxes == SYNTAXES else {"syntaxes": list(syntaxes)}),
     }
 
 

@@ -155,12 +155,15 @@ def _packages(facts: Mapping[str, Any], kind: str) -> list[Phrase]:
 
 def _settings(facts: Mapping[str, Any]) -> dict[str, Any]:
     release = facts["release"]
-    places = [code("module use %s/%s" % (release["modulefiles"], syntax)) for syntax in ("lmod", "tcl")]
+    places = [
+        code("module use %s/%s" % (release["modulefiles"], syntax)) for syntax in ("lmod", "tcl")
+        if syntax in release.get("syntaxes", ("lmod", "tcl"))]
     return {
         "key": "load", "title": "How to load it", "commands": ["module load %s" % release["module"]],
         "paragraphs": [
             phrase("Job scripts that name the version stay as they are when the default changes."),
-            phrase("If the module is not found, run ", places[0], " first; with Environment Modules, ", places[1], "."),
+            phrase("If the module is not found, run ", places[0], " first",
+                   *(part for place in places[1:] for part in ("; with Environment Modules, ", place)), "."),
         ],
     }
 

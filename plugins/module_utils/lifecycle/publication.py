@@ -15,7 +15,6 @@ from typing import NamedTuple, Sequence
 
 from ..core.errors import StackError
 from ..modulefiles.layout import (
-    SYNTAXES,
     read_bytes,
     relative_path,
     visible_versions,
@@ -89,7 +88,7 @@ def make_plan(facts: Facts, desired: Desired) -> list[Action]:
 def _publish(plan: Plan, facts: Facts, desired: Desired) -> None:
     require_publishable(facts, desired.without_acceptance)
     leaves = facts.leaving and not (desired.revive and desired.visible)
-    unseen = not desired.visible and {facts.state(syntax) for syntax in SYNTAXES} != {VISIBLE}
+    unseen = not desired.visible and {facts.state(syntax) for syntax in facts.syntaxes} != {VISIBLE}
     moves = desired.default and not (desired.first_only and reason_to_keep(candidate_of(facts)))
     if moves and (leaves or unseen):
         raise StackError(
@@ -98,17 +97,17 @@ def _publish(plan: Plan, facts: Facts, desired: Desired) -> None:
             "Publish it as visible %s." % (
                 "again, with -e publish_revive=true" if leaves else "first, with -e publish_to=visible"))
     if desired.visible and not leaves:
-        for syntax in SYNTAXES:
+        for syntax in facts.syntaxes:
             plan.write(SHOW, syntax, Added("", _problems(facts, syntax, desired)))
-        for syntax in SYNTAXES:
+        for syntax in facts.syntaxes:
             plan.list(syntax)
     if moves:
-        for syntax in SYNTAXES:
+        for syntax in facts.syntaxes:
             plan.move_default(syntax, facts.version)
 
 
 def _roll_back(plan: Plan, facts: Facts, withdrawn: bool = False) -> None:
-    for syntax in SYNTAXES:
+    for syntax in facts.syntaxes:
         if facts.defaults[syntax] == facts.version and not facts.is_anothers(syntax):
             former = former_default(facts, syntax)
             if not former and not withdrawn:
@@ -130,7 +129,7 @@ def _require_alone(facts: Facts, syntax: str) -> None:
 
 def _withdraw(plan: Plan, facts: Facts) -> None:
     _roll_back(plan, facts, withdrawn=True)
-    own = [syntax for syntax in SYNTAXES if not facts.is_anothers(syntax)]
+    own = [syntax for syntax in facts.syntaxes if not facts.is_anothers(syntax)]
     for syntax in own:
         plan.remove(syntax)
     for syntax in own:
@@ -139,11 +138,11 @@ def _withdraw(plan: Plan, facts: Facts) -> None:
 
 def _retire(plan: Plan, facts: Facts, desired: Desired) -> None:
     """Deprecate a release, hide it or let it go; one of which nobody was told is hidden for its testers."""
-    present = [syntax for syntax in SYNTAXES if facts.visible[syntax] is not None]
+    present = [syntax for syntax in facts.syntaxes if facts.visible[syntax] is not None]
     told = bool(desired.notice.strip()) or facts.leaving
     if desired.state == "hidden" and not told:
         require_publishable(facts, desired.without_acceptance)
-        present = list(SYNTAXES)
+        present = list(facts.syntaxes)
     elif not present:
         # Nobody sees it: there is nobody to tell, and nothing to hide.
         return
@@ -188,7 +187,7 @@ def _require_forward(facts: Facts, desired: Desired) -> None:
     """Return a release on its way out goes back on it only when that is meant."""
     stages = ("visible", "hidden", "gone")
     wanted = "visible" if desired.state == "deprecated" else desired.state
-    for syntax in SYNTAXES:
+    for syntax in facts.syntaxes:
         now = facts.state(syntax)
         if now == "gone" and wanted != now:
             require_not_removed(facts)
@@ -200,7 +199,8 @@ def _require_forward(facts: Facts, desired: Desired) -> None:
 def candidate_of(facts: Facts) -> Candidate:
     """Return the release as one that a rollout may make the default."""
     return Candidate(
-        facts.name, facts.version, facts.release, str(facts.frozen.get("frozen_at", "")), facts.defaults, facts.journal)
+        facts.name, facts.version, facts.release, str(facts.frozen.get("frozen_at", "")),
+        {syntax: facts.defaults[syntax] for syntax in facts.syntaxes}, facts.journal)
 
 
 def is_any_listed(facts: Facts) -> dict[str, bool]:
@@ -209,7 +209,7 @@ def is_any_listed(facts: Facts) -> dict[str, bool]:
         syntax: facts.state(syntax) == VISIBLE or any(
             version != facts.version and _is_listed(facts, syntax, version)
             for version in visible_versions(facts.root, syntax, facts.name))
-        for syntax in SYNTAXES}
+        for syntax in facts.syntaxes}
 
 
 def former_default(facts: Facts, syntax: str) -> str:
@@ -228,7 +228,7 @@ def _is_listed(facts: Facts, syntax: str, version: str) -> bool:
 def facts_after(facts: Facts, actions: Sequence[Action]) -> Facts:
     """Return the facts as they are when a plan is done."""
     visible, defaults = dict(facts.visible), dict(facts.defaults)
-    hidden = {syntax: set(facts.hidden[syntax]) for syntax in SYNTAXES}
+    hidden = {syntax: set(facts.hidden[syntax]) for syntax in facts.syntaxes}
     for action in actions:
         if action.action == DEFAULT:
             defaults[action.syntax] = action.version
@@ -244,4 +244,4 @@ def facts_after(facts: Facts, actions: Sequence[Action]) -> Facts:
 def not_verified(facts: Facts) -> list[str]:
     """Return the syntaxes that no module system on the verifying machine could load."""
     checked = {entry.get("syntax") for entry in facts.record.get("checked") or []}
-    return [syntax for syntax in SYNTAXES if syntax not in checked]
+    return [syntax for syntax in facts.syntaxes if syntax not in checked]

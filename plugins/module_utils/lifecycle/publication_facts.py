@@ -63,6 +63,11 @@ class Facts(NamedTuple):
         return self.record["version"]
 
     @property
+    def syntaxes(self) -> tuple[str, ...]:
+        """Return the kinds of modulefile that it was verified with."""
+        return tuple(syntax for syntax in SYNTAXES if syntax in self.record["files"])
+
+    @property
     def full_name(self) -> str:
         """Tell what users type."""
         return "%s/%s" % (self.name, self.version)
@@ -87,12 +92,12 @@ class Facts(NamedTuple):
     @property
     def notice(self) -> str:
         """Tell what users are told when they load it; empty for nothing."""
-        return next((self.added(syntax).notice for syntax in SYNTAXES if self.added(syntax).notice), "")
+        return next((self.added(syntax).notice for syntax in self.syntaxes if self.added(syntax).notice), "")
 
     @property
     def leaving(self) -> bool:
         """Tell whether users were told that the release goes, or that it is gone."""
-        return bool(self.notice) or any(self.added(syntax).gone for syntax in SYNTAXES)
+        return bool(self.notice) or any(self.added(syntax).gone for syntax in self.syntaxes)
 
 
 def read_facts(root: str, release: str, subject: str = "") -> Facts:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Any, Mapping, NamedTuple, Sequence
 
 from ..core.versions import UP, direction
-from ..modulefiles.layout import SYNTAXES, default_path
+from ..modulefiles.layout import default_path
 from .publication_changes import DEFAULT
 
 SYSTEMS = {"tcl": "Environment Modules", "lmod": "Lmod"}
@@ -28,7 +28,7 @@ class Candidate(NamedTuple):
     frozen_at: str
     """When it was frozen, in UTC; empty where it is not yet."""
     defaults: Mapping[str, str]
-    """The version that is the default, by syntax; empty for none."""
+    """The version that is the default, by each of its syntaxes; empty for none."""
     journal: Sequence[Mapping[str, Any]]
     """What users saw of all releases of the root, oldest first."""
 
@@ -44,7 +44,7 @@ def reason_to_keep(one: Candidate) -> str:
     In this order: a rollback stands; the default is a later version; it was chosen when this release was there to be
     chosen; this release was published before.
     """
-    moves = [entry for entry in (_last_move(one, syntax) for syntax in SYNTAXES) if entry is not None]
+    moves = [entry for entry in (_last_move(one, syntax) for syntax in one.defaults) if entry is not None]
     for move in moves:
         if move.get("undo") is True:
             return "the rollback of %s by %s at %s stands" % (
@@ -75,7 +75,7 @@ def loaded_by_default(
     if default:
         why = (reason_to_keep(one) or "this publishes it for the first time") if first_only else "that was asked for"
     found: dict[str, list[str]] = {}
-    for syntax in SYNTAXES:
+    for syntax in one.defaults:
         sentence = "get nothing, as no version of it is published."
         if after[syntax] or listed[syntax]:
             sentence = _loaded(one, one.defaults[syntax], after[syntax], why, check_mode)
@@ -123,4 +123,4 @@ def _published_before(one: Candidate) -> bool:
         return True
     last, moved = own[-1], {entry.get("syntax") for entry in own if entry.get("action") == DEFAULT}
     undone = last is one.journal[-1] and one.defaults.get(str(last.get("syntax"))) == last.get("previous")
-    return moved >= set(SYNTAXES) and not undone
+    return moved >= set(one.defaults) and not undone

@@ -11,7 +11,6 @@ from ..modulefiles.layout import (
     ACCEPTANCE,
     MAKER,
     RECORD,
-    SYNTAXES,
     default_path,
     digest,
     relative_path,
@@ -54,7 +53,7 @@ def require_verified_bytes(facts: Facts) -> None:
         raise StackError(
             "The modulefile of release %s failed its verification." % facts.release, STEP, remedy,
             os.path.join(stage, RECORD))
-    for syntax in SYNTAXES:
+    for syntax in facts.syntaxes:
         content = facts.staged[syntax]
         path = os.path.join(stage, relative_path(syntax, facts.name, facts.version))
         if content is None or digest(content) != facts.record["files"].get(syntax, {}).get("sha256"):
@@ -72,7 +71,7 @@ def _require_acceptance(facts: Facts, without: str) -> None:
         raise StackError(facts.standing.sentence, STEP, remedy, path, **details)
     accepted = facts.acceptance if isinstance(facts.acceptance, dict) else {}
     digests = accepted.get("modulefiles") or {}
-    for syntax in SYNTAXES:
+    for syntax in facts.syntaxes:
         if digests.get(syntax, facts.record["files"][syntax]["sha256"]) != facts.record["files"][syntax]["sha256"]:
             raise StackError(
                 "Release %s was accepted with another %s modulefile than the one that is to be published." % (
@@ -89,7 +88,7 @@ def require_ours(root: str, path: str, content: bytes | None) -> None:
 
 def require_not_default(facts: Facts) -> None:
     """Refuse to hide what ``module load NAME`` means."""
-    for syntax in SYNTAXES:
+    for syntax in facts.syntaxes:
         if facts.defaults[syntax] == facts.version:
             raise StackError(
                 "%s is the default for %s, and the default cannot be hidden." % (

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from typing import Mapping, Sequence
 
-from ..modulefiles.layout import SYNTAXES
 from .publication_changes import Action
 from .publication_facts import (
     GONE,
@@ -31,7 +30,7 @@ def summary_lines(
     found = ["This is a plan, and nothing was done: what follows is how it would be."] if check_mode else []
     found.extend(
         _SEEN[seen] % (_join(syntaxes), after.full_name)
-        for seen, syntaxes in _grouped({syntax: after.state(syntax) for syntax in SYNTAXES}).items())
+        for seen, syntaxes in _grouped({syntax: after.state(syntax) for syntax in after.syntaxes}).items())
     if after.notice and any(after.visible.values()):
         found.append("Loading it says: %s" % after.notice)
     found.extend(_defaults(before, after))
@@ -53,7 +52,7 @@ def summary_lines(
 def _defaults(before: Facts, after: Facts) -> list[str]:
     found = []
     for (now, then), syntaxes in _grouped({
-        syntax: (after.defaults[syntax], before.defaults[syntax]) for syntax in SYNTAXES
+        syntax: (after.defaults[syntax], before.defaults[syntax]) for syntax in after.syntaxes
     }).items():
         was = "" if now == then else ", and was %s before" % ("%s/%s" % (after.name, then) if then else "none")
         if now:

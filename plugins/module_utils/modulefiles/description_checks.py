@@ -62,7 +62,9 @@ def _form_faults(description: Mapping) -> Iterable[str]:
     for key in ("conflicts", "depends_on"):
         for name in description[key]:
             if not _MODULE.match(str(name)):
-                yield "%r in %s is not the name of a module." % (name, key)
+                yield "%r in %s is not the name of a module%s." % (
+                    name, key, "; what a user must not have loaded stands under conflicts"
+                    if key == "depends_on" and str(name).startswith("-") else "")
     for name in _names(description):
         if not _VARIABLE.match(str(name)):
             yield "%r is not the name of a variable or a function." % name

@@ -17,7 +17,8 @@ from .module_output import (
 )
 from .module_system import LMOD, NONE, QUIET, ModuleSystem, is_bookkeeping, run_module_command, split_path
 
-_SHELL_OWN = ("_", "SHLVL", "PWD", "OLDPWD")
+FORCE = "--force"
+"""Before a command: also what the site has marked as sticky."""
 
 _UNKNOWN = (
     re.compile(r"module\(s\) are unknown:\s*((?:\"[^\"]+\"[\s,]*)+)"),
@@ -31,31 +32,6 @@ class Answer(NamedTuple):
     environment: dict[str, str]
     shell: ShellParts
     messages: str
-
-
-def source_init(environment: Mapping[str, str], files: Sequence[str], timeout: float, text: str = "") -> dict[str, str]:
-    """Return the environment after bash has read start-up files, whatever they print, and then ``text``, in it.
-
-    Raises StackError: a file is missing, or bash did not get to the end.
-    """
-    step = "init"
-    for path in files:
-        if not os.path.isfile(path):
-            raise StackError("The start-up file %s does not exist." % path, step, "Correct init.", path)
-    script = 'for torchstack_init in "$@"; do . "$torchstack_init"; done >&2; %sexec env -0' % (
-        "{\n%s\n} >&2\n" % text if text else "")
-    code, output, errors = run_module_command(
-        ("/bin/bash", "--noprofile", "--norc", "-c", script, "init", *files), environment, timeout, step)
-    if code or not output:
-        raise StackError(
-            "bash ended with exit status %d while it read %s: %s" % (
-                code, ", ".join(files) or "the text of init_script",
-                " ".join(errors.decode("utf-8", "replace").split())[-300:],
-            ), step, "Run it by hand: bash --noprofile --norc -c '. FILE; env'.")
-    pairs = (entry.decode("utf-8", "surrogateescape").partition("=") for entry in output.split(b"\0") if entry)
-    after = {name: value for name, _equals, value in pairs if name not in _SHELL_OWN}
-    after.update((name, environment[name]) for name in _SHELL_OWN if name in environment)
-    return after
 
 
 def ask(
@@ -146,6 +122,8 @@ def load_modules(
 ) -> tuple[dict[str, str], list[ShellParts], list[str]]:
     """Tell what ``module purge; module use ...; module load ...`` does; the first of ``use`` ends up first.
 
+    Of ``modules``, those behind a dash are unloaded where they are loaded.
+
     Returns:
         the environment after, the shell's parts of each command, and the messages of the commands.
 
@@ -163,21 +141,58 @@ def load_modules(
         return current, parts, messages
     commands: list[tuple[str, ...]] = [("purge",)] if purge else []
     commands += [("use", directory) for directory in reversed(use)]
-    if modules:
-        commands.append(("load", *modules))
-    for command in commands:
+    commands += _of_modules(modules)
+    while commands:
+        command = commands.pop(0)
+        if command[0] == "unload" and not is_loaded(current, command[-1]):
+            continue
         answer = ask(system, current, command, timeout, shell=command[0] != "use")
         if not answer.ok and command[0] == "load":
-            raise _load_failure(system, current, modules, answer, timeout)
-        if not answer.ok:
+            raise _load_failure(system, current, command[1:], answer, timeout)
+        if command[0] == "unload" and _stays(command, answer):
+            commands.insert(0, (FORCE, *command))
+            continue
+        if _stays(command, answer) and not (command[0] == "purge" and _only_sticky(answer.messages)):
             raise StackError(
                 "%s failed at module %s: %s" % (system.title, " ".join(command), failure_message(answer.messages)),
-                command[0], "Run it by hand in a fresh login to see it.", loaded=loaded(current),
-                messages=answer.messages.splitlines())
+                command[-2] if command[0] == FORCE else command[0], "Run it by hand in a fresh login to see it.",
+                loaded=loaded(current), messages=answer.messages.splitlines())
         current = answer.environment
         parts.append(answer.shell)
         messages += [line.rstrip() for line in answer.messages.splitlines() if line.strip()]
     return current, parts, messages
+
+
+def is_loaded(environment: Mapping[str, str], name: str) -> bool:
+    """Tell whether a module is loaded, whose version may be left out."""
+    return any(one == name or one.startswith(name.rstrip("/") + "/") for one in loaded(environment))
+
+
+def _of_modules(modules: Sequence[str]) -> list[tuple[str, ...]]:
+    """Return the commands of a list of modules: neighbours are loaded together."""
+    commands: list[tuple[str, ...]] = []
+    for name in modules:
+        if name.startswith("-"):
+            commands.append(("unload", name[1:]))
+        elif commands and commands[-1][0] == "load":
+            commands[-1] += (name,)
+        else:
+            commands.append(("load", name))
+    return commands
+
+
+def _stays(command: Sequence[str], answer: Answer) -> bool:
+    """Tell whether a command failed, also one that unloads a module and leaves it.
+
+    Lmod says that it has unloaded a sticky module and loads it again, and Environment Modules refuse to.
+    """
+    return not answer.ok or ("unload" in command[:2] and is_loaded(answer.environment, command[-1]))
+
+
+def _only_sticky(messages: str) -> bool:
+    """Tell whether Environment Modules complain of nothing but what the site has marked as sticky, which stays."""
+    said = re.findall(r"ERROR: (.*)", messages)
+    return bool(said) and all("sticky" in sentence for sentence in said)
 
 
 def _is_text(name: str, value: str) -> bool:

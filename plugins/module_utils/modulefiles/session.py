@@ -18,10 +18,7 @@ from .description import (
     search_paths,
 )
 from .module_load import failure_message
-from .module_system import EM, LMOD, QUIET, ModuleSystem, is_bookkeeping
-
-SYSTEMS = {"lmod": LMOD, "tcl": EM}
-"""Directory of the modulefiles below ``modulefiles``, and the module system that reads it."""
+from .module_system import QUIET, ModuleSystem, is_bookkeeping
 
 SHELLS = {"bash": ("--norc", "--noprofile"), "zsh": ("-f",), "tcsh": ("-f",)}
 """The shells that a session runs in, each with the options that keep start-up files away."""

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import tempfile
 from typing import Mapping, NamedTuple, Sequence
@@ -24,17 +25,17 @@ from .layout import (
 from .session import (
     SHELLS,
     STATES,
-    SYSTEMS,
     judge,
     resolve_first_files,
     run_session,
     starting_environment,
 )
+from .site_system import AUTO, OPTION, SYSTEMS, syntaxes_of
 
 SESSIONS: dict[str, dict] = {
     "module_path": {"type": "list", "elements": "path", "default": []},
     "shells": {"type": "list", "elements": "str", "choices": list(SHELLS), "default": list(SHELLS)},
-    "lmod_command": {"type": "str", "default": ""}, "modulecmd_command": {"type": "str", "default": ""},
+    "lmod_command": {"type": "path"}, "modulecmd_command": {"type": "path"}, **OPTION,
 }
 """The options that plugins/doc_fragments/_sessions.py documents."""
 
@@ -59,16 +60,29 @@ class Check(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """What is to be checked, what cannot be and why, and the digest of all that the outcome depends on.
-
-    ``chosen`` is the file that each variable of ``first_file`` names.
-    """
+    """What is to be checked, what cannot be and why, and what the outcome depends on besides."""
 
     files: dict
     checks: list
     not_checked: list
-    inputs: str
+    description: Mapping
+    module_path: list
     chosen: dict
+    """the file that each variable of ``first_file`` names"""
+    left_out: tuple
+    """the kinds of modulefile whose module system the site's users do not have"""
+
+    @property
+    def inputs(self) -> str:
+        """Return the digest of all that the outcome depends on."""
+        return self.inputs_with([check.as_dict() for check in self.checks], self.not_checked)
+
+    def inputs_with(self, checked: Sequence[Mapping], not_checked: Sequence[Mapping]) -> str:
+        """Return what that digest would be with these sessions."""
+        outcome = [FORMAT, self.description, self.files, list(checked), list(not_checked), self.module_path]
+        if self.chosen:
+            outcome.append(self.chosen)
+        return digest(json.dumps(outcome, sort_keys=True).encode("utf-8"))
 
 
 def read_description(stage: str) -> dict:
@@ -84,38 +98,36 @@ def read_description(stage: str) -> dict:
     return normalise(description)
 
 
-def find_commands(commands: Mapping[str, str], environment: Mapping[str, str]) -> dict:
-    """Return the module command of each syntax, as (system, version), or a sentence why there is none.
+def find_commands(commands: Mapping[str, str | None], environment: Mapping[str, str], system: str = AUTO) -> dict:
+    """Return the module command of each kind of modulefile, as (system, version), or a sentence why there is none.
 
-    ``commands`` has for each a path, ``none`` to leave that system out, or an empty text to look for it. Raises
-    StackError: a command is named and does not exist.
+    ``commands`` has the paths of those that are not looked for. What users of ``system`` do not read is not in the
+    result. Raises StackError: a command is named and does not exist.
     """
     found: dict = {}
-    for syntax in SYNTAXES:
-        kind, named = SYSTEMS[syntax], commands.get(syntax) or ""
-        if named == module_system.NONE:
-            found[syntax] = "%s was left out by request." % module_system.TITLES[kind]
-            continue
+    for syntax in syntaxes_of(system):
+        kind, named = SYSTEMS[syntax], commands.get(syntax)
         try:
-            system = module_system.find_system(environment, kind, named or None)
+            one = module_system.find_system(environment, kind, named or None)
         except StackError:
             if named:
                 raise
             found[syntax] = "%s was not found on this machine." % module_system.TITLES[kind]
             continue
-        found[syntax] = (system, module_system.version(system, environment, 60))
+        found[syntax] = (one, module_system.version(one, environment, 60))
     return found
 
 
 def make_plan(
-    top: str, description: Mapping, found: Mapping, shells: Sequence[str], module_path: Sequence[str]
+    top: str, description: Mapping, found: Mapping, shells: Sequence[str], module_path: Sequence[str],
+    syntaxes: Sequence[str] = SYNTAXES,
 ) -> Plan:
     """Tell what a verification of the files below ``top`` would do, with ``module_path`` for ``depends_on``.
 
-    Raises StackError: a modulefile is not there.
+    ``found`` is the answer of :func:`find_commands`. Raises StackError: a modulefile is not there.
     """
     files = {}
-    for syntax in SYNTAXES:
+    for syntax in syntaxes:
         path = relative_path(syntax, description["name"], description["version"])
         content = read_bytes(os.path.join(top, path))
         if content is None:
@@ -126,8 +138,9 @@ def make_plan(
         files[syntax] = {"path": path, "sha256": digest(content)}
     checks: list[Check] = []
     absent: list[dict] = []
-    for syntax in SYNTAXES:
-        entry = found[syntax]
+    left_out = tuple(syntax for syntax in syntaxes if syntax not in found)
+    for syntax in syntaxes:
+        entry = found.get(syntax, "The site's users do not have %s." % module_system.TITLES[SYSTEMS[syntax]])
         if isinstance(entry, str):
             absent.append({"syntax": syntax, "why": entry})
             continue
@@ -137,17 +150,28 @@ def make_plan(
                 absent.append({"syntax": syntax, "shell": shell, "why": "%s is not installed here." % shell})
                 continue
             checks.extend(Check(syntax, entry[0], entry[1], program, state) for state in STATES)
-    chosen = resolve_first_files(description)
-    outcome = [FORMAT, description, files, [check.as_dict() for check in checks], absent, list(module_path)]
-    if chosen:
-        outcome.append(chosen)
-    inputs = digest(json.dumps(outcome, sort_keys=True).encode("utf-8"))
-    return Plan(files, checks, absent, inputs, chosen)
+    return Plan(files, checks, absent, description, list(module_path), resolve_first_files(description), left_out)
 
 
 def is_done(plan: Plan, record: object) -> bool:
-    """Tell whether a record says that exactly this plan was carried out with success."""
-    return isinstance(record, dict) and record.get("passed") is True and record.get("inputs") == plan.inputs
+    """Tell whether a record says that exactly this plan was carried out with success.
+
+    What it says of a module system that the site's users do not have, or no longer, stays as it is.
+    """
+    if not isinstance(record, dict) or record.get("passed") is not True:
+        return False
+    checked = [
+        {key: value for key, value in entry.items() if key not in ("passed", "problems")}
+        for entry in record.get("checked") or []]
+    planned = [check.as_dict() for check in plan.checks]
+
+    def of_both(mine: Sequence[Mapping], recorded: Sequence[Mapping]) -> list[Mapping]:
+        return [
+            entry for syntax in plan.files for entry in (recorded if syntax in plan.left_out else mine)
+            if entry.get("syntax") == syntax]
+
+    return record.get("inputs") == plan.inputs_with(
+        of_both(planned, checked), of_both(plan.not_checked, record.get("not_checked") or []))
 
 
 def carry_out(
@@ -176,7 +200,7 @@ def carry_out(
     return record
 
 
-def verdict(record: Mapping) -> StackError | None:
+def verdict(record: Mapping, description: Mapping) -> StackError | None:
     """Return the error for a record that is not a success; None for one that is."""
     failed = [entry for entry in record["checked"] if not entry["passed"]]
     if not failed:
@@ -186,6 +210,16 @@ def verdict(record: Mapping) -> StackError | None:
         "%s/%s does not load and unload cleanly with %s %s in %s (%s environment): %s" % (
             record["name"], record["version"], first["system"], first["version"], first["shell"], first["state"],
             " ".join(first["problems"])),
-        "load and unload the modulefile",
-        "Change the description, or name the directories that its dependencies are in as module_path.",
+        "load and unload the modulefile", _remedy(" ".join(first["problems"]), description),
         checked=record["checked"], not_checked=record["not_checked"])
+
+
+def _remedy(said: str, description: Mapping) -> str:
+    """Tell what to do about a module that does not load."""
+    family = description["family"]
+    if family and re.search("conflict", said, re.IGNORECASE):
+        return (
+            "Its family is %s, and Environment Modules load no two modules of which one has the other's name as its "
+            "family: where a module called %s is loaded with it, give module.family another name; else leave out of "
+            "module.depends_on what it conflicts with." % (family, family))
+    return "Change the description, or name the directories that its dependencies are in as module_path."

@@ -43,12 +43,15 @@ def _umask() -> int:
     return umask
 
 
-def module_system(timeout: float) -> dict[str, Any]:
-    """Return ``kind``, ``command`` and ``version`` of the module system, and ``problem``: why none was found, or empty.
+def module_system(wanted: str, timeout: float) -> dict[str, Any]:
+    """Look for the module system that the site's users have, ``auto`` for any.
+
+    Returns:
+        its ``kind``, ``command`` and ``version``, and ``problem``: why none was found, or empty.
     """
     environment = dict(os.environ)
     try:
-        system = find_system(environment)
+        system = find_system(environment, wanted)
         return {
             "kind": system.kind, "command": system.command, "problem": "",
             "version": version(system, environment, timeout)}
@@ -118,7 +121,7 @@ def gather(wanted: Mapping[str, Any], directory: str, write: bool, with_root: bo
         module_python = pool.submit(interpreter.describe, sys.executable, timeout)
         ask = interpreter.describe if wanted["python"] else interpreter.outside
         python = pool.submit(ask, wanted["python"] or sys.executable, timeout)
-        modules = pool.submit(module_system, timeout)
+        modules = pool.submit(module_system, wanted["module_system"], timeout)
         found = mpi.find(wanted["mpi"], os.environ) if wanted["mpi"] is not None else None
         start = bool((wanted["mpi"] or {}).get("start")) and not wanted["release_done"]
         asked = pool.submit(mpi.describe, found, directory, timeout, start) if found is not None else None

@@ -61,7 +61,8 @@ def judge(facts: Facts, wanted: Facts, login: Facts) -> list[Finding]:
         *judge_cores(facts["capacity"], host, node.get("cores") or options.get("cores")),
         *judge_memory(facts["capacity"], host, str(node.get("memory") or options.get("memory") or "")),
         *judge_gpus(facts["gpus"], host, node.get("cuda") or "", wanted["gpus"]),
-        *judge_modules(facts["modules"], host, node.get("modules") or [], bool(node.get("of_toolchain"))),
+        *judge_modules(facts["modules"], host, node.get("modules") or [], bool(node.get("of_toolchain")),
+                       str(node.get("module_system") or "")),
         *judge_programs(facts["programs"], host, wanted["python"]), *judge_machine(facts["machine"], login),
         note("compute.python", "Jobs are supervised by Python %s, %s." % (
             facts["python"]["version"], facts["python"]["executable"])),
@@ -134,7 +135,9 @@ def judge_memory(facts: Facts, host: str, wanted: str) -> list[Finding]:
     return [note(check, text + ".")]
 
 
-def judge_modules(facts: Facts, host: str, names: Sequence[str], of_toolchain: bool = False) -> list[Finding]:
+def judge_modules(
+    facts: Facts, host: str, names: Sequence[str], of_toolchain: bool = False, system: str = ""
+) -> list[Finding]:
     """Check whether the modules of the site's nodes, or of the release's toolchain, load in a plain shell."""
     check = "compute.modules"
     where, init = "torchstack_jobs.node.modules", "torchstack_jobs.node.module_init"
@@ -142,12 +145,18 @@ def judge_modules(facts: Facts, host: str, names: Sequence[str], of_toolchain: b
     if of_toolchain:
         where, init = "toolchain.modules in the release file", "torchstack_module_init"
         place = "name their directory in torchstack_module_path"
+    if facts.get("setup"):
+        return [error(check, "toolchain.setup in the release file fails on %s: %s." % (
+            host, facts["setup"].rstrip(".")), "Have what it sources installed on compute nodes, at the same place.")]
     if not names:
         return [note(check, "No modules were tried: torchstack_jobs.node.modules names none.")]
     if not facts["command"]:
         example = " there, for example %s" % facts["inits"][0] if facts["inits"] else ""
         return [error(check, "A plain shell on %s has no command module." % host,
                       "Name the file that defines it%s as %s." % (example, init))]
+    if system not in ("", facts.get("system")):
+        return [error(check, "In a plain shell on %s, module is of %s, and torchstack_module_system is %s." % (
+            host, facts.get("system") or "nobody", system), "Name the file that defines that one as %s." % init)]
     if facts["failed"]:
         return [error(check, "The module %s does not load on %s: %s." % (name, host, said.rstrip(".")),
                       "Correct %s, or %s." % (where, place))

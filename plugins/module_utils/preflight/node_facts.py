@@ -172,36 +172,55 @@ def _last_line(text: str) -> str:
     return lines[-1][:300] if lines else ""
 
 
-def module_script(init: str, names: Sequence[str]) -> str:
-    """Return shell text that loads modules one by one, as a step does, and prints how each went."""
+def module_script(
+    init: str, names: Sequence[str], finding: str = "", setup: str = "", unloading: Mapping[str, str] | None = None
+) -> str:
+    """Return shell text that loads modules one by one, as a step does, and prints how each went.
+
+    Args:
+        finding: shell text that sets ``through`` to whose the command is; empty where nobody wants to know.
+        setup: shell text that sources what comes before the modules.
+        unloading: shell text for what is not loaded but unloaded, by its entry in ``names``.
+    """
     lines = [". " + shlex.quote(init) if init.startswith("/") and "\n" not in init else init] if init else []
-    lines += ["type module > /dev/null 2>&1 || { echo '@none'; exit 0; }", "module purge > /dev/null 2>&1"]
+    if names:
+        lines.append("type module > /dev/null 2>&1 || { echo '@none'; exit 0; }")
+        lines += [finding, 'echo "@system $through"'] if finding else []
+    if names or init:
+        lines.append("module purge > /dev/null 2>&1")
+    lines += [setup, "echo; echo @setup"] if setup else []
     for place, name in enumerate(names):
+        away = (unloading or {}).get(name)
+        # Where it cannot be unloaded, the text ends its shell.
+        tried = ["(", away, ") && { code=0; same=0; ", away, "} || { code=1; same=0; }"] if away else [
+            "module load %s" % shlex.quote(name),
+            'code=$?; same=0; if [ "$before" = "${LOADEDMODULES:-}" ]; then same=1; fi']
         lines += [
-            "before=${LOADEDMODULES:-}", "echo '@begin %d'" % place, "module load %s" % shlex.quote(name),
-            'code=$?; same=0; if [ "$before" = "${LOADEDMODULES:-}" ]; then same=1; fi',
-            'echo; echo "@end %d $code $same"' % place,
-        ]
+            "before=${LOADEDMODULES:-}", "echo '@begin %d'" % place, *tried, 'echo; echo "@end %d $code $same"' % place]
     return "\n".join([*lines, 'echo "@path $PATH"'])
 
 
-def modules(init: str, names: Sequence[str]) -> dict[str, Any]:
+def modules(init: str, names: Sequence[str], **more: Any) -> dict[str, Any]:
     """Load modules in a plain shell, without any start-up file.
 
     Args:
         init: what defines the command, as the option module_init of build_step; empty for what the environment brings.
         names: modules, in their order.
+        more: as for :func:`module_script`.
 
     Returns:
-        ``command`` (whether there is a command module), ``failed`` (name -> what was said), ``inits`` (files that would
-        define the command), ``path`` (PATH with the modules loaded; empty where none are).
+        ``setup`` (how sourcing failed; empty where it did not), ``system`` (whose the command is; empty where that was
+        not asked), ``command`` (whether there is a command module), ``failed`` (name -> what was said), ``inits``
+        (files that would define the command), ``path`` (PATH with the modules loaded; empty where none are).
     """
-    facts: dict[str, Any] = {"command": True, "failed": {}, "inits": [], "path": ""}
-    if not names:
+    facts: dict[str, Any] = {"setup": "", "system": "", "command": True, "failed": {}, "inits": [], "path": ""}
+    if not names and not more.get("setup"):
         return facts
-    ran = run(["/bin/bash", "--noprofile", "--norc", "-c", module_script(init, names)])
+    ran = run(["/bin/bash", "--noprofile", "--norc", "-c", module_script(init, names, **more)])
     if "@none" in ran.output.split("\n") or ran.code is None:
         return dict(facts, command=False, inits=[path for path in INIT_FILES if os.path.exists(path)])
+    if more.get("setup") and "@setup" not in ran.output.split("\n"):
+        return dict(facts, setup=_last_line(ran.output) or "it said nothing")
     for place, name in enumerate(names):
         marks = r"^@begin %d\n(.*?)^@end %d (\d+) ([01])$" % (place, place)
         said = re.search(marks, ran.output, re.MULTILINE | re.DOTALL)
@@ -209,8 +228,8 @@ def modules(init: str, names: Sequence[str]) -> dict[str, Any]:
             facts["failed"][name] = "the shell ended: %s" % (_last_line(ran.output) or "it said nothing")
         elif said.group(2) != "0" or said.group(3) == "1":
             facts["failed"][name] = " ".join(said.group(1).split())[:300] or "it changed nothing"
-    path = re.search(r"^@path (.*)$", ran.output, re.MULTILINE)
-    return dict(facts, path=path.group(1) if path else "")
+    path, system = (re.search(r"^@%s (.*)$" % word, ran.output, re.MULTILINE) for word in ("path", "system"))
+    return dict(facts, path=path.group(1) if path else "", system=system.group(1) if system else "")
 
 
 def programs(wanted: Mapping[str, str], search: str = "") -> dict[str, dict[str, str]]:
@@ -236,13 +255,16 @@ def collect(question: Mapping[str, Any]) -> dict[str, Any]:
 
     Args:
         question: ``nonce``, ``nonce_file``, ``prefix``, ``wait``, ``tmpdir`` (the site's, beside that of the job),
-            ``modules``, ``module_init``, ``programs``.
+            ``modules``, ``module_init``, ``programs``; ``finding``, ``setup`` and
+            ``unloading`` where there is something of it.
     """
     own = os.environ.get("TMPDIR") or "/tmp"
     if question["tmpdir"] and os.path.dirname(own) == os.path.normpath(question["tmpdir"]):
         # The directory of this very step, which build_step has made in the site's.
         own = question["tmpdir"]
-    loaded = modules(question["module_init"], question["modules"])
+    loaded = modules(
+        question["module_init"], question["modules"],
+        **{key: question[key] for key in ("finding", "setup", "unloading") if key in question})
     return {
         "nonce": question["nonce"],
         "machine": machine(),

@@ -22,6 +22,7 @@ from ..core.files import (
     write_json,
 )
 from ..core.zipapp import program_text
+from ..modulefiles import site_system
 from ..release.records import ReleaseFiles
 from ..steps import remote_query
 from . import node_facts
@@ -103,11 +104,17 @@ def script(files: Files, nonce: str, wanted: Mapping[str, Any], python: str) -> 
     ``node``, ``programs`` and ``wait``.
     """
     node = wanted["node"]
+    unloading = {
+        name: "\n".join(site_system.unloading_lines(name[1:]))
+        for name in node.get("modules") or [] if name.startswith("-")}
     question = {
         "nonce": nonce, "nonce_file": files.nonce(nonce), "answer_file": files.answer(nonce),
         "prefix": wanted["prefix"], "wait": wanted["wait"], "tmpdir": node.get("tmpdir") or "",
         "modules": node.get("modules") or [], "module_init": node.get("module_init") or "",
         "programs": wanted["programs"],
+        **({"finding": "\n".join(site_system.finding_lines())} if node.get("module_system") else {}),
+        **({"setup": "\n".join(site_system.setup_lines(node["setup"]))} if node.get("setup") else {}),
+        **({"unloading": unloading} if unloading else {}),
     }
     command = "%s -I -S - %s" % (shlex.quote(python), shlex.quote(json.dumps(question, sort_keys=True)))
     return "%s << '%s'\n%s%s\n" % (command, END_OF_PROGRAM, program_text(node_facts), END_OF_PROGRAM)

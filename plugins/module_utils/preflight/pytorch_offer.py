@@ -153,7 +153,8 @@ def judge(
         advice = (
             "Install one of these with its venv module and headers, and name it: TORCHSTACK_PYTHON for the local site, "
             "base.python of the release file, or release_python." if pythons else
-            "Correct pytorch in the release file, or pip's configuration ('pip config list').")
+            "Name the place that has it as pytorch.index (for a CPU build: pytorch.cpu), or correct the lock under "
+            "pytorch, or pip's configuration ('pip config list').")
         return [error(
             "pytorch.wheel", "No place that pip looks at has a wheel of PyTorch %s with a sha256 of the release file "
             "for this interpreter (Python %s, %s, %s). %s" % (

@@ -19,6 +19,8 @@ JOB: dict[str, dict[str, Any]] = {
     "job": {"type": "dict", "default": {}},
     "wait": {"type": "float", "default": 60},
     "module_init": {"type": "list", "elements": "path", "default": []},
+    "module_system": {"type": "str", "default": "auto", "choices": ["auto", "lmod", "environment-modules", "none"]},
+    "module_definition": {"type": "str", "default": ""},
     "environment_keep": {"type": "list", "elements": "str", "default": []},
 }
 """Of a launcher that may be started in a batch job, in a fresh login."""
@@ -26,7 +28,6 @@ JOB: dict[str, dict[str, Any]] = {
 LAUNCHED: dict[str, dict[str, Any]] = {
     "subject": {"type": "str", "default": ""},
     "module": {"type": "str", "default": ""},
-    "module_system": {"type": "str", "default": "auto", "choices": ["auto", "lmod", "environment-modules", "none"]},
     "environment": {"type": "dict", "default": {}},
     "user": {"type": "str", "default": ""},
     "become_command": {"type": "list", "elements": "str", "default": ["sudo", "-n", "-u", "{user}", "--"]},

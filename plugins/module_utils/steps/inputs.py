@@ -37,6 +37,8 @@ def step_facts(request: Request, needs: Mapping[str, str]) -> dict[str, Any]:
     # Only then: the digests of steps from before there was a choice stay what they were.
     if not request.network:
         facts["network"] = False
+    if request.setup:
+        facts["setup"] = request.setup
     if request.secrets:
         facts["secrets"] = list(request.secrets)
     return facts

@@ -36,6 +36,10 @@ class Request(NamedTuple):
     foundation: bool = False
     places: str = ""
     """digest of where pip looks for packages, for a step that fetches some"""
+    module_system: str = ""
+    """whose ``module`` has to be; empty for any"""
+    setup: str = ""
+    """what is sourced before modules are loaded: shell text, or the absolute path of a file"""
 
     @property
     def place(self) -> OwnPlace:
@@ -113,6 +117,7 @@ def check_request(params: Mapping[str, Any]) -> Request:
         None if module_init is None else _text(module_init, "module_init"), environment,
         sorted({_variable(name) for name in params.get("unset") or []}), params.get("inputs"), needs, creates,
         params.get("network", True), secrets, tuple(produces), judged_by, bool(params.get("foundation")),
+        module_system=params.get("module_system") or "", setup=_text(params.get("setup") or "", "setup"),
     )
 
 
@@ -127,7 +132,7 @@ def _paths(params: Mapping[str, Any], key: str, chdir: str | None) -> list[str]:
 def _refuse_credentials(name: str, params: Mapping[str, Any], environment: dict[str, str]) -> None:
     """Refuse what would be a secret in script.sh, which everybody may read."""
     found = [(key, credential_in(value) or named_credential(key, value)) for key, value in environment.items()]
-    found += [(key, credential_in(str(params.get(key) or ""))) for key in ("script", "module_init", "chdir")]
+    found += [(key, credential_in(str(params.get(key) or ""))) for key in ("script", "module_init", "setup", "chdir")]
     found += [("creates", credential_in(str(path))) for path in params.get("creates") or []]
     for key, what in found:
         if what:

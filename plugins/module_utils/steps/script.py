@@ -7,6 +7,7 @@ from __future__ import annotations
 import shlex
 from typing import Mapping
 
+from ..modulefiles import site_system
 from .network_refusals import NO_NETWORK
 from .request import Request
 
@@ -44,11 +45,19 @@ def render_script(request: Request, digest: str, needs: Mapping[str, str]) -> st
             else:
                 lines.append(request.module_init)
         lines += _MODULE_CHECK.strip("\n").split("\n")
+        if request.module_system:
+            lines += site_system.requiring_lines(request.module_system)
         lines.append("module purge")
+        lines += site_system.setup_lines(request.setup)
         for module in request.modules:
+            if module.startswith("-"):
+                lines += site_system.unloading_lines(module[1:])
+                continue
             lines.append("module load %s || { echo %s >&2; exit 1; }" % (
                 quote(module), quote("module load %s failed" % module)))
         lines.append("set -eu")
+    elif request.setup:
+        lines += ["", "set +eu", *site_system.setup_lines(request.setup), "set -eu"]
     if request.secrets:
         lines += ["", "# Secrets of whoever runs this; their values are written nowhere."]
         lines += [': "${%s:?is not set}"' % name for name in request.secrets]

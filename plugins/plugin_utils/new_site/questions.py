@@ -8,13 +8,13 @@ words with spaces between.
 
 from __future__ import annotations
 
-import difflib
 import pathlib
 import re
 from typing import Any, Callable, Mapping, NamedTuple, Sequence, Union
 
 import jinja2
 import yaml
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core.near_names import nearest
 
 Value = Union[str, int, bool, "list[str]"]
 """What an answer means."""
@@ -115,5 +115,5 @@ _KINDS: Mapping[str, Callable[[Question, str], Value]] = {
 
 def meant(word: str, known: Sequence[str]) -> str:
     """Propose a known word that is like another one, as the end of a sentence."""
-    near = difflib.get_close_matches(word, known, 1)
-    return "; did you mean '%s'?" % near[0] if near else "."
+    near = nearest(word, known)
+    return "; did you mean '%s'?" % near if near else "."

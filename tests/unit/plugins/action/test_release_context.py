@@ -12,7 +12,8 @@ from ansible_collections.hpcml.torchstack.plugins.plugin_utils.control_action im
 SITE = {
     "root": "/soft", "release": "r", "site": "mysite", "file": "r.yml", "python": "python3", "account": "",
     "builds": "", "mirror": "/mirror", "proxy": {}, "conda_channels": [], "conda_mirrors": {}, "runtime_settings": [],
-    "module_init": "", "module_path": [], "compilers": [], "jobs": {}, "ranks": {}, "acceptance": {}, "images": "",
+    "module_init": "", "module_path": [], "module_system": "auto",
+    "compilers": [], "jobs": {}, "ranks": {}, "acceptance": {}, "images": "",
     "container": {}, "topology": {},
 }
 DEFINITION = {
@@ -36,7 +37,7 @@ def call(state, submits=True, **options):
 
 def test_checked_says_which_modules_are_asked_and_refuses_what_cannot_be_used():
     assert call("checked") == {
-        "frozen": False, "freezing": False, "modules": ["gcc", "mpi"],
+        "frozen": False, "freezing": False, "modules": ["gcc", "mpi"], "setup": "",
         "step_modules": [{"step": "nccl", "modules": ["gcc"]}]}
     frozen = call("checked", records=dict(NEW, frozen={"digest": "d"}, subject="d"))
     assert (frozen["frozen"], frozen["modules"], frozen["step_modules"]) == (True, [], [])

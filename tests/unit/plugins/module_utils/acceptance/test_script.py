@@ -57,6 +57,8 @@ def test_the_script_uses_the_module_path_of_the_system_it_finds(tmp_path):
      "module stack/1 was loaded from elsewhere than /m o/lmod"),
     ("MODULESHOME=/em; module() { :; }", {}, "module acceptance_modulepaths names no directory for environment-module"),
     ("", {"module_system": "lmod"}, "module no module system in a login of this user, where lmod is expected"),
+    (LMOD, {"module_system": "environment-modules"},
+     "module lmod is what module is in a login of this user, where environment-modules is expected"),
     (LMOD, {"python": "python-that-is-not-there"}, "python python-that-is-not-there is not on PATH"),
 ])
 def test_the_script_says_what_kept_it_from_starting_the_ranks(tmp_path, functions, changes, problem):

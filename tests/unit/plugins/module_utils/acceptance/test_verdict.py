@@ -40,3 +40,14 @@ def test_a_changed_modulefile_needs_another_acceptance(tmp_path):
     assert "modulefile has changed" in verdict.reason_to_run(record, ASKED, False)
     modulefile.unlink()
     assert "modulefile has changed" in verdict.reason_to_run(record, ASKED, False)
+
+
+@pytest.mark.parametrize(("asked", "reason"), [
+    ({"module_system": "lmod", "module_definition": ". /site/lmod.sh"}, ""),
+    ({"module_system": "auto", "module_definition": ". /site/moved.sh"}, ""),
+    ({"module_system": "environment-modules"}, "something else: module_system"),
+])
+def test_a_site_that_says_which_module_system_its_users_have_accepts_anew_what_went_through_the_other(asked, reason):
+    record = dict(PASSED, through="lmod", question=dict(PASSED["question"], module_system="auto"))
+    assert reason in verdict.reason_to_run(record, {**ASKED, **asked}, False)
+    assert bool(reason) == bool(verdict.reason_to_run(record, {**ASKED, **asked}, False))

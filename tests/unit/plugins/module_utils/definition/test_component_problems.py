@@ -18,7 +18,7 @@ OF_THE_IMAGE = ("toolchain", "cuda", "mpi", "nccl", "mpi4py", "horovod", "packag
     ({"pytorch": {"version": "1"}}, "'pytorch' in a.yml has neither lock nor source;"),
     ({"pytorch": dict(WHEEL, **SOURCE)}, "'pytorch' in a.yml has both lock and source;"),
     ({"pytorch": dict(SOURCE, cpu={})}, "'pytorch.cpu' in a.yml means nothing to a build from source; remove it."),
-    ({"pytorch": {"lock": "x", "cpu": {}}}, "'pytorch' in a.yml has a lock and no cuda_lock; add it."),
+    ({"pytorch": {"lock": "x", "cpu": {}}}, "'pytorch' in a.yml has a lock and no cuda_lock; add it, the CUDA"),
     ({"pytorch": dict(INDEXED, cpu={})}, "'pytorch' in a.yml has both index and cpu;"),
     ({"pytorch": dict(SOURCE, index="https://example.org")}, "'pytorch.index' in a.yml means nothing to a build from"),
     ({"horovod": {"nccl": "wheel"}}, "'horovod.nccl' in a.yml means nothing without cuda;"),
@@ -45,6 +45,7 @@ def test_what_contradicts_itself_is_named_in_one_sentence(definition, sentence):
     {"pytorch": SOURCE, "mpi": {"prefix": "/opt/mpich", "allow_path": False}, "nccl": {}, "cuda": {}},
     {"pytorch": SOURCE, "mpi": {"cc": "cc", "allow_path": False}}, {"pytorch": SOURCE, "mpi": {}},
     {"pytorch": {key: value for key, value in WHEEL.items() if key != "cpu"}, "cuda": {}},
+    {"pytorch": {key: value for key, value in WHEEL.items() if key != "cpu"}},
     {"pytorch": INDEXED, "mpi": {}, "cuda": {}, "horovod": {"nccl": "wheel", "driver_stub": True}},
     {"pytorch": "2.6.0"}, None,
 ])

@@ -10,7 +10,7 @@ from ansible_collections.hpcml.torchstack.plugins.module_utils.definition import
 SITE = {
     "root": "/soft", "release": "r", "site": "mysite", "file": "r.yml", "builds": "", "mirror": "", "proxy": {"a": "b"},
     "jobs": {"launcher": "slurm"}, "ranks": {}, "acceptance": {"import_ceiling": 3}, "module_init": "/init",
-    "module_path": [], "conda_channels": [], "conda_mirrors": {}, "runtime_settings": [],
+    "module_path": [], "module_system": "auto", "conda_channels": [], "conda_mirrors": {}, "runtime_settings": [],
 }
 NOTHING = {"frozen": None, "freezing": None, "thawed": None, "subject": None, "record": {}}
 DEFINITION = {

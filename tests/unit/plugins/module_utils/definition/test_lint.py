@@ -16,7 +16,8 @@ RELEASE = TOP / "inventories" / "local" / "releases" / "2026-11-20.yml"
 SITE = {
     "root": "/soft", "release": "2026-11-20", "site": "mine", "file": "2026-11-20.yml", "python": "", "account": "",
     "builds": "", "mirror": "", "proxy": {}, "conda_channels": [], "conda_mirrors": {}, "runtime_settings": [],
-    "module_init": "", "module_path": [], "compilers": [], "jobs": {}, "ranks": {}, "acceptance": {}, "images": "",
+    "module_init": "", "module_path": [], "module_system": "auto",
+    "compilers": [], "jobs": {}, "ranks": {}, "acceptance": {}, "images": "",
     "container": {}, "topology": {},
 }
 
@@ -87,6 +88,15 @@ def test_what_could_not_be_filled_in_is_told_no_second_time(content):
 
 def test_directives_of_which_nothing_is_known_are_doubted():
     jobs = {"launcher": "slurm", "options": {"directives": ["--gres=gpu:1", "--mine"]}, "steps": {"x": {
-        "directives": ["--mine", "--own=1"]}}}
+        "directives": ["--gres=gpu:1", "--mine", "--own=1"]}}}
     assert [text.split("'")[1] for text in lint.doubts({**SITE, "jobs": jobs})] == ["--mine", "--own=1"]
     assert lint.doubts({**SITE, "jobs": "text"}) == [] and lint.doubts({**SITE, "jobs": {"launcher": "local"}}) == []
+
+
+def test_a_step_that_drops_directives_of_the_site_is_told_and_one_that_says_none_is_not():
+    jobs = {"launcher": "slurm", "options": {"directives": ["--licenses=home", "--comment=x"]}, "steps": {
+        "nccl": {"directives": ["--constraint=a100", "--comment=x"]}, "pytorch": {"directives": []},
+        "horovod": {"directives": ["--comment=x", "--licenses=home", "--tmp=1"]}}}
+    (sentence,) = lint.doubts({**SITE, "jobs": jobs})
+    assert sentence.startswith("'torchstack_jobs.steps.nccl.directives' replaces the site's as a whole, and leaves")
+    assert sentence.endswith("leaves out --licenses=home; repeat what the step needs of it.")

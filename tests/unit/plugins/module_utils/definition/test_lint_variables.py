@@ -76,6 +76,15 @@ def test_what_no_program_takes_for_a_proxy_is_told(variables, says):
     assert says in found
 
 
+@pytest.mark.parametrize(("name", "system"), [
+    ("modulefile_lmod_command", "environment-modules"), ("modulefile_modulecmd_command", "lmod"),
+])
+def test_a_module_command_that_is_none_is_answered_with_what_says_that_now(name, system):
+    assert lint_variables.command_problems({name: "none"}) == [
+        "'%s' is none, which is no path; say torchstack_module_system: %s." % (name, system)]
+    assert lint_variables.command_problems({name: "/opt/lmod"}) == lint_variables.command_problems({}) == []
+
+
 def test_programs_know_these_of_a_proxy():
     known = dict.fromkeys(("http_proxy", "HTTPS_PROXY", "no_proxy", "SSL_CERT_FILE", "GIT_PROXY_COMMAND"), "x")
     assert lint_variables.proxy_problems({"torchstack_proxy": known}) == []

@@ -19,6 +19,7 @@ def site(**changed):
     known = site_data.Site(
         root="/appl/stacks", release="r", site="mysite", file="r.yml", python="", account="-", builds="", mirror="",
         proxy={}, conda_channels=[], conda_mirrors={}, runtime_settings=[SETTING], module_init="", module_path=[],
+        module_system="auto",
         compilers=[], jobs={}, ranks={}, acceptance={}, images="/appl/images", container={"binds": ["/appl"]},
         topology={})
     return {**known, **changed}
@@ -59,6 +60,25 @@ def test_containers_are_only_looked_at_for_a_release_that_is_one():
     assert found.startswith("'torchstack_topology': ")
     (found,) = problems(CONTAINER, jobs={"launcher": "local", "options": {"gpus": 4}}, topology={"gpus": "y"})
     assert found.startswith("'torchstack_topology.lscpu' is missing in the data of site mysite")
+
+
+def test_easybuild_makes_modules_for_the_module_system_that_users_have():
+    asked = {"binds": ["/appl"], "method": "easybuild"}
+    assert problems(CONTAINER, container=asked) == problems(CONTAINER, container=asked, module_system="lmod") == []
+    (found,) = problems(CONTAINER, container=asked, module_system="environment-modules")
+    assert found.startswith("'torchstack_container.easybuild.modules_tool' is Lmod, and torchstack_module_system of")
+    assert found.endswith("is environment-modules; say EnvironmentModules there, and the module_syntax that it reads.")
+    of_tcl = dict(asked, easybuild={"modules_tool": "EnvironmentModules", "module_syntax": "Tcl"})
+    assert problems(CONTAINER, container=of_tcl, module_system="environment-modules") == []
+    assert problems(CONTAINER, module_system="environment-modules") == []
+
+
+def test_cuda_on_a_site_with_gpus_of_amd_is_told_with_the_release():
+    topology = {"lscpu": "x", "gpus": "GPU[0]\t\t: (Topology) Numa Node: 3"}
+    release = {"base": {"kind": "python_overlay"}, "cuda": {}}
+    (found,) = site_data.release_problems(site(topology=topology), release, False)
+    assert "of site mysite has GPUs of AMD" in found
+    assert site_data.release_problems(site(topology=topology), release, True) == []
 
 
 @pytest.mark.parametrize("account, launcher, submits, told", [

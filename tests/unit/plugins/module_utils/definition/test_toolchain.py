@@ -21,7 +21,7 @@ TOOLCHAIN = {
         "nccl-tests": {"without": ["mkl"]},
     },
 }
-NOTHING = {"modules": [], "module_init": "", "environment": {}, "unset": [], "compilers": {}}
+NOTHING = {"modules": [], "module_init": "", "setup": "", "environment": {}, "unset": [], "compilers": {}}
 
 
 def of_step(step, init="/etc/profile.d/lmod.sh", path=()):
@@ -37,7 +37,7 @@ def test_without_a_toolchain_a_step_is_what_it_was(context):
 
 def test_a_step_of_which_nothing_is_said_has_what_all_have():
     assert of_step("horovod") == {
-        "modules": TOOLCHAIN["modules"], "module_init": "/etc/profile.d/lmod.sh",
+        "modules": TOOLCHAIN["modules"], "module_init": "/etc/profile.d/lmod.sh", "setup": "",
         "environment": TOOLCHAIN["environment"], "unset": ["CFLAGS"], "compilers": {"CC": "cc", "CXX": "CC"},
     }
 
@@ -97,13 +97,18 @@ def test_steps_that_the_release_does_not_have_are_told():
     ({"without": ["mkl", "pgi"]}, "'toolchain.steps.nccl.without' has 'pgi', which is none of the modules"),
     ({"modules": ["gcc"], "without": ["mkl"]}, "'toolchain.steps.nccl.without' has 'mkl'"),
     ({"module": ["gcc"]}, "Unknown key 'toolchain.steps.nccl.module'; known here: modules, without"),
-    ({"modules": "gcc"}, "'toolchain.steps.nccl.modules' must be a list of texts."),
+    ({"modules": "gcc"}, "'toolchain.steps.nccl.modules' must be a list; an entry is a module to load"),
+    ({"modules": [{"swap": ["gcc"]}]}, "'toolchain.steps.nccl.modules[0]' is {'swap': ['gcc']}; an entry is a module"),
+    ({"modules": [{"swop": ["a", "b"]}]}, "'toolchain.steps.nccl.modules[0]' is {'swop': ['a', 'b']}; an entry is a"),
+    ({"modules": [{"swap": ["a", "-b"]}]}, "'toolchain.steps.nccl.modules' has '-b', which is not the name of a"),
+    ({"modules": ["-"]}, "'toolchain.steps.nccl.modules' has '', which is not the name of a module."),
+    ({"modules": [12]}, "'toolchain.steps.nccl.modules[0]' is 12; an entry is a module to load"),
     ({"environment": ["A=1"]}, "'toolchain.steps.nccl.environment' must be a mapping"),
     ({"environment": {"A B": "1"}}, "'toolchain.steps.nccl.environment' has the key 'A B'"),
     ({"environment": {"USE_MPI": True}}, "'toolchain.steps.nccl.environment.USE_MPI' is no text; put it in quotes."),
     ({"compilers": {"CC": " "}}, "'toolchain.steps.nccl.compilers.CC' is empty; name the compiler"),
     ({"unset": ["A=1"]}, "'toolchain.steps.nccl.unset' has 'A=1', which is not the name of a variable."),
-    ({"modules": ["--force"]}, "'toolchain.steps.nccl.modules' has '--force', which is not the name of a module."),
+    ({"modules": ["--force"]}, "'toolchain.steps.nccl.modules' has '-force', which is not the name of a module."),
     ("gcc", "'toolchain.steps.nccl' must be a mapping"),
 ])
 def test_what_cannot_be_used_is_named_in_one_sentence(own, sentence):
@@ -142,3 +147,19 @@ def test_a_task_sees_what_the_modules_set_and_nothing_of_what_they_unset():
     assert toolchain.task_environment(purged, loaded) == {
         "PATH": "/mpi/bin:/bin", "AGAIN": "2", "OLD": "", "NVHPC": "",
     }
+
+
+def test_to_swap_is_to_unload_one_and_to_load_the_other_in_its_place():
+    definition = {"toolchain": {"modules": ["PrgEnv-cray/8.5", {"swap": ["PrgEnv-cray", "PrgEnv-gnu"]}, "-cray-libsci"],
+                                "steps": {"nccl": {"modules": [{"swap": ["a", "b"]}]}}}}
+    assert toolchain.problems(definition) == []
+    described = toolchain.describe(definition)
+    assert described["modules"] == ["PrgEnv-cray/8.5", "-PrgEnv-cray", "PrgEnv-gnu", "-cray-libsci"]
+    assert toolchain.step_toolchain({"toolchain": described}, "nccl")["modules"] == ["-a", "b"]
+
+
+def test_a_set_up_is_part_of_each_step_and_brings_the_module_command_with_it():
+    described = toolchain.describe({"toolchain": {"setup": ". /spack/setup.sh"}}, "/init", [], "lmod")
+    step = toolchain.step_toolchain({"toolchain": described}, "horovod")
+    assert (step["setup"], step["module_init"], step["modules"]) == (". /spack/setup.sh", "/init", [])
+    assert toolchain.step_toolchain({"toolchain": toolchain.describe({}, "/init")}, "horovod")["module_init"] == ""

@@ -18,7 +18,6 @@ from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles.modul
     describe,
     failure_message,
     load_modules,
-    source_init,
 )
 from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles.module_output import ShellParts
 from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles.module_system import (
@@ -239,28 +238,10 @@ def test_a_module_command_that_cannot_run_is_an_error_by_name(tmp_path):
         load_modules(ModuleSystem(LMOD, (str(path),)), {}, ["x"])
 
 
-def test_start_up_files_are_read_in_order_and_may_fail_inside(tmp_path):
-    (tmp_path / "one.sh").write_text("export A=1 PATH=/one:$PATH\necho noise\nfalse\n")
-    (tmp_path / "two.sh").write_text('export B="$A and\ntwo"\nunset GONE\nf() { :; }; export -f f\nreturn 3\n')
-    before = {"PATH": "/usr/bin:/bin", "GONE": "1", "PWD": "/here"}
-    after = source_init(before, [str(tmp_path / "one.sh"), str(tmp_path / "two.sh")], 30)
-    assert (after["A"], after["B"], after["PATH"]) == ("1", "1 and\ntwo", "/one:/usr/bin:/bin")
-    assert "GONE" not in after
-    assert after["PWD"] == "/here"
-    assert set(after) - set(before) == {"A", "B", "BASH_FUNC_f%%"}
-
-
-def test_shell_text_runs_after_the_start_up_files(tmp_path):
-    (tmp_path / "one.sh").write_text("export A=1\n")
-    after = source_init({"PATH": "/usr/bin:/bin"}, [str(tmp_path / "one.sh")], 30, "echo noise\nexport B=$A$A")
-    assert after["B"] == "11"
-    with pytest.raises(StackError, match=r"exit status 4 while it read the text of init_script: why"):
-        source_init({"PATH": "/usr/bin:/bin"}, [], 30, "echo why >&2; exit 4")
-
-
-def test_a_start_up_file_that_is_missing_or_leaves_the_shell_is_an_error(tmp_path):
-    with pytest.raises(StackError, match="does not exist"):
-        source_init({}, [str(tmp_path / "nothing.sh")], 30)
-    (tmp_path / "leaves.sh").write_text("echo why >&2; exit 4\n")
-    with pytest.raises(StackError, match=r"exit status 4 while it read .*leaves.sh: why"):
-        source_init({"PATH": "/usr/bin:/bin"}, [str(tmp_path / "leaves.sh")], 30)
+def test_a_module_that_stays_although_it_is_unloaded_by_force_is_an_error(tmp_path):
+    lmod = stand_in(tmp_path, 'echo "$*" >> %s\n' % (tmp_path / "asked"))
+    with pytest.raises(StackError, match=r"Lmod failed at module --force unload kept:") as error:
+        load_modules(lmod, {"LOADEDMODULES": "kept/1", "PATH": "/usr/bin:/bin"}, ["-kept", "-absent"])
+    assert error.value.failed_step == "unload" and error.value.details["loaded"] == ["kept/1"]
+    asked = (tmp_path / "asked").read_text().splitlines()
+    assert [line for line in asked if line.startswith("python")] == ["python unload kept", "python --force unload kept"]

@@ -54,7 +54,8 @@ def test_an_interpreter_without_a_wheel_is_an_error_that_names_those_with_one():
     finding = judged(pytorch_offer.NOTHING, pythons=["3.11", "3.12"])
     assert finding.severity == "error" and "There are wheels for Python 3.11, 3.12." in finding.message
     assert finding.remedy.startswith("Install one of these")
-    assert "Correct pytorch in the release file" in judged(pytorch_offer.NOTHING).remedy
+    remedy = judged(pytorch_offer.NOTHING).remedy
+    assert remedy.startswith("Name the place that has it as pytorch.index (for a CPU build: pytorch.cpu), or correct")
 
 
 def test_pythons_older_than_the_release_admits_are_not_proposed():

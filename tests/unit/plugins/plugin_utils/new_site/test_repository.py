@@ -52,8 +52,8 @@ def test_what_somebody_said_is_not_marked_and_what_is_a_default_is():
 
 
 def test_only_the_module_system_that_users_have_is_tried():
-    assert "modulefile_lmod_command: none" in files(modules="environment-modules")[VARIABLES]
-    assert "modulefile_modulecmd_command: none" in files(modules="lmod")[VARIABLES]
+    assert "torchstack_module_system: environment-modules" in files(modules="environment-modules")[VARIABLES]
+    assert "torchstack_module_system: lmod" in files(modules="lmod")[VARIABLES]
     assert "modulefile_" not in files(modules="none")[VARIABLES]
 
 
