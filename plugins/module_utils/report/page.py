@@ -44,7 +44,9 @@ def render_page(facts: Mapping[str, Any], templates: str) -> str:
 
 def _places(facts: Mapping[str, Any], jinja2: Any) -> list[dict[str, Any]]:
     """Prepare what is shown of the site as a whole or, where it names any, of each partition that is not left out."""
-    found = [(one["name"], partitions.at(facts, one)) for one in facts.get("partitions", []) if not one["left_out"]]
+    found: list[tuple[str, Mapping[str, Any]]] = [
+        (one["name"], partitions.at(facts, one)) for one in facts.get("partitions", []) if not one["left_out"]
+    ]
     return [
         {"name": name, "id": "-" + name if name else "", "title": " on partition %s" % name if name else "",
          "records": partitions.place_of(name), "facts": here, "plots": _plots(here, jinja2, name),
