@@ -23,6 +23,7 @@ from rehearsal.nodes import LOGIN
 
 SITE = os.environ.get("TORCHSTACK_REHEARSE", "")
 RELEASES = "/shared/home/rollout/releases-of-partitions"
+HEALTH = "/shared/home/rollout/health-of-partitions"
 RECORDS = "/shared/software/torchstack/.torchstack/partitions"
 INVENTORIES = ("-i", "inventories/local/hosts.yml", "-i", "inventories/rehearsal/local/hosts.yml")
 OF_THE_USER = "/shared/home/researcher/.local/torchstack/local/partitions/lib/python3.11/site-packages"
@@ -82,13 +83,14 @@ def site(cluster):
     seen = (pathlib.Path(__file__).parent / "stand_in_gpu.py").read_text()
     write(cluster, LOGIN, OF_THE_USER + "/usercustomize.py", seen, "researcher")
     for (name, (of, model, count)), node in zip(GPUS.items(), cluster.names.compute):
-        health = "/shared/home/rollout/health"
-        text = SMI % {"health": health, "of": of, "model": model, "count": count}
+        text = SMI % {"health": HEALTH, "of": of, "model": model, "count": count}
         write(cluster, node, "/usr/local/bin/nvidia-smi", text, mode="755")
         made = cluster.execute(LOGIN, "scontrol", "create", "PartitionName=" + name, "Nodes=" + node, "State=UP")
         assert made.returncode == 0 or b"already exists" in made.stdout + made.stderr
-    line = "rm -rf health && cp -r %s/tests/fixtures/health health && chmod -R a+rX . " % PLACE
-    assert cluster.execute(LOGIN, "bash", "-c", "cd /shared/home/rollout && " + line, user="rollout").returncode == 0
+    locks = "cp -r %s/inventories/local/releases/2026-11-20 %s" % (PLACE, RELEASES)
+    answers = "rm -rf %s && cp -r %s/tests/fixtures/health %s" % (HEALTH, PLACE, HEALTH)
+    line = "%s && %s && chmod -R a+rX %s" % (locks, answers, HEALTH)
+    assert cluster.execute(LOGIN, "bash", "-c", line, user="rollout").returncode == 0
     yield cluster
     cluster.execute(LOGIN, "rm", "-r", OF_THE_USER)
     for name, node in zip(GPUS, cluster.names.compute):
