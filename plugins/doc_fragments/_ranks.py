@@ -16,7 +16,6 @@ options:
       of the release. Empty for a site that names none.
     type: str
     default: ""
-    version_added: 0.2.0
   modulepaths:
     description: Directories for C(module use), one for each module system that the site may have.
     type: dict

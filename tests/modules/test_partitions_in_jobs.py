@@ -71,7 +71,8 @@ def play(cluster, ansible_environment, tmp_path):
     (programs / "nvidia-smi").write_text(SMI % {"health": FIXTURES / "health"})
     (programs / "nvidia-smi").chmod(0o755)
     environment = {"PATH": "%s:%s" % (programs, slurm_cluster.SYSTEM_PATH), "PYTHONPATH": str(packages.parent),
-                   "FAKE_MPI_DIRECTORY": str(tmp_path / "exchange")}
+                   "FAKE_MPI_DIRECTORY": str(tmp_path / "exchange"), "MASTER_ADDR": "127.0.0.1",
+                   "MASTER_PORT": str(slurm_cluster.free_ports(1)[0])}
 
     def run(role, *options, a100=A100, l40s=L40S, wrong_on="", tasks="main", **variables):
         site = {**SITE, "partitions": {"a100": a100, "l40s": l40s}}
@@ -136,6 +137,23 @@ def test_two_partitions_with_other_gpus_are_looked_at_and_accepted_separately(pl
     code, shown = play("acceptance", torchstack_partition="l40s", acceptance_again=True)
     assert code == 0 and len(cluster.jobs("ts-acceptance-")) == 4, shown
     assert len(records("partitions", "l40s", "acceptance.jsonl").read_text().splitlines()) == 2
+
+
+def test_pairs_of_nodes_are_measured_on_each_partition(play, cluster, records):
+    if not slurm_cluster.namespaces_allowed():
+        pytest.skip("the nodes of this cluster all have the machine's name")
+    # All nodes are this machine: how fast they are says nothing.
+    tried = {"acceptance_sweep_backend": "tcp", "acceptance_sweep_size": "1 MiB", "acceptance_sweep_trials": 2,
+             "acceptance_sweep_thresholds": {"suspect": 0.02, "slow": 0.02}}
+    both = {"ranks": {"nodes": 2, "per_node": 1}}
+    code, shown = play("acceptance", tasks="sweep", a100=both, l40s=both, **tried)
+    assert code == 0 and len(cluster.jobs("ts-sweep-")) == 2, shown
+    found = [read(records("partitions", name, "sweep.json")) for name in ("a100", "l40s")]
+    assert [(sweep["partition"], sweep["hosts"]) for sweep in found] == [(n, ["n1", "n2"]) for n in ("a100", "l40s")]
+    # One node makes no pair, and that keeps the other partition from nothing.
+    code, shown = play("acceptance", tasks="sweep", a100={"ranks": {"nodes": 1}}, l40s=both, **tried)
+    assert code != 0 and "Release r1 has slow or silent pairs of nodes on partition a100." in shown, shown
+    assert "nodes is 1: that makes no pair" in shown
 
 
 def test_nodes_of_an_optional_partition_stop_nothing_and_of_one_left_out_are_not_asked(play, cluster, records):

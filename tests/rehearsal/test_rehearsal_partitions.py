@@ -62,9 +62,9 @@ def release_file():
     """The release of the local site without Horovod and further packages."""
     release = yaml.safe_load((CHECKOUT / "inventories/local/releases/2026-11-20.yml").read_text())
     release.update(release="partitions", title="PyTorch 2.13.0")
-    rules = release["verification"]
-    rules["libraries"]["require"] = [rule for rule in rules["libraries"]["require"] if "horovod" not in rule["object"]]
-    rules["imports"]["modules"].remove("horovod.torch")
+    for part in release["verification"].values():
+        for key, rules in part.items():
+            part[key] = [rule for rule in rules if "horovod" not in repr(rule)]
     return yaml.safe_dump({key: value for key, value in release.items() if key not in ("horovod", "packages")})
 
 
