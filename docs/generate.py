@@ -10,6 +10,7 @@ environment of ``make env`` has it.
 from __future__ import annotations
 
 import functools
+import importlib
 import json
 import pathlib
 import re
@@ -42,8 +43,12 @@ SITE_PARTS = (
     ("The site itself", "site"),
     ("Jobs and ranks", "site_data"),
     ("Acceptances", "site_acceptance"),
+    ("Partitions", "site_partitions"),
     ("Containers", "site_container"),
 )
+
+#: The variable whose values are mappings with the keys of another list.
+PARTITIONS, PARTITION = "torchstack_partitions", "site_partition"
 
 TYPED = "On the command line"
 
@@ -67,13 +72,16 @@ def specified(role: str, entry: str) -> Options:
 @functools.lru_cache(maxsize=None)
 def patterns(name: str) -> Options:
     """Return the rules for texts of a ``release`` file or of a ``site`` by their dotted path, as a rollout has them."""
+    return dict(collection("release_file").text_patterns() if name == "release" else collection("patterns").SITE)
+
+
+def collection(module: str) -> Any:
+    """Import a module of the package that judges site data and release files."""
     sys.path.insert(0, str(TOP))
     try:
-        from plugins.module_utils.definition import patterns as known
-        from plugins.module_utils.definition import release_file
+        return importlib.import_module("plugins.module_utils.definition." + module)
     finally:
         sys.path.remove(str(TOP))
-    return dict(release_file.text_patterns() if name == "release" else known.SITE)
 
 
 def description(option: Options) -> str:
@@ -162,9 +170,20 @@ def site_schema() -> Options:
     for _heading, entry in SITE_PARTS:
         options.update(specified("release", entry))
     level = json_level(options, patterns("site"), "", templates=True)
+    level["properties"][PARTITIONS]["anyOf"][0]["additionalProperties"] = partition_schema()
     # A site may have them in several files, and its rehearsal replaces some: none is required of one file.
     return {"$schema": "http://json-schema.org/draft-07/schema#", "title": "A site's data for hpcml.torchstack",
             "type": "object", "properties": dict(sorted(level["properties"].items()))}
+
+
+def partition_schema() -> Options:
+    """JSON Schema for one partition: its keys have those of the variables over which they are laid."""
+    known = collection("partitions")
+    entries = [*(("release", entry) for entry in (PARTITION, "site_data", "site_acceptance")), ("node_health", "main")]
+    described = {role if entry == "main" else entry: {"options": specified(role, entry)} for role, entry in entries}
+    options = known.keys(described)
+    rules = known.text_patterns(PARTITION)
+    return json_schema({"type": "dict", "options": options}, rules, PARTITION, templates=True)
 
 
 # Pages
@@ -275,6 +294,8 @@ def site_page() -> str:
         typed = {name: option for name, option in options.items() if description(option).startswith(TYPED)}
         others = {name: option for name, option in options.items() if name not in typed}
         lines += ["## " + heading, "", *sections(others, rules, "", "###")]
+        if PARTITIONS in options:
+            lines += ["### %s.NAME" % PARTITIONS, "", *sections(specified("release", PARTITION), {}, "", "####")]
         if typed:
             lines += ["## " + TYPED, "", *sections(typed, rules, "", "###")]
     return "\n".join(lines)

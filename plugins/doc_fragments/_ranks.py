@@ -11,6 +11,11 @@ class ModuleDocFragment:
 
     DOCUMENTATION = r"""
 options:
+  partition:
+    description: The partition of the site on whose nodes this is; its records are in C(partitions/<name>) beside those
+      of the release. Empty for a site that names none.
+    type: str
+    default: ""
   modulepaths:
     description: Directories for C(module use), one for each module system that the site may have.
     type: dict

@@ -311,7 +311,7 @@ def run(module: AnsibleModule) -> dict:
         prefix=params["prefix"] or os.path.join(params["root"], params["release"]),
         **({"nodes": params["nodes"]} if params["nodes"] > 1 else {}),
         **{key: given[key] for key in WHERE_GIVEN if given[key] not in (None, {}, 0)})
-    files = Files.below(params["root"], params["release"])
+    files = Files.below(params["root"], params["release"], partition=params["partition"])
     if params["job"]:
         batch_run.check_job(params["job"], limits.timeout)
     result = module_run.plan(

@@ -29,6 +29,11 @@ options:
     type: str
     choices: [asked, judged]
     default: asked
+  partition:
+    description: The partition of the site whose node is looked at; its records are in C(partitions/<name>) beside those
+      of the release. Empty for the nodes on which steps run.
+    type: str
+    default: ""
   launcher:
     description: The launcher of the job.
     type: str
@@ -150,9 +155,10 @@ from ansible_collections.hpcml.torchstack.plugins.module_utils.release.records i
 
 SPEC = {
     **RELEASE, "state": {"type": "str", "choices": ["asked", "judged"], "default": "asked"},
-    "launcher": {"type": "str", "required": True}, "options": {"type": "dict", "default": {}},
-    "node": {"type": "dict", "default": {}}, "programs": {"type": "dict", "default": {}},
-    "python_version": {"type": "str", "default": ""}, "wait": {"type": "float", "default": 60},
+    "partition": {"type": "str", "default": ""}, "launcher": {"type": "str", "required": True},
+    "options": {"type": "dict", "default": {}}, "node": {"type": "dict", "default": {}},
+    "programs": {"type": "dict", "default": {}}, "python_version": {"type": "str", "default": ""},
+    "wait": {"type": "float", "default": 60},
 }
 ASKED = ("launcher", "options", "node", "programs", "python_version")
 """Options on which an answer depends."""
@@ -161,7 +167,7 @@ ASKED = ("launcher", "options", "node", "programs", "python_version")
 def ask(params: dict, check: bool) -> dict:
     """Write down what a node is asked, and return the script that answers."""
     release = ReleaseFiles(params["root"], params["release"])
-    files = node_query.Files.of(release)
+    files = node_query.Files.of(release, params["partition"])
     digest = node_query.fingerprint(dict({key: params[key] for key in ASKED}, prefix=release.prefix))
     record = read_json(files.record)
     reason = node_query.reason_to_ask(record, digest, time.time())
@@ -181,7 +187,7 @@ def judge(params: dict) -> tuple[list[Finding], dict]:
         StackError: nobody has asked, or the answer cannot be seen.
     """
     release = ReleaseFiles(params["root"], params["release"])
-    files = node_query.Files.of(release)
+    files = node_query.Files.of(release, params["partition"])
     request = read_json(files.request)
     if not isinstance(request, dict):
         raise StackError("No compute node was asked anything.", "compute", "Call this module with state: asked first.")

@@ -24,8 +24,9 @@ description:
     root at once, one waits for the other (C(<root>/.torchstack/publish.lock.json)).
   - Refused are a release without a successful verification of its modulefiles, modulefiles that are not the verified
     ones, a release whose last acceptance failed, is missing, or was one of another O(subject) or of other modulefiles
-    (C(acceptance.json) beside the journal), one that is thawed or was removed, to hide the default, and to replace
-    files in the module tree that this collection did not write.
+    (C(acceptance.json) beside the journal, or in C(partitions/<name>) there for each of O(partitions)), one that is
+    thawed or was removed, to hide the default, and to replace files in the module tree that this collection did not
+    write.
 author: The hpcml.torchstack contributors (@hpcml)
 extends_documentation_fragment:
   - hpcml.torchstack._attributes
@@ -95,6 +96,12 @@ options:
       acceptance counts, whatever it was of, but for one of before a thaw that changed files.
     type: str
     default: ""
+  partitions:
+    description:
+      - The partitions of the site by name, as C(release_context.partitions) has them. The release has to be accepted on
+        each of which neither C(optional) nor C(left_out) says why not. Empty for a site that names none.
+      - Left out, those that are recorded beside the journal (C(partitions.json)).
+    type: dict
   without_acceptance:
     description: Why the release is published without a successful acceptance, for the journal. Empty means never.
     type: str
@@ -274,7 +281,7 @@ def read_plan(params: dict, desired: Desired) -> tuple[Facts, list[Action]] | No
         if move is None:
             return None
         release = move.release
-    facts = read_facts(params["root"], release, params["subject"])
+    facts = read_facts(params["root"], release, params["subject"], params["partitions"])
     return facts, make_plan(facts, desired)
 
 
@@ -377,6 +384,7 @@ def main() -> None:
         "known_problems": {"type": "list", "elements": "str"},
         "revive": {"type": "bool", "default": False},
         "subject": {"type": "str", "default": ""},
+        "partitions": {"type": "dict"},
         "without_acceptance": {"type": "str", "default": ""},
         "reason": {"type": "str", "default": ""},
         **OPTION,

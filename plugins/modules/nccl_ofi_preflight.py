@@ -92,7 +92,10 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.findings import Finding, conclude, warning
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.run_module import run_module
-from ansible_collections.hpcml.torchstack.plugins.module_utils.definition import nccl_compatibility
+from ansible_collections.hpcml.torchstack.plugins.module_utils.definition import (
+    gpu_architectures,
+    nccl_compatibility,
+)
 from ansible_collections.hpcml.torchstack.plugins.module_utils.preflight import nccl_find
 
 SPEC = {
@@ -143,7 +146,7 @@ def examine(
             "Where the nodes that build have no more than this one, add what brings that to toolchain.modules."))
     result: dict[str, Any] = {
         "api": verdict.api, "networks": list(verdict.networks), "cuda": toolkit._asdict(),
-        "gencode": nccl_compatibility.gencode(architectures),
+        "gencode": gpu_architectures.gencode(architectures),
     }
     if plugin:
         result["libfabric"] = fabric._asdict()

@@ -366,7 +366,7 @@ def check_nodes(params: dict, check: bool) -> dict:
         StackError: the nodes are not fit, or could not be looked at.
     """
     thresholds.check_settings(params["thresholds"], params["expected"])
-    files = Files.below(params["root"], params["release"], records.STEM)
+    files = Files.below(params["root"], params["release"], records.STEM, params["partition"])
     result = {"changed": False, "record": files.record, "log": files.log, "command": "", "reason": "it was recorded"}
     if params["recorded"]:
         return dict(result, **summary.describe_record(judge_recorded(params, files, check)))
@@ -375,7 +375,7 @@ def check_nodes(params: dict, check: bool) -> dict:
     if job:
         batch_run.check_job(job, limits.timeout, records.STEM)
     last = files.last()
-    accepted = records.is_accepted(params["root"], params["release"], params["subject"])
+    accepted = records.is_accepted(params["root"], params["release"], params["subject"], params["partition"])
     reason = records.reason_to_run(last, question, params["again"], accepted)
     words = [*question["launcher"], params["python"], "node_health.pyz"]
     result.update(reason=reason, command=" ".join(map(shlex.quote, words)))

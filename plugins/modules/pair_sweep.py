@@ -279,7 +279,7 @@ def sweep(params: dict, check: bool) -> dict:
     question = dict(
         {key: params[key] for key in ASKED}, subject=params["subject"], launcher=launcher, user=limits.account.name,
         prefix=params["prefix"] or os.path.join(params["root"], params["release"]), sweep=sweep_request(params))
-    files = Files.below(params["root"], params["release"], STEM)
+    files = Files.below(params["root"], params["release"], STEM, params["partition"])
     last = files.last()
     if params["job"]:
         batch_run.check_job(params["job"], limits.timeout, STEM)

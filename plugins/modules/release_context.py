@@ -136,6 +136,8 @@ context:
     - C(frozen) is whether nothing of the release is built any more, C(toolchain) what steps are compiled in
       (P(hpcml.torchstack.step_toolchain#filter)), C(jobs) where they run (P(hpcml.torchstack.step_job#filter)), and
       C(mirror) how they use a mirror, but not with O(state=recorded); its C(directory) is empty where there is none.
+    - C(partitions) is there where the site names any. It has by name what takes the place of C(jobs), C(ranks) and
+      C(acceptance) on each, C(node_health_expected), and why the partition is C(optional) or C(left_out).
   returned: with O(state=opened) and O(state=recorded)
   type: dict
   sample:

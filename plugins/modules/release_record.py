@@ -26,8 +26,9 @@ options:
       - V(open) makes the release's directories and writes O(content) as its resolved release file.
       - V(freezing) records that the freeze begins; the release is not built any more from then on. V(frozen) records
         that the release is frozen. The permissions are M(hpcml.torchstack.tree_permissions)'s matter.
+      - V(partitions) records O(partitions), for the gate of the publication and for the report.
     type: str
-    choices: [present, collected, open, freezing, frozen]
+    choices: [present, collected, open, freezing, frozen, partitions]
     default: present
   content:
     description: The text of the resolved release file. Needed with O(state=open).
@@ -35,6 +36,11 @@ options:
   digest:
     description: The digest of everything that was asked for. Needed with O(state=freezing) and O(state=frozen).
     type: str
+  partitions:
+    description: The partitions of the site by name, as C(release_context.partitions) has them. C(optional) and
+      C(left_out) of each are recorded, where they say anything. Empty for a site that names none.
+    type: dict
+    default: {}
   manifest:
     description: The manifest of the frozen release, for the record with O(state=frozen).
     type: dict
@@ -109,11 +115,12 @@ prefix:
   returned: always
   type: str
 records:
-  description: The records of the steps (C(steps)), of the build (C(build)) and of what came after it (C(afterwards)),
-    and what could not be read of them (C(unreadable), paths with the reason).
+  description: The records of the steps (C(steps)), of the build (C(build)), of what came after it (C(afterwards)) and
+    of that on each partition of the site (C(partitions)), and what could not be read of them (C(unreadable), paths with
+    the reason).
   returned: with O(state=collected)
   type: dict
-  sample: {steps: {horovod: {seconds: 151.2}}, build: {}, afterwards: {}, unreadable: []}
+  sample: {steps: {horovod: {seconds: 151.2}}, build: {}, afterwards: {}, partitions: {}, unreadable: []}
 directories:
   description: Directories made, or to be made in check mode.
   returned: with O(state=open)
@@ -156,6 +163,11 @@ def run(module: AnsibleModule) -> dict:
         result["changed"] = any(before.get(key) != value for key, value in record.items())
         if result["changed"] and not check_mode:
             release_records.record_freeze(files, {**record, "frozen_at": now()})
+    elif params["state"] == "partitions":
+        wanted = {
+            name: {key: said[key] for key in ("optional", "left_out") if said.get(key)}
+            for name, said in params["partitions"].items()}
+        result["changed"] = release_records.write_partitions(files, wanted, check_mode)
     return result
 
 
@@ -183,9 +195,11 @@ def main() -> None:
     run_module(run, {
         **RELEASE,
         "state": {
-            "type": "str", "choices": ["present", "collected", "open", "freezing", "frozen"], "default": "present"},
+            "type": "str", "choices": ["present", "collected", "open", "freezing", "frozen", "partitions"],
+            "default": "present"},
         "content": {"type": "str"},
         "digest": {"type": "str"},
+        "partitions": {"type": "dict", "default": {}},
         "manifest": {
             "type": "dict", "options": {
                 "digest": {"type": "str", "required": True}, "files": {"type": "int"}, "bytes": {"type": "int"}},

@@ -150,6 +150,7 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.hpcml.torchstack.plugins.module_utils.acceptance import reframe_files, reframe_tests
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.run_module import run_module, text_diff
+from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles.layout import stage_directory
 from ansible_collections.hpcml.torchstack.plugins.module_utils.ranks import module_options
 from ansible_collections.hpcml.torchstack.plugins.module_utils.release.records import ReleaseFiles
 
@@ -186,7 +187,8 @@ def run(module: AnsibleModule) -> dict:
     """
     params = module.params
     release = ReleaseFiles(params["root"], params["release"])
-    directory = os.path.join(release.afterwards, reframe_files.DIRECTORY)
+    directory = os.path.join(
+        stage_directory(params["root"], params["release"], params["partition"]), reframe_files.DIRECTORY)
     data = reframe_tests.describe_release(dict(params, prefix=params["prefix"] or release.prefix))
     files = reframe_files.make_files(data, params["tests"])
     try:

@@ -132,9 +132,11 @@ def parse_record(text: str | None) -> dict[str, Any]:
 def specified() -> dict[str, Any]:
     """Return the entry points of the role release: what may stand in a release file, and in a site's data.
 
-    Keys of a release file may also stand in a component's own role, under ``release_file``.
+    Keys of a release file may also stand in a component's own role, under ``release_file``. What a site expects of
+    nodes stands in the role node_health, whose variables are under ``node_health``.
     """
     found = entry_points(ROLES / OWN)
+    found["node_health"] = entry_points(ROLES / "node_health")["main"]
     for row in components.COMPONENTS:
         further = entry_points(ROLES / row.role).get("release_file") or {}
         found["release_file"]["options"].update(further.get("options") or {})

@@ -152,11 +152,12 @@ class SlurmWorld:
         min_job_age: seconds after which slurmctld forgets a job that is over; at least 2.
         slurmd_timeout: seconds after which a node that does not answer is down.
         cores, memory, gpus: what each node is believed to have; memory in MB.
+        partitions: further partitions by their names, each with the names of its nodes.
     """
 
     def __init__(
         self, root: pathlib.Path, nodes: int | Sequence[str] = 2, min_job_age: int = 300, slurmd_timeout: int = 60,
-        cores: int = 2, memory: int = 1000, gpus: int = 0,
+        cores: int = 2, memory: int = 1000, gpus: int = 0, partitions: dict[str, str] | None = None,
     ) -> None:
         self.root = root
         self.nodes = ["n%d" % (number + 1) for number in range(nodes)] if isinstance(nodes, int) else list(nodes)
@@ -165,6 +166,8 @@ class SlurmWorld:
         self.completed = root / "completed"
         self.node = "CPUs=%d RealMemory=%d%s" % (cores, memory, " Gres=gpu:%d" % gpus if gpus else "")
         self.gpus = gpus
+        self.partitions = "".join(
+            "PartitionName=%s Nodes=%s MaxTime=INFINITE State=UP\n" % pair for pair in (partitions or {}).items())
         self.ages = {"min_job_age": min_job_age, "slurmd_timeout": slurmd_timeout}
         self.environment = {"SLURM_CONF": str(self.configuration), "PATH": SYSTEM_PATH}
         self.slurmds: dict[str, int] = {}
@@ -185,6 +188,7 @@ class SlurmWorld:
         lines += self._gpu_lines()
         self.configuration.write_text(
             CONFIGURATION.format(root=self.root, user=self.user, port=port, nodes="\n".join(lines), **self.ages)
+            + self.partitions
         )
         self._daemon(
             "munged", "--force", "--key-file=%s" % key, "--socket=%s" % (self.root / "munge.socket"),

@@ -70,7 +70,7 @@ class JobFiles(NamedTuple):
         if not run.account.other:
             return cls(directory, directory)
         root = hashlib.sha256(files.state.encode("utf-8", "surrogateescape")).hexdigest()[:8]
-        name = "%s-%s" % (os.path.basename(files.state), root)
+        name = "-".join([files.release, *([files.partition] if files.partition else []), root])
         return cls(directory, os.path.join(run.account.home, ".torchstack", files.stem, name))
 
     @property

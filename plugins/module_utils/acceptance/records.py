@@ -12,6 +12,7 @@ from typing import Any, Dict, Iterator, Mapping, NamedTuple, Sequence, cast
 from ..core.errors import StackError
 from ..core.files import read_json, write_json
 from ..core.redaction import redacted_data
+from ..modulefiles.layout import PARTITIONS, stage_directory
 from .failures import Failure
 
 NOT_OF_RELEASE = ("subject", "module_definition")
@@ -30,7 +31,7 @@ def changed_keys(answered: Mapping[str, Any], question: Mapping[str, Any], throu
 
 
 class Files(NamedTuple):
-    """Locate the records of a release, outside the frozen release."""
+    """Locate the records of a release, or of its use on one partition, outside the frozen release."""
 
     state: str
     record: str
@@ -38,16 +39,35 @@ class Files(NamedTuple):
     log: str
 
     @classmethod
-    def below(cls, root: str, release: str, stem: str = "acceptance") -> Files:
+    def below(cls, root: str, release: str, stem: str = "acceptance", partition: str = "") -> Files:
         """Locate the records of ``release`` below ``root``, whose names begin with ``stem``."""
         check_place(root, release, stem)
-        state = os.path.join(root, ".torchstack", release)
+        if "/" in partition or partition.startswith("."):
+            raise StackError("%r is not the name of a partition." % partition, "partition",
+                             "Give the name that it has in the site's data.")
+        state = stage_directory(root, release, partition)
         return cls(state, *(os.path.join(state, "%s.%s" % (stem, end)) for end in ("json", "jsonl", "log")))
 
     @property
     def stem(self) -> str:
         """Return the beginning of the files' names, which is also the name of the step."""
         return os.path.splitext(os.path.basename(self.record))[0]
+
+    @property
+    def partition(self) -> str:
+        """Return the partition of the site; empty for the site as a whole."""
+        above, name = os.path.split(self.state)
+        return name if os.path.basename(above) == PARTITIONS else ""
+
+    @property
+    def release(self) -> str:
+        """Return the name of the release."""
+        return os.path.basename(os.path.dirname(os.path.dirname(self.state)) if self.partition else self.state)
+
+    @property
+    def title(self) -> str:
+        """Name the release, and the partition, for a sentence."""
+        return "%s on partition %s" % (self.release, self.partition) if self.partition else self.release
 
     def last(self) -> dict[str, Any] | None:
         """Read the last record; None where there is none, StackError where the file is no record."""
@@ -68,13 +88,14 @@ class Files(NamedTuple):
         more = " (and %d more in the record)" % (len(failures) - 1) if len(failures) > 1 else ""
         return StackError(
             "The %s %s failed at %s: %s%s." % (
-                what, os.path.basename(self.state), first.check, first.message.rstrip("."), more),
+                what, self.title, first.check, first.message.rstrip("."), more),
             first.check, "%s Record: %s, log: %s." % (first.remedy, self.record, self.log), changed=True,
             record=self.record, log=self.log, failures=[failure.message for failure in failures], **details)
 
     def add(self, record: Mapping[str, Any]) -> None:
         """Append a record to the history, then make it the last one; credentials in it are masked."""
-        record = cast(Dict[str, Any], redacted_data(record))
+        named = {"partition": self.partition} if self.partition else {}
+        record = cast(Dict[str, Any], redacted_data({**record, **named}))
         line = json.dumps(record, sort_keys=True) + "\n"
         with open(self.history, "ab+") as stream:
             if stream.seek(0, os.SEEK_END):

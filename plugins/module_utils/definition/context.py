@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import Any, Mapping
 
 from ..core.schema import copy_plain
-from . import base, components, module_variables, modulefile, runtime_settings, site_jobs, toolchain
+from . import base, components, module_variables, modulefile, partitions, runtime_settings, site_jobs, toolchain
 from .site_data import Site, full_container_data, jobs_and_ranks
 
 MPI_OF_AN_IMAGE = {"provider": "image", "prefix": "", "bin": "", "cc": "", "cxx": "", "launcher": ""}
@@ -102,10 +102,15 @@ def describe_mpi(described: Mapping[str, Any], found: Mapping[str, Any]) -> dict
 def compose(
     site: Site, opened: Mapping[str, Any], place: Mapping[str, Any], rollout: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
-    """Compose the context; ``rollout`` has what only a rollout knows: ``mirror`` and ``modules_environment``."""
+    """Compose the context; ``rollout`` has what only a rollout knows: ``mirror`` and ``modules_environment``.
+
+    Where the site names partitions, ``partitions`` has for each what takes the place of keys of the context.
+    """
     own = dict(rollout or {})
     if rollout is not None:
         own["proxy"] = site["proxy"]
+    if site.get("partitions"):
+        own["partitions"] = partitions.describe(site)
     return copy_plain({
         **opened, **place, **site_jobs.describe(jobs_and_ranks(site)), **own, "acceptance": site["acceptance"],
         "toolchain": toolchain.describe(

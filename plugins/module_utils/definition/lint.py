@@ -16,6 +16,7 @@ from . import (
     components,
     lint_variables,
     modulefile,
+    partitions,
     release_file,
     runtime_settings,
     site_data,
@@ -87,6 +88,10 @@ def _of_variables(asked: Asked, settings: Sequence[str], alone: Sequence[str]) -
         *settings,
         *alone,
         *step_names.job_problems(asked.site["jobs"], contents),
+        *step_names.partition_problems(asked.site.get("partitions"), contents),
+        *partitions.left_out_problems(asked.site.get("partitions"), {
+            *(release.name for release in asked.releases if release.name),
+            *(str(content["release"]) for content in contents if content.get("release"))}),
     ]
 
 
@@ -109,6 +114,7 @@ def _of_release(asked: Asked, release: Release, settings: Sequence[str], alone: 
         return located([_series_sentence(release.content, error.message, asked)], places)
     site = asked.site.copy()
     site["file"], begin = THIS, THIS + ": "
+    site["release"] = str(release.content.get("release") or site["release"])
     fit = [text[len(begin):] if text.startswith(begin) else text
            for text in site_data.release_problems(site, definition, frozen=False)]
     fit = [text for text in fit if text not in settings]

@@ -14,7 +14,7 @@ from .variable_names import NOT_VARIABLES
 
 Option = Mapping[str, Any]
 
-ELSEWHERE = ("site_data", "site_acceptance")
+ELSEWHERE = ("site_data", "site_acceptance", "site_partitions")
 """Entry points whose options :mod:`.site_data` checks."""
 
 PROXIES = ("torchstack_proxy", "release_proxy")

@@ -249,19 +249,3 @@ def _architecture_findings(table: Mapping[str, Any], architecture: str, there: T
             CUDA, "CUDA %s does not compile for architecture %s; %s has dropped it." % (
                 there.cuda, architecture, known[1]),
             "Correct cuda.architectures in the release file, or take an older toolkit.")
-
-
-def gencode(architectures: Iterable[str]) -> str:
-    """Write NCCL's NVCC_GENCODE: code for each capability, and PTX for ``+PTX``. Raises StackError: it is none."""
-    words = []
-    for architecture in architectures:
-        match = re.match(r"(\d+)\.(\d)([af]?)(\+PTX)?\Z", architecture)
-        if match is None:
-            raise StackError(
-                "'%s' under cuda.architectures is no compute capability." % architecture, STEP,
-                "Write it as PyTorch does: 8.0, 9.0a, 9.0+PTX.")
-        number = match.group(1) + match.group(2) + match.group(3)
-        words.append("-gencode=arch=compute_%s,code=sm_%s" % (number, number))
-        if match.group(4):
-            words.append("-gencode=arch=compute_%s,code=compute_%s" % (number, number))
-    return " ".join(words)

@@ -22,6 +22,7 @@ VERSION_OF_CUDA: Rule = {"pattern": "[0-9]+[.][0-9]+([.][0-9]+)?", "says": "the 
 SIZE: Rule = {"pattern": "[0-9]+ *[KMGTkmgt]i?[Bb]?", "says": "a whole number with its unit, such as 240G"}
 FILE_NAME: Rule = {
     "pattern": "[A-Za-z0-9][A-Za-z0-9._+-]*", "says": "the name of a file in the central place, without a directory"}
+CAPABILITY: Rule = {"pattern": "[0-9]+[.][0-9]", "says": "a compute capability such as 8.0, in quotes"}
 LABEL: Rule = {"pattern": "[A-Za-z0-9][A-Za-z0-9._-]*", "says": "letters, digits, dots, dashes and underscores"}
 
 

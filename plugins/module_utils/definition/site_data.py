@@ -8,7 +8,18 @@ from typing import Any, Mapping, TypedDict
 
 from ..batch import registry
 from ..core import schema
-from . import amd_gpus, base, components, container, gpu_nodes, modulefile, patterns, runtime_settings, site_jobs
+from . import (
+    amd_gpus,
+    base,
+    components,
+    container,
+    gpu_nodes,
+    modulefile,
+    partitions,
+    patterns,
+    runtime_settings,
+    site_jobs,
+)
 from .acceptance_plan import plan_acceptance
 
 
@@ -38,6 +49,10 @@ class Site(TypedDict):
     jobs: dict[str, Any]
     ranks: dict[str, Any]
     acceptance: dict[str, Any]
+    partitions: dict[str, Any]
+    """parts of its compute nodes, on each of which releases are accepted; empty for all of them as one"""
+    partition: str
+    """the only one that a command is about; empty for each"""
     images: str
     container: dict[str, Any]
     topology: dict[str, Any]
@@ -78,7 +93,9 @@ def problems(
         found.append(
             "torchstack_cache of site %s is '%s'. Name a directory from / on, or none; of the local site, "
             "TORCHSTACK_CACHE says it." % (site["site"], site["builds"]))
-    found += _acceptance_problems(site, specified, definition, source)
+    of_acceptance = _acceptance_problems(site, specified, definition, source)
+    found += of_acceptance
+    found += partitions.problems(site, specified, definition, source, sound=not (of_jobs or of_acceptance))
     charged = of_jobs or site["jobs"].get("launcher", site_jobs.LOCAL) == site_jobs.LOCAL or site["account"] != ""
     if submits and not charged:
         found.append(
@@ -127,6 +144,7 @@ def release_problems(site: Site, definition: Mapping[str, Any], frozen: bool) ->
         own = runtime_settings.release_problems(site["runtime_settings"], runtime) or modulefile.problems(
             definition.get("module") or {}, runtime_settings.merge(site["runtime_settings"], runtime))
         found = ["%s: %s" % (site["file"], " ".join(own))] if own else []
+    found += [] if frozen else partitions.release_problems(site, definition)
     kind = definition["base"]
     found += [] if frozen else amd_gpus.site_problems(definition, site["topology"], site["site"])
     if kind["kind"] == base.CONDA and kind["specs"] and not (kind["channels"] or site["conda_channels"]):

@@ -95,8 +95,8 @@ def describe(data: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "jobs": {
             "launcher": launcher,
-            "options": _named_alike(launcher, jobs.get("options") or {}),
-            "steps": {name: _named_alike(launcher, own) for name, own in (jobs.get("steps") or {}).items()},
+            "options": named_alike(launcher, jobs.get("options") or {}),
+            "steps": {name: named_alike(launcher, own) for name, own in (jobs.get("steps") or {}).items()},
             "node": dict(jobs.get("node") or {}),
         },
         "ranks": {
@@ -105,7 +105,7 @@ def describe(data: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _named_alike(launcher: str, options: Mapping[str, Any]) -> dict[str, Any]:
+def named_alike(launcher: str, options: Mapping[str, Any]) -> dict[str, Any]:
     """Name options as the scheduler does: a step's ``queue`` replaces the site's ``partition``."""
     names = registry.system_of(launcher).options.synonyms if launcher != LOCAL else {}
     return {names.get(name, name): value for name, value in options.items()}

@@ -28,12 +28,15 @@ def of_jobs(definitions: Iterable[Mapping[str, Any]]) -> set[str]:
     return found
 
 
-def job_problems(jobs: object, definitions: Collection[Mapping[str, Any]]) -> list[str]:
+def job_problems(
+    jobs: object, definitions: Collection[Mapping[str, Any]], place: str = site_jobs.JOBS
+) -> list[str]:
     """Find names under ``torchstack_jobs.steps`` that are no step of any release of the site, as one sentence each.
 
     Args:
         jobs: the variable.
         definitions: the release files of the site; without any, nothing is known.
+        place: where it stands, for the sentences.
     """
     steps = jobs.get("steps") if isinstance(jobs, Mapping) else None
     if not isinstance(steps, Mapping) or not definitions:
@@ -41,9 +44,17 @@ def job_problems(jobs: object, definitions: Collection[Mapping[str, Any]]) -> li
     known = of_jobs(definitions)
     return [
         "'%s.steps.%s': no release of the site has a step '%s' that runs in a job; %s" % (
-            site_jobs.JOBS, name, name, _meant(name, known))
+            place, name, name, _meant(name, known))
         for name in steps if isinstance(name, str) and name not in known
     ]
+
+
+def partition_problems(given: object, definitions: Collection[Mapping[str, Any]]) -> list[str]:
+    """Find the same under the jobs of each partition of the site; ``given`` is the variable."""
+    entries = given.items() if isinstance(given, Mapping) else ()
+    return [
+        sentence for name, own in entries if isinstance(own, Mapping)
+        for sentence in job_problems(own.get("jobs"), definitions, "torchstack_partitions.%s.jobs" % name)]
 
 
 def toolchain_problems(definition: object, source: str = "") -> list[str]:

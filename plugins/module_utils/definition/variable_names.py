@@ -11,11 +11,11 @@ from ..core.near_names import NEAR, VERY_NEAR, nearest
 
 PREFIX = "torchstack_"
 
-SITE_DATA = ("site_data", "site_acceptance", "site_container")
+SITE_DATA = ("site_data", "site_acceptance", "site_partitions", "site_container")
 """Entry points of the role release whose options are variables with many keys."""
 
-NOT_VARIABLES = ("release_file",)
-"""Entry points of argument specifications whose options are keys of a file."""
+NOT_VARIABLES = ("release_file", "site_partition")
+"""Entry points of argument specifications whose options are keys of a file, or of a mapping."""
 
 
 def declared(specifications: Iterable[Mapping[str, Any]]) -> set[str]:

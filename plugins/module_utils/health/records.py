@@ -61,9 +61,9 @@ def reason_to_run(last: Mapping[str, Any] | None, question: Mapping[str, Any], a
     return "" if accepted else "the release is not accepted yet, and nodes change"
 
 
-def is_accepted(root: str, release: str, subject: str) -> bool:
+def is_accepted(root: str, release: str, subject: str, partition: str = "") -> bool:
     """Tell whether that state of the release has passed its acceptance."""
-    return bool(subject) and acceptance_state(root, release, subject).state == "passed"
+    return bool(subject) and acceptance_state(root, release, subject, partition).state == "passed"
 
 
 def conclude(
@@ -95,7 +95,8 @@ def raise_failures(record: Mapping[str, Any], files: Files, lines: Sequence[str]
     said = " ".join(format_finding(finding) for finding in bad[:MAX_SENTENCES])
     more = " There are %d more." % (len(bad) - MAX_SENTENCES) if len(bad) > MAX_SENTENCES else ""
     raise StackError(
-        "These nodes are not fit to accept release %s on. %s%s" % (os.path.basename(files.state), said, more),
+        "These nodes%s are not fit to accept release %s on. %s%s" % (
+            " of partition %s" % files.partition if files.partition else "", files.release, said, more),
         bad[0]["check"], "%s All findings are in %s." % (bad[0]["remedy"] or "Have them looked at.", files.record),
         **dict(describe_record(record), changed=False, record=files.record, log=files.log,
                failures=[format_finding(finding) for finding in bad], last_lines=list(lines)))

@@ -7,7 +7,7 @@ from __future__ import annotations
 import os
 from typing import Any, Callable, Mapping, NamedTuple, Sequence
 
-from ..acceptance.status import AcceptanceState, acceptance_state
+from ..acceptance.status import AcceptanceState, required, state_on
 from ..core.errors import StackError
 from ..core.files import read_json
 from ..core.lenient_json import mapping
@@ -22,7 +22,7 @@ from ..modulefiles.layout import (
     stage_directory,
 )
 from ..modulefiles.visible_text import Added, read_added
-from ..release.records import subject_of
+from ..release.records import ReleaseFiles, subject_of
 from ..release.states import (
     all_publications,
     default_of,
@@ -41,7 +41,8 @@ class Facts(NamedTuple):
     root: str
     release: str
     record: dict
-    acceptance: object
+    acceptances: dict
+    """The last acceptance, by the partition of the site; of a site without any, by the empty text."""
     standing: AcceptanceState
     frozen: dict
     retired: dict
@@ -100,12 +101,12 @@ class Facts(NamedTuple):
         return bool(self.notice) or any(self.added(syntax).gone for syntax in self.syntaxes)
 
 
-def read_facts(root: str, release: str, subject: str = "") -> Facts:
+def read_facts(root: str, release: str, subject: str = "", partitions: Mapping[str, Any] | None = None) -> Facts:
     """Return everything that a plan depends on.
 
     To ``subject``, the digest of the frozen release, its acceptance has to belong; empty for whichever, but for one of
-    before a thaw that changed files. Raises StackError: a record is missing or cannot be read; ``planned_after`` names
-    the role that writes it.
+    before a thaw that changed files. ``partitions`` are those of the site, None for those that are recorded. Raises
+    StackError: a record is missing or cannot be read; ``planned_after`` names the role that writes it.
     """
     stage = stage_directory(root, release)
     record = _read_record(os.path.join(stage, RECORD))
@@ -119,8 +120,13 @@ def read_facts(root: str, release: str, subject: str = "") -> Facts:
         mapping(_read_record(os.path.join(stage, name + ".json"))) for name in ("frozen", "retired", "thawed"))
     if not subject and frozen.get("thawed"):
         subject = subject_of(frozen)
+    if partitions is None:
+        partitions = mapping(_read_record(ReleaseFiles(root, release).partitions))
+    accepted = {
+        name: _read_record(os.path.join(stage_directory(root, release, name), ACCEPTANCE))
+        for name in (required(partitions) if partitions else [""])}
     return Facts(
-        root, release, record, _read_record(os.path.join(stage, ACCEPTANCE)), acceptance_state(root, release, subject),
+        root, release, record, accepted, state_on(root, release, subject, partitions),
         frozen, retired, thawed,
         {syntax: read_bytes(os.path.join(stage, paths[syntax])) for syntax in SYNTAXES},
         {syntax: read_own(root, release, paths[syntax]) for syntax in SYNTAXES},

@@ -61,21 +61,23 @@ def require_verified_bytes(facts: Facts) -> None:
 
 
 def _require_acceptance(facts: Facts, without: str) -> None:
-    path = os.path.join(stage_directory(facts.root, facts.release), ACCEPTANCE)
     if without.strip():
         return
+    path = os.path.join(stage_directory(facts.root, facts.release, next(iter(facts.acceptances), "")), ACCEPTANCE)
     remedy = "Run playbooks/accept.yml for it, or give the reason for doing without in publish_without_acceptance."
     if facts.standing.state != "passed":
         # In a plan, what a rollout accepts before it publishes is still to come.
         details = {} if facts.standing.state == "failed" else {"planned_after": "acceptance"}
         raise StackError(facts.standing.sentence, STEP, remedy, path, **details)
-    accepted = facts.acceptance if isinstance(facts.acceptance, dict) else {}
-    digests = accepted.get("modulefiles") or {}
-    for syntax in facts.syntaxes:
-        if digests.get(syntax, facts.record["files"][syntax]["sha256"]) != facts.record["files"][syntax]["sha256"]:
-            raise StackError(
-                "Release %s was accepted with another %s modulefile than the one that is to be published." % (
-                    facts.release, syntax), STEP, remedy, path)
+    for partition, accepted in facts.acceptances.items():
+        digests = (accepted if isinstance(accepted, dict) else {}).get("modulefiles") or {}
+        for syntax in facts.syntaxes:
+            verified = facts.record["files"][syntax]["sha256"]
+            if digests.get(syntax, verified) != verified:
+                raise StackError(
+                    "Release %s was accepted%s with another %s modulefile than the one that is to be published." % (
+                        facts.release, " on partition %s" % partition if partition else "", syntax), STEP, remedy,
+                    os.path.join(stage_directory(facts.root, facts.release, partition), ACCEPTANCE))
 
 
 def require_ours(root: str, path: str, content: bytes | None) -> None:

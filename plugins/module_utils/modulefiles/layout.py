@@ -28,6 +28,7 @@ MAKER = "made by the Ansible collection hpcml.torchstack"
 RECORD = "modulefile.json"
 DESCRIPTION = os.path.join("modulefiles", "description.json")
 JOURNAL = "publish.jsonl"
+PARTITIONS = "partitions"
 ACCEPTANCE = "acceptance.json"
 
 _RELEASE_LINE = re.compile((r", release (\S+), %s" % MAKER).encode("ascii"))
@@ -46,9 +47,12 @@ _HIDDEN_LINE = {
     "lmod": re.compile(r'^hide_version\("[^"/]+/([^"]+)"\)$', re.M)}
 
 
-def stage_directory(root: str, release: str) -> str:
-    """Return ``<root>/.torchstack/<release>``, which has what happens to a release after its build."""
-    return os.path.join(root, ".torchstack", release)
+def stage_directory(root: str, release: str, partition: str = "") -> str:
+    """Return ``<root>/.torchstack/<release>``, which has what happens to a release after its build.
+
+    What happens on one partition of the site is below that, in a directory of its own with the same names.
+    """
+    return os.path.join(root, ".torchstack", release, *([PARTITIONS, partition] if partition else []))
 
 
 def relative_path(syntax: str, name: str, version: str) -> str:

@@ -23,6 +23,7 @@ from ..core.files import (
 )
 from ..core.zipapp import program_text
 from ..modulefiles import site_system
+from ..modulefiles.layout import stage_directory
 from ..release.records import ReleaseFiles
 from ..steps import remote_query
 from . import node_facts
@@ -40,9 +41,10 @@ class Files(NamedTuple):
     record: str
 
     @classmethod
-    def of(cls, release: ReleaseFiles) -> Files:
-        """Return those of a release; outside of its tree, which may be frozen."""
-        return cls(os.path.join(release.afterwards, "compute"), os.path.join(release.afterwards, "compute.json"))
+    def of(cls, release: ReleaseFiles, partition: str = "") -> Files:
+        """Return those of a release, on a partition of the site; outside of its tree, which may be frozen."""
+        place = stage_directory(release.root, release.release, partition)
+        return cls(os.path.join(place, "compute"), os.path.join(place, "compute.json"))
 
     @property
     def request(self) -> str:

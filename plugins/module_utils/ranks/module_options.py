@@ -10,9 +10,10 @@ from ..core import run_module
 
 RELEASE: dict[str, dict[str, Any]] = {
     **run_module.RELEASE,
+    "partition": {"type": "str", "default": ""},
     "modulepaths": {"type": "dict", "default": {}, "options": {"lmod": {"type": "path"}, "tcl": {"type": "path"}}},
 }
-"""Which release, and where its modules are."""
+"""Which release, on which part of the site, and where its modules are."""
 
 JOB: dict[str, dict[str, Any]] = {
     "state": {"type": "str", "choices": ["present", "judged"], "default": "present"},

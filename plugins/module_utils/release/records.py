@@ -12,6 +12,7 @@ from typing import Any, Callable, Iterator, Mapping
 
 from ..core.errors import StackError
 from ..core.files import read_json, write_atomic, write_json
+from ..modulefiles.layout import PARTITIONS
 from ..verify.summary import (
     summarise_imports,
     summarise_libraries,
@@ -52,6 +53,8 @@ class ReleaseFiles:
         # Written last when the release is frozen; the next one first, and removed once the freeze is recorded.
         self.frozen = os.path.join(self.afterwards, "frozen.json")
         self.freezing = os.path.join(self.afterwards, "freezing.json")
+        # On which partitions of the site it has to be accepted; only where the site names any.
+        self.partitions = os.path.join(self.afterwards, "partitions.json")
         # There while named paths of the frozen release may be changed.
         self.thawed = os.path.join(self.afterwards, "thawed.json")
         # There once users were told of the retirement, and for good afterwards.
@@ -111,18 +114,22 @@ def _unreadable_error(path: str, error: Exception) -> StackError:
 def collect(files: ReleaseFiles) -> dict:
     """Collect every record that roles and steps left behind, for a summary.
 
-    ``steps`` has stamps by step, ``build`` and ``afterwards`` records by name, from inside and outside of the release;
-    long ones in short. A summary is no judge, so one that cannot be read, or is not as it was written, is only named as
-    ``unreadable``.
+    ``steps`` has stamps by step, ``build`` and ``afterwards`` records by name, from inside and outside of the release,
+    and ``partitions`` those of each partition of the site, where there are any; long ones in short. A summary is no
+    judge, so one that cannot be read, or is not as it was written, is only named as ``unreadable``.
     """
     records = os.path.join(files.prefix, ".torchstack")
     unreadable: list[str] = []
+    partitions = {
+        os.path.basename(path): dict(_shorten_records(path, LATER_SUMMARIES, unreadable))
+        for path in sorted(glob.glob(os.path.join(glob.escape(files.afterwards), PARTITIONS, "*")))}
     return {
         "steps": {
             os.path.basename(os.path.dirname(path)): record
             for path, record in _read_records(os.path.join(records, "steps", "*", "stamp.json"), unreadable)},
         "build": dict(_shorten_records(records, BUILD_SUMMARIES, unreadable)),
         "afterwards": dict(_shorten_records(files.afterwards, LATER_SUMMARIES, unreadable)),
+        **({"partitions": partitions} if partitions else {}),
         "unreadable": unreadable,
     }
 
@@ -172,6 +179,27 @@ def open_release(files: ReleaseFiles, content: str, missing: list[str]) -> None:
             "The release cannot be opened: %s." % error, failed_step="open",
             remedy="Make room or correct the permissions there, and run again.",
             path=str(error.filename or files.prefix)) from error
+
+
+def write_partitions(files: ReleaseFiles, wanted: Mapping[str, Any], check: bool) -> bool:
+    """Record on which partitions of the site the release has to be accepted; tell whether that has changed.
+
+    ``wanted`` has by name why one is ``optional``, and why it is ``left_out``; empty for a site that names none. Raises
+    StackError: the file system refuses.
+    """
+    changed = (_read(files.partitions) or {}) != wanted
+    if changed and not check:
+        try:
+            if wanted:
+                os.makedirs(files.afterwards, mode=0o755, exist_ok=True)
+                write_json(files.partitions, wanted)
+            else:
+                _remove(files.partitions)
+        except OSError as error:
+            raise StackError(
+                "The partitions of release %s cannot be recorded: %s." % (files.release, error),
+                failed_step="partitions", remedy="Correct the cause and run again.", path=files.partitions) from error
+    return changed
 
 
 def begin_freeze(files: ReleaseFiles, record: dict) -> None:

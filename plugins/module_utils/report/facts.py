@@ -24,7 +24,7 @@ from ..core.lenient_json import (
 )
 from ..release.records import subject_of
 from ..steps.outcome import Outcome, describe_outcome
-from . import acceptance, nodes
+from . import acceptance, nodes, partitions
 from .records import Records
 from .verdict import decide_verdict
 from .versions import list_versions
@@ -72,9 +72,23 @@ def compile_facts(records: Records, resolved: Mapping[str, Any] | None) -> dict[
         "sweep": nodes.describe_sweep(after.get("sweep")), "health": nodes.describe_health(after.get("node_health")),
         "missing": _list_missing(records, resolved),
     }
+    if records.partitions:
+        found.update(_of_partitions(records, found))
     found["not_checked"] = _list_unchecked(found)
     found["verdict"] = decide_verdict(found)
     return found
+
+
+def _of_partitions(records: Records, found: Mapping[str, Any]) -> dict[str, Any]:
+    """Describe a release that is accepted on each partition of its site: nothing is known of the site as a whole."""
+    each = partitions.describe_partitions(records.afterwards.get("partitions"), records.partitions)
+    of_site = {record + ".json" for record, _sentence in partitions.ABSENT}
+    return {
+        "partitions": each, "acceptance": None, "sweep": None, "health": None,
+        "acceptances": partitions.acceptances_of(records.partitions),
+        "missing": [row for row in found["missing"] if row["record"] not in of_site] + [
+            row for one in each for row in one["missing"]],
+    }
 
 
 def _describe_release(records: Records, resolved: Mapping[str, Any]) -> dict[str, Any]:
@@ -172,19 +186,25 @@ def _list_missing(records: Records, resolved: Mapping[str, Any]) -> list[dict[st
 
 def _list_unchecked(found: Mapping[str, Any]) -> list[dict[str, str]]:
     """List sentences about what was not checked, with their source."""
-    parts = {"modulefile": "modulefile", "acceptance": "acceptance", "sweep": "pair sweep", "health": "node health"}
-    rows = [{"of": name, "sentence": sentence} for key, name in parts.items()
-            for sentence in sequence(mapping(found[key]).get("not_checked"))]
-    # What each node could not show is the same on most of them.
-    hosts: dict[str, list[str]] = {}
-    for node in mappings(mapping(found["health"]).get("nodes")):
-        for sentence in node["not_seen"]:
-            hosts.setdefault(sentence, []).append(node["host"])
-    rows += [{"of": "health of %s" % _list_names(names), "sentence": sentence} for sentence, names in hosts.items()]
+    rows = [*_list_unchecked_at(found), *partitions.not_checked(found.get("partitions", []), _list_unchecked_at)]
     unique: dict[str, dict[str, str]] = {}
     for row in rows:
         unique.setdefault(row["sentence"], row)
     return list(unique.values())
+
+
+def _list_unchecked_at(found: Mapping[str, Any]) -> list[dict[str, str]]:
+    """List the same of the release as a whole, or of one partition."""
+    parts = {"modulefile": "modulefile", "acceptance": "acceptance", "sweep": "pair sweep", "health": "node health"}
+    rows = [{"of": name, "sentence": sentence} for key, name in parts.items()
+            for sentence in sequence(mapping(found.get(key)).get("not_checked"))]
+    # What each node could not show is the same on most of them.
+    hosts: dict[str, list[str]] = {}
+    for node in mappings(mapping(found.get("health")).get("nodes")):
+        for sentence in node["not_seen"]:
+            hosts.setdefault(sentence, []).append(node["host"])
+    return rows + [
+        {"of": "health of %s" % _list_names(names), "sentence": sentence} for sentence, names in hosts.items()]
 
 
 def _list_names(names: list[str]) -> str:

@@ -7,7 +7,7 @@ from __future__ import annotations
 import re
 from typing import Any, Mapping
 
-from . import formatting, plots, svg
+from . import formatting, partitions, plots, svg
 from .tiles import make_tiles
 from .timeline import make_timeline
 
@@ -38,9 +38,20 @@ def render_page(facts: Mapping[str, Any], templates: str) -> str:
     environment.filters.update({name: getattr(formatting, name) for name in names}, counted=formatting.count)
     facts = to_plain(facts)
     return environment.get_template(PAGE).render(
-        facts=facts, plots=_plots(facts, jinja2), can_plot=svg.can_plot(), timeline=make_timeline(facts["steps"]),
-        libraries=library_table(facts["libraries"]), bandwidth=bandwidth_tables(facts["acceptance"]),
-        ranks_shown=MAX_RANKS, sweep=sweep_table(facts["sweep"]), tiles=make_tiles(facts))
+        facts=facts, places=_places(facts, jinja2), can_plot=svg.can_plot(), timeline=make_timeline(facts["steps"]),
+        libraries=library_table(facts["libraries"]), ranks_shown=MAX_RANKS, tiles=make_tiles(facts))
+
+
+def _places(facts: Mapping[str, Any], jinja2: Any) -> list[dict[str, Any]]:
+    """Prepare what is shown of the site as a whole or, where it names any, of each partition that is not left out."""
+    found: list[tuple[str, Mapping[str, Any]]] = [
+        (one["name"], partitions.at(facts, one)) for one in facts.get("partitions", []) if not one["left_out"]
+    ]
+    return [
+        {"name": name, "id": "-" + name if name else "", "title": " on partition %s" % name if name else "",
+         "records": partitions.place_of(name), "facts": here, "plots": _plots(here, jinja2, name),
+         "bandwidth": bandwidth_tables(here["acceptance"]), "sweep": sweep_table(here["sweep"])}
+        for name, here in found or [("", facts)]]
 
 
 def to_plain(value: Any) -> Any:
@@ -54,16 +65,17 @@ def to_plain(value: Any) -> Any:
     return next((kind(value) for kind in (str, int, float) if isinstance(value, kind)), None)
 
 
-def _plots(facts: Mapping[str, Any], jinja2: Any) -> dict[str, Any]:
+def _plots(facts: Mapping[str, Any], jinja2: Any, partition: str) -> dict[str, Any]:
     """Draw the plots by their names, as markup; none without matplotlib."""
+    own = "-" + partition if partition else ""
     if not svg.can_plot():
         return {}
     found = {
-        group["name"]: plots.plot_bandwidth(group["measurements"], group["floors"], "bandwidth-%d" % position)
+        group["name"]: plots.plot_bandwidth(group["measurements"], group["floors"], "bandwidth%s-%d" % (own, position))
         for position, group in enumerate(bandwidth_tables(facts["acceptance"]))
     }
     if facts["sweep"]:
-        found["sweep"] = plots.plot_heat_map(facts["sweep"], "sweep")
+        found["sweep"] = plots.plot_heat_map(facts["sweep"], "sweep" + own)
     return {name: jinja2.utils.markupsafe.Markup(svg.to_element(plot)) for name, plot in found.items() if plot}
 
 

@@ -19,11 +19,13 @@ from ..logs.errors import find_attempt_errors, kind_of
 from ..logs.remedies import remedy_of
 from ..modulefiles.layout import (
     JOURNAL,
+    PARTITIONS,
     SYNTAXES,
     default_path,
     default_version,
     read_bytes,
     relative_path,
+    stage_directory,
 )
 from ..modulefiles.visible_text import read_added
 from ..release.records import ReleaseFiles
@@ -41,7 +43,10 @@ BUILD = ("pytorch", "horovod", "nccl", "bytecode")
 
 AFTERWARDS = (
     "frozen", "freezing", "modulefile", "compute", "acceptance", "sweep", "node_health", "notice", "retired", "thawed",
+    PARTITIONS,
 )
+
+ON_PARTITION = ("compute", "acceptance", "sweep", "node_health")
 
 STEP = ("job", "exit", "stamp", "submission")
 """Records of a step, by the names of their files without an ending."""
@@ -57,6 +62,8 @@ class Records(NamedTuple):
     build: dict[str, Any]
     afterwards: dict[str, Any]
     acceptances: list[dict[str, Any]]
+    partitions: dict[str, dict[str, Any]]
+    """Of each partition of the site, ``afterwards`` and ``acceptances``."""
     published: list[dict[str, Any]]
     patches: dict[str, list[dict[str, str]]]
     seen: dict[str, str]
@@ -95,6 +102,10 @@ def read_records(files: ReleaseFiles, tools: str = "") -> Records:
     return Records(
         files.release, {step: records for step, records in steps.items() if records}, build, afterwards,
         reader.lines(os.path.join(files.afterwards, "acceptance.jsonl")),
+        {name: {"afterwards": reader.all_of(place, ON_PARTITION),
+                "acceptances": reader.lines(os.path.join(place, "acceptance.jsonl"))}
+         for name in mapping(afterwards.get(PARTITIONS))
+         for place in [stage_directory(files.root, files.release, name)]},
         reader.lines(os.path.join(files.afterwards, JOURNAL)), _list_patches(os.path.join(inside, "series")),
         {syntax: seen for syntax, (seen, _said) in visible.items()},
         next((said for _seen, said in visible.values() if said), ""),

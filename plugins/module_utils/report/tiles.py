@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from typing import Any, Mapping, NamedTuple
 
+from . import partitions
 from .formatting import count, size, speed
 from .verdict import BAD, GOOD, UNKNOWN, WARNED
 
@@ -24,12 +25,22 @@ class Tile(NamedTuple):
 
 def make_tiles(facts: Facts) -> list[Tile]:
     """Make the tiles of a page; for bandwidth, health and sweep only where there is a record."""
-    found = [_release_tile(facts["release"]), _users_tile(facts["release"]), _acceptance_tile(facts["acceptance"])]
-    found += [tile for tile in (
-        _bandwidth_tile(facts["acceptance"]), _health_tile(facts["health"]), _sweep_tile(facts["sweep"])) if tile]
+    found = [_release_tile(facts["release"]), _users_tile(facts["release"])]
+    for one in facts.get("partitions", []):
+        found += [
+            tile._replace(name="%s, %s" % (tile.name, one["name"]), section="%s-%s" % (tile.section, one["name"]))
+            for tile in _tiles_at(partitions.at(facts, one)) if not one["left_out"]]
+    found += [] if facts.get("partitions") else _tiles_at(facts)
     gaps = len(facts["not_checked"]) + len(facts["missing"])
     return [*found, Tile("Not checked", count(gaps, "remark") if gaps else "Nothing", UNKNOWN, "unchecked",
                          "what nobody has looked at")]
+
+
+def _tiles_at(facts: Facts) -> list[Tile]:
+    """Make the tiles of what happened on the nodes, of the site as a whole or of one partition."""
+    return [tile for tile in (
+        _acceptance_tile(facts["acceptance"]), _bandwidth_tile(facts["acceptance"]), _health_tile(facts["health"]),
+        _sweep_tile(facts["sweep"])) if tile]
 
 
 def _release_tile(release: Facts) -> Tile:

@@ -7,12 +7,18 @@ from __future__ import annotations
 from typing import Any, Mapping
 
 from ..core.lenient_json import mapping
+from . import partitions
 
 GOOD, BAD, WARNED, UNKNOWN = "good", "bad", "warning", "unknown"
 
 
 def decide_verdict(found: Mapping[str, Any]) -> dict[str, Any]:
     """Decide how the release stands: a word, its tone, and the problems."""
+    return partitions.decide_verdict(found, _decide) if found.get("partitions") else _decide(found)
+
+
+def _decide(found: Mapping[str, Any]) -> dict[str, Any]:
+    """Decide it by one acceptance."""
     release, accepted = found["release"], found["acceptance"]
     health, sweep = mapping(found["health"]), mapping(found["sweep"])
     failed = [step for step in found["steps"] if step["state"] == "failed"]

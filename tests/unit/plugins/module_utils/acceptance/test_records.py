@@ -40,3 +40,16 @@ def test_a_record_that_is_no_json_is_an_error_with_a_remedy(tmp_path):
     with pytest.raises(StackError) as caught:
         files.last()
     assert "acceptance.jsonl" in caught.value.remedy
+
+
+def test_what_happens_on_a_partition_is_recorded_below_the_release_under_the_same_names(tmp_path):
+    files = records.Files.below(str(tmp_path), "r1", partition="a100")
+    assert files.record == str(tmp_path / ".torchstack/r1/partitions/a100/acceptance.json")
+    assert (files.release, files.partition, files.title) == ("r1", "a100", "r1 on partition a100")
+    with records.writing_records(files):
+        files.add({"passed": True})
+    assert files.last() == {"passed": True, "partition": "a100"}
+    plain = records.Files.below(str(tmp_path), "r1")
+    assert (plain.release, plain.partition, plain.title, plain.last()) == ("r1", "", "r1", None)
+    with pytest.raises(StackError, match=r"'\.\./r2' is not the name of a partition"):
+        records.Files.below(str(tmp_path), "r1", partition="../r2")

@@ -8,7 +8,6 @@ import os
 
 import pytest
 from ansible.module_utils.common.yaml import yaml_load
-from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
 from ansible_collections.hpcml.torchstack.plugins.module_utils.definition import nccl_compatibility as compatibility
 
 TOP = os.path.join(os.path.dirname(os.path.abspath(__file__)), *[os.pardir] * 5)
@@ -143,11 +142,3 @@ def test_s17_both_names_of_the_network_are_known_where_the_plugin_has_both():
 def test_the_name_of_a_plugin_is_that_of_its_repository():
     assert compatibility.repository_name("https://github.com/aws/aws-ofi-nccl") == "aws-ofi-nccl"
     assert compatibility.repository_name("file:///shared/software/sources/aws-ofi-nccl.git/") == "aws-ofi-nccl"
-
-
-def test_an_architecture_becomes_code_for_it_and_ptx_where_that_is_asked_for():
-    assert compatibility.gencode(["8.0", "9.0a", "10.0+PTX"]) == (
-        "-gencode=arch=compute_80,code=sm_80 -gencode=arch=compute_90a,code=sm_90a "
-        "-gencode=arch=compute_100,code=sm_100 -gencode=arch=compute_100,code=compute_100")
-    with pytest.raises(StackError, match=r"'sm_80' under cuda\.architectures is no compute capability"):
-        compatibility.gencode(["sm_80"])

@@ -271,6 +271,38 @@ def test_an_acceptance_that_failed_after_the_publication_is_refused_and_takes_no
     assert os.path.exists(os.path.join(str(tmp_path), relative_path("tcl", NAME, "1")))
 
 
+def test_a_site_with_partitions_publishes_what_is_accepted_on_each(tmp_path):
+    stage = release(tmp_path, "1", accepted=False)
+    partitions = {"a100": {}, "l40s": {}, "old": {"optional": "It goes."}, "new": {"left_out": "It comes."}}
+
+    def accept(name, **changed):
+        put(os.path.join(stage, "partitions", name, "acceptance.json"), json.dumps({"passed": True, **changed}))
+
+    def actions(of=partitions):
+        return subject.make_plan(read_facts(str(tmp_path), "1", "", of), subject.Desired("published", True, True))
+
+    accept("a100")
+    accept("old", passed=False)
+    with pytest.raises(StackError, match="Release 1 has not been accepted on partition l40s") as caught:
+        actions()
+    assert caught.value.details["planned_after"] == "acceptance"
+    accept("l40s", passed=False)
+    with pytest.raises(StackError, match="Release 1 failed its last acceptance on partition l40s") as caught:
+        actions()
+    assert "planned_after" not in caught.value.details
+    accept("l40s", modulefiles={"tcl": "another one"})
+    with pytest.raises(StackError, match="accepted on partition l40s with another tcl modulefile"):
+        actions()
+    accept("l40s")
+    assert len(actions()) == 4
+    # Without the site at hand, those that were recorded; and a site without any has another record.
+    put(os.path.join(stage, "partitions.json"), json.dumps({"a100": {}, "h100": {}}))
+    with pytest.raises(StackError, match="has not been accepted on partition h100"):
+        actions(None)
+    with pytest.raises(StackError, match=r"has not been accepted: there is no .*/1/acceptance\.json"):
+        actions({})
+
+
 # On the way in and out
 
 

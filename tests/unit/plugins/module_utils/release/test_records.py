@@ -157,3 +157,18 @@ def test_a_damaged_record_is_restored_or_the_release_is_removed(files):
     with pytest.raises(StackError) as caught:
         release_records.read(files)
     assert "remove the release" in caught.value.remedy
+
+
+def test_the_partitions_of_a_site_are_recorded_once_and_what_happened_on_each_is_collected(files):
+    wanted = {"a100": {}, "l40s": {"optional": "It is new."}}
+    assert not release_records.write_partitions(files, {}, check=False) and not os.path.exists(files.afterwards)
+    assert release_records.write_partitions(files, wanted, check=True) and not os.path.exists(files.afterwards)
+    assert release_records.write_partitions(files, wanted, check=False)
+    assert not release_records.write_partitions(files, wanted, check=False)
+    os.makedirs(os.path.join(files.afterwards, "partitions", "a100"))
+    with open(os.path.join(files.afterwards, "partitions", "a100", "acceptance.json"), "w") as stream:
+        stream.write('{"passed": true}')
+    found = release_records.collect(files)
+    assert found["partitions"] == {"a100": {"acceptance": {"passed": True}}} and not found["unreadable"]
+    assert found["afterwards"] == {"partitions": wanted}
+    assert release_records.write_partitions(files, {}, check=False) and not os.path.exists(files.partitions)

@@ -332,3 +332,60 @@ def test_after_a_thaw_an_acceptance_of_before_is_of_another_state(root):
     assert verdict(root) == ("Accepted in another state", "warning")
     accept(root, subject=release_records.subject_of(frozen))
     assert verdict(root) == ("Accepted", "good")
+
+
+# Partitions
+
+
+@pytest.fixture(name="on")
+def partitions_of_the_site(root):
+    """Accept the release on a partition of its site, which has two, an optional and one that is left out."""
+    said = {"a100": {}, "l40s": {}, "old": {"optional": "It goes."}, "new": {"left_out": "It comes."}}
+    freeze(root)
+    write(root / ".torchstack" / RELEASE / "partitions.json", said)
+
+    def accept_on(name, **changed):
+        record = {
+            "passed": True, "subject": "d", "ranks": [{"rank": 0, "host": name}], "checks": [], "failures": [],
+            "not_checked": ["One host."], "started": "2026-11-20T0%d:00:00Z" % len(name)}
+        place = root / ".torchstack" / RELEASE / "partitions" / name
+        write(place / "acceptance.json", dict(record, **changed))
+        write(place / "acceptance.jsonl", json.dumps(dict(record, **changed)) + "\n")
+
+    return accept_on
+
+
+def test_a_release_is_accepted_once_it_is_on_each_partition_that_is_needed(root, on):
+    assert verdict(root) == ("Not accepted yet on a100, l40s", "unknown")
+    on("a100")
+    assert verdict(root) == ("Not accepted yet on l40s", "unknown")
+    failure = {"check": "devices", "message": "too few", "remedy": "Look."}
+    on("l40s", passed=False, failures=[failure])
+    assert verdict(root) == ("Not accepted on l40s", "bad")
+    problem = {"of": "partition l40s, acceptance, devices", "message": "too few", "remedy": "Look."}
+    assert facts(root)["verdict"]["problems"] == [problem]
+    on("l40s", subject="e")
+    assert verdict(root) == ("Accepted in another state on l40s", "warning")
+    on("l40s")
+    assert verdict(root) == ("Accepted", "good")
+    on("old", passed=False, failures=[failure])
+    assert verdict(root) == ("Accepted, with findings", "warning")
+
+
+def test_what_happened_on_each_partition_stands_beside_the_others_and_what_is_missing_names_it(root, on):
+    accept(root)
+    on("a100")
+    on("l40s")
+    found = facts(root)
+    assert [(one["name"], bool(one["acceptance"])) for one in found["partitions"]] == [
+        ("a100", True), ("l40s", True), ("old", False), ("new", False)]
+    assert found["acceptance"] is None and [run["partition"] for run in found["acceptances"]] == ["a100", "l40s"]
+    missing = {entry["record"] for entry in found["missing"]}
+    assert "partitions/old/acceptance.json" in missing and "acceptance.json" not in missing
+    assert not {record for record in missing if "/new/" in record or record == "partitions/a100/acceptance.json"}
+    assert {"of": "partition new", "sentence": "It is left out: It comes."} in found["not_checked"]
+    assert {"of": "acceptance on a100", "sentence": "One host."} in found["not_checked"]
+    shown = [(tile.name, tile.value, tile.section) for tile in tiles.make_tiles(found)]
+    assert ("Acceptance, a100", "Passed", "acceptance-a100") in shown
+    assert ("Acceptance, old", "Not run", "acceptance-old") in shown
+    assert not any("new" in name for name, _value, _section in shown)
