@@ -166,7 +166,7 @@ def test_s17_a_site_with_slingshot_asks_for_libfabric_and_refuses_sockets(site, 
     if "cxi" not in [adapter["kind"] for adapter in site_data[site]["node_health_expected"].get("fabric", [])]:
         pytest.skip("no Slingshot")
     transport = site_data[site]["torchstack_acceptance"]["transport"]
-    assert transport["networks"] == ["*libfabric*"]
+    assert transport["networks"] == ["*libfabric*", "OFI"]
     assert (transport["providers"], transport["forbidden"]) == (["cxi"], ["Socket"])
 
 
