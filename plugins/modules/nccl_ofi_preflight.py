@@ -18,8 +18,8 @@ description:
   - Plugins build with too old a libfabric, and NCCL goes on over sockets without a plugin that fits, without an error.
 options:
   nccl:
-    description: C(nccl) of the release file. C(version), C(wheel), C(plugin) (C(version), C(repository), C(libfabric), C(hwloc))
-      and C(accept) are looked at. Without C(plugin), only NCCL and the toolkit are judged.
+    description: C(nccl) of the release file. C(version), C(wheel), C(plugin) (C(version), C(repository),
+      C(libfabric), C(hwloc)) and C(accept) are looked at. Without C(plugin), only NCCL and the toolkit are judged.
     type: dict
     required: true
   cuda:

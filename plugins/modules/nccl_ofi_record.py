@@ -52,8 +52,9 @@ options:
     default: false
   wheel:
     description:
-      - The directory of the NCCL that PyTorch's wheel brings, C(nvidia/nccl) of its packages, which is taken as it is. Then
-        the plugin is linked beside it, and the run-paths of PyTorch's libraries have to lead NCCL there. Empty for none.
+      - The directory of the NCCL that PyTorch's wheel brings, C(nvidia/nccl) of its packages, which is taken as it is.
+      - Then the plugin is linked beside it, and the run-paths of PyTorch's libraries have to lead NCCL there.
+      - Empty for none.
     type: path
     default: ""
   facts:

@@ -48,8 +48,8 @@ options:
         elements: str
         default: []
       machine:
-        description: What the nodes that releases are for call themselves (C(uname -m)), such as V(aarch64). Another machine
-          is refused. Empty for any.
+        description: What the nodes that releases are for call themselves (C(uname -m)), such as V(aarch64). Another
+          machine is refused. Empty for any.
         type: str
         default: ""
       rehearsal:
@@ -265,8 +265,8 @@ mpi:
   sample: {provider: path, vendor: MPICH, version: 4.3.2, prefix: /opt/mpich, bin: /opt/mpich/bin,
     cc: /opt/mpich/bin/mpicc, cxx: /opt/mpich/bin/mpicxx, launcher: /opt/mpich/bin/mpiexec}
 facts:
-  description: What else was found. C(host), C(machine) and C(missing_paths) tell the site from others, C(account) has C(uid),
-    C(user) and C(umask). On the site there are also C(root), C(compilers) (in detail), C(commands) (paths),
+  description: What else was found. C(host), C(machine) and C(missing_paths) tell the site from others, C(account) has
+    C(uid), C(user) and C(umask). On the site there are also C(root), C(compilers) (in detail), C(commands) (paths),
     C(module_python) and C(module_system).
   returned: always
   type: dict
@@ -304,7 +304,10 @@ COMPILER = {
 SPEC = {
     "root": {"type": "str", "required": True},
     "site": TEXT,
-    "expect": {"type": "dict", "default": {}, "options": {"hostname_globs": TEXTS, "paths": TEXTS, "machine": TEXT, "rehearsal": TEXT}},
+    "expect": {
+        "type": "dict", "default": {},
+        "options": {"hostname_globs": TEXTS, "paths": TEXTS, "machine": TEXT, "rehearsal": TEXT},
+    },
     "only_site": NO,
     "only_root": NO,
     "release_done": NO,

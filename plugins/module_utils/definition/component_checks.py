@@ -54,8 +54,8 @@ def check_nccl(section: Mapping[str, Any], definition: Mapping[str, Any]) -> Fou
             yield "nccl", "takes the NCCL of PyTorch's wheel and names no plugin to compile; add plugin, or remove nccl"
         if isinstance(pytorch, dict) and "source" in pytorch:
             yield "nccl.wheel", (
-                "asks for the NCCL of PyTorch's wheel, and pytorch is built from source; remove it, and add repository, "
-                "tag and commit")
+                "asks for the NCCL of PyTorch's wheel, and pytorch is built from source; remove it, and add "
+                "repository, tag and commit")
         return
     missing = [key for key in SOURCE if section and key not in section]
     if missing:

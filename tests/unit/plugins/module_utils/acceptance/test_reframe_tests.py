@@ -23,7 +23,8 @@ OPTIONS = {
     "modulepaths": {"lmod": "/soft/lmod", "tcl": None}, "environment": {"OMP_NUM_THREADS": 1}, "nodes": 2, "ranks": 8,
     "launcher": ["srun", "--nodes={nodes}", "--ntasks={ranks}"], "job": {"options": {"cores": 64, "gpus": 4}},
     "python": "python3", "imports": ["torch"], "checks": ["imports", "torch_gloo", "mpi4py"],
-    "where_possible": ["torch_nccl", "torch_mpi", "cuda_graph_replay"], "transport": {"networks": ["*libfabric*", "OFI"]},
+    "where_possible": ["torch_nccl", "torch_mpi", "cuda_graph_replay"],
+    "transport": {"networks": ["*libfabric*", "OFI"]},
     "import_ceiling": 30.0, "measure": {"largest": "1 GiB"}, "sizes": ["1 GiB", "1 MiB"], "tolerance": 0.05,
     "timeout": 600,
 }
