@@ -81,8 +81,8 @@ def site_problems(data: Mapping[str, Any], root: str, source: str = "") -> list[
     if other:
         found.append(
             "'torchstack_container.command'%s is %s, and %s starts images otherwise than Singularity and Apptainer: "
-            "the run scripts, the module and the image of a release are for these two. Name one of them; Apptainer runs "
-            "without root, from a directory of the site's own, and makes its image of the same OCI image." % (
+            "the run scripts, the module and the image of a release are for these two. Name one of them; Apptainer "
+            "runs without root, from a directory of the site's own, and makes its image of the same OCI image." % (
                 where, command, other))
     easybuild = data["torchstack_container"]["easybuild"]
     if (easybuild["modules_tool"], easybuild["module_syntax"]) == (TCL_ONLY, LUA):
