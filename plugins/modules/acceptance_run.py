@@ -130,7 +130,7 @@ EXAMPLES = r"""
     nodes: 2
     launcher: [srun, "--nodes={nodes}", "--ntasks={ranks}", --gpus-per-task=1]
     checks: [imports, devices, horovod, torch_gloo, torch_nccl]
-    transport: {networks: ["*libfabric*"], providers: [cxi]}
+    transport: {networks: ["*libfabric*", OFI], providers: [cxi]}
     measure:
       operations: [all_reduce]
       largest: 1 GiB

@@ -18,8 +18,8 @@ description:
   - Plugins build with too old a libfabric, and NCCL goes on over sockets without a plugin that fits, without an error.
 options:
   nccl:
-    description: C(nccl) of the release file. C(version), C(plugin) (C(version), C(repository), C(libfabric), C(hwloc))
-      and C(accept) are looked at. Without C(plugin), only NCCL and the toolkit are judged.
+    description: C(nccl) of the release file. C(version), C(wheel), C(plugin) (C(version), C(repository),
+      C(libfabric), C(hwloc)) and C(accept) are looked at. Without C(plugin), only NCCL and the toolkit are judged.
     type: dict
     required: true
   cuda:
@@ -128,7 +128,8 @@ def examine(
     toolkit = nccl_find.cuda(str(cuda.get("prefix") or ""))
     fabric = nccl_find.libfabric(str(plugin.get("libfabric") or ""))
     hwloc = nccl_find.hwloc(str(plugin.get("hwloc") or ""), os.environ)
-    architectures = tuple(str(one) for one in cuda.get("architectures") or [])
+    # A plugin has no code for GPUs, and a wheel's NCCL was compiled elsewhere.
+    architectures = () if nccl.get("wheel") else tuple(str(one) for one in cuda.get("architectures") or [])
     verdict = nccl_compatibility.judge(
         table,
         nccl_compatibility.Asked(

@@ -50,6 +50,13 @@ options:
     description: Whether the static archive is kept.
     type: bool
     default: false
+  wheel:
+    description:
+      - The directory of the NCCL that PyTorch's wheel brings, C(nvidia/nccl) of its packages, which is taken as it is.
+      - Then the plugin is linked beside it, and the run-paths of PyTorch's libraries have to lead NCCL there.
+      - Empty for none.
+    type: path
+    default: ""
   facts:
     description: What else is recorded.
     type: dict
@@ -114,6 +121,7 @@ SPEC = {
     "api": {"type": "int"},
     "runpath": {"type": "list", "elements": "str", "default": []},
     "static": {"type": "bool", "default": False},
+    "wheel": {"type": "path", "default": ""},
     "facts": {"type": "dict", "default": {}},
     "planned_after": {"type": "str", "default": ""},
 }
@@ -128,7 +136,8 @@ def record(params: dict, check: bool) -> dict:
     if check and params["planned_after"]:
         return {"changed": True, "planned_after": params["planned_after"]}
     built = nccl_built.inspect(params["prefix"], nccl_built.Wanted(
-        params["version"], params["cuda"], params["plugin"], params["api"], tuple(params["runpath"]), params["static"]))
+        params["version"], params["cuda"], params["plugin"], params["api"], tuple(params["runpath"]), params["static"],
+        params["wheel"]))
     if built.problems:
         raise StackError(
             " ".join("%s. %s." % problem for problem in built.problems), nccl_built.STEP, "", params["prefix"],

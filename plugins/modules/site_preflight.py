@@ -52,6 +52,11 @@ options:
         type: list
         elements: str
         default: []
+      machine:
+        description: What the nodes that releases are for call themselves (C(uname -m)), such as V(aarch64). Another
+          machine is refused. Empty for any.
+        type: str
+        default: ""
       rehearsal:
         description: The command that plays the site on any machine, for the sentence.
         type: str
@@ -265,14 +270,15 @@ mpi:
   sample: {provider: path, vendor: MPICH, version: 4.3.2, prefix: /opt/mpich, bin: /opt/mpich/bin,
     cc: /opt/mpich/bin/mpicc, cxx: /opt/mpich/bin/mpicxx, launcher: /opt/mpich/bin/mpiexec}
 facts:
-  description: What else was found. C(host) and C(missing_paths) tell the site from others, C(account) has C(uid),
-    C(user) and C(umask). On the site there are also C(root), C(compilers) (in detail), C(commands) (paths),
+  description: What else was found. C(host), C(machine) and C(missing_paths) tell the site from others, C(account) has
+    C(uid), C(user) and C(umask). On the site there are also C(root), C(compilers) (in detail), C(commands) (paths),
     C(module_python) and C(module_system).
   returned: always
   type: dict
   sample:
     account: {uid: 1001, user: stacks, umask: "0022"}
     host: login-01
+    machine: x86_64
     missing_paths: []
     module_system: {kind: lmod, version: 8.7.60, command: /usr/share/lmod/lmod/libexec/lmod, problem: ""}
 seconds:
@@ -304,7 +310,10 @@ COMPILER = {
 SPEC = {
     "root": {"type": "str", "required": True},
     "site": TEXT,
-    "expect": {"type": "dict", "default": {}, "options": {"hostname_globs": TEXTS, "paths": TEXTS, "rehearsal": TEXT}},
+    "expect": {
+        "type": "dict", "default": {},
+        "options": {"hostname_globs": TEXTS, "paths": TEXTS, "machine": TEXT, "rehearsal": TEXT},
+    },
     "only_site": NO,
     "only_root": NO,
     "release_done": NO,
@@ -341,7 +350,7 @@ SPEC = {
 def examine(wanted: dict, directory: str, write: bool) -> tuple[list[Finding], dict]:
     """Gather the facts and judge them; ``directory`` is temporary, ``write`` allows probe files below the root."""
     facts: dict = dict(machine_facts.identity(wanted["expect"]), account=machine_facts.account())
-    findings = machine_checks.judge_site(facts["host"], facts["missing_paths"], wanted["expect"], wanted["site"])
+    findings = machine_checks.judge_site(facts, wanted["expect"], wanted["site"])
     if wanted["only_site"] or failure(findings):
         return findings, {"facts": facts}
     uid, user = facts["account"]["uid"], facts["account"]["user"]

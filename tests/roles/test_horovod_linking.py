@@ -17,8 +17,9 @@ import sys
 import sysconfig
 import zipfile
 
+import jinja2
 import pytest
-from support import role_plays
+from support import role_plays, sites
 
 pytestmark = pytest.mark.skipif(shutil.which("gcc") is None, reason="needs gcc to build small libraries")
 
@@ -179,6 +180,21 @@ def library(built):
     with zipfile.ZipFile(built.prefix / "wheels" / built.wheel) as wheel:
         wheel.extractall(built.packages)
     return built.packages / "horovod" / "torch" / "mpi_lib_v2.so"
+
+
+@pytest.mark.parametrize(("nccl", "horovod", "expected"), [
+    (None, {}, ("", "")), (None, {"nccl": "wheel"}, ("", "wheel")), ({"version": "2.21.5"}, {}, ("/r/nccl", "")),
+    ({"version": "2.21.5", "wheel": True}, {}, ("", "wheel")),
+    ({"version": "2.21.5", "wheel": True}, {"nccl": "wheel"}, ("", "wheel")),
+])
+def test_s27_horovod_follows_the_release_to_its_own_nccl_or_to_that_of_the_wheel(nccl, horovod, expected):
+    defaults = sites.load(sites.TOP / "roles/horovod/defaults/main.yml")
+    definition = {"horovod": horovod, **({"nccl": nccl} if nccl else {})}
+    context = {"prefix": "/r", "definition": definition}
+    found = tuple(
+        jinja2.Template(defaults[name]).render(release_context=context).strip()
+        for name in ("horovod_nccl", "horovod_nccl_origin"))
+    assert found == expected
 
 
 def test_s27_horovod_is_linked_shared_with_the_nccl_of_pytorchs_wheel(built, library):

@@ -95,9 +95,12 @@ def test_every_site_has_a_playbook_of_its_name_that_calls_the_list_of_roles(site
 def test_the_list_of_roles_has_all_of_them_in_their_order_and_a_report_whatever_happens():
     (play,) = sites.load(TOP / "playbooks" / "rollout.yml")
     (tasks,) = play["tasks"]
-    names = [task["ansible.builtin.import_role"]["name"].rpartition(".")[2] for task in tasks["block"][:-1]]
+    imported = [task["ansible.builtin.import_role"] for task in tasks["block"][:-1]]
+    names = [role["name"].rpartition(".")[2] for role in imported if "tasks_from" not in role]
     assert [name for name in names if name in ROLES] == list(ROLES)
     assert tasks["always"][0]["ansible.builtin.include_role"]["name"] == "hpcml.torchstack.report"
+    of_wheel = imported.index({"name": "hpcml.torchstack.nccl_ofi", "tasks_from": "wheel"})
+    assert imported[of_wheel - 1] == {"name": "hpcml.torchstack.pytorch"}, "a wheel's NCCL is there after PyTorch"
 
 
 def test_a_release_file_can_be_used(path):
@@ -166,7 +169,7 @@ def test_s17_a_site_with_slingshot_asks_for_libfabric_and_refuses_sockets(site, 
     if "cxi" not in [adapter["kind"] for adapter in site_data[site]["node_health_expected"].get("fabric", [])]:
         pytest.skip("no Slingshot")
     transport = site_data[site]["torchstack_acceptance"]["transport"]
-    assert transport["networks"] == ["*libfabric*"]
+    assert transport["networks"] == ["*libfabric*", "OFI"]
     assert (transport["providers"], transport["forbidden"]) == (["cxi"], ["Socket"])
 
 

@@ -232,3 +232,20 @@ def test_s20_the_table_of_interfaces_is_what_the_sources_say(repository, known, 
             compared += 1
     assert compared > 20
     print("%s: %d tags compared" % (repository, compared))
+
+
+def test_s17_the_table_has_every_name_that_the_sources_give_the_plugin():
+    from ansible_collections.hpcml.torchstack.plugins.module_utils.definition import nccl_compatibility as compatibility
+
+    repository, known, compared = "aws/aws-ofi-nccl", TABLE["plugins"]["aws-ofi-nccl"], 0
+    pattern = r'\.name *= *"(AWS Libfabric|Libfabric|OFI)"'
+    for tag in git(repository, "tag").split():
+        entry = compatibility.entry_of(known, tag) if re.match(r"v\d+\.\d+\.\d+(-aws)?$", tag) else None
+        if entry is None:
+            continue
+        # Since 1.12 the interface of each vendor has a file of its own; Neuron's is not NCCL's.
+        names = git(repository, "grep", "-hoE", pattern, tag, "--", "src", ":!*neuron*", check=False)
+        assert (tag, sorted(entry["networks"])) == (tag, sorted(set(re.findall('"([^"]+)"', names))))
+        compared += 1
+    assert compared > 20
+    print("%s: names of %d tags compared" % (repository, compared))

@@ -8,6 +8,7 @@ import contextlib
 import json
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -153,3 +154,101 @@ def test_a_tree_of_other_settings_is_not_built_on(build_again):
     build_again()
     assert not (BUILD / "obj" / "left").exists()
     assert (LIBRARIES / "libnccl.so.2").exists() and (LIBRARIES / "libnccl-net.so").exists()
+
+
+# --- beside the NCCL of PyTorch's wheel ------------------------------------------------------------------------------
+
+OF_WHEEL = ROOT / "2026-11-21"
+PACKAGES = OF_WHEEL / "base" / "packages"
+LINK = PACKAGES / "nvidia" / "nccl" / "lib" / "libnccl-net.so"
+TORCH = PACKAGES / "torch" / "lib" / "libtorch_cuda.so"
+
+
+def run_of_wheel(**environment):
+    """NCCL's log of a program that calls PyTorch's library, in an environment of its own."""
+    process = subprocess.run(
+        [str(OF_WHEEL / "program")], text=True, check=False, stdout=subprocess.PIPE,
+        env={"NCCL_DEBUG": "INFO", **environment})
+    return process.returncode, process.stdout
+
+
+def record_of_wheel(**others):
+    """What the record's module says of the release, asked for with other values."""
+    wanted = {**WANTED, "prefix": str(OF_WHEEL / "nccl"), "path": str(OF_WHEEL / ".torchstack" / "nccl.json"),
+              "wheel": str(PACKAGES / "nvidia" / "nccl")}
+    return ask("nccl_ofi_record", {**wanted, **others})
+
+
+def test_the_nccl_of_a_wheel_finds_the_plugin_through_pytorch_and_goes_over_sockets_without_it():
+    code, log = run_of_wheel(NCCL_NET="AWS Libfabric")
+    assert code == 0 and "Using network AWS Libfabric" in log, log
+    with without(LINK):
+        code, log = run_of_wheel()
+    assert code == 0 and "Using network Socket" in log
+
+
+def test_nothing_of_nccl_is_built_for_a_wheel_and_its_files_stay_as_they_are():
+    steps = OF_WHEEL / ".torchstack" / "steps"
+    assert sorted(path.name for path in steps.iterdir()) == [
+        "nccl-plugin", "nccl-plugin-source", "nccl-plugin-wheel", "pytorch"]
+    assert sorted(path.name for path in LINK.parent.iterdir()) == ["libnccl-net.so", "libnccl.so.2"]
+    assert os.readlink(LINK) == "../../../../../nccl/lib/libnccl-net.so"
+    assert not (OF_WHEEL / "nccl" / "lib" / "libnccl.so.2").exists()
+
+
+def test_the_record_of_a_wheel_says_whose_nccl_it_is_and_how_it_finds_the_plugin():
+    record = json.loads((OF_WHEEL / ".torchstack" / "nccl.json").read_text())
+    assert (record["version"], record["cuda"], record["wheel"]) == ("2.21.5", "12.2", True)
+    assert record["plugin"]["found_by"] == "RPATH of libtorch_cuda.so" and record["plugin"]["used"] == 6
+    assert "architectures" not in record and "commit" not in record
+    assert str(OF_WHEEL) not in json.dumps(dict(record, plugin=dict(record["plugin"], runpath=[])))
+
+
+def test_what_does_not_go_together_with_a_wheel_is_told_all_of_it_at_once():
+    with without(LINK):
+        content, result = record_of_wheel(version="2.27.7", cuda="13.0")
+    assert not content
+    assert result["problems"] == [
+        "NCCL 2.27.7 was asked for, and nccl.h of PyTorch's wheel says 2.21.5",
+        "NCCL 2.27.7 was asked for, and the banner of PyTorch's wheel says 2.21.5",
+        "NCCL of PyTorch's wheel was built with CUDA 12.2, and its plugin with 13.0",
+        "The NCCL of PyTorch's wheel finds nothing when it opens libnccl-net.so, and not the plugin",
+    ]
+
+
+def test_a_pytorch_that_has_its_nccl_from_elsewhere_is_told():
+    library = PACKAGES / "nvidia" / "nccl" / "lib"
+    with without(library):
+        library.mkdir()
+        try:
+            (library / "libnccl.so.2").write_bytes((library.with_name("away") / "libnccl.so.2").read_bytes())
+            away = PACKAGES / "nvidia" / "cublas" / "lib"
+            away.mkdir(parents=True)
+            (away / "libnccl.so.2").write_bytes((library / "libnccl.so.2").read_bytes())
+            content, result = record_of_wheel()
+        finally:
+            shutil.rmtree(PACKAGES / "nvidia" / "cublas")
+            shutil.rmtree(library)
+    assert not content
+    assert result["problems"] == [
+        "torch/lib/libtorch_cuda.so gets NCCL from %s, and not from its wheel" % (
+            PACKAGES / "torch" / "lib" / "../../nvidia/cublas/lib/libnccl.so.2")]
+
+
+def test_a_rule_of_the_verification_follows_pytorch_to_the_plugin_of_a_wheel():
+    rules = {
+        **RULES, "paths": [str(PACKAGES)], "preloaded": [str(TORCH)],
+        "allow_missing": [{"name": "libcudart.so.12", "reason": "of the stand-in for CUDA"}],
+        "providers": [
+            {"name": "libnccl-net.so", "path": str(OF_WHEEL / "nccl" / "lib" / "**")},
+            {"name": "libfabric.so.1", "path": str(ROOT / "libfabric" / "**")},
+        ],
+        "require": [{"object": str(TORCH), "needs": "libnccl-net.so", "reason": "Slingshot"}],
+    }
+    content, result = ask("ldd_verify", rules)
+    assert content, result
+    assert "libtorch_cuda.so" in result["providers"]["libnccl-net.so"][0]["rule"], result["providers"]
+    with without(LINK):
+        content, result = ask("ldd_verify", rules)
+    assert not content
+    assert {missing["soname"] for missing in result["missing"]} == {"libnccl-net.so"}

@@ -16,6 +16,10 @@ Found = Iterator[Tuple[str, str]]
 OF_THE_WHEEL = ("cpu", "cuda_lock", "index")
 """Keys of ``pytorch`` that only mean something beside ``lock``."""
 
+SOURCE = ("repository", "tag", "commit")
+OF_A_BUILT_NCCL = (*SOURCE, "environment", "make", "tests")
+"""Keys of ``nccl`` that mean nothing to one that is taken from a wheel."""
+
 MEANINGLESS = (
     "has %s, and Horovod ignores every value but \"1\" there; to leave a part out, set HOROVOD_WITHOUT_<PART> to "
     "\"1\"")
@@ -37,9 +41,26 @@ def check_mpi(section: Mapping[str, Any], _definition: Mapping[str, Any]) -> Fou
 
 
 def check_nccl(section: Mapping[str, Any], definition: Mapping[str, Any]) -> Found:
-    """Check ``nccl``."""
+    """Check ``nccl``, which is compiled, or taken from PyTorch's wheel with nothing but its plugin compiled."""
     if "cuda" not in definition:
         yield "nccl", "is there without cuda; say under cuda which toolkit it is compiled with, and for which GPUs"
+    pytorch = definition.get("pytorch")
+    if section.get("wheel") is True:
+        given = [key for key in OF_A_BUILT_NCCL if section.get(key)]
+        if given:
+            yield "nccl.wheel", "takes NCCL as it is in its wheel, and %s only mean%s something to one that is " \
+                "compiled; remove %s" % (", ".join(given), *(("s", "it") if len(given) == 1 else ("", "them")))
+        if not section.get("plugin"):
+            yield "nccl", "takes the NCCL of PyTorch's wheel and names no plugin to compile; add plugin, or remove nccl"
+        if isinstance(pytorch, dict) and "source" in pytorch:
+            yield "nccl.wheel", (
+                "asks for the NCCL of PyTorch's wheel, and pytorch is built from source; remove it, and add "
+                "repository, tag and commit")
+        return
+    missing = [key for key in SOURCE if section and key not in section]
+    if missing:
+        yield "nccl", "has no %s; add %s, or say wheel: true for the NCCL that PyTorch's CUDA wheel brings" % (
+            " and no ".join(missing), "it" if len(missing) == 1 else "them")
     tests, mpi = section.get("tests"), definition.get("mpi")
     with_mpi = isinstance(tests, dict) and tests.get("mpi")
     if with_mpi and isinstance(mpi, dict) and not (mpi.get("prefix") or mpi.get("cc")):
@@ -78,7 +99,8 @@ def meaningless_variables(environment: object) -> list[str]:
 
 def check_horovod(section: Mapping[str, Any], definition: Mapping[str, Any]) -> Found:
     """Check ``horovod``."""
-    origin, pytorch = section.get("nccl"), definition.get("pytorch")
+    origin, pytorch, nccl = section.get("nccl"), definition.get("pytorch"), definition.get("nccl")
+    of_the_wheel = isinstance(nccl, dict) and nccl.get("wheel") is True
     meaningless = meaningless_variables(section.get("environment"))
     if meaningless:
         yield "horovod.environment", MEANINGLESS % ", ".join(meaningless)
@@ -92,9 +114,11 @@ def check_horovod(section: Mapping[str, Any], definition: Mapping[str, Any]) -> 
                 ", ".join(given))
     elif origin == "release" and "nccl" not in definition:
         yield "horovod.nccl", "asks for the release's own NCCL, and there is no nccl; add nccl, or say wheel"
+    elif origin == "release" and of_the_wheel:
+        yield "horovod.nccl", "asks for the release's own NCCL, and nccl takes that of PyTorch's wheel; say wheel"
     if origin != "wheel":
         return
-    if "nccl" in definition or (isinstance(pytorch, dict) and "source" in pytorch):
+    if ("nccl" in definition and not of_the_wheel) or (isinstance(pytorch, dict) and "source" in pytorch):
         yield "horovod.nccl", (
             "asks for the NCCL of PyTorch's wheel, beside which a process would have another one; say release")
     given = [name for name in section.get("environment") or {} if str(name).startswith("HOROVOD_NCCL_")]

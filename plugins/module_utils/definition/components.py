@@ -27,6 +27,11 @@ def _lacks_nccl(definition: Mapping[str, Any]) -> bool:
     return "cuda" in definition and (definition.get("horovod") or {}).get("nccl") != "wheel"
 
 
+def _compiles_nccl(definition: Mapping[str, Any]) -> bool:
+    """Tell whether a release's NCCL is compiled, and not that of PyTorch's wheel."""
+    return not (definition.get("nccl") or {}).get("wheel")
+
+
 class Component(NamedTuple):
     """What roles and checks know of one component."""
 
@@ -50,6 +55,8 @@ class Component(NamedTuple):
     """words in braces that stand for its places in rules of a verification"""
     before_packages: str = ""
     """the step after which it is there for packages that are built on it"""
+    built: Callable[[Mapping[str, Any]], bool] = _always
+    """whether a release that has the key builds that step"""
     imports: tuple[str, ...] = ()
     """modules that an acceptance imports"""
     checks: tuple[str, ...] = ()
@@ -73,8 +80,10 @@ class Component(NamedTuple):
 COMPONENTS: tuple[Component, ...] = (
     Component(
         "nccl", "NCCL", "nccl_ofi",
-        ("nccl-source", "nccl", "nccl-plugin-source", "nccl-plugin", "nccl-tests-source", "nccl-tests"),
-        missed=_lacks_nccl, words=("nccl", "libfabric"), before_packages="nccl", sources=(("nccl",),),
+        ("nccl-source", "nccl", "nccl-plugin-source", "nccl-plugin", "nccl-plugin-wheel", "nccl-tests-source",
+         "nccl-tests"),
+        missed=_lacks_nccl, words=("nccl", "libfabric"), before_packages="nccl", built=_compiles_nccl,
+        sources=(("nccl",),),
         # autogen.sh of the plugin calls autoreconf, which calls the others.
         commands={("nccl",): ("make",), ("nccl", "plugin"): ("autoreconf", "automake", "libtoolize")},
         places=(("nccl", "plugin", "libfabric"), ("nccl", "plugin", "hwloc")),
@@ -157,7 +166,7 @@ def torch_step(definition: Mapping[str, Any]) -> str:
 
 def package_needs(definition: Mapping[str, Any]) -> list[str]:
     """List the steps that every package of a release is built on."""
-    own = [row.before_packages for row in present(definition) if row.before_packages]
+    own = [row.before_packages for row in present(definition) if row.before_packages and row.built(definition)]
     return ["base", torch_step(definition), *own]
 
 

@@ -28,6 +28,12 @@ ALWAYS = "python3"
 EASYBUILD = "easybuild"
 """The method by which EasyBuild installs the files around the image."""
 
+OTHER_FRONT_ENDS = {
+    "podman-hpc": "Podman-HPC", "podman": "Podman", "docker": "Docker", "enroot": "Enroot", "srun": "Pyxis",
+    "ch-run": "Charliecloud", "sarus": "Sarus", "shifter": "Shifter", "nerdctl": "containerd",
+}
+"""Commands that start containers otherwise than Singularity and Apptainer, and whose they are."""
+
 LUA, TCL_ONLY = "Lua", "EnvironmentModules"
 
 _VERSIONED = re.compile(r"([0-9]+(?:[.][0-9]+)+)(-.+)\Z")
@@ -69,6 +75,15 @@ def site_problems(data: Mapping[str, Any], root: str, source: str = "") -> list[
         found.append(
             "'torchstack_container.binds'%s has nothing that shows %s to containers, where what they need of the "
             "release lies; add it, or a directory above it." % (where, root))
+    command = str(data["torchstack_container"]["command"])
+    words = command.split()
+    other = OTHER_FRONT_ENDS.get(words[0].rpartition("/")[2]) if words else None
+    if other:
+        found.append(
+            "'torchstack_container.command'%s is %s, and %s starts images otherwise than Singularity and Apptainer: "
+            "the run scripts, the module and the image of a release are for these two. Name one of them; Apptainer "
+            "runs without root, from a directory of the site's own, and makes its image of the same OCI image." % (
+                where, command, other))
     easybuild = data["torchstack_container"]["easybuild"]
     if (easybuild["modules_tool"], easybuild["module_syntax"]) == (TCL_ONLY, LUA):
         found.append("'torchstack_container.easybuild'%s has Lua for Environment Modules, which reads none; set "

@@ -32,6 +32,7 @@ TAGGED: tuple[tuple[components.Keys, components.Keys], ...] = (
 
 _FILE = re.compile(r"[A-Za-z0-9./][\w.+/-]*\.(?:txt|lock|yml)\Z")
 _TAG = re.compile(r"v?([0-9]+(?:\.[0-9]+)+)(?:[-+.]\w+)*\Z")
+_NCCL = re.compile(r"nvidia-nccl-cu([0-9]+)\Z")
 _PYTHON = re.compile(r"python\s*=*\s*(3\.[0-9]+)(?:[.*=\s]|\Z)")
 
 
@@ -152,7 +153,31 @@ def _contradictions(definition: Mapping[str, Any], locked: Mapping[str, list[Pin
         tagged = _TAG.match(tag) if isinstance(tag, str) else None
         if isinstance(given, str) and tagged and tagged.group(1) != _numbers(given):
             yield ".".join(tag_keys), "is %s, and %s is %s; correct one of the two" % (tag, ".".join(keys), given)
+    yield from _of_wheel(definition, locked)
     yield from _of_conda(definition.get("base"))
+
+
+def _of_wheel(definition: Mapping[str, Any], locked: Mapping[str, list[Pin]]) -> Iterator[tuple[str, str]]:
+    """Compare the NCCL that a release takes from its wheel with the one that is locked."""
+    nccl, cuda = (components.value_at(definition, (key,)) for key in ("nccl", "cuda"))
+    if not isinstance(nccl, Mapping) or nccl.get("wheel") is not True or "pytorch.lock" not in locked:
+        return
+    found = [(path, _NCCL.match(canonical(pin.name)), pin.version) for path, lock in locked.items() for pin in lock]
+    wheels = [(path, match.group(1), version) for path, match, version in found if match]
+    if not wheels:
+        yield "nccl.wheel", (
+            "asks for the NCCL of PyTorch's wheel, and no lock has nvidia-nccl-cu<N>; add it with its hashes to "
+            "pytorch.cuda_lock, or remove wheel")
+        return
+    path, toolkit, version = wheels[0]
+    if version != nccl.get("version"):
+        yield "nccl.version", "is %s, and %s has nvidia-nccl-cu%s==%s; correct one of the two" % (
+            nccl.get("version"), path, toolkit, version)
+    asked = cuda.get("version") if isinstance(cuda, Mapping) else None
+    if isinstance(asked, str) and asked.partition(".")[0] != toolkit:
+        yield "cuda.version", (
+            "is %s, and the NCCL of %s is for CUDA %s; the plugin has to be compiled with a toolkit of that version" % (
+                asked, path, toolkit))
 
 
 def _numbers(version: str) -> str:

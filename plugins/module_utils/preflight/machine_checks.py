@@ -19,8 +19,9 @@ from .compilers import TITLE
 Facts = Mapping[str, Any]
 
 
-def judge_site(host: str, missing_paths: Sequence[str], expect: Facts, site: str) -> list[Finding]:
-    """Check whether this machine is the site at all, by what it expects of host names and paths."""
+def judge_site(facts: Facts, expect: Facts, site: str) -> list[Finding]:
+    """Check whether this machine is the site at all, by what it expects of host names, paths and processors."""
+    host, missing_paths = facts["host"], facts["missing_paths"]
     globs = expect.get("hostname_globs") or []
     names = (host, host.partition(".")[0])
     reasons = []
@@ -34,6 +35,12 @@ def judge_site(host: str, missing_paths: Sequence[str], expect: Facts, site: str
         remedy = "To try the playbook on any machine, run its rehearsal: %s." % rehearsal if rehearsal else (
             "Run it there; the playbook lint looks for mistakes in the site's data on any machine.")
         return [error("site", "%s is not %s: %s." % (host, title, ", and ".join(reasons)), remedy)]
+    machine = expect.get("machine") or ""
+    if machine and facts["machine"] != machine:
+        return [error("site", "%s is %s, and releases of %s are for %s, whose programs do not run here." % (
+            host, facts["machine"], title, machine),
+            "Run the rollout in a job on a compute node, with launcher: local under torchstack_jobs; docs/how-to/"
+            "build-on-compute-nodes.md says how.")]
     return [note("site", "%s passes for %s." % (host, title))]
 
 

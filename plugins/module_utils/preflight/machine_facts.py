@@ -24,7 +24,7 @@ from . import compilers, mpi, root_facts
 def identity(expect: Mapping[str, Any]) -> dict[str, Any]:
     """Tell the host's name, and which of the ``paths`` that the site has are missing."""
     missing = [path for path in expect.get("paths") or [] if not os.path.exists(path)]
-    return {"host": os.uname().nodename, "missing_paths": missing}
+    return {"host": os.uname().nodename, "machine": os.uname().machine, "missing_paths": missing}
 
 
 def account() -> dict[str, Any]:

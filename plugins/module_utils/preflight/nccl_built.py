@@ -13,11 +13,16 @@ from typing import Any, Iterator, Mapping, NamedTuple, Sequence
 from ..core.digests import text_of
 from ..core.errors import StackError
 from ..elf.elf_object import ElfObject
+from ..elf.glibc import System
 from ..elf.image import ElfError
 from ..elf.reader import read_elf
+from ..elf.resolution import Plugin
+from ..elf.resolver import Loader
 
 STEP = "check what was built"
 LIBRARY, PLUGIN = "lib/libnccl.so.2", "lib/libnccl-net.so"
+TORCH = "torch/lib/libtorch_cuda.so"
+"""What needs NCCL in PyTorch's CUDA wheels, below the directory of packages."""
 OWN_DIRECTORY = "$ORIGIN"
 """The run-path of NCCL: dlopen("libnccl-net.so") then finds the plugin that lies beside it, whatever the program is."""
 
@@ -38,6 +43,8 @@ class Wanted(NamedTuple):
     runpath: tuple[str, ...]
     """directories of the plugin's run-path"""
     static: bool
+    wheel: str = ""
+    """the directory of the NCCL that PyTorch's wheel brings, beside which the plugin is linked; empty for one built"""
 
 
 class Built(NamedTuple):
@@ -48,7 +55,9 @@ class Built(NamedTuple):
 
 
 def inspect(prefix: str, wanted: Wanted) -> Built:
-    """Look at the prefix where NCCL and the plugin are installed."""
+    """Look at the prefix where NCCL and the plugin are installed, or the plugin beside a wheel's NCCL."""
+    if wanted.wheel:
+        return _inspect_wheel(prefix, wanted)
     header, banner = header_version(prefix), _banner(os.path.join(prefix, LIBRARY))
     library = _elf(prefix, LIBRARY)
     facts: dict[str, Any] = {"version": header, "cuda": banner[1], "runpath": _directories(library.runpath)}
@@ -62,15 +71,63 @@ def inspect(prefix: str, wanted: Wanted) -> Built:
             "NCCL was built with CUDA %s, and not with %s" % (banner[1], wanted.cuda),
             "Look into the log of the step nccl for another CUDA_HOME"))
     problems += _search_path(LIBRARY, library, (OWN_DIRECTORY,), "nccl")
-    if not wanted.static:
-        problems += [
-            ("%s is there, which others could embed unseen" % os.path.relpath(path, prefix), "Remove it, and run again")
-            for path in sorted(glob.glob(os.path.join(glob.escape(prefix), "lib", "*.a")))
-        ]
+    problems += _archives(prefix, wanted)
     if wanted.plugin:
         facts["plugin"], others = _inspect_plugin(prefix, wanted)
         problems += others
     return Built(facts, problems)
+
+
+def _archives(prefix: str, wanted: Wanted) -> list[tuple[str, str]]:
+    return [] if wanted.static else [
+        ("%s is there, which others could embed unseen" % os.path.relpath(path, prefix), "Remove it, and run again")
+        for path in sorted(glob.glob(os.path.join(glob.escape(prefix), "lib", "*.a")))
+    ]
+
+
+def _inspect_wheel(prefix: str, wanted: Wanted) -> Built:
+    """Look at a wheel's NCCL, which is taken as it is, and at whether PyTorch's libraries lead it to the plugin."""
+    header, banner = header_version(wanted.wheel), _banner(os.path.join(wanted.wheel, LIBRARY))
+    problems = [
+        ("NCCL %s was asked for, and %s of PyTorch's wheel says %s" % (wanted.version, name, found or "nothing"),
+         "Correct nccl.version in the release file, or the lock")
+        for name, found in (("nccl.h", header), ("the banner", banner[0])) if found != wanted.version]
+    if wanted.cuda and banner[1].partition(".")[0] != wanted.cuda.partition(".")[0]:
+        problems.append((
+            "NCCL of PyTorch's wheel was built with CUDA %s, and its plugin with %s" % (banner[1], wanted.cuda),
+            "Correct cuda in the release file: the first number has to be the same"))
+    problems += _archives(prefix, wanted)
+    plugin, others = _inspect_plugin(prefix, wanted)
+    found_by, astray = _way_to_plugin(prefix, wanted.wheel)
+    facts = {"version": header, "cuda": banner[1], "wheel": True, "plugin": dict(plugin, found_by=found_by)}
+    return Built(facts, [*problems, *others, *astray])
+
+
+def _way_to_plugin(prefix: str, wheel: str) -> tuple[str, list[tuple[str, str]]]:
+    """Follow the loader from PyTorch to NCCL and the plugin, without LD_LIBRARY_PATH; by which rule, and problems.
+
+    A wheel's NCCL has no run-path, so that the RPATH of what brought it counts when it opens its plugin.
+    """
+    opener = os.path.normpath(os.path.join(wheel, "..", "..", TORCH))
+    _elf(os.path.dirname(opener), os.path.basename(opener))
+    resolution = Loader(System.this_machine()).resolve(
+        os.fsencode(opener), plugins=[Plugin(b"libnccl.so.2", os.path.basename(PLUGIN).encode())])
+    edges = {os.path.basename(edge.name).decode("utf-8", "replace"): edge for edge in resolution.edges}
+    library, plugin = (edges.get(os.path.basename(name)) for name in (LIBRARY, PLUGIN))
+    place = os.fsdecode(library.path) if library and library.path else ""
+    if not place or not os.path.samefile(place, os.path.join(wheel, LIBRARY)):
+        return "", [(
+            "%s gets NCCL from %s, and not from its wheel" % (TORCH, place or "nowhere"),
+            "Correct pytorch in the release file: the wheel has to be one of a CUDA build that needs nvidia-nccl")]
+    rule = plugin.rule.replace(os.path.dirname(opener) + "/", "") if plugin else ""
+    found = os.fsdecode(plugin.path) if plugin and plugin.path else ""
+    if not found or not os.path.samefile(found, os.path.join(prefix, PLUGIN)):
+        return rule, [(
+            "The NCCL of PyTorch's wheel finds %s when it opens libnccl-net.so, and not the plugin" % (
+                found or "nothing"),
+            "Look at the RPATH of %s and at that of libnccl.so.2: a RUNPATH hides the way that an RPATH shows. With "
+            "such a wheel, build NCCL from its source" % TORCH)]
+    return rule, []
 
 
 def _inspect_plugin(prefix: str, wanted: Wanted) -> tuple[dict[str, Any], list[tuple[str, str]]]:

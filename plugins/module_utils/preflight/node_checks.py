@@ -186,7 +186,9 @@ def judge_machine(facts: Facts, login: Facts) -> list[Finding]:
     check, host = "compute.machine", facts["host"]
     if facts["architecture"] != login["architecture"]:
         return [error(check, "%s is %s, and the login side is %s." % (
-            host, facts["architecture"], login["architecture"]), "Run the rollout from a login node of the same kind.")]
+            host, facts["architecture"], login["architecture"]), "Run the rollout from a login node of the same kind, "
+            "or in a job on a compute node; release_expect.machine: %s then refuses any other machine at once." % (
+                facts["architecture"]))]
     findings = []
     if facts["uid"] != login["uid"]:
         findings.append(error(check, "The account has uid %d on %s and %d on the login side." % (

@@ -125,7 +125,9 @@ def library_version(build: Mapping[str, Any]) -> str:
 def _nccl(places: Places, section: Mapping[str, Any]) -> Iterator[_Part]:
     if not section:
         return
-    yield _Part(places, "nccl", "NCCL", section.get("version"), "git").of(section).built("nccl")
+    if not section.get("wheel"):
+        # Otherwise it is one of the Python packages.
+        yield _Part(places, "nccl", "NCCL", section.get("version"), "git").of(section).built("nccl")
     for key, name in (("plugin", "NCCL network plugin"), ("tests", "NCCL tests")):
         part = mapping(section.get(key))
         if part:

@@ -11,6 +11,8 @@ from .records import Records
 
 WITHOUT_GPUS = "of PyTorch's wheel; nothing else here is built for GPUs"
 """Origin of CUDA in a release whose file has none."""
+OF_ITS_WHEEL = "of PyTorch's wheel"
+"""Origin of an NCCL of which only the plugin is compiled."""
 
 
 def list_versions(records: Records, resolved: Mapping[str, Any]) -> list[dict[str, str]]:
@@ -38,7 +40,8 @@ def list_versions(records: Records, resolved: Mapping[str, Any]) -> list[dict[st
          ", ".join(filter(None, (_format_disk_space(torch), text(torch.get("origin")))))),
         ("CUDA", version("cuda", torch.get("cuda"), reported.get("torch.version.cuda")),
          text(cuda.get("prefix")) or (WITHOUT_GPUS if torch.get("cuda") else "")),
-        ("NCCL", version("nccl", nccl.get("version")), text(wanted.get("repository"))),
+        ("NCCL", version("nccl", nccl.get("version")),
+         text(wanted.get("repository")) or (OF_ITS_WHEEL if wanted else "")),
         ("NCCL's network plugin", text(plugin.get("version")), text(plugin.get("repository"))),
         ("MPI", _mpi_version(reported) or providers.get(text(mpi.get("provider")), text(mpi.get("provider"))),
          text(mpi.get("prefix"))),

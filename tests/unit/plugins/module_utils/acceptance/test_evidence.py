@@ -14,7 +14,7 @@ from ansible_collections.hpcml.torchstack.plugins.module_utils.ranks import nccl
 from ansible_collections.hpcml.torchstack.plugins.module_utils.ranks import output as rank_output
 
 LOGS = pathlib.Path(__file__).resolve().parents[4] / "fixtures" / "acceptance" / "nccl"
-SLINGSHOT = {"networks": ["*libfabric*"], "providers": ["cxi"], "forbidden": ["Socket"]}
+SLINGSHOT = {"networks": ["*libfabric*", "OFI"], "providers": ["cxi"], "forbidden": ["Socket"]}
 MEASURED = {
     "measurements": [{
         "backend": "gloo", "provider": "torch", "operation": "all_reduce", "ranks": 2, "nodes": 1, "device": "cpu",
@@ -43,8 +43,8 @@ def problems(rule, *names):
 # --- the network -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["slingshot-1.6.0", "slingshot-1.14.2", "rccl-1.4.0"])
-def test_s17_both_spellings_of_the_plugin_are_the_network_that_was_asked_for(name):
+@pytest.mark.parametrize("name", ["slingshot-1.6.0", "slingshot-1.14.2", "slingshot-1.19.0", "rccl-1.4.0"])
+def test_s17_every_name_of_the_plugin_is_the_network_that_was_asked_for(name):
     assert problems(SLINGSHOT, name, name) == []
 
 

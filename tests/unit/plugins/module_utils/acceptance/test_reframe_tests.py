@@ -23,7 +23,8 @@ OPTIONS = {
     "modulepaths": {"lmod": "/soft/lmod", "tcl": None}, "environment": {"OMP_NUM_THREADS": 1}, "nodes": 2, "ranks": 8,
     "launcher": ["srun", "--nodes={nodes}", "--ntasks={ranks}"], "job": {"options": {"cores": 64, "gpus": 4}},
     "python": "python3", "imports": ["torch"], "checks": ["imports", "torch_gloo", "mpi4py"],
-    "where_possible": ["torch_nccl", "torch_mpi", "cuda_graph_replay"], "transport": {"networks": ["*libfabric*"]},
+    "where_possible": ["torch_nccl", "torch_mpi", "cuda_graph_replay"],
+    "transport": {"networks": ["*libfabric*", "OFI"]},
     "import_ceiling": 30.0, "measure": {"largest": "1 GiB"}, "sizes": ["1 GiB", "1 MiB"], "tolerance": 0.05,
     "timeout": 600,
 }
@@ -40,7 +41,7 @@ def test_a_release_is_described_by_plain_figures():
         "2026_11_20", 2, 4, 64, 4)
     assert found["sizes"] == [1 << 20, 1 << 30] and found["measure"]["largest"] == 1 << 30
     assert found["modulepaths"] == {"lmod": "/soft/lmod"} and found["environment"] == {"OMP_NUM_THREADS": "1"}
-    assert found["question"]["transport"] == {"networks": ["*libfabric*"]} and "shared" not in found["question"]
+    assert found["question"]["transport"] == {"networks": ["*libfabric*", "OFI"]} and "shared" not in found["question"]
     assert described(shared=["/opt"])["question"]["shared"] == ["/opt"]
     assert reframe_tests.render(found) == reframe_tests.render(described())
 

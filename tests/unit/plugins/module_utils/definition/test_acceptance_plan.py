@@ -51,7 +51,7 @@ def test_the_release_file_wins_over_the_site_key_by_key():
     slow = {"backend": "gloo", "bytes": 8, "microseconds": 50.0, "source": "a log"}
     site = {
         "measure": {"largest": "4 GiB", "trials": 50, "floors": {"bandwidth": [floor], "latency": [slow]}},
-        "transport": {"networks": ["*libfabric*"], "forbidden": ["Socket"]}, "import_ceiling": 60,
+        "transport": {"networks": ["*libfabric*", "OFI"], "forbidden": ["Socket"]}, "import_ceiling": 60,
     }
     own = {"measure": {"trials": 5, "floors": {"bandwidth": []}}, "transport": {"networks": ["IB"]}}
     found = plan_acceptance({"acceptance": own}, site)

@@ -10,6 +10,8 @@ from ansible_collections.hpcml.torchstack.plugins.module_utils.definition import
 WHEEL = {"version": "2.6.0", "lock": "torch==2.6.0", "cpu": {}, "cuda_lock": ""}
 INDEXED = {"version": "2.6.0", "lock": "torch==2.6.0+cu124", "index": "https://example.org/cu124", "cuda_lock": ""}
 SOURCE = {"version": "2.6.0", "source": {"repository": "https://example.org/p"}}
+COMPILED = {"version": "2.21.5", "repository": "https://example.org/n", "tag": "v2.21.5-1", "commit": "0" * 40}
+OF_THE_WHEEL = {"version": "2.21.5", "wheel": True, "plugin": {"version": "1.6.0"}}
 CONTAINER = {"base": {"kind": "container"}, "pytorch": {"version": "2.2.0"}}
 OF_THE_IMAGE = ("toolchain", "cuda", "mpi", "nccl", "mpi4py", "horovod", "packages", "locks")
 
@@ -33,7 +35,19 @@ OF_THE_IMAGE = ("toolchain", "cuda", "mpi", "nccl", "mpi4py", "horovod", "packag
     ({"mpi": {"allow_path": False}}, "'mpi' in a.yml names no MPI:"),
     ({"nccl": {}}, "'nccl' in a.yml is there without cuda;"),
     ({"pytorch": SOURCE, "cuda": {}}, "'pytorch.source' in a.yml has cuda and no nccl, so that any NCCL"),
-    ({"nccl": {"tests": {"mpi": True}}, "cuda": {}, "mpi": {"lock": "mpich==4.3.2"}}, "'nccl.tests.mpi' in a.yml"),
+    ({"nccl": dict(COMPILED, tests={"mpi": True}), "cuda": {}, "mpi": {"lock": "mpich==4.3.2"}},
+     "'nccl.tests.mpi' in a.yml"),
+    ({"nccl": {"version": "2.21.5", "tag": "v2.21.5-1"}, "cuda": {}},
+     "'nccl' in a.yml has no repository and no commit; add them, or say wheel: true for the NCCL that PyTorch's"),
+    ({"nccl": dict(OF_THE_WHEEL, tag="v2.21.5-1", tests={"mpi": False}), "cuda": {}},
+     "'nccl.wheel' in a.yml takes NCCL as it is in its wheel, and tag, tests only mean something to one that is "
+     "compiled; remove them."),
+    ({"nccl": {"version": "2.21.5", "wheel": True}, "cuda": {}},
+     "'nccl' in a.yml takes the NCCL of PyTorch's wheel and names no plugin to compile; add plugin, or remove nccl."),
+    ({"pytorch": SOURCE, "nccl": OF_THE_WHEEL, "cuda": {}},
+     "'nccl.wheel' in a.yml asks for the NCCL of PyTorch's wheel, and pytorch is built from source;"),
+    ({"nccl": OF_THE_WHEEL, "horovod": {"nccl": "release"}, "cuda": {}},
+     "'horovod.nccl' in a.yml asks for the release's own NCCL, and nccl takes that of PyTorch's wheel; say wheel."),
 ])
 def test_what_contradicts_itself_is_named_in_one_sentence(definition, sentence):
     (found,) = component_problems.problems(definition, "a.yml")
@@ -47,6 +61,8 @@ def test_what_contradicts_itself_is_named_in_one_sentence(definition, sentence):
     {"pytorch": {key: value for key, value in WHEEL.items() if key != "cpu"}, "cuda": {}},
     {"pytorch": {key: value for key, value in WHEEL.items() if key != "cpu"}},
     {"pytorch": INDEXED, "mpi": {}, "cuda": {}, "horovod": {"nccl": "wheel", "driver_stub": True}},
+    {"pytorch": INDEXED, "mpi": {}, "cuda": {}, "nccl": OF_THE_WHEEL},
+    {"pytorch": INDEXED, "mpi": {}, "cuda": {}, "nccl": OF_THE_WHEEL, "horovod": {"nccl": "wheel"}},
     {"pytorch": "2.6.0"}, None,
 ])
 def test_what_is_whole_has_no_problems(definition):

@@ -44,6 +44,7 @@ def test_what_is_built_on_torch_waits_for_its_installation():
     assert components.package_needs({"pytorch": SOURCE, "mpi4py": {}}) == ["base", "pytorch-install", "mpi4py-install"]
     assert components.package_needs({"pytorch": WHEEL}) == ["base", "pytorch"]
     assert components.package_needs({"pytorch": WHEEL, "nccl": {}}) == ["base", "pytorch", "nccl"]
+    assert components.package_needs({"pytorch": WHEEL, "nccl": {"wheel": True}}) == ["base", "pytorch"]
     assert components.package_needs({}) == ["base", "pytorch", "mpi4py-install"]
 
 

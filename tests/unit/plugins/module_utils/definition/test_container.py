@@ -166,6 +166,9 @@ def test_a_site_shows_the_releases_to_containers(binds):
     ({"binds": ["/appl/stack"]}, ROOT, "'torchstack_container.binds' in site has nothing that shows"),
     ({"binds": ["/appl:/other"]}, ROOT, "'torchstack_container.binds' in site has nothing that shows"),
     ({"binds": ["/a,b"]}, "/a,b", "The directory of the releases, /a,b, has a comma, a colon or a space"),
+    ({"command": "podman-hpc"}, ROOT, "'torchstack_container.command' in site is podman-hpc, and Podman-HPC starts"),
+    ({"command": "/opt/bin/ch-run -w"}, ROOT, "'torchstack_container.command' in site is /opt/bin/ch-run -w, and"),
+    ({"command": "srun"}, ROOT, "'torchstack_container.command' in site is srun, and Pyxis starts images otherwise"),
     ({"easybuild": dict(CONTAINER["easybuild"], modules_tool="EnvironmentModules")}, ROOT,
      "'torchstack_container.easybuild' in site has Lua for Environment Modules, which reads none"),
 ])

@@ -9,6 +9,8 @@ from ansible_collections.hpcml.torchstack.plugins.module_utils.definition import
 
 HASH = " --hash=sha256:" + "0" * 64
 SOUND = "numpy==2.3.5 \\\n    %s\n# a comment\nsix==1.0%s\n" % (HASH.strip(), HASH)
+NCCL = "nvidia-nccl-cu12==2.21.5" + HASH
+OF_THE_WHEEL = {"version": "2.21.5", "wheel": True}
 TORCH = {"version": "2.6.0", "lock": "torch==2.6.0+cu124" + HASH}
 
 
@@ -17,6 +19,8 @@ TORCH = {"version": "2.6.0", "lock": "torch==2.6.0+cu124" + HASH}
     {"pytorch": {"version": "2.6.0", "source": {"tag": "v2.6.0"}}}, {"nccl": {"version": "2.21.5", "tag": "v2.21.5-1"}},
     {"nccl": {"version": "1.9.2-aws", "tag": "v1.9.2-aws"}}, {"nccl": {"version": "2.1", "tag": "main"}},
     {"base": {"python": "3.11", "specs": ["python 3.11.*", "python-dateutil 3.9"]}},
+    {"pytorch": dict(TORCH, cuda_lock=NCCL), "nccl": OF_THE_WHEEL, "cuda": {"version": "12.4"}},
+    {"pytorch": dict(TORCH, cuda_lock=NCCL), "nccl": {"version": "2.27.7"}, "cuda": {"version": "11.8"}},
     {"base": {"python": "3.11", "specs": "python"}}, {"locks": []}, {"pytorch": "x"}, None,
 ])
 def test_what_fits_has_no_problems(definition):
@@ -36,6 +40,12 @@ def test_what_fits_has_no_problems(definition):
      "'pytorch.mpi_backend.tag' in a.yml is v2.7.0, and pytorch.version is 2.6.0; correct one of the two."),
     ({"nccl": {"version": "2.21.5", "tag": "v2.21.4-1"}},
      "'nccl.tag' in a.yml is v2.21.4-1, and nccl.version is 2.21.5;"),
+    ({"pytorch": dict(TORCH, cuda_lock=NCCL), "nccl": dict(OF_THE_WHEEL, version="2.27.7")},
+     "'nccl.version' in a.yml is 2.27.7, and pytorch.cuda_lock has nvidia-nccl-cu12==2.21.5; correct one of the two."),
+    ({"pytorch": dict(TORCH, cuda_lock=NCCL), "nccl": OF_THE_WHEEL, "cuda": {"version": "13.0"}},
+     "'cuda.version' in a.yml is 13.0, and the NCCL of pytorch.cuda_lock is for CUDA 12; the plugin has to be"),
+    ({"pytorch": dict(TORCH, cuda_lock=SOUND), "nccl": OF_THE_WHEEL},
+     "'nccl.wheel' in a.yml asks for the NCCL of PyTorch's wheel, and no lock has nvidia-nccl-cu<N>; add it"),
     ({"base": {"python": "3.12", "specs": ["python=3.11"]}},
      "'base.python' in a.yml is 3.12, and base.specs has 'python=3.11'; correct one of the two."),
 ])

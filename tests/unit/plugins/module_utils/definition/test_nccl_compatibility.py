@@ -134,9 +134,11 @@ def test_without_a_plugin_only_the_toolkit_is_judged():
     assert (problems(verdict), verdict.api, verdict.networks) == ([], None, ())
 
 
-def test_s17_both_names_of_the_network_are_known_where_the_plugin_has_both():
-    assert judged("2.21.5", "1.6.0", "1.15.2.0").networks == ("AWS Libfabric",)
-    assert judged("2.21.5", "1.13.2-aws", "1.22.0").networks == ("AWS Libfabric", "Libfabric")
+def test_s17_every_name_that_a_plugin_answers_to_is_known():
+    for version in ("1.6.0", "1.9.2-aws", "1.12.1-aws"):
+        assert judged("2.21.5", version, "1.22.0").networks == ("AWS Libfabric",)
+    for version in ("1.13.0-aws", "1.14.2", "1.19.0", "1.21.1"):
+        assert judged("2.27.7", version, "1.22.0").networks == ("AWS Libfabric", "Libfabric", "OFI")
 
 
 def test_the_name_of_a_plugin_is_that_of_its_repository():

@@ -15,19 +15,34 @@ def only(findings):
     return findings[0]
 
 
+def here(host, missing_paths, machine="x86_64"):
+    """What a machine says of itself."""
+    return {"host": host, "machine": machine, "missing_paths": missing_paths}
+
+
 @pytest.mark.parametrize("host", ["polaris-login-01", "polaris-login-01.hsn.cm.polaris.alcf.anl.gov", "x3005c0s1b0n0"])
 def test_the_site_is_recognised_by_its_host_name_and_paths(host):
-    found = only(machine_checks.judge_site(host, [], {"hostname_globs": ["polaris-login-*", "x3*"]}, "polaris"))
+    found = only(machine_checks.judge_site(here(host, []), {"hostname_globs": ["polaris-login-*", "x3*"]}, "polaris"))
     assert found.ok and found.severity == "note"
 
 
+def test_a_site_whose_compute_nodes_are_of_another_kind_is_rolled_out_on_one_of_them():
+    expect = {"machine": "aarch64", "hostname_globs": ["login*", "nid*"]}
+    found = only(machine_checks.judge_site(here("login1", []), expect, "x"))
+    assert not found.ok
+    assert found.message == (
+        "login1 is x86_64, and releases of the site x are for aarch64, whose programs do not run here.")
+    assert "in a job on a compute node, with launcher: local under torchstack_jobs" in found.remedy
+    assert only(machine_checks.judge_site(here("nid001", [], "aarch64"), expect, "x")).ok
+
+
 def test_a_site_that_expects_nothing_is_any_machine():
-    assert only(machine_checks.judge_site("vm", [], {}, "")).ok
+    assert only(machine_checks.judge_site(here("vm", []), {}, "")).ok
 
 
 def test_a_machine_that_is_not_the_site_is_told_so_in_one_sentence_with_the_rehearsal():
     expect = {"hostname_globs": ["polaris-login-*", "x3*"], "rehearsal": "ansible-playbook -i rehearsal polaris.yml"}
-    found = only(machine_checks.judge_site("vm", ["/soft", "/opt/cray"], expect, "polaris"))
+    found = only(machine_checks.judge_site(here("vm", ["/soft", "/opt/cray"]), expect, "polaris"))
     assert found.message == (
         "vm is not the site polaris: its host name is not like polaris-login-* or x3*, "
         "and it has no /soft and no /opt/cray.")
@@ -37,7 +52,7 @@ def test_a_machine_that_is_not_the_site_is_told_so_in_one_sentence_with_the_rehe
 
 
 def test_where_there_is_no_rehearsal_lint_is_named():
-    found = only(machine_checks.judge_site("vm", ["/soft"], {}, "polaris"))
+    found = only(machine_checks.judge_site(here("vm", ["/soft"]), {}, "polaris"))
     assert found.remedy == "Run it there; the playbook lint looks for mistakes in the site's data on any machine."
 
 

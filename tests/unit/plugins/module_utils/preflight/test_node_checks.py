@@ -222,6 +222,11 @@ def test_differences_between_the_sides_are_told(changes, severities, text):
     assert text in said(findings, "compute.machine")
 
 
+def test_a_node_of_another_kind_is_answered_with_where_the_rollout_has_to_run():
+    (found,) = [finding for finding in judged("machine", {"architecture": "aarch64"}) if not finding.ok]
+    assert "in a job on a compute node; release_expect.machine: aarch64 then refuses" in found.remedy
+
+
 @pytest.mark.parametrize(("text", "size"), [
     ("1K", 1024), ("240G", 240 * GIB), ("2 TiB", 2048 * GIB), ("512mb", GIB // 2),
 ])

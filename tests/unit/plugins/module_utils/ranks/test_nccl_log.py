@@ -19,6 +19,7 @@ LOGS = pathlib.Path(__file__).resolve().parents[4] / "fixtures" / "acceptance" /
     ("slingshot-1.6.0", "AWS Libfabric", "aws-ofi-nccl 1.6.0", "cxi", "2.21.5+cuda12.4",
      {"NET/AWS Libfabric/0/GDRDMA": 1, "NET/AWS Libfabric/1/GDRDMA": 1, "P2P/CUMEM/read": 2}),
     ("slingshot-1.14.2", "Libfabric", "aws-ofi-nccl 1.14.2", "cxi", "2.26.2+cuda12.8", {"NET/Libfabric/0/GDRDMA": 1}),
+    ("slingshot-1.19.0", "OFI", "aws-ofi-nccl 1.19.0", "cxi", "2.27.7+cuda12.9", {"NET/OFI/0/GDRDMA": 1}),
     ("tcp-1.14.2", "Libfabric", "aws-ofi-nccl 1.14.2", "tcp;ofi_rxm", "2.26.2+cuda12.8", {"NET/Libfabric/0/GDRDMA": 1}),
     ("rccl-1.4.0", "AWS Libfabric", "aws-ofi-rccl 1.4.0", "cxi", "2.18.3+hip6.0",
      {"NET/AWS Libfabric/0/GDRDMA": 1, "P2P/IPC": 1}),

@@ -41,6 +41,16 @@ def test_of_nothing_nothing_is_said(tmp_path):
     assert (found["python"], found["conda"], found["components"], found["libraries"]) == ([], [], [], {})
 
 
+def test_the_nccl_of_a_wheel_is_a_python_package_and_only_its_plugin_is_a_component(tmp_path):
+    plugin = {"version": "1.6.0", "repository": "https://example.org/aws-ofi-nccl", "commit": "1" * 40}
+    of_wheel = {"version": "2.21.5", "wheel": True, "plugin": plugin}
+    found = installed(str(tmp_path), {"definition": {"nccl": of_wheel}})
+    assert [(one["key"], one["version"]) for one in found["components"]] == [("nccl.plugin", "1.6.0")]
+    compiled = {"version": "2.21.5", "repository": "https://example.org/nccl", "commit": "0" * 40, "plugin": plugin}
+    found = installed(str(tmp_path), {"definition": {"nccl": compiled}})
+    assert {one["key"] for one in found["components"]} == {"nccl", "nccl.plugin"}
+
+
 def test_what_is_built_is_known_by_its_canonical_name():
     names = installed_python.built_names({
         "horovod": {}, "pytorch": {"source": {}},

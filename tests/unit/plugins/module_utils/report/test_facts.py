@@ -228,6 +228,15 @@ def test_versions_are_those_that_were_built_before_those_that_were_asked_for(roo
     assert found["imports"]["reported"]["x"] == "yes"
 
 
+def test_an_nccl_of_a_wheel_is_said_to_be_that_beside_the_plugin_that_was_compiled_for_it(root):
+    write(root / RELEASE / ".torchstack" / "nccl.json", {"version": "2.21.5", "wheel": True})
+    plugin = {"version": "1.6.0", "repository": "https://example.org/aws-ofi-nccl"}
+    resolved = {"definition": {"nccl": {"version": "2.21.5", "wheel": True, "plugin": plugin}}}
+    rows = [row for row in facts(root, resolved)["versions"] if row["name"].startswith("NCCL")]
+    assert [(row["version"], row["origin"]) for row in rows] == [
+        ("2.21.5", "of PyTorch's wheel"), ("1.6.0", "https://example.org/aws-ofi-nccl")]
+
+
 def test_a_cuda_build_in_a_release_for_cpus_says_so_and_how_large_it_is(root):
     write(root / RELEASE / ".torchstack" / "pytorch.json", {
         "version": "2.13.0+cu130", "cuda": "13.0", "origin": "an index", "bytes": 4_800_000_000})
