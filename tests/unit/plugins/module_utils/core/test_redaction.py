@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 
 import pytest
-from ansible_collections.hpcml.torchstack.plugins.module_utils.core.build_environment import handed_on, without_secrets
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.redaction import (
     MASK,
     credential_in,
@@ -15,7 +14,6 @@ from ansible_collections.hpcml.torchstack.plugins.module_utils.core.redaction im
     redacted_data,
     secret_values,
     spellings,
-    withheld,
     without_credentials,
 )
 
@@ -112,21 +110,6 @@ def test_credentials_of_a_record_are_found_where_they_are():
         ("packages[0].url", "a password in an address"), ("environment.HF_TOKEN", "the value of a secret"),
     ]
     assert credential_in("curl https://$USER:$TOKEN@example.org") == ""
-
-
-def test_a_build_gets_no_secrets_and_nothing_that_shapes_it_unless_it_names_them():
-    plain = {"PATH": "/bin", "HOME": "/h", "https_proxy": "http://u:p@x", "SSH_AUTH_SOCK": "/s", "MAX_JOBS": "4",
-             "PBS_JOBCOOKIE": "0123456789", "PMI_AUTH": "abcdef", "CC": "cc", "LD_LIBRARY_PATH": "/l",
-             "CMAKE_BUILD_PARALLEL_LEVEL": "8"}
-    secret = {"HF_TOKEN": "abcdefgh", "SLURM_JWT": "eyJ"}
-    shaping = {"LD_PRELOAD": "x.so", "CPATH": "/i", "LIBRARY_PATH": "/l", "CFLAGS": "-O0", "USE_CUDA": "0",
-               "BUILD_TEST": "1", "CMAKE_PREFIX_PATH": "/p", "HOROVOD_WITH_MPI": "1", "TORCH_CUDA_ARCH_LIST": "8.0"}
-    shells = {"BASH_ENV": "x", "SHELLOPTS": "xtrace"}
-    everything = {**plain, **secret, **shaping, **shells}
-    assert withheld(everything) == sorted(secret)
-    assert handed_on(everything) == plain
-    assert handed_on(everything, ["HF_TOKEN", "CFLAGS"]) == {**plain, "HF_TOKEN": "abcdefgh", "CFLAGS": "-O0"}
-    assert without_secrets(everything) == {**plain, **shaping, **shells}
 
 
 def test_long_texts_take_their_time_only():
