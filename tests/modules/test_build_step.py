@@ -81,6 +81,17 @@ def test_nothing_that_could_shape_a_build_comes_from_the_caller(step, tmp_path):
     assert set(hostile) <= set(line.split())
 
 
+def test_nothing_that_a_step_prints_makes_the_terminal_do_anything(step):
+    prints = (
+        r"\033]0;TITLE\007", r"\033[2J", r"[1/3] \033]52;c;ZXZpbA==\007progress\n",
+        r"[2/3] \033[1A\033[2Kfake line: TASK [ok]\n", r"\302\233\061Aerror: \033[31mred\033[0m \342\200\256kcab\n")
+    failed = step(script="printf '%s'; exit 3" % "".join(prints))
+    assert failed["failed"] and "\x1b" not in failed.console.replace("\\x1b", "") and "\x9b" not in failed.console
+    lines = [*failed.get("log_tail", []), failed["msg"], failed.get("told", "")]
+    assert any("red" in line for line in lines) and all(
+        mark not in line for line in lines for mark in ("\x1b", "\x9b", "\x07", "\u202e", "ZXZpbA", "TITLE"))
+
+
 def test_the_step_directory_holds_what_was_promised(step):
     step(script="echo hi")
     names = {path.name for path in step.directory.iterdir() if not path.name.startswith(".")}
