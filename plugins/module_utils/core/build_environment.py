@@ -44,10 +44,14 @@ def without_secrets(environment: Mapping[str, str], named: Iterable[str] = ()) -
     return {name: value for name, value in environment.items() if name not in kept_back}
 
 
-def handed_on(environment: Mapping[str, str], named: Iterable[str] = ()) -> dict[str, str]:
-    """Return the part of a caller's environment that a build may see, with what was named in any case."""
+def handed_on(environment: Mapping[str, str], named: Iterable[str] = (), job_id: str = "") -> dict[str, str]:
+    """Return the part of a caller's environment that a build may see, with what was named in any case.
+
+    ``job_id`` is the variable by which a batch system tells a job its identifier: its other variables begin like that.
+    """
     wanted = set(named)
+    of_job = job_id.partition("_")[0] + "_"
     return {
         name: value for name, value in without_secrets(environment, wanted).items()
-        if name in wanted or is_allowed(name)
+        if name in wanted or is_allowed(name) or (job_id and name.startswith(of_job))
     }

@@ -51,7 +51,7 @@ class SupervisedJob:
         self.leaving = False
         self.hanging: list[Process] = []
         self.scratch = ""
-        self.environment = handed_on(os.environ, self.inputs.secrets)
+        self.environment = handed_on(os.environ, self.inputs.secrets, variables[0] if variables else "")
         self.kept_back = sorted(set(os.environ) - set(self.environment))
         self.known = secret_values(self.environment, self.inputs.secrets)
         self.beaten = time.monotonic()

@@ -30,6 +30,13 @@ def test_a_build_gets_of_its_caller_what_is_allowed_and_what_it_names():
     assert handed_on(everything, ["HF_TOKEN", "CFLAGS"]) == {**PLAIN, "HF_TOKEN": "abcdefgh", "CFLAGS": "x"}
 
 
+def test_the_job_s_own_variables_are_known_by_that_of_its_identifier():
+    of_job = {"TOY_JOB": "7", "TOY_RANKS": "2"}
+    everything = {**of_job, "TOYS": "x", "CC": "cc", "TOY_TOKEN": "abcdefgh"}
+    assert handed_on(everything, (), "TOY_JOB") == of_job
+    assert handed_on(everything) == {}
+
+
 def test_what_starts_a_build_gets_all_but_secrets():
     everything = {**PLAIN, **SECRET, **dict.fromkeys(SHAPING, "x")}
     assert without_secrets(everything) == {**PLAIN, **dict.fromkeys(SHAPING, "x")}
