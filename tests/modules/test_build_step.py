@@ -65,7 +65,8 @@ def test_nothing_that_could_shape_a_build_comes_from_the_caller(step, tmp_path):
     compiler.write_text('#!/bin/sh\ntouch %s/used\nexec gcc "$@"\n' % fake)
     compiler.chmod(0o755)
     named = dict.fromkeys((
-        "CC", "CXX", "MPICC", "MPICH_CC", "OMPI_CC", "LDSHARED", "AR", "NVCC_CCBIN", "MAKEFLAGS", "MAKEFILES", "PERL5LIB",
+        "CC", "CXX", "MPICC", "MPICH_CC", "OMPI_CC", "LDSHARED", "AR", "NVCC_CCBIN", "MAKEFLAGS", "MAKEFILES",
+        "PERL5LIB",
         "GIT_SSL_NO_VERIFY", "GIT_CONFIG_GLOBAL", "PIP_CONSTRAINT", "TAR_OPTIONS", "LD_LIBRARY_PATH"), str(compiler))
     hostile = dict(named, PYTHONPATH=str(fake), PKG_CONFIG_PATH=str(fake))
     script = '%s -c "import colorsys"; env | cut -d= -f1 > %s/names; ${MPICH_CC:-true}' % (sys.executable, tmp_path)

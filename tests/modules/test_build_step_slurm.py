@@ -56,7 +56,8 @@ def test_s03_neither_login_files_nor_a_job_around_it_nor_the_umask_reach_the_bui
     previous = os.umask(0o077)
     try:
         done = steps.run(
-            'echo "<${FROM_STARTUP-gone}> <$SLURM_JOB_PARTITION> <${SLURM_NTASKS-1}> <$MAX_JOBS> <${CC-gone}> $(umask)"; touch made; ls'
+            'echo "<${FROM_STARTUP-gone}> <$SLURM_JOB_PARTITION> <${SLURM_NTASKS-1}> <$MAX_JOBS> <${CC-gone}> $(umask)"'
+            "; touch made; ls"
         )
     finally:
         os.umask(previous)

@@ -33,8 +33,8 @@ from test_modulefile_publish_faults import OPTIONS as PUBLISH
 FREE = {"host": "h", "in_use": False, "process_count": 0, "processes": [], "held_count": 0, "held": [], "unseen": []}
 BUSY = dict(FREE, in_use=True, held_count=1, held=["/soft/x"])
 RETIRE = {
-    "to": None, "minimum_age": 0, "notice_days": 0, "uses": [], "unseen": "", "reason": "", "successor": "", "until": "",
-    "notice": ""}
+    "to": None, "minimum_age": 0, "notice_days": 0, "uses": [], "unseen": "", "reason": "", "successor": "",
+    "until": "", "notice": ""}
 
 
 class Module:

@@ -75,7 +75,8 @@ class World:
         git(self.top, "tag", "v2.0")
         self.configuration = place / "gitconfig"
         self.configuration.write_text(
-            '[url "file://%s/server/"]\n\tinsteadOf = https://git.invalid/\n[protocol "file"]\n\tallow = always\n' % place)
+            '[url "file://%s/server/"]\n\tinsteadOf = https://git.invalid/\n'
+            '[protocol "file"]\n\tallow = always\n' % place)
 
     def start(self, *words, only="", **environment):
         return subprocess.Popen(

@@ -34,14 +34,16 @@ PROGRAMS = (
     _program("curl", "curl", r"(\s(?:-[A-Za-z#]{0,8}[uU]|--(?:proxy-)?user(?:=|\s))\s{0,4})", ":"),
     _program("creds", "", r"(--(?:src-|dest-)?creds(?:=|\s)\s{0,4})", ":"),
     _program(
-        "login", "docker|podman|buildah|nerdctl|helm|oras|skopeo|apptainer|singularity|az login", r"(\s-p(?:=|\s)\s{0,4})"),
+        "login", "docker|podman|buildah|nerdctl|helm|oras|skopeo|apptainer|singularity|az login",
+        r"(\s-p(?:=|\s)\s{0,4})"),
     _program("sshpass", "sshpass", r"(\s-p\s{0,4})"),
     _program("mysql mariadb", "mysql\\w*|mariadb[\\w-]*", r"(\s-p)"),
     _program("ldap", "ldap(?:add|compare|delete|modify|passwd|search|whoami)", r"(\s-w\s{0,4})"),
     _program("redis-cli", "redis-cli", r"(\s-a\s{1,4})"),
     _program("smbclient", "smbclient", r"(\s-U\s{0,4})", "%"),
     _program("-pass", "", r"(-pass(?:in|out)?\s{1,4}pass:)"),
-    _program("secret session", "aws configure set", r"(\bset\s{1,4}\S{0,80}(?:secret_access_key|session_token)\s{1,4})"),
+    _program(
+        "secret session", "aws configure set", r"(\bset\s{1,4}\S{0,80}(?:secret_access_key|session_token)\s{1,4})"),
 )
 """The manual pages of these programs say how they take a password; ``openssl`` and ``skopeo`` by the option alone."""
 

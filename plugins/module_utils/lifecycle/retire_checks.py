@@ -70,7 +70,7 @@ def _notice_problems(record: Mapping[str, Any], notice_days: float, now: str) ->
 def _tree_problems(amount: removal.Amount) -> Iterator[str]:
     for paths, what, remedy in (
         (amount.mounts, "is a mount point, whose files are not removed", "Unmount it."),
-        (amount.deep, "lies in %d directories within one another, deeper than is removed" % DEEPEST, "Remove it by hand."),
+        (amount.deep, "lies in more than %d directories, deeper than is removed" % DEEPEST, "Remove it by hand."),
         (amount.foreign, "belongs to another account, so that nothing in it can be removed", "Give it back to yours."),
     ):
         if paths:

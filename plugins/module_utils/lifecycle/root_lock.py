@@ -3,9 +3,9 @@
 """Lock a root for the moment in which a release's state is judged and changed.
 
 Whatever publishes, rolls back, retires, thaws or freezes reads what it judges by while it holds this lock, and changes
-it before it gives the lock back; what takes long, such as measuring a tree, comes before. The order of locks is one: the
-lock of a release, which a playbook holds for as long as it runs (:mod:`..core.rollout_lock`), and then this one. Nobody
-who holds this one waits for a release's.
+it before it gives the lock back; what takes long, such as measuring a tree, comes before. The order of locks is one:
+the lock of a release, which a playbook holds for as long as it runs (:mod:`..core.rollout_lock`), and then this one.
+Nobody who holds this one waits for a release's.
 """
 
 from __future__ import annotations

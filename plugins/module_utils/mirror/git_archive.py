@@ -84,7 +84,7 @@ def problem(path: str, commit: str, scratch: str | None = None) -> str:
     name = os.path.basename(path)
     try:
         with tempfile.TemporaryDirectory(dir=scratch or None) as store, tarfile.open(path) as archive:
-            run(["git", "init", "--quiet", "--bare", "--template=", store], TIMEOUT, environment=_variables(_READS_ONLY))
+            _ask(".", "init", "--quiet", "--bare", "--template=", store, **_READS_ONLY)
             waiting, proved = [commit], set()
             while waiting:
                 wanted = waiting.pop()
@@ -206,7 +206,7 @@ def _listed(repository: str, commit: str) -> dict[str, str]:
 
 def _address(tree: str, commit: str, path: str) -> str:
     """Return from where git fetches a submodule: relative addresses follow that of the repository."""
-    name = [name for name, place in _listed(tree, commit).items() if place == path][0]
+    name = next(name for name, place in _listed(tree, commit).items() if place == path)
     _git(tree, "read-tree", commit)
     with open(os.path.join(tree, ".gitmodules"), "w", encoding="utf-8") as stream:
         stream.write(_git(tree, "cat-file", "blob", commit + ":.gitmodules").output)
