@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from typing import NamedTuple
 
@@ -55,11 +56,11 @@ def without_passwords(line: str) -> str:
     small = line.lower()
     for program in PROGRAMS:
         if any(hint in small for hint in program.hints) and all(called.search(line) for called in program.called):
-            line = program.option.sub(lambda match, parted=program.parted: _masked(match, parted), line)
+            line = program.option.sub(functools.partial(_masked, program.parted), line)
     return line
 
 
-def _masked(match: re.Match[str], parted: str) -> str:
+def _masked(parted: str, match: re.Match[str]) -> str:
     before, value = match.groups()
     mark = value[0] if value[0] in "'\"" else ""
     bare = value.strip("'\"")
