@@ -21,6 +21,7 @@ from ansible.module_utils.parsing.convert_bool import boolean
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.processes import read_process
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core.text import printable
 from ansible_collections.hpcml.torchstack.plugins.module_utils.definition.step_options import filled_options
 from ansible_collections.hpcml.torchstack.plugins.module_utils.steps.follow import Follow
 from ansible_collections.hpcml.torchstack.plugins.module_utils.steps.needs import took_over
@@ -142,7 +143,7 @@ class ActionModule(ActionBase):
     def show(follow):
         """Tell the operator what there is to tell."""
         for line in follow.lines(time.monotonic(), datetime.date.today().isoformat()):
-            display.display(line)
+            display.display(printable(line))
 
     @staticmethod
     def show_cancelled(result):

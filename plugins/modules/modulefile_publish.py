@@ -218,6 +218,7 @@ from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors impor
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.files import read_json
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.redaction import without_credentials
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.run_module import run_module, text_diff
+from ansible_collections.hpcml.torchstack.plugins.module_utils.lifecycle import root_lock
 from ansible_collections.hpcml.torchstack.plugins.module_utils.lifecycle.publication import (
     STATES,
     Desired,
@@ -232,8 +233,6 @@ from ansible_collections.hpcml.torchstack.plugins.module_utils.lifecycle.publica
     SHOW,
     Action,
     carry_out,
-    publishing,
-    remove_stale_lock,
 )
 from ansible_collections.hpcml.torchstack.plugins.module_utils.lifecycle.publication_facts import (
     Facts,
@@ -291,7 +290,7 @@ def publish(module: AnsibleModule) -> dict:
     desired = desired_of(params)
     found = read_plan(params, desired)
     if found and found[1] and not module.check_mode:
-        with publishing(params["root"]):
+        with root_lock.held(params["root"]):
             found = read_plan(params, desired)
             if found:
                 facts, actions = found
@@ -301,7 +300,7 @@ def publish(module: AnsibleModule) -> dict:
                     "first": desired.first_only and any(action.action == DEFAULT for action in actions),
                 })
     elif not module.check_mode:
-        remove_stale_lock(params["root"])
+        root_lock.remove_stale(params["root"])
     if not found:
         return {"changed": False, **NOTHING, "summary": ["No default was ever moved below %s." % params["root"]]}
     return result_of(module, desired, *found)

@@ -134,6 +134,7 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.clock import now
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.run_module import RELEASE, run_module, text_diff
+from ansible_collections.hpcml.torchstack.plugins.module_utils.lifecycle import root_lock
 from ansible_collections.hpcml.torchstack.plugins.module_utils.release import records as release_records
 
 
@@ -153,7 +154,8 @@ def run(module: AnsibleModule) -> dict:
         begun = recorded["freezing"] or recorded["frozen"]
         result["changed"] = not begun or begun.get("digest") != params["digest"]
         if result["changed"] and not check_mode:
-            release_records.begin_freeze(files, record)
+            with root_lock.held(params["root"]):
+                release_records.begin_freeze(files, record)
     elif params["state"] == "frozen":
         record = {"digest": params["digest"]}
         for key in ("manifest", "logs"):
@@ -162,7 +164,8 @@ def run(module: AnsibleModule) -> dict:
         before = recorded["frozen"] or {}
         result["changed"] = any(before.get(key) != value for key, value in record.items())
         if result["changed"] and not check_mode:
-            release_records.record_freeze(files, {**record, "frozen_at": now()})
+            with root_lock.held(params["root"]):
+                release_records.record_freeze(files, {**record, "frozen_at": now()})
     elif params["state"] == "partitions":
         wanted = {
             name: {key: said[key] for key in ("optional", "left_out") if said.get(key)}

@@ -171,6 +171,7 @@ failed_step:
   type: str
 """
 
+import contextlib
 import json
 import os
 
@@ -178,7 +179,7 @@ from ansible_collections.hpcml.torchstack.plugins.module_utils.core.clock import
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.redaction import without_credentials
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.run_module import RELEASE, run_module, text_diff
-from ansible_collections.hpcml.torchstack.plugins.module_utils.lifecycle import retire_steps
+from ansible_collections.hpcml.torchstack.plugins.module_utils.lifecycle import retire_steps, root_lock
 from ansible_collections.hpcml.torchstack.plugins.module_utils.lifecycle.retire import (
     RECORD,
     STAGES,
@@ -209,12 +210,25 @@ def retire(params: dict, apply: bool) -> dict:
     rules = Rules(params["minimum_age"], params["notice_days"], unseen)
     require_date(params["until"])
     words = Words(without_credentials(params["reason"]).strip(), params["successor"], params["until"])
-    facts = read_facts(params["root"], params["release"])
-    record = facts.record
-    if not record.get("planned"):
-        record = retirement_record(facts, to, words, rules, now())
-        if to == "removed":
-            facts, record = retire_steps.measure(facts, record)
+    root, release = params["root"], params["release"]
+    facts = read_facts(root, release)
+    # What takes long comes before the lock, under which everything else is read anew.
+    amount = retire_steps.measure(facts) if to == "removed" and not facts.record.get("planned") else facts.amount
+    changes = apply and state != "judged"
+    with root_lock.held(root) if changes else contextlib.nullcontext():
+        facts = (read_facts(root, release) if changes else facts)._replace(amount=amount)
+        record = facts.record
+        if not record.get("planned"):
+            record = retirement_record(facts, to, words, rules, now())
+            if to == "removed":
+                record = retire_steps.removing_record(facts, record)
+        return decide(facts, record, params, rules, apply)
+
+
+def decide(facts: Facts, record: dict, params: dict, rules: Rules, apply: bool) -> dict:
+    """Judge a release by what is on disk now, and do what is asked for."""
+    state = params["state"]
+    to = params["to"] or (state if state in AS_USERS_SEE else "removed")
     found = []
     if state == "judged":
         found = find_problems(facts, to, rules, params["uses"], now())
@@ -266,10 +280,19 @@ def put_aside(facts: Facts, record: dict, _params: dict, apply: bool) -> dict:
     return {"changed": changed}
 
 
+def require_aside(facts: Facts, state: str, apply: bool) -> None:
+    """Refuse to go on with a release that nobody has put aside, or that somebody else has put back."""
+    if apply and not facts.record.get("planned"):
+        raise StackError(
+            "Release %s is not aside: it was put back meanwhile." % facts.state.release, state,
+            "Run playbooks/retire.yml with retire_to=removed again.", facts.state.prefix)
+
+
 def begin_deletion(facts: Facts, record: dict, params: dict, apply: bool) -> dict:
     """Record that files go, or put the release back."""
     if facts.record.get("deleting") or facts.stage == "removed":
         return {"put_back": False, "problems": []}
+    require_aside(facts, "deleting", apply)
     found = [problem for host in params["uses"] for problem in find_use_problems(host, params["unseen"].strip())]
     if found:
         before = retire_steps.put_back(facts) if apply else record["before"]
@@ -288,6 +311,7 @@ def record_removal(facts: Facts, record: dict, _params: dict, apply: bool) -> di
     """Record that the release is gone."""
     if facts.stage == "removed":
         return {}
+    require_aside(facts, "removed", apply)
     left = [path for path in retire_steps.removal_paths(facts._replace(record=record)) if os.path.lexists(path)]
     if left and apply:
         raise StackError(

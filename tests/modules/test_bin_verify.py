@@ -8,6 +8,7 @@ import json
 import os
 import pathlib
 import shutil
+import struct
 import subprocess
 import sys
 
@@ -152,10 +153,14 @@ def test_a_release_brings_its_own_rules_and_may_have_moved(clean_tree, tmp_path)
         (["{tree}", "--rules", "{tree}/wrong.json"], "There is no rule 'nonsense'"),
         (["{tree}", "--rules", "{tree}/future.json"], "unknown format"),
         (["{tree}/empty"], "no dynamic ELF object"),
+        (["{tree}/narrow"], "nothing was checked: 1 "),
     ],
 )
 def test_what_cannot_be_verified_is_one_sentence_and_exit_code_2(tree, arguments, complaint):
     (tree / "list.json").write_text("[]")
+    # An executable of 32 bits (the System V ABI's ELF header): its path is right.
+    header = struct.pack("<16sHHIIIIIHHHHHH", b"\x7fELF\x01\x01\x01", 2, 3, 1, 0, 52, 0, 0, 52, 32, 0, 0, 0, 0)
+    (tree / "narrow").write_bytes(header.ljust(200, b"\0"))
     (tree / "wrong.json").write_text('{"nonsense": []}')
     (tree / "future.json").write_text('{"format": 99, "rules": {}}')
     (tree / "empty").mkdir()

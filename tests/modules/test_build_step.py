@@ -57,6 +57,42 @@ def test_check_do_check_do(step, tmp_path):
     assert {path.name: path.stat().st_mtime_ns for path in step.directory.iterdir()} == records
 
 
+def test_nothing_that_could_shape_a_build_comes_from_the_caller(step, tmp_path):
+    fake = tmp_path / "fake"
+    fake.mkdir()
+    (fake / "colorsys.py").write_text("raise SystemExit('FAKE colorsys')\n")
+    compiler = fake / "cc"
+    compiler.write_text('#!/bin/sh\ntouch %s/used\nexec gcc "$@"\n' % fake)
+    compiler.chmod(0o755)
+    named = dict.fromkeys((
+        "CC", "CXX", "MPICC", "MPICH_CC", "OMPI_CC", "LDSHARED", "AR", "NVCC_CCBIN", "MAKEFLAGS", "MAKEFILES",
+        "PERL5LIB",
+        "GIT_SSL_NO_VERIFY", "GIT_CONFIG_GLOBAL", "PIP_CONSTRAINT", "TAR_OPTIONS", "LD_LIBRARY_PATH"), str(compiler))
+    hostile = dict(named, PYTHONPATH=str(fake), PKG_CONFIG_PATH=str(fake))
+    script = '%s -c "import colorsys"; env | cut -d= -f1 > %s/names; ${MPICH_CC:-true}' % (sys.executable, tmp_path)
+    plain = step(script=script, produces=[str(tmp_path / "names")])
+    assert not plain["failed"], plain.console
+    shutil.rmtree(step.directory)
+    done = step(script=script, produces=[str(tmp_path / "names")], caller=hostile)
+    assert not done["failed"], done.console
+    assert done["digest"] == plain["digest"] and done["result"] == plain["result"]
+    assert not set(hostile) & set((tmp_path / "names").read_text().split()) and not (fake / "used").exists()
+    log = (step.directory / "log").read_text()
+    line = next(line for line in log.splitlines() if "not handed on of the caller's environment" in line)
+    assert set(hostile) <= set(line.split())
+
+
+def test_nothing_that_a_step_prints_makes_the_terminal_do_anything(step):
+    prints = (
+        r"\033]0;TITLE\007", r"\033[2J", r"[1/3] \033]52;c;ZXZpbA==\007progress\n",
+        r"[2/3] \033[1A\033[2Kfake line: TASK [ok]\n", r"\302\233\061Aerror: \033[31mred\033[0m \342\200\256kcab\n")
+    failed = step(script="printf '%s'; exit 3" % "".join(prints))
+    assert failed["failed"] and "\x1b" not in failed.console.replace("\\x1b", "") and "\x9b" not in failed.console
+    lines = [*failed.get("log_tail", []), failed["msg"], failed.get("told", "")]
+    assert any("red" in line for line in lines) and all(
+        mark not in line for line in lines for mark in ("\x1b", "\x9b", "\x07", "\u202e", "ZXZpbA", "TITLE"))
+
+
 def test_the_step_directory_holds_what_was_promised(step):
     step(script="echo hi")
     names = {path.name for path in step.directory.iterdir() if not path.name.startswith(".")}
@@ -275,16 +311,16 @@ def test_a_place_that_cannot_be_written_is_named(step, tmp_path):
     assert str(blocked) in refused["msg"]
 
 
-def test_the_environment_is_the_callers_without_what_is_unset(step, tmp_path):
+def test_the_environment_is_what_is_allowed_of_the_callers_without_what_is_unset(step, tmp_path):
     startup = tmp_path / "startup"
     startup.write_text("export FROM_STARTUP=1\n")
-    caller = {"LDFLAGS": "-Wl,-rpath,/x", "KEPT": "yes", "BASH_ENV": str(startup)}
+    caller = {"TZ": "UTC", "MAX_JOBS": "3", "BASH_ENV": str(startup)}
     done = step(
-        script='echo "<${LDFLAGS-gone}> <$KEPT> <$SET> <${FROM_STARTUP-gone}>"', unset=["LDFLAGS"],
+        script='echo "<${TZ-gone}> <$MAX_JOBS> <$SET> <${FROM_STARTUP-gone}>"', unset=["TZ"],
         environment={"SET": "it's $literal"}, caller=caller,
     )
     assert done.changed
-    assert "<gone> <yes> <it's $literal> <gone>\n" in (step.directory / "log").read_text()
+    assert "<gone> <3> <it's $literal> <gone>\n" in (step.directory / "log").read_text()
 
 
 def test_s03_the_umask_of_the_caller_does_not_reach_the_build(step, tmp_path):

@@ -50,18 +50,19 @@ def test_s03_neither_login_files_nor_a_job_around_it_nor_the_umask_reach_the_bui
     startup.write_text("export FROM_STARTUP=1\n")
     for name, value in (
         ("BASH_ENV", startup), ("ENV", startup), ("SBATCH_PARTITION", "short"), ("SBATCH_TIMELIMIT", "5"),
-        ("SLURM_JOB_ID", "999999"), ("SLURM_NTASKS", "77"), ("SQUEUE_FORMAT", "%P"), ("KEPT", "yes"),
+        ("SLURM_JOB_ID", "999999"), ("SLURM_NTASKS", "77"), ("SQUEUE_FORMAT", "%P"), ("MAX_JOBS", "7"), ("CC", "fake"),
     ):
         monkeypatch.setenv(name, str(value))
     previous = os.umask(0o077)
     try:
         done = steps.run(
-            'echo "<${FROM_STARTUP-gone}> <$SLURM_JOB_PARTITION> <${SLURM_NTASKS-1}> <$KEPT> $(umask)"; touch made; ls'
+            'echo "<${FROM_STARTUP-gone}> <$SLURM_JOB_PARTITION> <${SLURM_NTASKS-1}> <$MAX_JOBS> <${CC-gone}> $(umask)"'
+            "; touch made; ls"
         )
     finally:
         os.umask(previous)
     assert done["state"] == "done"
-    assert "<gone> <main> <1> <yes> 0022\n" in steps.log()
+    assert "<gone> <main> <1> <7> <gone> 0022\n" in steps.log()
     directory = os.path.join(steps.state, "s")
     modes = {name: os.stat(os.path.join(directory, name)).st_mode & 0o777 for name in os.listdir(directory)}
     assert {name for name, mode in modes.items() if mode != (0o755 if name.endswith(".sh") else 0o644)} == set()

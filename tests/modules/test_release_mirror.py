@@ -480,7 +480,7 @@ def repository(world, monkeypatch):
     return outer
 
 
-def test_a_git_commit_is_mirrored_with_its_submodules(world, repository, tmp_path):
+def test_a_git_commit_is_mirrored_with_its_submodules(world, repository):
     commit = world.definition["packages"][-1]["commit"]
     world.run()
     archive, = (world.mirror / "git").iterdir()
@@ -489,11 +489,28 @@ def test_a_git_commit_is_mirrored_with_its_submodules(world, repository, tmp_pat
     shutil.rmtree(world.place / "inner")
     assert world.run()["kept"] == 7 and world.run(state="complete")
     with tarfile.open(archive) as stream:
-        stream.extractall(tmp_path / "unpacked")
-    tree = tmp_path / "unpacked" / "source"
-    git("submodule", "update", "--quiet", "--init", "--recursive", "--force", cwd=tree)
-    assert git("rev-parse", "HEAD", cwd=tree) == commit and git("status", "--porcelain", cwd=tree) == ""
-    assert (tree / "inner" / "file").read_text() == "one\n"
+        names = stream.getnames()
+    assert len(names) == 2 and commit + ".pack" in names and all(name.endswith(".pack") for name in names)
+
+
+def test_a_false_archive_of_a_commit_is_made_again(world, repository):
+    world.run()
+    archive, = (world.mirror / "git").iterdir()
+    half = world.place / "half.tar"
+    with tarfile.open(archive) as stream, tarfile.open(half, "w") as other:
+        # Right packs under each other's names: every object is whole, and none is the commit's.
+        one, two = stream.getmembers()
+        for member, source in ((one, two), (two, one)):
+            swapped = tarfile.TarInfo(member.name)
+            swapped.size = source.size
+            other.addfile(swapped, stream.extractfile(source))
+    archive.unlink()
+    digest = hashlib.sha256(half.read_bytes()).hexdigest()
+    half.replace(archive.with_name("%s.%s.tar" % (archive.name[:40], digest)))
+    with pytest.raises(StackError, match=r"does not prove commit"):
+        world.run(state="complete")
+    assert [entry["name"] for entry in world.run()["fetched"]] == ["outer"]
+    world.run(state="complete")
 
 
 def test_a_spoilt_archive_of_a_commit_is_made_again(world, repository):

@@ -7,7 +7,9 @@ from __future__ import annotations
 import json
 import pathlib
 
+import pytest
 from ansible_collections.hpcml.torchstack.plugins.filter.report_page import report_page
+from ansible_collections.hpcml.torchstack.plugins.module_utils.report.document import update_document
 from support import report_records
 
 RELEASE = report_records.RELEASE
@@ -43,3 +45,56 @@ def test_the_report_of_a_rollout_that_failed_says_why_once_with_the_log_and_what
     ):
         assert page.count(text) == 1, text
     assert page.count("Could NOT find CUDAToolkit") == 1 and "CalledProcessError" not in page
+
+
+def change(path, how):
+    """Change a record, or the first line of a journal."""
+    first, _line, others = path.read_text().partition("\n") if path.suffix == ".jsonl" else (path.read_text(), "", "")
+    record = json.loads(first)
+    how(record)
+    path.write_text("\n".join([json.dumps(record), others]))
+
+
+def infinite(root):
+    path = next((root / RELEASE / ".torchstack" / "steps").glob("*")) / "exit"
+    path.write_text('{"code": Infinity, "reason": "exit", "seconds": NaN}')
+
+
+def surrogate(root):
+    for path in (root / RELEASE / ".torchstack" / "steps").glob("*/stamp.json"):
+        change(path, lambda record: record.update(host="\ud800"))
+
+
+def rule_of_no_text(root):
+    path = root / RELEASE / ".torchstack" / "verification.json"
+
+    def damage(record):
+        needed = next(entry["needed"] for entry in record["objects"].values() if entry["needed"])
+        for place in needed.values():
+            place["rule"] = True
+
+    change(path, damage)
+
+
+def times_of_no_text(root):
+    for path in (root / ".torchstack" / RELEASE).glob("*.jsonl"):
+        change(path, lambda record: record.update(time=["x"]))
+
+
+def name_with_a_nul(root):
+    change(root / ".torchstack" / RELEASE / "modulefile.json", lambda record: record.update(name="torch\0stack"))
+
+
+def names_of_mathematics(root):
+    path = root / ".torchstack" / RELEASE / "sweep.json"
+    path.write_text(path.read_text().replace("x3001c0s", "$\\\\frac{1}{0$"))
+
+
+@pytest.mark.parametrize("damage", [
+    infinite, surrogate, rule_of_no_text, times_of_no_text, name_with_a_nul, names_of_mathematics])
+def test_a_damaged_record_costs_its_part_of_the_report_and_no_more(damage, tmp_path):
+    resolved = report_records.finished(tmp_path, 8)
+    damage(tmp_path)
+    found = update_document(str(tmp_path), RELEASE, resolved, False)
+    assert json.loads((tmp_path / ".torchstack" / RELEASE / "report.json").read_text()) == found["facts"]
+    assert RELEASE in report_page(found["facts"], TEMPLATES)

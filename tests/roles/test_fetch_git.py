@@ -4,13 +4,19 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import pathlib
+import shutil
 import signal
 import subprocess
+import tarfile
+import zlib
 
 import pytest
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
 from ansible_collections.hpcml.torchstack.plugins.module_utils.mirror import git_archive
+from ansible_collections.hpcml.torchstack.plugins.module_utils.mirror.contents import Contents
 from support.polling import eventually
 
 PROGRAM = pathlib.Path(__file__).parents[2] / "roles" / "python_tools" / "files" / "fetch-git"
@@ -68,7 +74,9 @@ class World:
         self.newer = commit(self.top, "newer", text="top 2")
         git(self.top, "tag", "v2.0")
         self.configuration = place / "gitconfig"
-        self.configuration.write_text('[url "file://%s/server/"]\n\tinsteadOf = https://git.invalid/\n' % place)
+        self.configuration.write_text(
+            '[url "file://%s/server/"]\n\tinsteadOf = https://git.invalid/\n'
+            '[protocol "file"]\n\tallow = always\n' % place)
 
     def start(self, *words, only="", **environment):
         return subprocess.Popen(
@@ -191,8 +199,6 @@ def test_only_one_directory_is_there_where_no_more_is_asked_for(world):
 def test_a_mirror_is_unpacked_and_no_server_asked(world, monkeypatch):
     archives = world.place / "mirror" / "git"
     monkeypatch.setenv("GIT_CONFIG_GLOBAL", str(world.configuration))
-    # Making a mirror uses git's own command for submodules, which refuses directories unless it is told to.
-    git(world.place, "config", "--file", str(world.configuration), "protocol.file.allow", "always")
     git_archive.fetch("https://git.invalid/top", world.wanted, str(archives))
     (world.place / "server").rename(world.place / "gone")
     code, said = world.fetch(world.wanted, "v1.0", TORCHSTACK_MIRROR=str(archives.parent))
@@ -201,3 +207,169 @@ def test_a_mirror_is_unpacked_and_no_server_asked(world, monkeypatch):
     code, said = world.fetch(world.newer, TORCHSTACK_MIRROR=str(archives.parent))
     assert code == 1
     assert "has no archive of https://git.invalid/top, commit %s. Fetch it: make mirror." % world.newer in said
+
+
+class Mirror:
+    """A repository without submodules and the mirror's archive of it, which somebody else may write."""
+
+    def __init__(self, place):
+        self.place, self.top = place, place / "up"
+        self.out, self.git = place / "out", place / "m" / "git"
+        self.top.mkdir()
+        git(self.top, "init", "--quiet", "--initial-branch=main")
+        self.commit = commit(self.top, "one", **{"good.py": "ANSWER = 41\n"})
+        self.blob = git(self.top, "rev-parse", "HEAD:good.py")
+        path, self.digest = git_archive.fetch(self.top.as_uri(), self.commit, str(self.git))
+        self.genuine = pathlib.Path(path)
+
+    def fetch(self):
+        """Run fetch-git with the mirror only; the exit code and what it printed."""
+        process = subprocess.run(
+            ["sh", str(PROGRAM), str(self.out), self.top.as_uri(), self.commit], stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT, text=True, check=False, env={**QUIET, "TORCHSTACK_MIRROR": str(self.git.parent)})
+        return process.returncode, process.stdout
+
+    def put(self, source, name=""):
+        """Pack a directory as an archive of the commit, by a name that holds a digest or its own."""
+        half = self.place / "half.tar"
+        with tarfile.open(half, "w") as archive:
+            for path in sorted(source.iterdir()):
+                archive.add(path, path.name)
+        digest = name or hashlib.sha256(half.read_bytes()).hexdigest()
+        return half.replace(self.git / ("%s.%s.tar" % (self.commit, digest)))
+
+    def falsified(self):
+        """Make a checkout of the commit in which the blob's file holds another content, as archives once were."""
+        tree = self.place / "x" / "source"
+        git(self.place, "clone", "--quiet", str(self.top), str(tree))
+        loose = tree / ".git" / "objects" / self.blob[:2] / self.blob[2:]
+        loose.chmod(0o644)
+        loose.write_bytes(zlib.compress(b"blob 13\0ANSWER = 666\n"))
+        (tree / ".git" / "index").unlink()
+        (tree / "good.py").unlink()
+        return tree.parent
+
+    def packed(self, *texts):
+        """Make a directory with a pack of the commit and its tree, and of blobs."""
+        names = [self.commit, git(self.top, "rev-parse", "HEAD^{tree}")]
+        for number, text in enumerate(texts):
+            (self.place / str(number)).write_text(text)
+            names.append(git(self.top, "hash-object", "-w", str(self.place / str(number))))
+        directory = self.place / "packs"
+        directory.mkdir()
+        with open(directory / (self.commit + ".pack"), "wb") as pack:
+            subprocess.run(["git", "-C", str(self.top), "pack-objects", "--quiet", "--stdout"],
+                           input="\n".join(names).encode(), stdout=pack, check=True)
+        return directory
+
+    def lacks(self):
+        """What the check of the mirror says that its archives are not."""
+        contents = Contents(str(self.git.parent), {}, {})
+        return [contents.commit_problem("git/" + path.name, self.commit) for path in sorted(self.git.iterdir())]
+
+
+@pytest.fixture()
+def mirror(tmp_path):
+    return Mirror(tmp_path)
+
+
+def test_the_genuine_archive_is_a_whole_repository_that_git_finds_nothing_wrong_with(mirror):
+    assert mirror.lacks() == [""]
+    code, said = mirror.fetch()
+    assert code == 0, said
+    assert (mirror.out / "good.py").read_text() == "ANSWER = 41\n"
+    git(mirror.out, "fsck", "--strict")
+    assert git(mirror.out, "status", "--porcelain") == ""
+
+
+def test_a_false_content_under_the_name_of_a_genuine_one_is_neither_taken_nor_called_complete(mirror):
+    mirror.genuine.unlink()
+    mirror.put(mirror.falsified())
+    assert "an earlier version made archives of checkouts" in mirror.lacks()[0]
+    code, said = mirror.fetch()
+    assert code == 1 and "has no whole pack of commit %s" % mirror.commit in said
+    assert not mirror.out.exists()
+
+
+@pytest.mark.parametrize("texts", [(), ("ANSWER = 666\n",)])
+def test_a_pack_without_a_content_of_the_commit_is_neither_taken_nor_called_complete(mirror, texts):
+    mirror.genuine.unlink()
+    mirror.put(mirror.packed(*texts))
+    assert "missing blob object" in mirror.lacks()[0]
+    code, said = mirror.fetch()
+    assert code == 1 and "does not have all of commit %s: it is not what was committed" % mirror.commit in said
+    assert not mirror.out.exists()
+
+
+def test_a_spoilt_archive_is_replaced_and_the_next_run_takes_the_genuine_one(mirror):
+    genuine = mirror.genuine.rename(mirror.place / mirror.genuine.name)
+    false = mirror.put(mirror.packed())
+    assert mirror.fetch()[0] == 1
+    false.unlink()
+    genuine.rename(mirror.genuine)
+    code, said = mirror.fetch()
+    assert code == 0, said
+    assert (mirror.out / "good.py").read_text() == "ANSWER = 41\n"
+
+
+def test_an_archive_that_lies_about_its_digest_is_passed_over(mirror):
+    mirror.put(mirror.falsified(), "f" * 64)
+    assert [bool(problem) for problem in mirror.lacks()] == [False, True]
+    code, said = mirror.fetch()
+    assert code == 0, said
+    assert (mirror.out / "good.py").read_text() == "ANSWER = 41\n"
+    mirror.genuine.unlink()
+    shutil.rmtree(mirror.out)
+    code, said = mirror.fetch()
+    assert code == 1 and "does not have the sha256 that is in its name" in said
+
+
+@pytest.mark.parametrize("name, text", [
+    ("config", '[core]\n\tfsmonitor = "touch {0}; false"\n'),
+    ("config", '[filter "z"]\n\tsmudge = "sh -c \'touch {0}; cat\'"\n\trequired = true\n'),
+    ("hooks/post-checkout", "#!/bin/sh\ntouch {0}\n"),
+])
+def test_no_configuration_filter_or_hook_of_an_archive_runs(mirror, name, text):
+    seen = mirror.place / "seen"
+    source = mirror.packed("ANSWER = 41\n")
+    git(mirror.place, "clone", "--quiet", str(mirror.top), str(source / "source"))
+    place = source / "source" / ".git" / name
+    with open(place, "a", encoding="utf-8") as stream:
+        stream.write(text.format(seen))
+    place.chmod(0o755)
+    (source / "source" / ".git" / "info" / "attributes").write_text("*.py filter=z\n")
+    (source / "source" / "good.py").unlink()
+    mirror.genuine.unlink()
+    mirror.put(source)
+    code, said = mirror.fetch()
+    assert code == 0, said
+    assert not seen.exists()
+    assert "fsmonitor" not in (mirror.out / ".git" / "config").read_text()
+    assert not (mirror.out / ".git" / "hooks").exists()
+
+
+def test_a_submodule_may_not_name_a_directory_of_the_operator(world):
+    private = world.place / "private"
+    private.mkdir(mode=0o700)
+    git(private, "init", "--quiet", "--initial-branch=main")
+    secret = commit(private, "mine", key="secret")
+    (world.top / ".gitmodules").write_text('[submodule "sub"]\n\tpath = sub\n\turl = %s\n' % private.as_uri())
+    git(world.top, "add", ".gitmodules")
+    git(world.top, "rm", "--quiet", "--cached", "-r", "third_party")
+    git(world.top, "update-index", "--add", "--cacheinfo", "160000,%s,sub" % secret)
+    git(world.top, "commit", "--quiet", "--message", "bad")
+    wanted = git(world.top, "rev-parse", "HEAD")
+    world.configuration.write_text('[url "file://%s/server/"]\n\tinsteadOf = https://git.invalid/\n' % world.place)
+    code, said = world.fetch(wanted)
+    assert code == 1 and "transport 'file' not allowed" in said
+    assert "git config --global protocol.file.allow always" in said
+    assert not world.destination.exists()
+
+
+def test_a_mirror_takes_no_submodule_from_a_directory_of_the_operator(world, monkeypatch):
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", str(world.configuration))
+    world.configuration.write_text('[url "file://%s/server/"]\n\tinsteadOf = https://git.invalid/\n' % world.place)
+    with pytest.raises(StackError, match="transport 'file' not allowed") as refused:
+        git_archive.fetch("https://git.invalid/top", world.wanted, str(world.place / "mirror"))
+    assert "a submodule of https://git.invalid/top" in refused.value.message
+    assert "git config --global protocol.file.allow always" in refused.value.remedy

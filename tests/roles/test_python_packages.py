@@ -79,10 +79,10 @@ def tools(tmp_path_factory):
     )
     if process.returncode:
         pytest.skip("pip cannot fetch the build tools here: " + process.stdout[-300:])
-    for program in ("fetch-locked", "node_jobs.py"):
+    for program in ("fetch-locked", "fetch-git", "node_jobs.py"):
         shutil.copy(CHECKOUT / "roles" / "python_tools" / "files" / program, place / "bin")
     (place / "bin" / "explain-fetch").write_text("#!/bin/sh\nexit 1\n")
-    for program in ("fetch-locked", "explain-fetch"):
+    for program in ("fetch-locked", "fetch-git", "explain-fetch"):
         (place / "bin" / program).chmod(0o755)
     return place
 

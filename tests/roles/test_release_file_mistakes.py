@@ -48,3 +48,15 @@ def test_a_component_that_was_dropped_is_told_with_all_rules_that_speak_of_it(tm
     told = said.partition(begin)[2].partition(";")[0]
     assert "verification.libraries.require[0].object" in told
     assert sorted({int(number) for number in re.findall(r"\(line (\d+)\)", told)}) == lines
+
+
+@pytest.mark.parametrize("tasks_from", ["definition", "known_problems"])
+def test_nothing_in_a_release_file_runs(tasks_from, tmp_path, ansible_environment):
+    """The text of another release is taken as release_file, before anybody has looked at it."""
+    seen = tmp_path / "seen"
+    hostile = "title: \"{{ lookup('pipe', 'touch %s; echo x') }}\"" % seen
+    written = tmp_path / "2026-11-20.yml"
+    sites.write_release(re.sub(r"(?m)^title:.*$", lambda _match: hostile, RELEASE.read_text()), written, RELEASE)
+    process = read(written, tasks_from, ansible_environment)
+    assert process.returncode == 2 and not seen.exists()
+    assert "it is plain data, in which no template is filled in" in " ".join(process.stdout.split())

@@ -8,11 +8,11 @@ import json
 import os
 from typing import Any
 
+from ansible_collections.hpcml.torchstack.plugins.module_utils.lifecycle import root_lock
 from ansible_collections.hpcml.torchstack.plugins.module_utils.lifecycle.publication import Desired, make_plan
 from ansible_collections.hpcml.torchstack.plugins.module_utils.lifecycle.publication_changes import (
     Action,
     carry_out,
-    publishing,
 )
 from ansible_collections.hpcml.torchstack.plugins.module_utils.lifecycle.publication_facts import read_facts
 from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles.description import normalise
@@ -59,6 +59,15 @@ def stage(root: Any, version: str, frozen_at: str = "") -> None:
     write(os.path.join(str(root), version, ".torchstack", "release.yml"), "release: '%s'\n" % version)
 
 
+def record_manifest(root: Any, version: str, manifest: Any) -> None:
+    """Let the record of a release's freeze name its manifest, the result of recording it."""
+    path = os.path.join(stage_directory(str(root), version), "frozen.json")
+    with open(path, encoding="utf-8") as stream:
+        frozen = json.load(stream)
+    counts = {"digest": manifest["digest"], "files": manifest["counts"]["files"], "bytes": manifest["bytes"]}
+    write(path, json.dumps(dict(frozen, manifest=counts)))
+
+
 def change(root: Any, version: str, state: str = "published", visible: bool = True, **more: Any) -> list[Action]:
     """Plan and do, as the module does.
 
@@ -69,7 +78,7 @@ def change(root: Any, version: str, state: str = "published", visible: bool = Tr
         visible: of the module.
         more: further wishes.
     """
-    with publishing(str(root)):
+    with root_lock.held(str(root)):
         actions = make_plan(read_facts(str(root), version), Desired(state, visible, **more))
         carry_out(str(root), version, actions, {"undo": state in ("rolled_back", "withdrawn")})
     return actions

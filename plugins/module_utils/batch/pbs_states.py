@@ -105,7 +105,7 @@ class End(NamedTuple):
 
 def state_of(job: Mapping[str, Any]) -> str:
     """Return PENDING, RUNNING or ENDED; a state that is not known here is taken for a job that goes on."""
-    letter = job.get("job_state")
+    letter = str(job.get("job_state", ""))
     if letter in _OVER or (letter == "M" and job.get("substate") == FINISHED):
         return ENDED
     return PENDING if letter in _WAITING else RUNNING
@@ -161,7 +161,7 @@ def describe_state(job: Mapping[str, Any]) -> str:
         return "job_state %s%s" % (letter, " (%s)" % STATES[letter] if letter in STATES else "")
     parts = ["job_state %s" % letter, "substate %s" % job.get("substate", "unknown")]
     status = job.get("Exit_status")
-    if status in SPECIAL:
+    if isinstance(status, int) and status in SPECIAL:
         parts.append("Exit_status %d (%s)" % (status, SPECIAL[status].meaning))
     elif status is not None:
         parts.append("Exit_status %s" % status)

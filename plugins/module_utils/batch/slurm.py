@@ -53,6 +53,7 @@ QUEUE_FIELDS = "%i|%T|%P|%S|%N|%j|%r"
 ACCOUNTING_FIELDS = ("JobIDRaw", "State", "ExitCode", "Partition", "NodeList", "JobName")
 
 NO_EXIT_CODE = (None, None)
+_NUMBER = re.compile("[0-9]{1,9}")
 UNKNOWN_PLACE = (None, None)
 
 
@@ -184,7 +185,7 @@ def parse_details(text: str) -> dict[str, str]:
 def exit_codes(text: str) -> tuple[int | None, int | None]:
     """Parse Slurm's ``code:signal``; None for what is not there or zero, except a code of 0."""
     code, _colon, signal = text.partition(":")
-    if not code.isdigit() or not signal.isdigit():
+    if not _NUMBER.fullmatch(code) or not _NUMBER.fullmatch(signal):
         return NO_EXIT_CODE
     return (None, int(signal)) if int(signal) else (int(code), None)
 
@@ -199,7 +200,7 @@ def parse_accounting(text: str) -> list[JobStatus]:
         job_id, words, codes, partition, nodes, name = fields
         code, signal = exit_codes(codes)
         # "CANCELLED by 1001": the state is the first word.
-        state = words.split()[0] if words else ""
+        state = words.split()[0] if words.split() else ""
         over = state_of(state) == ENDED
         jobs.append(JobStatus(
             job_id, name, state_of(state), nodes="" if nodes == "None assigned" else nodes,

@@ -9,6 +9,8 @@ import errno
 import os
 from typing import Iterator, cast
 
+from .text import printable
+
 _SYSTEM_REMEDIES = {
     errno.EROFS: "Mount the file system for writing, or run this where it is",
     errno.ENOSPC: "Make room on the file system",
@@ -38,9 +40,11 @@ class StackError(Exception):
     def as_result(self) -> dict:
         """Return the arguments of ``fail_json``, with secrets that a program has repeated masked."""
         result = dict(self.details)
-        result["msg"] = " ".join(part for part in (self.message, self.remedy) if part)
+        # A program's words may hold what a terminal obeys, and Ansible prints a message as it is.
+        remedy = printable(self.remedy)
+        result["msg"] = " ".join(part for part in (printable(self.message), remedy) if part)
         result["failed_step"] = self.failed_step
-        for key, value in (("path", self.path), ("remedy", self.remedy)):
+        for key, value in (("path", self.path), ("remedy", remedy)):
             if value:
                 result[key] = value
         # Here, as programs that take only parts of this collection with them raise errors too, and show no result.

@@ -18,9 +18,6 @@ from typing import Any, Callable, Iterator, NamedTuple, Sequence
 MARKER = "TORCHSTACK_JOB"
 """Environment variable that every process of a job inherits; its value is the job's nonce."""
 
-SHELL_STARTUP = ("BASH_ENV", "ENV", "SHELLOPTS", "BASHOPTS")
-"""Variables by which a login could reach into the script's shell before its first line."""
-
 KILL_PATIENCE = 15.0
 """Seconds to wait after SIGKILL: only a process that hangs inside the kernel takes longer."""
 

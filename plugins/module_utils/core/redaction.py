@@ -11,18 +11,13 @@ wherever it stands. What is not known is found by its shape: the user part of an
 
 from __future__ import annotations
 
-import base64
-import json
 import re
-import shlex
 import urllib.parse
 from typing import Iterable, Iterator, Mapping
 
-MASK = "***"
-"""What stands in the place of a secret."""
-
-SHORTEST = 6
-"""Characters below which a value is left alone: it would be found in innocent words."""
+from .command_passwords import HINTS, without_passwords
+from .masks import MASK, SHORTEST, is_reference
+from .spellings import spellings
 
 COUNTED = 9
 """Digits from which on a number is not one that somebody has counted."""
@@ -31,8 +26,8 @@ _WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
 _SECRET = re.compile(
     r".*(?:TOKEN|PASSWORD|PASSWD|PASSPHRASE|SECRET|CREDENTIAL|APIKEY|ACCESSKEY|PRIVATEKEY)S?"
     r"|SSHPASS|PAT|JWT|COOKIES?|JOBCOOKIE")
-_OF_KEYS = ("ACCESS", "API", "AUTH", "DEPLOY", "ENCRYPTION", "LICENCE", "LICENSE", "MASTER", "PRIVATE", "SECRET",
-            "SIGNING", "SSH")
+_OF_KEYS = ("ACCESS", "ACCOUNT", "API", "AUTH", "DEPLOY", "ENCRYPTION", "LICENCE", "LICENSE", "MASTER", "PRIVATE",
+            "SECRET", "SIGNING", "SSH")
 _ABOUT = frozenset((
     "ASKPASS", "COMMAND", "COUNT", "DIR", "DIRECTORY", "ENABLED", "EXPIRES", "EXPIRY", "FILE", "HELPER", "LENGTH",
     "NAME", "PARALLELISM", "PATH", "PROMPT", "PROVIDER", "RATE", "SEC", "SECOND", "SECONDS", "SIZE", "SOCK", "SOCKET",
@@ -87,11 +82,9 @@ _PEM = re.compile(
 _HINTS = (
     "://", "token", "pass", "pwd", "secret", "credential", "key", "auth", "bearer", "cookie", "jwt", "sig=",
     "signature=", "pat=", 'pat"', "pat'", "pat:", "gho_", "ghp_", "ghr_", "ghs_", "ghu_", "github_", "glpat-", "gldt-",
-    "glptt-", "glrt-", "hf_", "akia", "asia", "xox", "sk-", "npm_", "eyj", "pypi-age",
+    "glptt-", "glrt-", "hf_", "akia", "asia", "xox", "sk-", "npm_", "eyj", "pypi-age", *HINTS,
 )
 """One of these is in every line with a credential, in small letters; other lines are left alone at once."""
-
-_REFERENCE = re.compile(r"[\"']?(?:\$\{?\w+\}?|\$\(.*|\{\{.*\}\}|%s)[\"']?" % re.escape(MASK))
 
 
 def is_secret_name(name: str) -> bool:
@@ -147,41 +140,22 @@ def secret_values(environment: Mapping[str, str], named: Iterable[str] = ()) -> 
     )
 
 
-def spellings(secrets: Iterable[str]) -> list[str]:
-    """Spell each secret as it is, in an address, in JSON, for a shell and in base64; longest first."""
-    found: set[str] = set()
-    for secret in secrets:
-        if len(secret) < SHORTEST:
-            continue
-        raw = secret.encode("utf-8", "surrogateescape")
-        found.update((
-            secret, urllib.parse.quote(raw, safe=""), urllib.parse.quote(raw), json.dumps(secret)[1:-1],
-            shlex.quote(secret).strip("'"), base64.b64encode(raw).decode("ascii").rstrip("="),
-        ))
-    return sorted((text for text in found if len(text) >= SHORTEST), key=lambda text: (-len(text), text))
-
-
 def _masked_address(match: re.Match) -> str:
     user, _colon, password = match.group()[:-1].partition(":")
     # ssh knows no password in an address, and its user is part of it.
     if not password and _SSH.search(match.string, max(0, match.start() - 12), match.start()):
         return match.group()
-    return match.group() if _is_reference(password or user) else MASK + "@"
-
-
-def _is_reference(text: str) -> bool:
-    """Tell whether that names a secret, as a shell or a template does, or is masked."""
-    return _REFERENCE.fullmatch(text) is not None
+    return match.group() if is_reference(password or user) else MASK + "@"
 
 
 def _masked_value(match: re.Match) -> str:
-    return match.group() if _is_reference(match.group(2).strip()) else match.group(1) + MASK
+    return match.group() if is_reference(match.group(2).strip()) else match.group(1) + MASK
 
 
 def _masked_assignment(match: re.Match) -> str:
     dashes, name, sign, value = match.groups()
     bare = value.strip("'\"")
-    if not is_secret_name(name) or len(bare) < SHORTEST or _is_reference(value) or bare.lower() in _INNOCENT:
+    if not is_secret_name(name) or len(bare) < SHORTEST or is_reference(value) or bare.lower() in _INNOCENT:
         return match.group()
     # What make and CMake count, and a line of a program that a compiler shows.
     if (value.isdigit() and len(value) < COUNTED) or _CALL.match(value):
@@ -194,7 +168,7 @@ def _masked_assignment(match: re.Match) -> str:
 
 
 def _masked_option(match: re.Match) -> str:
-    if not is_secret_name(match.group(2)) or len(match.group(3)) < SHORTEST or _is_reference(match.group(3)):
+    if not is_secret_name(match.group(2)) or len(match.group(3)) < SHORTEST or is_reference(match.group(3)):
         return match.group()
     return match.group(1) + MASK
 
@@ -214,7 +188,7 @@ def credential_in(text: str) -> str:
 def named_credential(name: str, value: str) -> str:
     """Name the credential in the value of a variable, by the name of the variable."""
     secret = is_secret_name(name) and len(value) >= SHORTEST and value.lower() not in _INNOCENT
-    return "the value of a secret" if secret and not _is_reference(value) and not value.startswith("/") else ""
+    return "the value of a secret" if secret and not is_reference(value) and not value.startswith("/") else ""
 
 
 def credentials_in(data: object, name: str = "", path: str = "") -> Iterator[tuple[str, str]]:
@@ -254,7 +228,7 @@ def _masked_line(text: str) -> str:
     text = _ASSIGNED.sub(_masked_assignment, text)
     if "--" in text:
         text = _OPTION.sub(_masked_option, text)
-    text = _NETRC.sub(_masked_value, text)
+    text = without_passwords(_NETRC.sub(_masked_value, text))
     return _SHAPES.sub(MASK, text)
 
 

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Find who is at the other end of a TCP connection within this machine, as /proc shows it.
 
-Columns of /proc/net/tcp are those of proc_net_tcp in the kernel's documentation: local and remote address in
+Columns of /proc/net/tcp and tcp6 are those of proc_net_tcp in the kernel's documentation: local and remote address in
 hexadecimal, the account and the inode of the socket; proc(5) says that /proc/<pid>/fd names the socket by that inode.
 """
 
@@ -14,7 +14,8 @@ from typing import NamedTuple
 
 from .processes import own_processes, read_process_file
 
-_TABLE = "/proc/net/tcp"
+_TABLES = ("/proc/net/tcp", "/proc/net/tcp6")
+"""A socket of IPv6 that is connected to an address of IPv4 (RFC 4291, 2.5.5.2) stands in the second one."""
 
 
 class Socket(NamedTuple):
@@ -27,14 +28,12 @@ class Socket(NamedTuple):
 def socket_of(port: int, remote: int) -> Socket | None:
     """Find the socket on the client's ``port`` here whose other end is on the server's; None where unseen."""
     wanted = (":%04X" % port, ":%04X" % remote)
-    try:
-        with open(_TABLE, encoding="ascii", errors="replace") as stream:
+    for table in _TABLES:
+        with contextlib.suppress(OSError, ValueError), open(table, encoding="ascii", errors="replace") as stream:
             for line in stream:
                 words = line.split()
                 if len(words) > 9 and words[1].endswith(wanted[0]) and words[2].endswith(wanted[1]):
                     return Socket(int(words[7]), words[9])
-    except (OSError, ValueError):
-        pass
     return None
 
 

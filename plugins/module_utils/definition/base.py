@@ -36,7 +36,7 @@ def problems(definition: object, source: str = "") -> list[str]:
     Types and unknown keys are the schema's matter; what has the wrong type is passed over here.
     """
     base = definition.get("base") if isinstance(definition, dict) else None
-    if not isinstance(definition, dict) or not isinstance(base, dict) or base.get("kind") not in NAMES:
+    if not isinstance(definition, dict) or not isinstance(base, dict) or str(base.get("kind")) not in NAMES:
         return []
     where = " in %s" % source if source else ""
     kind = base["kind"]
@@ -47,9 +47,6 @@ def problems(definition: object, source: str = "") -> list[str]:
     if kind == CONTAINER:
         if not isinstance(base.get("python"), str) or not _MINOR.match(base["python"]):
             found.append("'base.python'%s must say which Python the image has, as \"3.10\" for instance." % where)
-        if definition.get("release") == container.COPIES:
-            found.append("'release'%s is %s, where the copies of images lie; give the release another name." % (
-                where, container.COPIES))
         return found + ["%s%s %s." % (key, where, problem) for key, problem in container.problems(base)]
     if kind == CONDA:
         locks = definition.get("locks")

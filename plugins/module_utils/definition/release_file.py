@@ -20,6 +20,7 @@ from . import (
     packages,
     patterns,
     pytorch_build,
+    release_name,
     step_names,
     stored_release,
     toolchain,
@@ -61,6 +62,7 @@ def problems(
     found = schema.problems(content, keys, source, text_patterns())
     whole = schema.resolved(content, keys) if isinstance(content, dict) and not found else content
     found += [
+        *release_name.problems(content, source),
         *base.problems(content, source),
         *component_problems.problems(content, source, lines),
         *toolchain.problems(content, source),
@@ -72,7 +74,7 @@ def problems(
         *modulefile.family_problems(content, source),
         *verification_rules.problems(whole, source),
     ]
-    return found or verification_rules.form_problems(whole, source)
+    return found or [*release_name.unwritable(content, source), *verification_rules.form_problems(whole, source)]
 
 
 def known_problem_problems(content: Mapping[str, Any], keys: dict[str, Any], source: str = "") -> list[str]:

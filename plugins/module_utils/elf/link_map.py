@@ -130,11 +130,14 @@ class LinkMap:
     def _need(self, mapped: Mapped) -> None:
         edges, targets = [], []
         elf, searches = mapped.elf, mapped.searches
-        for name in elf.needed + elf.filters + elf.auxiliaries:
+        # Only the entries of DT_AUXILIARY may fail: the same name is a must where DT_NEEDED has it too.
+        required = len(elf.needed) + len(elf.filters)
+        for place, name in enumerate(elf.needed + elf.filters + elf.auxiliaries):
+            may_fail = place >= required
             edge, target = self._edge(mapped, expand(name, searches.origin, self._files.system), searches.rpaths)
-            if self.problem and name in elf.auxiliaries:
+            if self.problem and may_fail:
                 self.problem = ""
-            elif target is not None or name not in elf.auxiliaries:
+            elif target is not None or not may_fail:
                 edges.append(edge)
             if target is not None:
                 targets.append(target)

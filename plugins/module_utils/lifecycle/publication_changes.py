@@ -11,9 +11,9 @@ import contextlib
 import os
 import re
 import time
-from typing import Any, Callable, Iterator, Mapping, NamedTuple, Sequence
+from typing import Any, Callable, Mapping, NamedTuple, Sequence
 
-from ..core import json_lines, rollout_lock
+from ..core import json_lines
 from ..core.account import actor
 from ..core.clock import now
 from ..core.errors import StackError
@@ -104,64 +104,3 @@ def _remove_unfinished(directory: str, age: float, ours: Callable[[str], bool]) 
             match = _UNFINISHED.fullmatch(name)
             if match is not None and ours(match.group(1)) and time.time() - os.lstat(path).st_mtime >= age:
                 os.unlink(path)
-
-
-WORK = "hpcml.torchstack.modulefile_publish"
-
-
-def lock_path(root: str) -> str:
-    """Return the lock of a root."""
-    return os.path.join(root, ".torchstack", "publish.lock.json")
-
-
-@contextlib.contextmanager
-def publishing(root: str, patience: float = 60.0) -> Iterator[None]:
-    """Hold the lock of a root while what users see below it is changed, which takes less than a second.
-
-    Raises StackError: after ``patience`` seconds somebody else is still at it, or may be.
-    """
-    path, here = lock_path(root), rollout_lock.this_place()
-    me = rollout_lock.describe_process(os.getpid(), WORK)
-    deadline = time.monotonic() + patience
-    while True:
-        try:
-            rollout_lock.make_directory(os.path.dirname(path))
-            rollout_lock.acquire(path, me, here)
-            break
-        except rollout_lock.LockHeld as held:
-            if time.monotonic() > deadline:
-                raise _refusal(root, held, here) from held
-            time.sleep(0.2)
-        except OSError as error:
-            raise _unwritable(path, error) from error
-    try:
-        yield
-    finally:
-        with contextlib.suppress(OSError):
-            rollout_lock.release(path, me)
-
-
-def remove_stale_lock(root: str) -> None:
-    """Take away the lock of a process that was killed when its work was done; one that is held stays."""
-    path = lock_path(root)
-    record = rollout_lock.read_lock(path)
-    if record is not None and rollout_lock.judge(record, rollout_lock.this_place()) == rollout_lock.DEAD:
-        with publishing(root):
-            pass
-
-
-def _refusal(root: str, held: rollout_lock.LockHeld, here: rollout_lock.Place) -> StackError:
-    message = "What users see below %s is being changed: %s has held %s since %s" % (
-        root, rollout_lock.describe(held.record), held.path, held.record["since"])
-    if held.verdict == rollout_lock.ALIVE:
-        return StackError(message + ".", "lock", "Wait for it to end, and run this again.", held.path)
-    return StackError(
-        "%s, and %s cannot tell whether that process is alive." % (message, here.host), "lock",
-        "On %s, look with 'ps -o lstart,args -p %d'; if it is gone, remove %s and run this again." % (
-            held.record["host"], held.record["pid"], held.path), held.path)
-
-
-def _unwritable(path: str, error: OSError) -> StackError:
-    return StackError(
-        "The lock %s cannot be taken: %s." % (path, error.strerror or error), "lock",
-        "Run as the account that owns the root.", path)

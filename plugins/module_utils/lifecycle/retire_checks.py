@@ -10,6 +10,7 @@ from ..core.errors import StackError
 from ..modulefiles.layout import SYNTAXES
 from ..release import states
 from ..standalone import removal
+from ..standalone.tree_amount import DEEPEST
 from .publication_first import SYSTEMS
 from .retire import STEP, Facts, Rules, days_since
 
@@ -69,6 +70,7 @@ def _notice_problems(record: Mapping[str, Any], notice_days: float, now: str) ->
 def _tree_problems(amount: removal.Amount) -> Iterator[str]:
     for paths, what, remedy in (
         (amount.mounts, "is a mount point, whose files are not removed", "Unmount it."),
+        (amount.deep, "lies in more than %d directories, deeper than is removed" % DEEPEST, "Remove it by hand."),
         (amount.foreign, "belongs to another account, so that nothing in it can be removed", "Give it back to yours."),
     ):
         if paths:

@@ -77,19 +77,26 @@ def removal_paths(facts: Facts) -> list[str]:
     return [facts.aside, *(os.path.join(facts.afterwards, IMAGE + name) for name in images)]
 
 
-def measure(facts: Facts, record: dict[str, Any]) -> tuple[Facts, dict[str, Any]]:
-    """Return a release that is about to be removed, with what it holds, images that go too included.
+def measure(facts: Facts) -> removal.Amount:
+    """Tell what a release holds that is about to be removed, images that go too included; it may take long.
 
-    The record gets ``planned``, ``images``, ``before`` (the record until then) and ``mode`` (of the tree, for
+    Raises StackError: a release cannot be read, so that nobody knows which images are used.
+    """
+    amount = removal.measure(facts.state.prefix)
+    for name in own_images(facts.state.root, facts.state.prefix, facts.state.release):
+        removal.measure(os.path.join(facts.state.root, COPIES, name), amount)
+    return amount
+
+
+def removing_record(facts: Facts, record: dict[str, Any]) -> dict[str, Any]:
+    """Return the record of a release that is about to be removed.
+
+    It gets ``planned``, ``images``, ``before`` (the record until then) and ``mode`` (of the tree, for
     :func:`put_back`). Raises StackError: a release cannot be read, so that nobody knows which images are used.
     """
     images = own_images(facts.state.root, facts.state.prefix, facts.state.release)
-    amount = removal.measure(facts.state.prefix)
-    for name in images:
-        removal.measure(os.path.join(facts.state.root, COPIES, name), amount)
     mode = stat.S_IMODE(os.stat(facts.state.prefix).st_mode)
-    return facts._replace(amount=amount), dict(
-        record, planned=amount.as_dict(), images=images, mode=mode, before=facts.record)
+    return dict(record, planned=facts.amount.as_dict(), images=images, mode=mode, before=facts.record)
 
 
 def is_in_place(facts: Facts) -> bool:

@@ -20,6 +20,7 @@ from ..core.files import (
     write_atomic,
 )
 from . import (
+    root_lock,
     thaw_difference,
     thaw_files,
     thaw_log,
@@ -27,7 +28,7 @@ from . import (
 )
 from .thaw_close import refreeze
 from .thaw_paths import Named
-from .thaw_release import ABANDONED, MAX_LISTED, OPEN, REFROZEN, Request, Thaw, thaw_result
+from .thaw_release import ABANDONED, MAX_LISTED, OPEN, REFROZEN, Request, Thaw, thaw_result, thawable_release
 
 STATES = (OPEN, REFROZEN, ABANDONED)
 
@@ -67,7 +68,9 @@ def _open_thaw(thaw: Thaw, apply: bool) -> dict[str, Any]:
         if new:
             if begun:
                 _keep_manifest(thaw)
-            thaw.records.begin(record)
+            with root_lock.held(request.root):
+                thawable_release(request.root, request.release)
+                thaw.records.begin(record)
         thaw.open = record
         thaw.records.announce(record)
         thaw_files.restore_modes(stage, left)

@@ -14,6 +14,7 @@ from ..core.files import (
 )
 from ..core.text import shortly
 from . import (
+    root_lock,
     thaw_bytecode,
     thaw_difference,
     thaw_files,
@@ -64,10 +65,11 @@ def refreeze(thaw: Thaw, apply: bool) -> dict[str, Any]:
         _restore_modes(thaw)
     result = thaw.record(lambda seen: _refuse_unexplained(thaw, seen, ()))
     difference = thaw_difference.compare_entries(before, thaw_difference.read_entries(thaw.manifest_path, several))
-    _record_freeze(thaw, result)
-    thaw.records.close(
-        record, thaw_log.ABANDONED if abandon else thaw_log.REFROZEN, difference=difference,
-        manifest={"before": record["manifest"], "after": result["digest"]})
+    with root_lock.held(thaw.request.root):
+        _record_freeze(thaw, result)
+        thaw.records.close(
+            record, thaw_log.ABANDONED if abandon else thaw_log.REFROZEN, difference=difference,
+            manifest={"before": record["manifest"], "after": result["digest"]})
     stage.sweep()
     return _closed_result(thaw, difference, result["digest"])
 

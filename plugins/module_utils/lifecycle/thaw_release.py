@@ -47,7 +47,7 @@ class Thaw:
 
     def __init__(self, request: Request) -> None:
         self.request = request
-        self.state = _thawable_release(request.root, request.release)
+        self.state = thawable_release(request.root, request.release)
         self.stage = thaw_files.Stage(request.root, request.release)
         self.records = thaw_log.Records(request.root, request.release)
         self.open: dict[str, Any] | None = self.state.thawed
@@ -93,7 +93,8 @@ class Thaw:
                 if thaw_files.digest_of(os.path.join(self.stage.prefix, file["path"])) != file["sha256"]]
 
 
-def _thawable_release(root: str, release: str) -> ReleaseState:
+def thawable_release(root: str, release: str) -> ReleaseState:
+    """Find a release that may be thawed. Raises StackError: it is being removed, or is another account's."""
     state = one_release(root, release)
     if state.retired and state.retired.get("state") in REMOVED:
         raise StackError(

@@ -4,8 +4,9 @@
 
 from __future__ import annotations
 
-import re
 from typing import BinaryIO, Iterator, NamedTuple
+
+from ..core.text import printable
 
 MAX_LINE_BYTES = 1 << 16
 """Bytes of a line that are examined; of a longer one, what follows its last carriage return."""
@@ -14,8 +15,6 @@ MAX_WIDTH = 4000
 """Characters of a line that are kept: mangled names are long, and patterns have to stay cheap."""
 
 _BLOCK = 1 << 20
-_SEQUENCE = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\^_])")
-_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f\x80-\x9f]")
 
 
 class Line(NamedTuple):
@@ -53,4 +52,4 @@ def plain_text(line: bytes) -> str:
     """Return a line without control characters, and without what a carriage return overwrote."""
     text = line.rstrip(b"\r\n")
     text = text[text.rfind(b"\r") + 1:][: 4 * MAX_WIDTH]
-    return _CONTROL.sub("", _SEQUENCE.sub("", text.decode("utf-8", "replace"))).rstrip()[:MAX_WIDTH]
+    return printable(text.decode("utf-8", "replace")).rstrip()[:MAX_WIDTH]

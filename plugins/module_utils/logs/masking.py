@@ -20,12 +20,13 @@ import threading
 import time
 from typing import Iterable, Iterator
 
+from ..core.command_passwords import HINTS
+from ..core.masks import MASK
 from ..core.redaction import (
     KEY_LINE,
-    MASK,
-    spellings,
     without_credentials,
 )
+from ..core.spellings import spellings
 
 BLOCK = 1 << 16
 IDLE_SECONDS = 0.2
@@ -43,7 +44,8 @@ DRAIN_SECONDS = 2.0
 LAST_SECONDS = 60.0
 """The same where somebody whom this account cannot stop writes on and on."""
 
-_BEGINS = re.compile(r"://|[=:]\s*\S*\Z|auth|bearer|cookie|cred|key|login|pass|pwd|secret|token", re.IGNORECASE)
+_BEGINS = re.compile(r"://|[=:]\s*\S*\Z|auth|bearer|cookie|cred|key|login|pass|pwd|secret|token"
+                     r"|%s" % "|".join(map(re.escape, HINTS)), re.IGNORECASE)
 """In the beginning of a line: what may go on with a credential."""
 
 _COUNT = re.compile(r"\W*(?:[\d.,]{1,12}\W*)?(?:[KMGT]?i?B(?:/s)?\W*)?")

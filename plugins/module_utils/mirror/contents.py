@@ -9,6 +9,7 @@ import os
 from typing import Iterable, Mapping
 
 from ..core.digests import sha256_of
+from . import git_archive
 from .index import Item
 from .requirements import (
     Need,
@@ -24,14 +25,18 @@ class Contents:
     """The files of a mirror and their digests, each read once.
 
     An empty ``directory``, or one that is not there yet, is empty. ``listed`` is what the mirror's list has, digest by
-    relative path, and ``others`` the part of that which other releases want.
+    relative path, ``others`` the part of that which other releases want, ``scratch`` where archives are unpacked.
     """
 
-    def __init__(self, directory: str, listed: Mapping[str, str], others: Mapping[str, str]) -> None:
+    def __init__(
+        self, directory: str, listed: Mapping[str, str], others: Mapping[str, str], scratch: str = ""
+    ) -> None:
         self.directory = directory
         self.listed = listed
         self.others = others
+        self.scratch = scratch
         self.digests: dict[str, str] = {}
+        self.proofs: dict[str, str] = {}
         try:
             names = os.listdir(os.path.join(directory, FILES)) if directory else []
         except FileNotFoundError:
@@ -55,6 +60,17 @@ class Contents:
         """Take the digests of several files at once."""
         with concurrent.futures.ThreadPoolExecutor(READERS) as pool:
             list(pool.map(self.digest, dict.fromkeys(paths)))
+
+    def commit_problem(self, path: str, commit: str) -> str:
+        """Tell why an archive of git is not the commit with its submodules, as the end of a sentence; empty if it is.
+
+        The digest in its name is whole only if nobody writes the mirror but who fills it; the commit is the proof.
+        """
+        if self.digest(path) != path.split(".")[-2]:
+            return self.problem(path, ())
+        if path not in self.proofs:
+            self.proofs[path] = git_archive.problem(self.absolute(path), commit, self.scratch)
+        return self.proofs[path]
 
     def item(self, path: str, need: Need) -> Item:
         """Return a file that is there."""

@@ -69,7 +69,8 @@ class Mirror:
             path for name, parts in self.record["releases"].items() if name != self.release
             for facts in parts.values() for path in facts["files"]}
         listed = {path: entry["sha256"] for path, entry in self.record["files"].items()}
-        return Contents(self.directory, listed, {path: listed[path] for path in wanted if path in listed})
+        others = {path: listed[path] for path in wanted if path in listed}
+        return Contents(self.directory, listed, others, self.scratch)
 
     def network(self) -> tuple[Network, pip_config.Settings]:
         """Return the way to other machines, with the logins that pip would use."""

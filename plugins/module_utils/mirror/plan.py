@@ -95,10 +95,15 @@ class Planner:
     def there(self, need: Need) -> Item | None:
         """Tell what is needed, if the mirror has it."""
         for path in self.candidates(need):
-            hashes = [path.split(".")[-2]] if need.kind == TREE else need.hashes
-            if self.contents.digest(path) in hashes:
+            if not self.problem(need, path) and self.contents.digest(path):
                 return self.contents.item(path, need)
         return None
+
+    def problem(self, need: Need, path: str) -> str:
+        """Tell why a file is not what is needed, as the end of a sentence; empty where it is, or is not there."""
+        if need.kind == TREE:
+            return self.contents.commit_problem(path, need.commit)
+        return self.contents.problem(path, need.hashes)
 
     def settle(self, need: Need) -> bool:
         """Put a need where it belongs; whether it is there or can be fetched."""
@@ -110,7 +115,7 @@ class Planner:
         if offer is not None:
             self.found.fetch.append(offer)
             return True
-        problems = [self.contents.problem(path, need.hashes) for path in self.candidates(need)]
+        problems = [self.problem(need, path) for path in self.candidates(need)]
         if self.indexes is None:
             need = self.as_listed(need)
         if self.indexes is not None:

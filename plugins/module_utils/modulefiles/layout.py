@@ -171,7 +171,8 @@ def read_bytes(path: str) -> bytes | None:
     try:
         with open(path, "rb") as stream:
             return stream.read()
-    except (FileNotFoundError, NotADirectoryError):
+    except (FileNotFoundError, NotADirectoryError, ValueError):
+        # The last one where a record names it by what no file can be called.
         return None
     except OSError as error:
         raise StackError(

@@ -12,6 +12,7 @@ import json
 import re
 from typing import NamedTuple, Sequence
 
+from ..core.text import printable
 from .lua import quoted as lua_quoted
 from .tcl import quoted as tcl_quoted
 
@@ -33,8 +34,8 @@ class Added(NamedTuple):
 
 
 def one_line(text: str) -> str:
-    """Return a sentence without line breaks, as a module command prints it."""
-    return " ".join(text.split())
+    """Return a sentence without line breaks and what a terminal obeys, as a module command prints it."""
+    return " ".join(printable(text).split())
 
 
 def visible_bytes(syntax: str, verified: bytes, added: Added) -> bytes:

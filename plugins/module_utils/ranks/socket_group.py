@@ -5,8 +5,11 @@
 from __future__ import annotations
 
 import contextlib
+import hmac
 import json
+import os
 import resource
+import secrets
 import socket
 import time
 from typing import Any, Callable, Mapping, Sequence
@@ -22,6 +25,11 @@ SHOWN = 12
 
 SPARE_FILES = 64
 """Descriptors beside one for each rank at rank 0."""
+
+SECRET = "TORCHSTACK_SEATS"
+"""Environment variable with what only ranks of one job know, where they meet by an address alone."""
+
+_GREETING_BYTES = 128
 
 
 def listen(port: int = 0, connections: int = 128) -> socket.socket:
@@ -40,12 +48,15 @@ class SocketGroup:
     Args:
         limit: how long one waits for the others, in seconds.
         server: what rank 0 listens with already.
+        secret: what only ranks of this job know, without which nobody is one; else the one of the environment.
     """
 
     def __init__(
-        self, rank: int, size: int, address: str, port: int, limit: float, server: socket.socket | None = None
+        self, rank: int, size: int, address: str, port: int, limit: float, server: socket.socket | None = None,
+        secret: str = "",
     ) -> None:
         self.rank, self.size = rank, size
+        self._secret = (secret or os.environ.get(SECRET, "")).encode("utf-8", "surrogateescape")
         self.connections: dict[int, Any] = {}
         if rank:
             self.connections[0] = self._connect(address, port, time.monotonic() + limit, limit)
@@ -65,19 +76,26 @@ class SocketGroup:
                 connection.settimeout(GREETING_SECONDS)
                 stream = connection.makefile("rwb")
                 # A line of anything else, such as of a port scanner, is no rank of this job.
+                peer = 0
                 with contextlib.suppress(ValueError, OSError):
-                    peer = int(stream.readline(16))
-                    if 0 < peer < size:
-                        connection.settimeout(limit)
-                        self.connections[peer] = stream
+                    number, _space, said = stream.readline(_GREETING_BYTES).strip().partition(b" ")
+                    peer = int(number) if hmac.compare_digest(said, self._secret) else 0
+                if peer in self.connections:
+                    raise ConnectionError("two have come to rank 0 as rank %d" % peer)
+                if 0 < peer < size:
+                    connection.settimeout(limit)
+                    self.connections[peer] = stream
 
     @classmethod
     def from_exchange(cls, exchange: Callable[[Any], Sequence[Any]], rank: int, size: int, limit: float) -> SocketGroup:
         """Create a group of ranks that can exchange data already, as by MPI, without using that later."""
         host = socket.gethostname()
         server = None if rank else listen(0, size)
-        offer = exchange(make_offer(server.getsockname()[1], host) if server else None)[0]
-        return cls(rank, size, address_of(offer, host) if rank else "", offer["port"], limit, server)
+        # Whoever else reaches the port does not know what comes with it.
+        own = dict(make_offer(server.getsockname()[1], host), secret=secrets.token_hex(16)) if server else None
+        offer = exchange(own)[0]
+        address = address_of(offer, host) if rank else ""
+        return cls(rank, size, address, offer["port"], limit, server, offer["secret"])
 
     def _connect(self, address: str, port: int, end: float, limit: float) -> Any:
         while True:
@@ -90,7 +108,7 @@ class SocketGroup:
                 time.sleep(JOIN_SECONDS)
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         stream = connection.makefile("rwb")
-        _send(stream, _line(self.rank))
+        _send(stream, b"%d %s\n" % (self.rank, self._secret))
         return stream
 
     def all_gather(self, value: Any) -> list[Any]:

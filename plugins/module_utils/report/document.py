@@ -9,7 +9,7 @@ from typing import Any, Dict, Mapping, cast
 
 from ..core.errors import StackError
 from ..core.files import write_atomic
-from ..core.json_document import rendered
+from ..core.json_document import rendered, storable
 from ..core.lenient_json import mapping, text
 from ..core.redaction import redacted_data
 from .facts import compile_facts
@@ -26,7 +26,7 @@ def update_document(root: str, release: str, resolved: Mapping[str, Any], check_
     path = os.path.join(files.afterwards, REPORT)
     # A report is shared: mask credentials that older records may still hold.
     records = read_records(files, text(mapping(resolved).get("tools")))
-    facts = cast(Dict[str, Any], redacted_data(compile_facts(records, resolved)))
+    facts = cast(Dict[str, Any], storable(redacted_data(compile_facts(records, resolved))))
     result = {"changed": True, "facts": facts, "path": path}
     if not os.path.isdir(files.afterwards):
         if check_mode:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from typing import Sequence
 
+from ..core import lenient_json
 from ..ranks.placement import format_ranges
 
 DASH = "\u2013"
@@ -52,7 +53,8 @@ def count(number: int | None, one: str, several: str = "") -> str:
 
 def moment(text: str | None) -> str:
     """Format a time of the records as ``2026-11-20 12:00:05 UTC``; a dash where there is none."""
-    return text.replace("T", " ").replace("Z", " UTC") if text else DASH
+    said = lenient_json.text(text)
+    return said.replace("T", " ").replace("Z", " UTC") if said else DASH
 
 
 def numbers(values: Sequence[int]) -> str:
@@ -62,7 +64,8 @@ def numbers(values: Sequence[int]) -> str:
 
 def day(text: str | None) -> str:
     """Format a time of the records to the minute: ``2026-11-20 12:00``."""
-    return text[:16].replace("T", " ") if text else DASH
+    said = lenient_json.text(text)
+    return said[:16].replace("T", " ") if said else DASH
 
 
 def sentence(text: str) -> str:

@@ -186,7 +186,9 @@ def _read_visibility(root: str, syntax: str, name: str, version: str) -> tuple[s
 
 
 def _read_default(root: str, syntax: str, name: str) -> str:
-    with contextlib.suppress(OSError), open(os.path.join(root, default_path(syntax, name)), encoding="utf-8") as stream:
+    # ValueError: no file can have such a name.
+    path = os.path.join(root, default_path(syntax, name))
+    with contextlib.suppress(OSError, ValueError), open(path, encoding="utf-8") as stream:
         return default_version(syntax, stream.read())
     return ""
 

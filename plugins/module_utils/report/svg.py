@@ -61,6 +61,9 @@ def page_style() -> Iterator[None]:
     with matplotlib.rc_context():
         matplotlib.rcdefaults()
         matplotlib.rcParams.update(RC)
+        # A name is shown as it is, whatever dollars it has; older versions read mathematics in it.
+        if "text.parse_math" in matplotlib.rcParams:
+            matplotlib.rcParams["text.parse_math"] = False
         yield
 
 

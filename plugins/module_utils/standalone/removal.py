@@ -18,7 +18,7 @@ import sys
 import time
 from typing import Any, Callable
 
-from .tree_amount import BLOCK, OPEN, Amount, listed, measure, own_mounts
+from .tree_amount import BLOCK, OPEN, Amount, listed, measure, own_mounts, reach_deep
 
 _SEARCH = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -79,6 +79,7 @@ class Removal:
 
     def over(self, path: str) -> None:
         """Remove a tree, as far as it can be removed."""
+        reach_deep()
         try:
             parent = os.open(os.path.dirname(path), OPEN)
         except FileNotFoundError:

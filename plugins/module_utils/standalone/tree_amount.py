@@ -8,13 +8,28 @@ This file needs nothing but Python 3.8: its text is part of the program of the s
 from __future__ import annotations
 
 import os
+import resource
 import stat
+import sys
 from typing import Callable
 
 OPEN = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 BLOCK = 512
 """Bytes of one unit of st_blocks, whatever the file system's own blocks are (stat(2))."""
+
+
+DEEPEST = 1000
+"""Directories within one another that are followed: each takes a descriptor, and frames of the interpreter."""
+
+
+def reach_deep() -> None:
+    """Let this process follow so many directories within one another."""
+    sys.setrecursionlimit(max(sys.getrecursionlimit(), 5 * DEEPEST))
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = 2 * DEEPEST if hard == resource.RLIM_INFINITY else min(2 * DEEPEST, hard)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 class Amount:
@@ -29,6 +44,7 @@ class Amount:
         self.mounts: list[str] = []
         self.foreign: list[str] = []
         self.unreadable: list[str] = []
+        self.deep: list[str] = []
         self._links: dict[tuple[int, int], int] = {}
 
     def add(self, found: os.stat_result) -> None:
@@ -92,9 +108,10 @@ def measure(
             tree, and its status.
 
     Returns:
-        The amount. ``mounts``, ``foreign`` (directories of another account) and ``unreadable`` are paths that a removal
-        would stop at.
+        The amount. ``mounts``, ``foreign`` (directories of another account), ``unreadable`` and ``deep`` (more than
+        :data:`DEEPEST` directories within one another) are paths that a removal would stop at.
     """
+    reach_deep()
     amount = amount or Amount()
     try:
         found = os.lstat(path)
@@ -145,7 +162,10 @@ def _measure(
             amount.unreadable.append(os.path.join(top, relative + name))
             continue
         try:
-            _measure(inner, top, relative + name + "/", device, amount, file)
+            if relative.count("/") + 1 >= DEEPEST:
+                amount.deep.append(os.path.join(top, relative + name))
+            else:
+                _measure(inner, top, relative + name + "/", device, amount, file)
         finally:
             os.close(inner)
 

@@ -155,10 +155,15 @@ class RefusingListener:
 
     def _accept(self, selector: selectors.BaseSelector) -> None:
         try:
-            connection, _address = self._listener.accept()
+            connection, address = self._listener.accept()
         except OSError:
             # No descriptor is left for it: not asked again at once.
             self._ended.wait(_PAUSE)
+            return
+        end = connections.socket_of(address[1], self.port)
+        if end is not None and end.user != os.geteuid():
+            # Another account of this machine, which has found the port: it takes nobody's place.
+            connection.close()
             return
         connection.setblocking(False)
         self._clients[connection] = _Client(bytearray(), time.monotonic() + CLIENT_SECONDS)
@@ -217,11 +222,11 @@ class RefusingListener:
         """Record a refusal, with the command that asked; and complete the address from that."""
         with contextlib.suppress(OSError):
             end = connections.socket_of(connection.getpeername()[1], self.port)
-            if end is not None and end.user != os.geteuid():
-                # Another account of this machine, which has found the port.
+            if end is None or end.user != os.geteuid():
+                # Nobody knows whose it was: it is refused, and no reason why a step has failed.
                 self._refused -= 1
                 return asked
-            holders = connections.holders(end.inode) if end is not None and self._refused <= MAX_ATTRIBUTED else []
+            holders = connections.holders(end.inode) if self._refused <= MAX_ATTRIBUTED else []
             pid = holders[0] if holders else None
             words = connections.arguments(pid) if pid is not None else []
             if not asked.whole:

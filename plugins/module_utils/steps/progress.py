@@ -8,6 +8,8 @@ import os
 import re
 from typing import Any, Mapping
 
+from ..logs.lines import plain_text
+
 WINDOW = 16384
 """Bytes at the end of a log that are searched; a hundred compiler command lines fit."""
 
@@ -53,9 +55,9 @@ def read_end(path: str, start: int = 0, window: int = WINDOW) -> bytes:
 
 
 def last_lines(text: bytes, count: int = 30, width: int = 500) -> list[str]:
-    """Return the last ``count`` lines without what a carriage return overwrote."""
-    lines = text.decode("utf-8", "replace").rstrip("\n").split("\n") if text.strip() else []
-    return [line.rstrip("\r").rpartition("\r")[2][:width] for line in lines[-count:]]
+    """Return the last ``count`` lines without what a carriage return overwrote, and without what a terminal obeys."""
+    lines = text.rstrip(b"\n").split(b"\n") if text.strip() else []
+    return [plain_text(line)[:width] for line in lines[-count:]]
 
 
 def progress_line(name: str, progress: Mapping[str, Any] | None, seconds: float) -> str:

@@ -51,7 +51,8 @@ class SupervisedJob:
         self.leaving = False
         self.hanging: list[Process] = []
         self.scratch = ""
-        self.environment = handed_on(os.environ, self.inputs.secrets)
+        self.environment = handed_on(os.environ, self.inputs.secrets, variables[0] if variables else "")
+        self.kept_back = sorted(set(os.environ) - set(self.environment))
         self.known = secret_values(self.environment, self.inputs.secrets)
         self.beaten = time.monotonic()
         self.begun = time.monotonic()
@@ -101,6 +102,8 @@ class SupervisedJob:
         self.job.write(self.files)
         facts = (self.job.attempt, self.job.started, place.host, self.job.digest)
         self.note("attempt %d  %s  host %s  digest %s" % facts)
+        if self.kept_back:
+            self.note("not handed on of the caller's environment: %s" % " ".join(self.kept_back))
 
     def beat(self) -> None:
         """Write the heartbeat when it is due; Disowned: the job is no longer this one's."""

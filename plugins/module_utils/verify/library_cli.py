@@ -74,6 +74,12 @@ def run(arguments: argparse.Namespace, display: Display) -> tuple[int, list[str]
     result = outcome.as_result(max(0, arguments.max_listed))
     code = FINDINGS if outcome.findings else CLEAN
     if not (outcome.scan.objects or outcome.findings):
+        reasons = collections.Counter(item.why for item in outcome.not_checked)
+        if reasons:
+            counted = ", ".join("%d %s" % (count, why) for why, count in sorted(reasons.items()))
+            raise StackError(
+                "Of %s nothing was checked: %s." % (arguments.prefix, counted), "scan",
+                "Verify it on the machine that it is for.", arguments.prefix)
         message = "There is no dynamic ELF object in %s." % arguments.prefix
         raise StackError(message, "scan", "Correct the path.", arguments.prefix)
     if arguments.json:

@@ -37,6 +37,8 @@ def summarise_libraries(record: Mapping[str, Any]) -> dict[str, Any]:
                 # An RPATH with $ORIGIN/.. leads to the same file by many names.
                 plain = os.path.normpath(place["path"])
                 first = {"name": name, "path": plain, "rules": set(), "needed_by": 0}
+                if not isinstance(place["rule"], str):
+                    raise TypeError("a rule is a text")
                 provider = found.setdefault((name, plain), first)
                 provider["rules"].add(place["rule"])
                 provider["needed_by"] += 1

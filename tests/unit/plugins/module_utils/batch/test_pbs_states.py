@@ -194,3 +194,13 @@ def test_the_nodes_of_a_job_are_named_without_their_slots(exec_host, nodes):
 ])
 def test_an_expected_start_is_told_as_the_records_tell_times(estimated, start):
     assert start_of({"estimated": estimated}) == start
+
+
+@pytest.mark.parametrize("job", [
+    {"job_state": {}}, {"job_state": []}, {"job_state": "F", "Exit_status": []}, {"job_state": "F", "Exit_status": {}},
+    {"job_state": "F", "Exit_status": "271"},
+])
+def test_a_malformed_answer_is_described_and_not_stumbled_over(job):
+    assert state_of(job) in ("running", "ended", "pending", "RUNNING", "ENDED", "PENDING")
+    assert describe_state(job).startswith("job_state ")
+    assert end_of(job).exit_code is None

@@ -87,7 +87,7 @@ def test_the_details_of_a_job_are_not_taken_from_its_paths():
 
 @pytest.mark.parametrize("text, expected", [
     ("0:0", (0, None)), ("3:0", (3, None)), ("0:15", (None, 15)), ("0:53", (None, 53)), ("", (None, None)),
-    ("garbage", (None, None)),
+    ("garbage", (None, None)), ("\u00b2:0", (None, None)), ("9" * 5000 + ":0", (None, None)),
 ])
 def test_exit_codes(text, expected):
     assert exit_codes(text) == expected
@@ -99,6 +99,8 @@ def test_the_accounting_knows_how_jobs_ended_and_the_youngest_counts():
     assert [job.end for job in jobs] == ["cancelled", "done", "node_failed", "done"]
     assert (jobs[0].native_state, jobs[0].nodes) == ("CANCELLED by 2001", "c1")
     assert parse_accounting("1|COMPLETED\n") == []
+    (blank,) = parse_accounting("1| |0:0|p|n|x\n")
+    assert (blank.job_id, blank.native_state, blank.end) == ("1", " ", "")
 
 
 def test_a_job_that_waits_has_its_place_and_its_time():

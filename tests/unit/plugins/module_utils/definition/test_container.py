@@ -131,11 +131,9 @@ def test_what_contradicts_itself_is_said_in_one_sentence(more, sentence):
     assert found.startswith(sentence) and found.endswith(".")
 
 
-def test_a_container_has_an_image_and_not_the_name_of_the_directory_of_copies():
+def test_a_container_has_an_image():
     assert problems() == []
     assert "has no image; add the name" in bases.problems({"base": {"kind": "container", "python": "3.10"}})[0]
-    (found,) = bases.problems({"release": "images", "base": WRITTEN})
-    assert found.startswith("'release' is images, where the copies of images lie")
 
 
 @pytest.mark.parametrize("key", ["image", "gpu", "wrappers", "venv", "software", "name"])

@@ -241,6 +241,18 @@ def test_an_auxiliary_library_may_be_missing(tmp_path):
     assert list(edges(resolve(invented(tmp_path), root))) == ["libthere.so.1"]
 
 
+def test_a_needed_library_is_missing_though_it_is_named_as_auxiliary_too(tmp_path):
+    root = make(tmp_path / "root.so", "libb.so", auxiliary=["libb.so"])
+    assert edges(resolve(invented(tmp_path), root)) == {"libb.so": (None, "")}
+
+
+def test_a_broken_needed_library_ends_the_loader_though_it_is_named_as_auxiliary_too(tmp_path):
+    (tmp_path / "lib64").mkdir()
+    (tmp_path / "lib64/libb.so").write_bytes(b"/* GNU ld script */".ljust(100))
+    root = make(tmp_path / "root.so", "libb.so", auxiliary=["libb.so"])
+    assert "invalid ELF header" in resolve(invented(tmp_path), root).problem
+
+
 def test_a_plugin_that_is_broken_does_not_end_the_rest(tmp_path):
     make(tmp_path / "lib64/libcaller.so.2")
     good = make(tmp_path / "lib64/libgood.so", "libmissing.so.1")

@@ -46,3 +46,7 @@ def test_what_only_looks_like_ours_is_nothing(text):
 
 def test_a_sentence_is_one_line():
     assert subject.one_line(" a\n  b\tc ") == "a b c"
+
+
+def test_a_notice_makes_no_terminal_do_anything():
+    assert subject.one_line("It \x1b[2Jgoes\x1b]52;c;ZXZpbA==\x07 on \x9b1mMonday\u202e.") == "It goes on Monday."

@@ -93,6 +93,59 @@ def test_a_table_that_ranks_come_to_by_mpi_needs_it_no_more():
     ]
 
 
+def test_a_stranger_at_the_port_gets_no_rank_s_seat():
+    with socket_group.listen(0, 2) as server:
+        port = server.getsockname()[1]
+        with socket.create_connection(("127.0.0.1", port), timeout=60) as stranger:
+            stranger.sendall(b'1\n{"rank": 1, "ok": "FORGED"}\n')
+            with socket.create_connection(("127.0.0.1", port), timeout=60) as guesser:
+                guesser.sendall(b'1 %s\n{"rank": 1, "ok": "FORGED"}\n' % (b"0" * 32))
+
+                def attend(rank):
+                    group = socket_group.SocketGroup(
+                        rank, 2, "127.0.0.1", port, 60.0, None if rank else server, "a" * 32)
+                    return group.all_gather({"rank": rank, "ok": "genuine"})
+
+                told = [{"rank": rank, "ok": "genuine"} for rank in range(2)]
+                assert together(2, attend) == [told, told]
+                assert stranger.recv(1) == b"" == guesser.recv(1)
+
+
+def test_what_makes_a_rank_is_handed_around_and_new_each_time():
+    offers = []
+
+    def exchange(thing):
+        offers.append(thing)
+        return [thing]
+
+    for _time in range(2):
+        socket_group.SocketGroup.from_exchange(exchange, 0, 1, 1.0)
+    assert len({offer["secret"] for offer in offers}) == 2 and all(len(offer["secret"]) == 32 for offer in offers)
+
+
+def test_one_who_knows_the_secret_of_the_environment_only_is_a_rank(monkeypatch):
+    monkeypatch.setenv("TORCHSTACK_SEATS", "s3at")
+    with socket_group.listen(0, 2) as server:
+        port = server.getsockname()[1]
+        with socket.create_connection(("127.0.0.1", port), timeout=60) as stranger:
+            stranger.sendall(b"1\n")
+            found = together(2, lambda rank: socket_group.SocketGroup(
+                rank, 2, "127.0.0.1", port, 60.0, None if rank else server).all_gather(rank))
+    assert found == [[0, 1], [0, 1]]
+
+
+def test_two_who_come_as_one_rank_are_told_of():
+    with socket_group.listen(0, 3) as server:
+        port = server.getsockname()[1]
+        guests = [socket.create_connection(("127.0.0.1", port), timeout=60) for _guest in range(2)]
+        for guest in guests:
+            guest.sendall(b"1\n")
+        with pytest.raises(ConnectionError, match="two have come to rank 0 as rank 1"):
+            socket_group.SocketGroup(0, 3, "", port, 60.0, server)
+        for guest in guests:
+            guest.close()
+
+
 def test_a_rank_that_has_left_is_named_and_not_waited_for():
     board = Board(3)
 

@@ -196,3 +196,33 @@ def test_its_text_alone_is_the_program_of_the_step(tree):
     assert output.splitlines()[-1] == "[9/9] removed"
     assert json.loads(record.read_text())["done"] and not tree.exists()
     assert stat.S_IMODE(record.stat().st_mode) == 0o644
+
+
+def nest(place, levels):
+    """Make so many directories in one another, which no path could name."""
+    top = place / "deep"
+    top.mkdir()
+    descriptor = os.open(str(top), os.O_RDONLY)
+    for _level in range(levels):
+        os.mkdir("d", dir_fd=descriptor)
+        inner = os.open("d", os.O_RDONLY, dir_fd=descriptor)
+        os.close(descriptor)
+        descriptor = inner
+    os.close(descriptor)
+    return top
+
+
+def test_a_tree_of_many_directories_in_one_another_goes(tmp_path):
+    top = nest(tmp_path, 600)
+    amount = removal.measure(str(top))
+    assert (amount.names, amount.deep) == (601, [])
+    assert remove(top)["done"] and not top.exists()
+
+
+def test_one_that_is_deeper_than_is_removed_is_told_of_before_anything_goes(tmp_path):
+    top = nest(tmp_path, 1200)
+    try:
+        (path,) = removal.measure(str(top)).deep
+        assert path.startswith(str(top)) and path.count("/d") >= 1000
+    finally:
+        subprocess.run(["rm", "-rf", str(top)], check=True)

@@ -4,13 +4,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import socket
 import subprocess
 import threading
+import types
 
 import pytest
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core import tcp_connections as connections
 from ansible_collections.hpcml.torchstack.plugins.module_utils.steps import network_guard
 from ansible_collections.hpcml.torchstack.plugins.module_utils.steps.network_guard import (
     MAX_CONNECTIONS,
@@ -67,6 +70,55 @@ def test_the_same_address_is_recorded_once_and_counted(listener):
         ask(listener, b"CONNECT example.org:443 HTTP/1.1\r\n\r\n")
     listener.close()
     assert (len(listener.outcome()["refused"]), listener.outcome()["refusals"]) == (1, 5)
+
+
+def test_what_another_account_asks_for_is_no_reason_of_a_failure(listener, tmp_path, monkeypatch):
+    found = {}
+
+    def seen(port, remote):
+        found[port] = connections.socket_of(port, remote)
+        return found[port] and found[port]._replace(user=os.geteuid() + 1)
+
+    monkeypatch.setattr(network_guard, "connections", types.SimpleNamespace(**dict(vars(connections), socket_of=seen)))
+    with socket.socket(socket.AF_INET6) as client:
+        client.connect(("::ffff:127.0.0.1", listener.port))
+        port = client.getsockname()[1]
+        with contextlib.suppress(OSError):
+            client.sendall(b"GET http://attacker.example/your-build-is-bad HTTP/1.1\r\n\r\n")
+            assert client.recv(100) == b""
+    listener.close()
+    assert found[port].user == os.geteuid(), "the socket is found in the table of IPv6"
+    assert listener.outcome() == {} and listener.notes == [] and not (tmp_path / "refused.jsonl").exists()
+
+
+def test_a_request_whose_owner_nobody_knows_is_refused_and_not_recorded(listener, monkeypatch):
+    unseen = types.SimpleNamespace(**dict(vars(connections), socket_of=lambda port, remote: None))
+    monkeypatch.setattr(network_guard, "connections", unseen)
+    assert ask(listener, b"GET http://attacker.example/ HTTP/1.1\r\n\r\n").startswith(b"HTTP/1.1 403")
+    listener.close()
+    assert listener.outcome() == {} and listener.notes == []
+
+
+def test_idle_connections_of_another_account_take_no_place(listener, monkeypatch):
+    others = {}
+    seen = types.SimpleNamespace(**dict(vars(connections), socket_of=lambda port, remote: others.get(
+        port, connections.socket_of(port, remote))))
+    monkeypatch.setattr(network_guard, "connections", seen)
+    stranger = connections.Socket(os.geteuid() + 1, "1")
+    idle = []
+    for _number in range(MAX_CONNECTIONS + 36):
+        client = socket.socket()
+        client.bind(("127.0.0.1", 0))
+        others[client.getsockname()[1]] = stranger
+        client.connect(("127.0.0.1", listener.port))
+        idle.append(client)
+    # With the patience of a client, which is longer than this one would have to wait for a place.
+    monkeypatch.setattr(network_guard, "CLIENT_SECONDS", 3600.0)
+    try:
+        assert ask(listener, b"GET http://example.org/ HTTP/1.1\r\n\r\n").startswith(b"HTTP/1.1 403")
+    finally:
+        for client in idle:
+            client.close()
 
 
 def test_more_connections_than_are_held_wait_for_their_turn(listener, monkeypatch):

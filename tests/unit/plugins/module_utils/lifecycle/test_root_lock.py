@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Two who publish below one root at once."""
+"""Two who change one root at once."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ import sys
 import pytest
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core import rollout_lock as lock
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
-from ansible_collections.hpcml.torchstack.plugins.module_utils.lifecycle import publication_changes
+from ansible_collections.hpcml.torchstack.plugins.module_utils.lifecycle import root_lock
 
 
 def add_one(root, counter, times):
     for _time in range(times):
-        with publication_changes.publishing(root):
+        with root_lock.held(root):
             with open(counter, encoding="ascii") as stream:
                 number = int(stream.read())
             with open(counter, "w", encoding="ascii") as stream:
@@ -42,7 +42,7 @@ def hold(root, **changes):
     """The lock as somebody else has it."""
     lock.make_directory(os.path.join(root, ".torchstack"))
     record = dict(lock.describe_process(os.getpid(), "playbooks/publish.yml"), token="t", since="then", **changes)
-    with open(publication_changes.lock_path(root), "w", encoding="utf-8") as stream:
+    with open(root_lock.lock_path(root), "w", encoding="utf-8") as stream:
         json.dump(record, stream)
     return record
 
@@ -56,7 +56,7 @@ def ended():
 
 def refusal_of(sentence, directory, **options):
     """The remedy, where the lock is refused with this sentence."""
-    with pytest.raises(StackError, match=sentence) as caught, publication_changes.publishing(directory, **options):
+    with pytest.raises(StackError, match=sentence) as caught, root_lock.held(directory, **options):
         pass
     return caught.value.remedy
 
@@ -72,19 +72,19 @@ def test_on_another_host_nobody_is_declared_dead(tmp_path):
     hold(str(tmp_path), host="login2", **ended())
     remedy = refusal_of("cannot tell whether that process is alive", str(tmp_path), patience=0.1)
     assert "On login2, look with 'ps -o lstart,args -p" in remedy
-    publication_changes.remove_stale_lock(str(tmp_path))
-    assert os.path.exists(publication_changes.lock_path(str(tmp_path)))
+    root_lock.remove_stale(str(tmp_path))
+    assert os.path.exists(root_lock.lock_path(str(tmp_path)))
 
 
 def test_the_lock_of_a_killed_run_is_taken_over_or_tidied_away(tmp_path):
     hold(str(tmp_path), **ended())
-    with publication_changes.publishing(str(tmp_path), patience=0.1):
-        assert os.path.exists(publication_changes.lock_path(str(tmp_path)))
-    assert not os.path.exists(publication_changes.lock_path(str(tmp_path)))
+    with root_lock.held(str(tmp_path), patience=0.1):
+        assert os.path.exists(root_lock.lock_path(str(tmp_path)))
+    assert not os.path.exists(root_lock.lock_path(str(tmp_path)))
     hold(str(tmp_path), **ended())
-    publication_changes.remove_stale_lock(str(tmp_path))
-    assert not os.path.exists(publication_changes.lock_path(str(tmp_path)))
-    publication_changes.remove_stale_lock(str(tmp_path))
+    root_lock.remove_stale(str(tmp_path))
+    assert not os.path.exists(root_lock.lock_path(str(tmp_path)))
+    root_lock.remove_stale(str(tmp_path))
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
