@@ -36,7 +36,7 @@ def problems(definition: object, source: str = "") -> list[str]:
     Types and unknown keys are the schema's matter; what has the wrong type is passed over here.
     """
     base = definition.get("base") if isinstance(definition, dict) else None
-    if not isinstance(definition, dict) or not isinstance(base, dict) or base.get("kind") not in NAMES:
+    if not isinstance(definition, dict) or not isinstance(base, dict) or base.get("kind") not in tuple(NAMES):
         return []
     where = " in %s" % source if source else ""
     kind = base["kind"]

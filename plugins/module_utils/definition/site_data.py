@@ -10,6 +10,10 @@ from ..batch import registry
 from ..core import schema
 from . import base, components, container, gpu_nodes, modulefile, patterns, runtime_settings, site_jobs
 from .acceptance_plan import plan_acceptance
+from .packages import texts
+
+_BEGINS_A_PATH = ("/", "~", "$")
+"""What a directory begins with, as Ansible reads it."""
 
 
 class Site(TypedDict):
@@ -77,6 +81,10 @@ def problems(
         found.append(
             "torchstack_cache of site %s is '%s'. Name a directory from / on, or none; of the local site, "
             "TORCHSTACK_CACHE says it." % (site["site"], site["builds"]))
+    for name, paths in (("torchstack_root", [site["root"]]), ("torchstack_module_path", texts(site["module_path"]))):
+        found += [
+            "%s of site %s has '%s'. Name it from / on." % (name, site["site"], path)
+            for path in paths if isinstance(path, str) and path and not path.startswith(_BEGINS_A_PATH)]
     found += _acceptance_problems(site, specified, definition, source)
     charged = of_jobs or site["jobs"].get("launcher", site_jobs.LOCAL) == site_jobs.LOCAL or site["account"] != ""
     if submits and not charged:
