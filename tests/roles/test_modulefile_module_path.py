@@ -29,7 +29,8 @@ def play(ansible_environment, tmp_path):
             "modulefile_description": {"depends_on": ["toolchain/1"]}, "modulefile_shells": ["bash"],
             "modulefile_modulecmd_command": "none", "modulefile_module_path": [],
             # As for users, to whom the releases are shown as well.
-            "modulefile_module_init": ". %s/init/bash; module use %s %s/modulefiles/lmod" % (LMOD, tree, root), **changed}
+            "modulefile_module_init": ". %s/init/bash; module use %s %s/modulefiles/lmod" % (LMOD, tree, root),
+            **changed}
         done = role_plays.play_tasks("modulefile", "main", variables, [{}], ansible_environment, tmp_path)
         record = root / ".torchstack" / "one" / "modulefile.json"
         return done, json.loads(record.read_text()) if record.exists() else {}

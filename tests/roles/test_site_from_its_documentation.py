@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""docs/how-to/site-from-its-documentation.md, followed to the letter: its site lints clean, and has few lines by hand."""
+"""docs/how-to/site-from-its-documentation.md, followed to the letter: its site lints clean, with few lines by hand."""
 
 from __future__ import annotations
 
